@@ -17,6 +17,10 @@ help: ## show this list
 build: ## build bin/twotier
 	$(GO) build -trimpath -o bin/twotier ./cmd/twotier
 
+.PHONY: release
+release: ## archives for Linux and macOS with checksums, the same bytes wherever they are built
+	@./scripts/release
+
 .PHONY: test
 test: ## gofmt, go vet, all tests of packages under the race detector: within five minutes
 	@./scripts/test
@@ -54,26 +58,52 @@ SCHEDULES ?= 1000
 simulate: ## SCHEDULES (1000) random schedules of a simulated cluster, see scripts/simulate
 	@./scripts/simulate $(SCHEDULES)
 
+# The sizes of the clusters that make scale compares.
+SIZES ?= 10,30,50,100
+
+.PHONY: scale
+scale: ## traffic of each node, and a deploy under load, in simulated clusters of SIZES nodes
+	$(GO) test ./internal/e2e/simtest -count=1 -v -timeout 30m -run 'TestScale$$' -sizes='$(SIZES)'
+
 .PHONY: mutants
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/e2e/mutants -count=1 -v
 
 # The parts of make check, which does some at the same time.
-CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-fuzz \
-  check-mutants check-faults
+CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
+  check-fuzz check-mutants check-faults check-path check-clients check-openapi check-deploy
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
 check-vulnerabilities:
 	@./scripts/part "known vulnerabilities" ./scripts/vulncheck
+check-openapi:
+	@./scripts/part "OpenAPI: redocly, TypeScript" ./scripts/openapi
 check-bench:
 	@./scripts/part "tests of the bench module" \
 		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
 check-simulate:
 	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
+check-scale:
+	@./scripts/part "traffic and a deploy of 10 and 50 nodes" \
+		$(GO) run ./internal/testing/testrun -- -count=1 -timeout 10m -run 'TestScale$$' \
+		./internal/e2e/simtest -sizes=10,50
 check-models:
 	@./scripts/part "models of the counter" \
 		$(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
+check-path:
+	@./scripts/part "files on the request path" \
+		$(GO) run ./internal/testing/testrun -- -count=1 ./internal/e2e/requestpath
+check-clients:
+	@./scripts/part "Redis clients of other languages" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
+check-deploy:
+	@./scripts/part "deploy/: alerts and dashboard in a real Prometheus" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		./internal/e2e/deploytest
+	@./scripts/part "deploy/: Kubernetes, Compose" \
+		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:
@@ -87,6 +117,10 @@ check-faults:
 faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split
 	@./scripts/require redis netns
 	$(GO) test ./internal/e2e/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
+
+.PHONY: path
+path: ## the files and functions that one request executes, which docs/architecture.md lists
+	$(GO) test ./internal/e2e/requestpath -count=1 -v
 
 .PHONY: bench
 bench: ## compare with other limiters (about 40 minutes; PARTS=compare,http for some)

@@ -34,7 +34,7 @@ func (s *Server) runAccept(ln net.Listener, d *endpoint) {
 
 // accept serves nc, or turns it away if there are too many connections.
 func (s *Server) accept(nc net.Conn, d *endpoint) {
-	from, tooMany := d.allowance.enter(nc.RemoteAddr())
+	from, tooMany := d.allowance.conns.Enter(nc.RemoteAddr())
 	if from == nil {
 		s.reject(nc, tooMany)
 		return
@@ -49,7 +49,7 @@ func (s *Server) accept(nc net.Conn, d *endpoint) {
 	}
 	s.mu.Unlock()
 	if closing {
-		d.allowance.leave(from)
+		d.allowance.conns.Leave(from)
 		nc.Close()
 		return
 	}
@@ -91,7 +91,7 @@ func (s *Server) runConn(c *conn) {
 // leave ends a connection.
 func (s *Server) leave(c *conn) {
 	c.Conn.Close()
-	c.endpoint.allowance.leave(c.memory.client)
+	c.endpoint.allowance.conns.Leave(c.memory.client)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"crypto/subtle"
 
 	"github.com/valyala/fasthttp"
 
@@ -24,16 +22,11 @@ const grantKey = "grant"
 // access checks tokens.
 type access struct {
 	tokens Tokens
-	admin  *token.Grant      // grant of Options.AdminToken; nil without one
-	secret [sha256.Size]byte // hash of Options.AdminToken
+	admin  *token.Master // Options.AdminToken; nil without one
 }
 
 func newAccess(o *Options) access {
-	a := access{tokens: o.Tokens}
-	if o.AdminToken != "" {
-		a.admin, a.secret = token.Full("--admin-token"), sha256.Sum256([]byte(o.AdminToken))
-	}
-	return a
+	return access{tokens: o.Tokens, admin: token.NewMaster("--admin-token", o.AdminToken)}
 }
 
 // open reports whether a route needs no token.
@@ -41,11 +34,8 @@ func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && 
 
 // find returns what a token grants, or nil if it is unknown.
 func (a *access) find(presented []byte) *token.Grant {
-	if a.admin != nil {
-		sum := sha256.Sum256(presented)
-		if subtle.ConstantTimeCompare(sum[:], a.secret[:]) == 1 {
-			return a.admin
-		}
+	if g := a.admin.Find(presented); g != nil {
+		return g
 	}
 	if a.tokens == nil {
 		return nil
@@ -114,15 +104,11 @@ func roleOf(kind syncer.Kind) token.Role {
 
 // forbidden returns why a grant does not allow an operation in a namespace, or nil if it does.
 func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
-	switch {
-	case g == nil:
+	if g == nil {
 		return nil
-	case !g.May(need):
-		return &problem{kind: kindForbidden, field: "op", detail: "the token " + g.Name() +
-			" has not the role " + need.String()}
-	case !g.HasNamespace(ns):
-		return &problem{kind: kindForbidden, field: "ns", detail: "the token " + g.Name() +
-			" is not for this namespace"}
+	}
+	if field, why := g.Refusal(need, ns); why != "" {
+		return &problem{kind: kindForbidden, field: field, detail: why}
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"strconv"
+	"unicode/utf8"
 
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -15,6 +17,9 @@ func (d *decoder) appendAnswer(b []byte, i int, res *syncer.Result) []byte {
 		return d.appendCount(b, i, res)
 	default:
 		b = d.appendAcquire(b, i, res)
+	}
+	if len(d.named) > 0 && d.ruled(i) {
+		b = appendField(b, "rules_version", d.inForce.Version())
 	}
 	if res.Degraded {
 		b = append(b, `,"degraded":true`...)
@@ -38,7 +43,15 @@ func (d *decoder) appendAdd(b []byte, i int, res *syncer.Result) []byte {
 	b = d.appendCounts(b, i, res, false)
 	b = append(b, `,"over":`...)
 	b = strconv.AppendBool(b, !res.Allowed)
-	return appendSource(b, res)
+	return appendSource(appendTime(b, res, 0), res)
+}
+
+// appendTime appends when a check was counted, if it was counted at one time.
+func appendTime(b []byte, res *syncer.Result, check int) []byte {
+	if check < len(res.Checks) && res.Checks[check].TS != 0 {
+		return appendField(b, "ts", res.Checks[check].TS)
+	}
+	return b
 }
 
 func (d *decoder) appendCount(b []byte, i int, res *syncer.Result) []byte {
@@ -57,6 +70,10 @@ func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
 			l := &res.Checks[0].Limits[k]
+			r := d.ruleOf(i, 0, k)
+			if r != nil && r.rule.State == rule.Off {
+				continue
+			}
 			b = d.appendWindow(b, i, 0, k)
 			b = appendField(b, "count", l.Count)
 			b = appendField(b, "min", l.Lo)
@@ -64,7 +81,7 @@ func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool
 			if buckets {
 				b = appendField(b, "bucket_ms", l.BucketMS)
 			}
-			b = append(b, '}')
+			b = append(r.append(b), '}')
 		}
 	}
 	return append(b, ']')
@@ -72,7 +89,7 @@ func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool
 
 // appendWindow begins the object of limit k of check j, as one element of a list.
 func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
-	if k > 0 {
+	if b[len(b)-1] != '[' {
 		b = append(b, ',')
 	}
 	b = append(b, `{"window":"`...)
@@ -86,12 +103,15 @@ func (d *decoder) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	if d.forms[i].checks {
 		b = d.appendChecks(b, i, res)
 	} else if len(res.Checks) > 0 {
-		b = d.appendLimits(b, i, 0, &res.Checks[0])
+		b = d.appendLimits(b, i, 0, res)
 	}
 	if !res.Allowed {
 		b = d.appendRefusedBy(b, i, res)
 	}
 	b = appendField(b, "retry_after_ms", res.RetryAfter)
+	if !d.forms[i].checks {
+		b = appendTime(b, res, 0)
+	}
 	return appendSource(b, res)
 }
 
@@ -105,31 +125,40 @@ func (d *decoder) appendChecks(b []byte, i int, res *syncer.Result) []byte {
 		b = appendKey(b, d.ops[i].Checks[j].Key)
 		b = append(b, `,"allowed":`...)
 		b = strconv.AppendBool(b, !c.Refused)
-		b = d.appendLimits(b, i, j, c)
+		b = d.appendLimits(b, i, j, res)
 		b = appendField(b, "retry_after_ms", c.RetryAfter)
-		b = append(b, '}')
+		b = append(appendTime(b, res, j), '}')
 	}
 	return append(b, ']')
 }
 
-func (d *decoder) appendLimits(b []byte, i, j int, c *syncer.CheckResult) []byte {
+func (d *decoder) appendLimits(b []byte, i, j int, res *syncer.Result) []byte {
 	b = append(b, `,"limits":[`...)
-	for k := range c.Limits {
-		l := &c.Limits[k]
+	limits := res.Checks[j].Limits
+	for k := range limits {
+		l := &limits[k]
+		most, refused := l.Max, l.Refused
+		r := d.ruleOf(i, j, k)
+		if r != nil {
+			if r.rule.State == rule.Off {
+				continue
+			}
+			most, refused = r.limit().Max, r.origin().Refuses(l, res, d.ops[i].Checks[j].N)
+		}
 		b = d.appendWindow(b, i, j, k)
-		b = appendField(b, "max", l.Max)
+		b = appendField(b, "max", most)
 		b = appendField(b, "count", l.Count)
-		b = appendField(b, "remaining", remaining(l))
-		if l.Refused {
+		b = appendField(b, "remaining", max(0, most-l.Count))
+		if l.Hi > l.Count && most == l.Max {
+			b = appendField(b, "lent", l.Hi-l.Count)
+		}
+		if refused {
 			b = append(b, `,"refused":true`...)
 		}
-		b = append(b, '}')
+		b = append(r.append(b), '}')
 	}
 	return append(b, ']')
 }
-
-// remaining returns how many more events a limit allows.
-func remaining(l *syncer.LimitResult) int64 { return max(0, l.Max-l.Count) }
 
 // appendRefusedBy appends the paths of the limits that refused.
 func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
@@ -151,14 +180,72 @@ func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
 	return append(b, ']')
 }
 
-// appendPath appends the path of a limit as the request spelled it.
+// appendPath appends the path of a limit as the request spelled it, or the name of the policy if it
+// is of a rule.
 func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
 	if d.forms[i].checks {
 		b = append(b, "checks["...)
 		b = strconv.AppendInt(b, int64(j), 10)
 		b = append(b, "]."...)
 	}
+	if r := d.ruleOf(i, j, k); r != nil {
+		return append(b, r.policy()...)
+	}
 	b = append(b, "limits["...)
-	b = strconv.AppendInt(b, int64(k), 10)
+	b = strconv.AppendInt(b, int64(k-d.namedBefore(i, j, k)), 10)
 	return append(b, ']')
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// text is a type that can be appended as a JSON string.
+type text interface{ ~string | ~[]byte }
+
+// appendString appends s as a JSON string. Like encoding/json it replaces invalid UTF-8 with
+// U+FFFD.
+func appendString[T text](b []byte, s T) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= 0x20 && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
+			if r == utf8.RuneError && size == 1 {
+				b = append(append(b, s[start:i]...), `\ufffd`...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		b = append(b, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\t':
+			b = append(b, '\\', 't')
+		case '\r':
+			b = append(b, '\\', 'r')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		i++
+		start = i
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+// appendField appends ,"name":v; the name must not need escaping.
+func appendField(b []byte, name string, v int64) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return strconv.AppendInt(b, v, 10)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,13 +14,18 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
 
 // newServer returns a server that is not listening.
 func newServer(t testing.TB, f *fake) *httpapi.Server {
 	t.Helper()
-	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken})
+	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
+		RateLimiter:    &limiter{},
+		RuleBook:       newRuleBook(t),
+		Verdicts:       verdicts.New(),
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +47,13 @@ func newRequest(request, body string) *fasthttp.RequestCtx {
 	method, uri, _ := strings.Cut(request, " ")
 	ctx.Request.Header.SetMethod(method)
 	ctx.Request.SetRequestURI(uri)
-	if strings.HasPrefix(uri, "/v1/admin/") {
+	if strings.HasPrefix(uri, "/v1/admin/") || method == "PUT" {
 		ctx.Request.Header.Set("Authorization", "Bearer "+adminToken)
 	}
-	if method == "POST" {
+	if method == "PUT" {
+		ctx.Request.Header.Set("If-Match", `"0"`)
+	}
+	if method == "POST" || method == "PUT" {
 		ctx.Request.Header.SetContentType("application/json")
 		ctx.Request.SetBodyString(body)
 	}
@@ -75,6 +84,9 @@ func TestAnswers(t *testing.T) {
 		{"acquire", "POST /v1/acquire",
 			`{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`,
 			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":11,"remaining":4},{"window":"24h","max":50,"count":11,"remaining":39}],"retry_after_ms":0,"source":"memory"}`},
+		{"acquire of a hot key", "POST /v1/acquire",
+			`{"key":"hot","limits":[{"window":"1m","max":15}]}`,
+			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":1,"remaining":14,"lent":5}],"retry_after_ms":0,"source":"memory"}`},
 		{"acquire refused", "POST /v1/acquire",
 			`{"key":"k","limits":[{"window":"1m","max":15},{"window":"24h","max":9}]}`,
 			`{"allowed":false,"limits":[{"window":"1m","max":15,"count":10,"remaining":5},{"window":"24h","max":9,"count":10,"remaining":0,"refused":true}],"refused_by":["limits[1]"],"retry_after_ms":1500,"source":"memory"}`},
@@ -99,6 +111,8 @@ func TestAnswers(t *testing.T) {
 			`{"key":"k","bucket_ms":1000,"points":[[1000,3],[2000,4]]}`},
 		{"top", "GET /v1/top", "",
 			`{"window":"1m","keys":[{"ns":"default","key":"a\"b","count":9},{"ns":"x","key":"c","count":3}]}`},
+		{"most refused", "GET /v1/top?by=refused", "",
+			`{"window":"1m","keys":[{"ns":"sms","key":"r","count":7}]}`},
 		{"top one", "GET /v1/top?n=1&window=1h", "",
 			`{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
 		{"reset", "POST /v1/reset", `{"key":"k"}`, `{"key":"k","reset":true}`},
@@ -112,6 +126,7 @@ func TestAnswers(t *testing.T) {
 			f := newFake()
 			f.set([]byte("k"), 10)
 			f.points = []syncer.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
+			f.denied = []syncer.KeyCount{{NS: "sms", Key: "r", Count: 7}}
 			f.top = []syncer.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
 				{NS: "x", Key: "c", Count: 3}}
 			ctx := call(newServer(t, f), tt.request, tt.body)

@@ -187,6 +187,23 @@ func TestLongReplyOfPeer(t *testing.T) {
 	}
 }
 
+// TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node: what
+// was carried out for a node must not be answered as if nothing had been done.
+func TestReplyOfPeerIsNotRefused(t *testing.T) {
+	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{}, MaxMemory: 1 << 20,
+		RequestTimeout: time.Second})
+	w := peerhttp.New(pass)
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, size := range []int{100 << 10, peerhttp.MaxBody} {
+		reply, err := w.Send(ctx, address, []byte(strconv.Itoa(size)))
+		if err != nil || len(reply) != size {
+			t.Errorf("%d bytes, %v, want %d", len(reply), err, size)
+		}
+	}
+}
+
 // TestPeerPathIsNotForPages refuses what a browser would send for another site.
 func TestPeerPathIsNotForPages(t *testing.T) {
 	s, err := httpapi.New(httpapi.Options{Service: newFake(), Peer: echo{}})

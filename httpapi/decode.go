@@ -3,24 +3,16 @@ package httpapi
 import (
 	"fmt"
 
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
-// What one request may contain. Lists are bounded in order to bound the work of a request.
+// How large a body may be, in bytes: of one operation, and of a batch.
 const (
-	maxOps        = 10_000
-	maxChecks     = 64
-	maxLimits     = 16
-	maxWindows    = 64
-	maxKeyBytes   = 256
-	maxNSBytes    = 64
-	maxN          = 1<<31 - 1
-	maxBody       = 64 << 10
-	maxBatchBody  = 1 << 20
-	maxTopKeys    = 1000
-	defaultTop    = 20
-	defaultWindow = "1m"
+	maxBody      = 64 << 10
+	maxBatchBody = 1 << 20
 )
 
 // form is how a request spelled an operation. The answer has the same form, and errors name fields
@@ -47,7 +39,11 @@ type decoder struct {
 	checks  []syncer.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []syncer.Limit
-	texts   [][]byte // parallel to limits: the window as the request spelled it
+	texts   [][]byte     // parallel to limits: the window as the request spelled it
+	named   []namedLimit // the limits that rules put there, in order
+	rules   Rules        // resolves the names of rules; nil if there are none
+	inForce *rule.Set    // the rules of this request, once one is named
+	naming  []*rule.Rule // what the check being read names
 	bads    []bad
 	quiet   bool
 	grant   *token.Grant   // nil allows everything
@@ -62,12 +58,17 @@ func (d *decoder) reset(body []byte) {
 	d.ops, d.forms = d.ops[:0], d.forms[:0]
 	d.bads, d.quiet = d.bads[:0], false
 	d.cost, d.answers = 0, 0
+	d.inForce, d.naming = nil, d.naming[:0]
 	d.truncate(0, 0)
 }
 
+// truncate forgets all but the first checks and limits.
 func (d *decoder) truncate(checks, limits int) {
 	d.checks, d.starts = d.checks[:checks], d.starts[:checks]
 	d.limits, d.texts = d.limits[:limits], d.texts[:limits]
+	for n := len(d.named); n > 0 && d.named[n-1].at >= limits; n-- {
+		d.named = d.named[:n-1]
+	}
 }
 
 // link points operations to their checks and checks to their limits, once the slices have stopped
@@ -90,7 +91,8 @@ func (d *decoder) windowText(op, check, limit int) []byte {
 }
 
 // single reads a body that is one operation of the given kind.
-func (d *decoder) single(kind syncer.Kind) *problem {
+func (d *decoder) single(body []byte, kind syncer.Kind) *problem {
+	d.reset(body)
 	p := d.op(kind, false)
 	if p == nil {
 		p = d.end()
@@ -120,7 +122,8 @@ func (d *decoder) malformedFirst(p *problem) *problem {
 
 // batch reads the body of a batch. Operations that are JSON but are refused end up in bads;
 // anything else refuses the whole batch.
-func (d *decoder) batch() *problem {
+func (d *decoder) batch(body []byte) *problem {
+	d.reset(body)
 	p := d.batchObject()
 	if p == nil {
 		p = d.end()
@@ -178,8 +181,8 @@ func (d *decoder) batchOps() *problem {
 		if p != nil || !more {
 			return p
 		}
-		if i == maxOps {
-			return refused("ops", fmt.Sprintf("want at most %d operations", maxOps))
+		if i == request.MaxOps {
+			return refused("ops", fmt.Sprintf("want at most %d operations", request.MaxOps))
 		}
 		if p := d.batchOp(i); p != nil {
 			if p.kind == kindTooLarge {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"math/bits"
 
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -18,18 +19,20 @@ const (
 	fieldTS
 	fieldAck
 	fieldLimits
+	fieldRules
 	fieldChecks
 	fieldCountDenied
 	fieldWindow
 	fieldAt
+	fieldDryRun
 )
 
 // fieldNames are the names of the fields in the order of their bits.
-var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "checks",
-	"count_denied", "window", "at"}
+var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
+	"checks", "count_denied", "window", "at", "dry_run"}
 
 // ofCheck is the set of fields that make up a check.
-const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits
+const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
 
 // fieldOf returns the field of that name, or 0 if there is none.
 func fieldOf(name []byte) fields {
@@ -48,6 +51,8 @@ func fieldOf(name []byte) fields {
 		return fieldAck
 	case "limits":
 		return fieldLimits
+	case "rules":
+		return fieldRules
 	case "checks":
 		return fieldChecks
 	case "count_denied":
@@ -56,6 +61,8 @@ func fieldOf(name []byte) fields {
 		return fieldWindow
 	case "at":
 		return fieldAt
+	case "dry_run":
+		return fieldDryRun
 	}
 	return 0
 }
@@ -64,12 +71,12 @@ func fieldOf(name []byte) fields {
 func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 	switch {
 	case named && kind == syncer.Add:
-		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack and limits"
+		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
 	case named && kind == syncer.Count:
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
-		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied,
-			"acquire has ns, key, n, ts, ack, limits, checks and count_denied"
+		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
+			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run"
 	}
 	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
 }
@@ -93,6 +100,7 @@ func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
 		form: form{first: len(d.checks)}}
 	o.check.N = 1
 	start := len(d.limits)
+	d.naming = d.naming[:0]
 	for first := true; ; first = false {
 		name, p := d.member(first)
 		if p != nil {
@@ -150,6 +158,8 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 		}
 	case fieldCountDenied:
 		o.op.CountDenied, p = d.boolean()
+	case fieldDryRun:
+		o.op.DryRun, p = d.boolean()
 	case fieldChecks:
 		o.form.checks = true
 		return d.checkList(o.form.first)
@@ -200,3 +210,50 @@ func (d *decoder) finish(o *draft, start int) *problem {
 
 // name returns the name of the first field in the set.
 func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
+
+// checkValue reads the value of one field of a check.
+func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
+	switch f {
+	case fieldNS:
+		if c.NS, p = d.text(); p == nil && !request.ValidNS(c.NS) {
+			p = refused("", request.WantNS)
+		}
+	case fieldKey:
+		if c.Key, p = d.text(); p == nil && !request.ValidKey(c.Key) {
+			p = refused("", request.WantKey)
+		}
+	case fieldN:
+		c.N, p = d.integer()
+	case fieldLimits:
+		p = d.limitList()
+	case fieldRules:
+		p = d.ruleList()
+	}
+	return p
+}
+
+// addCheck adds a check that has been read, whose limits begin at start, if it has everything its
+// operation needs.
+func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *problem {
+	if p := d.addRules(c, kind, start); p != nil {
+		return p
+	}
+	if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
+		return p
+	}
+	switch {
+	case c.Key == nil:
+		return refused("key", "missing; "+request.WantKey)
+	case kind == syncer.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
+		return refused("n", request.WantAddN)
+	case kind == syncer.Acquire && (c.N < 1 || c.N > request.MaxN):
+		return refused("n", request.WantN)
+	case kind == syncer.Acquire && len(d.limits) == start:
+		return refused("limits", "missing; want at least one limit, or rules")
+	case kind == syncer.Count && len(d.limits) == start:
+		return refused("window", "missing; "+request.WantWindow)
+	}
+	d.checks = append(d.checks, *c)
+	d.starts = append(d.starts, start)
+	return nil
+}

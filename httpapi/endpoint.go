@@ -107,14 +107,6 @@ func (s *Server) closeEndpoints() (err error) {
 	return err
 }
 
-// endpointOf returns the endpoint that received a request.
-func (s *Server) endpointOf(ctx *fasthttp.RequestCtx) *endpoint {
-	if c, ok := ctx.Conn().(*conn); ok && c.endpoint != nil {
-		return c.endpoint
-	}
-	return s.endpoints[0]
-}
-
 // secure adds TLS to a connection, if TLS is configured.
 func (s *Server) secure(nc net.Conn) net.Conn {
 	if s.opts.TLS == nil {

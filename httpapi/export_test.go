@@ -3,6 +3,8 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -10,18 +12,18 @@ import (
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
 // Awake returns the memory of the connections that are not parked.
-func (s *Server) Awake() int64 { return s.allowance.awake.inUse() }
+func (s *Server) Awake() int64 { return s.allowance.awake.InUse() }
 
-// Paths returns all paths that are served.
-func (s *Server) Paths() map[string]string {
-	paths := make(map[string]string)
+// Served returns what is served: methods in lower case with a path, such as "get /healthz".
+func (s *Server) Served() map[string]bool {
+	served := make(map[string]bool)
 	for path, r := range s.routes {
-		paths[path] = "get"
-		if r.post {
-			paths[path] = "post"
+		served[map[bool]string{false: "get ", true: "post "}[r.post]+path] = true
+		if r.put != nil {
+			served["put "+path] = true
 		}
 	}
-	return paths
+	return served
 }
 
 // Parser reads requests the way the server does.
@@ -29,8 +31,7 @@ type Parser struct{ d decoder }
 
 // Single reads one operation. The result is valid until the next call.
 func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong string) {
-	p.d.reset(body)
-	if pr := p.d.single(kind); pr != nil {
+	if pr := p.d.single(body, kind); pr != nil {
 		return nil, pr.text()
 	}
 	return &p.d.ops[0], ""
@@ -38,8 +39,7 @@ func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong str
 
 // Batch reads a batch and returns the accepted operations and the positions of the others.
 func (p *Parser) Batch(body []byte) (ops []syncer.Op, bads []int, quiet bool, wrong string) {
-	p.d.reset(body)
-	if pr := p.d.batch(); pr != nil {
+	if pr := p.d.batch(body); pr != nil {
 		return nil, nil, false, pr.text()
 	}
 	for _, b := range p.d.bads {
@@ -53,8 +53,8 @@ func (p *Parser) WindowText(op, check, limit int) string {
 	return string(p.d.windowText(op, check, limit))
 }
 
-// ParseWindow is parseWindow.
-func ParseWindow(text string) (ms int64, wrong string) { return parseWindow([]byte(text)) }
+// ParseWindow is request.ParseWindow.
+func ParseWindow(text string) (ms int64, wrong string) { return request.ParseWindow([]byte(text)) }
 
 // AppendString is appendString.
 func AppendString(b []byte, s string) []byte { return appendString(b, s) }
@@ -79,14 +79,10 @@ type Taken struct {
 // Taken returns what clients have taken.
 func (s *Server) Taken() Taken {
 	a := s.allowance
-	a.mu.Lock()
-	t := Taken{Conns: a.used}
-	a.mu.Unlock()
-	for _, of := range []*account{&a.reading, &a.answering} {
-		of.mu.Lock()
-		t.Bytes += of.used
-		t.Waiting = t.Waiting || of.room != nil
-		of.mu.Unlock()
+	t := Taken{Conns: a.conns.InUse()}
+	for _, of := range []*account.Account{&a.reading, &a.answering} {
+		t.Bytes += of.InUse()
+		t.Waiting = t.Waiting || of.Waiting()
 	}
 	return t
 }

@@ -23,6 +23,7 @@ type fake struct {
 	last   syncer.Op
 	points []syncer.Point
 	top    []syncer.KeyCount
+	denied []syncer.KeyCount
 	stats  cluster.Stats
 	view   cluster.View
 	ready  error
@@ -59,11 +60,19 @@ func (f *fake) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
 			for k := range res.Checks[i].Limits {
 				l := &res.Checks[i].Limits[k]
-				l.Count, l.Lo, l.Hi = n, n, n
+				l.Count, l.Lo, l.Hi = n, n, n+lent(c.Key)
 			}
 		}
 	}
 	return nil
+}
+
+// lent returns how much of a key is lent to other nodes.
+func lent(key []byte) int64 {
+	if string(key) == "hot" {
+		return 5
+	}
+	return 0
 }
 
 // set stores a count without allocating if the key is known.
@@ -82,8 +91,8 @@ func (f *fake) check(op *syncer.Op, c *syncer.Check, res *syncer.Result) {
 	out := res.AddCheck()
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
-		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n, Hi: n,
-			BucketMS: 1000}
+		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n,
+			Hi: n + lent(c.Key), BucketMS: 1000}
 		if op.Kind != syncer.Count && n+c.N > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)
@@ -109,6 +118,10 @@ func (f *fake) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 func (f *fake) Series(ctx context.Context, ns, key []byte,
 	window int64) (int64, []syncer.Point, error) {
 	return 1000, f.points, f.err
+}
+
+func (f *fake) TopRefused(_ context.Context, limit int, _ int64) ([]syncer.KeyCount, error) {
+	return f.denied[:min(limit, len(f.denied))], f.err
 }
 
 func (f *fake) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {

@@ -47,6 +47,26 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestBatchesReuseTheirMemory sends batches of every size, also such as need more memory for their
+// operations than for their text.
+func TestBatchesReuseTheirMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	for _, size := range []int{10, 50, 200, 1000, 3000} {
+		s := newServer(t, newFake())
+		ctx := newRequest("POST /v1/batch", string(benchBatch(size, true)))
+		warm(s, ctx)
+		allocs := testing.AllocsPerRun(100, func() {
+			ctx.Response.Reset()
+			s.Handle(ctx)
+		})
+		if allocs > 0 {
+			t.Errorf("%d operations: %v allocations", size, allocs)
+		}
+	}
+}
+
 func BenchmarkHandle(b *testing.B) {
 	for _, tt := range hot {
 		b.Run(tt.name, func(b *testing.B) {
@@ -62,22 +82,23 @@ func BenchmarkHandle(b *testing.B) {
 	}
 }
 
-// BenchmarkBatch reads, executes and answers 1,000 operations.
+// BenchmarkBatch reads, executes and answers 100 and 1,000 operations.
 func BenchmarkBatch(b *testing.B) {
 	for _, tt := range []struct {
 		name   string
+		size   int
 		limits bool
-	}{{"add", false}, {"acquire2", true}} {
+	}{{"add", 1000, false}, {"acquire2", 1000, true}, {"addOf100", 100, false}} {
 		b.Run(tt.name, func(b *testing.B) {
 			s := newServer(b, newFake())
-			ctx := newRequest("POST /v1/batch", string(benchBatch(1000, tt.limits)))
+			ctx := newRequest("POST /v1/batch", string(benchBatch(tt.size, tt.limits)))
 			warm(s, ctx)
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx.Response.Reset()
 				s.Handle(ctx)
 			}
-			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "ops/s")
+			b.ReportMetric(float64(b.N*tt.size)/b.Elapsed().Seconds(), "ops/s")
 		})
 	}
 }

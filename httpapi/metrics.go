@@ -3,15 +3,18 @@ package httpapi
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/durations"
 )
 
@@ -26,6 +29,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 	)
+	r.MustRegister(s.opts.Collectors...)
 	return r
 }
 
@@ -34,7 +38,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},
 		expfmt.FmtProtoDelim, expfmt.FmtProtoText, expfmt.FmtProtoCompact, expfmt.FmtText)
-	page, err := s.renderMetrics(format)
+	page, err := s.renderMetrics(format, grantOf(ctx))
 	if err != nil { // a bug of ours, such as a duplicate metric
 		s.log.Error("can't render metrics", "error", err)
 		const detail = "the metrics can't be made; this server's log says why"
@@ -49,7 +53,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // renderMetrics renders one page at a time, because each briefly takes several times its size.
-func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
+func (s *Server) renderMetrics(format expfmt.Format, g *token.Grant) ([]byte, error) {
 	s.scraping.Lock()
 	defer s.scraping.Unlock()
 	families, err := s.registry.Gather()
@@ -59,11 +63,27 @@ func (s *Server) renderMetrics(format expfmt.Format) ([]byte, error) {
 	var page bytes.Buffer
 	encoder := expfmt.NewEncoder(&page, format)
 	for _, f := range families {
+		if f.Metric = granted(f.Metric, g); len(f.Metric) == 0 {
+			continue
+		}
 		if err := encoder.Encode(f); err != nil {
 			return nil, err
 		}
 	}
 	return page.Bytes(), nil
+}
+
+// granted leaves out the metrics of namespaces that a grant does not cover.
+func granted(metrics []*dto.Metric, g *token.Grant) []*dto.Metric {
+	if g == nil || g.AllNamespaces() {
+		return metrics
+	}
+	foreign := func(l *dto.LabelPair) bool {
+		return l.GetName() == "ns" && !g.HasNamespace([]byte(l.GetValue()))
+	}
+	return slices.DeleteFunc(metrics, func(m *dto.Metric) bool {
+		return slices.ContainsFunc(m.Label, foreign)
+	})
 }
 
 // counters collects the counters of a server, its node and their parts.
@@ -108,7 +128,7 @@ func (s *Server) transport(e exposition) {
 	e.gauge("twotier_http_connections", "Open HTTP connections.", int64(open))
 	e.gauge("twotier_http_memory_bytes",
 		"Memory taken for what is read of clients and answered to them, beyond what any "+
-			"connection has.", s.allowance.reading.inUse()+s.allowance.answering.inUse())
+			"connection has.", s.allowance.reading.InUse()+s.allowance.answering.InUse())
 }
 
 // The kinds of metrics.

@@ -42,6 +42,10 @@ func (e exposition) counter(c syncer.Stats) {
 	e.total("twotier_flushed_buckets_total",
 		"Bucket deltas that Redis acknowledged.", c.FlushedBucketsTotal)
 	e.total("twotier_loads_total", "Keys read from Redis.", c.LoadsTotal)
+	e.total("twotier_unread_total", "Keys not read because Redis does not list them.",
+		c.UnreadTotal)
+	e.gauge("twotier_listed_keys", "Keys in Redis, beside those in memory, that are known by hash.",
+		c.ListedKeys)
 	e.total("twotier_evictions_total", "Clean idle keys dropped from memory.", c.EvictedTotal)
 	e.total("twotier_losses_total",
 		"Times that Redis was found to have lost data, which was published again.", c.LossesTotal)

@@ -17,7 +17,7 @@ type document struct {
 
 type documented struct {
 	Parameters []struct {
-		Name     string
+		Name, In string
 		Required bool
 		Example  any
 	}
@@ -42,15 +42,16 @@ func TestDocumentHasEveryRoute(t *testing.T) {
 	if doc.OpenAPI != "3.1.0" {
 		t.Errorf("version %q", doc.OpenAPI)
 	}
-	served := newServer(t, newFake()).Paths()
-	for path, method := range served {
+	served := newServer(t, newFake()).Served()
+	for request := range served {
+		method, path, _ := strings.Cut(request, " ")
 		if _, ok := doc.Paths[path][method]; !ok && !strings.HasPrefix(path, "/assets/") {
 			t.Errorf("%s %s is not documented", method, path)
 		}
 	}
 	for path, methods := range doc.Paths {
 		for method := range methods {
-			if served[path] != method {
+			if !served[method+" "+path] {
 				t.Errorf("%s %s is not served", method, path)
 			}
 		}
@@ -62,12 +63,14 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 	tried := 0
 	for path, methods := range doc.Paths {
 		for method, o := range methods {
-			query := url.Values{}
+			query, header := url.Values{}, map[string]string{}
 			for _, p := range o.Parameters {
 				if p.Required && p.Example == nil {
 					t.Errorf("%s: parameter %s has no example", path, p.Name)
 				}
-				if p.Example != nil {
+				if p.Example != nil && p.In == "header" {
+					header[p.Name] = fmt.Sprint(p.Example)
+				} else if p.Example != nil {
 					query.Set(p.Name, fmt.Sprint(p.Example))
 				}
 			}
@@ -81,7 +84,11 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 			}
 			for name, body := range bodies {
 				tried++
-				ctx := call(newServer(t, newFake()), request, string(body.Value))
+				ctx := newRequest(request, string(body.Value))
+				for name, value := range header {
+					ctx.Request.Header.Set(name, value)
+				}
+				newServer(t, newFake()).Handle(ctx)
 				if code := ctx.Response.StatusCode(); code != 200 ||
 					strings.Contains(string(ctx.Response.Body()), `"error":`) &&
 						path == "/v1/batch" {
@@ -90,7 +97,7 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 			}
 		}
 	}
-	if tried < 18 {
+	if tried < 20 {
 		t.Errorf("only %d examples", tried)
 	}
 }

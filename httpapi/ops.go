@@ -14,7 +14,10 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p := s.single(ctx, x, syncer.Add)
+	p := x.decoder.single(ctx.PostBody(), syncer.Add)
+	if p == nil {
+		p = s.execute(ctx, x)
+	}
 	s.finish(x)
 	return p
 }
@@ -26,25 +29,21 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p = s.single(ctx, x, syncer.Acquire)
+	if p = x.decoder.single(ctx.PostBody(), syncer.Acquire); p == nil {
+		p = s.execute(ctx, x)
+	}
+	if p == nil {
+		s.countVerdicts(x, x.results[:1])
+	}
 	if p == nil && deny429 {
 		res := &x.results[0]
 		x.setRateLimit(ctx, res)
 		if !res.Allowed {
-			deny(ctx, res)
+			deny(ctx, fasthttp.StatusTooManyRequests, res)
 		}
 	}
 	s.finish(x)
 	return p
-}
-
-// single reads a body that is one operation, executes and answers it.
-func (s *Server) single(ctx *fasthttp.RequestCtx, x *requestState, kind syncer.Kind) *problem {
-	x.decoder.reset(ctx.PostBody())
-	if p := x.decoder.single(kind); p != nil {
-		return p
-	}
-	return s.execute(ctx, x)
 }
 
 // execute executes and answers the only operation of x.
@@ -75,10 +74,9 @@ func (s *Server) batch(ctx *fasthttp.RequestCtx) *problem {
 func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	body := ctx.PostBody()
-	x.decoder.reset(body)
 	p := x.memory.expect(int64(len(body)) * expected)
 	if p == nil {
-		p = x.decoder.batch()
+		p = x.decoder.batch(body)
 		x.memory.returnUnused()
 	}
 	if p == nil {
@@ -96,6 +94,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 			s.appendResults(x, results)
 		}
 		x.answer(ctx)
+		s.countVerdicts(x, results)
 	}
 	s.finish(x)
 	return p
@@ -171,5 +170,36 @@ func (s *Server) appendQuiet(x *requestState, results []syncer.Result) {
 	b = appendField(b, "added", added)
 	b = appendField(b, "allowed", allowed)
 	b = appendField(b, "refused", refused)
+	if len(x.named) > 0 {
+		b = appendField(b, "rules_version", x.inForce.Version())
+	}
 	x.out = append(b, '}')
+}
+
+// noQuery refuses a query on a call that has no parameters.
+func noQuery(ctx *fasthttp.RequestCtx) *problem {
+	if len(ctx.URI().QueryString()) == 0 {
+		return nil
+	}
+	return eachArg(ctx, func(name, _ []byte) *problem {
+		return unknownArg(name, "this call has none")
+	})
+}
+
+// denyQuery reads the query of an acquire.
+func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
+	if len(ctx.URI().QueryString()) == 0 {
+		return false, nil
+	}
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		switch {
+		case string(name) != "deny":
+			return unknownArg(name, "acquire has deny")
+		case string(value) != "429":
+			return refused("deny", "want 429")
+		}
+		deny429 = true
+		return nil
+	})
+	return deny429, p
 }

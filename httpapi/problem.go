@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -31,6 +29,8 @@ var (
 		"Not the next request of its session", 0}
 	kindTimeout = problemKind{fasthttp.StatusRequestTimeout, "request-timeout",
 		"Request took too long to arrive", 0}
+	kindPrecondition = problemKind{fasthttp.StatusPreconditionFailed, "precondition",
+		"Changed in the meantime", 0}
 	kindTooLarge = problemKind{fasthttp.StatusRequestEntityTooLarge, "too-large",
 		"Request body too large", 0}
 	kindMediaType = problemKind{fasthttp.StatusUnsupportedMediaType, "media-type",
@@ -39,6 +39,8 @@ var (
 		"Meant for another process", 0}
 	kindRefused = problemKind{fasthttp.StatusUnprocessableEntity, "refused",
 		"Request refused", 0}
+	kindPreconditionRequired = problemKind{fasthttp.StatusPreconditionRequired,
+		"precondition-required", "Precondition required", 0}
 	kindOverload = problemKind{fasthttp.StatusTooManyRequests, "overload", "Node overloaded", 1}
 	kindHeaders  = problemKind{fasthttp.StatusRequestHeaderFieldsTooLarge, "headers-too-large",
 		"Request header too large", 0}
@@ -135,58 +137,24 @@ func (p *problem) send(ctx *fasthttp.RequestCtx) {
 	ctx.Response.AppendBody(p.appendJSON(nil))
 }
 
-// problemOf turns an error of the service into a problem. A write that ran out of time has an
-// unknown outcome.
+// problemKinds are the kinds of problem in the order of [request.Kind].
+var problemKinds = [...]problemKind{kindRefused, kindOverload, kindUnavailable, kindUnknown,
+	kindInternal}
+
+// problemOf turns an error of the service into a problem.
 func (s *Server) problemOf(err error, write bool) *problem {
-	var invalid *syncer.InvalidError
-	switch {
-	case errors.As(err, &invalid):
-		return &problem{kind: kindRefused, detail: invalid.Error()}
-	case errors.Is(err, syncer.ErrUnknownOutcome):
-		return &problem{kind: kindUnknown, detail: err.Error()}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		if write {
-			return &problem{kind: kindUnknown,
-				detail: "not done in time; it may or may not happen yet"}
-		}
-		return &problem{kind: kindUnavailable, detail: "no answer in time"}
-	case errors.Is(err, syncer.ErrOverload):
-		return &problem{kind: kindOverload, detail: err.Error(), after: estimateOf(err)}
-	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed),
-		errors.Is(err, rpc.ErrUnreachable):
-		return &problem{kind: kindUnavailable, detail: err.Error()}
-	}
-	s.log.Error("unexpected error of an operation", "err", err)
-	return &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
-}
-
-// mostRetry caps how long a problem asks to wait.
-const mostRetry = time.Minute
-
-// estimateOf returns how long the cause of an error may last, or 0 if that is not known.
-func estimateOf(err error) time.Duration {
-	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
-		return max(time.Millisecond, min(later.After, mostRetry))
-	}
-	return 0
+	return s.problemOfFailure(err, request.FailureOf(err, write))
 }
 
 // problemOfOp is problemOf for an operation. It names the operation's fields the way the request
 // did.
 func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem {
-	var invalid *syncer.InvalidError
-	if !errors.As(err, &invalid) {
-		return s.problemOf(err, op.Kind != syncer.Count)
+	return s.problemOfFailure(err, request.FailureOfOp(err, op, checksForm))
+}
+
+func (s *Server) problemOfFailure(err error, f request.Failure) *problem {
+	if f.Kind == request.Internal {
+		s.log.Error("unexpected error of an operation", "err", err)
 	}
-	named := *invalid
-	if !checksForm {
-		named.Check = -1
-	}
-	if op.Kind == syncer.Count && named.Field == "window" {
-		named.Limit = -1 // a count asks for windows, not for limits
-	}
-	if op.Kind == syncer.Count && named.Field == "ts" {
-		named.Field = "at"
-	}
-	return &problem{kind: kindRefused, detail: named.Error()}
+	return &problem{kind: problemKinds[f.Kind], detail: f.Detail, after: f.After}
 }

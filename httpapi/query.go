@@ -3,18 +3,9 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
-
-// noQuery refuses a query on a call that has no parameters.
-func noQuery(ctx *fasthttp.RequestCtx) *problem {
-	if len(ctx.URI().QueryString()) == 0 {
-		return nil
-	}
-	return eachArg(ctx, func(name, _ []byte) *problem {
-		return unknownArg(name, "this call has none")
-	})
-}
 
 // clusterQuery reads the query of /v1/cluster: what the answer should include.
 func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
@@ -34,24 +25,6 @@ func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 		return nil
 	})
 	return owners, nodes, p
-}
-
-// denyQuery reads the query of an acquire.
-func denyQuery(ctx *fasthttp.RequestCtx) (deny429 bool, p *problem) {
-	if len(ctx.URI().QueryString()) == 0 {
-		return false, nil
-	}
-	p = eachArg(ctx, func(name, value []byte) *problem {
-		switch {
-		case string(name) != "deny":
-			return unknownArg(name, "acquire has deny")
-		case string(value) != "429":
-			return refused("deny", "want 429")
-		}
-		deny429 = true
-		return nil
-	})
-	return deny429, p
 }
 
 // eachArg calls f for each parameter of the query until it returns a problem.
@@ -102,15 +75,15 @@ func (t *target) arg(name, value []byte, allowed fields, has string) (f fields, 
 	}
 	switch f {
 	case fieldNS:
-		if t.check.NS = value; !validNS(value) {
-			return f, refused("ns", wantNS)
+		if t.check.NS = value; !request.ReadableNS(value) {
+			return f, refused("ns", request.WantNS)
 		}
 	case fieldKey:
-		if t.check.Key = value; !validKey(value) {
-			return f, refused("key", wantKey)
+		if t.check.Key = value; !request.ValidKey(value) {
+			return f, refused("key", request.WantKey)
 		}
 	case fieldAt:
-		v, end, fits := digits(value, 0)
+		v, end, fits := request.Digits(value, 0)
 		if t.at = v; end != len(value) || v < 1 || !fits {
 			return f, refused("at", "want unix milliseconds, at least 1")
 		}
@@ -157,38 +130,51 @@ func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *problem) 
 	switch {
 	case p != nil:
 	case t.check.Key == nil:
-		p = refused("key", "missing; "+wantKey)
+		p = refused("key", "missing; "+request.WantKey)
 	case window == 0:
-		p = refused("window", "missing; "+wantWindow)
+		p = refused("window", "missing; "+request.WantWindow)
 	}
 	return t, window, p
 }
 
-// topQuery reads the query of the busiest keys.
-func topQuery(ctx *fasthttp.RequestCtx) (n int, window int64, text string, p *problem) {
-	n, window, text = defaultTop, 60_000, defaultWindow
+// listQuery is a query of the first n keys over a window.
+type listQuery struct {
+	n       int
+	window  int64
+	text    string // the window as the query spells it
+	refused bool   // by refusals rather than by counts
+}
+
+// topQuery reads the query of the busiest keys, or of those that refused most.
+func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
+	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
+		text: request.DefaultTopWindow}
 	p = eachArg(ctx, func(name, value []byte) (p *problem) {
 		switch string(name) {
 		case "n":
-			v, end, fits := digits(value, 0)
-			if n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
-				v > maxTopKeys {
+			v, end, fits := request.Digits(value, 0)
+			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 ||
+				v > request.MaxTop {
 				p = refused("n", "want 1 to 1000")
 			}
 		case "window":
-			window, p = windowArg(value)
-			text = string(value)
+			q.window, p = windowArg(value)
+			q.text = string(value)
+		case "by":
+			if q.refused = string(value) == "refused"; !q.refused && string(value) != "count" {
+				p = refused("by", "want count or refused")
+			}
 		default:
-			p = unknownArg(name, "top has n and window")
+			p = unknownArg(name, "top has n, window and by")
 		}
 		return p
 	})
-	return n, window, text, p
+	return q, p
 }
 
 // windowArg reads a parameter that is one duration.
 func windowArg(value []byte) (int64, *problem) {
-	ms, wrong := parseWindow(value)
+	ms, wrong := request.ParseWindow(value)
 	if wrong != "" {
 		return 0, refused("window", wrong+`, got "`+clip(value)+`"`)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -74,14 +75,18 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
 	}
-	n, window, text, p := topQuery(ctx)
+	q, p := topQuery(ctx)
 	if p != nil {
 		return p
 	}
 	x := s.begin(ctx)
-	keys, err := s.service.Top(x.context, n, window)
+	list := s.service.Top
+	if q.refused {
+		list = s.service.TopRefused
+	}
+	keys, err := list(x.context, q.n, q.window)
 	if err == nil {
-		x.out = appendTop(x.out, text, keys)
+		x.out = appendTop(x.out, q.text, keys)
 		x.answer(ctx)
 	} else {
 		p = s.problemOfQuery(err)
@@ -160,7 +165,7 @@ func (d *decoder) nameOfKey() (c syncer.Check, p *problem) {
 		}
 	}
 	if c.Key == nil {
-		return c, refused("key", "missing; "+wantKey)
+		return c, refused("key", "missing; "+request.WantKey)
 	}
 	return c, nil
 }

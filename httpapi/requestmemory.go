@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -28,10 +30,10 @@ type requestMemory struct {
 	wait      time.Duration // how long to wait for memory
 	bodies    *sync.Pool    // of *[pooledBody]byte
 
-	node      *account // account for reading a message of another node; nil otherwise
-	read      int64    // bytes taken for reading
-	need, got int64    // bytes that the answer needs, and bytes taken for it
-	paged     int64    // bytes taken for a metrics page, from an account of its own
+	node      *account.Account // account for reading a message of another node; nil otherwise
+	read      int64            // bytes taken for reading
+	need, got int64            // bytes that the answer needs, and bytes taken for it
+	paged     int64            // bytes taken for a metrics page, from an account of its own
 
 	body *[pooledBody]byte // returned to bodies by release
 	last func()            // called by release
@@ -52,19 +54,22 @@ func busy() *problem {
 }
 
 // reading returns the account and usage for reading.
-func (m *requestMemory) reading() (*account, *usage) {
+func (m *requestMemory) reading() (*account.Account, *account.Usage) {
 	if m.node != nil {
-		return m.node, &m.node.sole
+		return m.node, &m.node.Sole
 	}
-	return &m.allowance.reading, &m.client.reading
+	return &m.allowance.reading, &m.client.Usage.reading
 }
 
 // chargeNode says that the body is a message of another node.
-func (m *requestMemory) chargeNode(from *account) {
+func (m *requestMemory) chargeNode(from *account.Account) {
 	if m != nil {
 		m.node = from
 	}
 }
+
+// ofNode reports whether the request is a message of another node.
+func (m *requestMemory) ofNode() bool { return m != nil && m.node != nil }
 
 // takeRead takes n bytes for reading.
 func (m *requestMemory) takeRead(n int64) *problem {
@@ -72,11 +77,11 @@ func (m *requestMemory) takeRead(n int64) *problem {
 		return nil
 	}
 	from, as := m.reading()
-	if m.read+n > from.each { // waiting would not help
+	if m.read+n > from.Each { // waiting would not help
 		return &problem{kind: kindTooLarge,
 			detail: "more than this node can read of one address at once; send it in parts"}
 	}
-	if !from.take(as, n, m.waitUntil(m.read)) {
+	if !from.Take(as, n, m.waitUntil(m.read)) {
 		return busy()
 	}
 	m.read += n
@@ -98,12 +103,12 @@ func (m *requestMemory) expect(n int64) *problem {
 	if m == nil || n <= ownBytes {
 		return nil
 	}
-	return m.get(min(n, m.allowance.answering.each))
+	return m.get(min(n, m.allowance.answering.Each))
 }
 
 // get takes n bytes for the answer.
 func (m *requestMemory) get(n int64) *problem {
-	if !m.allowance.answering.take(&m.client.answering, n, m.waitUntil(m.got)) {
+	if !m.allowance.answering.Take(&m.client.Usage.answering, n, m.waitUntil(m.got)) {
 		return busy()
 	}
 	m.got += n
@@ -118,7 +123,7 @@ func (m *requestMemory) take(n int64) *problem {
 	}
 	need := m.need + n
 	if missing := need - ownBytes - m.got; missing > 0 {
-		each := m.allowance.answering.each
+		each := m.allowance.answering.Each
 		if need-ownBytes > each {
 			return &problem{kind: kindTooLarge, detail: fmt.Sprintf("it takes more than the %d "+
 				"KiB that one address may use here for a request and its answer, by --max-memory; "+
@@ -138,7 +143,7 @@ func (m *requestMemory) returnUnused() {
 		return
 	}
 	if rest := m.got - max(0, m.need); rest > 0 {
-		m.allowance.answering.release(&m.client.answering, rest)
+		m.allowance.answering.Release(&m.client.Usage.answering, rest)
 		m.got -= rest
 	}
 }
@@ -156,7 +161,7 @@ func (m *requestMemory) takePage(n int64) *problem {
 	if m == nil {
 		return nil
 	}
-	if !m.allowance.pages.take(&m.client.pages, n, m.waitUntil(0)) {
+	if !m.allowance.pages.Take(&m.client.Usage.pages, n, m.waitUntil(0)) {
 		return busy()
 	}
 	m.paged = n
@@ -184,7 +189,7 @@ func (m *requestMemory) onRelease(last func()) bool {
 
 // wake takes the memory for serving a connection.
 func (m *requestMemory) wake() bool {
-	ok := m.allowance.awake.take(&m.client.awake, awakeBytes, m.waitUntil(0))
+	ok := m.allowance.awake.Take(&m.client.Usage.awake, awakeBytes, m.waitUntil(0))
 	if ok {
 		m.allowance.served.Add(1)
 	}
@@ -194,7 +199,7 @@ func (m *requestMemory) wake() bool {
 // sleep gives back the memory for serving a connection.
 func (m *requestMemory) sleep() {
 	m.allowance.served.Add(-1)
-	m.allowance.awake.release(&m.client.awake, awakeBytes)
+	m.allowance.awake.Release(&m.client.Usage.awake, awakeBytes)
 }
 
 // release gives back everything except the memory that wake took. Nothing reads or writes it any
@@ -210,11 +215,50 @@ func (m *requestMemory) release() {
 	}
 	if m.read > 0 {
 		from, as := m.reading()
-		from.release(as, m.read)
+		from.Release(as, m.read)
 	}
 	if m.paged > 0 {
-		m.allowance.pages.release(&m.client.pages, m.paged)
+		m.allowance.pages.Release(&m.client.Usage.pages, m.paged)
 	}
 	m.need, m.read, m.paged, m.node = 0, 0, 0, nil
 	m.returnUnused()
 }
+
+// Upper bounds of the memory, in bytes, for operations, their results and their answers. Slices
+// that grow have up to half as much again as they need; numbers in JSON have up to 20 characters.
+const (
+	answerOp    = 128
+	answerCheck = 128
+	answerLimit = 160 // four figures, their names and a duration
+	costOp      = 3*(48+24+88)/2 + answerOp
+	costCheck   = 3*(80+8+48)/2 + answerCheck
+	costLimit   = 3*(16+24+56)/2 + answerLimit
+	costNamed   = 3*48/2 + answerNamed
+	costBad     = 1 << 10
+	answerNamed = 128 // the name of a rule, that it is one, and the version
+	// escaped is how many bytes one byte of a key can take in an answer.
+	escaped = 6
+)
+
+// account reserves the memory that the last operation, with these checks and this many limits, uses
+// until it is answered.
+func (d *decoder) account(checks []syncer.Check, limits int) *problem {
+	keys := 0
+	for i := range checks {
+		keys += len(checks[i].Key)
+	}
+	d.answers += answerOp + len(checks)*answerCheck + limits*answerLimit + escaped*keys
+	return d.spend(costOp + len(checks)*costCheck + limits*costLimit + escaped*keys)
+}
+
+// spend reserves n bytes for the request that is being read.
+func (d *decoder) spend(n int) *problem {
+	p := d.memory.take(int64(n))
+	if p == nil {
+		d.cost += int64(n)
+	}
+	return p
+}
+
+// expected is the memory that a batch usually needs, as a multiple of the length of its body.
+const expected = 24

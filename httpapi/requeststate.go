@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
-
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -15,42 +16,60 @@ type requestState struct {
 	decoder
 	results []syncer.Result
 	out     []byte
-	context *requestContext
-	size    int64 // approximate size that it has grown to
+	context *request.Context
+	door    string    // the one that was asked, see Verdicts
+	began   time.Time // when the request was received
+	size    int64     // approximate size that it has grown to
 }
 
 const (
 	// smallState is the size up to which any number of states are kept until a garbage collection.
 	smallState = 16 << 10
-	// largeState is the size up to which a state is kept at all: a batch of some thousand
+	// largeState is the size up to which a state is kept at all: most batches of some thousand
 	// operations.
-	largeState = 1 << 20
+	largeState = 8 << 20
 )
 
-// statePool has the states that are not in use. It bounds how many large ones it keeps.
+// statePool has the states that are not in use. It bounds how much memory the large ones hold. A
+// large state that is made anew for each batch would cost more than the batch: its slices grow
+// step by step, are cleared, and the garbage collector goes through them.
 type statePool struct {
 	small sync.Pool
-	large chan *requestState
+
+	mu    sync.Mutex
+	large []*requestState // the last is used next: it is the likeliest to be in the cache
+	room  int64           // bytes for further large states
 }
 
-// newStatePool returns a pool that keeps about this many bytes in large states.
-func newStatePool(bytes int64) statePool {
-	return statePool{large: make(chan *requestState, max(1, bytes/largeState))}
-}
+// newStatePool returns a pool that keeps at most this many bytes in large states, but at least one
+// mebibyte.
+func newStatePool(bytes int64) *statePool { return &statePool{room: max(bytes, 1<<20)} }
 
-// get returns a state, preferably a large one if large is set.
-func (p *statePool) get(large bool) *requestState {
-	if large {
-		select {
-		case x := <-p.large:
+// get returns a state for a request that may need this many bytes.
+func (p *statePool) get(bytes int64) *requestState {
+	if bytes > smallState {
+		if x := p.takeLarge(); x != nil {
 			return x
-		default:
 		}
 	}
 	if x, ok := p.small.Get().(*requestState); ok {
 		return x
 	}
-	return &requestState{context: new(requestContext)}
+	return &requestState{context: new(request.Context)}
+}
+
+// takeLarge returns a large state, or nil if there is none.
+func (p *statePool) takeLarge() *requestState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.large) - 1
+	if last < 0 {
+		return nil
+	}
+	x := p.large[last]
+	p.large, p.large[last] = p.large[:last], nil
+	p.room += x.size
+	return x
 }
 
 // put returns a state to the pool.
@@ -59,35 +78,47 @@ func (p *statePool) put(x *requestState) {
 	case x.size <= smallState:
 		p.small.Put(x)
 	case x.size <= largeState:
-		select {
-		case p.large <- x:
-		default:
-		}
+		p.keepLarge(x)
+	}
+}
+
+// keepLarge keeps a large state if there is room for it.
+func (p *statePool) keepLarge(x *requestState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x.size <= p.room {
+		p.room -= x.size
+		p.large = append(p.large, x)
 	}
 }
 
 // begin returns the state for a request whose body has been read.
 func (s *Server) begin(ctx *fasthttp.RequestCtx) *requestState {
-	large := len(ctx.PostBody()) > prefetched
-	x := s.states.get(large)
+	return s.beginSized(ctx, int64(len(ctx.PostBody())))
+}
+
+// beginSized is begin for a request with a body of this many bytes, or one whose body is not read.
+func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState {
+	x := s.states.get(body * expected)
 	x.out = x.out[:0]
 	x.memory = memoryOf(ctx)
 	if x.context == nil {
-		x.context = new(requestContext)
+		x.context = new(request.Context)
 	}
 	start := ctx.Time()
-	if start.IsZero() || large { // receiving the body took time
+	if start.IsZero() || body > prefetched { // receiving the body took time
 		start = time.Now()
 	}
-	x.grant = grantOf(ctx)
-	x.context.reset(start.Add(s.opts.RequestTimeout))
+	x.grant, x.rules = grantOf(ctx), s.opts.Rules
+	x.door, x.began = verdicts.HTTP, start
+	x.context.Reset(start.Add(s.opts.RequestTimeout))
 	return x
 }
 
 // finish ends the use of x by a request. It is not deferred: after a panic x may be in any state,
 // and is left to the garbage collector.
 func (s *Server) finish(x *requestState) {
-	if !x.context.finish() {
+	if !x.context.Finish() {
 		x.context = nil
 	}
 	x.size = max(x.size, x.cost, int64(cap(x.out)))

@@ -1,12 +1,9 @@
 package httpapi
 
 import (
-	"bytes"
-	"fmt"
-	"runtime/debug"
-
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/peerhttp"
 )
@@ -14,7 +11,10 @@ import (
 // route describes what is served at one path.
 type route struct {
 	post    bool       // POST, otherwise GET and HEAD
+	any     bool       // any method, for any host; a body is not read
 	binary  bool       // the body is not JSON
+	yaml    bool       // the body may be YAML
+	put     *route     // what PUT does at this path, read as a POST is; nil if there is no PUT
 	need    token.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool       // needs a token even if there are no Tokens
 	at      apiSet     // where it is served
@@ -37,6 +37,8 @@ func (s *Server) routeTable() map[string]route {
 			handler: s.reset},
 		"/v1/admin/mode": {post: true, body: maxBody, need: token.Admin, guarded: true,
 			at: adminAPI, handler: s.adminMode},
+		"/v1/forward-auth": {any: true, need: token.Count, at: clientAPI,
+			handler: s.forwardAuth},
 		"/v1/count":            {need: token.Read, at: clientAPI, handler: s.count},
 		"/v1/series":           {need: token.Read, at: clientAPI, handler: s.series},
 		"/v1/top":              {need: token.Read, at: clientAPI, handler: s.top},
@@ -49,6 +51,16 @@ func (s *Server) routeTable() map[string]route {
 		"/assets/dashboard.js": {at: clientAPI, handler: script},
 		"/assets/style.css":    {at: clientAPI, handler: style},
 	}
+	if s.opts.RuleBook != nil {
+		routes["/v1/rules"] = route{need: token.Read | token.Admin, at: adminAPI,
+			handler: s.showRules,
+			put: &route{post: true, yaml: true, body: rule.MaxText, need: token.Admin,
+				guarded: true, at: adminAPI, handler: s.putRules}}
+	}
+	if s.opts.RateLimiter != nil {
+		routes["/json"] = route{post: true, body: maxBody, need: token.Count, at: clientAPI,
+			handler: s.rateLimitJSON}
+	}
 	if s.opts.Peer != nil {
 		routes[peerhttp.Path] = route{post: true, binary: true, body: peerhttp.MaxBody, at: peerAPI,
 			handler: s.peer, admit: s.admitPeer}
@@ -57,140 +69,4 @@ func (s *Server) routeTable() map[string]route {
 		s.addProfiles(routes)
 	}
 	return routes
-}
-
-// handle answers one request.
-func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	defer s.recovered(ctx)
-	p := s.dispatch(ctx)
-	// Memory for large requests was reserved before they were executed, but not for answers to
-	// queries.
-	if p == nil && s.endpointOf(ctx) == s.endpoints[0] {
-		p = memoryOf(ctx).takeUpTo(int64(len(ctx.Response.Body())))
-	}
-	if p != nil {
-		p.send(ctx)
-	}
-	if unread(ctx) {
-		lingers(ctx, p)
-	}
-	if s.closing.Load() || unread(ctx) {
-		ctx.SetConnectionClose()
-	}
-	s.counted(ctx)
-}
-
-// counted counts the response by its status code.
-func (s *Server) counted(ctx *fasthttp.RequestCtx) {
-	if code := ctx.Response.StatusCode(); code < len(s.codes) {
-		s.codes[code].Add(1)
-	}
-}
-
-// recovered turns a panic into a 500; fasthttp would let it end the process.
-func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack",
-		string(debug.Stack()))
-	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
-	// send replaces the body.
-	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
-	p.send(ctx)
-	ctx.SetConnectionClose()
-	s.counted(ctx)
-}
-
-// dispatch finds the handler of a request and calls it.
-func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
-	h := &ctx.Request.Header
-	if p := framed(h); p != nil {
-		ctx.SetConnectionClose()
-		return p
-	}
-	d := s.endpointOf(ctx)
-	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	// Nodes authenticate with their secret, and call each other by names of their own.
-	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) {
-		return &problem{kind: kindForbidden, field: "Host",
-			detail: "not a name of this server; it answers to its address, and to what --hosts " +
-				"lists"}
-	}
-	if !ok {
-		return &problem{kind: kindNotFound,
-			detail: "nothing is served under this path; /openapi.json lists what is"}
-	}
-	if r.post {
-		if !ctx.IsPost() {
-			return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
-		}
-		if p := checkMedia(h); p != nil && !r.binary {
-			return p
-		}
-	} else if !ctx.IsGet() && !ctx.IsHead() {
-		return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
-	}
-	g, p := s.access.enter(h, &r)
-	if p != nil {
-		return p
-	}
-	if g != nil {
-		ctx.SetUserValue(grantKey, g)
-	}
-	if r.admit != nil {
-		if p := r.admit(ctx); p != nil {
-			return p
-		}
-	}
-	if r.post {
-		if p := readBody(ctx, r.body); p != nil {
-			return p
-		}
-	}
-	return r.handler(ctx)
-}
-
-// checkMedia refuses bodies that are not JSON. This is a security measure: it keeps pages of other
-// sites from writing to this server. A browser sends a preflight request before it sends
-// application/json to another site, and it sends Origin with every POST to another site.
-func checkMedia(h *fasthttp.RequestHeader) *problem {
-	const want = "want Content-Type: application/json"
-	if len(h.Peek("Content-Encoding")) > 0 {
-		return &problem{kind: kindMediaType, detail: "want a body without Content-Encoding"}
-	}
-	media := h.ContentType()
-	switch {
-	case string(media) == "application/json":
-		return nil
-	case len(media) == 0:
-		if len(h.Peek("Origin")) > 0 {
-			return &problem{kind: kindMediaType, detail: want}
-		}
-		return nil
-	}
-	media, _, _ = bytes.Cut(media, []byte{';'})
-	if bytes.EqualFold(bytes.TrimSpace(media), []byte("application/json")) {
-		return nil
-	}
-	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
-}
-
-// unreadable answers what fasthttp could not parse as a request.
-func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
-	p := problemOfReading(err)
-	lingers(ctx, p)
-	p.send(ctx)
-	s.counted(ctx)
-}
-
-// lingers makes closing the connection wait for what the client is still sending and nobody reads,
-// unless the client was too slow.
-func lingers(ctx *fasthttp.RequestCtx, p *problem) {
-	if c, ok := ctx.Conn().(*conn); ok {
-		c.mu.Lock()
-		c.linger = p == nil || p.kind != kindTimeout
-		c.mu.Unlock()
-	}
 }

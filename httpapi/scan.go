@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/bits"
 	"unicode/utf8"
+
+	"twotier.dev/twotier/internal/request"
 )
 
 // scanner reads JSON (RFC 8259) in one pass without building a tree. Strings without escapes are
@@ -70,7 +72,7 @@ func (s *scanner) unexpected(want string) *problem {
 		got = "a boolean"
 	case c == 'n':
 		got = "null"
-	case c == '-' || isDigit(c):
+	case c == '-' || request.IsDigit(c):
 		got = "a number"
 	default:
 		return s.malformed("a value")
@@ -172,7 +174,7 @@ func (s *scanner) boolean() (bool, *problem) {
 // integer reads a whole number.
 func (s *scanner) integer() (int64, *problem) {
 	c := s.peek()
-	if c != '-' && !isDigit(c) {
+	if c != '-' && !request.IsDigit(c) {
 		return 0, s.unexpected("a whole number")
 	}
 	start := s.pos
@@ -180,7 +182,7 @@ func (s *scanner) integer() (int64, *problem) {
 	if c == '-' {
 		i++
 	}
-	v, end, fits := digits(s.src, i)
+	v, end, fits := request.Digits(s.src, i)
 	plain := end == len(s.src) || (s.src[end] != '.' && s.src[end]|0x20 != 'e')
 	if end == i || (s.src[i] == '0' && end > i+1) || !plain {
 		if p := s.number(); p != nil {
@@ -233,4 +235,31 @@ func plain(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// str reads the string whose opening quote is at pos.
+func (s *scanner) str() ([]byte, *problem) {
+	start := s.pos + 1
+	i := start
+	for {
+		i = plain(s.src, i)
+		if i >= len(s.src) {
+			return nil, s.malformedAt(len(s.src), "the closing quote of a string")
+		}
+		switch c := s.src[i]; {
+		case c == '"':
+			s.pos = i + 1
+			return s.src[start:i], nil
+		case c == '\\':
+			return s.escaped(start, i)
+		case c < 0x20:
+			return nil, s.malformedAt(i, "no control character in a string")
+		default:
+			size, p := s.rune(i)
+			if p != nil {
+				return nil, p
+			}
+			i += size
+		}
+	}
 }

@@ -1,6 +1,10 @@
 package httpapi
 
-import "bytes"
+import (
+	"bytes"
+
+	"twotier.dev/twotier/internal/request"
+)
 
 // maxDepth bounds how deeply a skipped value may nest: skip is recursive.
 const maxDepth = 200
@@ -22,7 +26,7 @@ func (s *scanner) skip(depth int) *problem {
 	case c == '"':
 		_, p := s.str()
 		return p
-	case c == '-' || isDigit(c):
+	case c == '-' || request.IsDigit(c):
 		return s.number()
 	}
 	for _, word := range []string{"true", "false", "null"} {
@@ -64,7 +68,7 @@ func (s *scanner) number() *problem {
 	if i < len(s.src) && s.src[i] == '-' {
 		i++
 	}
-	_, end, _ := digits(s.src, i)
+	_, end, _ := request.Digits(s.src, i)
 	if end == i {
 		return s.malformedAt(end, "a digit")
 	}
@@ -73,7 +77,7 @@ func (s *scanner) number() *problem {
 	}
 	i = end
 	if i < len(s.src) && s.src[i] == '.' {
-		_, end, _ = digits(s.src, i+1)
+		_, end, _ = request.Digits(s.src, i+1)
 		if end == i+1 {
 			return s.malformedAt(end, "a digit")
 		}
@@ -84,7 +88,7 @@ func (s *scanner) number() *problem {
 		if i < len(s.src) && (s.src[i] == '+' || s.src[i] == '-') {
 			i++
 		}
-		_, end, _ = digits(s.src, i)
+		_, end, _ = request.Digits(s.src, i)
 		if end == i {
 			return s.malformedAt(end, "a digit")
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/peerhttp"
 )
 
@@ -34,6 +36,17 @@ type Options struct {
 	// Tokens resolves bearer tokens. Default: anyone who can connect may do everything except
 	// administer.
 	Tokens Tokens
+	// Rules resolves the names of rules that requests have. Default: none, and no name is known.
+	Rules Rules
+	// Verdicts counts what acquires decide. Default: nothing is counted.
+	Verdicts Verdicts
+	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
+	RuleBook RuleBook
+	// RateLimiter answers POST /json. Default: none, and the path does not exist.
+	RateLimiter RateLimiter
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's
+	// address matters, in /v1/forward-auth. Default: none.
+	TrustedProxies []netip.Prefix
 	// AdminToken may do everything. Without Tokens it is required for calls that change how the
 	// cluster works. Default: none; without Tokens those calls are refused.
 	AdminToken string
@@ -67,6 +80,8 @@ type Options struct {
 	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
 	// address may use the same share of the memory. Default: half of MaxConns.
 	MaxConnsPerAddress int
+	// Collectors add to what /metrics shows. Their metrics must have names of their own.
+	Collectors []prometheus.Collector
 	// Logger receives changes of state and panics. Default: none.
 	Logger *slog.Logger
 }
@@ -161,10 +176,10 @@ type Server struct {
 	http      *fasthttp.Server
 	routes    map[string]route // of all endpoints
 	access    access
-	states    statePool
+	states    *statePool
 	allowance *allowance
-	nodes     account   // reading messages of other nodes
-	bodies    sync.Pool // of *[pooledBody]byte
+	nodes     account.Account // reading messages of other nodes
+	bodies    sync.Pool       // of *[pooledBody]byte
 	codes     [600]atomic.Int64
 	process   string // no other process has this name
 	sessions  sessions
@@ -199,8 +214,8 @@ func New(o Options) (*Server, error) {
 	s.states = newStatePool(o.MaxMemory / 8)
 	s.bodies.New = func() any { return new([pooledBody]byte) }
 	s.allowance = newAllowance(o.MaxConns, o.MaxConnsPerAddress, o.MaxMemory/2)
-	s.nodes.most = max(o.MaxMemory/8, 2*peerhttp.MaxBody)
-	s.nodes.each = s.nodes.most
+	s.nodes.Most = max(o.MaxMemory/8, 2*peerhttp.MaxBody)
+	s.nodes.Each = s.nodes.Most
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()

@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/replay"
+	"twotier.dev/twotier/internal/request"
 )
 
 // The headers of a session, see the package documentation.
@@ -66,10 +67,10 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
-		return refused(headerSession, "want 16 to 64 letters, digits and hyphens")
+		return refused(headerSession, "want 16 to 64 letters, request.Digits and hyphens")
 	}
 	text := h.Peek(headerSequence)
-	seq, end, fits := digits(text, 0)
+	seq, end, fits := request.Digits(text, 0)
 	if seq < 1 || end != len(text) || !fits {
 		return refused(headerSequence, "want a number from 1 on")
 	}

@@ -251,6 +251,24 @@ func (l *Ladder) Head(c Counter, level int) int64 {
 	return l.scan(l.sparse(c), level, 0).head
 }
 
+// before returns the index of the newest bucket of a level that is older than idx and not zero, or
+// -1 if there is none.
+func (l *Ladder) before(c Counter, level int, idx int64) int64 {
+	if len(c) == 0 {
+		return -1
+	}
+	if c.dense(level) {
+		return l.ring(c, level).before(idx)
+	}
+	newest := int64(-1)
+	for _, e := range l.sparse(c) {
+		if lv, i, n := bucketOf(e); lv == level && i < idx && n != 0 {
+			newest = max(newest, i)
+		}
+	}
+	return newest
+}
+
 // Sum adds up the buckets lo to hi of a level.
 func (l *Ladder) Sum(c Counter, level int, lo, hi int64) (sum int64) {
 	if len(c) == 0 {

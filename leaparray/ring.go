@@ -52,6 +52,17 @@ func (r ring) ends(lo, hi int64) (sum, first, last int64) {
 	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
 }
 
+// before returns the newest bucket older than idx that is not zero, or -1 if there is none.
+func (r ring) before(idx int64) int64 {
+	head := r.head()
+	for i := min(idx-1, head); i >= head-int64(r.slots()-2); i-- {
+		if r.sum(i, i) != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
 // addNewest counts n in the newest bucket and returns what it held before.
 func (r ring) addNewest(n int64) (before int64) {
 	pos := int(r[1])

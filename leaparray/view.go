@@ -46,6 +46,18 @@ func (v *View) sum(level int, lo, hi int64) int64 {
 	return sum
 }
 
+// Before returns the newest bucket of a level that is older than idx and holds something, and how
+// much that is. It returns -1 if there is none.
+func (v View) Before(level int, idx int64) (before, n int64) {
+	for before = idx; before >= 0; {
+		before = max(v.Ladder.before(v.A, level, before), v.Ladder.before(v.B, level, before))
+		if n = v.sum(level, before, before); n > 0 {
+			return before, n
+		}
+	}
+	return -1, 0
+}
+
 // Range returns the buckets touched by the window of this length that ends at the given moment, on
 // the finest level that covers it and still holds all of them. It reports false if there is no such
 // level: the window is longer than the ladder, or begins before the oldest bucket kept.

@@ -115,7 +115,7 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
 // agreement returns what all users of the data must have in common.
 func (s *Store) agreement() map[string]string {
 	want := map[string]string{
-		"layout":     "2",
+		"layout":     "3",
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		tagsField:    s.opt.Placement.HashTags.String(),

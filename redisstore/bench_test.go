@@ -8,63 +8,79 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them, into new
-// and into existing keys. redis-µs/key is the processor time of Redis.
+// BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them. The keys
+// are new, and known to be; new, and read because that is not known; known; or known but read.
+// redis-µs/key is the processor time of Redis.
 func BenchmarkFlush(b *testing.B) {
-	for _, kind := range []string{"new", "known"} {
-		b.Run(kind, func(b *testing.B) {
-			srv := redistest.Start(b)
-			s := open(b, redisstore.Options{URL: srv.URL()})
-			l := defaultLadder(b)
-			const partitions, each = 64, 8
-			rounds := make([]*syncer.Round, partitions)
-			for p := range rounds {
-				rounds[p] = &syncer.Round{Partition: p, Writer: "w",
-					Keys: make([]syncer.KeyRound, each)}
+	for _, kind := range []string{"new", "unread", "known", "cold"} {
+		for _, each := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("%s/%d", kind, each), func(b *testing.B) {
+				benchmarkFlush(b, kind, each)
+			})
+		}
+	}
+}
+
+// benchmarkFlush flushes rounds of so many keys. One operation flushes about 512 keys.
+func benchmarkFlush(b *testing.B, kind string, each int) {
+	srv := redistest.Start(b)
+	s := open(b, redisstore.Options{URL: srv.URL(),
+		Expiry: redisstore.Expiry(redistest.Expiry(b, srv))})
+	l := defaultLadder(b)
+	rounds := make([]*syncer.Round, 512/each)
+	for p := range rounds {
+		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Keys: make([]syncer.KeyRound, each)}
+	}
+	cpu, memory := 0.0, int64(0)
+	for n := 0; b.Loop(); n++ {
+		if n == 1 {
+			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
+		}
+		for p, r := range rounds {
+			r.Seq++
+			for i := range r.Keys {
+				nextEvent(&r.Keys[i], kind, p*each+i, n, l)
 			}
-			before := 0.0
-			for n := 0; b.Loop(); n++ {
-				if n == 1 {
-					before = usedCPU(b, srv)
-				}
-				for p, r := range rounds {
-					r.Seq++
-					for i := range r.Keys {
-						k := &r.Keys[i]
-						if kind == "new" || n == 0 {
-							*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d:%d", n, p, i),
-								TTL: 172_800_000, New: true, Ladder: l}
-						} else {
-							k.TTL = 0
-						}
-						k.Adds = append(k.Adds[:0],
-							syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
-							syncer.Bucket{Level: 1, Index: 29_383_333, N: 1},
-							syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
-						k.Expired = nil
-						if kind != "new" && n > 60 {
-							k.Expired = append(k.Expired,
-								syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
-						}
-					}
-				}
-				s.Exchange(context.Background(), rounds)
-				for _, r := range rounds {
-					if r.Err != nil || r.Lost {
-						b.Fatal(r.Err, r.Lost)
-					}
-					r.Acked = r.Seq
-				}
+		}
+		s.Exchange(context.Background(), rounds)
+		for _, r := range rounds {
+			if r.Err != nil || r.Lost {
+				b.Fatal(r.Err, r.Lost)
 			}
-			keys := float64(b.N-1) * partitions * each
-			b.ReportMetric((usedCPU(b, srv)-before)*1e6/keys, "redis-µs/key")
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
-			b.ReportMetric(0, "ns/op")
-		})
+			r.Acked = r.Seq
+		}
+	}
+	keys := float64(b.N-1) * float64(len(rounds)*each)
+	b.ReportMetric((usedCPU(b, srv)-cpu)*1e6/keys, "redis-µs/key")
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/keys, "µs/key")
+	if kind == "new" || kind == "unread" {
+		b.ReportMetric(float64(usedMemory(b, srv)-memory)/keys, "redis-B/key")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// nextEvent is what the n-th flush does with the i-th key: it counts one event in the n-th second,
+// and deletes the bucket that has become too old.
+func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
+	isNew := kind == "new" || kind == "unread"
+	if isNew || n == 0 {
+		*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d", n, i), TTL: 172_800_000,
+			New: kind == "new", Ladder: l}
+	} else {
+		k.TTL = 0
+	}
+	k.Load = kind == "unread" || kind == "cold"
+	k.Adds = append(k.Adds[:0], syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
+		syncer.Bucket{Level: 1, Index: 29_383_333, N: 1},
+		syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
+	k.Expired = nil
+	if !isNew && n > 60 {
+		k.Expired = append(k.Expired, syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
 	}
 }
 
@@ -111,4 +127,18 @@ func usedCPU(b *testing.B, srv *redistest.Server) (s float64) {
 		s += v
 	}
 	return s
+}
+
+// usedMemory returns the memory that a server has allocated, in bytes.
+func usedMemory(b *testing.B, srv *redistest.Server) int64 {
+	info := srv.Do("INFO", "memory").String()
+	m := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(info)
+	if m == nil {
+		b.Fatal(info)
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }

@@ -20,8 +20,10 @@ type command struct {
 // commandsOfAll are the commands used with every way of expiring. All except time take a key.
 func commandsOfAll() []command {
 	return []command{
-		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
-		{"pexpire", []any{"1000"}},
+		{"del", []any{}}, {"copy", []any{probeKey + "2"}}, // there is nothing to copy
+		{"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
+		{"append", []any{"1"}}, {"getrange", []any{"0", "1"}},
+		{"pexpire", []any{"1000"}}, {"pttl", []any{}},
 		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}},
 		{"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
 		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}},
@@ -36,8 +38,9 @@ func commandsOfExpiry(e Expiry) []command {
 		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
 	case ExpiryTairhash:
 		return []command{
-			{"exhincrby", []any{"f", "1", "PX", "1000"}}, {"exhget", []any{"f"}},
-			{"exhgetall", []any{}}, {"exhlen", []any{}}, {"exhdel", []any{"f"}},
+			{"exhincrby", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
+			{"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}},
+			{"exhdel", []any{"f"}},
 		}
 	}
 	return nil
@@ -179,6 +182,6 @@ func (s *Store) refusal(m *missing) error {
 	for _, name := range m.forbidden {
 		rules += " +" + name
 	}
-	return fmt.Errorf("%w: user %s may not use%s; let who may run ACL SETUSER %s%s", ErrMismatch,
-		s.where.User(), what, s.where.User(), rules)
+	return fmt.Errorf("%w: user %s may not use%s; let an administrator run ACL SETUSER %s%s",
+		ErrMismatch, s.where.User(), what, s.where.User(), rules)
 }

@@ -58,7 +58,7 @@ func repaired(t *testing.T, srv *redistest.Server, opt redisstore.Options, lacks
 		t.Errorf("without %s: %v", lacks, err)
 		return
 	}
-	_, line, _ := strings.Cut(err.Error(), "let who may run ")
+	_, line, _ := strings.Cut(err.Error(), "let an administrator run ")
 	var args []any
 	for _, word := range strings.Fields(line) {
 		args = append(args, word)

@@ -255,7 +255,7 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	counted := 0
 	for i := range op.Checks {
 		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
-			Checks: op.Checks[i : i+1]}
+			DryRun: op.DryRun, Checks: op.Checks[i : i+1]}
 		var at []mark
 		if at, failed = d.do(ctx, &one, &parts[i]); failed != nil {
 			break
@@ -283,11 +283,14 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 		}
 		back := op.Checks[i]
 		back.N, back.Limits = -back.N, nil
-		one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
-		if _, err := d.do(undo, &one, &parts[i]); err != nil {
-			return nil, errors.Join(failed,
-				fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+		if !op.DryRun {
+			one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
+			if _, err := d.do(undo, &one, &parts[i]); err != nil {
+				return nil, errors.Join(failed,
+					fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+			}
 		}
+		res.Checks[i].TS = 0
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count+back.N, lr.Lo+back.N, lr.Hi+back.N

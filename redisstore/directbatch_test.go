@@ -164,7 +164,7 @@ func TestBelowZeroIsZero(t *testing.T) {
 		}
 		flush(t, counter)
 		holds("counted", map[int64]int64{15_000: 2, 30_000: 10, 60_000: 10, 3_600_000: 0})
-		add(t, d, mode, -9, 0) // of two
+		add(t, d, mode, -9, t0) // of two
 		flush(t, counter)
 		holds("taken back", map[int64]int64{15_000: 0, 30_000: 8, 60_000: 8, 3_600_000: 0})
 		field := redisstore.Field(1, t0/60_000)

@@ -20,7 +20,7 @@ type directCall struct {
 	batching.Call
 	list    *directList // the DoAll it belongs to, or nil
 	kind    syncer.Kind
-	always  bool
+	mode    int64 // how it counts, for the script
 	ts, now int64
 	aging   bool
 	checks  []directCheck
@@ -45,6 +45,7 @@ type directAnswer struct {
 
 type directCheck struct {
 	partition   int
+	hash        uint32 // under which the key is listed
 	n           int64
 	ladder      *leaparray.Ladder
 	plan        int // the number of its plan in the script call
@@ -55,7 +56,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	c.Reset()
 	c.answered.Store(false)
-	c.list, c.kind, c.always = nil, op.Kind, op.CountDenied
+	c.list, c.kind, c.mode = nil, op.Kind, modeOf(op)
 	c.ts, c.now, c.aging = ts, now, d.opt.Store.Aging()
 	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
 	c.mark, c.directAnswer = mark{}, directAnswer{values: c.values[:0]}
@@ -69,7 +70,8 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 		c.limits = append(c.limits, check.Limits...)
 		c.names = appendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
-			partition: partition, n: check.N, ladder: d.ladder(ns), limits: len(c.limits),
+			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: check.N,
+			ladder: d.ladder(ns), limits: len(c.limits),
 			end: len(c.names),
 		})
 	}
@@ -80,6 +82,26 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 func (c *directCall) Size() (ops, bytes int) { return 1, 0 }
 
 func (c *directCall) read() bool { return c.kind == syncer.Count }
+
+// The ways to count that the script knows.
+const (
+	modeAllowed = iota // what is allowed
+	modeAlways         // even what is refused
+	modeNewest         // what is taken back goes from the newest buckets
+	modeDry            // nothing
+)
+
+func modeOf(op *syncer.Op) int64 {
+	switch {
+	case op.TakesNewest():
+		return modeNewest
+	case op.Kind != syncer.Count && op.Reads():
+		return modeDry
+	case op.CountDenied:
+		return modeAlways
+	}
+	return modeAllowed
+}
 
 // partition returns the partition of the first check.
 func (c *directCall) partition() int {
@@ -166,7 +188,7 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 
 // gaveUp returns the error for a call whose caller stopped waiting while a lane had it.
 func (c *directCall) gaveUp() error {
-	if c.read() {
+	if c.read() || c.mode == modeDry {
 		return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnknownOutcome)
@@ -186,7 +208,9 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 	case c.refusal != "":
 		return c.refused(op)
 	case op.Kind == syncer.Add:
-		return c.added(op, res)
+		err := c.added(op, res)
+		c.setTimes(op, res)
+		return err
 	}
 	values := c.values
 	for i := range op.Checks {
@@ -194,10 +218,21 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 		c.judged(op, i, values[:n], res)
 		values = values[n:]
 	}
-	if res.Allowed = c.allowed; !c.repeated && (c.allowed || op.CountDenied) {
+	if res.Allowed = c.allowed; (!c.repeated || op.DryRun) && (c.allowed || op.CountDenied) {
 		raise(op, res)
 	}
+	c.setTimes(op, res)
 	return nil
+}
+
+// setTimes records when the checks were counted.
+func (c *directCall) setTimes(op *syncer.Op, res *syncer.Result) {
+	if op.TakesNewest() || !op.Counts(res) {
+		return
+	}
+	for i := range res.Checks {
+		res.Checks[i].TS = c.ts
+	}
 }
 
 // held parses the hash of a read.

@@ -146,7 +146,7 @@ func TestDirectGone(t *testing.T) {
 	srv, _, _ := proxied(t, time.Second)
 	s := open(t, redisstore.Options{URL: srv.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load,
-		Timeout: 300 * time.Millisecond})
+		Timeout: 5 * time.Second})
 	add(t, d, "k", 1, 0)
 	srv.Kill()
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}

@@ -17,7 +17,7 @@ func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
 // keeps returns an error if the ack that an operation asks for can't be waited for. It is called
 // before anything is counted.
 func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
-	if d.ackOf(op) <= syncer.AckStore || op.Kind == syncer.Count {
+	if d.ackOf(op) <= syncer.AckStore || op.Reads() {
 		return nil
 	}
 	partitions := make([]int, len(op.Checks))
@@ -29,7 +29,7 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 
 // keep waits until what an operation counted is kept as its ack says.
 func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, marks []mark) error {
-	if d.ackOf(op) <= syncer.AckStore || !counts(op, res) {
+	if d.ackOf(op) <= syncer.AckStore || !op.Counts(res) {
 		return nil
 	}
 	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
@@ -43,7 +43,7 @@ func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 		var list []mark
 		var of []int // positions of the operations
 		for i := range ops {
-			if d.ackOf(&ops[i]) != ack || !counts(&ops[i], &res[i]) {
+			if d.ackOf(&ops[i]) != ack || !ops[i].Counts(&res[i]) {
 				continue
 			}
 			for _, m := range marks[i] {
@@ -57,9 +57,4 @@ func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 			res[of[j]].Err = cmp.Or(res[of[j]].Err, err)
 		}
 	}
-}
-
-// counts reports whether an operation that was carried out has counted anything.
-func counts(op *syncer.Op, res *syncer.Result) bool {
-	return op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
 }

@@ -37,7 +37,8 @@ type directScript struct {
 	ends     []int       // where each name ends
 	keys     []string    // parts of one string
 	packed   []byte
-	size     int // how many numbers are packed
+	hashes   []byte // of the keys, for the lists of keys
+	size     int    // how many numbers are packed
 }
 
 // directPlan is what checks with the same rules have in common.
@@ -57,6 +58,7 @@ func (g *directScript) reset(sender string) {
 	g.calls, g.maybeApplied = g.calls[:0], g.store.cluster
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
+	g.hashes = g.hashes[:0]
 	clear(g.versions)
 	g.sender = sender
 	// A cluster's client finds the server by the first key, and can't read a pointer to it.
@@ -77,11 +79,12 @@ func (g *directScript) encode(seq uint64) {
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
 	for _, c := range g.calls {
-		g.pack(flagNumber(c.kind == syncer.Acquire), flagNumber(c.always), c.ts,
+		g.pack(flagNumber(c.kind == syncer.Acquire), c.mode, c.ts,
 			int64(len(c.checks)))
 		g.names = append(g.names, c.names...)
 		for i := range c.checks {
 			check := &c.checks[i]
+			g.hashes = appendHash(g.hashes, check.hash)
 			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
 			g.pack(int64(1+checks+g.version(check.partition)), int64(check.plan), check.n)
 		}
@@ -101,7 +104,7 @@ func (g *directScript) encode(seq uint64) {
 		line = append(line, &g.keys[i])
 	}
 	line[2] = 1 + len(g.keys)
-	g.call.line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed)
+	g.call.line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed, g.hashes)
 }
 
 func (g *directScript) pack(numbers ...int64) {

@@ -18,15 +18,28 @@
 //	tt:{p17}!w:WRITER
 //	    the sequence of the last round, or part of a restoration, of this writer that was applied,
 //	    a dot and its nonce, and after a colon the positions of keys that were refused
+//	tt:{p17}!k:PART
+//	    a part of the list of the partition's keys: the hash of each, syncer.KeyHash, in 4 bytes
+//	    (little-endian). The state has c (1) if the list began with the data and so is
+//	    complete, and k, the number of the last part. There are at most two parts: a new one
+//	    is begun when the one before the last has expired
 //	tt:{p17}!r:NAMESPACE:KEY
 //	    a Hash that records what was restored of a key: e, the epoch it was restored in (in any
 //	    other epoch the rest is void), each bucket with the amount restored, and x if the key was
 //	    reset in this epoch, in either mode
 //
+// A key lives for twice the longest span after a bucket of the coarsest level began. One span is
+// not enough: a late event may be a span old, and a window of a span that ends there reaches back
+// by another one. If the key were gone by then, that window would be taken for empty rather than
+// out of reach, and an acquire would pass that must not.
+//
 // There is also one tt:meta, with what all users of the data must agree on: the number of
 // partitions, the hash seed, which namespaces have hash tags, how buckets expire, and the ladder of
 // every namespace. The first store to connect writes it. With Options.AnySeed, a store takes the
 // seed it finds there.
+//
+// And there is one tt:rules, a Hash with the versions of the rules that are kept: v, the number of
+// the newest, i, its ID, and each by its number as JSON (id, who, at in unix milliseconds, text).
 //
 // After a round is applied, a key's Hash holds no more buckets than its ladder has: whoever writes
 // to a key deletes the buckets that have fallen behind, even if no node has them in memory.
@@ -40,6 +53,10 @@
 // connection was replaced. After the first write nothing ends the script early. A key that can't be
 // counted (a value of another type, a command that the user may not run) is reported and skipped,
 // and what was already done for it is undone.
+//
+// Most new keys are counted alike: once, in the same buckets. The script makes the first of them
+// and copies it to the others. COPY does nothing if a key exists, and takes the place of EXISTS,
+// HSET and PEXPIRE; with fields that expire, of two commands for each of these.
 //
 // # Losses
 //
@@ -63,6 +80,9 @@
 //
 //   - What was counted between such a loss and its discovery may be mistaken for part of what was
 //     lost, and a reset, or counts taken back, that such a loss undid are not done again.
+//   - What only one counter knew is gone if that ends before it has noticed the loss. Another may
+//     have heard of it when it flushed the same coarse buckets, but not of the fine ones: then only
+//     windows of the coarse levels include it.
 //   - A second loss before all counters have restored what the first one took may take it for good.
 //   - A round whose outcome was unknown at a complete loss may be counted twice if another counter
 //     had read it and restores it.

@@ -67,7 +67,7 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 	checks := 1
 	if op.Kind == syncer.Acquire {
 		checks = 1 + dice.IntN(2)*dice.IntN(4)
-		op.CountDenied = dice.IntN(6) == 0
+		op.CountDenied, op.DryRun = dice.IntN(6) == 0, dice.IntN(6) == 0
 	}
 	for range checks {
 		i, c := dice.IntN(4), check("", 1+dice.Int64N(3))
@@ -127,7 +127,8 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 		if name == syncer.DefaultNamespace {
 			ns = nil
 		}
-		k := syncer.KeyRound{NS: ns, Key: []byte(key)}
+		// The key may be new, and is only listed with its time to live.
+		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds()}
 		for level := range l.Len() {
 			k.Adds = append(k.Adds,
 				syncer.Bucket{Level: uint8(level), Index: l.Index(level, now), N: -7})
@@ -145,7 +146,7 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 // the time of the operation or up to now.
 func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	t.Helper()
-	op.Kind, op.CountDenied, op.Checks = syncer.Count, false, op.Checks[:1]
+	op = syncer.Op{Kind: syncer.Count, TS: op.TS, Checks: op.Checks[:1]}
 	op.TS = min(op.TS, now)
 	if a, b := outcome(t.Context(), a, op), outcome(t.Context(), b, op); a != b {
 		t.Fatalf("at %d: %+v\none that begins: %s\ndirect:          %s", now, op, a, b)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -62,6 +63,9 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 		}
 	}
 	for _, c := range calls {
+		if c.script == s.scripts.round {
+			c.withParts()
+		}
 		if c.script != nil {
 			c.withLadders()
 		}
@@ -102,8 +106,8 @@ func (s *Store) readCall(r *syncer.Round) *scriptCall {
 	keys := s.appendKeys(nil, r)
 	c := &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
 		rounds: []*syncer.Round{r}}
-	if change, ok := parseChange(r.LastChange); ok && change.writer != keys[0] {
-		c.writer = change.writer
+	if change, ok := parseChange(r.LastChange); ok {
+		c.writer, c.own = change.writer, change.writer == keys[0]
 	}
 	return c
 }
@@ -154,21 +158,51 @@ func (s *Store) takeState(r *syncer.Round, c *scriptCall) {
 func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	c.rounds = append(c.rounds, r)
 	c.keys = s.appendKeys(c.keys, r)
-	c.args = slices.Grow(c.args, 11+8*len(r.Keys))
+	c.args = slices.Grow(c.args, 13+len(r.Keys))
 	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)),
 		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
 		r.LastChange, changeOf(r), flag(r.Quiet))
+	hashes, ttl := listed(r)
+	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
-		k := &r.Keys[i]
-		c.args = append(c.args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
-			number(int64(len(k.Adds))), number(int64(len(k.Expired))))
-		c.args = s.appendBuckets(c.args, k, f)
-		for j := range k.Expired {
-			c.args = append(c.args, f.of(&k.Expired[j]))
-		}
+		c.args = append(c.args, number(int64(s.part(c, &r.Keys[i], f))))
 	}
 }
+
+// partsSeen is how many of the latest parts are searched for an equal one. Keys that are flushed
+// together were mostly counted in the same buckets, many of them once.
+const partsSeen = 8
+
+// part returns the number of the part of a call that says what to do with a key. Equal parts are
+// sent once.
+func (s *Store) part(c *scriptCall, k *syncer.KeyRound, f *fields) int {
+	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
+		if s.samePart(c.alike[i], k) {
+			return i + 1
+		}
+	}
+	c.alike = append(c.alike, k)
+	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
+		number(int64(len(k.Adds))), number(int64(len(k.Expired))))
+	c.parts = s.appendBuckets(c.parts, k, f)
+	for j := range k.Expired {
+		c.parts = append(c.parts, f.of(&k.Expired[j]))
+	}
+	return len(c.alike)
+}
+
+// samePart reports whether the same is to be done with two keys.
+func (s *Store) samePart(a, b *syncer.KeyRound) bool {
+	return flags(a) == flags(b) && a.TTL == b.TTL && a.Ladder == b.Ladder &&
+		(s.opt.Expiry == ExpiryKey || bytes.Equal(a.NS, b.NS)) && // their fields may live longer
+		slices.EqualFunc(a.Adds, b.Adds, sameBucket) &&
+		slices.EqualFunc(a.Expired, b.Expired, sameField)
+}
+
+func sameBucket(a, b syncer.Bucket) bool { return sameField(a, b) && a.N == b.N }
+
+func sameField(a, b syncer.Bucket) bool { return a.Level == b.Level && a.Index == b.Index }
 
 // ladder returns the position of a key's ladder among those of the call, 0 if it has none.
 func (c *scriptCall) ladder(k *syncer.KeyRound) int {
@@ -181,6 +215,11 @@ func (c *scriptCall) ladder(k *syncer.KeyRound) int {
 		c.ladders = append(c.ladders, k.Ladder)
 	}
 	return i + 1
+}
+
+// withParts inserts the parts before the arguments that refer to them.
+func (c *scriptCall) withParts() {
+	c.args = slices.Concat([]any{number(int64(len(c.alike)))}, c.parts, c.args)
 }
 
 // withLadders inserts the ladders before the arguments that refer to them.
@@ -201,7 +240,7 @@ func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10),
 		number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), number(int64(r.After)))
+		r.LastChange, changeOf(r), number(int64(r.After)), allHashes(r), number(s.keyTTL))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))

@@ -196,7 +196,7 @@ func (s *Store) home(ctx context.Context, key string) (*redis.Client, error) {
 }
 
 var (
-	errGone    = errors.New("it is not there any more")
+	errGone    = errors.New("it no longer exists")
 	errNotKept = errors.New("time is up")
 )
 

@@ -324,7 +324,7 @@ func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 		marks = append(marks, syncer.Mark{Partition: i, Writer: "gone", Seq: 1})
 	}
 	if err := errors.Join(s.Keep(t.Context(), syncer.AckReplica, marks)...); err == nil ||
-		!strings.Contains(err.Error(), "not there any more") {
+		!strings.Contains(err.Error(), "no longer exists") {
 		t.Errorf("%v, want those that are gone told", err)
 	}
 	if ms, err := primary.Do("PTTL", there).Int(); err != nil || ms <= 3_600_000 {

@@ -31,7 +31,7 @@ const (
 	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
 	ExpiryField Expiry = "field"
 	// ExpiryTairhash keeps buckets in TairHash, a module's hash type that gives every field a time
-	// to live.
+	// to live. It is experimental: the module is not part of the tests.
 	ExpiryTairhash Expiry = "tairhash"
 )
 
@@ -77,6 +77,7 @@ type Store struct {
 	scripts     scripts
 	aging       bool
 	sequenceTTL string
+	keyTTL      int64 // the longest time to live of a key, in milliseconds
 	ttls        map[string][]string
 	ready       atomic.Bool
 	readyMu     sync.Mutex // held while Redis is probed for the first time, or after it lost data
@@ -90,7 +91,8 @@ type Store struct {
 	durations  durations.Histogram
 
 	mu     sync.Mutex
-	failed error // why Redis is not up, nil if it is
+	failed error // why Redis could not be used at the last exchange, nil if it could
+	silent error // why it has not told its time since, nil if it has
 }
 
 // New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is
@@ -126,6 +128,7 @@ func New(opt Options) (*Store, error) {
 	s.ttls = map[string][]string{}
 	for name, l := range opt.Ladders {
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
+		s.keyTTL = max(s.keyTTL, syncer.KeyTTL(l))
 		for level := range l.Len() {
 			s.ttls[name] = append(s.ttls[name], number(fieldTTL(l, level)))
 		}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,12 +17,12 @@ import (
 
 // ErrMismatch is wrapped by errors about a Redis that can't be used as it is: it lacks a feature
 // that was asked for, or holds counts in a different layout. Retrying does not help.
-var ErrMismatch = errors.New("this Redis does not fit")
+var ErrMismatch = errors.New("this Redis is not compatible")
 
 // ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
 // user, password or database, or a certificate that one side does not trust. Retrying does not help
 // until that is changed.
-var ErrRejected = errors.New("this Redis lets nobody in like this")
+var ErrRejected = errors.New("this Redis rejects these credentials")
 
 // rejections are the prefixes, after ERR if there is one, of a server's errors for clients without
 // access.
@@ -120,7 +121,7 @@ func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Health{
-		string(s.where.Kind), s.where.Hosts, s.failed,
+		string(s.where.Kind), s.where.Hosts, cmp.Or(s.failed, s.silent),
 		time.Duration(s.rtt.Load()) * time.Microsecond,
 		s.roundTrips.Load(),
 		Durations(s.durations.Snapshot()),
@@ -131,6 +132,17 @@ func (s *Store) setFailed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err
+	if err == nil {
+		s.silent = nil
+	}
+}
+
+// setSilent remembers why Redis did not tell its time: a node that has nothing to exchange learns
+// only so that Redis is gone. When Redis tells it again, that says nothing about what it refuses.
+func (s *Store) setSilent(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = err
 }
 
 // note learns from an exchange whether Redis is up: it is if any round got through.
@@ -149,7 +161,7 @@ const ClockSamples = 5
 
 // Clock returns how far Redis's clock is ahead of a local one, taken from the sample with the
 // shortest round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half
-// of that round trip. In a cluster any node answers.
+// of that round trip. In a cluster any node answers. [Store.Health] says so if none does.
 func (s *Store) Clock(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	best := time.Duration(-1)
@@ -158,7 +170,11 @@ func (s *Store) Clock(ctx context.Context,
 		began := time.Now()
 		t, err := s.client.Time(ctx).Result()
 		if err != nil {
-			return 0, fmt.Errorf("time: %w", err)
+			err = fmt.Errorf("time: %w", err)
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				s.setSilent(err)
+			}
+			return 0, err
 		}
 		rtt := time.Since(began)
 		if best < 0 || rtt < best {
@@ -166,6 +182,7 @@ func (s *Store) Clock(ctx context.Context,
 			ahead = t.Sub(start.Add(rtt / 2))
 		}
 	}
+	s.setSilent(nil)
 	s.roundTrips.Add(ClockSamples)
 	s.rtt.Store(best.Microseconds())
 	return ahead, nil

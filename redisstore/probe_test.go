@@ -70,7 +70,7 @@ func TestProbeRefusesWhatIsMissing(t *testing.T) {
 			continue // whether modules load before commands are renamed is up to the server
 		}
 		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: expiry})
-		want := "this Redis does not fit: --redis-expiry=" + string(expiry) +
+		want := "this Redis is not compatible: --redis-expiry=" + string(expiry) +
 			" needs the command " + command +
 			", which it does not have; use --redis-expiry=key"
 		if err := probe(t, s); !errors.Is(err, redisstore.ErrMismatch) || err.Error() != want {
@@ -178,6 +178,41 @@ func TestClock(t *testing.T) {
 	}
 	if h := s.Health(); h.RTT <= 0 || h.RoundTrips != redisstore.ClockSamples {
 		t.Errorf("%+v", h)
+	}
+}
+
+// TestSilentRedisIsDown checks that a store with nothing to exchange learns from the clock that
+// Redis is gone, and that it is back, but not that it accepts what it has refused.
+func TestSilentRedisIsDown(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	if err := probe(t, s); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	ask := func(ctx context.Context) error { _, err := s.Clock(ctx, time.Now); return err }
+	if err := ask(canceled); err == nil || s.Health().Err != nil {
+		t.Errorf("given up by the caller: %v, health %v", err, s.Health().Err)
+	}
+	srv.Kill()
+	if err := ask(t.Context()); err == nil || s.Health().Err == nil {
+		t.Errorf("gone: %v, health %v", err, s.Health().Err)
+	}
+	srv.Restart(t)
+	if err := ask(t.Context()); err != nil || s.Health().Err != nil {
+		t.Errorf("back: %v, health %v", err, s.Health().Err)
+	}
+	refused := oneRound(s, "k", 1)
+	srv.Kill()
+	send(t, s, refused)
+	srv.Restart(t)
+	if err := ask(t.Context()); err != nil || s.Health().Err == nil {
+		t.Errorf("a round has failed since: %v, health %v", err, s.Health().Err)
+	}
+	if send(t, s, refused); refused.Err != nil || s.Health().Err != nil {
+		t.Errorf("the round got through: %v, health %v", refused.Err, s.Health().Err)
 	}
 }
 

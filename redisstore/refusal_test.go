@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 
 // theCommands are the commands that rounds use.
 var theCommands = []string{
-	"exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire", "del",
-	"set", "get", "time",
+	"copy", "exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire",
+	"del", "set", "get", "time",
 }
 
 // refusing is a server that refuses one command, and a store that worked with it before.
@@ -69,12 +70,12 @@ func (f *refusing) allow(sign, command string) {
 // something to expire or to purge.
 func (f *refusing) keys() (keys []syncer.KeyRound) {
 	for i, name := range []string{"known", "loaded", "expiring", "purged", "new",
-		"new and loaded"} {
-		if i >= 4 {
+		"new and loaded", "new too", "loaded too", "new no more"} {
+		if strings.HasPrefix(name, "new") && name != "new no more" || i == 7 {
 			name += fmt.Sprint(f.seq)
 		}
 		k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000, Ladder: f.l, New: name[:3] == "new",
-			Load: i == 1 || i == 5}
+			Load: i == 1 || i == 5 || i == 7}
 		k.Adds = []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 2},
 			{Level: 1, Index: 881_500_000, N: 2}}
 		switch name {

@@ -93,15 +93,21 @@ func whole(v any) uint64 {
 
 // takeValues reads the counts after the adds. For keys that were new, as believed, that is what was
 // added.
-func takeValues(r *syncer.Round, known any, values []any) {
-	existed, _ := known.([]any)
+func takeValues(r *syncer.Round, notMade any, values []any) {
+	known, _ := notMade.([]any)
 	at := 0
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		k.Err, k.Loaded = nil, k.Loaded[:0]
+		k.Err, k.Loaded, k.Existed = nil, k.Loaded[:0], false
 		isNew := flags(k) == flagNew
-		if isNew && len(existed) > 0 && whole(existed[0]) == uint64(i) {
-			isNew, existed = false, existed[1:]
+		if isNew && len(known) > 0 {
+			switch pos, _ := known[0].(int64); pos {
+			case int64(-1 - i):
+				k.Existed = true
+				fallthrough
+			case int64(i):
+				isNew, known = false, known[1:]
+			}
 		}
 		for j := range k.Adds {
 			if isNew {

@@ -25,8 +25,12 @@ var (
 	resetLua string
 	//go:embed lua/probe.lua
 	probeLua string
+	//go:embed lua/keys.lua
+	keysLua string
 	//go:embed lua/direct.lua
 	directLua string
+	//go:embed lua/rules.lua
+	rulesLua string
 	//go:embed lua/expiry_key.lua
 	expiryKeyLua string
 	//go:embed lua/expiry_field.lua
@@ -37,8 +41,8 @@ var (
 
 // scripts are the scripts for one way of expiring buckets.
 type scripts struct {
-	round, republish, reset, direct *redis.Script
-	directText                      string
+	round, republish, reset, keys, direct, rules *redis.Script
+	directText                                   string
 }
 
 func newScripts(e Expiry) scripts {
@@ -54,6 +58,8 @@ func scriptsOf(expiry string) scripts {
 		round:     redis.NewScript(rounds + roundLua),
 		republish: redis.NewScript(rounds + republishLua),
 		reset:     redis.NewScript(rounds + resetLua),
+		keys:      redis.NewScript(keysLua),
+		rules:     redis.NewScript(rulesLua),
 		direct:    redis.NewScript(direct), directText: direct,
 	}
 }
@@ -67,8 +73,14 @@ type scriptCall struct {
 	args   []any
 	state  string // key of the epoch, version, quieted and last change
 	writer string // if set, the key of the sequence that is read after that
+	// own says that the sequence is the caller's. As long as nobody else has made a change since,
+	// it need not be read.
+	own bool
 	// ladders are the ladders that args refer to.
 	ladders []*leaparray.Ladder
+	// parts are the arguments that say what to do with keys, and alike is a key of each.
+	parts []any
+	alike []*syncer.KeyRound
 	// line, if set, is the whole command, with room for the command's name and for what identifies
 	// the script: its text or its hash.
 	line   []any
@@ -100,9 +112,24 @@ func (c *scriptCall) send(ctx context.Context, pipe redis.Pipeliner) {
 // sendState adds commands to a pipeline that read the partition's state.
 func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
 	c.told = pipe.Do(ctx, "HMGET", c.state, "e", "v", "q", "l")
-	if c.writer != "" {
-		c.kept = pipe.Do(ctx, "GET", c.writer)
+	if c.writer != "" && !c.own {
+		c.sendSequence(ctx, pipe)
 	}
+}
+
+// sendSequence adds a command to a pipeline that reads the sequence of whoever made the last change
+// that the caller was told of.
+func (c *scriptCall) sendSequence(ctx context.Context, pipe redis.Pipeliner) {
+	c.kept = pipe.Do(ctx, "GET", c.writer)
+}
+
+// overtaken reports whether the last change is no longer the caller's own.
+func (c *scriptCall) overtaken() bool {
+	if !c.own {
+		return false
+	}
+	state, _ := c.told.Slice()
+	return textAt(state, 3) != c.rounds[0].LastChange
 }
 
 // sendText is send for a server that doesn't have the script yet.
@@ -131,7 +158,8 @@ func (c *scriptCall) err() error {
 
 // run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried
 // out: they are sent again with the script's text, which the server keeps for the next time. Where
-// a key may have been read after the state of its partition, the state is read once more.
+// a key may have been read after the state of its partition, the state is read once more. Where the
+// caller's change is not the last one any more, its sequence says whether it is still there.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
 	ctx, resent := watchResends(ctx)
 	pipe := client.Pipeline()
@@ -143,8 +171,13 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	again := 0
 	for _, c := range calls {
 		switch err := c.err(); {
-		case err == nil && c.script == nil && resent.Load():
-			c.sendState(ctx, pipe)
+		case err == nil && c.script == nil && (resent.Load() || c.overtaken()):
+			if resent.Load() {
+				c.sendState(ctx, pipe)
+			}
+			if c.own {
+				c.sendSequence(ctx, pipe)
+			}
 			again++
 		case err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT"):
 			c.sendText(ctx, pipe)

@@ -24,6 +24,9 @@
 // A member that is about to leave announces it first ([Ring.Drain]). It then owns nothing, but
 // stays reachable while it hands its partitions over.
 //
+// What a member announces of itself, such as that it is about to leave, it tells each member
+// directly. Gossip repeats it.
+//
 // # Timing
 //
 // A member that stops answering is suspected within two seconds and declared dead four to eight

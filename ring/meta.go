@@ -44,6 +44,7 @@ type meta struct {
 	PeerHost   string `json:"g,omitempty"` // empty: Host
 	PeerPort   int    `json:"q,omitempty"` // 0: Port
 	Secure     bool   `json:"e,omitempty"` // what other nodes say is taken by TLS
+	Change     uint64 `json:"c,omitempty"` // how often the process has changed what it announces
 }
 
 // Bounds of what goes into the metadata.
@@ -72,16 +73,22 @@ func (m *meta) peer(host string) string {
 	return address
 }
 
+// announced is what a member last announced, and the number of that.
+type announced struct {
+	Member
+	change uint64
+}
+
 // decode reads what another node announces. It returns an error if that node does not agree with
 // ours.
-func decode(n *memberlist.Node, want Agreement) (Member, error) {
+func decode(n *memberlist.Node, want Agreement) (announced, error) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
-		return Member{}, fmt.Errorf("%w: %s at %s is no twotier node", ErrRefused, n.Name,
+		return announced{}, fmt.Errorf("%w: %s at %s is not a twotier node", ErrRefused, n.Name,
 			n.Address())
 	}
-	member := Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
-		Starting: m.Starting, Tag: m.Tag}
+	member := announced{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
+		Starting: m.Starting, Tag: m.Tag}, m.Change}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()
@@ -97,9 +104,9 @@ func decode(n *memberlist.Node, want Agreement) (Member, error) {
 		return member, fmt.Errorf("%w: %s has %d partitions, this node %d", ErrRefused, where,
 			m.Partitions, want.Partitions)
 	case m.Seed != want.Seed:
-		return member, fmt.Errorf("%w: %s has another hash seed", ErrRefused, where)
+		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
 	case m.Data != want.Data:
-		return member, fmt.Errorf("%w: %s has other namespaces, ladders or hash tags",
+		return member, fmt.Errorf("%w: %s has different namespaces, ladders or hash tags",
 			ErrRefused, where)
 	}
 	return member, nil

@@ -44,7 +44,7 @@ type Options struct {
 	// OnChange is called with every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)
 	// Placements, if set, is shared with other rings of this process that see the same members.
-	// Default: none.
+	// Default: a cache of its own.
 	Placements *Placements
 	// Transport replaces the network, for tests.
 	Transport memberlist.Transport
@@ -65,6 +65,7 @@ type Ring struct {
 	metaMu sync.Mutex // held by nobody who calls memberlist
 	meta   meta
 	host   string // of the gossip
+	gossip string // its address
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -87,6 +88,9 @@ func New(opt Options) (*Ring, error) {
 	}
 	if len(opt.Tag) > maxTag {
 		return nil, fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(opt.Tag), maxTag)
+	}
+	if opt.Placements == nil {
+		opt.Placements = new(Placements)
 	}
 	r := &Ring{opt: opt, born: time.Now().UnixMilli()}
 	r.views.init(opt)
@@ -167,7 +171,7 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	}
 	r.list = list
 	r.metaMu.Lock()
-	r.host = list.LocalNode().Addr.String()
+	r.host, r.gossip = list.LocalNode().Addr.String(), list.LocalNode().Address()
 	r.metaMu.Unlock()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
@@ -278,23 +282,15 @@ func (r *Ring) Gossip() string {
 // Enter announces that this node may own partitions. It returns once all members that can be
 // reached know, or ctx is done.
 func (r *Ring) Enter(ctx context.Context) {
-	r.metaMu.Lock()
-	r.meta.Starting = false
-	r.metaMu.Unlock()
-	if r.list == nil {
-		return
-	}
-	// Don't wait for gossip, which takes its time: tell everyone who can be reached directly.
-	_ = r.list.UpdateNode(time.Nanosecond)
-	r.inform(ctx)
+	r.tell(ctx, func(m *meta) { m.Starting = false })
 	r.rebuild()
 }
 
 // Drain announces that this node is about to leave: from then on it owns nothing, but is still
 // there to hand over its partitions. It returns once all members that can be reached know, or ctx
 // is done.
-func (r *Ring) Drain(ctx context.Context) error {
-	return r.tell(ctx, func(m *meta) { m.Draining = true })
+func (r *Ring) Drain(ctx context.Context) {
+	r.tell(ctx, func(m *meta) { m.Draining = true })
 }
 
 // SetTag announces a text of at most 64 bytes, which becomes part of this node's Member. It returns
@@ -303,29 +299,22 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
 	}
-	return r.tell(ctx, func(m *meta) { m.Tag = tag })
+	r.tell(ctx, func(m *meta) { m.Tag = tag })
+	return nil
 }
 
-// tellTimeout bounds Drain and SetTag if their context has no deadline.
-const tellTimeout = 2 * time.Second
-
-// tell changes what this node announces.
-func (r *Ring) tell(ctx context.Context, change func(*meta)) error {
+// tell changes what this node announces. It does not wait for gossip, which takes its time, and all
+// the longer the more other news there is: it tells everyone who can be reached directly.
+func (r *Ring) tell(ctx context.Context, change func(*meta)) {
 	r.metaMu.Lock()
 	change(&r.meta)
+	r.meta.Change++
 	r.metaMu.Unlock()
 	if r.list == nil {
-		return nil
+		return
 	}
-	wait := tellTimeout
-	if by, ok := ctx.Deadline(); ok {
-		wait = max(time.Until(by), time.Millisecond)
-	}
-	if err := r.list.UpdateNode(wait); err != nil {
-		return fmt.Errorf("gossip: %w", err)
-	}
+	_ = r.list.UpdateNode(time.Nanosecond)
 	r.inform(ctx)
-	return nil
 }
 
 // leaveTimeout bounds how long announcing that this node leaves may take.

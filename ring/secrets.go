@@ -21,7 +21,7 @@ type secrets struct {
 
 // errPlain says that a running node can neither start nor stop encrypting, because the others would
 // not understand it.
-var errPlain = errors.New("a cluster gets its first secret, or loses its last, by a restart")
+var errPlain = errors.New("adding the first secret, or removing the last one, takes a restart")
 
 // SetSecrets replaces the secrets of the gossip. The first one encrypts what this node sends; all
 // of them are accepted. It may be called at any time, which allows a secret to be rotated without a

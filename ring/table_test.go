@@ -211,6 +211,22 @@ func BenchmarkNewTable(b *testing.B) {
 	}
 }
 
+// BenchmarkNextTable has a member replaced by another each time.
+func BenchmarkNextTable(b *testing.B) {
+	for _, n := range []int{3, 30, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			list, cache := members(n), new(ring.Placements)
+			for i := 0; b.Loop(); i++ {
+				list[n-1].ID = fmt.Sprint("replaced-", i)
+				_, err := ring.NewTableAfter(nil, list, list[0].Name, 1021, 7, cache)
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things
 // of themselves: what a table shows never depends on the one before it, or on placements that were
 // cached.

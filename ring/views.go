@@ -21,19 +21,23 @@ type views struct {
 	agreement Agreement
 	log       *slog.Logger
 	signal    chan struct{} // holds one
+	strangers chan stranger // to be asked who they are
 
 	mu      sync.Mutex
-	members map[string]Member // by name
-	gossip  map[string]string // addresses for gossip by name
-	lost    map[string]bool   // addresses for gossip of those that were declared dead
-	refused map[string]bool   // names whose refusal was logged
-	err     error             // why a merge was refused last
+	members map[string]announced // by name
+	heard   map[string]stranger  // those of them that gossip has not reported yet
+	gossip  map[string]string    // addresses for gossip by name
+	lost    map[string]bool      // addresses for gossip of those that were declared dead
+	refused map[string]bool      // names whose refusal was logged
+	err     error                // why a merge was refused last
 }
 
 func (v *views) init(opt Options) {
 	v.agreement, v.log = opt.Agreement, opt.Logger
 	v.signal = make(chan struct{}, 1)
-	v.members, v.gossip = map[string]Member{}, map[string]string{}
+	v.strangers = make(chan stranger, maxStrangers)
+	v.members, v.heard = map[string]announced{}, map[string]stranger{}
+	v.gossip = map[string]string{}
 	v.lost, v.refused = map[string]bool{}, map[string]bool{}
 }
 
@@ -54,7 +58,11 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 		return // NotifyAlive has refused it
 	}
 	v.mu.Lock()
+	if said := v.members[n.Name]; said.change > m.change {
+		m = said // it has told this node more since
+	}
 	v.members[n.Name] = m
+	delete(v.heard, n.Name)
 	v.gossip[n.Name] = n.Address()
 	delete(v.lost, n.Address())
 	v.mu.Unlock()
@@ -66,8 +74,7 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 func (v *views) NotifyLeave(n *memberlist.Node) {
 	v.mu.Lock()
 	left := v.members[n.Name].Draining
-	delete(v.members, n.Name)
-	delete(v.gossip, n.Name)
+	v.removeLocked(n.Name)
 	if !left {
 		if len(v.lost) >= maxLost {
 			for address := range v.lost {
@@ -79,6 +86,12 @@ func (v *views) NotifyLeave(n *memberlist.Node) {
 	}
 	v.mu.Unlock()
 	v.changed()
+}
+
+func (v *views) removeLocked(name string) {
+	delete(v.members, name)
+	delete(v.gossip, name)
+	delete(v.heard, name)
 }
 
 // NotifyAlive implements memberlist.AliveDelegate. It rejects nodes that are configured
@@ -126,10 +139,13 @@ func (v *views) takeRefusal() error {
 }
 
 // snapshot returns all members.
-func (v *views) snapshot() []Member {
+func (v *views) snapshot() (list []Member) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return slices.Collect(maps.Values(v.members))
+	for _, m := range v.members {
+		list = append(list, m.Member)
+	}
+	return list
 }
 
 // hasEntered reports whether there is a member, other than one, that is past starting.
@@ -193,28 +209,6 @@ func resolve(ctx context.Context, seed string) (list []string) {
 	}
 	return list
 }
-
-// speaker tells memberlist what this node announces about itself.
-type speaker struct{ r *Ring }
-
-// NodeMeta implements memberlist.Delegate.
-func (s speaker) NodeMeta(int) []byte {
-	s.r.metaMu.Lock()
-	defer s.r.metaMu.Unlock()
-	return s.r.meta.encode()
-}
-
-// NotifyMsg implements memberlist.Delegate; no messages are sent that way.
-func (speaker) NotifyMsg([]byte) {}
-
-// GetBroadcasts implements memberlist.Delegate.
-func (speaker) GetBroadcasts(int, int) [][]byte { return nil }
-
-// LocalState implements memberlist.Delegate.
-func (speaker) LocalState(bool) []byte { return nil }
-
-// MergeRemoteState implements memberlist.Delegate.
-func (speaker) MergeRemoteState([]byte, bool) {}
 
 // String names a member for the log.
 func (m *Member) String() string {

@@ -83,9 +83,9 @@ func (r *Ring) logChange(old, t *Table) {
 	}
 }
 
-// runRejoin keeps looking for missing members for as long as the node lives. memberlist itself
-// gives up on dead nodes after half a minute, which would keep two halves of a split cluster apart
-// forever.
+// runRejoin keeps looking for missing members for as long as the node lives, and asks nodes that
+// say something without being members. memberlist itself gives up on dead nodes after half a
+// minute, which would keep two halves of a split cluster apart forever.
 func (r *Ring) runRejoin(ctx context.Context) {
 	wait := r.opt.RejoinInterval / soonest
 	timer := time.NewTimer(jitter(wait))
@@ -102,6 +102,8 @@ func (r *Ring) runRejoin(ctx context.Context) {
 			}
 			wait = min(2*wait, r.opt.RejoinInterval)
 			timer.Reset(jitter(wait))
+		case s := <-r.views.strangers:
+			r.meet(ctx, s)
 		}
 	}
 }
@@ -114,13 +116,32 @@ const soonest = 32
 func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }
 
 // reach exchanges state with the members at these addresses, several at a time, and sends the
-// result of each. Addresses that have not had their turn when ctx is done are skipped: a silent one
-// takes some seconds.
+// result of each.
 func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
+	return each(ctx, addresses, 0, r.exchange)
+}
+
+func (r *Ring) exchange(address string) error {
+	_, err := r.list.Join([]string{address})
+	return err
+}
+
+// each calls fn for each address, several at a time, no sooner than that much after each other, and
+// sends the results. Addresses that have not had their turn when ctx is done are skipped: a silent
+// one takes some seconds.
+func each(
+	ctx context.Context, addresses []string, apart time.Duration, fn func(address string) error,
+) <-chan error {
 	results := make(chan error, len(addresses))
 	slots := make(chan struct{}, reachAtOnce)
-	for _, address := range addresses {
+	for i, address := range addresses {
 		go func() {
+			if wait := time.Duration(i) * apart; wait > 0 {
+				select {
+				case <-time.After(wait):
+				case <-ctx.Done():
+				}
+			}
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
@@ -129,7 +150,7 @@ func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 				results <- ctx.Err()
 				return
 			}
-			_, err := r.list.Join([]string{address})
+			err := fn(address)
 			<-slots
 			results <- err
 		}()
@@ -140,6 +161,10 @@ func (r *Ring) reach(ctx context.Context, addresses []string) <-chan error {
 // reachAtOnce is how many members are contacted concurrently.
 const reachAtOnce = 32
 
+// seedsApart is how much later than one seed the next one is contacted: the first to answer should
+// do, as all of them exchange all state.
+const seedsApart = 20 * time.Millisecond
+
 // join contacts the seeds once, until it reaches one that is a member or knows one. Seeds that are
 // starting as well may not have met anyone yet: a node that trusted their view alone could miss a
 // process with its own ID.
@@ -148,7 +173,8 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := r.reach(ctx, others)
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	results := each(ctx, others, seedsApart, r.exchange)
 	var errs []error
 	for range others {
 		err := <-results
@@ -173,25 +199,6 @@ func (r *Ring) join(ctx context.Context, seeds []string) error {
 			"join", strings.Join(seeds, ","))
 	}
 	return nil
-}
-
-// informTimeout bounds how long members may take to receive the state.
-const informTimeout = time.Second
-
-// inform exchanges state with every member. With gossip alone, one member occasionally learns of a
-// change only after up to half a minute: about one time in three hundred among five nodes.
-func (r *Ring) inform(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, informTimeout)
-	defer cancel()
-	addresses := r.views.addresses(r.opt.Name)
-	results := r.reach(ctx, addresses)
-	for range addresses {
-		select {
-		case <-results: // it hears from others
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // isSelf reports whether a seed is this node, as happens when all nodes share one list.

@@ -23,14 +23,6 @@ func plainAdds(ops []Op) int {
 	return len(ops)
 }
 
-// unconditional reports whether an operation can be carried out without knowing its key's past: it
-// counts and compares with nothing. Taking counts back needs the past, because it never takes back
-// more than there is.
-func (op *Op) unconditional() bool {
-	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
-		op.Checks[0].N >= 0
-}
-
 // batch is a list of operations that are carried out together, in order. The exceptions are
 // operations that there is no room for, and operations that share a key with one of these: they are
 // put off until all others are done, and only then wait for room.
@@ -42,6 +34,7 @@ type batch struct {
 	admission admission
 	putOff    []putOff
 	overtaken map[string]bool // names of the keys of operations that were put off
+	moved     map[string]bool // and of those that another counter has to execute
 	stored    []int           // positions of counted operations that wait for the store
 	tickets   map[*partition]uint64
 }
@@ -58,7 +51,7 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 	b.ahead = b.askAhead()
 	for i, checks := 0, 0; i < len(ops); {
 		n := 1
-		if adds := plainAdds(ops[i:]); adds > 0 && len(b.overtaken) == 0 {
+		if adds := plainAdds(ops[i:]); adds > 0 && len(b.overtaken)+len(b.moved) == 0 {
 			n = adds
 			b.add(i, i+n)
 		} else {
@@ -82,7 +75,12 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 // batch.
 func (b *batch) one(at, checks int) {
 	op := &b.ops[at]
-	overtaken := b.overtakes(op)
+	if sharesKey(op, b.moved) {
+		b.res[at].Reset()
+		b.res[at].Err = ErrNotOwner
+		return
+	}
+	overtaken := sharesKey(op, b.overtaken)
 	if op.unconditional() {
 		if overtaken {
 			b.wait(at, nil)
@@ -109,7 +107,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 		return nil, err
 	}
 	k := b.c.calls.Get().(*call)
-	if err := k.prepare(&b.c.directory, op, b.c.opt.Now()); err != nil {
+	if err := b.c.prepare(k, op, b.c.opt.Now()); err != nil {
 		b.c.calls.Put(k)
 		return nil, err
 	}
@@ -129,6 +127,7 @@ func (b *batch) decide(at int, k *call) {
 		b.wait(at, k)
 		return
 	}
+	b.noteMoved(op, err)
 	if res.Err = err; counted && b.c.durability.waits(op) {
 		if k.refused {
 			res.Err = errRefusedKey
@@ -145,19 +144,36 @@ func (b *batch) wait(at int, k *call) {
 		b.overtaken = map[string]bool{}
 	}
 	b.putOff = append(b.putOff, putOff{at, k})
-	for i := range b.ops[at].Checks {
-		b.overtaken[string(b.ops[at].Checks[i].AppendName(nil))] = true
+	addNames(b.overtaken, &b.ops[at])
+}
+
+// noteMoved notes that an operation has failed with this error. If it is executed elsewhere, the
+// operations after it that share a key with it must not be executed before.
+func (b *batch) noteMoved(op *Op, err error) {
+	if !errors.Is(err, ErrNotOwner) {
+		return
+	}
+	if b.moved == nil {
+		b.moved = map[string]bool{}
+	}
+	addNames(b.moved, op)
+}
+
+// addNames adds the names of an operation's keys.
+func addNames(names map[string]bool, op *Op) {
+	for i := range op.Checks {
+		names[string(op.Checks[i].AppendName(nil))] = true
 	}
 }
 
-// overtakes reports whether an operation shares a key with one that was put off.
-func (b *batch) overtakes(op *Op) bool {
-	if len(b.overtaken) == 0 {
+// sharesKey reports whether an operation has one of some keys.
+func sharesKey(op *Op, names map[string]bool) bool {
+	if len(names) == 0 {
 		return false
 	}
 	var name [384]byte
 	for i := range op.Checks {
-		if b.overtaken[string(op.Checks[i].AppendName(name[:0]))] {
+		if names[string(op.Checks[i].AppendName(name[:0]))] {
 			return true
 		}
 	}
@@ -230,6 +246,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	if err == nil {
 		ticket, err = t.add(op, res, ts, k.now, &b.admission)
 	}
+	b.noteMoved(op, err)
 	switch res.Err = err; {
 	case err != nil || !b.c.durability.waits(op):
 	case ticket == noTicket:

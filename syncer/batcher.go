@@ -171,7 +171,9 @@ func (l *batcher) runLoad(ctx context.Context) {
 
 // flushShift queues the partitions that are due by the clock, and records when they are due next.
 func (l *batcher) flushShift(h *shift) {
-	l.flushAll(h.parts)
+	if verify := l.flushAll(h.parts); verify && !l.down {
+		l.verifyTogether()
+	}
 	if l.room.anyWaiting() {
 		h.rouse()
 	}
@@ -182,14 +184,34 @@ func (l *batcher) flushShift(h *shift) {
 	}
 }
 
-// flushAll queues partitions to flush whatever is dirty.
-func (l *batcher) flushAll(parts []*partition) {
+// flushAll queues partitions to flush whatever is dirty. It reports whether it is time to verify
+// any of them.
+func (l *batcher) flushAll(parts []*partition) (verify bool) {
 	for _, p := range parts {
+		now := time.Now()
 		p.mu.Lock()
 		p.dirty.due = true
-		p.enlistShared()
+		p.enlistShared(l.opt.Now())
+		verify = verify || p.flushing.verifyWithin(0, now)
 		p.mu.Unlock()
-		l.enqueue(p, time.Now())
+		l.enqueue(p, now)
+	}
+	return verify
+}
+
+// verifyTogether queues all partitions that have to be verified before long, because one has to be
+// now. From then on they are due at the same time, and verifying them takes one exchange. By
+// themselves they would come at as many moments as there are partitions.
+func (l *batcher) verifyTogether() {
+	for _, p := range l.parts {
+		now := time.Now()
+		p.mu.Lock()
+		soon := p.flushing.verifyWithin(l.opt.VerifyInterval/2, now)
+		p.store.verifyNow = p.store.verifyNow || soon
+		p.mu.Unlock()
+		if soon {
+			l.enqueue(p, now)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func (g *guarded) admitKey(space, words int, sec uint32) error {
 func (g *guarded) roomFor(words int, sec uint32) bool { return g.memory.roomFor(g, words, sec) }
 
 func (g *guarded) easeSynced(sec uint32) {
-	if !g.memory.pool.Fits(arena.MinChunkWords) {
+	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.lends(g) {
 		g.evictOne(sec, anySpace)
 	}
 }

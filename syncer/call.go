@@ -16,12 +16,13 @@ type call struct {
 	refused     bool         // the store refuses one of the keys that were counted
 	touched     uint64
 	admission   admission
+	borrowed    bool // some of the targets are counted for another counter
 }
 
 // begin prepares the scratch memory for an operation.
 func (k *call) begin(op *Op, now int64) {
 	k.op, k.now = op, now
-	k.targets, k.parts, k.refused = k.targets[:0], k.parts[:0], false
+	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
 }
 
 // prepare locates and validates everything before anything is locked.
@@ -75,6 +76,9 @@ func (k *call) lock() {
 }
 
 func (k *call) unlock() {
+	if k.borrowed {
+		k.giveBack()
+	}
 	for _, p := range k.parts {
 		p.mu.Unlock()
 	}
@@ -88,9 +92,7 @@ func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
 			break
 		}
-		if err = ErrNotOwner; !k.op.RequireStore || !k.degraded() {
-			counted, err = k.evaluate(res)
-		}
+		counted, err = k.evaluate(res)
 		k.unlock()
 	}
 	err = k.admission.explain(err)

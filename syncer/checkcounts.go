@@ -34,7 +34,7 @@ func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
 			continue
 		}
 		if b.N == NoCount || b.N > mostStored-sums[b.Level] {
-			return fmt.Errorf("%w: bucket %d of level %d holds what is no count", ErrNotApplied,
+			return fmt.Errorf("%w: bucket %d of level %d does not hold a count", ErrNotApplied,
 				b.Index, b.Level)
 		}
 		sums[b.Level] += max(b.N, 0)

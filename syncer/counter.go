@@ -15,8 +15,9 @@ import (
 type Counter struct {
 	opt Options
 	directory
-	flushers []*batcher
-	loaders  []*batcher
+	flushers  []*batcher
+	loaders   []*batcher
+	keyReader *keyReader
 
 	// Shared by all partitions.
 	clock  clock
@@ -58,6 +59,7 @@ func New(opt Options) (*Counter, error) {
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
 	c.memory.init(c)
 	c.health.init(c.parts)
+	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {
 		c.flushers = append(c.flushers, newBatcher(c, queueFlush))
 		c.loaders = append(c.loaders, newBatcher(c, queueLoad))
@@ -101,6 +103,9 @@ func (c *Counter) Open(ctx context.Context) error {
 		c.done.Go(func() { c.loaders[i].runLoad(run) })
 	}
 	c.done.Go(func() { c.memory.runSweep(run) })
+	if c.keyReader != nil {
+		c.done.Go(func() { c.keyReader.run(run) })
+	}
 	return nil
 }
 
@@ -150,6 +155,7 @@ func (c *Counter) refuse() {
 		p := &c.parts[i]
 		p.mu.Lock()
 		p.closed = true
+		p.unshareAll()
 		p.settled.wake()
 		p.mu.Unlock()
 	}
@@ -216,8 +222,10 @@ func (c *Counter) Stats() Stats {
 		p.mu.Lock()
 		s.Keys += int64(p.keys.table.Len())
 		s.PendingBuckets += p.keys.pendingBuckets
-		s.MemoryBytes += int64(p.keys.bytes())
+		s.MemoryBytes += int64(p.keys.bytes() + p.keys.stored.bytes())
 		s.EvictedTotal += p.keys.evicted
+		s.UnreadTotal += p.keys.unread
+		s.ListedKeys += int64(p.keys.stored.set.Len())
 		s.DroppedExpiredTotal += p.keys.expired
 		if p.degraded() {
 			s.DegradedPartitions++

@@ -78,9 +78,10 @@ func do(t testing.TB, c *syncer.Counter, op syncer.Op) syncer.Result {
 	return res
 }
 
-func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) {
+func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) syncer.Result {
 	t.Helper()
-	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+	return do(t, c, syncer.Op{Kind: syncer.Add, TS: ts,
+		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
 }
 
 func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {

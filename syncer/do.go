@@ -34,7 +34,7 @@ func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	if err := k.prepare(&c.directory, op, now); err != nil {
+	if err := c.prepare(k, op, now); err != nil {
 		return false, err
 	}
 	counted, err := k.decide(w, res)
@@ -46,7 +46,7 @@ func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error
 
 // closedTo returns ErrClosed if the counter no longer takes operations of this kind.
 func (c *Counter) closedTo(op *Op) error {
-	if c.closed.Load() || op.Kind != Count && c.draining.Load() {
+	if c.closed.Load() || !op.Reads() && c.draining.Load() {
 		return ErrClosed
 	}
 	return nil
@@ -96,3 +96,40 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 	}
 	return false, cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
 }
+
+// durability knows which ack an operation waits for, and waits for it.
+type durability struct {
+	store     Store
+	ack       Ack // what AckDefault means
+	placement Placement
+}
+
+// check returns an error if the ack that an operation asks for can't be waited for. It is called
+// before anything is counted.
+func (d *durability) check(ctx context.Context, op *Op) error {
+	ack := d.of(op)
+	if ack < AckReplica || op.Reads() {
+		return nil
+	}
+	keeper, ok := d.store.(Keeper)
+	if !ok {
+		return &InvalidError{-1, -1, "ack",
+			"counts are kept in the memory of this server alone, want memory or redis"}
+	}
+	partitions := make([]int, len(op.Checks))
+	for i := range op.Checks {
+		partitions[i] = d.placement.Of(op.Checks[i].NS, op.Checks[i].Key)
+	}
+	return keeper.Keeps(ctx, ack, partitions...)
+}
+
+// of returns the ack that an operation waits for.
+func (d *durability) of(op *Op) Ack {
+	if op.Ack == AckDefault {
+		return d.ack
+	}
+	return op.Ack
+}
+
+// waits reports whether an operation waits for the store.
+func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore && !op.reserves() }

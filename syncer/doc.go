@@ -45,12 +45,13 @@
 // than the limit into any true window.
 //
 // A key that is not in memory is loaded when an operation needs its past. That includes taking
-// counts back, but not adding without limits. Callers wait for the load as long as their context
-// allows and then get [ErrUnavailable]. While the store is known to be unreachable, answers come
-// from memory and say so (Result.Degraded). If the store has lost data that it had acknowledged,
-// every counter restores its part: it tells the store what it has in memory, the store adds what is
-// missing, and the counter reads the key again before a decision relies on it, because others may
-// have counted meanwhile.
+// counts back, but not adding without limits. If the store is a [Lister], a key that it does not
+// list is not loaded. Callers wait for the load as long as their context allows and then get
+// [ErrUnavailable]. While the store is known to be unreachable, answers come from memory and say so
+// (Result.Degraded). If the store has lost data that it had acknowledged, every counter restores
+// its part: it tells the store what it has in memory, the store adds what is missing, and the
+// counter reads the key again before a decision relies on it, because others may have counted
+// meanwhile.
 //
 // Nothing is counted in the store before it has said which data it has (its epoch), and a late
 // round for other data is not applied. The name under which rounds are numbered is used once. If
@@ -65,8 +66,13 @@
 // or a decision: counts that the store has not acknowledged move along as numbered rounds, which
 // the store applies once, whoever sends them. A counter refuses operations on keys that another one
 // owns with [ErrNotOwner], unless the operation asks for it (Op.AllowNonOwner): then the counts of
-// both meet in the store, within three flush intervals ([Counter.StaleAfter]). [Counter.Reserve] is
-// for an Acquire whose keys belong to several counters.
+// both meet in the store, within three flush intervals ([Counter.StaleAfter]). An
+// Acquire whose keys belong to several counters can be reserved first (Op.Reserve).
+//
+// A counter that needs another one's key very often borrows from it: [Counter.Lend] lends some of
+// what is left of the key's limits, which stands in the way of the owner's decisions until the
+// owner has read from the store what the borrower counted ([Counter.Borrow]). So no limit is
+// exceeded.
 //
 // # Memory
 //

@@ -21,26 +21,26 @@ var (
 	// ErrNotOwner says that another counter decides about the key.
 	ErrNotOwner = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
-	errLate = fmt.Errorf("%w: the store has not told in time what it holds of the key",
+	errLate = fmt.Errorf("%w: the store has not sent the key's counts in time",
 		ErrUnavailable)
 	// errUnread is an ErrUnavailable for a query whose answer has no way to say that it comes from
 	// memory alone.
-	errUnread = fmt.Errorf("%w: the store can't be asked what it holds of the key, or holds "+
-		"what can't be read", ErrUnavailable)
+	errUnread = fmt.Errorf("%w: the store can't be asked for the key's counts, or they "+
+		"can't be read", ErrUnavailable)
 	// errRefusedKey is the ErrUnknownOutcome of an operation that waits for the store.
 	errRefusedKey = fmt.Errorf(
 		"%w: counted in memory, but the store refuses this key (another type under its name?)",
 		ErrUnknownOutcome)
 	// errStoreDown is an ErrUnavailable of an operation that can't be carried out without the
 	// store.
-	errStoreDown = fmt.Errorf("%w: without the store nobody knows how much there is to take back",
+	errStoreDown = fmt.Errorf("%w: without the store it is unknown how much can be taken back",
 		ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of an operation that was waiting for the store when the
 	// counter closed.
-	errStopped = fmt.Errorf("%w: counted in memory, and closed before the store acknowledged it",
+	errStopped = fmt.Errorf("%w: counted in memory, but closed before the store acknowledged it",
 		ErrUnknownOutcome)
 	// errFailing says that a count is not waited for while the store can't take it.
-	errFailing = fmt.Errorf("%w: the store does not take it", ErrUnknownOutcome)
+	errFailing = fmt.Errorf("%w: the store does not accept it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
 		ErrUnknownOutcome)
@@ -51,7 +51,8 @@ var (
 	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
 	// ErrMaxKeys is an ErrOverload: the namespace has the maximum number of keys in memory, and
 	// none of them can be evicted.
-	ErrMaxKeys = fmt.Errorf("%w: the namespace has its most keys in memory", ErrOverload)
+	ErrMaxKeys = fmt.Errorf("%w: the namespace has as many keys in memory as it may have",
+		ErrOverload)
 	// ErrBehind is an ErrOverload: so many keys wait for the store that another one would exceed
 	// Options.MaxLag, and no room became free in time.
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)

@@ -44,10 +44,14 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 		}
 	}
 	k.setSource(res)
-	if op.Kind == Add {
+	switch {
+	case op.Kind == Add:
+		k.setTimes(res)
 		return true, nil
-	}
-	if op.Kind == Count || !res.Allowed && (!op.CountDenied || k.reservation != nil) {
+	case op.Kind == Count || !res.Allowed && (!op.CountDenied || k.reservation != nil):
+		return false, nil
+	case op.DryRun:
+		k.includeCounted(res)
 		return false, nil
 	}
 	if err := k.admitsAll(); err != nil {
@@ -59,7 +63,20 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 		return false, err
 	}
 	k.includeCounted(res)
+	k.setTimes(res)
 	return true, nil
+}
+
+// setTimes records when the checks were counted.
+func (k *call) setTimes(res *Result) {
+	if k.op.TakesNewest() {
+		return
+	}
+	for i := range res.Checks {
+		if res.Checks[i].TS = k.ts; k.targets[i].allowance != nil {
+			res.Checks[i].TS = k.targets[i].stamped
+		}
+	}
 }
 
 // evictableAge is the least age at which an entry may be evicted, in seconds.
@@ -107,17 +124,14 @@ func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
-		nonOwner := t.p.ownership == notOwned
 		if t.storeDown || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
-		} else if shared := t.shared(); shared && !res.Degraded && res.Source == SourceMemory {
-			res.Source = SourceShared
-		} else if nonOwner && !shared && !res.Degraded {
-			res.Source = SourceFallback
+		} else if source := t.source(); source != SourceMemory && !res.Degraded {
+			res.Source = source
 		}
 		if shared := t.p.shared.find(t); shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
-		} else if k.op.Kind == Count || res.Degraded || nonOwner {
+		} else if k.op.Kind == Count || res.Degraded || t.p.ownership == notOwned {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
 		}
 	}
@@ -136,10 +150,16 @@ func (k *call) count() error {
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		s := t.sp.ladder.Stamp(k.ts)
 		e := t.p.keys.entry(t.ref)
-		t.p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		if k.op.TakesNewest() {
+			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
+		} else {
+			t.stamped = t.allowance.stamp(k.ts)
+			s := t.sp.ladder.Stamp(t.stamped)
+			t.p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+		}
 		t.p.enlist(t.ref, e)
+		t.allowance.use(t.check.N)
 		k.refused = k.refused || e.has(flagParked)
 	}
 	return nil
@@ -160,6 +180,10 @@ func (k *call) view(t *target) leaparray.View {
 
 func (k *call) compare(t *target, r *CheckResult) error {
 	v := k.view(t)
+	if t.allowance != nil && k.op.Kind == Acquire {
+		t.allowance.compare(k, t, v, r)
+		return nil
+	}
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
 		lr := LimitResult{Window: limit.Window, Max: limit.Max}
@@ -210,7 +234,9 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	}
 	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
-	n := t.check.N + t.extra + t.p.reservations.of(t)
+	lent := t.p.shared.lent(t, lr.Window, k.now)
+	lr.Hi += lent
+	n := t.check.N + t.extra + t.p.reservations.of(t) + lent
 	if peak+n <= lr.Max {
 		return true
 	}

@@ -39,7 +39,7 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 		len(p.parked.refs) > 0 || p.loads.exclusive || p.flushing.verifyDue(now) {
 		return now, true
 	}
-	return p.store.verifiedAt.Add(p.flushing.opt.VerifyInterval), p.keys.table.Len() > 0
+	return p.flushing.verifyAt()
 }
 
 // address tells a round how far the store had come by its latest answer, even one to a load. By

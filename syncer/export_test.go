@@ -37,6 +37,23 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
+// Share starts or ends counting a key in several counters at the same time, without a loan.
+func (c *Counter) Share(ns, key []byte, on bool) error {
+	var t target
+	c.locate(&t, &Check{NS: ns, Key: key})
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	k, err := t.share(c.opt.Now())
+	if err != nil {
+		return err
+	}
+	if k.allowance = nil; on {
+		k.allowance = &allowance{}
+	}
+	t.p.unshareIdle(c.opt.Now())
+	return nil
+}
+
 // PendingFound counts the pending buckets by looking at every key. It also returns the sum that is
 // kept along the way.
 func (c *Counter) PendingFound() (found, kept int64) {
@@ -99,4 +116,9 @@ func (c *Counter) ShiftsAwake() (n int) {
 		}
 	}
 	return n
+}
+
+// Lendable returns how many events more may be lent.
+func Lendable(most, left, lent, own, borrowers int64) int64 {
+	return lendable(most, left, lent, own, borrowers)
 }

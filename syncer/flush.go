@@ -24,6 +24,14 @@ type flushing struct {
 
 // cut returns the next round, or nil if there is nothing to send.
 func (f *flushing) cut(now time.Time) *Round {
+	r := f.next(now)
+	if r != nil {
+		r.generation = f.store.generation
+	}
+	return r
+}
+
+func (f *flushing) next(now time.Time) *Round {
 	switch {
 	case f.outbox.flight != nil:
 		f.loads.recallKeys(f.outbox.flight)
@@ -85,11 +93,31 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	return changes
 }
 
+// sequenceRenewal is how often the store is told that a sequence is still in use while no key is in
+// memory. A store may forget a sequence that it has not heard of for days, and would then seem to
+// have lost it.
+const sequenceRenewal = time.Hour
+
 // verifyDue reports whether it is time to ask the store if it still has everything, and what others
 // have counted.
 func (f *flushing) verifyDue(now time.Time) bool {
-	return f.keys.table.Len() > 0 && now.Sub(f.store.verifiedAt) >= f.opt.VerifyInterval ||
-		f.outbox.retry.failing() || f.store.mustVerify || f.loads.lossSeen
+	return f.verifyWithin(0, now) || f.outbox.retry.failing() || f.store.mustVerify ||
+		f.store.verifyNow || f.loads.lossSeen
+}
+
+// verifyWithin reports whether the clock will make the partition ask the store within d.
+func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
+	at, ever := f.verifyAt()
+	return ever && !now.Add(d).Before(at)
+}
+
+// verifyAt returns when the clock should make the partition ask the store, if ever: if it has no
+// key, only for the sake of a sequence that the store knows.
+func (f *flushing) verifyAt() (at time.Time, ever bool) {
+	if f.keys.table.Len() > 0 {
+		return f.store.verifiedAt.Add(f.opt.VerifyInterval), true
+	}
+	return f.store.verifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.acked > 0
 }
 
 // takeExact adds the keys that have to be loaded by a round that no other overlaps.
@@ -151,6 +179,9 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), f.keys.ladder(e)
 	f.loads.join(r, k)
+	if e.has(flagShared) {
+		f.shared.noteCut(e)
+	}
 	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)

@@ -24,6 +24,8 @@ type Handoff struct {
 	Rounds []*Round
 	// Keys is what else is known of keys. It does not list all keys: the store has the rest.
 	Keys []KeyState
+	// Loans are what the first counter has lent of its keys.
+	Loans []Loan
 }
 
 // KeyState is a key and everything the store is known to hold of it.

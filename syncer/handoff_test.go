@@ -91,6 +91,41 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	}
 }
 
+// TestHandoverOfWhatCancelsOut hands over two rounds, of which one counts and one takes back, and
+// counts what makes their sum zero once the store has the first of them.
+func TestHandoverOfWhatCancelsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
+		var list []*syncer.Counter
+		var stores []*faultstore.Store
+		for i := range 2 {
+			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+			stores = append(stores, s)
+			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, NotOwner: i > 0,
+				Placement:     syncer.Placement{Partitions: 1},
+				FlushInterval: 50 * time.Millisecond}))
+		}
+		add(t, list[0], "k", 1, 0)
+		flush(t, list[0])
+		for _, s := range stores {
+			s.SetDown(true)
+		}
+		add(t, list[0], "k", 2, 0)
+		time.Sleep(time.Second) // this is in a round that gets no answer
+		add(t, list[0], "k", -1, 0)
+		hand(t, list[0], list[1], 0, 1<<20)
+		add(t, list[1], "k", 1, 0)
+		stores[1].SetDown(false)
+		flush(t, list[1])
+		if got := count(t, list[1], "k", 60_000); got != 3 {
+			t.Errorf("the new owner counts %d, want 3", got)
+		}
+		if got := inner.Sum(0, nil, []byte("k"), 2); got != 3 {
+			t.Errorf("the store has %d, want 3", got)
+		}
+	})
+}
+
 // TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and stops
 // an owner.
 func TestHandoverWithTheStoreDown(t *testing.T) {
@@ -221,13 +256,13 @@ func TestReservations(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
 	reserve := func(id string, n int64, keys ...string) bool {
-		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true}
+		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Reserve: id}
 		for _, k := range keys {
 			op.Checks = append(op.Checks,
 				syncer.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
 		}
 		var res syncer.Result
-		if err := c.Reserve(context.Background(), id, &op, &res); err != nil {
+		if err := c.Do(context.Background(), &op, &res); err != nil {
 			t.Fatal(err)
 		}
 		return res.Allowed

@@ -16,6 +16,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	for _, r := range o.Rounds {
 		h.takeRound(r, time.Now().Add(-o.Unflushed))
 	}
+	h.takeLoans(o.Loans)
 }
 
 // reconcile takes over what another counter knows, given what the store has told this one.
@@ -97,6 +98,7 @@ func (h *handoff) install(k *KeyState) {
 	hash := h.keys.names.hash(k.NS, k.Key)
 	at := h.keys.find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
+		h.keepMost(h.keys.entry(at), k.Buckets)
 		return
 	}
 	if at == 0 {
@@ -112,6 +114,23 @@ func (h *handoff) install(k *KeyState) {
 	}
 	if k.Cold {
 		e.set(flagCold)
+	}
+}
+
+// keepMost takes over what another counter knew of a key that both have to read again: of each
+// bucket, the higher count. If the store loses the key before that, this is what it would hold once
+// each had restored what it knew.
+func (h *handoff) keepMost(e entry, known []Bucket) {
+	if e.has(flagReset) {
+		return
+	}
+	l := h.keys.ladder(e)
+	for i := range known {
+		b := &known[i]
+		if level := int(b.Level); level < l.Len() &&
+			b.N > l.Sum(h.keys.synced(e), level, b.Index, b.Index) {
+			h.keys.setSynced(e, l, level, b.Index, b.N)
+		}
 	}
 }
 

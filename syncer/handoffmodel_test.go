@@ -76,6 +76,8 @@ func runHandovers(t *testing.T, seed uint64) {
 
 func (r *relay) step() {
 	switch n := r.rnd.IntN(100); {
+	case n < 15:
+		r.giveOrTake()
 	case n < 35:
 		key := fmt.Sprint("free", r.rnd.IntN(5))
 		k := 1 + r.rnd.Int64N(4)
@@ -106,6 +108,17 @@ func (r *relay) step() {
 	}
 	for p := range r.owner {
 		r.check(p)
+	}
+}
+
+// giveOrTake counts one in one bucket, or takes it back if there is any. So what several rounds
+// have of it often sums up to zero.
+func (r *relay) giveOrTake() {
+	key := fmt.Sprint("taken", r.rnd.IntN(2))
+	n := max(1-2*r.rnd.Int64N(2), -r.truth[key])
+	if r.do(key, syncer.Op{Kind: syncer.Add, TS: t0,
+		Checks: []syncer.Check{{Key: []byte(key), N: n}}}, nil) {
+		r.truth[key] += n
 	}
 }
 
@@ -202,6 +215,7 @@ func (r *relay) move(p, to int) {
 		r.t.Error(err)
 	}
 	r.owner[p] = to
+	r.giveOrTake() // next to rounds that were taken over
 }
 
 // check compares what an owner reports with what was counted, as far as it can know.

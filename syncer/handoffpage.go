@@ -22,12 +22,15 @@ const (
 func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, err error) {
 	stamp := h.times << stampShift
 	if cursor != 0 && cursor>>stampShift<<stampShift != stamp {
-		return nil, 0, fmt.Errorf("partition %d: its handoff has begun once more", h.id)
+		return nil, 0, fmt.Errorf("partition %d: its handoff has started again", h.id)
 	}
 	cursor &^= stamp
 	page = h.emptyPage()
 	page.MaybeSent = page.MaybeSent || h.told && cursor == 0
 	h.told = true
+	if cursor == 0 {
+		page.Loans = h.shared.appendLoans(nil)
+	}
 	rounds := uint64(len(h.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {
 		r := h.rounds[cursor].copy()
@@ -70,7 +73,9 @@ func (h *handoff) emptyPage() *Handoff {
 // confirmed that it still has everything, no key is left out for being idle.
 func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
 	idle := e.idle(h.keys.clock.second())
-	k.Cold = !h.warm(e) || h.store.mayHaveChanged() // others may have counted since
+	// Others may have counted since. What they count of a shared key is no news, and the key is not
+	// read any more.
+	k.Cold = !h.warm(e) || h.store.mayHaveChanged() || e.has(flagShared)
 	if !h.store.mustVerify && idle > hotIdle && h.keys.bytes() > coldBytes ||
 		k.Cold && e.synced() == 0 {
 		return k, false

@@ -64,8 +64,8 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 		}
 	}
 	fell, ask := h.note(rounds)
-	for i := range h.parts {
-		if fell {
+	if fell {
+		for i := range h.parts {
 			h.parts[i].wakeWaiters() // nobody should go on waiting for what can't be had
 		}
 	}
@@ -76,17 +76,3 @@ func (h *health) noteOutcomes(rounds []*Round) (failed int) {
 	}
 	return failed
 }
-
-// failedLoadsDown is how many consecutive loads of a partition must fail before it is known that it
-// can't be read. A single broken connection says nothing yet.
-const failedLoadsDown = 2
-
-// storeDown reports whether the store is known to be out of reach for the partition's keys. A late
-// store is not down.
-func (g *guarded) storeDown() bool {
-	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
-}
-
-// degraded reports whether the store did not take the last round, or can't be asked: answers come
-// from memory alone.
-func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }

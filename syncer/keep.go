@@ -8,32 +8,6 @@ import (
 	"slices"
 )
 
-// durability knows which ack an operation waits for, and waits for it.
-type durability struct {
-	store     Store
-	ack       Ack // what AckDefault means
-	placement Placement
-}
-
-// check returns an error if the ack that an operation asks for can't be waited for. It is called
-// before anything is counted.
-func (d *durability) check(ctx context.Context, op *Op) error {
-	ack := d.of(op)
-	if ack < AckReplica || op.Kind == Count {
-		return nil
-	}
-	keeper, ok := d.store.(Keeper)
-	if !ok {
-		return &InvalidError{-1, -1, "ack",
-			"counts are kept in the memory of this server alone, want memory or redis"}
-	}
-	partitions := make([]int, len(op.Checks))
-	for i := range op.Checks {
-		partitions[i] = d.placement.Of(op.Checks[i].NS, op.Checks[i].Key)
-	}
-	return keeper.Keeps(ctx, ack, partitions...)
-}
-
 // await waits until everything up to the marks would survive a loss of the store's server as ack
 // says. It returns an error or nil for each mark, or nil if all would survive.
 func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
@@ -144,17 +118,6 @@ func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
 		f.lost[keeping{parts[i], ack}] = err
 	}
 }
-
-// of returns the ack that an operation waits for.
-func (d *durability) of(op *Op) Ack {
-	if op.Ack == AckDefault {
-		return d.ack
-	}
-	return op.Ack
-}
-
-// waits reports whether an operation waits for the store.
-func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore }
 
 // commit waits for the ack of an operation that has been counted.
 func (k *call) commit(ctx context.Context, d *durability) error {

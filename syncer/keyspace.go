@@ -16,6 +16,9 @@ type keyspace struct {
 	table table.Table
 	arena arena.Arena
 	drops dropLog
+	// stored are the keys that the store may have beside these. It is apart, because operations on
+	// keys in memory don't look at it.
+	stored *storedKeys
 
 	evictSlot int // where the search for an entry to evict continues
 	// sparedUntil is the second before which nothing is taken from the partition for others,
@@ -25,6 +28,7 @@ type keyspace struct {
 	pendingBuckets int64 // buckets with counts that the store has not acknowledged
 	expired        int64 // how many pending buckets left every window before they were sent
 	evicted        int64
+	unread         int64  // how often a key was not read because the store does not list it
 	touched        uint64 // see touch
 }
 
@@ -106,6 +110,7 @@ func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
 func (s *keyspace) drop(hash uint32, r arena.Ref) {
 	s.drops.add(hash)
 	e := s.entry(r)
+	s.stored.add(KeyHash(e.name()))
 	s.names.all[e.space()].keys.Add(-1)
 	releaseCounter(&s.arena, e.synced())
 	releaseCounter(&s.arena, e.pending())
@@ -155,3 +160,14 @@ func (s *keyspace) compact() (moved map[arena.Ref]arena.Ref) {
 	oldTable.Drop()
 	return moved
 }
+
+// clock is a counter's source of time.
+type clock struct {
+	now    func() int64 // in unix milliseconds
+	opened int64        // the zero point of an entry's last use
+}
+
+// seconds converts a time to the scale of an entry's last use; second returns the present on it.
+func (c clock) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
+
+func (c clock) second() uint32 { return c.seconds(c.now()) }

@@ -18,6 +18,14 @@ func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 	}
 }
 
+// Restorable calls fn for every key with the buckets that this counter would restore if the store
+// lost everything, in all partitions, in no order. fn must not keep its arguments.
+func (c *Counter) Restorable(fn func(ns, key []byte, buckets []Bucket)) {
+	for i := range c.parts {
+		c.parts[i].eachRestorable(fn)
+	}
+}
+
 func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,5 +37,17 @@ func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 	defer p.mu.Unlock()
 	if p.ownership != notOwned {
 		p.keys.eachSum(p.keys.synced, fn)
+	}
+}
+
+func (p *partition) eachRestorable(fn func(ns, key []byte, buckets []Bucket)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var buckets []Bucket
+	for _, at := range p.known() {
+		e := p.keys.entry(at)
+		ns, key := e.name()
+		buckets = p.keys.appendSynced(buckets[:0], e)
+		fn(ns, key, buckets)
 	}
 }

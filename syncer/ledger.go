@@ -12,13 +12,14 @@ import (
 // to flush, the rounds that the store has not acknowledged, and what the store has said. It doesn't
 // know the parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
-	keys   keyspace
-	dirty  dirtyList
-	owed   owedKeys
-	outbox outbox
-	store  storeState
-	shared sharedKeys
-	parked parkedKeys
+	keys    keyspace
+	dirty   dirtyList
+	owed    owedKeys
+	outbox  outbox
+	store   storeState
+	listing *listing // apart, like keyspace.stored
+	shared  sharedKeys
+	parked  parkedKeys
 
 	id       int // the partition's
 	mostKeys int // in a round
@@ -211,6 +212,7 @@ func (b *ledger) empty() {
 	b.dirty.clear()
 	b.parked, b.shared = parkedKeys{}, nil
 	b.store.forget()
+	b.forgetList()
 }
 
 // erase empties an entry. What is in flight of it, or parked, no longer matters.

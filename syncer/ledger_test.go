@@ -26,9 +26,10 @@ func newLedger(t testing.TB) *ledger {
 	if err := names.init(&opt); err != nil {
 		t.Fatal(err)
 	}
-	b := &ledger{id: 3, mostKeys: 512}
+	b := &ledger{id: 3, mostKeys: 512, listing: &listing{}}
 	now := clock{now: func() int64 { return testSecond }, opened: testSecond}
 	b.keys = newKeyspace(slab.New(1<<22), names, now)
+	b.keys.stored = &storedKeys{}
 	b.owed.room = &room{}
 	b.outbox.writer = "w"
 	b.dirty.shift = newShifts(nil, time.Second, time.Second).list[0]

@@ -81,6 +81,34 @@ func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bu
 	}
 }
 
+// keyHashes are the hashes of some keys.
+type keyHashes map[uint32]struct{}
+
+// queuedKeys returns the keys of the rounds in the queue, nil if it is empty. What those rounds add
+// is part of what is pending. If the sum of that and of what was counted since is zero, it is not
+// as if nothing were pending.
+func (b *ledger) queuedKeys() keyHashes {
+	if len(b.outbox.queue) == 0 {
+		return nil
+	}
+	queued := keyHashes{}
+	for _, r := range b.outbox.queue {
+		for i := range r.Keys {
+			queued[r.Keys[i].hash] = struct{}{} // set when it was detached
+		}
+	}
+	return queued
+}
+
+// has reports whether a round's key, or another with the same hash, is among them.
+func (h keyHashes) has(names *namespaces, k *KeyRound) bool {
+	if len(h) == 0 {
+		return false
+	}
+	_, has := h[names.hash(k.NS, k.Key)]
+	return has
+}
+
 // advance notes that the store has a round.
 func (b *ledger) advance(r *Round) {
 	if !r.imported {
@@ -112,6 +140,9 @@ func (b *ledger) giveBack(r *Round) {
 // had lost some of the key before.
 func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 	l := b.keys.ladder(e)
+	if k.Existed {
+		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
+	}
 	for i := range k.Adds {
 		add := &k.Adds[i]
 		b.keys.subtractPending(e, l, add)

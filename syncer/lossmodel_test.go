@@ -29,6 +29,7 @@ type losing struct {
 	// shot counts down the parts of a restoration; at zero an image is taken.
 	shot atomic.Int64
 	lost bool // since all were last seen to have restored what they know
+	list bool // the store lists its keys
 	born int
 }
 
@@ -38,6 +39,7 @@ func runLosses(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	l := &losing{rnd: rnd, keys: []string{"a", "b", "c", "d", "e"}, truth: map[string]int64{}}
 	n, twins := 1+rnd.IntN(3), rnd.IntN(4) == 0
+	l.list = rnd.IntN(2) == 0
 	l.company = newCompany(t, 0, nil)
 	for i := range n {
 		name := fmt.Sprint("w", i)
@@ -68,6 +70,9 @@ func (l *losing) wrapped(alone bool) syncer.Store {
 	}
 	s := faultstore.New(faultstore.Options{Store: inner, Report: l.t.Errorf, Adopts: true})
 	l.stores = append(l.stores, s)
+	if !l.list {
+		return struct{ syncer.Store }{s}
+	}
 	return s
 }
 
@@ -149,6 +154,10 @@ func (l *losing) goBack() {
 
 // shooting is the store, which takes an image in the middle of a restoration.
 type shooting struct{ l *losing }
+
+func (s shooting) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
+	s.l.store.ListKeys(ctx, lists)
+}
 
 func (s shooting) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	for _, r := range rounds {
@@ -259,7 +268,11 @@ func (l *losing) read() {
 	addIn(l.t, c, key, n, l.moment())
 	l.truth[key] += n
 	l.leave(c)
-	if at := l.rnd.IntN(len(l.counters)); l.counts(at, key) != n {
+	at := l.rnd.IntN(len(l.counters))
+	if l.list && at == l.owner { // until it has heard of it, it may take the key for new
+		time.Sleep(2 * verifyEvery)
+	}
+	if l.counts(at, key) != n {
 		l.t.Errorf("%s: counter %d does not say %d", key, at, n)
 	}
 }

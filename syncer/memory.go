@@ -25,6 +25,7 @@ type memory struct {
 	spaces []*space
 	clock  clock
 	pool   *slab.Pool
+	lists  listMemory
 	share  int           // words that any partition may use, regardless of the others
 	tight  chan struct{} // tells the sweep that a partition below its share needs room
 
@@ -33,23 +34,14 @@ type memory struct {
 	fullLogged atomic.Int64
 }
 
-// clock is a counter's source of time.
-type clock struct {
-	now    func() int64 // in unix milliseconds
-	opened int64        // the zero point of an entry's last use
-}
-
 func (m *memory) init(c *Counter) {
 	m.parts, m.spaces, m.clock = c.parts, c.namespaces.all, c.clock
 	m.pool = slab.New(c.opt.MaxMemory)
+	m.lists.pool = m.pool
 	m.share = int(m.pool.Common()) / len(m.parts)
 	m.tight = make(chan struct{}, 1)
 	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
 }
-
-// seconds converts a time to the scale of an entry's last use; second returns the present on it.
-func (c clock) seconds(now int64) uint32 { return uint32((now-c.opened)/1000) & low24 }
-func (c clock) second() uint32           { return c.seconds(c.now()) }
 
 // admitKey returns why a new key of a namespace can't be kept in memory, or nil if it can. The
 // partition is locked.
@@ -97,14 +89,17 @@ func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
-	small := !full && g.keys.words() < m.share
-	if small {
-		m.askForRoom()
-		if m.pool.FitsReserve(arena.MinChunkWords) {
-			return true
-		}
+	return m.lends(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+}
+
+// lends reports whether a partition may take something from the reserve: one below its share may,
+// and the largest partition is made to give something up.
+func (m *memory) lends(g *guarded) bool {
+	if g.keys.arena.Full() || g.keys.words() >= m.share {
+		return false
 	}
-	return g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
+	m.askForRoom()
+	return m.pool.FitsReserve(arena.MinChunkWords)
 }
 
 // askForRoom tells the sweep that the reserve is being used.

@@ -243,24 +243,11 @@ func (w *world) bounce() {
 	k.log = append(k.log, event{ts: now, n: 1})
 }
 
-// takeBack takes from each bucket no more than was counted in it, whether or not it is in memory.
-func (w *world) takeBack(key string, k *truth, op *syncer.Op, ts int64) {
-	op.Checks[0].N = -op.Checks[0].N
-	k.taken = true
-	if !w.do(w.c, op, []string{key}, new(syncer.Result)) {
-		return
-	}
-	s := w.ladder.Stamp(ts)
-	for level := range w.ladder.Len() {
-		b := [2]int64{int64(level), s[level]}
-		k.buckets[b] -= min(-op.Checks[0].N, k.buckets[b])
-	}
-}
-
 func (w *world) acquire() {
 	c, own := w.actor()
 	ts, is := w.moment()
-	op := syncer.Op{Kind: syncer.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0}
+	op := syncer.Op{Kind: syncer.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
+		DryRun: w.rnd.IntN(20) == 0}
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
 		key := w.key("limited")
@@ -280,7 +267,7 @@ func (w *world) acquire() {
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}
-	if !res.Allowed && !op.CountDenied {
+	if !op.Counts(&res) {
 		return
 	}
 	for i, key := range keys {

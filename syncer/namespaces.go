@@ -17,6 +17,8 @@ type space struct {
 	maxKeys int64
 	keys    atomic.Int64
 	aging   bool // the store deletes buckets by age
+	// unlisted keeps the keys out of lists.
+	unlisted bool
 	// ttl is a key's time to live in the store, in milliseconds. It is a little more than twice the
 	// longest span, so it is enough to set it with the first count in a bucket of the coarsest
 	// level.
@@ -55,16 +57,23 @@ func (n *namespaces) add(name string, ns Namespace, aging bool) error {
 		return err
 	}
 	l := ns.Ladder
+	n.byName[name] = len(n.all)
+	n.all = append(n.all, &space{
+		name: name, ladder: l, onCold: ns.OnCold, maxKeys: ns.MaxKeys, aging: aging,
+		unlisted: ns.Unlisted,
+		ttl:      KeyTTL(l),
+	})
+	return nil
+}
+
+// KeyTTL returns the time to live of a key with this ladder, in milliseconds, from the first count
+// in a bucket of the coarsest level.
+func KeyTTL(l *leaparray.Ladder) int64 {
 	// A bucket that was counted just before the time to live is next set must still be there when
 	// the last window that touches it ends. That is a bucket's width after the span, plus how far
 	// ahead of the clock its event may have been.
 	margin := l.Width(l.Len()-1) + leaparray.MaxAhead.Milliseconds()
-	n.byName[name] = len(n.all)
-	n.all = append(n.all, &space{
-		name: name, ladder: l, onCold: ns.OnCold, maxKeys: ns.MaxKeys, aging: aging,
-		ttl: 2*l.Span() + margin,
-	})
-	return nil
+	return 2*l.Span() + margin
 }
 
 // fill sets defaults and checks the rest.
@@ -119,4 +128,39 @@ func (n *namespaces) longestSpan() (span int64) {
 		span = max(span, sp.ladder.Span())
 	}
 	return span
+}
+
+// directory finds the partition and the namespace of a key.
+type directory struct {
+	placement  Placement
+	parts      []partition
+	namespaces namespaces
+}
+
+// locate finds the partition and namespace of a check.
+func (d *directory) locate(t *target, check *Check) {
+	t.check = check
+	if !isDefault(check.NS) {
+		t.ns = check.NS
+		t.spIdx = d.namespaces.index(check.NS)
+	}
+	t.sp = d.namespaces.all[t.spIdx]
+	t.p = d.partitionOf(check)
+	t.hash = d.namespaces.hash(t.ns, check.Key)
+}
+
+// partitionOf returns the partition of a check's key.
+func (d *directory) partitionOf(check *Check) *partition {
+	return &d.parts[d.placement.Of(check.NS, check.Key)]
+}
+
+// parkedError returns errRefusedKey if the store refuses one of the operation's keys.
+func (d *directory) parkedError(op *Op) error {
+	for i := range op.Checks {
+		var t target
+		if d.locate(&t, &op.Checks[i]); t.parked() {
+			return errRefusedKey
+		}
+	}
+	return nil
 }

@@ -1,5 +1,13 @@
 package syncer
 
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
+
 // Kind says what an [Op] does.
 type Kind uint8
 
@@ -41,10 +49,9 @@ const (
 	SourceMemory Source = "memory"
 	// SourceOwner is an answer that was forwarded to the key's owner.
 	SourceOwner Source = "owner"
-	// SourceShared is an answer from this node's memory about a key so hot that several nodes count
-	// it. It may miss what the others admitted within StaleAfter.
-	SourceShared Source = "shared"
-	// SourceNear is a refusal by the key's owner that the node remembered.
+	// SourceNear is an answer that the node gave for the key's owner: it remembered a refusal, or
+	// has borrowed some of what is left of the key's limits. Reads may miss what others counted
+	// within StaleAfter.
 	SourceNear Source = "near"
 	// SourceRedis is an answer computed by a script in Redis.
 	SourceRedis Source = "redis"
@@ -69,7 +76,9 @@ type Check struct {
 	NS []byte
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key []byte
-	// N is the number of events, 1 to 2^31-1; in an Add, negative values take events back.
+	// N is the number of events, 1 to 2^31-1. In an Add, negative values take events back: from the
+	// buckets of its time or, if it has none, from the newest buckets that hold something, and
+	// never more than a bucket holds.
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
@@ -93,22 +102,41 @@ type Op struct {
 	Ack Ack
 	// CountDenied makes an Acquire count even if it is refused.
 	CountDenied bool
+	// DryRun makes an Acquire count nothing. Its answer is the one that it would get otherwise.
+	// Other kinds ignore it.
+	DryRun bool
 	// AllowNonOwner executes the operation here although another counter owns the key's partition:
-	// in its place, or along with it for a key that is shared. The decision is based on what the
-	// store and this counter know.
+	// in its place. The decision is based on what the store and this counter know.
 	AllowNonOwner bool
-	// RequireStore refuses an operation with AllowNonOwner, with ErrNotOwner, while the store does
-	// not answer: the two counters could not see each other's counts, and the owner can still be
-	// asked.
-	RequireStore bool
-	Checks       []Check
+	// Reserve, if not empty, makes an Acquire reserve what it admits under this id instead of
+	// counting it, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must
+	// happen soon, because a partition can't be handed over meanwhile. CountDenied then has no
+	// effect, and nothing waits for the store. Other kinds ignore it.
+	Reserve string
+	Checks  []Check
+}
+
+// Reads reports whether the operation counts nothing, whatever its result.
+func (op *Op) Reads() bool { return op.Kind == Count || op.Kind == Acquire && op.DryRun }
+
+// Counts reports whether the operation, which had this result and no error, was counted.
+func (op *Op) Counts(res *Result) bool {
+	return !op.Reads() && (op.Kind == Add || res.Allowed || op.CountDenied)
+}
+
+// TakesNewest reports whether the operation takes events back from the newest buckets that hold
+// something, because it does not say when they happened.
+func (op *Op) TakesNewest() bool {
+	return op.Kind == Add && op.TS == 0 && op.Checks[0].N < 0
 }
 
 // LimitResult is the state of one limit. Results are in the order of the limits.
 type LimitResult struct {
 	Window, Max int64
-	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets all
-	// three to the number its decision was based on, including n if it was admitted.
+	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets
+	// Count and Lo to the number its decision was based on, including n if it was admitted. Hi adds
+	// what other counters may have counted, or may yet count, because this one has lent it to them,
+	// see [Counter.Lend], or they have borrowed from the same one.
 	Count, Lo, Hi int64
 	// BucketMS is the width of the buckets that were read: the window's edge is uncertain by at
 	// most that.
@@ -124,7 +152,10 @@ type CheckResult struct {
 	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it
 	// did, -1 if it never can because n exceeds a limit by itself.
 	RetryAfter int64
-	Limits     []LimitResult
+	// TS is the time, in unix milliseconds, that the check was counted at: taking n back at this
+	// time undoes it. It is 0 if nothing was counted, or taken back from the newest buckets.
+	TS     int64
+	Limits []LimitResult
 }
 
 // Result is the outcome of an [Op]. Its slices are reused by the next Do with the same Result.
@@ -168,4 +199,85 @@ type Point struct {
 type KeyCount struct {
 	NS, Key string
 	Count   int64
+}
+
+// unconditional reports whether an operation can be carried out without knowing its key's past: it
+// counts and compares with nothing. Taking counts back needs the past, because it never takes back
+// more than there is.
+func (op *Op) unconditional() bool {
+	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
+		op.Checks[0].N >= 0
+}
+
+// Validate refuses an operation that a ladder can't answer, before anything is done with it, and
+// returns the time it is about. ladder returns the ladder of a namespace; now is in unix
+// milliseconds. The error is an *InvalidError.
+func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts int64, err error) {
+	ts = now
+	for i := range op.Checks {
+		check := &op.Checks[i]
+		l := ladder(check.NS)
+		if ts, err = moment(op, l, now); err != nil {
+			return 0, err
+		}
+		pos := i
+		if len(op.Checks) == 1 {
+			pos = -1
+		}
+		for j := range check.Limits {
+			if w := check.Limits[j].Window; w < 1 || w > l.Span() {
+				return 0, &InvalidError{pos, j, "window", fmt.Sprintf(
+					"%v is longer than the namespace covers (%v)", duration(w), duration(l.Span()))}
+			}
+		}
+	}
+	return ts, nil
+}
+
+// moment returns the time of an operation.
+func moment(op *Op, l *leaparray.Ladder, now int64) (int64, error) {
+	if op.TS == 0 {
+		return now, nil
+	}
+	if ahead := leaparray.MaxAhead.Milliseconds(); op.TS > now+ahead {
+		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
+			"%d is %d ms in the future (it is %d now), want at most %d ms", op.TS, op.TS-now,
+			now, ahead)}
+	}
+	if op.TS <= now-l.Span() || op.TS < 0 {
+		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
+			"%d is %v ago, farther back than the namespace covers (%v)", op.TS, duration(now-op.TS),
+			duration(l.Span()))}
+	}
+	return op.TS, nil
+}
+
+// timeField returns the name of the operation's time in the HTTP API.
+func (op *Op) timeField() string {
+	if op.Kind == Count {
+		return "at"
+	}
+	return "ts"
+}
+
+// OutOfReach is the error for a window that ends at ts and begins before what the ladder keeps.
+func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
+	return &InvalidError{-1, -1, op.timeField(),
+		fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
+			duration(window), duration(now-ts), duration(l.Span()))}
+}
+
+// duration formats milliseconds for people, as Go does but without trailing zero units.
+func duration(ms int64) string {
+	if ms > math.MaxInt64/int64(time.Millisecond) {
+		return fmt.Sprintf("%d ms", ms)
+	}
+	s := (time.Duration(ms) * time.Millisecond).String()
+	if n := len(s) - len("m0s"); n > 0 && s[n:] == "m0s" {
+		s = s[:n+1]
+		if n := len(s) - len("h0m"); n > 0 && s[n:] == "h0m" {
+			s = s[:n+1]
+		}
+	}
+	return s
 }

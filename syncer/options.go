@@ -32,6 +32,8 @@ type Namespace struct {
 	// is refused with ErrMaxKeys. Namespaces that are not listed share the bound of the default
 	// one. 0 means that only memory bounds them.
 	MaxKeys int64
+	// Unlisted keeps its keys out of [Counter.Top].
+	Unlisted bool
 }
 
 // Options configure a [Counter]. The zero value of a field means its default.

@@ -25,12 +25,6 @@ const (
 // handed off.
 const flushGrace = 250 * time.Millisecond
 
-// refuses reports whether the partition takes no operations now. foreign says that the operation
-// may be executed in place of the owner.
-func (g *guarded) refuses(nonOwner bool) bool {
-	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
-}
-
 // StartOwning makes this counter decide about a partition without a handoff: it loads what it does
 // not know from the store. It cancels a handoff that this counter had begun, which keeps what it
 // was about to hand off.
@@ -53,6 +47,7 @@ func (c *Counter) StopOwning(partition int) {
 	p.mu.Lock()
 	p.cancelHandoff()
 	p.ownership = notOwned
+	p.forgetList()
 	p.settled.wake()
 	p.mu.Unlock()
 	p.flusher.room.retryAll() // those who wait for room find another partition

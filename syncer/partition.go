@@ -11,7 +11,9 @@ import (
 type partition struct {
 	flusher *batcher
 	loader  *batcher
-	inQueue [queues]bool // guarded by the locks of the batchers
+	// keyReader is nil if the store doesn't list its keys.
+	keyReader *keyReader
+	inQueue   [queues]bool // guarded by the locks of the batchers
 
 	mu sync.Mutex
 	guarded
@@ -26,6 +28,7 @@ type guarded struct {
 	draining  bool    // nothing more is counted, except confirmed reservations
 	closed    bool    // nothing more is counted
 	stopped   bool    // nothing more is settled
+	paused    bool    // nothing is borrowed
 	memory    *memory // shared by all partitions
 	health    *health // the store's
 	ledger
@@ -39,6 +42,9 @@ type guarded struct {
 	// readWithin is how long ago the store may at most have told what others have flushed, if a
 	// decision relies on it.
 	readWithin time.Duration
+	// absenceAge is how long ago the store may at most have said what it has, if a key is taken for
+	// new without a read.
+	absenceAge time.Duration
 }
 
 // init initializes a partition whose batchers are set.
@@ -50,6 +56,8 @@ func (p *partition) init(id int, c *Counter) {
 		p.ownership = notOwned
 	}
 	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
+	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
+	p.keys.stored, p.listing = newStoredKeys(&c.memory.lists), &listing{}
 	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
 		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
 	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, budget: &p.guarded,
@@ -59,3 +67,50 @@ func (p *partition) init(id int, c *Counter) {
 	p.handoff = handoff{ledger: &p.ledger, flushing: &p.flushing, loads: &p.loads,
 		restoration: &p.restoration, budget: &p.guarded}
 }
+
+// refuses reports whether the partition takes no operations now. nonOwner says that the operation
+// may be executed in place of the owner.
+func (g *guarded) refuses(nonOwner bool) bool {
+	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
+}
+
+// failedLoadsDown is how many consecutive loads of a partition must fail before it is known that it
+// can't be read. A single broken connection says nothing yet.
+const failedLoadsDown = 2
+
+// storeDown reports whether the store is known to be out of reach for the partition's keys. A late
+// store is not down.
+func (g *guarded) storeDown() bool {
+	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
+}
+
+// degraded reports whether the store did not take the last round, or can't be asked: answers come
+// from memory alone.
+func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }
+
+// The shortest and the longest pause before a retry.
+const (
+	firstBackoff   = 25 * time.Millisecond
+	longestBackoff = 2 * time.Second
+)
+
+// backoff says when to retry something that failed: after a pause that doubles with each
+// consecutive failure.
+type backoff struct {
+	failures int // in a row
+	pause    time.Duration
+	until    time.Time
+}
+
+func (b *backoff) failing() bool { return b.failures > 0 }
+
+// waiting reports whether it is too early to retry.
+func (b *backoff) waiting(now time.Time) bool { return now.Before(b.until) }
+
+func (b *backoff) fail(now time.Time) {
+	b.failures++
+	b.pause = min(max(2*b.pause, firstBackoff), longestBackoff)
+	b.until = now.Add(b.pause)
+}
+
+func (b *backoff) succeed() { *b = backoff{} }

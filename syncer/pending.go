@@ -41,6 +41,28 @@ func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n in
 	}
 }
 
+// takeNewest takes n back from the newest buckets of each level that hold something. As every level
+// counts the same events, each loses the newest ones. Buckets that no window can see any more keep
+// what they hold. What is taken is pending in those very buckets, and stays there whatever is
+// counted before it is flushed.
+func (s *keyspace) takeNewest(e entry, l *leaparray.Ladder, now, n int64) {
+	for level := range l.Len() {
+		v := leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e)}
+		head := v.Head(level)
+		oldest := max(head, l.Index(level, now)) - l.Keep(level)
+		for left, idx := n, head+1; left > 0; {
+			held := int64(0)
+			if idx, held = v.Before(level, idx); idx < oldest {
+				break
+			}
+			d := min(left, held)
+			s.addPending(e, l, level, idx, -d)
+			v.B = s.pending(e) // it may have moved
+			left -= d
+		}
+	}
+}
+
 // addPending counts n in one pending bucket. A bucket that is further behind the newest of its
 // level than the level keeps is left alone.
 func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n int64) {

@@ -87,7 +87,7 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 
 func (t *topper) add(p *partition, e entry) {
 	sp := p.keys.space(e)
-	if t.window > sp.ladder.Span() {
+	if sp.unlisted || t.window > sp.ladder.Span() {
 		return
 	}
 	v := leaparray.View{Ladder: sp.ladder, A: p.keys.synced(e), B: p.keys.pending(e)}

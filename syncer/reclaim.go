@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"slices"
+	"time"
 
 	"twotier.dev/twotier/internal/arena"
 )
@@ -26,6 +27,7 @@ func (m *memory) reclaim() {
 	sec := m.clock.second()
 	p, above := m.largest(sec)
 	if p == nil {
+		m.dropList()
 		return
 	}
 	need = min(need, above)
@@ -43,6 +45,27 @@ func (m *memory) reclaim() {
 		p.keys.sparedUntil = sec + sparedFor
 	}
 	p.mu.Unlock()
+}
+
+// dropList makes the partition with the most hashes of keys that are not in memory give them up:
+// they have taken what others need.
+func (m *memory) dropList() {
+	var most *partition
+	var size int
+	for i := range m.parts {
+		p := &m.parts[i]
+		p.mu.Lock()
+		if words := p.keys.stored.set.Words(); words > size {
+			most, size = p, words
+		}
+		p.mu.Unlock()
+	}
+	if most != nil {
+		most.mu.Lock()
+		most.forgetList()
+		most.keys.stored.full = time.Now()
+		most.mu.Unlock()
+	}
 }
 
 // largest returns the largest partition above its share that may have something to give, and how

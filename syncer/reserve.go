@@ -34,27 +34,19 @@ type reservedKey struct {
 	n       int64
 }
 
-// Reserve decides an Acquire like Do and, if it is admitted, reserves it under this id until
-// Confirm or Undo is called. That must happen soon, because the partition can't be handed over
-// meanwhile. CountDenied has no effect.
-func (c *Counter) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
-	res.Reset()
-	if c.draining.Load() {
-		return ErrClosed
-	}
-	if err := c.durability.check(ctx, op); err != nil {
+// prepare prepares a call for an operation, which may reserve.
+func (c *Counter) prepare(k *call, op *Op, now int64) error {
+	if err := k.prepare(&c.directory, op, now); err != nil {
 		return err
 	}
-	k := c.calls.Get().(*call)
-	defer c.calls.Put(k)
-	if err := k.prepare(&c.directory, op, c.opt.Now()); err != nil {
-		return err
+	if op.reserves() {
+		k.reservation = &reservation{in: &c.reservations, id: op.Reserve, ts: k.ts}
 	}
-	k.reservation = &reservation{in: &c.reservations, id: id, ts: k.ts}
-	_, err := k.decide(&admission{ctx: ctx, opt: &c.opt}, res)
-	k.reservation = nil
-	return err
+	return nil
 }
+
+// reserves reports whether an operation reserves instead of counting.
+func (op *Op) reserves() bool { return op.Reserve != "" && op.Kind == Acquire }
 
 // reserve reserves all checks of the operation. The partitions are locked.
 func (k *call) reserve() {

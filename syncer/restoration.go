@@ -82,6 +82,7 @@ func (s *restoration) restoreAll(now storeVersion) {
 // number.
 func (s *restoration) begin(j *republish) {
 	s.job = j
+	s.listing.valid = false // keys that are not in memory may be restored
 	s.outbox.rename()
 }
 

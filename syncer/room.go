@@ -1,7 +1,8 @@
 package syncer
 
 import (
-	"slices"
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,10 +61,6 @@ const (
 	firstAtOnce = 256
 )
 
-// waiter is an operation that waits for room. told receives true if it was granted room, and false
-// if it should look again.
-type waiter struct{ told chan bool }
-
 // init sets the lag, and assumes a slow store until its pace has been measured.
 func (m *room) init(lag, timeout time.Duration) {
 	m.lag, m.timeout = lag, timeout
@@ -112,88 +109,67 @@ func (m *room) share(owed int64, most int) int {
 	return min(most, max(leastShare, int(owed*turn/all)))
 }
 
-// note takes in an exchange in which the store took this many keys, and grants the room that is
-// free now to operations in line.
-func (m *room) note(keys int, took time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if keys > 0 {
-		m.pace.note(keys, took)
-		m.resize()
+// admission lets an operation, or a batch of them, wait for room. All waits together take at most
+// most of the time that the operation has, so that its caller still hears of a refusal.
+type admission struct {
+	ctx     context.Context
+	opt     *Options
+	by      time.Time
+	never   bool     // don't wait for now
+	granted *batcher // has granted room for one key
+	flusher *batcher // where there was no room
+	class   int      // for a key of this class
+}
+
+// admits reports whether one more key may wait for the store. If not, the admission records where
+// there is no room. While the store can't be reached, memory alone bounds what is counted. The
+// partition is locked.
+func (w *admission) admits(t *target) bool {
+	m := &t.p.flusher.room
+	if w.granted == t.p.flusher || m.open(newKey) || t.p.outbox.retry.failing() ||
+		t.p.health.down.Load() {
+		return true
 	}
-	for class := range m.lines {
-		for len(m.lines[class]) > 0 && m.fits(class) {
-			m.granted.Add(1)
-			m.tell(class, true)
+	class := newKey
+	if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
+		if t.p.keys.entry(r).has(flagDirty | flagParked) {
+			return true
+		}
+		if class = knownKey; m.open(class) {
+			return true
 		}
 	}
+	w.flusher, w.class = t.p.flusher, class
+	return false
 }
 
-// tell ends the wait of the first operation in a line.
-func (m *room) tell(class int, granted bool) {
-	first := m.lines[class][0]
-	m.lines[class] = m.lines[class][1:]
-	m.waiting[class].Add(-1)
-	first.told <- granted
-}
-
-// retryAll makes all waiting operations look again, because they may no longer need room.
-func (m *room) retryAll() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for class := range m.lines {
-		for len(m.lines[class]) > 0 {
-			m.tell(class, false)
+// admitsAll returns why a call may not count, or nil if there is room for all of its keys.
+func (k *call) admitsAll() error {
+	for i := range k.targets {
+		switch t := &k.targets[i]; {
+		case t.p.draining:
+			return ErrClosed
+		case !k.admission.admits(t):
+			return ErrBehind
 		}
 	}
+	return nil
 }
 
-// close makes all waiting operations look again, now and whenever one joins: nothing more is
-// counted.
-func (m *room) close() {
-	m.closed.Store(true)
-	m.retryAll()
-}
-
-// join puts an operation in line.
-func (m *room) join(class int) *waiter {
-	n := &waiter{told: make(chan bool, 1)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.lines[class] = append(m.lines[class], n)
-	m.waiting[class].Add(1)
-	return n
-}
-
-// leave takes an operation out of a line. It reports whether the operation was granted room
-// meanwhile.
-func (m *room) leave(class int, n *waiter) (granted bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if i := slices.Index(m.lines[class], n); i >= 0 {
-		m.lines[class] = slices.Delete(m.lines[class], i, i+1)
-		m.waiting[class].Add(-1)
-		return false
+// explain adds to the refusal of an operation that waited for room an estimate of when there will
+// be some. Other errors stay as they are.
+func (w *admission) explain(err error) error {
+	if w.never || !errors.Is(err, ErrBehind) {
+		return err
 	}
-	return <-n.told
+	return &RetryError{Err: err, After: w.flusher.room.expected(w.class)}
 }
 
-// anyWaiting reports whether any operation waits for room.
-func (m *room) anyWaiting() bool {
-	return m.waiting[knownKey].Load() > 0 || m.waiting[newKey].Load() > 0
-}
-
-// mostWait bounds the result of expected: further ahead, the pace of the store is anyone's guess.
-const mostWait = time.Minute
-
-// expected estimates how long it takes until there is room for one more key of a class, behind all
-// operations in line, if the store keeps its pace.
-func (m *room) expected(class int) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ahead := m.owed.Load() + m.granted.Load() + 1 - m.most[class].Load()
-	for c := range class + 1 {
-		ahead += m.waiting[c].Load()
+// end gives back the granted room: either it was not used, or the key that was counted now takes
+// it.
+func (w *admission) end() {
+	if w.granted != nil {
+		w.granted.giveBack()
+		w.granted = nil
 	}
-	return min(mostWait, m.pace.takes(max(1, ahead)))
 }

@@ -11,20 +11,32 @@ func (f *flushing) settle(r *Round) (more bool) {
 	f.totals.batchesOK.Add(1)
 	f.outbox.flight = nil
 	first := !f.store.known
+	if r.generation != f.store.generation {
+		f.voidLoads(r)
+	}
 	f.learn(r)
 	f.advance(r)
-	sec := f.keys.clock.second()
+	sec, queued := f.keys.clock.second(), f.queuedKeys()
 	for i := range r.Keys {
 		if i%touchAtOnce == 0 {
 			f.touchKeys(r.Keys[i:])
 		}
-		f.settleKey(r, &r.Keys[i], sec)
+		f.settleKey(r, &r.Keys[i], queued, sec)
 	}
 	more = f.dirty.due && !f.dirty.isEmpty() && (first || r.full()) || f.loads.exclusive ||
 		len(f.outbox.queue) > 0
 	f.parked.settle()
 	f.scratch.recycle(f.ledger, r)
 	return more
+}
+
+// voidLoads has what a round loads read again: the partition has changed hands since it was sent,
+// so the store may have answered before the last counts of whoever decided until then reached it.
+func (f *flushing) voidLoads(r *Round) {
+	f.loads.putBack(r, true)
+	for i := range r.Keys {
+		r.Keys[i].Load, r.Keys[i].Loaded = false, nil
+	}
 }
 
 // fail keeps a round that changes something, to be sent again. Its pending loads are put back, to
@@ -58,15 +70,17 @@ func (f *flushing) rename(r *Round) {
 }
 
 // settleKey moves what was flushed of one key from pending to synced, and takes over what was
-// loaded.
-func (f *flushing) settleKey(r *Round, k *KeyRound, sec uint32) {
+// loaded. queued has the keys of the rounds in the queue.
+func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32) {
 	w := r.loadOf(k)
 	switch {
 	case k.Forgotten:
 		w.tell(nil, absence{})
 		return
 	case k.ref == 0:
-		f.loads.take(k, w, sec)
+		if k.Load {
+			f.loads.take(k, w, sec)
+		}
 		return
 	}
 	e := f.keys.entry(k.ref)
@@ -87,12 +101,17 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, sec uint32) {
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		f.takeRead(e, k.Loaded)
+		if e.has(flagShared) {
+			f.shared.noteSeen(e)
+		}
 		f.totals.loads.Add(1)
 	} else if k.Load {
 		e.setGen(f.store.generation - 1)
 	}
 	w.tell(alien, absence{})
-	f.keys.tidyPending(e, f.keys.ladder(e), len(k.Adds))
+	if !queued.has(f.keys.names, k) {
+		f.keys.tidyPending(e, f.keys.ladder(e), len(k.Adds))
+	}
 	if e.has(flagParked) {
 		e.drop(flagParked)
 		if e.hasPending() || e.has(flagReset|flagRenew) {
@@ -104,6 +123,7 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, sec uint32) {
 // park sets a key aside that the store refuses. It stays pending, out of the way of other keys.
 func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 	f.totals.badKeys.Add(1)
+	e.setGen(f.store.generation - 1) // something else is there
 	if k.Reset {
 		e.set(flagReset)
 	}

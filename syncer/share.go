@@ -3,7 +3,6 @@ package syncer
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,68 +11,89 @@ import (
 
 // sharedKeys are a partition's shared keys, of which there are few. They are guarded by the
 // partition's lock.
-type sharedKeys []sharedKey
+type sharedKeys []*sharedKey
 
-// sharedKey is a key that several counters count at the same time.
+// sharedKey is a key that several counters count at the same time, because it is in higher demand
+// than one of them can serve: its owner, and those that it lends some of what is left of its
+// limits. It is flushed and read with every flush interval, and stays in memory.
 type sharedKey struct {
-	hash    uint32
-	ns, key []byte
-	read    time.Time // when the store last told what the others have flushed
+	hash      uint32
+	ns, key   []byte
+	read      time.Time  // when the store last told what the others have flushed
+	loans     []loan     // at the owner
+	allowance *allowance // elsewhere
 }
 
-// Share starts or ends counting a key in several counters at the same time, because it is in higher
-// demand than one of them can serve. A shared key is flushed and read with every flush interval. A
-// decision about it is never based on information older than [Counter.StaleAfter], and may miss
-// what others admit within that time. The key stays in memory until it is no longer shared.
-//
-// While the store can't be told what is counted here, the others can't see it. Then sharing is
-// neither started nor renewed, and the error is ErrUnavailable. What is already shared stays so
-// until Share ends it.
-func (c *Counter) Share(ns, key []byte, on bool) error {
-	check := Check{NS: ns, Key: key}
-	var t target
-	c.locate(&t, &check)
-	p := t.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.shared, func(k sharedKey) bool {
-		return bytes.Equal(k.ns, t.ns) && bytes.Equal(k.key, key)
-	})
-	switch {
-	case on && p.degraded():
-		return fmt.Errorf("%w: the store, where all who share a key meet, can't be reached",
-			ErrUnavailable)
-	case on && i < 0:
-		_, e, err := t.entry(c.opt.Now())
-		if err != nil {
-			return err
-		}
-		e.set(flagShared)
-		p.dirty.shift.rouse()
-		p.shared = append(p.shared,
-			sharedKey{hash: t.hash, ns: bytes.Clone(t.ns), key: bytes.Clone(key)})
-	case !on && i >= 0:
-		p.shared = slices.Delete(p.shared, i, i+1)
-		if at := p.keys.find(t.hash, t.ns, key); at != 0 {
-			// Rounds with only shared keys are quiet. This enlists the key for one that is not, to
-			// tell whoever decides about the key from now on.
-			e := p.keys.entry(at)
-			e.drop(flagShared)
-			e.set(flagRenew)
-			p.enlist(at, e)
-		}
+// share returns the target's key as a shared one. The partition is locked.
+func (t *target) share(now int64) (*sharedKey, error) {
+	if k := t.p.shared.find(t); k != nil {
+		return k, nil
 	}
-	return nil
+	_, e, err := t.entry(now)
+	if err != nil {
+		return nil, err
+	}
+	e.set(flagShared)
+	return t.p.shareKey(t.hash, t.ns, t.check.Key), nil
+}
+
+// shareKey returns a key as a shared one.
+func (b *ledger) shareKey(hash uint32, ns, key []byte) *sharedKey {
+	i := slices.IndexFunc(b.shared, func(k *sharedKey) bool {
+		return bytes.Equal(k.ns, ns) && bytes.Equal(k.key, key)
+	})
+	if i >= 0 {
+		return b.shared[i]
+	}
+	k := &sharedKey{hash: hash, ns: bytes.Clone(ns), key: bytes.Clone(key)}
+	b.shared = append(b.shared, k)
+	b.dirty.shift.rouse()
+	return k
+}
+
+// unshareIdle ends the sharing of keys that nobody borrows any more.
+func (g *guarded) unshareIdle(now int64) {
+	g.shared = slices.DeleteFunc(g.shared, func(k *sharedKey) bool {
+		k.endLoans(g.keys.names.ladder(k.ns).Span(), now)
+		if k.allowance != nil || len(k.loans) > 0 {
+			return false
+		}
+		g.unshare(k)
+		return true
+	})
+}
+
+// unshare makes a key an ordinary one. Rounds with only shared keys are quiet. This enlists the key
+// for one that is not, to tell whoever decides about the key from now on.
+func (b *ledger) unshare(k *sharedKey) {
+	if at := b.keys.find(k.hash, k.ns, k.key); at != 0 {
+		e := b.keys.entry(at)
+		e.drop(flagShared)
+		e.set(flagRenew)
+		b.enlist(at, e)
+	}
+}
+
+// unshareAll ends the sharing of all keys, because the counter closes. While the ledger is sealed
+// nothing changes, and whoever takes the partition over reads its shared keys again.
+func (b *ledger) unshareAll() {
+	if b.sealed {
+		return
+	}
+	for _, k := range b.shared {
+		b.unshare(k)
+	}
+	b.shared = nil
 }
 
 // enlistShared puts the shared keys on the dirty list, so that what others have flushed is read
 // again.
-func (g *guarded) enlistShared() {
-	if g.ownership == handingOff {
+func (g *guarded) enlistShared(now int64) {
+	if g.ownership == handingOff || len(g.shared) == 0 {
 		return
 	}
-	for i := range g.shared {
-		k := &g.shared[i]
+	g.unshareIdle(now)
+	for _, k := range g.shared {
 		at := g.keys.find(k.hash, k.ns, k.key)
 		if at == 0 { // the key was reset, or the partition has changed hands
 			at = g.keys.insertCold(k.hash, k.ns, k.key)
@@ -86,17 +106,24 @@ func (g *guarded) enlistShared() {
 
 // noteRead notes that the store has just told what it holds of a shared key.
 func (s sharedKeys) noteRead(e entry) {
-	for i := range s {
-		if k := &s[i]; e.is(k.ns, k.key) {
-			k.read = time.Now()
+	if k := s.of(e); k != nil {
+		k.read = time.Now()
+	}
+}
+
+// of returns the shared key of an entry, or nil if its key is not shared.
+func (s sharedKeys) of(e entry) *sharedKey {
+	for _, k := range s {
+		if e.is(k.ns, k.key) {
+			return k
 		}
 	}
+	return nil
 }
 
 // find returns the target's shared key, or nil if its key is not shared.
 func (s sharedKeys) find(t *target) *sharedKey {
-	for i := range s {
-		k := &s[i]
+	for _, k := range s {
 		if k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
 			return k
 		}
@@ -124,25 +151,12 @@ func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 // Counter.StaleAfter.
 func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
 
-// shared reports whether the target's key is shared.
-func (t *target) shared() bool {
-	return len(t.p.shared) > 0 && t.p.shared.find(t) != nil
-}
-
-// degraded reports whether any of the keys is in a degraded partition, or the store can't be asked
-// about it. The partitions are locked.
-func (k *call) degraded() bool {
-	return slices.ContainsFunc(k.targets, func(t target) bool {
-		return t.storeDown || t.p.degraded()
-	})
-}
-
-// source returns the source of an answer about an entry while the store can be reached.
-func (g *guarded) source(e entry) Source {
+// source returns the source of an answer while the store can be reached.
+func (t *target) source() Source {
 	switch {
-	case e.has(flagShared):
-		return SourceShared
-	case g.ownership == notOwned:
+	case t.borrowed:
+		return SourceNear
+	case t.p.ownership == notOwned:
 		return SourceFallback
 	}
 	return SourceMemory

@@ -35,6 +35,10 @@ type Stats struct {
 	FlushedBucketsTotal int64
 	// LoadsTotal is the number of keys read from the store.
 	LoadsTotal int64
+	// UnreadTotal is the number of times that a key which is not in memory was not read, because
+	// the store does not list it. ListedKeys is the number of hashes in memory of keys that the
+	// store may have beside those in memory.
+	UnreadTotal, ListedKeys int64
 	// EvictedTotal is the number of clean idle keys evicted from memory.
 	EvictedTotal int64
 	// LossesTotal is how often a partition's data was found missing from the store and was

@@ -95,6 +95,9 @@ type KeyRound struct {
 	// Loaded are the buckets asked for with Load. One that holds something other than a number is
 	// reported as NoCount.
 	Loaded []Bucket
+	// Existed is set if the store found that the key was not New. It may find so only if that costs
+	// it nothing.
+	Existed bool
 	// Err says why this key alone was refused. Nothing of its part was done.
 	Err error
 	// Forgotten does not concern a store: the key was reset after the round was cut, and its
@@ -152,7 +155,8 @@ type Round struct {
 	// the partition. Its sender ignores what it returns for keys that the other round changes. Its
 	// Acked may be from before the other round was answered.
 	Aside bool
-	Keys  []KeyRound
+	// Keys are what the round does, in this order. A key that is counted is there only once.
+	Keys []KeyRound
 
 	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown.
 	Err error
@@ -172,6 +176,7 @@ type Round struct {
 	// outcomeUnknown: the round was sent and got no answer. It may have been applied, or still be.
 	outcomeUnknown bool
 	loads          map[string]*pendingLoad
+	generation     uint32 // the partition's when the round was last sent, see storeState
 }
 
 // reset empties the round, keeping its memory.

@@ -47,7 +47,9 @@ type storeState struct {
 	// everything that loaded counts, so the store has lost data if it has less.
 	loaded     storeVersion
 	mustVerify bool   // the store must soon say again what it has
+	verifyNow  bool   // the store is to say so now, while it does for other partitions
 	generation uint32 // of what was loaded; 24 bits
+	quiet      uint32 // how often quiet changes by others were heard of
 	contactAt  time.Time
 	verifiedAt time.Time // when it last said what it has and what others did
 }
@@ -63,18 +65,26 @@ func (s *storeState) setTold(v storeVersion) { s.told, s.known = v, true }
 
 // learn takes in an answer to a round that no other overlapped. after is what the store has if
 // nobody else has changed anything. hearsQuiet says that quiet changes are no news, because the
-// partition has shared keys and reads them anyway.
+// partition has shared keys and reads them anyway. If another counter has handed the partition over
+// meanwhile, it may have heard of more than the answer says. Were that forgotten, its loss would go
+// unnoticed.
 func (s *storeState) learn(answer, after storeVersion, hearsQuiet bool, now time.Time) {
 	news := answer.version != after.version || answer.quieted != after.quieted && !hearsQuiet
 	if s.known && news {
 		s.outdate()
 	}
-	s.setTold(answer)
-	s.mustVerify, s.verifiedAt = false, now
+	if answer.quieted != after.quieted {
+		s.quiet++
+	}
+	s.setTold(answer.atLeast(s.told))
+	s.mustVerify, s.verifyNow, s.verifiedAt = false, false, now
 }
 
 // learnLoaded takes in an answer to a round that others may have overlapped.
 func (s *storeState) learnLoaded(answer storeVersion) { s.loaded = answer.atLeast(s.loaded) }
+
+// stamp returns what tells whether others may have changed anything since.
+func (s *storeState) stamp() listStamp { return listStamp{s.told.epoch, s.generation, s.quiet} }
 
 // outdate begins a new generation: keys that were loaded before have to be read again.
 func (s *storeState) outdate() { s.generation = (s.generation + 1) & low24 }

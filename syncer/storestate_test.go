@@ -54,3 +54,15 @@ func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 		t.Errorf("the latest is %+v of an epoch that has ended", s.latest())
 	}
 }
+
+// TestALateAnswerIsNotTheLatest: another counter, which handed the partition over while a round was
+// in flight, had heard of more changes than the answer to that round counts.
+func TestALateAnswerIsNotTheLatest(t *testing.T) {
+	told := storeVersion{7, 12, 4, "last"}
+	s := storeState{known: true, told: told}
+	s.learn(storeVersion{7, 10, 4, "earlier"}, storeVersion{7, 13, 4, "last"}, false, time.Now())
+	if s.told != told || s.generation != 1 {
+		t.Errorf("told is %+v in generation %d, want %+v and what is known read again", s.told,
+			s.generation, told)
+	}
+}

@@ -25,6 +25,11 @@ type target struct {
 	// absence is what the store said of a key that it has nothing of.
 	absence absence
 	extra   int64
+	// allowance is set while another counter decides about the key, and this one may count it.
+	allowance *allowance
+	borrowed  bool // the same for reading
+	// stamped is the time at which events of the allowance were counted.
+	stamped int64
 }
 
 // noTicket stands for a count that the store is known to refuse.
@@ -42,8 +47,9 @@ func (t *target) parked() bool {
 // ticket is acknowledged.
 func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
 	p := t.p
+	t.allowance, t.borrowed = nil, false
 	switch {
-	case p.refuses(op.AllowNonOwner) || op.RequireStore && p.degraded():
+	case p.refuses(op.AllowNonOwner) && !t.borrow(op):
 		return 0, ErrNotOwner
 	case p.draining:
 		return 0, ErrClosed
@@ -54,14 +60,16 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	if err != nil {
 		return 0, err
 	}
+	ts = t.allowance.stamp(ts)
 	s := t.sp.ladder.Stamp(ts)
 	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
 	p.enlist(r, e)
-	res.Allowed, res.Source = true, p.source(e)
+	t.allowance.use(t.check.N)
+	res.Allowed, res.Source = true, t.source()
 	if p.degraded() {
 		res.Degraded, res.Source = true, SourceDegraded
 	}
-	res.AddCheck()
+	res.AddCheck().TS = ts
 	if e.has(flagParked) {
 		return noTicket, nil
 	}
@@ -79,13 +87,14 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	if r == 0 {
 		words := entryWords(t.ns, t.check.Key, t.sp.ladder.Len())
 		if err := p.admitKey(t.spIdx, words, sec); err != nil {
+			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // it may be counted in the store instead
 			return 0, nil, err
 		}
 		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
 		e := p.keys.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
-		if t.absent {
+		if t.absent || t.unlisted() {
 			p.setWarm(e)
 		}
 		return r, e, nil

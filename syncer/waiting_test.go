@@ -56,7 +56,8 @@ func TestNobodyWaitsForOthersForEver(t *testing.T) {
 				store := faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
 					Report: t.Errorf,
 					Delay:  func() time.Duration { return time.Millisecond }})
-				c := open(t, syncer.Options{Store: store,
+				// Without its list of keys, every new key is loaded.
+				c := open(t, syncer.Options{Store: struct{ syncer.Store }{store},
 					Placement: syncer.Placement{Partitions: 64}, Exchanges: 1,
 					FlushInterval: 20 * time.Millisecond})
 				ctx, stop := context.WithCancel(context.Background())
@@ -377,9 +378,9 @@ func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 func TestReservationFigures(t *testing.T) {
 	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1}})
 	op := acquireOp("a", 1, 100)
-	op.Checks = append(op.Checks, acquireOp("b", 70, 100).Checks...)
+	op.Reserve, op.Checks = "id", append(op.Checks, acquireOp("b", 70, 100).Checks...)
 	var res syncer.Result
-	if err := c.Reserve(context.Background(), "id", op, &res); err != nil {
+	if err := c.Do(context.Background(), op, &res); err != nil {
 		t.Fatal(err)
 	}
 	a, b := res.Checks[0].Limits[0].Count, res.Checks[1].Limits[0].Count

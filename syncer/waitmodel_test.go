@@ -293,13 +293,17 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 }
 
 // verify compares what a key counts with what its caller knows. There may be no room for the key at
-// once, and a message may be lost.
+// once, and messages may be lost, even so many in a row that the answer is late.
 func (w *crowdWorld) verify(key string, want int64) {
 	op := &syncer.Op{Kind: syncer.Count,
 		Checks: []syncer.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
 	var res syncer.Result
 	err := w.c.Do(context.Background(), op, &res)
-	for errors.Is(err, syncer.ErrOverload) || err == nil && res.Degraded {
+	for range 60 {
+		late := errors.Is(err, syncer.ErrUnavailable) && !w.there
+		if !late && !errors.Is(err, syncer.ErrOverload) && (err != nil || !res.Degraded) {
+			break
+		}
 		time.Sleep(time.Second)
 		err = w.c.Do(context.Background(), op, &res)
 	}

@@ -82,7 +82,7 @@ func (t *target) stopWaiting() {
 func (k *call) notOwner() bool {
 	for _, p := range k.parts {
 		if p.refuses(k.op.AllowNonOwner) {
-			return true
+			return !k.borrow()
 		}
 	}
 	return false
@@ -133,9 +133,12 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 
 // known reports whether the target needs no load. Its partition is locked.
 func (t *target) known() bool {
+	if t.allowance != nil {
+		return true
+	}
 	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		t.absent = t.p.stillAbsent(t.absence, t.hash)
+		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.unlisted()
 		return t.absent || t.storeDown
 	}
 	if t.storeDown {
@@ -143,7 +146,7 @@ func (t *target) known() bool {
 	}
 	e := t.p.keys.entry(r)
 	switch {
-	case e.has(flagShared):
+	case t.p.ownership == notOwned && e.has(flagShared):
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.sharedRecent(t)
 	case t.p.ownership == notOwned:
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()

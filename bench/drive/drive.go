@@ -12,14 +12,14 @@ import (
 
 // Options configures a run. The zero value of a field means the default that its comment names.
 type Options struct {
-	// Workload is one of Workloads, uniform, or Tagged. It has no default.
+	// Workload is one of Workloads, or uniform. It has no default.
 	Workload string `json:"workload"`
 	// Keys is how many keys there are to draw from. Default: a million; ten million for messages.
 	Keys uint64 `json:"keys"`
 	// Seed seeds the draws. Runs with different seeds have different distinct keys. Default: 1.
 	Seed uint64 `json:"seed"`
-	// Rules are the rules of a decision, unless the workload has its own. Default: Rules().
-	Rules []limiter.Limit `json:"-"`
+	// Rules is how many of [Rules] a decision has, unless the workload has its own. Default: 2.
+	Rules int `json:"rules,omitempty"`
 	// Batch is how many decisions are asked for in one call. Default 1.
 	Batch int `json:"batch"`
 	// Workers is the number of calls in flight. Default: 64.
@@ -49,20 +49,18 @@ type Result struct {
 }
 
 func (o *Options) fill() error {
-	if o.Workload == "messages" || o.Workload == Tagged {
+	if o.Workload == "messages" {
 		preset(&o.Keys, 10_000_000)
 	}
 	preset(&o.Keys, 1_000_000)
 	preset(&o.Seed, 1)
+	preset(&o.Rules, 2)
 	preset(&o.Batch, 1)
 	preset(&o.Workers, 64)
 	preset(&o.Duration, 3*time.Second)
 	preset(&o.Day, time.Now().Add(-10*time.Minute))
-	if o.Rules == nil {
-		o.Rules = Rules()
-	}
-	if o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 || o.Duration < 0 ||
-		o.Warmup < 0 {
+	if o.Rules < 0 || o.Rules > 4 || o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 ||
+		o.Duration < 0 || o.Warmup < 0 {
 		return fmt.Errorf("drive: out of range: %+v", *o)
 	}
 	return nil

@@ -60,7 +60,7 @@ func run(t *testing.T, l limiter.Limiter, o drive.Options) (drive.Result, error)
 func TestEveryDecisionIsCounted(t *testing.T) {
 	for _, o := range []drive.Options{
 		{Workload: "hot"}, {Workload: "zipf", Rate: 5000}, {Workload: "distinct", Batch: 30},
-		{Workload: "messages", Batch: 7}, {Workload: drive.Tagged, Batch: 7},
+		{Workload: "messages", Batch: 7},
 		{Workload: "diurnal"}, {Workload: "diurnal", Rate: 1},
 		{Workload: "distinct", MaxCalls: 400}, {Workload: "uniform", Keys: 10},
 	} {

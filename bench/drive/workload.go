@@ -29,9 +29,10 @@ func Workloads() []Workload {
 	}
 }
 
-// Rules returns the rules of the workloads with one key per decision.
-func Rules() []limiter.Limit {
-	return []limiter.Limit{{Window: 60_000, Max: 15}, {Window: 3_600_000, Max: 50}}
+// Rules returns the first one to four rules of the workloads with one key per decision.
+func Rules(n int) []limiter.Limit {
+	return []limiter.Limit{{Window: minute, Max: 15}, {Window: 60 * minute, Max: 50},
+		{Window: day, Max: 200}, {Window: 10 * minute, Max: 30}}[:n]
 }
 
 // Key returns the name of a key: its number in 16 hexadecimal digits.
@@ -54,9 +55,7 @@ func (o *Options) source(w int) (source, error) {
 	case "diurnal":
 		return o.diurnal(w), nil
 	case "messages":
-		return o.messages(w, "", ""), nil
-	case Tagged:
-		return o.messages(w, "{", "}"), nil
+		return o.messages(w), nil
 	}
 	return o.byKey(w)
 }
@@ -82,7 +81,7 @@ func (o *Options) byKey(w int) (source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workload %q: %w", o.Workload, err)
 	}
-	left := -1
+	rules, left := Rules(o.Rules), -1
 	if o.MaxCalls > 0 {
 		left = o.MaxCalls / o.Workers
 	}
@@ -92,22 +91,17 @@ func (o *Options) byKey(w int) (source, error) {
 		}
 		left--
 		*c = limiter.At(time.Now().UnixMilli(),
-			append(c.Checks[:0], limiter.One(newKey(keys()), o.Rules))...)
+			append(c.Checks[:0], limiter.One(newKey(keys()), rules))...)
 		return 0, true
 	}, nil
 }
 
-// Tagged is the workload of messages with a hash tag that both keys of a message have. It is for
-// clusters that know of hash tags, and so not one of Workloads.
-const Tagged = "tagged"
-
-// messages draws a receiver, which stands between two marks in both keys or none, and one of five
-// contents.
-func (o *Options) messages(w int, before, after string) source {
+// messages draws a receiver and one of five contents. The receiver is the hash tag of both keys,
+// which matters only to a cluster that places keys by their tags.
+func (o *Options) messages(w int) source {
 	keys, _ := o.keys(w, "uniform") // there is such a way
 	user := func(k uint64) []byte {
-		name := append(make([]byte, 0, 24), before...)
-		return append(AppendKey(name, k), after...)
+		return append(AppendKey(append(make([]byte, 0, 24), '{'), k), '}')
 	}
 	return func(c *limiter.Call) (time.Duration, bool) {
 		k := keys()

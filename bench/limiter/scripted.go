@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -62,6 +63,16 @@ func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Script
 		return nil, err
 	}
 	return s, s.load(ctx)
+}
+
+// Command returns the command that asks for a decision at ts, in unix milliseconds.
+func (s *Scripted) Command(checks []Check, ts int64) []string {
+	keys, argv := s.encode(checks, ts)
+	words := append([]string{"EVALSHA", s.script.Hash(), strconv.Itoa(len(keys))}, keys...)
+	for _, arg := range argv {
+		words = append(words, fmt.Sprint(arg))
+	}
+	return words
 }
 
 // load loads the script into the server.

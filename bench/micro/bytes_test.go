@@ -17,32 +17,46 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// bytesKeys replaces b.N, with which testing would fill keys several times: that takes long.
-var bytesKeys = flag.Int("keys", 1000, "keys that BenchmarkBytes fills")
+// The keys that BenchmarkBytes fills. They replace b.N, with which testing would fill keys several
+// times: that takes long. The limiters in Redis get fewer: the bytes of a key don't depend on how
+// many there are, and logs that are read for every event take long to fill.
+var (
+	oneKeys    = flag.Int("one", 1000, "keys with one event")
+	thirtyKeys = flag.Int("thirty", 1000, "keys with thirty events")
+	everyKeys  = flag.Int("every", 100, "keys with every bucket live")
+)
 
 // BenchmarkBytes measures the memory of a key: in Redis, for twotier and for the limiters that live
 // there, and in twotier's own memory. One operation fills all keys, each with all its events.
 func BenchmarkBytes(b *testing.B) {
-	env, remove, err := rival.Build(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = remove() })
+	env := programs(b)
 	rivals, err := rival.Select(rival.All(), limiter.ScriptNames())
 	if err != nil {
 		b.Fatal(err)
 	}
-	rivals = append(rivals, rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB"))
-	for name, ages := range shapes() {
-		for _, rv := range rivals {
-			b.Run(name+"/"+rv.Name, func(b *testing.B) { benchmarkBytes(b, env, rv, ages) })
+	for _, s := range shapes() {
+		big := rival.Twotier("twotier", 1, rival.TwoTier, "--max-memory", "8GiB")
+		for _, rv := range append([]rival.Rival{big}, rivals...) {
+			keys := s.keys
+			if rv.Name != big.Name {
+				keys = min(keys, s.ofRivals)
+			}
+			name := fmt.Sprintf("events=%s/way=%s/keys=%d", s.name, rv.Name, keys)
+			b.Run(name, func(b *testing.B) { benchmarkBytes(b, start(b, rv, env), keys, s.ages) })
 		}
 	}
 }
 
-// shapes are how long before now each key has an event, the oldest first: one event, thirty spread
-// over a day, and one in every bucket. A day is somewhat shorter, so that filling may take a while.
-func shapes() map[string][]time.Duration {
+// A shape is when each key has events.
+type shape struct {
+	name           string
+	keys, ofRivals int
+	ages           []time.Duration // before now, the oldest first
+}
+
+// shapes are one event, thirty spread over a day, and one in every bucket. A day is somewhat
+// shorter, so that filling may take a while.
+func shapes() []shape {
 	const reach = 24*time.Hour - 20*time.Minute
 	var spread, all []time.Duration
 	for i := range 30 {
@@ -58,7 +72,8 @@ func shapes() map[string][]time.Duration {
 	}
 	slices.Sort(all)
 	slices.Reverse(all)
-	return map[string][]time.Duration{"one": {0}, "thirty": spread, "every": all}
+	return []shape{{"one", *oneKeys, 200_000, []time.Duration{0}},
+		{"thirty", *thirtyKeys, 20_000, spread}, {"every", *everyKeys, 1000, all}}
 }
 
 // A population is keys that all have events at the same times.
@@ -70,18 +85,10 @@ type population struct {
 	first uint64
 }
 
-func benchmarkBytes(b *testing.B, env rival.Env, rv rival.Rival, ages []time.Duration) {
-	s, err := rv.Start(b.Context(), env)
-	if errors.Is(err, limiter.ErrNotAvailable) {
-		b.Skip(err)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = s.Close() })
+func benchmarkBytes(b *testing.B, s *rival.Stand, keys int, ages []time.Duration) {
 	// Make Redis and its connections allocate their fixed memory before anything is measured.
 	warm := population{s, []time.Duration{0}, fillers * pipelined, 1 << 40}
-	p := population{s, ages, *bytesKeys, 0}
+	p := population{s, ages, keys, 0}
 	if err := warm.fill(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -124,7 +131,7 @@ func (p population) fill(ctx context.Context) error {
 // fillAt counts one event of each key: a server's by adds, a limiter's in Redis by decisions.
 func (p population) fillAt(ctx context.Context, ts int64) error {
 	if len(p.stand.Servers) > 0 {
-		return drive.Fill(p.stand.Servers[0].Addr, p.keys, p.key, ts)
+		return fillServer(p.stand.Servers[0].Addr, p.keys, p.key, ts)
 	}
 	errs := make([]error, fillers)
 	var wg sync.WaitGroup

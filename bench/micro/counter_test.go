@@ -2,6 +2,7 @@ package micro_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"sync"
@@ -9,11 +10,57 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/syncer"
 )
 
-// maxKeys raises the number of keys, up to ten million, if there is memory and time for it.
-var maxKeys = flag.Int("max-keys", 100_000, "most keys of BenchmarkKeys and BenchmarkPauses")
+// The sizes, which the commands raise if there is memory and time for it.
+var (
+	maxKeys  = flag.Int("max-keys", 100_000, "most keys of BenchmarkKeys and BenchmarkPauses")
+	duration = flag.Duration("duration", 200*time.Millisecond,
+		"length of an operation of the benchmarks that load a server")
+	rate = flag.Float64("rate", 5000, "decisions or adds per second of an open loop")
+)
+
+// programs builds the servers.
+func programs(b *testing.B) rival.Env {
+	env, remove, err := rival.Build(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = remove() })
+	return env
+}
+
+// start starts a rival, which is closed when the benchmark is over.
+func start(b *testing.B, rv rival.Rival, env rival.Env) *rival.Stand {
+	s, err := rv.Start(b.Context(), env)
+	if errors.Is(err, limiter.ErrNotAvailable) {
+		b.Skip(err)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return s
+}
+
+// generate runs the generator of twotier bench against a server for b.N durations.
+func generate(b *testing.B, s *proc.Server, o load.Options) load.Result {
+	o.URL, o.Duration = "http://"+s.Addr, time.Duration(b.N)**duration
+	r, err := load.Run(b.Context(), o)
+	if err != nil || len(r.Errors) > 0 {
+		b.Fatalf("load: %v, failed: %v", err, r.Errors)
+	}
+	return r
+}
 
 const hour = int64(3_600_000)
 

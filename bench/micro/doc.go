@@ -1,7 +1,7 @@
 // Package micro has the Go benchmarks: the parts by themselves, compared with Sentinel's leap array
-// and a bare map under mutexes; the memory and time that keys take; and what it costs to share a
-// key, to read it back, and to ask a node that doesn't own it. The commands of cmd/bench run them
-// and make tables from their results.
+// and a bare map under mutexes; the memory and time that keys take; what a flush interval trades, a
+// crash loses, and a forwarded request costs; and a server compared with one that does nothing. The
+// commands of cmd/bench run them and make tables from what they print.
 //
-// With -max-keys they use as many keys as memory allows.
+// Flags raise the sizes, as far as there is memory and time.
 package micro

@@ -1,11 +1,13 @@
 package micro_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,38 +23,52 @@ import (
 const (
 	forwardNodes = 3
 	forwardKeys  = 1000 // all of one node
+	// sentOut is the metric of how many operations a node has sent to others.
+	sentOut = `twotier_forwarded_total{direction="out"}`
 )
+
+// forwardSizes are the numbers of operations per request for each kind of operation.
+var forwardSizes = []struct {
+	kind  string
+	sizes []int
+}{
+	{"adds", []int{1, 50, 200, 1000}},
+	{"acquires", []int{50, 200, 1000}},
+	{"messages", []int{50, 200, 1000}},
+}
 
 // BenchmarkForward measures what it costs to ask a node that doesn't own the key, compared with
 // asking the owner and with the routing client, which is told only of that other node and asks
-// owners itself. One operation is one add. A request has one add or a hundred.
+// owners itself. One operation is an add, an acquire of a key with one limit, or a message of
+// message control: an acquire of two keys of one node, with two limits each. Everything is
+// admitted, so that no node can answer from what it remembers of refusals. Batches of adds are
+// quiet; others ask for each answer. TWOTIER_PROGRAM may name another program to measure, of an
+// earlier revision.
 func BenchmarkForward(b *testing.B) {
-	env, remove, err := rival.Build(b.Context())
+	env := programs(b)
+	env.Twotier = cmp.Or(os.Getenv("TWOTIER_PROGRAM"), env.Twotier)
+	s := start(b, rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0"), env)
+	keys, err := keysOf(b.Context(), s.Servers[0], forwardNodes)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = remove() })
-	s, err := rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0").
-		Start(b.Context(), env)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = s.Close() })
-	keys, err := keysOf(b.Context(), s.Servers[0])
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, perCall := range []int{1, 100} {
-		for _, way := range []string{"owner", "forwarded", "client"} {
-			b.Run(fmt.Sprintf("%s/adds=%d", way, perCall), func(b *testing.B) {
-				benchmarkSending(b, s, keys, way, perCall)
-			})
+	for _, of := range forwardSizes {
+		for _, size := range of.sizes {
+			for _, way := range []string{"owner", "forwarded", "client"} {
+				if way == "client" && of.kind != "adds" {
+					continue
+				}
+				b.Run(fmt.Sprintf("way=%s/kind=%s/size=%d", way, of.kind, size),
+					func(b *testing.B) {
+						benchmarkSending(b, s, requests(of.kind, keys, size), way)
+					})
+			}
 		}
 	}
 }
 
-// keysOf returns keys that a node owns.
-func keysOf(ctx context.Context, s *proc.Server) (keys []string, err error) {
+// keysOf returns keys that a node of a cluster of this size owns.
+func keysOf(ctx context.Context, s *proc.Server, members int) (keys []string, err error) {
 	var view struct {
 		Partitions int                   `json:"partitions"`
 		Members    []struct{ Self bool } `json:"members"`
@@ -71,107 +87,77 @@ func keysOf(ctx context.Context, s *proc.Server) (keys []string, err error) {
 			keys = append(keys, drive.Key(k))
 		}
 	}
-	if len(keys) < forwardKeys || len(view.Members) != forwardNodes {
+	if len(keys) < forwardKeys || len(view.Members) != members {
 		return nil, fmt.Errorf("%d members, %d keys of the first", len(view.Members), len(keys))
 	}
 	return keys, nil
 }
 
-// benchmarkSending reports latencies, the processor time of all nodes, and how many adds one node
-// has sent to another.
-func benchmarkSending(b *testing.B, s *rival.Stand, keys []string, way string, perCall int) {
+// benchmarkSending reports latencies, the processor time of all nodes, and how many operations one
+// node has sent to another.
+func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	send, stop, err := sender(b.Context(), s, way)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer stop()
 	before, err1 := s.Usage(b.Context())
-	first, err2 := forwarded(b.Context(), s)
+	first, err2 := totalOf(b.Context(), s.Servers, sentOut)
 	b.ResetTimer()
-	t := load.Loop{Duration: time.Hour}.Run(b.Context(), callers(b.N, keys, perCall, send))
+	t := load.Loop{Duration: time.Hour}.Run(b.Context(), callers(b.N, all, send))
 	b.StopTimer()
-	last, err3 := forwarded(b.Context(), s)
+	last, err3 := totalOf(b.Context(), s.Servers, sentOut)
 	after, err4 := s.Usage(b.Context())
 	if err := errors.Join(err1, err2, err3, err4, t.Err()); err != nil {
 		b.Fatal(err)
 	}
-	adds := float64(t.Calls) * float64(perCall)
-	b.ReportMetric(adds/t.Seconds, "adds/s")
-	b.ReportMetric(after.Since(before).Service*1e6/adds, "service-us/add")
-	b.ReportMetric((last-first)/adds, "forwarded/add")
+	ops := float64(t.Calls) * float64(len(all[0].ops))
+	b.ReportMetric(ops/t.Seconds, "ops/s")
+	b.ReportMetric(after.Since(before).Service*1e6/ops, "service-us/op")
+	b.ReportMetric((last-first)/ops, "forwarded/op")
 	b.ReportMetric(float64(t.Latency.P50), "p50-us")
 	b.ReportMetric(float64(t.Latency.P99), "p99-us")
 }
 
-// forwarded returns the number of operations that nodes have sent to each other.
-func forwarded(ctx context.Context, s *rival.Stand) (n float64, err error) {
-	for _, server := range s.Servers {
-		v, err := server.Metric(ctx, `twotier_forwarded_total{direction="out"}`)
-		if err != nil {
-			return 0, err
-		}
-		n += v
-	}
-	return n, nil
-}
-
-// callers go through the keys in turn, 64 at a time, 16 with batches, until n have been added to.
-func callers(n int, keys []string, perCall int, send func([]string) error) (all []load.Worker) {
-	workers := 64
-	if perCall > 1 {
-		workers = 16
+// callers go through the requests in turn, 64 at a time, 16 with batches, until n operations have
+// been asked for.
+func callers(n int, all []request, send func(*request) error) (workers []load.Worker) {
+	count, size := 64, len(all[0].ops)
+	if size > 1 {
+		count = 16
 	}
 	var calls atomic.Int64
-	for i := range workers {
-		at, call := i*len(keys)/workers, make([]string, perCall)
-		all = append(all, load.Worker{
+	for i := range count {
+		at := i * len(all) / count
+		workers = append(workers, load.Worker{
 			Next: func() (time.Duration, bool) {
-				for k := range call {
-					at = (at + 1) % len(keys)
-					call[k] = keys[at]
-				}
-				return 0, (calls.Add(1)-1)*int64(perCall) < int64(n)
+				at = (at + 1) % len(all)
+				return 0, (calls.Add(1)-1)*int64(size) < int64(n)
 			},
-			Do: func() error { return send(call) },
+			Do: func() error { return send(&all[at]) },
 		})
 	}
-	return all
+	return workers
 }
 
-// sender adds to keys in one request: to their owner, to another node, or by way of the client.
+// sender sends requests to the owner of the keys, to another node, or by way of the client.
 func sender(ctx context.Context, s *rival.Stand,
-	way string) (send func(keys []string) error, stop func(), err error) {
+	way string) (send func(*request) error, stop func(), err error) {
 	if way == "client" {
 		c, err := client.New(client.Options{Addresses: []string{s.Servers[1].Addr}})
 		if err != nil {
 			return nil, nil, err
 		}
-		send = func(keys []string) error { return addByClient(ctx, c, keys) }
+		send = func(r *request) error { return r.byClient(ctx, c) }
 		return send, func() { _ = c.Close(ctx) }, nil
 	}
 	addr := s.Servers[0].Addr
 	if way == "forwarded" {
 		addr = s.Servers[1].Addr
 	}
-	c, err := drive.Connect(addr)
+	c, err := connect(addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(keys []string) error { return drive.PostAdds(c, keys, 0) }, c.Close, nil
-}
-
-func addByClient(ctx context.Context, c *client.Client, keys []string) error {
-	if len(keys) == 1 {
-		_, err := c.Add(ctx, client.AddRequest{Key: keys[0]})
-		return err
-	}
-	ops := make([]client.Op, len(keys))
-	for i, key := range keys {
-		ops[i] = client.Op{Add: &client.AddRequest{Key: key}}
-	}
-	results, err := c.Batch(ctx, ops)
-	for i := range results {
-		err = errors.Join(err, results[i].Err)
-	}
-	return err
+	return func(r *request) error { return r.post(c) }, c.Close, nil
 }

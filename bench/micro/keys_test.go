@@ -19,8 +19,10 @@ import (
 // BenchmarkKeys measures the cost of an operation with that many live keys, drawn evenly, on all
 // cores. Floor is drawing and naming a key, which the others include. Adds use a store that keeps
 // nothing, acquires (two rules) one that answers what it was told: a key that was only added to is
-// read from the store when a decision first needs its past.
+// read from the store when a decision first needs its past. Server is a server in memory, which
+// takes adds in batches of 1,000.
 func BenchmarkKeys(b *testing.B) {
+	env := programs(b)
 	for keys := 10_000; keys <= *maxKeys; keys *= 10 {
 		b.Run(named("floor", keys), func(b *testing.B) {
 			operate(b, keys, syncer.Add, func(context.Context, *syncer.Op, *syncer.Result) error {
@@ -31,7 +33,11 @@ func BenchmarkKeys(b *testing.B) {
 		b.Run(named("acquire", keys), func(b *testing.B) {
 			c := openLarge(b, embedded.New(embedded.Options{MaxMemory: 8 << 30}))
 			fill(b, c, keys, syncer.Acquire)
-			b.Run("op", func(b *testing.B) { operate(b, keys, syncer.Acquire, c.Do) })
+			b.Run("run", func(b *testing.B) { operate(b, keys, syncer.Acquire, c.Do) })
+		})
+		b.Run(named("server", keys), func(b *testing.B) {
+			s := start(b, rival.Twotier("twotier", 1, rival.Memory, "--max-memory", "12GiB"), env)
+			b.Run("run", func(b *testing.B) { benchmarkBatches(b, s.Servers[0], keys) })
 		})
 	}
 }
@@ -41,7 +47,7 @@ func BenchmarkKeys(b *testing.B) {
 func benchmarkAdds(b *testing.B, keys int) {
 	c, resident := largeCounter(b, keys)
 	counted := float64(c.Stats().MemoryBytes)
-	b.Run("op", func(b *testing.B) {
+	b.Run("run", func(b *testing.B) {
 		operate(b, keys, syncer.Add, c.Do)
 		b.ReportMetric(resident/float64(keys), "resident-B/key")
 		b.ReportMetric(counted/float64(keys), "counted-B/key")
@@ -160,6 +166,7 @@ func BenchmarkCold(b *testing.B) {
 	}
 	first, again := at[1].Since(at[0]), at[2].Since(at[1])
 	bytes := func(u rival.Usage) int64 { return u.Redis.BytesIn + u.Redis.BytesOut }
+	b.ReportMetric(float64(b.N), "keys")
 	per := func(v float64, unit string) { b.ReportMetric(v/float64(b.N), unit) }
 	per((first.Driver-again.Driver)*1e6, "load-us/key")
 	per((first.Redis.CPU-again.Redis.CPU)*1e6, "redis-us/key")

@@ -16,7 +16,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pair is two counters over one Redis that share keys, and a reader of that Redis.
+// pair is two counters over one Redis, of which the second counts in place of the first, and a
+// reader of that Redis.
 type pair struct {
 	b        *testing.B
 	counters [2]*syncer.Counter
@@ -36,7 +37,8 @@ func startPair(b *testing.B, interval time.Duration) *pair {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.counters[i] = openCounter(b, syncer.Options{Store: store, FlushInterval: interval})
+		p.counters[i] = openCounter(b, syncer.Options{Store: store, FlushInterval: interval,
+			NotOwner: i > 0})
 	}
 	if p.direct, err = s.OpenDirect(b.Context()); err != nil {
 		b.Fatal(err)
@@ -44,45 +46,13 @@ func startPair(b *testing.B, interval time.Duration) *pair {
 	return p
 }
 
-// share makes both counters count the same key.
-func (p *pair) share(key string) {
-	for _, c := range p.counters {
-		if err := c.Share(nil, []byte(key), true); err != nil {
-			p.b.Fatal(err)
-		}
-	}
-}
-
-// doer is a counter, or decides in Redis.
-type doer interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
-}
-
-// do carries out an operation on one key with a window of an hour and the given limit. It returns
-// the count afterwards and whether it was allowed.
-func (p *pair) do(d doer, kind syncer.Kind, key string, n, limit int64) (held int64, ok bool) {
-	check := syncer.Check{Key: []byte(key), N: n}
-	if kind != syncer.Add {
-		check.Limits = []syncer.Limit{{Window: hour, Max: limit}}
-	}
-	op, res := syncer.Op{Kind: kind, Checks: []syncer.Check{check}}, syncer.Result{}
-	if err := d.Do(context.Background(), &op, &res); err != nil {
-		p.b.Error(err)
-		return 0, false
-	}
-	if kind == syncer.Count {
-		held = res.Checks[0].Limits[0].Hi
-	}
-	return held, res.Allowed
-}
-
 // timed adds to a key with the first counter and returns how long it takes until seen sees it.
 func (p *pair) timed(seen doer, key string, n int64) time.Duration {
-	before, _ := p.do(seen, syncer.Count, key, 1, 0)
+	before, _ := do(p.b, seen, syncer.Count, key, 1, 0)
 	start := time.Now()
-	p.do(p.counters[0], syncer.Add, key, n, 0)
+	do(p.b, p.counters[0], syncer.Add, key, n, 0)
 	for time.Since(start) < time.Minute {
-		if now, _ := p.do(seen, syncer.Count, key, 1, 0); now >= before+n {
+		if now, _ := do(p.b, seen, syncer.Count, key, 1, 0); now >= before+n {
 			return time.Since(start)
 		}
 		time.Sleep(500 * time.Microsecond)
@@ -92,11 +62,10 @@ func (p *pair) timed(seen doer, key string, n int64) time.Duration {
 }
 
 // BenchmarkShared measures what the flush interval trades: how long until an add is in Redis, how
-// long until another counter that shares the key sees it (one operation is one add of each), and
-// how much both together admit beyond a limit of the key.
+// long until another counter sees it that stands in for the owner (one operation is one add of
+// each), and how much both together admit beyond a limit of the key.
 func BenchmarkShared(b *testing.B) {
-	for _, interval := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond,
-		200 * time.Millisecond, time.Second} {
+	for _, interval := range intervals() {
 		b.Run(fmt.Sprintf("interval=%v", interval), func(b *testing.B) {
 			p := startPair(b, interval)
 			p.staleness()
@@ -106,15 +75,14 @@ func BenchmarkShared(b *testing.B) {
 }
 
 // staleness times adds that come at random moments of the flush interval, while the other counter
-// counts the shared key all the time.
+// counts the same key all the time.
 func (p *pair) staleness() {
 	const key = "stale"
-	p.share(key)
 	busy, stop := context.WithCancel(p.b.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for load.Sleep(busy, time.Millisecond) == nil {
-			p.do(p.counters[1], syncer.Add, key, 1, 0)
+			do(p.b, p.counters[1], syncer.Add, key, 1, 0)
 		}
 	})
 	defer wg.Wait()
@@ -147,14 +115,13 @@ func (p *pair) overshoot() int64 {
 		limit     = 2000
 		perSecond = 2000
 	)
-	p.share(key)
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for _, c := range p.counters {
 		try := load.Worker{
 			Next: func() (time.Duration, bool) { return 0, true },
 			Do: func() error {
-				if _, ok := p.do(c, syncer.Acquire, key, 1, limit); ok {
+				if _, ok := do(p.b, c, syncer.Acquire, key, 1, limit); ok {
 					admitted.Add(1)
 				}
 				return nil

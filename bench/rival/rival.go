@@ -27,7 +27,10 @@ type Rival struct {
 	OneByOne bool
 	// MaxKeys bounds the keys that a run may use, where each takes very much memory; 0 is no bound.
 	MaxKeys int
-	open    opener
+	// Named says that it runs only where its name is given: one more size of a cluster, or another
+	// placement of its keys.
+	Named bool
+	open  opener
 }
 
 // An opener starts what the limiter of a stand needs, which the stand closes also if this fails.
@@ -145,11 +148,11 @@ func build(ctx context.Context, dir, to, pkg string) error {
 	return nil
 }
 
-// Select returns the rivals whose names are in a list, or all if the list is empty. A name may end
-// in "*".
+// Select returns the rivals whose names are in a list, or all but those to be named if the list is
+// empty. A name may end in "*".
 func Select(all []Rival, names []string) (some []Rival, err error) {
 	if len(names) == 0 {
-		return all, nil
+		return slices.DeleteFunc(slices.Clone(all), func(r Rival) bool { return r.Named }), nil
 	}
 	for _, name := range names {
 		before := len(some)

@@ -17,18 +17,29 @@ import (
 )
 
 // twotiers is twotier as a library and as a server, in memory, over Redis, in pure-Redis mode, and
-// as several nodes.
+// as several nodes, which place keys by their names or by their hash tags.
 func twotiers() []Rival {
-	return []Rival{
+	all := []Rival{
 		{Name: "twotier-lib-memory", open: libMemory},
 		{Name: "twotier-lib", open: libTwoTier},
 		{Name: "twotier-lib-redis-mode", open: libDirect},
 		Twotier("twotier-memory", 1, Memory),
 		Twotier("twotier", 1, TwoTier),
 		Twotier("twotier-redis-mode", 1, PureRedis),
-		Twotier("twotier-3", 3, TwoTier),
 	}
+	for nodes := 2; nodes <= mostNodes; nodes++ {
+		cluster := Twotier(fmt.Sprintf("twotier-%d", nodes), nodes, TwoTier)
+		cluster.Named = nodes != 3
+		all = append(all, cluster)
+	}
+	for nodes := 1; nodes <= mostNodes; nodes++ {
+		all = append(all, tagged(fmt.Sprintf("twotier-tagged-%d", nodes), nodes))
+	}
+	return all
 }
+
+// mostNodes is the size of the largest cluster.
+const mostNodes = 5
 
 // Mode is what a twotier server keeps its counts in.
 type Mode int
@@ -67,9 +78,9 @@ func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 	}}
 }
 
-// Tagged is a cluster over Redis whose keys are placed by their hash tags.
-func Tagged(name string, nodes int) Rival {
-	return Rival{Name: name, open: func(ctx context.Context, e Env, s *Stand) error {
+// tagged is a cluster over Redis whose keys are placed by their hash tags.
+func tagged(name string, nodes int) Rival {
+	return Rival{Name: name, Named: true, open: func(ctx context.Context, e Env, s *Stand) error {
 		dir, err := os.MkdirTemp("", "bench-config")
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -14,10 +14,11 @@ import (
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // view returns the cluster as a node sees it, with what every member reports about itself.
-func view(t *testing.T, s *server) (v node.ClusterView) {
+func view(t *testing.T, s *server) (v cluster.View) {
 	t.Helper()
 	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
 	return v
@@ -66,8 +67,8 @@ func TestFiguresOfACluster(t *testing.T) {
 		var held, owned int
 		var ops, forwarded, served int64
 		for _, m := range v.Members {
-			if m.State != node.StateAlive || m.Status == nil ||
-				m.Status.RingVersion != v.RingVersion || m.Status.Mode != node.ModeTwoTier {
+			if m.State != cluster.Alive || m.Status == nil ||
+				m.Status.RingVersion != v.RingVersion || m.Status.Mode != cluster.TwoTier {
 				t.Fatalf("%+v", m)
 			}
 			held, owned = held+m.Status.Held, owned+m.Partitions
@@ -122,8 +123,8 @@ func TestSuspect(t *testing.T) {
 			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
 				fmt.Sprintf(`{"key":"k%d"}`, k))
 		}
-		return slices.ContainsFunc(view(t, nodes[0]).Members, func(m node.Member) bool {
-			return m.ID == "b" && m.State == node.StateSuspect && m.Status == nil
+		return slices.ContainsFunc(view(t, nodes[0]).Members, func(m cluster.Member) bool {
+			return m.ID == "b" && m.State == cluster.Suspect && m.Status == nil
 		})
 	})
 	st := nodes[0].node.Stats()
@@ -131,7 +132,7 @@ func TestSuspect(t *testing.T) {
 		!slices.Contains(st.Links, cluster.Link{ID: "c", Up: true}) || st.Peers.FailedTotal == 0 {
 		t.Errorf("%+v %+v", st.Links, st.Peers)
 	}
-	if !slices.Contains(st.States, cluster.StateCount{State: node.StateSuspect, Members: 1}) {
+	if !slices.Contains(st.States, cluster.StateCount{State: cluster.Suspect, Members: 1}) {
 		t.Errorf("%+v", st.States)
 	}
 }
@@ -149,52 +150,49 @@ func TestFieldOfSeveralOwners(t *testing.T) {
 
 // fieldOfSeveral acquires several keys, one of them with an invalid limit.
 func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
-	op := node.Op{Kind: node.Acquire}
+	op := syncer.Op{Kind: syncer.Acquire}
 	for i := range checks {
-		limit := node.Limit{Window: 60_000, Max: 5}
+		limit := syncer.Limit{Window: 60_000, Max: 5}
 		if i == wrong {
 			limit.Window = 25 * 3600_000
 		}
-		op.Checks = append(op.Checks, node.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1,
-			Limits: []node.Limit{limit}})
+		op.Checks = append(op.Checks, syncer.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1,
+			Limits: []syncer.Limit{limit}})
 	}
-	var res node.Result
+	var res syncer.Result
 	err := n.Do(t.Context(), &op, &res)
-	invalid, ok := errors.AsType[*node.InvalidError](err)
+	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok || invalid.Check != wrong {
 		t.Errorf("check %d of %d is wrong: %v", wrong, checks, err)
 	}
 }
 
-// TestAnsweredOutcomeIsFinal asks the coordinator of an acquire for its outcome before the
-// coordinator has reserved its own part, as a participant does whose reservation has waited long
-// enough. Once the answer was "not confirmed", the participant gives up, so the acquire must not be
-// confirmed afterwards.
+// TestAnsweredOutcomeIsFinal asks the decider of an acquire for its outcome before it has heard of
+// the acquire, as a participant does whose reservation has waited long enough. Once the answer was
+// "not carried out", the participant gives up, so the acquire must not be decided afterwards.
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]
-	serve := func(task rpc.Task) error {
-		var res [1]node.Result
-		s.node.Serve(t.Context(), []rpc.Task{task}, res[:])
+	decide := func(id rpc.AcquireID, key string) error {
+		var res [1]syncer.Result
+		s.node.ServeTasks(t.Context(), []rpc.Task{{Verb: rpc.VerbDecide, Acquire: id,
+			Op: syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: 1,
+				Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}, res[:])
 		return res[0].Err
 	}
-	for i := range 100 {
-		hold, check := fmt.Sprint("hold", i),
-			node.Check{Key: fmt.Appendf(nil, "k%d", i), N: 1,
-				Limits: []node.Limit{{Window: 60_000, Max: 5}}}
-		answer, err := s.node.Answer(t.Context(), &multiowner.OutcomeRequest{Reservation: hold})
-		if err != nil || answer.(*multiowner.OutcomeResponse).Confirmed {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-		reserve := rpc.Task{Verb: rpc.VerbReserve, Reservation: hold, Coordinator: s.ring.Name(),
-			Op: node.Op{Kind: node.Acquire, Checks: []node.Check{check}}}
-		if err := serve(reserve); errors.Is(err, node.ErrNotOwner) {
+	for i := range uint64(100) {
+		key, id := fmt.Sprint("k", i), rpc.AcquireID{Coordinator: "c", Number: 2*i + 1}
+		if err := decide(id, key); errors.Is(err, syncer.ErrNotOwner) {
 			continue // another node's key
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if err := serve(rpc.Task{Verb: rpc.VerbConfirm, Reservation: hold,
-			Coordinator: s.ring.Name()}); !errors.Is(err, node.ErrUnavailable) {
-			t.Errorf("confirmed after another node was told that it was not: %v", err)
+		id.Number++
+		answer, err := s.node.Answer(t.Context(), &multiowner.OutcomeRequest{Acquire: id})
+		if err != nil || answer.(*multiowner.OutcomeResponse).Outcome != multiowner.NotCarriedOut {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if err := decide(id, key); !errors.Is(err, syncer.ErrNotOwner) {
+			t.Errorf("decided after another node was told that it was not: %v", err)
 		}
 		return
 	}

@@ -114,7 +114,7 @@ func wait(ctx context.Context, d time.Duration) {
 // openDemo starts the nodes one after the other, each as serve does. If it fails, the caller must
 // close the nodes that it returns.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
-	store := embedded.New(embedded.Options{MaxMemory: demoMemory})
+	shared := &inProcess{counts: embedded.New(embedded.Options{MaxMemory: demoMemory})}
 	seed := placement(config.Config{}).Seed // without Redis the nodes have no place to share one
 	for i := range demoNodes {
 		cfg, err := config.Parse(nil, nil)
@@ -127,7 +127,7 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 		if i > 0 {
 			cfg.Join = []string{nodes[0].ring.Gossip()}
 		}
-		s, err := newServer(ctx, cfg, store, log.With("node", cfg.Node))
+		s, err := newServer(ctx, cfg, shared, log.With("node", cfg.Node))
 		if err != nil {
 			return nodes, err
 		}

@@ -38,6 +38,9 @@ with buckets of their own; what a namespace doesn't set is as in the default one
         max-keys: 1000000 # most keys in memory; more are refused with 429
       sms:
         hash-tags: true # {188} and {188}:hello have one owner and one partition
+    rules: # limits that requests can name; or a file of them, as --rules
+      - {name: login, namespace: login, limits: [15/1m, 50/24h]}
+      - {name: login-new, namespace: login, limits: [5/1m], state: shadow}
 
 Three nodes of a cluster on one machine; any of them answers for all:
 

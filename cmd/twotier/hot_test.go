@@ -2,23 +2,26 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until each counts it locally,
-// and lets it cool down. No count is lost or doubled on the way, and at the end every node reports
-// the same count.
+// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until those that don't own it
+// count it too, and lets it cool down. No count is lost or doubled on the way, and at the end every
+// node reports the same count.
 func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
 		"--flush-interval", "50ms")
 	const batch = 64
 	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
 		`{"op":"add","key":"hot"}]}`
-	total, shared := 0, map[int]bool{}
+	total, near := 0, map[int]bool{}
 	eventually(t, "every node counts the key itself", time.Minute, func() bool {
 		for i, n := range nodes {
 			answer := ask(t, "POST", n.url+"/v1/batch", body)
@@ -26,11 +29,11 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 			if strings.Contains(answer, `"error"`) {
 				t.Fatal(answer)
 			}
-			if strings.Contains(answer, `"source":"shared"`) {
-				shared[i] = true
+			if strings.Contains(answer, `"source":"near"`) {
+				near[i] = true
 			}
 		}
-		return len(shared) == len(nodes)
+		return len(near) == len(nodes)-1
 	})
 	eventually(t, "the key is its owner's alone", time.Minute, func() bool {
 		for _, n := range nodes {
@@ -44,7 +47,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	eventually(t, "every node has all", 30*time.Second, func() bool {
 		for _, n := range nodes {
 			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
-			if strings.Contains(answer, `"shared"`) ||
+			if strings.Contains(answer, `"near"`) ||
 				!strings.Contains(answer, fmt.Sprintf(`"count":%d,`, total)) {
 				return false
 			}
@@ -98,59 +101,79 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	}
 }
 
-// TestHotKeyWithoutRedis lets all nodes count a hot key locally, stops Redis, and uses up a limit
-// through all of them. While the nodes can't meet in Redis, only the owner decides.
+// TestHotKeyWithoutRedis has nodes borrow a hot key, stops Redis, and uses up a limit through all
+// of them: without Redis, only the owner decides.
 func TestHotKeyWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	nodes := startThree(t, t.Context(), "--redis", server.URL(), "--hot-rate", "50",
 		"--flush-interval", "50ms")
-	const batch = 64
-	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
-		`{"op":"add","key":"hot"}]}`
-	total := 0
-	all := func(want ...string) bool {
-		for _, n := range nodes {
-			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
-			for _, text := range want {
-				if !strings.Contains(answer, text) {
-					return false
-				}
-			}
-		}
-		return true
-	}
-	const shared = `"source":"shared"`
-	eventually(t, "every node counts the key itself", time.Minute, func() bool {
-		for _, n := range nodes {
-			ask(t, "POST", n.url+"/v1/batch", body)
-			total += batch
-		}
-		return all(shared)
-	})
-	eventually(t, "every node knows what the others counted", 10*time.Second, func() bool {
-		return all(shared, fmt.Sprintf(`"count":%d,`, total))
-	})
+	const limit = 10_000
+	allowed := untilBorrowed(t, nodes, limit)
 	server.Kill()
-	eventually(t, "every node has noticed", 10*time.Second, func() bool {
-		for _, n := range nodes {
-			if strings.Contains(ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", ""), shared) {
-				return false
-			}
-		}
-		return true
+	eventually(t, "only the owner decides", 20*time.Second, func() bool {
+		more, near := crowd(t, nodes, limit, 20)
+		allowed += more
+		return near == 0
 	})
-	const room = 50
-	acquire := fmt.Sprintf(`{"key":"hot","limits":[{"window":"24h","max":%d}]}`, total+room)
-	allowed := 0
-	for range 2 * room {
-		for _, n := range nodes {
-			if strings.Contains(ask(t, "POST", n.url+"/v1/acquire", acquire), `"allowed":true`) {
-				allowed++
-			}
-		}
+	for more := 1; more > 0; allowed += more {
+		more, _ = crowd(t, nodes, limit, 200)
 	}
-	if allowed != room {
-		t.Errorf("%d were admitted, the limit left room for %d", allowed, room)
+	if allowed > limit {
+		t.Errorf("%d were admitted, the limit is %d", allowed, limit)
 	}
 	server.Restart(t) // the nodes flush before they stop
+}
+
+// TestLimitForEverybody acquires a key that everybody shares, beside one for each user, through
+// three nodes at once, until its limit is used up. Exactly the limit is admitted, although nodes
+// borrow from the owner.
+func TestLimitForEverybody(t *testing.T) {
+	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
+		"--flush-interval", "50ms")
+	const limit = 15_000
+	allowed := untilBorrowed(t, nodes, limit)
+	eventually(t, "the limit is used up, and what was lent is back", 5*time.Minute, func() bool {
+		more, _ := crowd(t, nodes, limit, 200)
+		allowed += more
+		return more == 0 && allowed >= limit
+	})
+	if allowed != limit {
+		t.Errorf("%d were admitted, the limit is %d", allowed, limit)
+	}
+}
+
+// untilBorrowed uses a limit, slowly, until nodes borrow from the key's owner. It returns how many
+// operations were admitted.
+func untilBorrowed(t *testing.T, nodes []*served, limit int) (allowed int) {
+	t.Helper()
+	eventually(t, "nodes borrow the key", time.Minute, func() bool {
+		more, near := crowd(t, nodes, limit, 20)
+		allowed += more
+		time.Sleep(20 * time.Millisecond) // a key that is used up before anybody looks is of no use
+		return near > 0
+	})
+	return allowed
+}
+
+// crowd sends a batch of acquires to each node, at the same time. It returns how many were
+// admitted, and how many of them without asking the owner.
+func crowd(t *testing.T, nodes []*served, limit, batch int) (allowed, near int) {
+	t.Helper()
+	var admitted, nearby atomic.Int64
+	var all sync.WaitGroup
+	for _, n := range nodes {
+		var ops []string
+		for range batch {
+			ops = append(ops, fmt.Sprintf(`{"op":"acquire","checks":[`+
+				`{"key":"user%d","limits":[{"window":"24h","max":1000000}]},`+
+				`{"key":"everybody","limits":[{"window":"24h","max":%d}]}]}`, rand.IntN(100), limit))
+		}
+		all.Go(func() {
+			answer := ask(t, "POST", n.url+"/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+			admitted.Add(int64(strings.Count(answer, `{"allowed":true,"checks"`)))
+			nearby.Add(int64(strings.Count(answer, `"retry_after_ms":0,"source":"near"`)))
+		})
+	}
+	all.Wait()
+	return int(admitted.Load()), int(nearby.Load())
 }

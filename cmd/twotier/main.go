@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,15 +14,25 @@ func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go watchSignals(signals, cancel, os.Stderr, os.Exit)
+	go watchSignals(signals, cancel, func(s os.Signal) {
+		sayLeaving(s, machineLog(os.Args[1:], os.Environ(), os.Stderr), os.Stderr)
+		os.Exit(exitFailed)
+	})
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// watchSignals calls cancel on the first signal and exit on the second.
-func watchSignals(signals <-chan os.Signal, cancel func(), stderr io.Writer, exit func(int)) {
+// watchSignals calls cancel on the first signal and leave on the second.
+func watchSignals(signals <-chan os.Signal, cancel func(), leave func(os.Signal)) {
 	<-signals
 	cancel()
-	s := <-signals
+	leave(<-signals)
+}
+
+// sayLeaving says why the program ends at once: in log, or to stderr if that is nil.
+func sayLeaving(s os.Signal, log *slog.Logger, stderr io.Writer) {
+	if log != nil {
+		log.Error("leaving at once, without waiting for anything", "signal", s.String())
+		return
+	}
 	fmt.Fprintf(stderr, "twotier: %v again: leaving at once, without waiting for anything\n", s)
-	exit(exitFailed)
 }

@@ -29,6 +29,18 @@ func residentMost(cfg config.Config) int64 {
 // which may exceed --max-memory by a quarter, and for the program itself.
 func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
+// doors returns how many servers share webMemory, and the file descriptors for connections, in
+// equal parts: the HTTP API and what serves other protocols.
+func doors(cfg config.Config) int64 {
+	n := int64(1)
+	for _, address := range []string{cfg.Resp, cfg.GRPC} {
+		if address != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // counterMemory returns the part of --max-memory that is for the counters: all of it, or half
 // without Redis, where the embedded store gets the other half.
 func counterMemory(cfg config.Config) int64 {
@@ -44,10 +56,11 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
-	web.MaxMemory = webMemory(cfg)
+	web.MaxMemory = webMemory(cfg) / doors(cfg)
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
-	most := connsWithin(int(min(files.Cur, math.MaxInt32)/4*3), innerListeners(cfg))
+	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doors(cfg))
+	most := connsWithin(share, innerListeners(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
 	if asked == 0 {
@@ -97,7 +110,7 @@ func limitHeap(cfg config.Config, log *slog.Logger) {
 // outsideHeap returns the memory of the process that the garbage collector does not see: the
 // program and, if they are off the heap, the counters.
 func outsideHeap(cfg config.Config) int64 {
-	const program = 20 * mebibyte
+	const program = 28 * mebibyte // 22 at rest
 	if !syncer.OffHeap() {
 		return program
 	}

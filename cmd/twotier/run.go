@@ -28,7 +28,8 @@ func run(ctx context.Context, args, environ []string, _ io.Reader, stdout, stder
 	root := newRoot(cli.IO{Environ: environ, Stdout: stdout, Stderr: stderr})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	return report(stderr, cmd, err)
+	report(stderr, machineLog(args, environ, stderr), cmd, err)
+	return statusOf(err)
 }
 
 // newRoot returns the command that holds all others. It does not use cobra's own version flag: that
@@ -47,7 +48,8 @@ func newRoot(o cli.IO) *cobra.Command {
 		cmd.SetOut(o.Stderr)
 		return errors.Join(cmd.Help(), errNoCommand)
 	}
-	addGroup(root, "Run a server:", serveCommand(o), demoCommand(o), tokenCommand(o))
+	addGroup(root, "Run a server:", serveCommand(o), demoCommand(o), tokenCommand(o),
+		doctorCommand(o))
 	addGroup(root, "Ask a running server:", cli.Commands(o)...)
 	root.AddCommand(versionCommand(o))
 	cli.Prepare(root, o)
@@ -61,30 +63,6 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 		c.GroupID = title
 	}
 	root.AddCommand(commands...)
-}
-
-// report prints the error of a command, if any, and returns the exit status for it.
-func report(stderr io.Writer, cmd *cobra.Command, err error) int {
-	_, usage := errors.AsType[*cli.UsageError](err)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, cli.ErrRefused):
-		return exitRefused
-	case errors.Is(err, errNoCommand):
-		return exitUsage
-	case usage && !cmd.HasParent():
-		fmt.Fprintf(stderr, "twotier: %v\nusage: %s, twotier help lists the commands\n", err,
-			cmd.UseLine())
-		return exitUsage
-	case usage:
-		fmt.Fprintf(stderr, "%s: %v\nusage: %s\ntwotier help %s says more\n",
-			cmd.CommandPath(), err,
-			cmd.UseLine(), cmd.Name())
-		return exitUsage
-	}
-	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
-	return exitFailed
 }
 
 func serveCommand(o cli.IO) *cobra.Command {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -31,6 +33,9 @@ const (
 // once the server is ready.
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	log := newLogger(cfg, stderr)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // from the start: a hang-up ends nothing
+	defer signal.Stop(hangups)
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
@@ -43,7 +48,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return errors.Join(err, s.close())
 	}
 	s.announce(stdout, stderr)
-	s.runUntil(ctx)
+	defer s.startWatchdog()()
+	s.tell(daemon.SdNotifyReady)
+	s.runUntil(ctx, hangups)
+	s.tell(daemon.SdNotifyStopping)
+	s.linger()
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets",
 		s.node.Stats().Counter.PendingBuckets)
 	if err := s.close(); err != nil {
@@ -55,10 +64,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 
 // runUntil waits until ctx is done. SIGHUP, from a terminal that hangs up or a supervisor that asks
 // for a reload, reloads files and does not end the server.
-func (s *server) runUntil(ctx context.Context) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+func (s *server) runUntil(ctx context.Context, hangups <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,19 +80,41 @@ func (s *server) runUntil(ctx context.Context) {
 func (s *server) reload() {
 	s.log.Info("SIGHUP: files are read again if they have changed; settings take effect with a " +
 		"restart")
+	s.tell(reloading())
 	s.files.Reload()
+	s.tell(daemon.SdNotifyReady)
 }
 
-// announce prints the line that scripts wait for to stdout, and a first command to try to stderr.
+// announce prints the line that scripts wait for to stdout, and tells who reads stderr where to go.
 func (s *server) announce(stdout, stderr io.Writer) {
+	fmt.Fprintf(stdout, "%s\n", s.readyLine())
 	addr := s.http.Addr().String()
-	gossip := ""
-	if s.ring != nil {
-		gossip = s.ring.Gossip()
+	if s.cfg.LogFormat == "json" {
+		s.log.Info("ready", "listen", addr, "node", s.cfg.Node, "mode", s.node.Mode(), "gossip",
+			s.gossipAddr(), "members", s.node.Stats().Members)
+		return
 	}
+	scheme := "http://"
+	if s.certs != nil {
+		scheme = "https://"
+	}
+	base := scheme + reachable(addr)
+	fmt.Fprintf(stderr, "\nlistening on %s, the status page is at %s/\n", addr, base)
+	if gossip := s.gossipAddr(); gossip != "" {
+		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n",
+			s.node.Stats().Members, gossip)
+	}
+	fmt.Fprintf(stderr, "try: curl -H 'Content-Type: application/json' -d '%s' %s/v1/acquire\n\n",
+		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
+}
+
+// readyLine returns the JSON that says where this server listens.
+func (s *server) readyLine() []byte {
 	ready, _ := json.Marshal(struct {
 		Ready  bool   `json:"ready"`
 		Listen string `json:"listen"`
+		Resp   string `json:"resp,omitempty"`
+		GRPC   string `json:"grpc,omitempty"`
 		Admin  string `json:"admin,omitempty"`
 		Peer   string `json:"peer,omitempty"`
 		Gossip string `json:"gossip,omitempty"`
@@ -94,22 +122,19 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		Node   string `json:"node"`
 		Mode   string `json:"mode"`
 		Store  string `json:"store"`
-	}{true, addr, text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer),
-		gossip, s.certs != nil, s.cfg.Node, string(s.node.Mode()),
+	}{true, s.http.Addr().String(), s.doorAddr("resp"), s.doorAddr("grpc"),
+		text(s.http.AdminAddr(), s.cfg.Admin), text(s.http.PeerAddr(), s.cfg.Peer), s.gossipAddr(),
+		s.certs != nil, s.cfg.Node, string(s.node.Mode()),
 		s.store.Health().Kind}) // a struct of strings always marshals
-	fmt.Fprintf(stdout, "%s\n", ready)
-	scheme := "http://"
-	if s.certs != nil {
-		scheme = "https://"
+	return ready
+}
+
+// gossipAddr returns the address of the gossip, or "" without a cluster.
+func (s *server) gossipAddr() string {
+	if s.ring == nil {
+		return ""
 	}
-	base := scheme + reachable(addr)
-	fmt.Fprintf(stderr, "\nlistening on %s, the status page is at %s/\n", addr, base)
-	if gossip != "" {
-		fmt.Fprintf(stderr, "cluster of %d; others join with --join %s\n",
-			s.node.Stats().Members, gossip)
-	}
-	fmt.Fprintf(stderr, "try: curl -H 'Content-Type: application/json' -d '%s' %s/v1/acquire\n\n",
-		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
+	return s.ring.Gossip()
 }
 
 // text returns addr as text, or "" if asked, the configured address, is empty.

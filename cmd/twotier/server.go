@@ -11,18 +11,23 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/reload"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/rulebook"
+	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -37,15 +42,18 @@ type server struct {
 	peers     *peer.Client        // nil without a cluster
 	transport *peerhttp.Transport // nil without a cluster
 	passes    *peer.Passes        // nil without a cluster
+	rules     *rulebook.Keeper
 	node      *node.Node
 	http      *httpapi.Server
+	history   *verdicts.History
+	doors     []door         // other ways in than http
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
 }
 
-// newServer makes the parts of a server. Without Redis the store is shared, or a new embedded one
+// newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
 // if shared is nil.
-func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
+func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
 	web := httpapi.Options{
@@ -58,8 +66,13 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	if s.store, err = openStores(ctx, cfg, shared, s.clock, log); err != nil {
 		return nil, err
 	}
+	book := new(rules.Book)
+	if err := s.addRules(&web, book); err != nil {
+		return nil, err
+	}
+	web.TrustedProxies = cfg.TrustedProxies
 	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: node.Mode(cfg.Mode), Store: s.store,
+		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode), Store: s.store,
 		Clock: s.clock, Placement: s.store.place,
 		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log,
 	}
@@ -79,14 +92,21 @@ func newServer(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	}
 	if s.ring != nil {
 		messages := peer.NewServer(peer.ServerOptions{
-			Self: s.ring.Name(), Secret: []byte(cfg.ClusterSecret), Node: s.node, Logger: log,
+			Self: s.ring.Name(), Secret: []byte(cfg.ClusterSecret), Node: s.node,
+			ReplyBytes: webMemory(cfg) / 8, Logger: log,
 		})
 		if err := s.addSecrets(messages); err != nil {
 			return nil, err
 		}
 		web.Peer = messages
 	}
-	web.Service = s.node
+	counters := verdicts.New()
+	web.Service, web.Verdicts = s.node, counters
+	web.Collectors = append(web.Collectors, counters)
+	s.history = verdicts.NewHistory(counters, s.node)
+	if err := cmp.Or(s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
+		return nil, err
+	}
 	s.http, err = httpapi.New(web)
 	return s, err
 }
@@ -145,11 +165,13 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 			OnCold:  syncer.OnCold(cfg.Namespaces[name].OnCold),
 			MaxKeys: cfg.Namespaces[name].MaxKeys}
 	}
+	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
+		Unlisted: true}
 	return syncer.New(syncer.Options{
 		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg),
 		FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
 		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg),
-		NotOwner: cfg.Gossip != "" || cfg.Mode == string(node.ModeRedis), Logger: log,
+		NotOwner: cfg.Gossip != "" || cfg.Mode == string(cluster.Redis), Logger: log,
 	})
 }
 
@@ -159,8 +181,12 @@ func (s *server) open(ctx context.Context) error {
 	if err := s.store.open(ctx); err != nil {
 		return err
 	}
+	s.rules.Open(ctx)
 	if err := s.http.Open(ctx); err != nil {
 		return s.explainListen(err)
+	}
+	if err := s.openDoors(ctx); err != nil {
+		return err
 	}
 	s.files.Open()
 	if err := s.publishPeerAddress(); err != nil {
@@ -170,7 +196,11 @@ func (s *server) open(ctx context.Context) error {
 	if address == "" {
 		address = s.http.Addr().String()
 	}
-	return explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip)
+	if err := explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip); err != nil {
+		return err
+	}
+	s.history.Open()
+	return nil
 }
 
 // publishPeerAddress announces the address at which this node takes messages of other nodes.
@@ -214,6 +244,17 @@ func explainTaken(err error, flag, address string) error {
 		"for any that is free", flag, address)
 }
 
+// linger makes the node say that it is not ready, and serves as before for --drain-delay.
+func (s *server) linger() {
+	s.node.Retire()
+	if s.cfg.DrainDelay == 0 {
+		return
+	}
+	s.log.Info("not ready any more, but serving until load balancers have noticed", "for",
+		s.cfg.DrainDelay)
+	time.Sleep(s.cfg.DrainDelay)
+}
+
 // close hands off the partitions of this node and flushes the rest, and still answers reads
 // meanwhile. Then it stops accepting requests, finishes those in flight, and only then closes the
 // store.
@@ -221,12 +262,14 @@ func (s *server) close() error {
 	drainCtx, cancel := context.WithTimeout(context.Background(), handoffTimeout)
 	defer cancel()
 	err := s.node.Drain(drainCtx)
+	s.history.Close() // it can't count here once the node flushes
 	flush, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	err = errors.Join(err, s.node.Flush(flush))
 	finish, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
-	err = errors.Join(err, s.http.Close(finish))
+	err = errors.Join(err, s.closeDoors(finish))
+	s.history.Record() // what was decided meanwhile by other nodes, which also count it
 	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	err = errors.Join(err, s.node.Close(leave))
@@ -235,5 +278,6 @@ func (s *server) close() error {
 		s.transport.Close()
 	}
 	s.files.Close()
+	s.rules.Close()
 	return errors.Join(err, s.store.close(leave))
 }

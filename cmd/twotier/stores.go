@@ -19,8 +19,8 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/redisurl"
+	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -35,7 +35,14 @@ type stores struct {
 	redis    *redisstore.Store  // nil with the embedded store
 	direct   *redisstore.Direct // nil with the embedded store
 	embedded *embedded.Store    // nil with Redis
-	optional bool               // --redis-optional: run even if Redis can't be used
+	rules    rulebook.Store
+	optional bool // --redis-optional: run even if Redis can't be used
+}
+
+// inProcess is what nodes without Redis share: all of one process, for as long as it runs.
+type inProcess struct {
+	counts *embedded.Store
+	rules  rulebook.Memory
 }
 
 const (
@@ -48,7 +55,7 @@ const (
 // openStores makes the store that the configuration asks for. A Redis that doesn't fit is an error.
 // A Redis that does not answer is only a warning, because the node can count in memory until it
 // comes back; see meet for the exceptions.
-func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
+func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
 	st.ladders = map[string]*leaparray.Ladder{}
 	for name, ns := range cfg.Namespaces {
@@ -58,28 +65,19 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 	}
 	st.place, st.optional = placement(cfg), cfg.RedisOptional
 	if cfg.Redis == "" {
-		if st.embedded = shared; shared == nil {
+		if shared == nil {
 			log.Warn("no --redis: counts are kept in this process alone, and nothing outlives it")
-			st.embedded = embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2, Logger: log})
+			shared = &inProcess{counts: embedded.New(embedded.Options{MaxMemory: cfg.MaxMemory / 2,
+				Logger: log})}
 		}
+		st.embedded, st.rules = shared.counts, &shared.rules
 		st.store = st.embedded
 		return st, nil
 	}
-	tlsConfig, err := loadTLS(cfg)
-	if err != nil {
+	if st.redis, err = newStore(cfg, st.ladders, log); err != nil {
 		return st, err
 	}
-	redis.SetLogger(driverLog{log})
-	st.redis, err = redisstore.New(redisstore.Options{
-		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
-		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
-		Placement: st.place, AnySeed: cfg.HashSeed == nil, Ladders: st.ladders,
-		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
-	})
-	if err != nil { // New does not connect, so the URL is wrong
-		return st, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
-	}
-	st.store = st.redis
+	st.store, st.rules = st.redis, st.redis.Rules()
 	if err := st.connect(ctx, cfg, log); err != nil {
 		return st, errors.Join(fmt.Errorf("redis at %s: %w", redisurl.Mask(cfg.Redis), err),
 			st.redis.Close())
@@ -90,6 +88,26 @@ func openStores(ctx context.Context, cfg config.Config, shared *embedded.Store,
 		Ack: ackOf(cfg),
 	})
 	return st, err
+}
+
+// newStore makes the store in Redis. It does not connect.
+func newStore(cfg config.Config, ladders map[string]*leaparray.Ladder,
+	log *slog.Logger) (*redisstore.Store, error) {
+	tlsConfig, err := loadTLS(cfg)
+	if err != nil {
+		return nil, err
+	}
+	redis.SetLogger(driverLog{log})
+	store, err := redisstore.New(redisstore.Options{
+		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
+		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
+		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
+		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
+	})
+	if err != nil { // New does not connect, so the URL is wrong
+		return nil, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}
+	}
+	return store, nil
 }
 
 // redisPassword returns a function that reads the password of Redis from its file, or nil if no
@@ -147,7 +165,7 @@ func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 		case isPermanent(err) && cfg.RedisOptional:
 			log.Warn("Redis can't be used: counting in memory, as --redis-optional says", where...)
 			return nil
-		case isPermanent(err), cfg.Mode == string(node.ModeRedis):
+		case isPermanent(err), cfg.Mode == string(cluster.Redis):
 			return err
 		}
 		if cfg.HashSeed != nil {
@@ -243,12 +261,12 @@ func (st stores) Clock(ctx context.Context,
 }
 
 // Health implements node.Store.
-func (st stores) Health() node.StoreHealth {
+func (st stores) Health() cluster.StoreHealth {
 	if st.redis == nil {
-		return node.StoreHealth{Kind: "embedded", Up: true}
+		return cluster.StoreHealth{Kind: "embedded", Up: true}
 	}
 	h := st.redis.Health()
-	view := node.StoreHealth{
+	view := cluster.StoreHealth{
 		Kind: h.Kind, Address: h.Address, Up: h.Err == nil, RTTMicros: h.RTT.Microseconds(),
 		RoundTrips: h.RoundTrips,
 		Durations:  cluster.Durations(h.Durations),

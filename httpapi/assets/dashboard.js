@@ -245,11 +245,13 @@ function showCluster(c, now) {
   for (const [id, known] of state.members) if (known.seen !== now) state.members.delete(id);
 }
 
-function showTop(keys) {
-  $("top-empty").hidden = keys.length > 0;
+// showTop shows the rows of a list: of the busiest keys, or of those that refused most.
+function showTop(list, keys) {
+  $(list + "-empty").hidden = keys.length > 0;
   const most = Math.max(1, ...keys.map((k) => k.count));
-  const focused = document.activeElement && document.activeElement.dataset.at;
-  $("top").replaceChildren(...keys.map((k, i) => {
+  const active = document.activeElement;
+  const focused = active && $(list).contains(active) && active.dataset.at;
+  $(list).replaceChildren(...keys.map((k, i) => {
     const svg = shape("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
     svg.append(shape("rect", { width: Math.max(0, (k.count / most) * 100), height: 10, rx: .8 }));
     const name = element("span", { class: "name" });
@@ -259,7 +261,7 @@ function showTop(keys) {
     button.addEventListener("click", () => lookup(k.ns, k.key));
     return element("li", {}, button);
   }));
-  if (focused) { const again = $("top").querySelector(`[data-at="${Number(focused)}"]`); if (again) again.focus(); }
+  if (focused) { const again = $(list).querySelector(`[data-at="${Number(focused)}"]`); if (again) again.focus(); }
 }
 
 function time(ms, window) {
@@ -340,7 +342,8 @@ function tabs(id, changed) {
   }
 }
 
-const refreshTop = () => get(`/v1/top?n=12&window=${state.topWindow}`).then((r) => r.json()).then((t) => showTop(t.keys));
+const list = (id, query) => get(`/v1/top?${query}&window=${state.topWindow}`).then((r) => r.json()).then((t) => showTop(id, t.keys));
+const refreshTop = () => Promise.all([list("top", "n=12"), list("refused", "n=5&by=refused")]);
 
 async function refresh() {
   try {

@@ -11,10 +11,8 @@ const (
 	SourceMemory Source = "memory"
 	// SourceOwner: the node that was asked forwarded the call to the owner.
 	SourceOwner Source = "owner"
-	// SourceShared: the key is hot, and the node that was asked counts it along with the owner and
-	// the others.
-	SourceShared Source = "shared"
-	// SourceNear: the node that was asked remembered that the owner had refused.
+	// SourceNear: the node that was asked for the owner, which had refused a moment ago or lends it
+	// some of what is left of the key's limits.
 	SourceNear Source = "near"
 	// SourceRedis: a script in Redis.
 	SourceRedis Source = "redis"
@@ -34,14 +32,22 @@ type WindowCount struct {
 	// Bucket is the width of the buckets that were read: the window's edge is uncertain by at most
 	// that. Only set by Count.
 	Bucket time.Duration
+	// Rule is the name of the rule that has this window, empty if the request has it itself. Shadow
+	// is set if that rule is in shadow.
+	Rule   string
+	Shadow bool
 }
 
 // AddAnswer is the answer to an AddRequest.
 type AddAnswer struct {
-	// Counts has one element for each limit, after counting.
+	// Counts has one element for each limit, after counting: first those of the request, then those
+	// of its rules, except rules that are off.
 	Counts []WindowCount
 	// Over is set if any limit is exceeded.
-	Over   bool
+	Over bool
+	// At is when it was counted, in whole milliseconds: taking N back at this time undoes it. It is
+	// zero if events were taken back without a time.
+	At     time.Time
 	Source Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
@@ -60,36 +66,50 @@ type CountAnswer struct {
 
 // LimitState is the state of one limit.
 type LimitState struct {
-	// Window and Max are as in the request.
+	// Window and Max are as in the request, or in the rule.
 	Window time.Duration
 	Max    int64
 	// Count is the number the decision was based on, including N if it was admitted. Remaining is
 	// Max-Count, but at least 0.
 	Count, Remaining int64
-	// Refused is set if this limit refused.
+	// Lent is how many events more other nodes may have counted, or may yet count, of a hot key. A
+	// refusal may be early by at most that.
+	Lent int64
+	// Refused is set if this limit refused, or would have refused if its rule were on.
 	Refused bool
+	// Rule is the name of the rule that has this limit, empty if the request has it itself. Shadow
+	// is set if that rule is in shadow, and refuses nothing.
+	Rule   string
+	Shadow bool
 }
 
 // CheckAnswer is the part of an answer about one check.
 type CheckAnswer struct {
 	Key     string
 	Allowed bool
-	Limits  []LimitState
+	// Limits is as in AcquireAnswer.
+	Limits []LimitState
 	// RetryAfter is as in AcquireAnswer.
 	RetryAfter time.Duration
+	// At is when the check was counted, in whole milliseconds: taking N back at this time undoes
+	// it. It is zero if nothing was counted.
+	At time.Time
 }
 
 // AcquireAnswer is the answer to an AcquireRequest.
 type AcquireAnswer struct {
 	Allowed bool
-	// Limits has one element for each limit, unless the request had Checks.
+	// Limits has one element for each limit, unless the request had Checks: first those of the
+	// request, then those of its rules, except rules that are off.
 	Limits []LimitState
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
 	// RetryAfter is the earliest time at which the request may be allowed, in whole milliseconds
 	// from now: 0 if it was allowed, negative if it never will be.
 	RetryAfter time.Duration
-	Source     Source
+	// At is as in CheckAnswer, unless the request had Checks, whose answers have their own.
+	At     time.Time
+	Source Source
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
 }

@@ -39,7 +39,7 @@ func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 func (o *Op) owner(t *table) (int, error) {
 	switch {
 	case o.Add != nil && o.Count == nil && o.Acquire == nil:
-		return t.owner(o.Add.Namespace, o.Add.Key), nil
+		return t.ownerUnder(o.Add.Rules, o.Add.Namespace, o.Add.Key), nil
 	case o.Add == nil && o.Count != nil && o.Acquire == nil:
 		return t.owner(o.Count.Namespace, o.Count.Key), nil
 	case o.Add == nil && o.Count == nil && o.Acquire != nil:

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
@@ -58,8 +59,8 @@ type server struct {
 type health struct{}
 
 func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (health) Health() node.StoreHealth {
-	return node.StoreHealth{Kind: "test", Up: true}
+func (health) Health() cluster.StoreHealth {
+	return cluster.StoreHealth{Kind: "test", Up: true}
 }
 
 // newBed starts that many nodes over a store in this process.
@@ -320,7 +321,7 @@ func (s *server) listen(t testing.TB, address string) {
 	t.Helper()
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
-		Service: s.node, Listen: address,
+		Service: s.node, Listen: address, Rules: someRules(),
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must(t, err)

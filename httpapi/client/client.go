@@ -84,7 +84,7 @@ func (c *Client) Close(ctx context.Context) error {
 func (c *Client) Add(ctx context.Context, r AddRequest) (a AddAnswer, err error) {
 	k := c.calls.Get().(*call)
 	k.begin(true, r.Ack.waits())
-	at := c.view.Load().table.owner(r.Namespace, r.Key)
+	at := c.view.Load().table.ownerUnder(r.Rules, r.Namespace, r.Key)
 	k.body, err = r.append(k.body)
 	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AddAnswer{}

@@ -12,6 +12,35 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
+// TestIsActionAllowed: any texts will do, and the other clients count under the same key.
+func TestIsActionAllowed(t *testing.T) {
+	c := newBed(t, 1).client()
+	for _, tt := range []struct {
+		user, action, key string
+	}{
+		{"ann", "reply", "3:ann:reply"},
+		{"g\u00ff:\U0001f40d", "reply", "4:g\u00ff:\U0001f40d:reply"},
+		{"a", "b:c", "1:a:b:c"},
+		{"a:b", "c", "3:a:b:c"},
+		{"\n", "reply", client.SafeKey("1:\n:reply")},
+		{"", "", "0::"},
+	} {
+		for i, want := range []bool{true, true, false} {
+			got, err := c.IsActionAllowed(t.Context(), tt.user, tt.action, time.Minute, 2)
+			if err != nil || got != want {
+				t.Errorf("%q, %q, time %d: %t, %v", tt.user, tt.action, i, got, err)
+			}
+		}
+		if n := counted(t, c, tt.key); n != 2 {
+			t.Errorf("%q holds %d, want 2", tt.key, n)
+		}
+	}
+	got, err := c.IsActionAllowed(t.Context(), "ann", "reply", -time.Minute, 2)
+	if got || !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a period below zero: %t, %v", got, err)
+	}
+}
+
 func TestCallsOfOneNode(t *testing.T) {
 	b := newBed(t, 1)
 	c := b.client()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
@@ -103,7 +103,7 @@ func TestRedisModeHasNoOwners(t *testing.T) {
 		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
 		must(t, err)
 	}
-	must(t, b.nodes[0].node.SetMode(t.Context(), node.ModeRedis))
+	must(t, b.nodes[0].node.SetMode(t.Context(), cluster.Redis))
 	must(t, c.Refresh(t.Context()))
 	direct := c.Stats().Direct
 	for range 10 {

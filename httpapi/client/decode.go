@@ -3,6 +3,8 @@ package client
 import (
 	"bytes"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fastjson"
@@ -47,6 +49,14 @@ func (r *reader) integer(v *fastjson.Value, name string) int64 {
 	}
 	n, err := v.Int64()
 	return check(r, n, err)
+}
+
+// moment reads a time in milliseconds, or the zero time if it is missing.
+func (r *reader) moment(v *fastjson.Value, name string) (at time.Time) {
+	if ms := r.integer(v, name); ms != 0 {
+		at = time.UnixMilli(ms)
+	}
+	return at
 }
 
 func (r *reader) unsigned(v *fastjson.Value, name string) uint64 {
@@ -112,8 +122,7 @@ func (r *reader) booleans(v *fastjson.Value, name string, most int) map[string]b
 func (r *reader) source(v *fastjson.Value) Source {
 	text := r.text(v, "source")
 	for _, known := range [...]Source{
-		SourceMemory, SourceOwner, SourceShared, SourceNear, SourceRedis, SourceFallback,
-		SourceDegraded,
+		SourceMemory, SourceOwner, SourceNear, SourceRedis, SourceFallback, SourceDegraded,
 	} {
 		if string(text) == string(known) {
 			return known
@@ -137,12 +146,13 @@ func (r *reader) outcome(v *fastjson.Value, complete bool) error {
 // read reads the answer to an add.
 func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
 	var r reader
-	a.Counts = r.counts(v, len(of.Limits))
+	a.Counts = r.counts(v, len(of.Limits), len(of.Rules))
 	a.Over, a.Degraded, a.Source = r.boolean(v, "over"), r.boolean(v, "degraded"), r.source(v)
-	if err := r.outcome(v, a.Source != "" && len(a.Counts) == len(of.Limits)); err != nil {
+	a.At = r.moment(v, "ts")
+	if err := r.outcome(v, a.Source != "" && len(a.Counts) >= len(of.Limits)); err != nil {
 		return err
 	}
-	for i := range a.Counts {
+	for i := range of.Limits {
 		a.Counts[i].Window = of.Limits[i].Window
 	}
 	return nil
@@ -151,7 +161,7 @@ func (a *AddAnswer) read(v *fastjson.Value, of *AddRequest) error {
 // read reads the answer to a count.
 func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
 	var r reader
-	a.Counts = r.counts(v, len(of.Windows))
+	a.Counts = r.counts(v, len(of.Windows), 0)
 	a.Age = millis(r.integer(v, "age_ms"))
 	a.Degraded, a.Source = r.boolean(v, "degraded"), r.source(v)
 	if err := r.outcome(v, a.Source != "" && len(a.Counts) == len(of.Windows)); err != nil {
@@ -167,40 +177,64 @@ func (a *CountAnswer) read(v *fastjson.Value, of *CountRequest) error {
 func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	var r reader
 	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
-	a.RetryAfter = millis(r.integer(v, "retry_after_ms"))
-	a.Limits, a.Checks = r.limits(v, of.Limits), r.checks(v, of.Checks)
-	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) == len(of.Limits)
+	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
+	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
+	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
 	return r.outcome(v, a.Source != "" && complete)
 }
 
-// counts reads as many counts as were asked for.
-func (r *reader) counts(v *fastjson.Value, want int) []WindowCount {
-	if want == 0 {
-		r.list(v, "counts", 0)
+// mostOfRule bounds the limits of one rule in an answer. Servers allow fewer.
+const mostOfRule = 64
+
+// window reads a window as a rule spells it: a duration of Go, which may have days in front.
+func (r *reader) window(v *fastjson.Value) time.Duration {
+	days, rest, found := strings.Cut(string(r.text(v, "window")), "d")
+	if !found {
+		days, rest = "0", days
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	check(r, n, err)
+	d, err := time.ParseDuration("0s" + rest)
+	return check(r, time.Duration(n)*24*time.Hour+d, err)
+}
+
+// counts reads as many counts as were asked for, and those of so many rules.
+func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
+	list := r.list(v, "counts", want+rules*mostOfRule)
+	if len(list) == 0 {
 		return nil
 	}
-	counts := make([]WindowCount, 0, want)
-	for _, c := range r.list(v, "counts", want) {
-		counts = append(counts, WindowCount{
+	counts := make([]WindowCount, len(list))
+	for i, c := range list {
+		counts[i] = WindowCount{
 			Count: r.integer(c, "count"), Min: r.integer(c, "min"), Max: r.integer(c, "max"),
 			Bucket: millis(r.integer(c, "bucket_ms")),
-		})
+		}
+		if i >= want {
+			counts[i].Window = r.window(c)
+			counts[i].Rule, counts[i].Shadow = string(r.text(c, "rule")), r.boolean(c, "shadow")
+		}
 	}
 	return counts
 }
 
-// limits reads the states of the limits that were asked about.
-func (r *reader) limits(v *fastjson.Value, asked []Limit) []LimitState {
-	if len(asked) == 0 {
-		r.list(v, "limits", 0)
+// limits reads the states of the limits that were asked about, and of those of rules.
+func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
+	list := r.list(v, "limits", len(asked.Limits)+len(asked.Rules)*mostOfRule)
+	if len(list) == 0 {
 		return nil
 	}
-	states := make([]LimitState, 0, len(asked))
-	for i, l := range r.list(v, "limits", len(asked)) {
-		states = append(states, LimitState{
-			Window: asked[i].Window, Max: asked[i].Max, Count: r.integer(l, "count"),
-			Remaining: r.integer(l, "remaining"), Refused: r.boolean(l, "refused"),
-		})
+	states := make([]LimitState, len(list))
+	for i, l := range list {
+		s := &states[i]
+		s.Count, s.Remaining = r.integer(l, "count"), r.integer(l, "remaining")
+		s.Lent, s.Refused = r.integer(l, "lent"), r.boolean(l, "refused")
+		if i < len(asked.Limits) {
+			s.Window, s.Max = asked.Limits[i].Window, asked.Limits[i].Max
+		} else {
+			s.Window, s.Max = r.window(l), r.integer(l, "max")
+			s.Rule, s.Shadow = string(r.text(l, "rule")), r.boolean(l, "shadow")
+		}
 	}
 	return states
 }
@@ -210,10 +244,10 @@ func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer
 	for i, c := range r.list(v, "checks", len(asked)) {
 		a := CheckAnswer{
 			Key: asked[i].Key, Allowed: r.boolean(c, "allowed"),
-			Limits:     r.limits(c, asked[i].Limits),
-			RetryAfter: millis(r.integer(c, "retry_after_ms")),
+			Limits:     r.limits(c, &asked[i]),
+			RetryAfter: millis(r.integer(c, "retry_after_ms")), At: r.moment(c, "ts"),
 		}
-		r.bad = r.bad || len(a.Limits) != len(asked[i].Limits)
+		r.bad = r.bad || len(a.Limits) < len(asked[i].Limits)
 		answers = append(answers, a)
 	}
 	return answers

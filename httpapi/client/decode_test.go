@@ -109,13 +109,22 @@ func asked() []client.Op {
 	}
 }
 
+// TestLentIsRead: an answer about a hot key says how much of it is lent.
+func TestLentIsRead(t *testing.T) {
+	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":4,"remaining":11,"lent":3},` +
+		`{"count":4,"remaining":46}],"retry_after_ms":0,"source":"memory"}`))
+	if r.Err != nil || r.Acquire.Limits[0].Lent != 3 || r.Acquire.Limits[1].Lent != 0 {
+		t.Errorf("%+v, %v", r.Acquire, r.Err)
+	}
+}
+
 // FuzzAnswer parses answers: those that are accepted match their requests.
 func FuzzAnswer(f *testing.F) {
 	for i, text := range []string{
 		`{"key":"a","counts":[],"over":false,"source":"memory"}`,
 		`{"key":"a","counts":[{"window":"1m","count":1,"min":0,"max":2},{"window":"24h","count":1,"min":-1,"max":2}],"over":true,"source":"owner","degraded":true}`,
 		`{"key":"\u00e4","counts":[{"window":"1m","count":1,"min":0,"max":2,"bucket_ms":1000},{"count":1}],"source":"memory","age_ms":9223372036854775807,"degraded":false}`,
-		`{"allowed":false,"limits":[{"window":"1m","max":15,"count":15,"remaining":0,"refused":true},{"max":50}],"refused_by":["limits[0]"],"retry_after_ms":-1,"source":"memory"}`,
+		`{"allowed":false,"limits":[{"window":"1m","max":15,"count":15,"remaining":0,"lent":7,"refused":true},{"max":50}],"refused_by":["limits[0]"],"retry_after_ms":-1,"source":"memory"}`,
 		`{"allowed":true,"checks":[{"key":"a","allowed":true,"limits":[{}],"retry_after_ms":0},{"limits":[{},{}]}],"retry_after_ms":0,"source":"x"}`,
 		`{"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"n: want 1"}}`,
 	} {

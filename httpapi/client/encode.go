@@ -72,6 +72,39 @@ func appendKey(b []byte, ns, key string, n int64, limits []Limit) ([]byte, error
 	return append(b, ']'), nil
 }
 
+// appendRules appends the member rules after a comma, if there are any.
+func appendRules(b []byte, rules []string) ([]byte, error) {
+	for i, name := range rules {
+		if !utf8.ValidString(name) {
+			return b, fmt.Errorf("%w: the name of a rule is not UTF-8", ErrInvalid)
+		}
+		if i == 0 {
+			b = append(b, `,"rules":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendText(b, name)
+	}
+	if len(rules) > 0 {
+		b = append(b, ']')
+	}
+	return b, nil
+}
+
+// append appends the members of a check, each after a comma.
+func (c *Check) append(b []byte) ([]byte, error) {
+	b, err := appendKey(b, c.Namespace, c.Key, c.N, c.Limits)
+	if err != nil {
+		return b, err
+	}
+	return appendRules(b, c.Rules)
+}
+
+// empty reports whether the check has nothing.
+func (c *Check) empty() bool {
+	return c.Namespace == "" && c.Key == "" && c.N == 0 && len(c.Limits) == 0 && len(c.Rules) == 0
+}
+
 // appendWhen appends the members ts or at, and ack.
 func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	if !at.IsZero() {
@@ -89,6 +122,9 @@ var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)
 
 func (r *AddRequest) append(b []byte) ([]byte, error) {
 	b, err := appendKey(append(b, `{"op":"add"`...), r.Namespace, r.Key, r.N, r.Limits)
+	if err == nil {
+		b, err = appendRules(b, r.Rules)
+	}
 	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
 }
 
@@ -108,18 +144,17 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 	b = append(b, `{"op":"acquire"`...)
 	switch {
 	case len(r.Checks) == 0:
-		b, err = appendKey(b, r.Namespace, r.Key, r.N, r.Limits)
-	case r.Namespace != "" || r.Key != "" || r.N != 0 || len(r.Limits) > 0:
+		b, err = r.Check.append(b)
+	case !r.empty():
 		return b, fmt.Errorf("%w: want either Check or Checks", ErrInvalid)
 	default:
 		b = append(b, `,"checks":[`...)
 		for i := range r.Checks {
-			c := &r.Checks[i]
 			if i > 0 {
 				b = append(b, ',')
 			}
 			at := len(b)
-			if b, err = appendKey(b, c.Namespace, c.Key, c.N, c.Limits); err != nil {
+			if b, err = r.Checks[i].append(b); err != nil {
 				return b, err
 			}
 			b[at] = '{'
@@ -129,6 +164,9 @@ func (r *AcquireRequest) append(b []byte) (_ []byte, err error) {
 	}
 	if r.CountDenied {
 		b = append(b, `,"count_denied":true`...)
+	}
+	if r.DryRun {
+		b = append(b, `,"dry_run":true`...)
 	}
 	return append(appendWhen(b, "ts", r.At, r.Ack), '}'), err
 }

@@ -33,6 +33,25 @@ func startNode() (address string, stop func()) {
 	}
 }
 
+// A user may reply twice a minute.
+func ExampleClient_IsActionAllowed() {
+	address, stop := startNode()
+	defer stop()
+	ctx := context.Background()
+	c, err := client.New(client.Options{Addresses: []string{address}})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close(ctx)
+	for range 3 {
+		fmt.Println(c.IsActionAllowed(ctx, "ann", "reply", time.Minute, 2))
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
+}
+
 // A client learns the other nodes from one, asks the owner of a key itself, and may be shared.
 func ExampleClient_Acquire() {
 	address, stop := startNode()

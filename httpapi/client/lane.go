@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -118,8 +119,15 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 }
 
 // maxValues is an upper bound for the number of values in the answer to a batch. A window has the
-// most for its length: it takes five bytes to ask for, and is answered with six values.
-func maxValues(request []byte) int { return 4<<10 + 4*len(request) }
+// most for its length: it takes five bytes to ask for, and is answered with six values. Rules have
+// more, as they are short names for limits.
+func maxValues(request []byte) int {
+	return 4<<10 + 4*len(request) + bytes.Count(request, []byte(`"rules":[`))*maxRuleValues
+}
+
+// maxRuleValues bounds the values that are answered for the rules of one check: 16 rules, each with
+// 16 limits of 8 values.
+const maxRuleValues = 16 * 16 * 8
 
 // exchange executes the batch once. If the error is errNotDone, it was certainly not executed.
 func (n *lane) exchange(by time.Time) error {

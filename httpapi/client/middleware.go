@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -27,9 +27,12 @@ const (
 type GateOptions struct {
 	// Client makes the decisions. Required.
 	Client *Client
-	// Namespace and Limits are as in [AcquireRequest]. At least one limit is required.
+	// Limits and Rules are as in [AcquireRequest], for checks that have neither. At least one limit
+	// or rule is required.
+	Limits []Limit
+	Rules  []string
+	// Namespace is as in [AcquireRequest], for checks that have none and name no rules themselves.
 	Namespace string
-	Limits    []Limit
 	// Outage is what happens to requests while no node answers in time and honestly: [FailOpen] or
 	// [FailClosed]. Required.
 	Outage Outage
@@ -45,8 +48,8 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 	switch {
 	case o.Client == nil:
 		return o, errors.New("client: GateOptions.Client is missing")
-	case len(o.Limits) == 0:
-		return o, errors.New("client: GateOptions.Limits is empty, want at least one")
+	case len(o.Limits) == 0 && len(o.Rules) == 0:
+		return o, errors.New("client: GateOptions has neither Limits nor Rules")
 	case o.Outage != FailOpen && o.Outage != FailClosed:
 		return o,
 			errors.New("client: GateOptions.Outage is not chosen, want FailOpen or FailClosed")
@@ -67,7 +70,11 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 //
 // A request passes if the limits of its key allow it. Nothing that the sender controls makes it
 // pass otherwise: a key that a server would refuse is sent as its [SafeKey], and a request whose
-// sender leaves before the decision is not served. Otherwise the answer is
+// sender leaves before the decision is not served. Every answer to a decision has the headers
+// RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10, in which a limit is
+// called limits[0] or, if there are several checks, checks[1].limits[0]. A limit of a rule has the
+// rule's name in place of limits[0], followed by its window if the rule has several; those in
+// shadow are not shown. If the request does not pass, the answer is
 //
 //   - 429 with Retry-After if a limit refuses it, or if the service is overloaded ([ErrOverloaded],
 //     for example because memory is full);
@@ -91,19 +98,21 @@ func NewGate(o GateOptions) (*Gate, error) {
 // under, and false if the request is not limited at all. An empty key is a key like any other:
 // requests that lack what should tell them apart share one limit.
 func (g *Gate) Handler(key func(*http.Request) (string, bool), next http.Handler) http.Handler {
+	return g.HandlerOf(func(r *http.Request) []Check { return oneCheck(key(r)) }, next)
+}
+
+// HandlerOf is Handler for several checks in one decision: a request passes, and is counted, only
+// if all limits of all its checks hold. Its checks may be a user, an address and what is sent. A
+// request without checks is not limited.
+func (g *Gate) HandlerOf(checks func(*http.Request) []Check, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := passed
-		if k, limited := key(r); limited {
-			v = g.decide(r.Context(), k)
-		}
-		if v == passed {
+		d := g.Decide(r.Context(), checks(r))
+		d.SetHeaders(w.Header().Set)
+		if d.Passes() {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if v.after > 0 {
-			w.Header().Set("Retry-After", strconv.FormatInt(v.after, 10))
-		}
-		http.Error(w, http.StatusText(v.status), v.status)
+		http.Error(w, http.StatusText(d.Status), d.Status)
 	})
 }
 
@@ -111,69 +120,47 @@ func (g *Gate) Handler(key func(*http.Request) (string, bool), next http.Handler
 func (g *Gate) FastHandler(
 	key func(*fasthttp.RequestCtx) (string, bool), next fasthttp.RequestHandler,
 ) fasthttp.RequestHandler {
+	return g.FastHandlerOf(func(ctx *fasthttp.RequestCtx) []Check { return oneCheck(key(ctx)) },
+		next)
+}
+
+// FastHandlerOf is HandlerOf for fasthttp.
+func (g *Gate) FastHandlerOf(
+	checks func(*fasthttp.RequestCtx) []Check, next fasthttp.RequestHandler,
+) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		v := passed
-		if k, limited := key(ctx); limited {
-			v = g.decide(context.Background(), k)
+		d := g.Decide(context.Background(), checks(ctx))
+		if !d.Passes() {
+			ctx.Error(fasthttp.StatusMessage(d.Status), d.Status) // drops headers
 		}
-		if v == passed {
+		d.SetHeaders(ctx.Response.Header.Set)
+		if d.Passes() {
 			next(ctx)
-			return
-		}
-		ctx.Error(fasthttp.StatusMessage(v.status), v.status)
-		if v.after > 0 {
-			ctx.Response.Header.Set("Retry-After", strconv.FormatInt(v.after, 10))
 		}
 	}
 }
 
-// verdict is the status for a request, and the number of seconds after which to retry; 0 means
-// never.
-type verdict struct {
-	status int
-	after  int64
+// oneCheck returns the checks of a request with this key, or none if it is not limited.
+func oneCheck(key string, limited bool) []Check {
+	if !limited {
+		return nil
+	}
+	return []Check{{Key: key}}
 }
 
-var (
-	passed      = verdict{status: http.StatusOK}
-	unavailable = verdict{http.StatusServiceUnavailable, 1}
-)
-
-// decide asks for a decision about one request.
-func (g *Gate) decide(ctx context.Context, key string) verdict {
-	key = SafeKey(key)
-	asking, cancel := context.WithTimeout(ctx, g.opt.Wait)
-	defer cancel()
-	check := Check{Namespace: g.opt.Namespace, Key: key, Limits: g.opt.Limits}
-	a, err := g.opt.Client.Acquire(asking, AcquireRequest{Check: check})
-	switch {
-	case err != nil:
-		g.opt.OnError(key, err)
-		return g.undecided(ctx, err)
-	case a.Allowed:
-		return passed
-	case a.RetryAfter < 0:
-		return verdict{status: http.StatusTooManyRequests}
+// completed returns checks that a server accepts, with the options' namespace, limits and rules
+// where they have none.
+func completed(checks []Check, o *GateOptions) []Check {
+	list := slices.Clone(checks)
+	for i := range list {
+		c := &list[i]
+		c.Key = SafeKey(c.Key)
+		if c.Namespace == "" && len(c.Rules) == 0 {
+			c.Namespace = o.Namespace
+		}
+		if len(c.Limits) == 0 && len(c.Rules) == 0 {
+			c.Limits, c.Rules = o.Limits, o.Rules
+		}
 	}
-	return verdict{http.StatusTooManyRequests, seconds(a.RetryAfter)}
-}
-
-// seconds rounds up to whole seconds, at least one, for Retry-After.
-func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
-
-// undecided returns the verdict on a request for which err came instead of a decision.
-func (g *Gate) undecided(ctx context.Context, err error) verdict {
-	switch {
-	case errors.Is(err, ErrInvalid):
-		return verdict{status: http.StatusInternalServerError}
-	case errors.Is(err, ErrOverloaded):
-		return verdict{http.StatusTooManyRequests, seconds(RetryAfter(err))}
-	case ctx.Err() != nil:
-		// The sender has left. If the request were served anyway, leaving would be a way around the
-		// limit.
-		return unavailable
-	case g.opt.Outage == FailClosed:
-		return unavailable
-	}
-	return passed
+	return list
 }

@@ -38,7 +38,9 @@ type AddRequest struct {
 	Namespace string
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key string
-	// N is the number of events, -(2^31-1) to 2^31-1; negative takes events back. 0 means 1.
+	// N is the number of events, -(2^31-1) to 2^31-1. 0 means 1. Negative takes events back: from
+	// the buckets of At or, without it, from the newest buckets that hold something, and never more
+	// than a bucket holds.
 	N int64
 	// At is when they happened, in whole milliseconds, as far back as the namespace covers.
 	// Default: now.
@@ -47,6 +49,10 @@ type AddRequest struct {
 	Ack Ack
 	// Limits, up to 16, are compared after counting.
 	Limits []Limit
+	// Rules, up to 16, are names of rules that the servers have; their limits are compared after
+	// Limits. The rules of one request have one namespace. If Namespace is left out, that is where
+	// it counts, but then the client can't tell which node owns the key, and asks any.
+	Rules []string
 }
 
 // CountRequest asks for the counts of a key.
@@ -61,11 +67,13 @@ type CountRequest struct {
 
 // Check is one key with its limits.
 type Check struct {
-	// Namespace, Key and Limits are as in AddRequest. At least one limit is required.
+	// Namespace, Key, Limits and Rules are as in AddRequest. At least one limit or rule is
+	// required.
 	Namespace, Key string
 	// N is how many events want to pass, up to 2^31-1. 0 means 1.
 	N      int64
 	Limits []Limit
+	Rules  []string
 }
 
 // AcquireRequest asks whether events may pass, and counts them if so. Either all checks hold or
@@ -80,6 +88,8 @@ type AcquireRequest struct {
 	Ack Ack
 	// CountDenied counts even if refused.
 	CountDenied bool
+	// DryRun only asks: the answer is the one that the request would get, but nothing is counted.
+	DryRun bool
 }
 
 // Op is one operation of a batch. Exactly one field is set.

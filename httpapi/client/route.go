@@ -116,13 +116,25 @@ func (k *call) begin(write, slow bool) {
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.
 func (t *table) ownerOf(r *AcquireRequest) int {
 	if len(r.Checks) == 0 {
-		return t.owner(r.Namespace, r.Key)
+		return t.ownerUnder(r.Rules, r.Namespace, r.Key)
 	}
-	at := t.owner(r.Checks[0].Namespace, r.Checks[0].Key)
-	for i := 1; i < len(r.Checks) && at != none; i++ {
-		if t.owner(r.Checks[i].Namespace, r.Checks[i].Key) != at {
+	at := none
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		owner := t.ownerUnder(c.Rules, c.Namespace, c.Key)
+		if owner == none || i > 0 && owner != at {
 			return none
 		}
+		at = owner
 	}
 	return at
+}
+
+// ownerUnder returns the index of the member that owns a key for which rules are named, or none:
+// without a namespace it is counted in that of the rules, which the client does not know.
+func (t *table) ownerUnder(rules []string, ns, key string) int {
+	if len(rules) > 0 && ns == "" {
+		return none
+	}
+	return t.owner(ns, key)
 }

@@ -50,9 +50,10 @@ type View struct {
 	ClockSkewMS   int64 `json:"clock_skew_ms"`
 	// ClockDoubt says why the node does not trust its time; empty if it does.
 	ClockDoubt string `json:"clock_doubt,omitempty"`
-	// HotKeys is the number of this node's keys that all nodes currently count, LeasedKeys the
-	// number of other nodes' keys that this node counts. StaleAfterMS bounds how much a decision
-	// on such a key, or one made in place of another node, lags behind what other nodes counted.
+	// HotKeys is the number of this node's keys of which it lends others what is left of their
+	// limits, LeasedKeys the number of other nodes' keys that this node borrows. StaleAfterMS
+	// bounds how much a decision made in place of another node lags behind what other nodes
+	// counted.
 	HotKeys        int   `json:"hot_keys"`
 	LeasedKeys     int   `json:"leased_keys"`
 	StaleAfterMS   int64 `json:"stale_after_ms"`

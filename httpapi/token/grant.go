@@ -116,3 +116,18 @@ func (g *Grant) Covers(other *Grant) bool {
 
 // AllNamespaces reports whether all namespaces are granted.
 func (g *Grant) AllNamespaces() bool { return g.spaces == nil }
+
+// Refusal returns why g does not allow a call that needs one of the roles in a namespace (an empty
+// one means the default), and whether its kind ("op") or its namespace ("ns") is to blame. Both are
+// empty if g allows it, and if g is nil, which stands for a node without tokens.
+func (g *Grant) Refusal(need Role, ns []byte) (field, why string) {
+	switch {
+	case g == nil:
+		return "", ""
+	case !g.May(need):
+		return "op", "the token " + g.Name() + " has not the role " + need.String()
+	case !g.HasNamespace(ns):
+		return "ns", "the token " + g.Name() + " is not for this namespace"
+	}
+	return "", ""
+}

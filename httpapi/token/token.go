@@ -75,7 +75,7 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 		return fmt.Errorf("the name is longer than %d bytes, or holds what can't be shown", maxName)
 	}
 	if names[name] != 0 {
-		return fmt.Errorf("%q is the name of line %d already", name, names[name])
+		return fmt.Errorf("%q is already the name in line %d", name, names[name])
 	}
 	names[name] = n
 	hash, err := parseHash(fields[1])
@@ -83,7 +83,7 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 		return err
 	}
 	if _, ok := s.byHash[hash]; ok {
-		return errors.New("the hash stands in another line already")
+		return errors.New("the hash is already in another line")
 	}
 	g, err := newGrant(name, fields[2], fields[3])
 	s.byHash[hash] = entry{hash, g}
@@ -106,7 +106,7 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 			"twotier token NAME makes one")
 	}
 	if _, err = hex.Decode(hash[:], []byte(digits)); err != nil {
-		return hash, errors.New("the hash has other characters than hexadecimal digits")
+		return hash, errors.New("the hash contains characters that are not hexadecimal digits")
 	}
 	return hash, nil
 }

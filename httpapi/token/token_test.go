@@ -73,7 +73,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"a " + hash + " read x y":   "line 1: 5 fields",
 		"a secret read":             "line 1: the second field is not sha256:",
 		"a sha256:12 read":          "line 1: the second field is not sha256:",
-		"a " + hash[:70] + "z read": "line 1: the hash has other characters",
+		"a " + hash[:70] + "z read": "line 1: the hash contains characters",
 		"a " + hash + " write":      `line 1: "write" is not one of count, read and admin`,
 		"a\x1b[2J " + hash +
 			" read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
@@ -85,8 +85,9 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"a " + hash + " read,":                         `line 1: "" is not one of`,
 		"a " + hash + " read x,":                       "line 1: namespaces are either * or names",
 		"a " + hash + " read x,*":                      "line 1: namespaces are either * or names",
-		"a " + hash + " read\nb " + hash + " read":     "line 2: the hash stands in another line",
-		"a " + hash + " read\na " + other + " read":    `line 2: "a" is the name of line 1 already`,
+		"a " + hash + " read\nb " + hash + " read": "line 2: the hash is already in another " +
+			"line",
+		"a " + hash + " read\na " + other + " read": `line 2: "a" is already the name in line 1`,
 	} {
 		_, err := token.Parse([]byte(text))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

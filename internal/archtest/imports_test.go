@@ -12,14 +12,21 @@ const (
 	cobra          = "github.com/spf13/cobra"
 	consistent     = "github.com/buraksezer/consistent"
 	fasthttp       = "github.com/valyala/fasthttp"
+	envoyAPI       = "github.com/envoyproxy/go-control-plane/envoy"
 	fastjson       = "github.com/valyala/fastjson"
 	goRedis        = "github.com/redis/go-redis/v9"
+	grpc           = "google.golang.org/grpc"
+	grpcErrors     = "google.golang.org/genproto/googleapis/rpc/errdetails"
 	hdrHistogram   = "github.com/HdrHistogram/hdrhistogram-go"
+	lineDiff       = "github.com/rogpeppe/go-internal/diff"
 	levenshtein    = "github.com/agnivade/levenshtein"
 	memberlist     = "github.com/hashicorp/memberlist"
 	pflag          = "github.com/spf13/pflag"
 	prometheus     = "github.com/prometheus/client_golang/prometheus"
 	ristretto      = "github.com/dgraph-io/ristretto/v2"
+	protobuf       = "google.golang.org/protobuf"
+	systemd        = "github.com/coreos/go-systemd/v22/daemon"
+	prometheusData = "github.com/prometheus/client_model/go"
 	prometheusText = "github.com/prometheus/common/expfmt"
 	xxhash         = "github.com/cespare/xxhash/v2"
 	yamlLibrary    = "go.yaml.in/yaml/v4"
@@ -34,11 +41,13 @@ func importMap() map[string][]string {
 		"leaparray": {},
 		"syncer": {
 			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena",
+			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/internal/hashset",
 			"twotier.dev/twotier/internal/slab",
 			"twotier.dev/twotier/internal/table", xxhash,
 		},
-		"internal/slab":  {},
-		"internal/arena": {"twotier.dev/twotier/internal/slab"},
+		"internal/slab":    {},
+		"internal/hashset": {"twotier.dev/twotier/internal/slab"},
+		"internal/arena":   {"twotier.dev/twotier/internal/slab"},
 		"internal/table": {"twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/slab"},
 
@@ -49,7 +58,8 @@ func importMap() map[string][]string {
 		// Stores: they implement the interfaces that syncer declares.
 		"redisstore": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/batching", "twotier.dev/twotier/internal/durations",
-			"twotier.dev/twotier/internal/redisurl", goRedis, xxhash},
+			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/httpapi/rule", goRedis,
+			xxhash},
 		"internal/redisurl": {},
 		"internal/embedded": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"syncer/storetest":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
@@ -61,9 +71,18 @@ func importMap() map[string][]string {
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
-		"internal/rpc":        {"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer"},
-		"internal/refusals":   {"twotier.dev/twotier/syncer", ristretto},
-		"internal/topkeys":    {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
+		"internal/nearest":    {levenshtein},
+		"internal/strictyaml": {"twotier.dev/twotier/internal/nearest", yamlLibrary},
+
+		// Rules: names for limits, apart from what counts.
+		"httpapi/rule": {},
+		"internal/rules": {"twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/strictyaml"},
+		"internal/rulebook": {"twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/syncer"},
+		"internal/rpc":      {"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer"},
+		"internal/refusals": {"twotier.dev/twotier/syncer", ristretto},
+		"internal/topkeys":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
 		"internal/hotkeys": {
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
@@ -98,7 +117,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 		},
+		// It reports its traffic in the types of the API, as the node does.
 		"internal/peer": {
+			"twotier.dev/twotier/httpapi/cluster",
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 			"twotier.dev/twotier/leaparray",
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/ownership",
@@ -114,25 +135,46 @@ func importMap() map[string][]string {
 		"internal/certs":  {},
 		"internal/peerhttp": {"twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/idle", fasthttp},
+		// What all doors agree on.
+		"internal/account": {},
+		"internal/verdicts": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/request", prometheus},
+		"internal/request": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/internal/rpc"},
 		"httpapi": {
 			"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/cluster",
-			"twotier.dev/twotier/httpapi/token", "twotier.dev/twotier/internal/rpc",
+			"twotier.dev/twotier/httpapi/token", "twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/replay",
-			"twotier.dev/twotier/internal/durations", fasthttp, fastjson, prometheus,
-			prometheusText,
+			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/verdicts",
+			fasthttp, fastjson, prometheus,
+			prometheusText, prometheusData,
 		},
+		"internal/resp": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/token",
+			"twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/verdicts", prometheus},
+		"internal/envoy": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/token",
+			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/rules",
+			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
+			"twotier.dev/twotier/internal/verdicts", prometheus, grpc, envoyAPI, protobuf},
 		"httpapi/client": {"twotier.dev/twotier/internal/idle",
 			"twotier.dev/twotier/internal/batching", fasthttp, fastjson, xxhash},
+		"httpapi/client/grpcgate": {"twotier.dev/twotier/httpapi/client", grpc, grpcErrors,
+			protobuf},
 
 		// The program: the only place that knows everything.
 		"internal/config": {"twotier.dev/twotier/leaparray",
-			"twotier.dev/twotier/internal/redisurl", pflag, yamlLibrary, levenshtein},
+			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
+			pflag, yamlLibrary},
 		"internal/demo": {},
 		"internal/load": {fasthttp, fastjson, hdrHistogram},
 		"internal/cli": {"twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/httpapi/client",
-			cobra, pflag},
-		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist},
+			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/nearest",
+			"twotier.dev/twotier/httpapi/client",
+			cobra, pflag, lineDiff},
+		"internal/doctor": {"twotier.dev/twotier/redisstore"},
+		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist,
+			prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
 		"internal/testing/child":  {},
@@ -147,7 +189,8 @@ func importMap() map[string][]string {
 		"internal/archtest":           {},
 		"internal/testing/faultstore": {"twotier.dev/twotier/syncer",
 			"twotier.dev/twotier/leaparray"},
-		"internal/e2e/faulttest":   {"twotier.dev/twotier", cobra, goRedis},
+		"internal/e2e/faulttest":   {"twotier.dev/twotier", cobra, goRedis, grpc},
+		"internal/e2e/deploytest":  {"twotier.dev/twotier", yamlLibrary},
 		"internal/e2e/clustertest": {"twotier.dev/twotier", goRedis},
 		"internal/e2e/acceptance":  {"twotier.dev/twotier", goRedis},
 	}

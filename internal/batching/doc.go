@@ -19,4 +19,12 @@
 // Options.Refused returns an error, the queue takes no calls, and a call that arrives just as the
 // refusal begins is drained too. [Queue.Close] takes no further calls, and lanes end once they have
 // sent what waits.
+//
+// # What is not here
+//
+// What a lane sends, what becomes of a message that gets no answer, and when the other side counts
+// as down. That differs: nodes number their messages and start another lane beside a slow one
+// (internal/peer), the Go client repeats a request within a session and gives reads back to be
+// asked elsewhere (httpapi/client), and Redis knows a script that is sent again by its sequence
+// (redisstore).
 package batching

@@ -102,7 +102,7 @@ WINDOW  COUNT  MIN  MAX  LIMIT
 			"add takes back", "add alice -n -2",
 			`{"key":"alice","counts":[],"over":false,"source":"memory"}`,
 			`POST /v1/add {"key":"alice","n":-2}`,
-			"took 2 back from alice (memory)\n",
+			"took up to 2 back from alice (memory)\n",
 		},
 		{
 			"count", "count alice",
@@ -137,6 +137,19 @@ alice  1m         15      4         11
 alice  24h        50      4         46
 `,
 		},
+		{
+			"acquire by rules", "acquire alice --ns x --rule login --rule tight",
+			`{"allowed":true,"limits":[{"window":"1m","max":15,"count":4,"remaining":11,"rule":"login"},` +
+				`{"window":"1m","max":1,"count":4,"remaining":0,"refused":true,"rule":"tight","shadow":true}],"retry_after_ms":0,"source":"memory","rules_version":7}`,
+			`POST /v1/acquire {"ns":"x","key":"alice","n":1,"rules":["login","tight"]}`,
+			`allowed (memory)
+KEY    WINDOW  LIMIT  COUNT  REMAINING
+alice  1m         15      4         11  login
+alice  1m          1      4          0  tight, in shadow, refused
+`,
+		},
+		{"acquire by default rules", "acquire alice --json", `{"allowed":true}`,
+			`POST /v1/acquire {"key":"alice","n":1}`, `{"allowed":true}` + "\n"},
 		{"acquire as JSON", "acquire alice --limit 15/1m --json", acquired,
 			`POST /v1/acquire {"key":"alice","n":1,"limits":[{"window":"1m","max":15}]}`,
 			acquired + "\n"},
@@ -156,6 +169,8 @@ b      x              2  █
 		},
 		{"top of nothing", "top --window 1h", `{"window":"1h","keys":[]}`,
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
+		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
+			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m\n"},
 		{
 			"series of nothing", "series alice --ns x",
 			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
@@ -255,7 +270,7 @@ func TestErrorsOfTheServer(t *testing.T) {
 		{"redirect", server{status: 302, answer: ""},
 			[]string{"302 Found; is that a twotier server?"}, false},
 		{"not JSON", server{answer: "hello"},
-			[]string{"not JSON; is that a twotier server?"}, true},
+			[]string{"not answer with JSON; is that a twotier server?"}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -321,7 +336,7 @@ func TestWrongUsage(t *testing.T) {
 		{"add a -x", "unknown flag -x"},
 		{"add a -n", "no value for -n"},
 		{"add a --ns", "no value for --ns"},
-		{"acquire a", "at least one --limit"},
+		{"acquire a:1/1m --rule b --check b:1/1m", "either KEY with --limit or --rule"},
 		{"acquire --limit 1/1m", "the KEY is missing"},
 		{"acquire a --check b:1/1m", "not both"},
 		{"acquire --check 1/1m", "is not KEY:MAX/WINDOW"},
@@ -331,6 +346,7 @@ func TestWrongUsage(t *testing.T) {
 		{"top x", `unexpected argument "x"`},
 		{"top -n 0", "--n: 0 is not a number of keys"},
 		{"top --window ", "--window"},
+		{"top --by name", `--by: "name" is neither count nor refused`},
 		{"cluster x", "unexpected argument"},
 		{"mode fast", `"fast" is neither two-tier nor redis`},
 		{"mode redis now", `unexpected argument "now"`},

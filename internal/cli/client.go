@@ -20,9 +20,10 @@ import (
 // maxAnswer bounds an answer, in bytes. The longest that a server gives is a list of 1000 keys.
 const maxAnswer = 16 << 20
 
-// caller makes calls to one server and returns its answers verbatim, so that --json can print them
-// and errors are about that server. [client.Client] is for programs: it chooses among nodes and
-// decodes answers.
+// caller makes one request to one server, through a proxy if the environment names one, and returns
+// the answer verbatim: --json prints it, and errors are about that server and that request. A
+// [client.Client] sends operations in sessions of batches, repeats them, asks other nodes and keeps
+// no answer's text, so it does not fit here; of package client only the form of errors does.
 type caller struct {
 	base    *url.URL
 	http    *http.Client
@@ -52,40 +53,53 @@ func (c *caller) close() { c.http.CloseIdleConnections() }
 // address returns the URL of the server without its password.
 func (c *caller) address() string { return c.base.Redacted() }
 
+// message is the part of a request or an answer besides its address.
+type message struct {
+	header http.Header
+	body   []byte // nil for none
+}
+
 // do calls the server and returns the body of its answer, also if the error is a [Problem].
 func (c *caller) do(ctx context.Context, method, path string, query url.Values,
 	body any) ([]byte, error) {
-	u := c.base.JoinPath(path)
-	u.RawQuery = query.Encode()
-	var content io.Reader
+	m := message{header: http.Header{}}
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(text)
+		m.body = text
+		m.header.Set("Content-Type", "application/json")
 	}
-	request, err := http.NewRequestWithContext(ctx, method, u.String(), content)
+	answer, err := c.exchange(ctx, method, path, query, m)
+	return answer.body, err
+}
+
+// exchange is do for any kind of body, with headers.
+func (c *caller) exchange(ctx context.Context, method, path string, query url.Values,
+	m message) (answer message, err error) {
+	u := c.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	write := m.body != nil
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(m.body))
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
+	request.Header = m.header
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, c.explain(err, body != nil)
+		return answer, c.explain(err, write)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return nil, c.explain(err, body != nil)
+	answer.header = response.Header
+	if answer.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return message{}, c.explain(err, write)
 	}
 	if response.StatusCode != http.StatusOK {
-		return answer, c.problem(response, answer)
+		return answer, c.problem(response, answer.body)
 	}
 	return answer, nil
 }
@@ -147,17 +161,27 @@ func (c *caller) problem(response *http.Response, answer []byte) error {
 func (s *session) call(ctx context.Context, method, path string, query url.Values, body,
 	answer any) error {
 	raw, err := s.client.do(ctx, method, path, query, body)
+	if err := s.show(raw, err); err != nil {
+		return err
+	}
+	return s.decode(raw, answer)
+}
+
+// show prints an answer if --json is set, also one that is a problem. It returns err.
+func (s *session) show(raw []byte, err error) error {
 	_, isProblem := errors.AsType[*Problem](err)
 	if s.json && (err == nil || isProblem) {
 		if _, err := fmt.Fprintf(s.Stdout, "%s\n", bytes.TrimRight(raw, "\n")); err != nil {
 			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// decode decodes an answer.
+func (s *session) decode(raw []byte, answer any) error {
 	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("%s answered what is not JSON; is that a twotier server? (%w)",
+		return fmt.Errorf("%s did not answer with JSON; is that a twotier server? (%w)",
 			s.client.address(), err)
 	}
 	return nil

@@ -117,7 +117,7 @@ func (c *connection) readTLS(o IO) (*tls.Config, error) {
 		return secure, nil
 	}
 	if cert == "" || key == "" {
-		return nil, &UsageError{Err: errors.New("--cert and --key: either both or none")}
+		return nil, &UsageError{Err: errors.New("--cert and --key: give both or neither")}
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {

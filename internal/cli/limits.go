@@ -56,10 +56,11 @@ func checkWindow(text string) error {
 
 // check is one key with its limits, as in a request.
 type check struct {
-	NS     string `json:"ns,omitempty"`
-	Key    string `json:"key"`
-	N      int64  `json:"n,omitempty"`
-	Limits limits `json:"limits,omitempty"`
+	NS     string    `json:"ns,omitempty"`
+	Key    string    `json:"key"`
+	N      int64     `json:"n,omitempty"`
+	Limits limits    `json:"limits,omitempty"`
+	Rules  ruleNames `json:"rules,omitempty"`
 }
 
 // checks is a flag that may be repeated.
@@ -83,5 +84,20 @@ func (c *checks) Set(text string) error {
 		return err
 	}
 	*c = append(*c, one)
+	return nil
+}
+
+// ruleNames is a flag that may be repeated.
+type ruleNames []string
+
+// String returns the default that the help shows: none.
+func (n *ruleNames) String() string { return "" }
+
+// Type returns what the help calls the flag's value.
+func (n *ruleNames) Type() string { return "NAME" }
+
+// Set adds names, separated by commas.
+func (n *ruleNames) Set(text string) error {
+	*n = append(*n, strings.Split(text, ",")...)
 	return nil
 }

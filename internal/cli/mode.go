@@ -69,8 +69,8 @@ func (s *session) setMode(ctx context.Context, mode string) error {
 	err := s.call(ctx, http.MethodPost, "/v1/admin/mode", nil, map[string]string{"mode": mode},
 		&answer)
 	if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor of "+
-			"its --tokens", s.client.address())
+		return fmt.Errorf("%s does not know this token: it is neither its --admin-token nor "+
+			"one of its --tokens", s.client.address())
 	}
 	if err != nil || s.json {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/nearest"
 )
 
 // Prepare turns root, whose commands have been added, into the command line of a program: it sets
@@ -118,7 +119,7 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := config.Nearest(name, names); near != "" {
+	if near := nearest.Of(name, names); near != "" {
 		return usagef("unknown flag %s; did you mean --%s?", typed, near)
 	}
 	return usagef("unknown flag %s", typed)

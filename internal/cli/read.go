@@ -97,12 +97,15 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 
 func topSpec() spec {
 	return spec{
-		name: "top", args: "[-n 20] [--window 1m] [flags]", summary: "list the busiest keys",
-		details:  "The keys with the most events in the window, of all nodes.",
-		examples: "twotier top\ntwotier top -n 5 --window 1h",
+		name: "top", args: "[-n 20] [--window 1m] [--by count] [flags]",
+		summary: "list the busiest keys, or the most refused",
+		details: "The keys with the most events in the window, of all nodes; or those that " +
+			"refused the most acquires.",
+		examples: "twotier top\ntwotier top -n 5 --window 1h --by refused",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
+			by := fs.String("by", "count", "`WHAT` to order by: count or refused")
 			return func(ctx context.Context, s *session, args []string) error {
 				if err := noArgs(args); err != nil {
 					return err
@@ -113,7 +116,15 @@ func topSpec() spec {
 				if *n < 1 {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
-				return s.top(ctx, url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}})
+				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
+				switch *by {
+				case "refused":
+					query.Set("by", *by)
+				case "count":
+				default:
+					return usagef("--by: %q is neither count nor refused", *by)
+				}
+				return s.top(ctx, query)
 			}
 		},
 	}
@@ -129,11 +140,15 @@ func (s *session) top(ctx context.Context, query url.Values) error {
 	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
 		return err
 	}
+	events, count := "events", "COUNT"
+	if query.Has("by") {
+		events, count = "refusals", "REFUSED"
+	}
 	if len(answer.Keys) == 0 {
-		_, err := fmt.Fprintf(s.Stdout, "no events in the last %s\n", query.Get("window"))
+		_, err := fmt.Fprintf(s.Stdout, "no %s in the last %s\n", events, query.Get("window"))
 		return err
 	}
-	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", "COUNT", ""}}}
+	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
 	largest := max(answer.Keys[0].Count, 1)
 	for _, k := range answer.Keys {
 		t.add(printable(k.Key), printable(k.NS), k.Count,

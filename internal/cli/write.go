@@ -74,6 +74,7 @@ type writeBody struct {
 	TS          int64  `json:"ts,omitempty"`
 	Ack         string `json:"ack,omitempty"`
 	CountDenied bool   `json:"count_denied,omitempty"`
+	DryRun      bool   `json:"dry_run,omitempty"`
 	Checks      checks `json:"checks,omitempty"`
 }
 
@@ -82,7 +83,8 @@ func addSpec() spec {
 		name: "add", args: "KEY [-n 3] [--limit 15/1m]... [flags]",
 		summary: "count events of a key",
 		details: "Counts first and compares afterwards: --limit only reports whether a limit is " +
-			"exceeded now, for alarms. A negative -n takes events back.",
+			"exceeded now, for alarms. A negative -n takes events back: the newest ones, or " +
+			"those of --ts.",
 		examples: "twotier add alice\n" +
 			"twotier add login:10.0.0.1 -n 3 --limit 15/1m --limit 50/24h\n" +
 			"twotier add alice -n -1 --ack redis",
@@ -109,13 +111,15 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 		Over   bool
 		origin
 	}
-	body := writeBody{check: &check{e.ns, key, e.n, e.limits}, TS: e.ts, Ack: e.ack}
+	body := writeBody{TS: e.ts, Ack: e.ack,
+		check: &check{NS: e.ns, Key: key, N: e.n, Limits: e.limits}}
 	if err := s.call(ctx, http.MethodPost, "/v1/add", nil, body, &answer); err != nil || s.json {
 		return err
 	}
 	did := fmt.Sprintf("added %d to %s", e.n, printable(key))
 	if e.n < 0 {
-		did = fmt.Sprintf("took %d back from %s", -e.n, printable(key))
+		// The answer does not say how much the buckets held, so it may have been less.
+		did = fmt.Sprintf("took up to %d back from %s", -e.n, printable(key))
 	}
 	if answer.Over {
 		did += ", over the limit"
@@ -126,45 +130,49 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 
 func acquireSpec() spec {
 	return spec{
-		name: "acquire", args: "KEY --limit 15/1m [--limit 50/24h]... [flags]",
+		name: "acquire", args: "KEY [--limit 15/1m]... [--rule login]... [flags]",
 		summary: "count events of a key if its limits allow them",
-		details: "Compares first, and counts only if every limit of every key holds. Several " +
-			"keys, all or nothing: --check KEY:15/1m,50/24h for each, instead of KEY and " +
-			"--limit.\n\n" +
+		details: "Compares first, and counts only if every limit of every key holds. With " +
+			"neither --limit nor --rule the default rules of the namespace judge. Several keys, " +
+			"all or nothing: --check KEY:15/1m,50/24h for each, instead of KEY and --limit.\n\n" +
 			"Exit status: 0 allowed, 3 refused, 1 no answer, 2 wrong usage.",
 		examples: "twotier acquire alice --limit 15/1m --limit 50/24h\n" +
+			"twotier acquire alice --rule login\n" +
 			"twotier acquire --check user:7:15/1m,50/24h --check ip:10.0.0.1:100/1m\n" +
 			"if twotier acquire deploy --limit 1/10m; then ./deploy.sh; fi",
 		bind: func(fs *pflag.FlagSet) runner {
 			var (
-				e           event
-				all         checks
-				countDenied bool
+				e                   event
+				rules               ruleNames
+				all                 checks
+				countDenied, dryRun bool
 			)
 			e.bind(fs)
+			fs.Var(&rules, "rule", "`NAME` of a rule of the server; may be repeated")
 			fs.Var(&all, "check", "`KEY:MAX/WINDOW,...`; may be repeated")
 			fs.BoolVar(&countDenied, "count-denied", false,
 				"count the events even if they are refused")
+			fs.BoolVar(&dryRun, "dry-run", false, "only ask, count nothing")
 			return func(ctx context.Context, s *session, args []string) error {
-				body, err := acquireBody(e, all, args)
+				body, err := acquireBody(e, rules, all, args)
 				if err != nil {
 					return err
 				}
-				body.CountDenied = countDenied
+				body.CountDenied, body.DryRun = countDenied, dryRun
 				return s.acquire(ctx, body)
 			}
 		},
 	}
 }
 
-func acquireBody(e event, all checks, args []string) (body writeBody, err error) {
+func acquireBody(e event, rules ruleNames, all checks, args []string) (body writeBody, err error) {
 	if err := e.check(); err != nil {
 		return body, err
 	}
 	body = writeBody{TS: e.ts, Ack: e.ack}
 	if len(all) > 0 {
-		if len(args) > 0 || len(e.limits) > 0 {
-			return body, usagef("either KEY with --limit or --check, not both")
+		if len(args) > 0 || len(e.limits) > 0 || len(rules) > 0 {
+			return body, usagef("either KEY with --limit or --rule, or --check, not both")
 		}
 		for i := range all {
 			all[i].NS, all[i].N = e.ns, e.n
@@ -176,10 +184,7 @@ func acquireBody(e event, all checks, args []string) (body writeBody, err error)
 	if err != nil {
 		return body, err
 	}
-	if len(e.limits) == 0 {
-		return body, usagef("at least one --limit is needed, such as --limit 15/1m")
-	}
-	body.check = &check{e.ns, key, e.n, e.limits}
+	body.check = &check{e.ns, key, e.n, e.limits, rules}
 	return body, nil
 }
 
@@ -191,6 +196,8 @@ type decision struct {
 		Window                string
 		Max, Count, Remaining int64
 		Refused               bool
+		Rule                  string // the limit is part of, if any
+		Shadow                bool   // of the rule
 	}
 	RetryAfter int64 `json:"retry_after_ms"`
 }
@@ -236,11 +243,18 @@ func (s *session) printDecisions(decisions []decision) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
 	for _, d := range decisions {
 		for _, l := range d.Limits {
-			mark := ""
-			if l.Refused {
-				mark = "refused"
+			var marks []string
+			if l.Rule != "" {
+				marks = append(marks, l.Rule)
 			}
-			t.add(printable(d.Key), l.Window, l.Max, l.Count, l.Remaining, mark)
+			if l.Shadow {
+				marks = append(marks, "in shadow")
+			}
+			if l.Refused {
+				marks = append(marks, "refused")
+			}
+			t.add(printable(d.Key), l.Window, l.Max, l.Count, l.Remaining,
+				strings.Join(marks, ", "))
 		}
 	}
 	return t.print(s.Stdout)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -24,6 +25,12 @@ func accessSettings() []setting {
 				"other name are refused on loopback, and wherever this is set (web pages " +
 				"might send them)",
 			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
+		{name: "trusted-proxies", arg: "CIDR,...",
+			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
+				"address in /v1/forward-auth",
+			set: func(c *Config, text string) error {
+				return setNetworks(&c.TrustedProxies, text)
+			}},
 		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of --listen, " +
 			"and profiles besides (/debug/pprof/)",
 			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
@@ -53,9 +60,29 @@ func setHosts(to *[]string, text string) error {
 			continue
 		}
 		if strings.ContainsAny(name, ":/ ") {
-			return fmt.Errorf("%q is not a name of a host, which has no port", name)
+			return fmt.Errorf("%q is not a host name (it has no port)", name)
 		}
 		*to = append(*to, name)
+	}
+	return nil
+}
+
+// setNetworks reads networks; an address is a network of one.
+func setNetworks(to *[]netip.Prefix, text string) error {
+	*to = nil
+	for _, part := range strings.Split(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		network, err := netip.ParsePrefix(part)
+		if err != nil {
+			address, err := netip.ParseAddr(part)
+			if err != nil {
+				return fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", part)
+			}
+			network = netip.PrefixFrom(address, address.BitLen())
+		}
+		*to = append(*to, network.Masked())
 	}
 	return nil
 }
@@ -76,15 +103,16 @@ func (c *Config) AllHosts() []string {
 func (c *Config) checkAccess() error {
 	switch {
 	case c.Tokens != "" && c.Insecure:
-		return errors.New("--insecure: there are --tokens; leave one of them out")
+		return errors.New("--insecure: there are --tokens; give only one of them")
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("--tls-cert and --tls-key: either both or none")
+		return errors.New("--tls-cert and --tls-key: give both or neither")
 	case c.TLSClientCA != "" && c.TLSCert == "":
 		return errors.New("--tls-client-ca: needs --tls-cert and --tls-key")
 	case c.Tokens != "" || c.Insecure:
 		return nil
 	}
-	for _, l := range []struct{ flag, address string }{{"listen", c.Listen}, {"admin", c.Admin}} {
+	for _, l := range []struct{ flag, address string }{{"listen", c.Listen}, {"resp", c.Resp},
+		{"grpc", c.GRPC}, {"admin", c.Admin}} {
 		if l.address != "" && !isLoopback(l.address) {
 			return fmt.Errorf("--%s: %s can be reached by others, who could count, read and "+
 				"reset whatever they like: "+

@@ -13,6 +13,8 @@ import (
 func (c *Config) checkListeners() error {
 	listeners := []struct{ flag, address, remedy string }{
 		{"listen", c.Listen, ""},
+		{"resp", c.Resp, ""},
+		{"grpc", c.GRPC, ""},
 		{"admin", c.Admin, ", or leave --admin out to have both there"},
 		{"peer", c.Peer, ", or leave --peer out to have nodes use --listen"},
 		{"gossip", c.Gossip, ""},

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"twotier.dev/twotier/internal/strictyaml"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -21,6 +24,10 @@ const DefaultNamespace = "default"
 type Config struct {
 	// Listen is the host:port of the HTTP server; port 0 picks a free one.
 	Listen string
+	// Resp is the host:port for Redis clients; empty means that none are served.
+	Resp string
+	// GRPC is the host:port for Envoy; empty means that there is no gRPC.
+	GRPC string
 	// Redis is the URL of the store; empty means the embedded one.
 	Redis string
 	// RedisTimeout bounds one exchange with Redis, at least 1ms.
@@ -54,6 +61,12 @@ type Config struct {
 	Tokens   string
 	Insecure bool
 	Hosts    []string
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+	// Rules is the path of the file of rules. RuleList is the list of rules in the configuration
+	// file, if it has them itself. At most one of them is set.
+	Rules    string
+	RuleList *strictyaml.Node
 	// Admin is the host:port for administration, and Peer the one for messages of other nodes;
 	// empty means that Listen serves them.
 	Admin, Peer string
@@ -68,23 +81,26 @@ type Config struct {
 	// RedisPasswordFile is the path of a file with the password of Redis, used instead of the one
 	// in the URL.
 	ClusterSecretFile, RedisPasswordFile string
-	// HotRate is how many operations a second on one key may be forwarded to its owner before all
-	// nodes count it; 0 means any number.
+	// HotRate is how many operations a second on one key of another node make this one borrow some
+	// of what is left of the key's limits; 0 means never.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
 	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as Redis answers; 0
 	// means that only memory bounds it.
 	MaxLag time.Duration
+	// DrainDelay is how long a server that was told to stop goes on as before, but for saying that
+	// it is not ready; 0 means not at all.
+	DrainDelay time.Duration
 	// DrainTimeout bounds how long a stopping server flushes, at least 1ms.
 	DrainTimeout time.Duration
 	// MaxMemory bounds the counters in memory, in bytes.
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.
 	RequestTimeout time.Duration
-	// MaxConnections bounds the connections to the HTTP API; 0 means as many as memory and
-	// RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds those from one address; 0 means half of
-	// all.
+	// MaxConnections bounds the connections to Listen, and those to Resp; 0 means as many as
+	// memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds those from one address; 0
+	// means half of all.
 	MaxConnections, MaxConnectionsPerAddress int
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that can't be read from the
 	// store at the moment.
@@ -154,6 +170,28 @@ func Parse(args, environ []string) (Config, error) {
 	return load(environ)
 }
 
+// LogFormat returns the log format that args, environ and the file they name ask for, whatever else
+// is wrong with them, so that even what refuses them can be written in it. It is empty if none of
+// them sets it.
+func LogFormat(args, environ []string) string {
+	const name = "log-format"
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	values := bindFlags(fs)
+	_ = fs.Parse(args) // what was read before a mistake counts
+	for key, v := range fromEnviron(environ) {
+		if _, ok := values[key]; !ok {
+			values[key] = v
+		}
+	}
+	if v, ok := values[name]; ok || values["config"].text == "" {
+		return v.text
+	}
+	file, _ := readFile(values["config"].text) // what can be read of it counts
+	return file.settings[name].text
+}
+
 // Bind adds a flag for each setting to fs. Once fs has been parsed, load combines the flags,
 // environ and the file that they name into settings. It ignores variables that are empty or not a
 // setting, because orchestrators add TWOTIER_* variables of their own. Its error names every bad
@@ -183,6 +221,9 @@ func (c *Config) fill(file fileValues) error {
 		}
 	}
 	var errs []error
+	if _, ok := c.values[rulesKey]; !ok {
+		c.RuleList = file.rules
+	}
 	for _, s := range settings() {
 		v, ok := c.values[s.name]
 		if !ok {

@@ -186,18 +186,18 @@ func TestErrorsNameTheSetting(t *testing.T) {
 			`--redis: redis URL "localhost:6379": want redis://`},
 		{"--redis=http://u:secret@h", `--redis: redis URL "http:xxxxx@h": unknown`},
 		{"--redis=redis://", `--redis: redis URL "redis://": a host is missing`},
-		{"--redis-timeout=0s", "--redis-timeout: 0s is too short; at least 1ms"},
+		{"--redis-timeout=0s", "--redis-timeout: 0s is too short, want at least 1ms"},
 		{"--redis-expiry=never", `--redis-expiry: "never" is not one of key, field or tairhash`},
 		{"--redis-tls-ca=x", "--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a " +
 			"--redis URL with TLS"},
-		{"--redis-tls-key=x", "either both or none"},
+		{"--redis-tls-key=x", "give both or neither"},
 		{"--mode=fast", `--mode: "fast" is not one of two-tier or redis`},
 		{"--flush-interval=6s", "--max-lag: 10s is less than two flush intervals of 6s"},
 		{"--mode=redis", "--mode: redis needs --redis"},
 		{"--ack=tape", `--ack: "tape" is not one of memory, redis, replica or disk`},
 		{"--ack=disk", "--ack: disk needs --redis"},
 		{"--ack-replicas=0", `--ack-replicas: "0" is not a number of replicas, 1 or more`},
-		{"--drain-timeout=0", "--drain-timeout: 0 is too short; at least 1ms"},
+		{"--drain-timeout=0", "--drain-timeout: 0 is too short, want at least 1ms"},
 		{"--listen=:80 --insecure --admin=127.0.0.1:80", "--admin: --listen listens at :80 " +
 			"already; name another port, or leave --admin out to have both there"},
 		{"--redis-optional=true", "--redis-optional: needs --redis"},
@@ -207,7 +207,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		{"--flush-interval=1us", "too short"},
 		{"--max-memory=lots", `--max-memory: "lots" is not a size, such as 1GiB`},
 		{"--max-memory=1k", `--max-memory: "1k" is not a size`},
-		{"--max-memory=1KB", "too little; at least 64KiB"},
+		{"--max-memory=1KB", "too small, want at least 64KiB"},
 		{"--on-cold=ask", `--on-cold: "ask" is not one of allow or deny`},
 		{"--partitions=0", `--partitions: "0" is not a number from 1 to 65536`},
 		{"--hash-seed=-1", `--hash-seed: "-1" is not a number`},
@@ -236,20 +236,23 @@ func TestErrorsNameTheSetting(t *testing.T) {
 			"count, read and reset whatever they like: set --tokens FILE"},
 		{"--listen=:8080 --insecure=false", "or --insecure if something else keeps them out"},
 		{"--listen=:8080 --tokens=f --insecure",
-			"--insecure: there are --tokens; leave one of them out"},
+			"--insecure: there are --tokens; give only one of them"},
+		{"--resp=0.0.0.0:6379", "--resp: 0.0.0.0:6379 can be reached by others"},
+		{"--grpc=0.0.0.0:8081", "--grpc: 0.0.0.0:8081 can be reached by others"},
+		{"--listen=127.0.0.1:80 --resp=127.0.0.1:80", "--resp: --listen listens at "},
 		{"--admin=0.0.0.0:9", "--admin: 0.0.0.0:9 can be reached by others"},
-		{"--tls-cert=c", "--tls-cert and --tls-key: either both or none"},
+		{"--tls-cert=c", "--tls-cert and --tls-key: give both or neither"},
 		{"--tls-client-ca=c", "--tls-client-ca: needs --tls-cert and --tls-key"},
 		{"--peer=127.0.0.1:1", "--peer: needs --gossip"},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --peer=:9",
 			"--peer: :9 can be reached by others: set --cluster-secret"},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --tls-cert=c --tls-key=k",
-			"--tls-cert: nodes that talk by TLS need a secret, too"},
+			"--tls-cert: nodes that use TLS among themselves also need a secret"},
 		{"--cluster-secret-file=f", "--cluster-secret: needs --gossip"},
 		{"--gossip=127.0.0.1:1 --redis=redis://h --cluster-secret-file=f " +
-			"--cluster-secret=0123456789abcdef", "leave one of them out"},
+			"--cluster-secret=0123456789abcdef", "give only one of them"},
 		{"--redis-password-file=f", "--redis-password-file: needs --redis"},
-		{"--hosts=a.example,b:80", `--hosts: "b:80" is not a name of a host, which has no port`},
+		{"--hosts=a.example,b:80", `--hosts: "b:80" is not a host name (it has no port)`},
 		{"--admin-token=short", "--admin-token: too short; at least 16 characters"},
 	}
 	for _, test := range tests {
@@ -385,19 +388,6 @@ func TestSyntaxErrorsHoldNoText(t *testing.T) {
 		_, err := config.Parse([]string{"--config", writeFile(t, text)}, nil)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
-func TestNearest(t *testing.T) {
-	tests := map[string]string{
-		"serve": "serve", "srve": "serve", "servre": "serve", "ad": "add", "benhc": "bench",
-		"ser": "serve",
-		"x":   "", "": "", "quit": "", "zz": "",
-	}
-	for name, want := range tests {
-		if got := config.Nearest(name, []string{"serve", "add", "bench", "top"}); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}
 }

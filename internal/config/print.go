@@ -18,7 +18,9 @@ import (
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
-		if !s.notInFile {
+		if s.name == rulesKey && c.RuleList != nil {
+			root.Content = append(root.Content, scalar(rulesKey), c.RuleList)
+		} else if !s.notInFile {
 			root.Content = append(root.Content,
 				pair(s.name, masked(s, c.values[s.name]), s.list())...)
 		}

@@ -36,6 +36,15 @@ func serverSettings() []setting {
 				c.Listen = text
 				return checkAddress(text)
 			}},
+		{name: "resp", arg: "HOST:PORT",
+			help: "serve Redis clients at this address, which shares the memory and the " +
+				"connections of --listen; port 0 picks a free one",
+			set: func(c *Config, text string) error { c.Resp = text; return checkOptional(text) }},
+		{name: "grpc", arg: "HOST:PORT",
+			help: "serve Envoy's rate limit service at this address, with the domains in " +
+				"--rules; shares the memory and the connections of --listen; port 0 picks a " +
+				"free one",
+			set: func(c *Config, text string) error { c.GRPC = text; return checkOptional(text) }},
 		{name: "node", arg: "ID",
 			help: "name of this server, unique in the cluster; keep it across restarts (made " +
 				"up if empty)",
@@ -44,12 +53,16 @@ func serverSettings() []setting {
 			set: func(c *Config, text string) error {
 				return setPositive(&c.RequestTimeout, text)
 			}},
+		{name: "drain-delay", def: "0s", arg: "DURATION",
+			help: "how long to go on serving after SIGTERM, only no longer ready, so that load " +
+				"balancers notice before anything is refused",
+			set: func(c *Config, text string) error { return setDuration(&c.DrainDelay, text) }},
 		{name: "drain-timeout", def: "30s", arg: "DURATION",
 			help: "time limit for flushing pending counts after SIGTERM, at least 1ms",
 			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N",
-			help: "limit on connections to the HTTP API; 0: as many as memory and RLIMIT_NOFILE " +
-				"allow",
+			help: "limit on connections to --listen, and on those to --resp; 0: as many as " +
+				"memory and RLIMIT_NOFILE allow",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
 		{name: "max-connections-per-address", def: "0", arg: "N",
 			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same " +
@@ -57,6 +70,10 @@ func serverSettings() []setting {
 			set: func(c *Config, text string) error {
 				return setCount(&c.MaxConnectionsPerAddress, text)
 			}},
+		{name: rulesKey, arg: "FILE",
+			help: "limits that have names, in YAML, or what envoyproxy/ratelimit reads; the " +
+				"configuration file may have a list of rules in place of the FILE",
+			set: func(c *Config, text string) error { c.Rules = text; return nil }},
 		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
 			choices: []string{"debug", "info", "warn", "error"},
 			set: func(c *Config, text string) error {
@@ -105,10 +122,9 @@ func clusterSettings() []setting {
 			help: "file of such secrets, one per line: the first is used, all are accepted; " +
 				"reloaded when it changes",
 			set: func(c *Config, text string) error { c.ClusterSecretFile = text; return nil }},
-		{name: "hot-rate", def: "20000", arg: "N",
-			help: "operations a second on one key that others may forward to its owner before " +
-				"every node counts it for a while, deciding up to 3 flush intervals behind; " +
-				"0: never",
+		{name: "hot-rate", def: "2000", arg: "N",
+			help: "operations a second on one key of another node before this one borrows " +
+				"some of what is left of the key's limits, to decide without asking; 0: never",
 			set: func(c *Config, text string) error { return setRate(&c.HotRate, text) }},
 	}
 }
@@ -132,7 +148,7 @@ func storeSettings() []setting {
 			set: func(c *Config, text string) error { return setBool(&c.RedisOptional, text) }},
 		{name: "redis-expiry", def: "key", arg: "HOW",
 			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
-				"tairhash (the TairHash module)",
+				"tairhash (the TairHash module; experimental)",
 			choices: []string{"key", "field", "tairhash"},
 			set:     func(c *Config, text string) error { c.RedisExpiry = text; return nil }},
 		{name: "redis-tls-ca", arg: "FILE",
@@ -216,7 +232,7 @@ func (c *Config) check() error {
 			"allows, %d", c.MaxConnectionsPerAddress, most)
 	}
 	if c.Redis == "" && (c.Ack == "replica" || c.Ack == "disk") {
-		return fmt.Errorf("--ack: %s needs --redis: that is what has it", c.Ack)
+		return fmt.Errorf("--ack: %s needs --redis, which provides it", c.Ack)
 	}
 	if c.Mode == "redis" && c.Redis == "" {
 		return errors.New("--mode: redis needs --redis to say where it is")
@@ -225,7 +241,7 @@ func (c *Config) check() error {
 		return err
 	}
 	if (c.RedisTLSCert == "") != (c.RedisTLSKey == "") {
-		return errors.New("--redis-tls-cert and --redis-tls-key: either both or none")
+		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
 	}
 	withTLS := c.RedisTLSCA != "" || c.RedisTLSCert != ""
 	if to, err := redisurl.Parse(c.Redis); withTLS && (err != nil || !to.TLS) {
@@ -271,7 +287,7 @@ func (c *Config) checkCluster() error {
 	peers := cmp.Or(c.Peer, c.Listen)
 	switch {
 	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
-		return errors.New("--cluster-secret and --cluster-secret-file: leave one of them out")
+		return errors.New("--cluster-secret and --cluster-secret-file: give only one of them")
 	case c.HasClusterSecret():
 	case !isLoopback(c.Gossip):
 		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
@@ -281,7 +297,8 @@ func (c *Config) checkCluster() error {
 		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other "+
 			"nodes: %s", peers, remedy)
 	case c.TLSCert != "":
-		return fmt.Errorf("--tls-cert: nodes that talk by TLS need a secret, too: %s", remedy)
+		return fmt.Errorf("--tls-cert: nodes that use TLS among themselves also need a "+
+			"secret: %s", remedy)
 	}
 	return nil
 }
@@ -307,7 +324,7 @@ func checkSecret(text string) error {
 		return fmt.Errorf("too short; at least %d characters", leastSecret)
 	}
 	if strings.ContainsFunc(text, unicode.IsControl) {
-		return errors.New("holds a control character")
+		return errors.New("contains a control character")
 	}
 	return nil
 }
@@ -344,7 +361,7 @@ func setPositive(to *time.Duration, text string) error {
 		return err
 	}
 	if *to < time.Millisecond {
-		return fmt.Errorf("%s is too short; at least 1ms", text)
+		return fmt.Errorf("%s is too short, want at least 1ms", text)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func ParseSize(text string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a size, such as 1GiB, 512MiB or 100MB", text)
 	}
 	if n*unit >= math.MaxInt64 {
-		return 0, fmt.Errorf("%q is more than any machine has", text)
+		return 0, fmt.Errorf("%q is more memory than any machine has", text)
 	}
 	return int64(n * unit), nil
 }

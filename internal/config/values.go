@@ -17,7 +17,7 @@ func setMemory(to *int64, text string) (err error) {
 		return err
 	}
 	if *to < leastMemory {
-		return fmt.Errorf("%s is too little; at least 64KiB", text)
+		return fmt.Errorf("%s is too small, want at least 64KiB", text)
 	}
 	return nil
 }

@@ -81,6 +81,7 @@ func (p *partition) copy() *partition {
 	c := &partition{
 		store: p.store, version: p.version, quieted: p.quieted, epoch: p.epoch, left: p.left,
 		last: p.last, swept: p.swept,
+		list: keyList{p.list.part, slices.Clone(p.list.hashes)},
 		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
 	}
 	for name, h := range p.keys {

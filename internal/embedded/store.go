@@ -49,6 +49,7 @@ type partition struct {
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
 	records                 map[string]*record // keys restored or reset in this epoch
+	list                    keyList
 	swept                   int64
 	name                    []byte  // scratch memory
 	found                   []*hash // scratch memory
@@ -232,6 +233,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 func (p *partition) insert(buckets int) *hash {
 	h := &hash{expires: math.MaxInt64, buckets: make([]bucket, 0, buckets)}
 	p.keys[string(p.name)] = h
+	p.listName()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
 	return h
 }

@@ -1,15 +1,15 @@
-// Package hotkeys lets every node count the keys that are too hot for their owner alone.
+// Package hotkeys lets every node count the keys that are too hot for their owner alone, without
+// exceeding a limit.
 //
-// A key is hot while other nodes forward more operations on it to its owner than Options.Rate. The
-// owner then grants all nodes a lease of a few seconds, under which they count the key in their own
-// memory; the counts of all nodes meet in the store (syncer.Counter.Share). Whenever it renews the
-// leases, the owner learns how much was counted under them. Once that has dropped below half the
-// rate too, it lets the leases end.
+// A key is hot while this node forwards, or is forwarded, more operations on it than Options.Rate
+// although another node owns it. Then the node borrows from the owner: the owner lends it some of
+// what is left of the key's limits, for a short time, and the node counts that much without asking
+// (syncer.LoanRequest). Near the limit the owner lends less and less, until it decides about
+// everything itself. What is lent counts as used until the owner has read from the store what
+// became of it. So a limit is never exceeded. It may be refused too early, by at most what is lent.
 //
-// A [Tracker] is both sides of this: the grants of an owner and the leases that a node holds.
-// However late messages are, a lease ends for its holder no later than for its owner, because both
-// measure its time from the moment the owner stopped waiting for the answer. A decision on a leased
-// key may miss what other nodes counted within the last syncer.Counter.StaleAfter.
+// A [Tracker] finds the keys and exchanges requests with their owners, in the background, while the
+// key is hot. It also answers for what this node lends.
 //
 // A Tracker is safe for concurrent use. It does not know how operations on a key are executed, or
 // how requests travel.

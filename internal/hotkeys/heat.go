@@ -2,10 +2,11 @@ package hotkeys
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 
-	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -15,55 +16,61 @@ const (
 	maxHeat = 1024
 )
 
-// detector samples the operations that other nodes forward to this one.
+// detector samples operations on keys of other nodes.
 type detector struct {
-	served atomic.Uint64
+	seen atomic.Uint64
 
 	mu   sync.Mutex
-	seen map[string]int64 // how often each key was among the samples
+	keys map[string]*heat
+}
+
+// heat is how often a key was among the samples, and the limits it was compared with last.
+type heat struct {
+	check  syncer.Check
+	events int64
 }
 
 // note samples one in sampleEvery of the operations, chosen at random: batches that are all alike
-// may have the same key at every 64th place. An operation that no lease would cover, because it has
-// several keys or is in the past, makes no key hot.
-func (d *detector) note(tasks []rpc.Task) {
-	k := uint64(len(tasks))
-	after := d.served.Add(k)
+// may have the same key at every 64th place. foreign reports whether another node owns a key.
+func (d *detector) note(ops []syncer.Op, foreign func(*syncer.Check) bool) {
+	k := uint64(len(ops))
+	after := d.seen.Add(k)
 	for range after/sampleEvery - (after-k)/sampleEvery {
-		op := &tasks[rand.IntN(len(tasks))].Op
-		if op.TS != 0 || len(op.Checks) != 1 {
-			continue
+		op := &ops[rand.IntN(len(ops))]
+		for i := range op.Checks {
+			if c := &op.Checks[i]; op.MayBorrow() && foreign(c) {
+				d.add(op.Kind, c)
+			}
 		}
-		d.add(string(op.Checks[0].AppendName(nil)))
 	}
 }
 
-func (d *detector) add(name string) {
+func (d *detector) add(kind syncer.Kind, c *syncer.Check) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.seen == nil {
-		d.seen = map[string]int64{}
+	name := string(c.AppendName(nil))
+	h := d.keys[name]
+	switch {
+	case h == nil && len(d.keys) >= maxHeat:
+		return
+	case h == nil && d.keys == nil:
+		d.keys = map[string]*heat{}
 	}
-	if _, ok := d.seen[name]; ok || len(d.seen) < maxHeat {
-		d.seen[name]++
+	if h == nil {
+		h = &heat{check: syncer.Check{NS: slices.Clone(c.NS), Key: slices.Clone(c.Key)}}
+		d.keys[name] = h
+	}
+	h.events += sampleEvery
+	if kind == syncer.Acquire {
+		h.check.Limits = slices.Clone(c.Limits)
 	}
 }
 
 // take returns the approximate number of operations on each key since the last call.
-func (d *detector) take() map[string]int64 {
+func (d *detector) take() map[string]*heat {
 	d.mu.Lock()
-	ops := d.seen
-	d.seen = nil
-	d.mu.Unlock()
-	for name := range ops {
-		ops[name] *= sampleEvery
-	}
-	return ops
-}
-
-// Observe notes operations that another node has forwarded to this one.
-func (t *Tracker) Observe(tasks []rpc.Task) {
-	if t.opt.Rate > 0 {
-		t.heat.note(tasks)
-	}
+	defer d.mu.Unlock()
+	keys := d.keys
+	d.keys = nil
+	return keys
 }

@@ -13,26 +13,22 @@ import (
 )
 
 const (
-	// interval is how often an owner reviews rates and renews leases.
-	interval = time.Second
-	// leaseTime is how long a node may count a key that it does not own.
-	leaseTime = 3 * time.Second
-	// maxGrants bounds the keys that an owner lets others count, maxLeases the keys of others that
-	// a node counts.
-	maxGrants = 64
-	maxLeases = 1024
-	// coolAfter is the number of consecutive reviews below half the rate after which leases are not
-	// renewed.
+	// reviewEvery is how often a node looks which keys are hot, tick how often it looks whether a
+	// loan needs an exchange with the owner.
+	reviewEvery = time.Second
+	tick        = 50 * time.Millisecond
+	// maxLoans bounds the keys that a node borrows.
+	maxLoans = 1024
+	// coolAfter is the number of consecutive reviews below half the rate after which a loan ends.
 	coolAfter = 3
 )
 
-// Counter counts keys that several nodes count. A syncer.Counter is one.
+// Counter borrows and lends. A syncer.Counter is one.
 type Counter interface {
-	// Share starts or ends counting a key that others count too. It fails to start while counts
-	// can't meet in the store, and never fails to end.
-	Share(ns, key []byte, on bool) error
-	// StaleAfter is how long it takes at most until others see what was counted.
-	StaleAfter() time.Duration
+	Borrow(q *syncer.LoanRequest, spare int64) (used syncer.Demand, ok bool)
+	TakeLoan(q *syncer.LoanRequest, r *syncer.LoanResponse, asked time.Time)
+	EndLoan(q *syncer.LoanRequest) bool
+	Lend(ctx context.Context, q *syncer.LoanRequest) (syncer.LoanResponse, error)
 }
 
 // Peers asks the other nodes.
@@ -43,32 +39,29 @@ type Peers interface {
 
 // Options configure a [Tracker]. All but Rate and Logger are required.
 type Options struct {
-	// Rate is how many operations a second other nodes may forward on one key before it is hot. 0
-	// means that no key ever is.
+	// Rate is how many operations a second on one key of another node make it hot. 0 means that no
+	// key ever is.
 	Rate float64
-	// Placement assigns keys to partitions, Table partitions to members. Self is this node.
+	// Placement assigns keys to partitions, Table partitions to members.
 	Placement syncer.Placement
 	Table     func() *ring.Table
-	Self      func() ring.Member
 	Counter   Counter
 	Peers     Peers
-	// Paused reports whether no leases may be granted or renewed because the cluster counts in
-	// Redis.
+	// Paused reports whether nothing may be borrowed because the cluster counts in Redis.
 	Paused func() bool
 	// Logger receives keys that become hot or are no longer hot. Default: none.
 	Logger *slog.Logger
 }
 
-// Tracker tracks hot keys: those of this node that others count, and those of others that this node
-// counts.
+// Tracker tracks hot keys: those of other nodes that this one borrows, and those that it lends.
 type Tracker struct {
-	opt    Options
-	heat   detector
-	leased atomic.Int64 // len(leases), for the hot path
+	opt   Options
+	heat  detector
+	names atomic.Pointer[map[string]bool] // of shared keys, for the hot path; never changed
 
-	mu     sync.RWMutex
-	grants map[string]*grant // keys of this node that others count too
-	leases map[string]*lease // keys of other nodes that this one counts
+	mu       sync.Mutex
+	borrowed map[string]*borrowed // by name of the key
+	lent     map[string]time.Time // when each key was last lent
 }
 
 // New returns a tracker without hot keys.
@@ -76,35 +69,95 @@ func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Tracker{opt: opt, grants: map[string]*grant{}, leases: map[string]*lease{}}
+	return &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{}}
 }
 
-// Run grants, renews and ends leases until ctx is done.
+// Run borrows hot keys until ctx is done.
 func (t *Tracker) Run(ctx context.Context) {
-	for last := time.Now(); retry.Pause(ctx, interval); {
-		t.endLeases()
-		now := time.Now()
-		t.review(ctx, now.Sub(last))
-		last = now
+	var exchanges sync.WaitGroup
+	defer exchanges.Wait()
+	for last := time.Now(); retry.Pause(ctx, tick); {
+		if now := time.Now(); now.Sub(last) >= reviewEvery {
+			t.review(now.Sub(last))
+			last = now
+		}
+		for to, list := range t.due(time.Now()) {
+			exchanges.Go(func() { t.exchange(ctx, to, list) })
+		}
 	}
 }
 
-// Sizes returns how many of this node's keys other nodes count, and how many of other nodes' keys
-// this node counts.
-func (t *Tracker) Sizes() (granted, leased int) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return len(t.grants), len(t.leases)
-}
-
-// owns reports whether this node owns a key.
-func (t *Tracker) owns(table *ring.Table, k *Key) bool {
-	return table.OwnedBySelf(t.opt.Placement.Of(k.NS, k.Key))
-}
-
-// unshareLocked ends the sharing of a key that is neither granted nor leased any more.
-func (t *Tracker) unshareLocked(name string, k *Key) {
-	if t.grants[name] == nil && t.leases[name] == nil {
-		_ = t.opt.Counter.Share(k.NS, k.Key, false) // only starting to share can fail
+// Observe notes operations that this node can't execute alone because other nodes own some of their
+// keys.
+func (t *Tracker) Observe(ops []syncer.Op) {
+	if t.opt.Rate > 0 {
+		t.heat.note(ops, t.foreign)
 	}
+}
+
+// foreign reports whether another node owns a key.
+func (t *Tracker) foreign(c *syncer.Check) bool {
+	return !t.opt.Table().OwnedBySelf(t.opt.Placement.Of(c.NS, c.Key))
+}
+
+// Shared reports whether this node borrows a key or lends it, so that nodes which don't own it may
+// well be able to count it.
+func (t *Tracker) Shared(c *syncer.Check) bool {
+	names := t.names.Load()
+	if names == nil || len(*names) == 0 {
+		return false
+	}
+	var b [384]byte // longer than any name, so that nothing is allocated
+	return (*names)[string(c.AppendName(b[:0]))]
+}
+
+// Sizes returns how many of this node's keys other nodes borrow, and how many of other nodes' keys
+// this node borrows.
+func (t *Tracker) Sizes() (lent, borrowed int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, at := range t.lent {
+		if time.Since(at) < 2*syncer.LoanTime {
+			lent++
+		}
+	}
+	return lent, len(t.borrowed)
+}
+
+// review begins to borrow keys that have become hot since the last review, and ends loans of keys
+// that no longer are.
+func (t *Tracker) review(since time.Duration) {
+	seen, hot := t.heat.take(), int64(t.opt.Rate*since.Seconds())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.publishLocked()
+	for name, at := range t.lent {
+		if time.Since(at) >= 2*syncer.LoanTime {
+			delete(t.lent, name)
+		}
+	}
+	for name, b := range t.borrowed {
+		b.review(seen[name], hot)
+	}
+	for name, h := range seen {
+		if h.events >= hot && hot > 0 && t.borrowed[name] == nil && !t.opt.Paused() &&
+			len(t.borrowed) < maxLoans {
+			t.borrowed[name] = newLoan(&h.check)
+			t.opt.Logger.Info("a key is hot: borrowing from its owner", "key", string(h.check.Key))
+		}
+	}
+}
+
+// publishLocked makes the names of shared keys known to the hot path.
+func (t *Tracker) publishLocked() {
+	names := make(map[string]bool, len(t.borrowed)+len(t.lent))
+	for name := range t.lent {
+		names[name] = true
+	}
+	for name, b := range t.borrowed {
+		if !b.ending {
+			names[name] = true
+		}
+	}
+	t.names.Store(&names)
 }

@@ -2,7 +2,6 @@ package hotkeys_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,249 +9,187 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
 
-// shares is a counter that records which keys it shares, and can be made to fail.
-type shares struct {
-	mu     sync.Mutex
-	shared map[string]bool
-	fails  error
-}
+var limits = []syncer.Limit{{Window: 60_000, Max: 100_000}}
 
-func (s *shares) Share(_, key []byte, on bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if on && s.fails != nil {
-		return s.fails
-	}
-	s.shared[string(key)] = on
-	return nil
-}
-
-func (s *shares) StaleAfter() time.Duration { return time.Second }
-
-func (s *shares) has(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shared[key]
-}
-
-// side is a node with a tracker.
+// side is a node: a counter with a tracker.
 type side struct {
 	*hotkeys.Tracker
-	counter *shares
+	counter *syncer.Counter
 	table   *ring.Table
+	other   *side
 	paused  atomic.Bool
 	cut     atomic.Bool // no other node can be reached
+	asked   atomic.Int64
 }
 
-// pair is two nodes.
-type pair struct {
-	owner, other *side
-	placed       *ring.Table // the first node owns its keys by this table
-}
-
-// link asks the other side of a pair.
-type link struct{ from, to *side }
-
-func (l link) Ask(ctx context.Context, _ *ring.Member, request, response any) error {
-	if l.from.cut.Load() {
+// Ask asks the other side.
+func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) error {
+	s.asked.Add(1)
+	if s.cut.Load() {
 		return rpc.ErrUnreachable
 	}
-	*response.(*hotkeys.LeaseResponse) = *l.to.Accept(ctx, request.(*hotkeys.LeaseRequest))
+	*response.(*hotkeys.LeaseResponse) = *s.other.Lend(ctx, request.(*hotkeys.LeaseRequest))
 	return nil
 }
 
-// newPair returns two nodes whose reviews run in a bubble, with keys hot from 1000 operations a
-// second on. change can change them before they start.
-func newPair(t *testing.T, change func(p *pair)) *pair {
+// newPair returns two nodes that share a store, whose trackers run. Keys are hot from 1000
+// operations a second on. They stop before the test ends.
+func newPair(t *testing.T) (owner, other *side, key string) {
 	t.Helper()
-	p := &pair{owner: &side{}, other: &side{}}
+	place := syncer.Placement{Partitions: 2}
 	members := []ring.Member{{ID: "owner", Name: "owner"}, {ID: "other", Name: "other"}}
-	for i, s := range []*side{p.owner, p.other} {
+	sides, store := []*side{{}, {}}, embedded.New(embedded.Options{})
+	for i, s := range sides {
 		table, err := ring.NewTable(members, members[i].Name, 2, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.table, s.counter = table, &shares{shared: map[string]bool{}}
+		counter, err := syncer.New(syncer.Options{Store: store, Placement: place, NotOwner: true,
+			Now: func() int64 { return time.Now().UnixMilli() }, Writer: members[i].Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := counter.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for p := range 2 {
+			if table.OwnedBySelf(p) {
+				counter.StartOwning(p)
+			}
+		}
+		s.counter, s.table, s.other = counter, table, sides[1-i]
 		s.Tracker = hotkeys.New(hotkeys.Options{
-			Rate: 1000, Placement: syncer.Placement{Partitions: 2},
-			Table:   func() *ring.Table { return s.table },
-			Self:    func() ring.Member { return members[i] },
-			Counter: s.counter, Paused: s.paused.Load,
-			Peers: link{s, []*side{p.other, p.owner}[i]},
+			Rate: 1000, Placement: place, Table: func() *ring.Table { return s.table },
+			Counter: counter, Paused: s.paused.Load, Peers: s,
 		})
 	}
-	p.placed = p.owner.table
-	change(p)
-	for _, s := range []*side{p.owner, p.other} {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { s.Run(ctx); close(done) }()
-		t.Cleanup(func() { cancel(); <-done })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, s := range sides {
+		running.Go(func() { s.Run(ctx) })
 	}
-	return p
-}
-
-// key returns the i-th key that the first node owns.
-func (p *pair) key(i int) string {
-	for n := 0; ; n++ {
-		key := fmt.Sprint("k", n)
-		if p.placed.OwnedBySelf(syncer.Placement{Partitions: 2}.Of(nil, []byte(key))) {
-			if i--; i < 0 {
-				return key
-			}
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		for _, s := range sides {
+			_ = s.counter.Close(context.Background())
+		}
+	})
+	for i := 0; key == ""; i++ {
+		if k := fmt.Sprint("k", i); sides[0].table.OwnedBySelf(place.Of(nil, []byte(k))) {
+			key = k
 		}
 	}
+	return sides[0], sides[1], key
 }
 
-func op(key string) syncer.Op {
-	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
-}
-
-// forward makes the owner serve so many operations on a key in a second.
-func (p *pair) forward(key string, n int) {
-	for range n {
-		p.owner.Observe([]rpc.Task{{Op: op(key)}})
+// acquire acquires a key for a second, so many times, and returns how many a node decided itself.
+func (s *side) acquire(t *testing.T, key string, times int, limits []syncer.Limit) (decided int) {
+	t.Helper()
+	op := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}
+	var res syncer.Result
+	for range 10 {
+		for range times / 10 {
+			if s.counter.Do(t.Context(), &op, &res) == nil {
+				decided++
+			} else {
+				s.Observe([]syncer.Op{op})
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	time.Sleep(time.Second)
+	return decided
 }
 
-func (p *pair) leased(key string) bool {
-	o := op(key)
-	return p.other.Leased(&o, &ring.Member{Name: "owner"})
-}
-
-// TestHotKeyIsLeasedWhileItIsHot makes a key hot, lets the other node count it under its lease, and
-// checks that it returns to its owner once nobody counts it.
-func TestHotKeyIsLeasedWhileItIsHot(t *testing.T) {
+// TestHotKeyIsBorrowedWhileItIsHot makes a key hot, has the other node decide about nearly all of
+// its operations with few messages, and lets it cool down. Nothing remains lent.
+func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(*pair) {})
-		time.Sleep(time.Millisecond) // reviews are at full seconds
-		key := p.key(0)
-		p.forward(key, 900)
-		if p.leased(key) {
-			t.Fatal("leased at less than the rate")
-		}
-		p.forward(key, 1100)
-		if granted, _ := p.owner.Sizes(); granted != 1 || !p.leased(key) || !p.counterShares(key) {
-			t.Fatalf("%d keys are granted after 1100 operations in a second", granted)
-		}
-		for range 10 { // none is forwarded any more: counts under the lease keep it
-			for range 600 {
-				p.leased(key)
+		owner, other, key := newPair(t)
+		check := syncer.Check{Key: []byte(key)}
+		for range 3 {
+			if n := other.acquire(t, key, 500, limits); n > 0 || other.Shared(&check) {
+				t.Fatalf("%d decided below the rate", n)
 			}
-			time.Sleep(time.Second)
 		}
-		if !p.leased(key) {
-			t.Fatal("the lease ended while the key was hot")
+		other.acquire(t, key, 2000, limits)
+		other.acquire(t, key, 2000, limits)
+		if lent, _ := owner.Sizes(); lent != 1 || !other.Shared(&check) || !owner.Shared(&check) {
+			t.Fatalf("%d keys are lent", lent)
+		}
+		other.asked.Store(0)
+		decided := 0
+		for range 10 {
+			decided += other.acquire(t, key, 2000, limits)
+		}
+		if asked := other.asked.Load(); decided < 19_000 || asked > 150 {
+			t.Errorf("%d of 20000 decided without the owner, with %d messages", decided, asked)
 		}
 		time.Sleep(20 * time.Second)
-		granted, _ := p.owner.Sizes()
-		_, leased := p.other.Sizes()
-		if granted+leased != 0 || p.leased(key) || p.owner.counter.has(key) ||
-			p.other.counter.has(key) {
-			t.Errorf("%d granted, %d leased after 20 s without an operation", granted, leased)
+		lent, _ := owner.Sizes()
+		if _, borrowed := other.Sizes(); lent+borrowed > 0 || other.Shared(&check) {
+			t.Errorf("%d lent, %d borrowed after 20 s without an operation", lent, borrowed)
+		}
+		var res syncer.Result
+		if err := owner.counter.Do(t.Context(), &syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res); err != nil ||
+			res.Checks[0].Limits[0].Hi != res.Checks[0].Limits[0].Count {
+			t.Errorf("%+v, %v: something is still lent", res.Checks, err)
 		}
 	})
 }
 
-func (p *pair) counterShares(key string) bool {
-	return p.owner.counter.has(key) && p.other.counter.has(key)
-}
-
-// TestLeaseEndsBeforeTheOwnerCountsAlone cuts the owner off and makes it grant no more: for as long
-// as the other node may count the key, the owner has to take that into account.
-func TestLeaseEndsBeforeTheOwnerCountsAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(*pair) {})
-		time.Sleep(time.Millisecond)
-		key := p.key(0)
-		p.forward(key, 1100)
-		if !p.leased(key) {
-			t.Fatal("not leased")
-		}
-		p.owner.cut.Store(true)
-		p.owner.paused.Store(true)
-		began := time.Now()
-		for p.leased(key) {
-			if !p.owner.counter.has(key) {
-				t.Fatal("the owner counts alone while a lease goes on")
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if lasted := time.Since(began); lasted > hotkeys.LeaseTime {
-			t.Errorf("the lease went on for %v without its owner", lasted)
-		}
-	})
-}
-
-// TestWhatIsNotLeased tries operations that a lease does not cover.
-func TestWhatIsNotLeased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(*pair) {})
-		time.Sleep(time.Millisecond)
-		key := p.key(0)
-		p.forward(key, 1100)
-		past, two := op(key), op(key)
-		past.TS = 1
-		two.Checks = append(two.Checks, two.Checks[0])
-		for name, o := range map[string]syncer.Op{
-			"in the past": past, "two checks": two, "another key": op(p.key(1)),
-		} {
-			if p.other.Leased(&o, &ring.Member{Name: "owner"}) {
-				t.Errorf("%s: counted under the lease", name)
-			}
-		}
-		o := op(key)
-		if p.other.Leased(&o, &ring.Member{Name: "third"}) {
-			t.Error("counted under a lease of an owner that is none any more")
-		}
-	})
-}
-
-// TestNoLeaseIsGranted if the counts could not meet, the cluster counts in Redis, or another node
-// owns the key.
-func TestNoLeaseIsGranted(t *testing.T) {
-	for name, change := range map[string]func(p *pair){
-		"the store is down":       func(p *pair) { p.owner.counter.fails = errors.New("down") },
-		"in Redis":                func(p *pair) { p.owner.paused.Store(true) },
-		"another node's":          func(p *pair) { p.owner.table = p.other.table },
-		"the holder has no store": func(p *pair) { p.other.counter.fails = errors.New("down") },
+// TestWhatEndsBorrowing covers an owner that can't be reached, other limits, and a change of mode.
+func TestWhatEndsBorrowing(t *testing.T) {
+	fewer := []syncer.Limit{{Window: 60_000, Max: 90_000}}
+	for name, test := range map[string]struct {
+		change func(owner, other *side)
+		limits []syncer.Limit
+		again  bool // what comes after is borrowed too
+	}{
+		"the owner can't be reached": {
+			func(_, other *side) { other.cut.Store(true) }, limits, false},
+		"a change of mode": {
+			func(_, other *side) { other.counter.PauseBorrowing(true) }, limits, false},
+		"other limits": {func(_, _ *side) {}, fewer, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPair(t, change)
-				time.Sleep(time.Millisecond)
-				key := p.key(0)
-				p.forward(key, 1100)
-				if p.leased(key) {
-					t.Error("leased")
+				owner, other, key := newPair(t)
+				for range 3 {
+					other.acquire(t, key, 2000, limits)
+				}
+				test.change(owner, other)
+				other.acquire(t, key, 2000, test.limits) // what was lent runs out
+				n := other.acquire(t, key, 2000, test.limits)
+				for range 5 {
+					n = other.acquire(t, key, 2000, test.limits)
+				}
+				if (n > 1000) != test.again {
+					t.Errorf("%d of 2000 decided without the owner", n)
 				}
 			})
 		})
 	}
 }
 
-// TestGrantsAreBounded makes more keys hot than can be leased at a time.
-func TestGrantsAreBounded(t *testing.T) {
+// TestNothingIsBorrowedWhilePaused, as while the cluster counts in Redis.
+func TestNothingIsBorrowedWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(*pair) {})
-		time.Sleep(time.Millisecond)
-		for i := range hotkeys.MaxGrants + 5 {
-			task := []rpc.Task{{Op: op(p.key(i))}}
-			for range 1100 {
-				p.owner.Observe(task)
+		_, other, key := newPair(t)
+		other.paused.Store(true)
+		for range 4 {
+			if n := other.acquire(t, key, 2000, limits); n > 0 {
+				t.Fatalf("%d decided", n)
 			}
-		}
-		time.Sleep(time.Second)
-		granted, _ := p.owner.Sizes()
-		if _, leased := p.other.Sizes(); granted != hotkeys.MaxGrants || leased != granted {
-			t.Errorf("%d granted, %d leased, want %d", granted, leased, hotkeys.MaxGrants)
 		}
 	})
 }

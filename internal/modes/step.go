@@ -29,7 +29,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 		return s.switchLocked(ctx, term{q.Mode, q.Term})
 	case s.prepared != change{} && s.prepared != c:
 		// The end of one change would be taken for the end of the other.
-		return fmt.Errorf("%w: the mode is just being changed by another node",
+		return fmt.Errorf("%w: the mode is being changed by another node",
 			syncer.ErrUnavailable)
 	}
 	if err := s.prepareLocked(ctx, c); err != nil {

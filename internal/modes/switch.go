@@ -108,7 +108,7 @@ func (s *Switch) Mode() Mode { return s.term.Load().mode }
 func (s *Switch) InRedis() bool { return s.Mode() == Redis }
 
 // errChanging says that another change is under way.
-var errChanging = fmt.Errorf("%w: the mode is just being changed", syncer.ErrUnavailable)
+var errChanging = fmt.Errorf("%w: the mode is being changed", syncer.ErrUnavailable)
 
 // Change changes how the whole cluster counts. Operations wait meanwhile. If a node can't be
 // reached, or can't flush everything to Redis in time, nothing changes, and the error says so. A

@@ -2,13 +2,11 @@ package multiowner
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -36,52 +34,56 @@ func (e *UnreachableError) Unwrap() error { return rpc.ErrUnreachable }
 
 // Acquirer runs acquires over several owners.
 type Acquirer struct {
-	opt   Options
-	local *Participant
+	opt     Options
+	local   *Participant
+	numbers numbers
 }
 
-// NewAcquirer returns an acquirer on the node of a participant.
+// NewAcquirer returns an acquirer on the node of a participant. There must be only one.
 func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
 
-// Acquire runs an acquire whose checks are divided among several owners, all or nothing. A refused
-// acquire is not counted, even if op.CountDenied is set: the caller has to do that.
+// Request is an acquire whose checks are divided among several owners.
+type Request struct {
+	Op    *syncer.Op
+	Res   *syncer.Result // receives the answer
+	Parts []Part         // two or more, for different nodes
+}
+
+// Acquire runs acquires that have no key in common, each of them all or nothing, and sets Err in
+// each result. A refused acquire is not counted, even if CountDenied is set: the caller has to do
+// that. Of a dry run the owners are only asked how their parts stand.
 //
-// The error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
-// op, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and other nodes may decide.
-// After syncer.ErrUnknownOutcome it may have been counted.
-func (q *Acquirer) Acquire(
-	ctx context.Context, op *syncer.Op, res *syncer.Result, parts []Part,
-) error {
-	a := &acquire{Acquirer: q, op: op, id: rand.Text(), parts: make([]part, len(parts))}
-	for i := range parts {
-		a.parts[i].Part = parts[i]
-		if parts[i].To == nil {
-			// The coordinator is this node if it owns a part, because that needs no message.
-			a.parts[i], a.parts[0] = a.parts[0], a.parts[i]
+// An error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
+// the operation, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and other nodes
+// may decide. After syncer.ErrUnknownOutcome it may have been counted.
+func (q *Acquirer) Acquire(ctx context.Context, list []Request) {
+	all := make([]*acquire, len(list))
+	for i := range list {
+		all[i] = q.begin(&list[i])
+	}
+	q.reserve(ctx, all)
+	q.decide(ctx, all)
+	q.finish(ctx, all)
+	for i, a := range all {
+		if a.err == nil {
+			a.merge(list[i].Res)
+		} else {
+			list[i].Res.Reset()
 		}
+		list[i].Res.Err = a.err
 	}
-	errs := a.reserve(ctx)
-	if err := errors.Join(errs...); err != nil {
-		a.undo()
-		return a.unreserved(errs)
-	}
-	if a.allowed() {
-		if err := a.confirm(ctx); err != nil {
-			return err
-		}
-	} else {
-		a.undo()
-	}
-	a.merge(res)
-	return nil
 }
 
 // acquire is an acquire in progress.
 type acquire struct {
-	*Acquirer
-	op    *syncer.Op
-	id    string
-	parts []part // the coordinator's part first
+	op      *syncer.Op
+	id      rpc.AcquireID
+	settled uint64 // see rpc.Task
+	began   time.Time
+	parts   []part // that of this node first, if it has one; that of the decider last
+	err     error
+	inDoubt bool     // it is unknown whether the decider has counted its part
+	untold  []errand // to those that don't know the outcome
 }
 
 // part is one node's part of an acquire.
@@ -90,8 +92,103 @@ type part struct {
 	res syncer.Result
 }
 
-// unreserved returns the error of an acquire that some owner could not decide about.
-func (a *acquire) unreserved(errs []error) error {
+// begin numbers an acquire and chooses its decider. That is another node, because it takes no
+// message to confirm what this one has reserved.
+func (q *Acquirer) begin(r *Request) *acquire {
+	a := &acquire{op: r.Op, began: time.Now(), parts: make([]part, len(r.Parts))}
+	a.id.Coordinator = q.opt.Self()
+	a.id.Number, a.settled = q.numbers.next()
+	for i := range r.Parts {
+		a.parts[i].Part = r.Parts[i]
+		if r.Parts[i].To == nil {
+			a.parts[i], a.parts[0] = a.parts[0], a.parts[i]
+		}
+	}
+	return a
+}
+
+// decider returns the part that decides.
+func (a *acquire) decider() *part { return &a.parts[len(a.parts)-1] }
+
+// holders returns the parts that are reserved before it.
+func (a *acquire) holders() []part { return a.parts[:len(a.parts)-1] }
+
+// reserve has all owners but the deciders reserve their parts.
+func (q *Acquirer) reserve(ctx context.Context, all []*acquire) {
+	list := make([]errand, 0, len(all))
+	for _, a := range all {
+		verb := rpc.VerbReserve
+		if a.op.DryRun {
+			verb = rpc.VerbCompare
+		}
+		for i := range a.holders() {
+			list = append(list, a.comparing(verb, &a.parts[i]))
+		}
+	}
+	q.run(ctx, list)
+	for _, a := range all {
+		a.err = a.unreserved(a.holders())
+	}
+}
+
+// decide has the deciders decide about what all others have admitted. Of what is refused anyway
+// they are asked how their part stands.
+func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
+	list := make([]errand, 0, len(all))
+	for _, a := range all {
+		if a.err != nil {
+			continue
+		}
+		verb := rpc.VerbCompare
+		if a.admitted(a.holders()) && !a.op.DryRun {
+			verb = rpc.VerbDecide
+		}
+		list = append(list, a.comparing(verb, a.decider()))
+	}
+	q.run(ctx, list)
+	for i := range list {
+		a, err := list[i].of, list[i].err
+		if list[i].task.Verb == rpc.VerbDecide && errors.Is(err, syncer.ErrUnknownOutcome) {
+			a.inDoubt, a.err = true, err
+		} else {
+			a.err = a.unreserved(a.parts[len(a.parts)-1:])
+		}
+	}
+}
+
+// comparing returns the errand to compare a part with its limits.
+func (a *acquire) comparing(verb rpc.Verb, p *part) errand {
+	op := *a.op
+	op.CountDenied = false
+	op.Checks = make([]syncer.Check, len(p.Checks))
+	for k, i := range p.Checks {
+		op.Checks[k] = a.op.Checks[i]
+	}
+	task := rpc.Task{Verb: verb, Op: op, Acquire: a.id}
+	switch verb {
+	case rpc.VerbReserve:
+		task.Decider = a.decider().To.Name
+	case rpc.VerbDecide:
+		task.Settled = a.settled
+	}
+	return errand{of: a, to: p.To, task: task, part: p}
+}
+
+// unreserved returns the error of an acquire that some of these owners could not decide about, or
+// nil.
+func (a *acquire) unreserved(parts []part) error {
+	var errs []error
+	unreachable := new(UnreachableError)
+	for i := range parts {
+		p := &parts[i]
+		if p.res.Err == nil {
+			continue
+		}
+		errs = append(errs, p.named(p.res.Err))
+		if errors.Is(p.res.Err, rpc.ErrUnreachable) {
+			unreachable.Parts = append(unreachable.Parts, p.Part)
+		}
+	}
 	err := errors.Join(errs...)
 	invalid, refused := errors.AsType[*syncer.InvalidError](err)
 	switch {
@@ -99,48 +196,10 @@ func (a *acquire) unreserved(errs []error) error {
 		return invalid
 	case errors.Is(err, syncer.ErrNotOwner), errors.Is(err, syncer.ErrUnknownOutcome):
 		return syncer.ErrNotOwner
-	case !errors.Is(err, rpc.ErrUnreachable):
-		return err
+	case len(unreachable.Parts) > 0:
+		return unreachable
 	}
-	unreachable := new(UnreachableError)
-	for i, err := range errs {
-		if errors.Is(err, rpc.ErrUnreachable) {
-			unreachable.Parts = append(unreachable.Parts, a.parts[i].Part)
-		}
-	}
-	return unreachable
-}
-
-// coordinator returns the name of the member that records the outcome.
-func (a *acquire) coordinator() string {
-	if to := a.parts[0].To; to != nil {
-		return to.Name
-	}
-	return a.opt.Self()
-}
-
-// each runs a task on all nodes, concurrently.
-func (a *acquire) each(ctx context.Context, task func(p *part) rpc.Task) []error {
-	errs := make([]error, len(a.parts))
-	var done sync.WaitGroup
-	for i := range a.parts {
-		done.Go(func() { errs[i] = a.ask(ctx, &a.parts[i], task(&a.parts[i])) })
-	}
-	done.Wait()
-	return errs
-}
-
-// ask runs a task on one node.
-func (a *acquire) ask(ctx context.Context, p *part, task rpc.Task) error {
-	if p.To == nil {
-		return p.named(a.local.Serve(ctx, &task, &p.res))
-	}
-	var res [1]syncer.Result
-	a.opt.Peers.Do(ctx, p.To, []rpc.Task{task}, res[:])
-	if task.Verb == rpc.VerbReserve {
-		p.res = res[0]
-	}
-	return p.named(res[0].Err)
+	return err
 }
 
 // named makes an error name a check by its index in the whole operation. The error of a part with a
@@ -162,105 +221,7 @@ func (p *part) named(err error) error {
 	return &named
 }
 
-func (a *acquire) reserve(ctx context.Context) []error {
-	return a.each(ctx, func(p *part) rpc.Task {
-		op := *a.op
-		op.Checks = make([]syncer.Check, len(p.Checks))
-		for k, i := range p.Checks {
-			op.Checks[k] = a.op.Checks[i]
-		}
-		return rpc.Task{
-			Verb: rpc.VerbReserve, Op: op, Reservation: a.id, Coordinator: a.coordinator(),
-		}
-	})
-}
-
-func (a *acquire) allowed() bool {
-	for i := range a.parts {
-		if !a.parts[i].res.Allowed {
-			return false
-		}
-	}
-	return true
-}
-
-// undo tells all owners, in the background, to undo their reservations. An owner that is not
-// reached asks the coordinator when the reservation is overdue.
-func (a *acquire) undo() {
-	a.opt.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, reserveTime)
-		defer cancel()
-		_ = a.each(ctx, func(*part) rpc.Task {
-			return rpc.Task{Verb: rpc.VerbUndo, Reservation: a.id}
-		})
-	})
-}
-
-// confirm makes all owners count what they reserved. Once the coordinator has done so, the acquire
-// has happened: owners that can't be reached find out by asking it.
-func (a *acquire) confirm(ctx context.Context) error {
-	task := a.confirmation(a.op.Ack)
-	if err := a.ask(ctx, &a.parts[0], task); err != nil {
-		if errors.Is(err, syncer.ErrUnknownOutcome) {
-			a.opt.Go(a.announce)
-			return err
-		}
-		a.undo()
-		return fmt.Errorf("%w: a reservation was lost on the way: %v", syncer.ErrUnavailable, err)
-	}
-	if err := a.insist(ctx, task); err != nil {
-		a.opt.Go(a.announce)
-		return fmt.Errorf("%w: counted, but not every node could be told: %v",
-			syncer.ErrUnknownOutcome, err)
-	}
-	if a.parts[0].To == nil {
-		a.local.reservations.settled(a.id) // no other owner is left that could ask
-	}
-	return nil
-}
-
-func (a *acquire) confirmation(ack syncer.Ack) rpc.Task {
-	return rpc.Task{
-		Verb: rpc.VerbConfirm, Reservation: a.id, Coordinator: a.coordinator(),
-		Op: syncer.Op{Ack: ack},
-	}
-}
-
-// announce tells all owners what the coordinator decided, if that became known only after the
-// operation's deadline or not all owners could be told before it. They would ask the coordinator
-// themselves after a while, but it may have left by then, and they would assume that it died before
-// it decided.
-func (a *acquire) announce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, reserveLimit)
-	defer cancel()
-	confirmed, err := a.local.askCoordinator(ctx, a.id, a.coordinator())
-	switch {
-	case err == nil && confirmed:
-		_ = a.insist(ctx, a.confirmation(syncer.AckMemory)) // owners that are not reached will ask
-	case err == nil:
-		a.undo()
-	}
-}
-
-// insistPause is the wait before a node that could not be reached is told again.
-const insistPause = 20 * time.Millisecond
-
-// insist runs a task on all nodes except the coordinator, and retries those that can't be reached
-// for as long as there is time.
-func (a *acquire) insist(ctx context.Context, task rpc.Task) error {
-	errs := make([]error, len(a.parts))
-	var done sync.WaitGroup
-	for i := 1; i < len(a.parts); i++ {
-		done.Go(func() {
-			for {
-				errs[i] = a.ask(ctx, &a.parts[i], task)
-				if !errors.Is(errs[i], rpc.ErrUnreachable) || ctx.Err() != nil {
-					return
-				}
-				retry.Pause(ctx, insistPause)
-			}
-		})
-	}
-	done.Wait()
-	return errors.Join(errs...)
+// admitted reports whether some owners have admitted their parts.
+func (a *acquire) admitted(parts []part) bool {
+	return !slices.ContainsFunc(parts, func(p part) bool { return !p.res.Allowed })
 }

@@ -1,40 +1,61 @@
 package multiowner
 
-import "time"
+import (
+	"time"
 
-// MaxOutcomes is the maximum number of decisions that are remembered.
-const MaxOutcomes = maxOutcomes * outcomeGenerations
+	"twotier.dev/twotier/internal/rpc"
+)
 
-// Reservations are the reservations of a node called self.
-type Reservations struct{ r reservations }
+// Bounds.
+const (
+	MaxOutcomes  = maxOutcomes
+	OutcomeTime  = outcomeTime
+	RefusedTime  = refusedTime
+	ReserveLimit = reserveLimit
+)
 
-// NewReservations returns a node's reservations.
-func NewReservations() *Reservations {
-	return &Reservations{reservations{open: map[string]*reservation{}}}
-}
+// Outcomes are a decider's outcomes of the acquires of one coordinator, "c".
+type Outcomes struct{ o outcomes }
 
-// Add records a reservation with that coordinator.
-func (r *Reservations) Add(id, coordinator string, now time.Time) { r.r.add(id, coordinator, now) }
+// ID returns the ID of an acquire of that coordinator.
+func ID(number uint64) rpc.AcquireID { return rpc.AcquireID{Coordinator: "c", Number: number} }
 
-// Confirm closes a reservation as confirmed, now.
-func (r *Reservations) Confirm(id string) error { return r.r.close(id, "self", true) }
-
-// Undo closes a reservation that is given up.
-func (r *Reservations) Undo(id string) error { return r.r.close(id, "self", false) }
-
-// Settled records that nobody will ask about a reservation.
-func (r *Reservations) Settled(id string) { r.r.settled(id) }
-
-// Outcome returns what is remembered about a reservation.
-func (r *Reservations) Outcome(id string) (confirmed, decided bool) { return r.r.outcomes.find(id) }
-
-// Overdue returns the names of the reservations whose time is up.
-func (r *Reservations) Overdue(now time.Time) (ids []string) {
-	for _, o := range r.r.overdue(now) {
-		ids = append(ids, o.id)
+// Decide decides an acquire.
+func (o *Outcomes) Decide(number, settled uint64, counted bool) error {
+	d, err := o.o.begin(ID(number), settled, time.Now())
+	if err == nil {
+		o.o.end(d, counted, time.Now())
 	}
-	return ids
+	return err
 }
 
-// Outcomes returns how many decisions are remembered.
-func (r *Reservations) Outcomes() int { return r.r.outcomes.len() }
+// Begin begins to decide, and returns what ends it.
+func (o *Outcomes) Begin(number uint64) (end func(counted bool), err error) {
+	d, err := o.o.begin(ID(number), 0, time.Now())
+	return func(counted bool) { o.o.end(d, counted, time.Now()) }, err
+}
+
+// Fill has it behave as if n outcomes more were remembered, of other coordinators.
+func (o *Outcomes) Fill(n int) { o.o.size += n }
+
+// Find asks for an outcome.
+func (o *Outcomes) Find(number uint64) (Outcome, error) { return o.o.find(ID(number), time.Now()) }
+
+// Age drops what is too old.
+func (o *Outcomes) Age() { o.o.age(time.Now()) }
+
+// Len returns how many outcomes are remembered, Records those of how many coordinators.
+func (o *Outcomes) Len() int     { return o.o.len() }
+func (o *Outcomes) Records() int { return len(o.o.records) }
+
+// Numbers are a coordinator's numbers.
+type Numbers struct{ n numbers }
+
+// Next returns the next number and the one below which all are settled.
+func (n *Numbers) Next() (number, settled uint64) { return n.n.next() }
+
+// Settle settles a number.
+func (n *Numbers) Settle(number uint64) { n.n.settle(number) }
+
+// Outcomes returns how many outcomes a participant remembers.
+func (p *Participant) Outcomes() int { return p.outcomes.len() }

@@ -9,7 +9,7 @@ import (
 // merge combines the answers in the order of the checks.
 func (a *acquire) merge(res *syncer.Result) {
 	res.Reset()
-	res.Allowed, res.Source = a.allowed(), syncer.SourceOwner
+	res.Allowed, res.Source = a.admitted(a.parts), syncer.SourceOwner
 	for range a.op.Checks {
 		res.AddCheck()
 	}
@@ -43,6 +43,7 @@ func (a *acquire) takeOut(res *syncer.Result) {
 		}
 		for _, at := range a.parts[i].Checks {
 			n := a.reserved(&a.parts[i], at)
+			res.Checks[at].TS = 0
 			for j := range res.Checks[at].Limits {
 				l := &res.Checks[at].Limits[j]
 				l.Count, l.Lo, l.Hi = l.Count-n, l.Lo-n, l.Hi-n

@@ -1,84 +1,197 @@
 package multiowner
 
 import (
+	"fmt"
+	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
-// How long outcomes of reservations are remembered. An owner that has reserved something asks
-// within reserveLimit, and a request takes reserveTime at the most. A whole generation is forgotten
-// at once, so that this costs the same however much has been decided.
+// Outcome is what a decider knows about an acquire.
+type Outcome uint8
+
+// The outcomes.
 const (
-	outcomeAge         = 4 * time.Second
-	outcomeGenerations = 4
-	// maxOutcomes bounds a generation. When it is full, no decision is made that other owners might
-	// ask for.
-	maxOutcomes = 1 << 17
+	// NotCarriedOut: it was refused, or the decider has not heard of it and will refuse it.
+	NotCarriedOut Outcome = iota
+	// CarriedOut: the decider has counted its part.
+	CarriedOut
+	// Undecided: the decider is at it.
+	Undecided
+	// Forgotten: it is so long ago that the decider may have forgotten it.
+	Forgotten
 )
 
-// outcomes remembers how this node decided about reservations.
+// How long outcomes are remembered, and how many.
+const (
+	// outcomeTime is how long an acquire that was carried out is remembered if its coordinator does
+	// not say that it is settled. Owners that have reserved something ask within reserveLimit.
+	outcomeTime = 2 * reserveLimit
+	// refusedTime is how long an acquire is refused that somebody asked about before it came. No
+	// message between nodes arrives later than this after it was sent.
+	refusedTime = 2 * time.Minute
+	// recordTime is how long a coordinator is remembered after its last acquire.
+	recordTime = time.Hour
+	// maxOutcomes bounds the outcomes that are remembered. When it is reached, nothing is decided
+	// that other owners might ask for.
+	maxOutcomes = 1 << 19
+)
+
+// outcomes is what this node has decided, as the last of several owners.
 type outcomes struct {
-	since time.Time
-	// confirmed has an entry for each reservation that was confirmed (true), or that other owners
-	// were told is not (false). There is one map per generation, the current one first.
-	confirmed [outcomeGenerations]map[outcomeKey]bool
+	mu      sync.Mutex
+	records map[string]*record // by coordinator
+	size    int                // decisions and refused numbers in all records
+	left    bool               // nothing is decided any more
 }
 
-// outcomeKey is a hash of a reservation's name, which is random and longer.
-type outcomeKey [2]uint64
-
-func keyOf(id string) outcomeKey {
-	d := xxhash.NewWithSeed(1)
-	_, _ = d.WriteString(id) // never fails
-	return outcomeKey{xxhash.Sum64String(id), d.Sum64()}
+// record has the decisions about the acquires of one coordinator.
+type record struct {
+	settled   uint64      // lower numbers are settled
+	forgotten uint64      // decisions up to this number may have been forgotten
+	decisions []*decision // in the order in which they came
+	refused   map[uint64]time.Time
+	used      time.Time
 }
 
-// find returns the decision, if there is one.
-func (o *outcomes) find(id string) (confirmed, decided bool) {
-	key := keyOf(id)
-	for _, g := range &o.confirmed {
-		if confirmed, decided = g[key]; decided {
-			return confirmed, true
+// decision is a decision that other owners may ask for.
+type decision struct {
+	number  uint64
+	outcome Outcome
+	at      time.Time
+}
+
+var (
+	// errTooMany says that there is no room to remember another outcome.
+	errTooMany = fmt.Errorf("%w: too many acquires over several nodes are being decided",
+		syncer.ErrOverload)
+	// errGivenUp refuses an acquire of which another owner was told that it is not carried out. It
+	// may be tried again, under another number.
+	errGivenUp = fmt.Errorf("%w: the acquire was abandoned", syncer.ErrNotOwner)
+	// errLeaving refuses acquires whose decider is about to stop. The owners of its keys change.
+	errLeaving = fmt.Errorf("%w: the node that decides is leaving", syncer.ErrNotOwner)
+)
+
+// leave ends deciding. Outcomes can still be asked for.
+func (o *outcomes) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left = true
+}
+
+// begin records that an acquire is about to be decided, unless it was given up. settled is what its
+// coordinator says, see rpc.Task.
+func (o *outcomes) begin(id rpc.AcquireID, settled uint64, now time.Time) (*decision, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.left {
+		return nil, errLeaving
+	}
+	r := o.record(id.Coordinator, now)
+	r.settled = max(r.settled, settled)
+	o.trim(r, now)
+	if _, refused := r.refused[id.Number]; refused || id.Number < r.settled {
+		return nil, errGivenUp
+	}
+	if o.size >= maxOutcomes {
+		return nil, errTooMany
+	}
+	d := &decision{number: id.Number, outcome: Undecided, at: now}
+	r.decisions = append(r.decisions, d)
+	o.size++
+	return d, nil
+}
+
+// end records a decision that was begun.
+func (o *outcomes) end(d *decision, counted bool, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	d.outcome, d.at = NotCarriedOut, now
+	if counted {
+		d.outcome = CarriedOut
+	}
+}
+
+// find returns what became of an acquire. One that this node has not heard of will be refused.
+func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.record(id.Coordinator, now)
+	for _, d := range r.decisions {
+		if d.number == id.Number {
+			return d.outcome, nil
 		}
 	}
-	return false, false
-}
-
-// add records a decision. It reports false if there is no room.
-func (o *outcomes) add(id string, confirmed bool, now time.Time) bool {
-	o.age(now)
-	if len(o.confirmed[0]) >= maxOutcomes {
-		return false
+	_, refused := r.refused[id.Number]
+	switch {
+	case refused || id.Number < r.settled:
+		return NotCarriedOut, nil
+	case id.Number <= r.forgotten:
+		return Forgotten, nil
+	case o.size >= maxOutcomes:
+		return Undecided, errTooMany
 	}
-	o.confirmed[0][keyOf(id)] = confirmed
-	return true
+	r.refused[id.Number] = now
+	o.size++
+	return NotCarriedOut, nil
 }
 
-// forget drops a decision that nobody will ask for.
-func (o *outcomes) forget(id string) {
-	key := keyOf(id)
-	for _, g := range &o.confirmed {
-		delete(g, key)
+// record returns the record of a coordinator.
+func (o *outcomes) record(coordinator string, now time.Time) *record {
+	r := o.records[coordinator]
+	if r == nil {
+		r = &record{refused: map[uint64]time.Time{}}
+		if o.records == nil {
+			o.records = map[string]*record{}
+		}
+		o.records[coordinator] = r
 	}
+	r.used = now
+	return r
 }
 
-// age begins a new generation when it is time, and drops the oldest.
+// trim drops decisions that nobody will ask for, from the front.
+func (o *outcomes) trim(r *record, now time.Time) {
+	done := 0
+	for _, d := range r.decisions {
+		old := elapsed.Between(d.at, now) > outcomeTime
+		if d.outcome == Undecided || d.outcome == CarriedOut && d.number >= r.settled && !old {
+			break
+		}
+		if d.outcome == CarriedOut && d.number >= r.settled {
+			r.forgotten = max(r.forgotten, d.number)
+		}
+		done++
+	}
+	clear(r.decisions[:done])
+	r.decisions = r.decisions[done:]
+	o.size -= done
+}
+
+// age drops everything that is too old.
 func (o *outcomes) age(now time.Time) {
-	if o.confirmed[0] != nil && elapsed.Between(o.since, now) < outcomeAge {
-		return
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, r := range o.records {
+		o.trim(r, now)
+		for number, at := range r.refused {
+			if elapsed.Between(at, now) > refusedTime {
+				delete(r.refused, number)
+				o.size--
+			}
+		}
+		if len(r.decisions)+len(r.refused) == 0 && elapsed.Between(r.used, now) > recordTime {
+			delete(o.records, name)
+		}
 	}
-	copy(o.confirmed[1:], o.confirmed[:])
-	o.confirmed[0] = make(map[outcomeKey]bool)
-	o.since = now
 }
 
-// len returns how many decisions are remembered.
-func (o *outcomes) len() (n int) {
-	for _, g := range &o.confirmed {
-		n += len(g)
-	}
-	return n
+// len returns how many outcomes are remembered.
+func (o *outcomes) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size
 }

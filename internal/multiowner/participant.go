@@ -5,32 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"twotier.dev/twotier/internal/elapsed"
-	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
 
-// How long reservations are kept.
-const (
-	// reserveTime is how long a reservation waits to be confirmed or undone. Then the node asks the
-	// coordinator about it.
-	reserveTime = time.Second
-	// reserveLimit is how long the node keeps asking. Then the reservation is undone.
-	reserveLimit = 10 * time.Second
-	// maxReservations bounds the reservations that wait.
-	maxReservations = 1 << 16
-)
+// maxReservations bounds the reservations that wait.
+const maxReservations = 1 << 16
 
-// Counter reserves what an acquire admits. A syncer.Counter is one.
+// Counter decides parts of acquires. A syncer.Counter is one.
 type Counter interface {
-	// Reserve decides an acquire and reserves what it admits. Confirm counts a reservation. Undo
-	// gives it up and reports whether there was one.
-	Reserve(ctx context.Context, id string, op *syncer.Op, res *syncer.Result) error
+	// DoAll runs operations in order and sets Err in each result. Confirm counts what one of them
+	// reserved. Undo gives it up and reports whether there was anything.
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 	Confirm(ctx context.Context, id string, ack syncer.Ack) error
 	Undo(id string) bool
 }
@@ -58,26 +49,13 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// OutcomeRequest asks the coordinator whether a reservation was confirmed. If it is still
-// undecided, it can no longer be confirmed.
-type OutcomeRequest struct {
-	Reservation string
-}
-
-// OutcomeResponse is the answer to an [OutcomeRequest].
-type OutcomeResponse struct {
-	Confirmed bool
-}
-
-// errExpired says that nothing was counted because the request timed out.
-var errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-
 // Participant keeps this node's reservations that belong to acquires over several owners, and the
-// outcomes of those that it coordinates.
+// outcomes of those that it decides.
 type Participant struct {
 	opt          Options
 	reservations reservations
-	busy         atomic.Int64 // operations that are reserving or confirming
+	outcomes     outcomes
+	busy         atomic.Int64 // calls that are reserving, deciding or confirming
 }
 
 // NewParticipant returns a participant without reservations.
@@ -85,127 +63,139 @@ func NewParticipant(opt Options) *Participant {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Participant{opt: opt, reservations: reservations{open: map[string]*reservation{}}}
+	return &Participant{opt: opt}
 }
 
-// Idle reports whether nothing is reserved, and no confirmed reservation is still being counted.
-// Call it once nothing new can be reserved.
+// Idle reports whether nothing is reserved, and nothing is being decided or confirmed. Call it once
+// nothing new can be reserved.
 func (p *Participant) Idle() bool {
 	// A reservation that is confirmed between the first two checks sets busy before it is closed.
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
 }
 
-// Serve runs a task about a reservation.
-func (p *Participant) Serve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
-	switch task.Verb {
-	case rpc.VerbReserve:
-		return p.reserve(ctx, task, res)
-	case rpc.VerbConfirm:
-		return p.confirm(ctx, task.Reservation, task.Op.Ack)
-	case rpc.VerbUndo:
-		p.undo(task.Reservation)
-		return nil
-	}
-	return fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable, task.Verb)
-}
-
-// reserve decides about this node's part of an acquire and reserves what it admits.
-func (p *Participant) reserve(ctx context.Context, task *rpc.Task, res *syncer.Result) error {
-	if p.opt.InRedis() {
-		return syncer.ErrNotOwner
-	}
-	if p.reservations.count() >= maxReservations {
-		return fmt.Errorf("%w: too many reservations wait", syncer.ErrOverload)
-	}
+// Serve runs steps of acquires over several owners, in order, and sets Err in each result.
+// Confirmations that wait for the store wait for it together.
+func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
-	err := p.opt.Counter.Reserve(ctx, task.Reservation, &task.Op, res)
-	if err != nil || !res.Allowed {
-		return err
+	for at := 0; at < len(tasks); {
+		end := at
+		for end < len(tasks) && compares(tasks[end].Verb) {
+			end++
+		}
+		p.compare(ctx, tasks[at:end], res[at:end])
+		at = end
+		for end < len(tasks) && !compares(tasks[end].Verb) {
+			end++
+		}
+		p.finish(ctx, tasks[at:end], res[at:end])
+		at = end
 	}
-	p.reservations.add(task.Reservation, task.Coordinator, time.Now())
+}
+
+// compares reports whether a step compares keys with limits.
+func compares(v rpc.Verb) bool {
+	return v == rpc.VerbReserve || v == rpc.VerbDecide || v == rpc.VerbCompare
+}
+
+// compare runs steps that compare keys with limits.
+func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	ops, out := make([]syncer.Op, 0, len(tasks)), make([]syncer.Result, 0, len(tasks))
+	begun, at := make([]*decision, 0, len(tasks)), make([]int, 0, len(tasks))
+	for i := range tasks {
+		op := tasks[i].Op
+		d, err := p.begin(&tasks[i], &op)
+		if err != nil {
+			res[i].Err = err
+			continue
+		}
+		ops, out = append(ops, op), append(out, res[i])
+		begun, at = append(begun, d), append(at, i)
+	}
+	if len(ops) > 0 {
+		p.opt.Counter.DoAll(ctx, ops, out)
+	}
+	for k, i := range at {
+		res[i] = out[k]
+		p.end(&tasks[i], begun[k], &res[i])
+	}
+}
+
+// begin prepares a step that compares. The decision is nil if it is not one that others may ask
+// for.
+func (p *Participant) begin(task *rpc.Task, op *syncer.Op) (*decision, error) {
+	switch {
+	case p.opt.InRedis():
+		return nil, syncer.ErrNotOwner
+	case task.Verb == rpc.VerbDecide:
+		return p.outcomes.begin(task.Acquire, task.Settled, time.Now())
+	case p.reservations.count() >= maxReservations:
+		return nil, fmt.Errorf("%w: too many reservations wait", syncer.ErrOverload)
+	}
+	op.Reserve = task.Acquire.String()
+	return nil, nil
+}
+
+// end records the result of a step that compares.
+func (p *Participant) end(task *rpc.Task, d *decision, res *syncer.Result) {
+	admitted := res.Err == nil && res.Allowed
+	switch {
+	case task.Verb == rpc.VerbDecide:
+		// What has not been acknowledged by the store in time is counted, too.
+		counted := admitted || errors.Is(res.Err, syncer.ErrUnknownOutcome)
+		p.outcomes.end(d, counted, time.Now())
+	case !admitted:
+	case task.Verb == rpc.VerbCompare:
+		p.opt.Counter.Undo(task.Acquire.String())
+	default:
+		r := &reservation{id: task.Acquire, decider: task.Decider, since: time.Now()}
+		if !p.reservations.add(r, p.opt.Self()) {
+			p.opt.Counter.Undo(task.Acquire.String())
+			res.Err = errLeaving
+		}
+	}
+}
+
+// finish confirms or undoes reservations.
+func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for i := range tasks {
+		task := &tasks[i]
+		switch {
+		case task.Verb == rpc.VerbUndo:
+			p.undo(task.Acquire)
+			res[i].Err = nil
+		case task.Verb != rpc.VerbConfirm:
+			res[i].Err = fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable,
+				task.Verb)
+		case len(tasks) > 1 && task.Op.Ack >= syncer.AckStore:
+			waiting.Go(func() { res[i].Err = p.confirm(ctx, task.Acquire, task.Op.Ack) })
+		default:
+			res[i].Err = p.confirm(ctx, task.Acquire, task.Op.Ack)
+		}
+	}
+}
+
+// errNotAwaited says that a reservation was confirmed without waiting for the store.
+var errNotAwaited = fmt.Errorf("%w: counted, but not yet acknowledged by the store",
+	syncer.ErrUnknownOutcome)
+
+// confirm counts a reservation. If it does not wait any more, it has been counted already: a node
+// that is told to confirm has not been told anything else before.
+func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.Ack) error {
+	if p.reservations.close(id) {
+		return p.opt.Counter.Confirm(ctx, id.String(), ack)
+	}
+	if ack >= syncer.AckStore || ack == syncer.AckDefault {
+		return errNotAwaited
+	}
 	return nil
 }
 
-// confirm counts a reservation. If this node is the coordinator, that decides the acquire.
-func (p *Participant) confirm(ctx context.Context, id string, ack syncer.Ack) error {
-	p.busy.Add(1)
-	defer p.busy.Add(-1)
-	if ctx.Err() != nil {
-		return errExpired
-	}
-	if err := p.reservations.close(id, p.opt.Self(), true); err != nil {
-		return err
-	}
-	return p.opt.Counter.Confirm(ctx, id, ack)
-}
-
 // undo gives up a reservation.
-func (p *Participant) undo(id string) {
-	if p.reservations.close(id, p.opt.Self(), false) == nil {
-		p.opt.Counter.Undo(id)
+func (p *Participant) undo(id rpc.AcquireID) {
+	if p.reservations.close(id) {
+		p.opt.Counter.Undo(id.String())
 	}
-}
-
-// Outcome returns whether a reservation that this node coordinates was confirmed. If it is
-// undecided, it is undone, because the asking owner has waited long enough.
-func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
-	p.undo(q.Reservation)
-	confirmed, err := p.reservations.outcome(q.Reservation, time.Now())
-	return &OutcomeResponse{confirmed}, err
-}
-
-// Run settles reservations that nobody confirms or undoes, until ctx is done.
-func (p *Participant) Run(ctx context.Context) {
-	ticker := time.NewTicker(reserveTime / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, r := range p.reservations.overdue(now) {
-				p.opt.Go(func(ctx context.Context) { p.settle(ctx, r) })
-			}
-		}
-	}
-}
-
-// settle confirms or undoes an overdue reservation like the coordinator, once it has found out.
-func (p *Participant) settle(ctx context.Context, r *reservation) {
-	for ctx.Err() == nil {
-		confirmed, err := p.askCoordinator(ctx, r.id, r.coordinator)
-		switch {
-		case err == nil && confirmed:
-			if err := p.confirm(ctx, r.id, syncer.AckMemory); err != nil {
-				p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
-			}
-			return
-		case err == nil, elapsed.Between(r.since, time.Now()) > reserveLimit,
-			p.opt.Table().Find(r.coordinator) < 0:
-			p.undo(r.id)
-			return
-		}
-		retry.Pause(ctx, reserveTime/4)
-	}
-}
-
-// askCoordinator asks the coordinator of a reservation whether it was confirmed.
-func (p *Participant) askCoordinator(
-	ctx context.Context, id, coordinator string,
-) (confirmed bool, err error) {
-	q, a := &OutcomeRequest{id}, &OutcomeResponse{}
-	if coordinator == p.opt.Self() {
-		a, err = p.Outcome(q)
-		return a.Confirmed, err
-	}
-	t := p.opt.Table()
-	at := t.Find(coordinator)
-	if at < 0 {
-		return false, errors.New("the coordinator is gone")
-	}
-	ctx, cancel := context.WithTimeout(ctx, reserveTime)
-	defer cancel()
-	err = p.opt.Peers.Ask(ctx, t.Member(at), q, a)
-	return a.Confirmed, err
 }

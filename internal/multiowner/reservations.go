@@ -1,28 +1,29 @@
 package multiowner
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"twotier.dev/twotier/internal/elapsed"
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/internal/rpc"
 )
 
-// reservations has the reservations that wait to be confirmed or undone, and the outcomes of
-// others.
+// reservations has the reservations that wait to be confirmed or undone.
 type reservations struct {
-	mu       sync.Mutex
-	open     map[string]*reservation
-	due      []*reservation // made within reserveTime, open or not, in order
-	outcomes outcomes
+	mu   sync.Mutex
+	open map[rpc.AcquireID]*reservation
+	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
+	left map[string]time.Time // members that decide nothing any more, and since when
 }
 
 // reservation is a reservation that waits to be confirmed or undone.
 type reservation struct {
-	id, coordinator string
-	since           time.Time
-	closed          bool
+	id      rpc.AcquireID
+	decider string // name of the member that knows what becomes of it
+	since   time.Time
+	closed  bool
+	// abandoned says that the coordinator itself asks, because it does not know the outcome.
+	abandoned bool
 }
 
 func (r *reservations) count() int {
@@ -31,58 +32,35 @@ func (r *reservations) count() int {
 	return len(r.open)
 }
 
-// add records a reservation.
-func (r *reservations) add(id, coordinator string, now time.Time) {
+// add records a reservation. It becomes overdue only if it was made for another node. It reports
+// false if the decider is leaving, which would neither decide nor answer any more.
+func (r *reservations) add(o *reservation, self string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := &reservation{id: id, coordinator: coordinator, since: now}
-	r.open[id] = o
-	r.due = append(r.due, o)
+	if _, left := r.left[o.decider]; left {
+		return false
+	}
+	if r.open == nil {
+		r.open = map[rpc.AcquireID]*reservation{}
+	}
+	r.open[o.id] = o
+	if o.id.Coordinator != self {
+		r.due = append(r.due, o)
+	}
+	return true
 }
 
-// close removes an open reservation. If it is confirmed and self is the coordinator, close records
-// the outcome. The error says why the reservation can't be confirmed: there is none, another node
-// was told that it is not, or its outcome could not be recorded.
-func (r *reservations) close(id, self string, confirmed bool) error {
+// close removes an open reservation. It reports false if there is none.
+func (r *reservations) close(id rpc.AcquireID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.open[id]
 	if o == nil {
-		return fmt.Errorf("%w: no reservation %q", syncer.ErrUnavailable, id)
-	}
-	if confirmed && o.coordinator == self {
-		if _, decided := r.outcomes.find(id); decided {
-			return fmt.Errorf("%w: the reservation %q was given up", syncer.ErrUnavailable, id)
-		}
-		if !r.outcomes.add(id, true, time.Now()) {
-			return errTooMany
-		}
+		return false
 	}
 	o.closed = true
 	delete(r.open, id)
-	return nil
-}
-
-// errTooMany says that there is no room to record another outcome.
-var errTooMany = fmt.Errorf("%w: too many reservations are being decided", syncer.ErrOverload)
-
-// outcome returns whether a reservation was confirmed. An undecided one can't be confirmed after
-// this call. It may not even have been made yet.
-func (r *reservations) outcome(id string, now time.Time) (confirmed bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	confirmed, decided := r.outcomes.find(id)
-	if !decided && !r.outcomes.add(id, false, now) {
-		return false, errTooMany
-	}
-	return confirmed, nil
-}
-
-// settled records that nobody will ask for the outcome of a reservation.
-func (r *reservations) settled(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.outcomes.forget(id)
+	return true
 }
 
 // overdue returns reservations whose time is up, each once.
@@ -99,4 +77,26 @@ func (r *reservations) overdue(now time.Time) (late []*reservation) {
 	clear(r.due[:done])
 	r.due = r.due[done:]
 	return late
+}
+
+// leave returns the open reservations that depend on a member that is leaving, and lets no others
+// be made.
+func (r *reservations) leave(decider string, now time.Time) (list []*reservation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left == nil {
+		r.left = map[string]time.Time{}
+	}
+	for name, at := range r.left {
+		if elapsed.Between(at, now) > recordTime {
+			delete(r.left, name)
+		}
+	}
+	r.left[decider] = now
+	for _, o := range r.open {
+		if o.decider == decider {
+			list = append(list, o)
+		}
+	}
+	return list
 }

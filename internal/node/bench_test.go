@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // BenchmarkLocal runs operations on keys in this node's memory. It shows what the node adds to
@@ -17,18 +18,22 @@ func BenchmarkLocal(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	limits := []node.Limit{{Window: 60_000, Max: 1 << 40}}
+	limits := []syncer.Limit{{Window: 60_000, Max: 1 << 40}}
+	never := []syncer.Limit{{Window: 60_000}}
 	for _, bench := range []struct {
-		name string
-		op   node.Op
+		name   string
+		kind   syncer.Kind
+		limits []syncer.Limit
 	}{
-		{"add", node.Op{Kind: node.Add}},
-		{"acquire", node.Op{Kind: node.Acquire}},
+		{"add", syncer.Add, limits},
+		{"acquire", syncer.Acquire, limits},
+		{"refused", syncer.Acquire, never},
 	} {
-		ops, res := make([]node.Op, 1000), make([]node.Result, 1000)
+		ops, res := make([]syncer.Op, 1000), make([]syncer.Result, 1000)
 		for i := range ops {
-			ops[i] = bench.op
-			ops[i].Checks = []node.Check{{Key: fmt.Appendf(nil, "key%d", i), N: 1, Limits: limits}}
+			key := fmt.Appendf(nil, "key%d", i)
+			check := syncer.Check{Key: key, N: 1, Limits: bench.limits}
+			ops[i] = syncer.Op{Kind: bench.kind, Checks: []syncer.Check{check}}
 		}
 		b.Run(bench.name+"/one", func(b *testing.B) {
 			b.ReportAllocs()

@@ -12,10 +12,10 @@ import (
 )
 
 // Cluster returns the cluster as this node sees it.
-func (n *Node) Cluster() ClusterView {
+func (n *Node) Cluster() cluster.View {
 	s := n.Stats()
 	t := n.table()
-	v := ClusterView{
+	v := cluster.View{
 		Mode: n.Mode(), RingVersion: s.RingVersion, Partitions: t.Partitions(), Held: s.Held,
 		HashTags: n.opt.Placement.HashTags,
 		Store:    s.Store, ClockOffsetMS: s.ClockOffsetMS, ClockSkewMS: s.ClockSkewMS,
@@ -34,10 +34,10 @@ func (n *Node) Cluster() ClusterView {
 }
 
 // memberView returns one member as this node sees it. silent lists the processes that don't answer.
-func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
+func (n *Node) memberView(t *ring.Table, at int, silent []string) cluster.Member {
 	m := t.Member(at)
-	v := Member{
-		ID: m.ID, Address: m.Address, State: StateAlive, Self: at == t.Self(),
+	v := cluster.Member{
+		ID: m.ID, Address: m.Address, State: cluster.Alive, Self: at == t.Self(),
 		Partitions: t.Owned(at),
 		Share:      float64(t.Owned(at)) / float64(t.Partitions()), Started: m.Born,
 	}
@@ -46,11 +46,11 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) Member {
 	}
 	switch {
 	case v.Self && n.closed.Load(), v.Self && n.draining.Load(), m.Draining:
-		v.State = StateLeaving
+		v.State = cluster.Leaving
 	case v.Self && !n.opened.Load(), m.Starting:
-		v.State = StateStarting
+		v.State = cluster.Starting
 	case slices.Contains(silent, m.Name):
-		v.State = StateSuspect
+		v.State = cluster.Suspect
 	}
 	if v.Self && n.lone != nil {
 		v.Mode = n.Mode()
@@ -70,9 +70,9 @@ func (n *Node) Owners() (owners []int, seed *uint64) {
 }
 
 // Stats returns a snapshot of the node's counters.
-func (n *Node) Stats() Stats {
+func (n *Node) Stats() cluster.Stats {
 	t := n.table()
-	s := Stats{
+	s := cluster.Stats{
 		Ops: n.ops.list(), Members: t.Len(), RingVersion: t.Version(), TablesTotal: n.tables.Load(),
 		ServedTotal:             n.served.Load(),
 		RememberedRefusalsTotal: n.refused.Hits(), Mode: n.Mode(), Store: n.opt.Store.Health(),
@@ -92,7 +92,7 @@ func (n *Node) Stats() Stats {
 	}
 	offset, skew := n.opt.Clock.Offset()
 	s.ClockOffsetMS, s.ClockSkewMS = offset.Milliseconds(), skew.Milliseconds()
-	s.ClockDoubt = string(n.time.Doubt())
+	s.ClockDoubt = string(n.opt.Clock.Doubt())
 	return s
 }
 

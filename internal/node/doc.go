@@ -13,7 +13,7 @@
 //   - ownership: which partitions this node decides for, takeovers and handoffs
 //   - multiowner: acquires over several owners, and reservations
 //   - modes: how the whole cluster switches between memory and Redis
-//   - hotkeys: leases on keys that are too hot for their owner
+//   - hotkeys: what nodes borrow of keys that are too hot for their owner
 //   - refusals: what owners refused a moment ago
 //   - topkeys: the keys with the largest counts
 //   - storeclock: the time that events are counted at, which follows the store's clock

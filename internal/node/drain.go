@@ -10,8 +10,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
+// Retire makes the node say that it is not ready, from now on, and changes nothing else: it keeps
+// serving and owning, so that nothing is refused until load balancers have noticed. Drain is next.
+func (n *Node) Retire() { n.retired.Store(true) }
+
 // Drain announces that the node is about to leave and hands over everything it owns, until ctx is
-// done. It keeps serving meanwhile. If all other nodes are leaving as well, it does not wait for
+// done. It keeps serving meanwhile, and waits for the outcome of what it has reserved for acquires
+// over several owners: a partition is given up without a handoff if that takes long, but what is
+// reserved ends with the process. If all other nodes are leaving as well, it does not wait for
 // them: pending counts go to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
@@ -20,12 +26,10 @@ func (n *Node) Drain(ctx context.Context) error {
 	if n.table().Len() == 1 {
 		return nil // there is nobody to hand anything over to
 	}
-	if err := n.opt.Ring.Drain(ctx); err != nil {
-		n.opt.Logger.Warn("could not announce that this node is leaving", "error", err)
-	}
+	n.opt.Ring.Drain(ctx)
 	// Nodes that have not heard of it yet still ask this node, which redirects them.
 	heard := time.Now().Add(drainLinger)
-	for n.owned.Held() > 0 || time.Now().Before(heard) {
+	for n.owned.Held() > 0 || !n.parts.Idle() || time.Now().Before(heard) {
 		if !n.hasSuccessor() {
 			n.opt.Logger.Info("no other node stays in the cluster: flushing instead of handing "+
 				"over", "partitions", n.owned.Held())
@@ -38,6 +42,7 @@ func (n *Node) Drain(ctx context.Context) error {
 		}
 		retry.Pause(ctx, drainPause)
 	}
+	n.parts.Leave(ctx)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
@@ -24,10 +25,10 @@ import (
 
 // Direct runs operations in Redis itself. redisstore.Direct implements it.
 type Direct interface {
-	Do(ctx context.Context, op *Op, res *Result) error
-	DoAll(ctx context.Context, ops []Op, res []Result)
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 	Series(ctx context.Context, ns, key []byte,
-		window int64) (bucketMS int64, points []Point, err error)
+		window int64) (bucketMS int64, points []syncer.Point, err error)
 	Forget(ctx context.Context, ns, key []byte) error
 }
 
@@ -36,7 +37,7 @@ type Store interface {
 	// Clock returns how far the store's clock is ahead of a local one.
 	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
 	// Health returns what is known about the store, without asking it.
-	Health() StoreHealth
+	Health() cluster.StoreHealth
 }
 
 // Options configure a [Node].
@@ -46,7 +47,7 @@ type Options struct {
 	// Address is where it can be reached, for display.
 	Address string
 	// Mode is the initial mode. Default: ModeTwoTier.
-	Mode Mode
+	Mode cluster.Mode
 	// Counter is required unless the node stays in Redis mode for as long as it lives. Direct is
 	// required in Redis mode; a two-tier node uses it, if set, for new keys once its memory is
 	// full. In a cluster the counter must start as NotOwner.
@@ -60,9 +61,8 @@ type Options struct {
 	Store     Store
 	Clock     *storeclock.Clock
 	Placement syncer.Placement
-	// HotRate is how many operations a second other nodes may forward to this node on one key
-	// before every node counts the key itself. A decision may then miss what the others admitted
-	// within syncer.Counter.StaleAfter. 0 keeps every key with its owner.
+	// HotRate is how many operations a second on one key of another node this one forwards before
+	// it borrows some of what is left of the key's limits. 0 keeps every key with its owner.
 	HotRate float64
 	// Refusals is about how many refusals by other nodes to remember, so that they can be repeated
 	// without asking. Default: 16,384.
@@ -86,6 +86,7 @@ type Node struct {
 	time    *storeclock.Keeper
 	sample  *topkeys.Sample // only if the node can be in Redis mode
 	top     *topkeys.Cache  // only if the node has a counter
+	denied  *topkeys.Refused
 	modes   *modes.Switch
 	owned   *ownership.Partitions
 	changed chan struct{} // buffered, size 1: there may be a new table
@@ -97,6 +98,7 @@ type Node struct {
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
 	opened   atomic.Bool
+	retired  atomic.Bool // it says that it is leaving, and does nothing about it yet
 	draining atomic.Bool
 	gaveUp   atomic.Bool // the last flush gave up before the store had everything
 	closed   atomic.Bool
@@ -113,7 +115,7 @@ const defaultRefusals = 1 << 14
 // New checks the options and returns a node that is not running yet.
 func New(opt Options) (*Node, error) {
 	if opt.Mode == "" {
-		opt.Mode = ModeTwoTier
+		opt.Mode = cluster.TwoTier
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -127,11 +129,16 @@ func New(opt Options) (*Node, error) {
 		return nil, errors.New("node: Options needs ID, Store, Clock and Placement")
 	case (opt.Ring == nil) != (opt.Peers == nil) || opt.Ring != nil && opt.Counter == nil:
 		return nil, errors.New("node: a cluster needs Ring, Peers and Counter")
-	case opt.Mode == ModeTwoTier && opt.Counter != nil:
-	case opt.Mode == ModeRedis && opt.Direct != nil:
+	case opt.Mode == cluster.TwoTier && opt.Counter != nil:
+	case opt.Mode == cluster.Redis && opt.Direct != nil:
 	default:
-		return nil, fmt.Errorf("node: mode %q lacks what it counts with", opt.Mode)
+		return nil, fmt.Errorf("node: mode %q needs its counter", opt.Mode)
 	}
+	denied, err := topkeys.NewRefused(opt.Clock.Now)
+	if err != nil {
+		return nil, err
+	}
+	n.denied = denied
 	if opt.Direct != nil {
 		sample, err := topkeys.NewSample()
 		if err != nil {
@@ -158,30 +165,14 @@ func New(opt Options) (*Node, error) {
 	return n, nil
 }
 
-// table returns the current state of the cluster.
-func (n *Node) table() *ring.Table {
-	if n.lone != nil {
-		return n.lone
-	}
-	return n.opt.Ring.Table()
-}
-
-// self is this node as the others see it.
-func (n *Node) self() ring.Member {
-	if n.lone != nil {
-		return *n.lone.Member(0)
-	}
-	return n.opt.Ring.Self()
-}
-
 // inRedis reports whether operations run in Redis alone.
 func (n *Node) inRedis() bool { return n.modes.InRedis() }
 
 // Mode returns how this node counts.
-func (n *Node) Mode() Mode { return Mode(n.modes.Mode()) }
+func (n *Node) Mode() cluster.Mode { return cluster.Mode(n.modes.Mode()) }
 
 // SetMode changes how the whole cluster counts, see modes.Switch.Change.
-func (n *Node) SetMode(ctx context.Context, mode Mode) error {
+func (n *Node) SetMode(ctx context.Context, mode cluster.Mode) error {
 	return n.modes.Change(ctx, modes.Mode(mode))
 }
 
@@ -315,55 +306,6 @@ func (n *Node) closeCounter(ctx context.Context) error {
 	return n.opt.Counter.Close(ctx)
 }
 
-// errStarting refuses operations before Open.
-var errStarting = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
-
-// Do runs one operation. Its errors are those of syncer.Counter.Do.
-func (n *Node) Do(ctx context.Context, op *Op, res *Result) error {
-	if !n.opened.Load() {
-		return errStarting
-	}
-	err := n.router.Do(ctx, op, res)
-	n.count(op, res, err)
-	return err
-}
-
-// DoAll runs operations in order and sets Err in each result. Operations on different keys may
-// overtake each other.
-func (n *Node) DoAll(ctx context.Context, ops []Op, res []Result) {
-	if !n.opened.Load() {
-		for i := range res {
-			res[i].Err = errStarting
-		}
-		return
-	}
-	n.router.DoAll(ctx, ops, res)
-	for i := range ops {
-		n.count(&ops[i], &res[i], res[i].Err)
-	}
-}
-
-// count updates the node's own counters.
-func (n *Node) count(op *Op, res *Result, err error) {
-	if err != nil {
-		return
-	}
-	n.ops.add(op.Kind, res.Source)
-	if n.sample != nil && n.inRedis() &&
-		(op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)) {
-		for i := range op.Checks {
-			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())
-		}
-	}
-}
-
-// mark marks an answer if its time can't be trusted.
-func (n *Node) mark(res *Result) {
-	if n.time.Doubt() != "" {
-		res.Degraded = true
-	}
-}
-
 // Ready returns an error if the node can't answer honestly, and otherwise the reasons why its
 // answers are degraded, if they are.
 func (n *Node) Ready() (degraded []string, err error) {
@@ -373,7 +315,7 @@ func (n *Node) Ready() (degraded []string, err error) {
 		return nil, syncer.ErrClosed
 	case !n.opened.Load():
 		return nil, fmt.Errorf("%w: starting", syncer.ErrUnavailable)
-	case n.draining.Load():
+	case n.retired.Load(), n.draining.Load():
 		return nil, fmt.Errorf("%w: this node is leaving", syncer.ErrUnavailable)
 	case health.Fatal, n.inRedis() && !health.Up:
 		return nil, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
@@ -383,7 +325,7 @@ func (n *Node) Ready() (degraded []string, err error) {
 	} else if n.opt.Counter != nil && n.opt.Counter.Stats().DegradedPartitions > 0 {
 		degraded = append(degraded, "Redis has not taken some of the counts")
 	}
-	if why := n.time.Doubt(); why != "" {
+	if why := n.opt.Clock.Doubt(); why != "" {
 		degraded = append(degraded, why.String())
 	}
 	return degraded, nil

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
@@ -18,8 +19,8 @@ import (
 type still struct{}
 
 func (still) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (still) Health() node.StoreHealth {
-	return node.StoreHealth{Up: true}
+func (still) Health() cluster.StoreHealth {
+	return cluster.StoreHealth{Up: true}
 }
 
 // resetting is Redis that resets keys in a counter's store, and does nothing else.
@@ -98,12 +99,12 @@ func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 		d := &resetting{store: embedded.New(embedded.Options{})}
 		n := alone(t, node.Options{Direct: d})
 		for _, key := range []string{"reset", "kept"} {
-			op := node.Op{Ack: node.AckStore, Checks: []node.Check{{Key: []byte(key), N: 5}}}
-			if err := n.Do(t.Context(), &op, new(node.Result)); err != nil {
+			op := syncer.Op{Ack: syncer.AckStore, Checks: []syncer.Check{{Key: []byte(key), N: 5}}}
+			if err := n.Do(t.Context(), &op, new(syncer.Result)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.Reset(t.Context(), nil, []byte("reset")); err != nil {

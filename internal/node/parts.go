@@ -1,8 +1,7 @@
 package node
 
 import (
-	"context"
-
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
@@ -20,7 +19,7 @@ func (n *Node) newParts() {
 	})
 	n.owned = ownership.New(ownership.Options{
 		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil,
-		Suspended: opt.Mode == ModeRedis,
+		Suspended: opt.Mode == cluster.Redis,
 		Table:     n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers,
 		InRedis:     n.inRedis,
 		PrepareTime: modes.PreparedTime, Go: n.background,
@@ -31,7 +30,7 @@ func (n *Node) newParts() {
 	})
 	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{
-		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table, Self: n.self,
+		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table,
 		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
 	})
 	n.router = n.newRouter()
@@ -42,7 +41,7 @@ func (n *Node) newRouter() *routing.Router {
 	opt := routing.Options{
 		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
 		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts),
-		Leases:   n.hot,
+		Loans:    n.hot,
 		Refusals: &n.refused, Modes: n.modes, Counter: n.opt.Counter, Mark: n.mark,
 		StoreUp: func() bool { return n.opt.Store.Health().Up },
 	}
@@ -67,21 +66,3 @@ func (n *Node) newSwitch() *modes.Switch {
 	}
 	return modes.New(opt)
 }
-
-// marking is the node's counter with marked answers, see Node.mark.
-type marking struct{ n *Node }
-
-// Reserve is syncer.Counter.Reserve.
-func (m marking) Reserve(ctx context.Context, id string, op *Op, res *Result) error {
-	err := m.n.opt.Counter.Reserve(ctx, id, op, res)
-	m.n.mark(res)
-	return err
-}
-
-// Confirm is syncer.Counter.Confirm.
-func (m marking) Confirm(ctx context.Context, id string, ack Ack) error {
-	return m.n.opt.Counter.Confirm(ctx, id, ack)
-}
-
-// Undo is syncer.Counter.Undo.
-func (m marking) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Peers reaches the other nodes. Package peer implements it.
@@ -13,14 +15,17 @@ type Peers interface {
 	// to one that wraps rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if the task was certainly
 	// not executed; or to syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
 	// ctx's deadline.
-	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []Result)
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+	// DoAll does the same with the operations at some positions of a batch, and sets their results,
+	// which are at the same positions.
+	DoAll(ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result)
 	// Ask sends a question, a pointer to one of the question types, and fills in the matching
 	// answer.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
 	// Keep releases everything that is kept for members no longer in the table.
 	Keep(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
-	Stats() PeerStats
+	Stats() cluster.PeerStats
 }
 
 // The questions that nodes ask each other, and their answers.
@@ -33,9 +38,14 @@ type (
 		Limit  int
 		Window int64
 	}
-	// TopAnswer has them, busiest first.
+	// TopRefusedQuestion asks for the keys of which a node was told the most refusals.
+	TopRefusedQuestion struct {
+		Limit  int
+		Window int64
+	}
+	// TopAnswer has them, largest first.
 	TopAnswer struct {
-		Keys []KeyCount
+		Keys []syncer.KeyCount
 	}
 
 	// SeriesQuestion asks for the buckets of a key that a node owns.
@@ -46,7 +56,7 @@ type (
 	// SeriesAnswer has them, oldest first.
 	SeriesAnswer struct {
 		BucketMS int64
-		Points   []Point
+		Points   []syncer.Point
 	}
 
 	// StatusQuestion asks for a node's Status.

@@ -19,19 +19,19 @@ import (
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
 // first, and their width.
 func (n *Node) Series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []Point, err error) {
+	window int64) (bucketMS int64, points []syncer.Point, err error) {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err,
 			syncer.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+	return 0, nil, fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
 }
 
 // series is one attempt of Series. It may fail with ErrNotOwner if the key starts to change hands.
 func (n *Node) series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []Point, err error) {
+	window int64) (bucketMS int64, points []syncer.Point, err error) {
 	if n.inRedis() {
 		err = n.modes.During(ctx, modes.Redis, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
@@ -63,26 +63,52 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 // Top returns up to limit keys with the largest counts over the window, largest first, from all
 // nodes that can be reached. In Redis mode it only knows the most frequent of the keys that this
 // node was asked about. The answer may be a second old.
-func (n *Node) Top(ctx context.Context, limit int, window int64) ([]KeyCount, error) {
+func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
 	}
 	rows, err := n.top.Top(ctx, limit, window)
-	if err != nil || n.opt.Ring == nil {
-		return rows, err
+	if err != nil {
+		return nil, err
+	}
+	return topkeys.Largest(n.gather(ctx, &TopQuestion{limit, window}, rows), limit), nil
+}
+
+// TopRefused is Top for the keys that refused the most acquires, be it that several nodes were
+// asked. Each knows the most frequent of the keys that it was asked about, whatever the mode.
+func (n *Node) TopRefused(ctx context.Context, limit int,
+	window int64) ([]syncer.KeyCount, error) {
+	each := refusedRows(limit)
+	rows, err := n.denied.Top(ctx, each, window)
+	if err != nil {
+		return nil, err
+	}
+	rows = n.gather(ctx, &TopRefusedQuestion{each, window}, rows)
+	return topkeys.Largest(topkeys.Sum(rows), limit), nil
+}
+
+// refusedRows returns how many rows each node reports so that the first ones of the sum are known:
+// a key may be among them that is not among the first ones of any node.
+func refusedRows(limit int) int { return 4*limit + 64 }
+
+// gather adds the answers of all other nodes that can be reached.
+func (n *Node) gather(ctx context.Context, question any,
+	rows []syncer.KeyCount) []syncer.KeyCount {
+	if n.opt.Ring == nil {
+		return rows
 	}
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
 		var a TopAnswer
-		if err := n.opt.Peers.Ask(ctx, m, &TopQuestion{limit, window}, &a); err != nil {
+		if err := n.opt.Peers.Ask(ctx, m, question, &a); err != nil {
 			return
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		rows = append(rows, a.Keys...)
 	})
-	return topkeys.Largest(rows, limit), nil
+	return rows
 }
 
-// topTimeout bounds how long other nodes may take to report their busiest keys.
+// topTimeout bounds how long other nodes may take to report their top keys.
 const topTimeout = time.Second

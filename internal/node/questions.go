@@ -61,12 +61,21 @@ var questions = [...]Question{
 	question(7, "mode", func(ctx context.Context, n *Node, q *modes.Request) (any, error) {
 		return nil, n.modes.Step(ctx, q)
 	}),
-	question(8, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
-		return n.hot.Accept(ctx, q), nil
-	}),
 	fromUsers(question(9, "status",
 		func(_ context.Context, n *Node, _ *StatusQuestion) (any, error) {
 			return n.status(), nil
+		})),
+	question(10, "settle",
+		func(ctx context.Context, n *Node, q *multiowner.SettleRequest) (any, error) {
+			return nil, n.parts.Settle(ctx, q)
+		}),
+	question(11, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
+		return n.hot.Lend(ctx, q), nil
+	}),
+	fromUsers(question(12, "top refused",
+		func(ctx context.Context, n *Node, q *TopRefusedQuestion) (any, error) {
+			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
+			return &TopAnswer{keys}, err
 		})),
 }
 

@@ -28,7 +28,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
 	}
-	check := Check{NS: ns, Key: key}
+	check := syncer.Check{NS: ns, Key: key}
 	n.refused.Forget(&check)
 	if n.inRedis() {
 		err := n.forgetInRedis(ctx, &check)
@@ -57,12 +57,12 @@ func (n *Node) partialError(err error) error {
 		errors.As(err, &invalid) {
 		return err
 	}
-	return fmt.Errorf("%w: the other nodes have forgotten it, but not its owner: %v",
+	return fmt.Errorf("%w: all nodes but the owner have forgotten it: %v",
 		syncer.ErrUnknownOutcome, err)
 }
 
 // forgetAtOwner resets a key at the node that decides about it.
-func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
+func (n *Node) forgetAtOwner(ctx context.Context, c *syncer.Check) error {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		to, err := n.owned.Locate(ctx, n.opt.Placement.Of(c.NS, c.Key))
 		switch {
@@ -77,19 +77,20 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *Check) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
+	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
 }
 
 // sendReset asks another node to do a part of a reset.
-func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb, c *Check) error {
-	task := [1]rpc.Task{{Verb: verb, Op: Op{Checks: []Check{*c}}}}
-	var res [1]Result
+func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
+	c *syncer.Check) error {
+	task := [1]rpc.Task{{Verb: verb, Op: syncer.Op{Checks: []syncer.Check{*c}}}}
+	var res [1]syncer.Result
 	n.opt.Peers.Do(ctx, to, task[:], res[:])
 	return res[0].Err
 }
 
 // forget resets a key that this node decides about.
-func (n *Node) forget(ctx context.Context, c *Check) error {
+func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 	if !n.inRedis() {
 		return n.opt.Counter.Forget(ctx, c.NS, c.Key)
 	}
@@ -101,7 +102,7 @@ func (n *Node) forget(ctx context.Context, c *Check) error {
 }
 
 // forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
-func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
+func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 	return n.modes.During(ctx, modes.Redis, func() error {
 		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
 	})
@@ -109,7 +110,7 @@ func (n *Node) forgetInRedis(ctx context.Context, c *Check) error {
 
 // dropAll makes all nodes forget what they know about a key that is being reset. This node does so
 // too, if deciding is set or another node decides about the key.
-func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
+func (n *Node) dropAll(ctx context.Context, c *syncer.Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
 		return nil // if nobody decides at present, the mode is being changed
 	}
@@ -130,7 +131,7 @@ func (n *Node) dropAll(ctx context.Context, c *Check, deciding bool) error {
 }
 
 // dropLocal is dropAll for this node.
-func (n *Node) dropLocal(ctx context.Context, c *Check, deciding bool) error {
+func (n *Node) dropLocal(ctx context.Context, c *syncer.Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil
 	}

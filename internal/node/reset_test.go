@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
@@ -30,7 +31,7 @@ type others struct {
 	verbs []rpc.Verb
 }
 
-func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []node.Result) {
+func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	for i := range tasks {
 		o.mu.Lock()
 		o.verbs = append(o.verbs, tasks[i].Verb)
@@ -45,9 +46,11 @@ func (o *others) asked(verb rpc.Verb) bool {
 	return slices.Contains(o.verbs, verb)
 }
 
+func (*others) DoAll(context.Context, *ring.Member, []syncer.Op, []int, []syncer.Result) {}
+
 func (*others) Ask(context.Context, *ring.Member, any, any) error { return nil }
 func (*others) Keep(*ring.Table)                                  {}
-func (*others) Stats() (s node.PeerStats)                         { return s }
+func (*others) Stats() (s cluster.PeerStats)                      { return s }
 
 // beside returns a node in a cluster with a fake one, and a key that the other owns. They are
 // closed at the end of the test.
@@ -168,7 +171,7 @@ func TestOutcomesOfAReset(t *testing.T) {
 						return test.drop
 					}
 					if test.change {
-						if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+						if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
 							t.Error(err)
 						}
 					}
@@ -227,21 +230,21 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
 		peers := &others{respond: func(rpc.Verb) error { return nil }}
 		n, key := beside(t, d, peers)
-		if err := n.SetMode(t.Context(), node.ModeRedis); err != nil {
+		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
 			t.Fatal(err)
 		}
 		reset := []rpc.Task{{Verb: rpc.VerbReset,
-			Op: node.Op{Checks: []node.Check{{Key: key}}}}}
-		go n.Serve(t.Context(), reset, make([]node.Result, 1))
+			Op: syncer.Op{Checks: []syncer.Check{{Key: key}}}}}
+		go n.ServeTasks(t.Context(), reset, make([]syncer.Result, 1))
 		synctest.Wait()
 		changed := make(chan error, 1)
-		go func() { changed <- n.SetMode(t.Context(), node.ModeTwoTier) }()
+		go func() { changed <- n.SetMode(t.Context(), cluster.TwoTier) }()
 		time.Sleep(time.Second)
-		if n.Mode() != node.ModeRedis {
+		if n.Mode() != cluster.Redis {
 			t.Error("the mode changes while a reset is under way")
 		}
 		close(d.letGo)
-		if err := <-changed; err != nil || n.Mode() != node.ModeTwoTier {
+		if err := <-changed; err != nil || n.Mode() != cluster.TwoTier {
 			t.Errorf("%v, mode %s", err, n.Mode())
 		}
 	})

@@ -8,36 +8,79 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Serve runs another node's tasks, in order, and sets Err in each result. It forwards nothing: a
-// task about keys that this node does not decide about fails with an rpc.MovedError that names the
-// node that does.
-func (n *Node) Serve(ctx context.Context, tasks []rpc.Task, res []Result) {
-	if !n.opened.Load() || n.closed.Load() {
-		for i := range res {
-			res[i].Err = syncer.ErrClosed
-		}
+// Serve runs another node's operations, in order, and sets Err in each result. It forwards nothing:
+// an operation on keys that this node does not decide about fails with an rpc.MovedError that names
+// the node that does.
+func (n *Node) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	if n.takes(len(ops), res) {
+		n.router.Serve(ctx, ops, res)
+	}
+}
+
+// ServeTasks runs other tasks of another node, in order, and sets Err in each result.
+func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	if !n.takes(len(tasks), res) {
 		return
 	}
-	n.served.Add(int64(len(tasks)))
 	for at := 0; at < len(tasks); {
-		end := at
-		for end < len(tasks) && tasks[end].Verb == rpc.VerbDo {
+		end := at + 1
+		for end < len(tasks) && serverOf(tasks[end].Verb) == serverOf(tasks[at].Verb) {
 			end++
 		}
-		if end > at {
-			n.router.Serve(ctx, tasks[at:end], res[at:end])
-		}
-		for at = end; at < len(tasks) && tasks[at].Verb != rpc.VerbDo; at++ {
-			res[at].Err = n.serveOther(ctx, &tasks[at], &res[at])
+		n.serveAlike(ctx, tasks[at:end], res[at:end])
+		at = end
+	}
+}
+
+// server is the part of a node that runs another node's tasks.
+type server uint8
+
+// The servers.
+const (
+	itself server = iota
+	router
+	participant
+)
+
+func serverOf(v rpc.Verb) server {
+	switch {
+	case v == rpc.VerbCoordinate:
+		return router
+	case v.IsStep():
+		return participant
+	}
+	return itself
+}
+
+// serveAlike runs tasks that the same part of the node runs.
+func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	switch serverOf(tasks[0].Verb) {
+	case router:
+		n.router.Coordinate(ctx, tasks, res)
+	case participant:
+		n.parts.Serve(ctx, tasks, res)
+	default:
+		for i := range tasks {
+			res[i].Err = n.serveTask(ctx, &tasks[i])
 		}
 	}
 }
 
-// serveOther runs a task that is not an operation.
-func (n *Node) serveOther(ctx context.Context, task *rpc.Task, res *Result) error {
+// takes reports whether this node runs what another one has sent. If not, it sets Err.
+func (n *Node) takes(tasks int, res []syncer.Result) bool {
+	if !n.opened.Load() || n.closed.Load() {
+		for i := range res {
+			res[i].Err = syncer.ErrClosed
+		}
+		return false
+	}
+	n.served.Add(int64(tasks))
+	return true
+}
+
+// serveTask runs a task that is not about an operation.
+func (n *Node) serveTask(ctx context.Context, task *rpc.Task) error {
 	switch task.Verb {
-	case rpc.VerbReserve, rpc.VerbConfirm, rpc.VerbUndo:
-		return n.parts.Serve(ctx, task, res)
 	case rpc.VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
 	case rpc.VerbDrop:

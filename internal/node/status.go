@@ -11,9 +11,9 @@ import (
 )
 
 // status returns what this node reports about itself.
-func (n *Node) status() *Status {
+func (n *Node) status() *cluster.Status {
 	s := n.Stats()
-	v := &Status{
+	v := &cluster.Status{
 		Mode: s.Mode, RingVersion: s.RingVersion, Held: s.Held, Incoming: s.Phases.Incoming,
 		Outgoing: s.Phases.Outgoing, Moving: s.Phases.Moving,
 		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets,
@@ -34,16 +34,16 @@ func (n *Node) status() *Status {
 
 // Survey asks all members for their status and adds the answers that come within a second to the
 // view. It skips members that have been silent for a while.
-func (n *Node) Survey(ctx context.Context, v *ClusterView) {
+func (n *Node) Survey(ctx context.Context, v *cluster.View) {
 	t := n.table()
-	found := make([]*Status, t.Len())
+	found := make([]*cluster.Status, t.Len())
 	if t.Self() >= 0 {
 		found[t.Self()] = n.status()
 	}
 	if n.opt.Ring != nil {
 		silent := n.opt.Peers.Stats().Silent
 		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
-			var a Status
+			var a cluster.Status
 			if !slices.Contains(silent, m.Name) &&
 				n.opt.Peers.Ask(ctx, m, &StatusQuestion{}, &a) == nil {
 				found[t.Find(m.Name)] = &a
@@ -63,8 +63,8 @@ func (n *Node) Survey(ctx context.Context, v *ClusterView) {
 func (n *Node) others(
 	t *ring.Table, silent []string,
 ) (states []cluster.StateCount, links []cluster.Link) {
-	states = []cluster.StateCount{{State: StateAlive}, {State: StateSuspect}, {State: StateLeaving},
-		{State: StateStarting}}
+	states = []cluster.StateCount{{State: cluster.Alive}, {State: cluster.Suspect},
+		{State: cluster.Leaving}, {State: cluster.Starting}}
 	for i := range t.Len() {
 		state := n.memberView(t, i, silent).State
 		states[slices.IndexFunc(states, func(c cluster.StateCount) bool {

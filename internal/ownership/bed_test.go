@@ -39,13 +39,24 @@ func (c *counter) StopOwning(p int) {
 	c.owned[p], c.ceded[p] = false, false
 }
 
+func (c *counter) PauseBorrowing(bool) {}
+func (c *counter) ForgetLoans()        {}
+
+// fail makes BeginHandoff fail with an error, or succeed.
+func (c *counter) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails = err
+}
+
 func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.owned[p] = false
 	if c.fails != nil {
 		return c.fails
 	}
-	c.owned[p], c.ceded[p] = false, true
+	c.ceded[p] = true
 	return nil
 }
 
@@ -111,6 +122,7 @@ type cluster struct {
 	// they are asked for.
 	expired atomic.Int64
 	seeking atomic.Int64 // extra time, in ns, for an answer about holdings
+	sought  atomic.Int64 // requests for holdings
 }
 
 // Ask lets a node respond to a request of another.
@@ -126,6 +138,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	var pages *ownership.ClaimResponse
 	switch q := request.(type) {
 	case *ownership.HoldingsRequest:
+		c.sought.Add(1)
 		h = n.Holdings(q)
 		time.Sleep(time.Duration(c.seeking.Load()))
 	case *ownership.ClaimRequest:

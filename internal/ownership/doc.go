@@ -8,11 +8,11 @@
 // # Phases
 //
 // A partition goes foreign -> incoming -> own on its way in, and own -> outgoing -> moving -> given
-// -> foreign on its way out. For a takeover, a node asks all others who holds the partition
-// ([HoldingsRequest]) and claims it from the holder page by page ([ClaimRequest]), together with
-// what is in memory. If nobody holds it, or the holder is gone, the new owner starts from the
-// store. If nobody claims a partition from its holder, the holder offers it to the owner
-// ([OfferRequest]), and finally lets it go.
+// -> foreign on its way out. For a takeover, a node asks the owner by its previous table, or
+// else all others, who holds the partition ([HoldingsRequest]), and claims it from the holder page
+// by page ([ClaimRequest]), together with what is in memory. If nobody holds it, or the holder is
+// gone, the new owner starts from the store. If nobody claims a partition from its holder, the
+// holder offers it to the owner ([OfferRequest]), and finally lets it go.
 //
 // The counter knows a simpler form of this: it refuses operations on partitions that the node does
 // not own, under the partition's lock, so that no decision slips through while ownership changes.

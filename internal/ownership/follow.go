@@ -14,7 +14,8 @@ func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
 	if len(gained) > 0 {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gained, maxHolders) })
+		owners := o.ownersBefore(t, gained)
+		o.opt.Go(func(ctx context.Context) { o.takeOverFrom(ctx, owners, gained) })
 	}
 	for at, parts := range offers {
 		o.opt.Go(func(ctx context.Context) { o.offer(ctx, t.Member(at), parts) })
@@ -28,6 +29,9 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	defer o.mu.Unlock()
 	if o.suspended {
 		return nil, nil
+	}
+	if t != o.table {
+		o.table, o.before = t, o.table
 	}
 	offers = map[int][]int{}
 	for p := range o.parts {

@@ -13,8 +13,11 @@ import (
 const (
 	// pageBytes is the approximate size of the partitions in one response.
 	pageBytes = 512 << 10
-	// handoffTimeout bounds preparing a partition.
+	// handoffTimeout bounds preparing a partition. Meanwhile nobody decides about it.
 	handoffTimeout = 1500 * time.Millisecond
+	// restTime is how long a partition that could not be prepared stays here before it is tried
+	// again.
+	restTime = 2 * time.Second
 )
 
 // Holdings returns which of some partitions this node could hand over.
@@ -112,6 +115,9 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	}
 	switch s.phase {
 	case own, outgoing:
+		if time.Now().Before(s.rest) {
+			return Later
+		}
 		s.to = to
 		o.enterLocked(p, moving)
 	case moving, given:
@@ -123,8 +129,10 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// beginHandoff prepares a partition for the handoff. If that fails, the new owner starts from the
-// store.
+// beginHandoff prepares a partition for the handoff. If something is in the way, such as a
+// reservation that nobody has confirmed or undone yet, this node goes on deciding: the new owner
+// could not know of it, nor of what was not flushed. If the counter has been closed, the new owner
+// starts from the store.
 func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, handoffTimeout)
 	defer cancel()
@@ -135,7 +143,11 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	switch {
 	case err == nil && s.phase == moving:
 		o.enterLocked(page.Partition, given)
-	case err == nil || errors.Is(err, syncer.ErrNotOwner):
+	case err == nil || errors.Is(err, syncer.ErrNotOwner) || s.phase != moving:
+	case errors.Is(err, syncer.ErrUnavailable):
+		o.takeBackLocked(page.Partition)
+		s.rest = time.Now().Add(restTime)
+		page.State = Later
 	default:
 		o.abandonLocked(page.Partition)
 		page.State = NotHeld

@@ -105,6 +105,37 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 	}
 }
 
+// TestHandoffThatHasToWait lets something be in the way of handing partitions over for longer than
+// anybody waits: their holder goes on deciding, and hands them over in the end. Nothing starts from
+// the store.
+func TestHandoffThatHasToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		a.counter.fail(syncer.ErrUnavailable)
+		c.agree(a, b)
+		for range 60 {
+			time.Sleep(time.Second)
+			for p := range partitions {
+				if at := c.deciders(p); len(at) != 1 || at[0] != "a" {
+					t.Fatalf("%v decide about partition %d", at, p)
+				}
+			}
+		}
+		if _, moves := a.Figures(); moves.TakenBack == 0 {
+			t.Error("no partition was to be handed over")
+		}
+		a.counter.fail(nil)
+		c.settle(a, b)
+		_, given := a.Figures()
+		_, taken := b.Figures()
+		if given.Given == 0 || given.Abandoned > 0 || taken.FromStore > 0 {
+			t.Errorf("moves %+v and %+v", given, taken)
+		}
+	})
+}
+
 // TestPagesThatAreOutOfDate are asked for again from the first one, however often: nothing arrives
 // twice, and nothing starts from the store.
 func TestPagesThatAreOutOfDate(t *testing.T) {

@@ -29,6 +29,10 @@ type Counter interface {
 	FinishHandoff(partition int) error
 	// ImportHandoff takes over what another counter handed off.
 	ImportHandoff(h *syncer.Handoff)
+	// PauseBorrowing ends, or allows again, the counting of keys that other counters lend.
+	PauseBorrowing(on bool)
+	// ForgetLoans forgets everything lent and borrowed, because the store has it.
+	ForgetLoans()
 }
 
 // Peers asks the other nodes.
@@ -69,6 +73,8 @@ type Partitions struct {
 	claimed   []bool        // being claimed, by one goroutine each
 	changed   chan struct{} // closed when any phase changes; nil if nobody waits
 	suspended bool          // the mode is changing, or is one that needs no owners
+	table     *ring.Table   // that the phases follow
+	before    *ring.Table   // the one before it
 	moves     Moves         // so far
 }
 
@@ -77,6 +83,7 @@ type partition struct {
 	phase   phase
 	since   time.Time
 	offered time.Time
+	rest    time.Time // until then it is not handed over
 	// kept: this node decided about it when the mode began to change, and will again if the change
 	// is aborted.
 	kept bool
@@ -141,7 +148,7 @@ func (o *Partitions) exists(p int) bool { return p >= 0 && p < len(o.parts) }
 // enterLocked changes the phase of a partition and wakes all who wait for a change.
 func (o *Partitions) enterLocked(p int, to phase) {
 	s := &o.parts[p]
-	*s = partition{phase: to, since: time.Now(), kept: s.kept, to: s.to}
+	*s = partition{phase: to, since: time.Now(), rest: s.rest, kept: s.kept, to: s.to}
 	if to != moving && to != given {
 		s.to = nil
 	}

@@ -6,6 +6,7 @@ func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.suspended = true
+	o.opt.Counter.PauseBorrowing(true)
 	for p := range o.parts {
 		s := &o.parts[p]
 		s.kept = s.kept || s.phase == own || s.phase == outgoing || s.phase == moving
@@ -22,6 +23,7 @@ func (o *Partitions) Forget() {
 	for p := range o.parts {
 		o.parts[p].kept = false
 	}
+	o.opt.Counter.ForgetLoans()
 }
 
 // Resume makes the node decide again. It does so at once for the partitions that Suspend
@@ -30,6 +32,7 @@ func (o *Partitions) Forget() {
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false
+	o.opt.Counter.PauseBorrowing(false)
 	for p := range o.parts {
 		if s := &o.parts[p]; s.kept {
 			s.kept = false

@@ -23,25 +23,35 @@ const (
 	laterPause = 50 * time.Millisecond
 )
 
+// without returns the partitions that have no holder.
+func without(parts []int, holders map[int]*ring.Member) (rest []int) {
+	for _, p := range parts {
+		if holders[p] == nil {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
 // takeOver takes over partitions that the table assigns to this node, from their holders or else
 // from the store. If a partition has moved on by the time it is claimed, its holder is looked for
-// again, up to maxHolders times.
+// again, up to so many times.
 func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 	if times == 0 {
 		o.beginFromStore(parts)
 		return
 	}
 	holders := o.findHolders(ctx, o.opt.Table(), parts)
-	var rest []int
-	for _, p := range parts {
-		if holders[p] == nil {
-			rest = append(rest, p)
-		}
+	o.beginFromStore(without(parts, holders))
+	o.claimAll(ctx, holders, o.lookAgain(times-1))
+}
+
+// lookAgain returns what to do with partitions that have moved on: look for their holders again, up
+// to so many times.
+func (o *Partitions) lookAgain(times int) func(gone []int) {
+	return func(gone []int) {
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gone, times) })
 	}
-	o.beginFromStore(rest)
-	o.claimAll(ctx, holders, func(gone []int) {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gone, times-1) })
-	})
 }
 
 // findHolders asks all other members which of the partitions they hold. A member that can't be

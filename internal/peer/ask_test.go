@@ -2,6 +2,8 @@ package peer_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow questions of users than there are
@@ -43,8 +47,8 @@ func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
-		task := []rpc.Task{{Op: node.Op{Kind: node.Add,
-			Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
+		task := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}}
 		replies := map[string]int{}
 		for range 3 {
 			for range 2 {
@@ -75,6 +79,61 @@ func TestLongNamesAreRefused(t *testing.T) {
 		if _, err := s.Handle(t.Context(),
 			peer.Message(strings.Repeat("a", 1<<20), "b-1", 1)); err == nil {
 			t.Errorf("secret %q: a name of a mebibyte is taken", secret)
+		}
+	}
+}
+
+// TestRepliesKeptAreBounded has many processes send a message each: the replies to the first are
+// forgotten, so that their copies are refused, and none is carried out again.
+func TestRepliesKeptAreBounded(t *testing.T) {
+	f := &fake{seen: map[string]int{}}
+	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f, ReplyBytes: 8 << 10})
+	limits := make([]syncer.Limit, 64)
+	tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+		{Key: []byte("k"), N: 1, Limits: limits}}}}}
+	const processes = 100
+	replies := [processes]string{}
+	send := func(i int) string {
+		reply, err := s.Handle(t.Context(), peer.Message(fmt.Sprint("a-", i), "b-1", 1, tasks))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peer.Said(reply)
+	}
+	for i := range replies {
+		replies[i] = send(i)
+	}
+	kept := 0
+	for i := processes - 1; i >= 0; i-- {
+		if again := send(i); again == replies[i] {
+			kept += len(again) - 1
+		} else if len(again) != 1 {
+			t.Errorf("message %d: %q, then %q", i, replies[i], again)
+		}
+	}
+	if kept == 0 || kept > 8<<10 {
+		t.Errorf("%d bytes are kept, want some, and at most 8 KiB", kept)
+	}
+	if f.seen["k"] != processes {
+		t.Errorf("counted %d of %d", f.seen["k"], processes)
+	}
+}
+
+// TestLanesGiveUpLargeBuffers sends a message of a mebibyte and a small one.
+func TestLanesGiveUpLargeBuffers(t *testing.T) {
+	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: yes{}})
+	c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: handler{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
+	task := rpc.Task{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+		{Key: []byte(strings.Repeat("k", 256)), N: 1}}}}
+	for count, kept := range map[int]bool{4096: false, 10: true} {
+		n, err := c.Kept(to, slices.Repeat([]rpc.Task{task}, count))
+		if err != nil || (n > 0) != kept {
+			t.Errorf("%d tasks: %d bytes are kept, %v, want any: %v", count, n, err, kept)
 		}
 	}
 }

@@ -6,24 +6,26 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // yes is a node that allows everything at once.
 type yes struct{}
 
-func (yes) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
-	for i := range tasks {
-		res[i].Allowed, res[i].Source = true, node.SourceMemory
+func (yes) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
 		c := res[i].AddCheck()
-		for range tasks[i].Op.Checks[0].Limits {
-			c.Limits = append(c.Limits, node.LimitResult{Count: 1, Lo: 1, Hi: 1, BucketMS: 1000})
+		for range ops[i].Checks[0].Limits {
+			c.Limits = append(c.Limits, syncer.LimitResult{Count: 1, Lo: 1, Hi: 1, BucketMS: 1000})
 		}
 	}
 }
+
+func (yes) ServeTasks(context.Context, []rpc.Task, []syncer.Result) {}
 
 func (yes) Answer(context.Context, any) (any, error) { return nil, nil }
 
@@ -53,10 +55,10 @@ func BenchmarkForward(b *testing.B) {
 			b.SetParallelism(callers)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Checks: []node.Check{{
+				tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{
 					Key: []byte("user:42"), N: 1,
-					Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
-				res := make([]node.Result, 1)
+					Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}
+				res := make([]syncer.Result, 1)
 				for pb.Next() {
 					if c.Do(ctx, to, tasks, res); res[0].Err != nil {
 						b.Error(res[0].Err)

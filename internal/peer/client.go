@@ -3,7 +3,6 @@ package peer
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,11 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // ClientOptions configure a [Client]. The zero value of a field means its default.
@@ -27,7 +28,8 @@ type ClientOptions struct {
 	// Transport carries the messages. Required.
 	Transport Transport
 	// Lanes is the number of messages with tasks that can be in flight to a node, not counting as
-	// many again for tasks that wait for the store. Default: 2.
+	// many again for tasks that wait for the store, and for those that wait for other nodes.
+	// Default: 2.
 	Lanes int
 	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
 	// node that has been silent for half of it is pinged. If three pings, for each of which it has
@@ -90,8 +92,8 @@ func (c *Client) Close(context.Context) error {
 }
 
 // Stats implements node.Peers.
-func (c *Client) Stats() node.PeerStats {
-	s := node.PeerStats{
+func (c *Client) Stats() cluster.PeerStats {
+	s := cluster.PeerStats{
 		MessagesTotal: c.messages.Load(), ResentTotal: c.resent.Load(),
 		FailedTotal: c.failed.Load(), TasksTotal: c.tasks.Load(),
 	}
@@ -110,7 +112,7 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, fmt.Errorf("%w: this node is closing", node.ErrClosed)
+		return nil, fmt.Errorf("%w: this node is closing", syncer.ErrClosed)
 	}
 	l := c.links[to.Name]
 	if l == nil {
@@ -145,13 +147,14 @@ func (c *Client) silenceTimeout() time.Duration { return c.opt.AttemptTimeout / 
 type call struct {
 	batching.Call
 	body  []byte
+	size  int // of body, if it spelled out all limits
 	reply []byte
 	tasks int
 	by    time.Time
 }
 
 // Size implements batching.Item.
-func (k *call) Size() (ops, bytes int) { return k.tasks, len(k.body) }
+func (k *call) Size() (ops, bytes int) { return k.tasks, k.size }
 
 // wait returns when the call is finished or ctx is done. In the latter case the outcome is unknown,
 // unless no lane had taken the call.
@@ -162,24 +165,35 @@ func (k *call) wait(ctx context.Context) (finished bool, err error) {
 	case batching.Withdrawn:
 		return false, rpc.ErrLate
 	default:
-		return false, fmt.Errorf("%w: %v", node.ErrUnknownOutcome, err)
+		return false, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
 	}
 }
 
 // Do implements node.Peers.
-func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []node.Result) {
-	err := c.do(ctx, to, tasks, res)
+func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	c.run(ctx, to, &work{tasks: tasks, res: res})
+}
+
+// DoAll implements node.Peers.
+func (c *Client) DoAll(ctx context.Context, to *ring.Member, ops []syncer.Op, at []int,
+	res []syncer.Result) {
+	c.run(ctx, to, &work{ops: ops, at: at, res: res})
+}
+
+// run has a node do work, and sets Err in each result.
+func (c *Client) run(ctx context.Context, to *ring.Member, w *work) {
+	err := c.do(ctx, to, w)
 	if err == nil {
 		return
 	}
-	for i := range res {
-		res[i].Reset()
-		res[i].Err = err
+	for i := range w.len() {
+		res := w.result(i)
+		res.Reset()
+		res.Err = err
 	}
 }
 
-func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
-	res []node.Result) error {
+func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
 	l, err := c.link(to)
 	if err != nil {
 		return err
@@ -193,18 +207,13 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
 	}
 	k := c.calls.Get().(*call)
 	k.Reset()
-	k.body = binary.AppendUvarint(k.body[:0], uint64(len(tasks)))
-	slow := false
-	for i := range tasks {
-		k.body = appendTask(k.body, &tasks[i])
-		slow = slow || tasks[i].Op.Ack >= node.AckStore
-	}
-	k.tasks, k.by = len(tasks), by
-	if len(k.body) > maxBody {
+	k.by = by
+	w.encode(k)
+	if k.size > maxBody {
 		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
-			node.ErrOverload, len(k.body), maxBody), to)
+			syncer.ErrOverload, k.size, maxBody), to)
 	}
-	if err := l.submit(k, slow); err != nil {
+	if err := l.submit(k, l.queueOf(w)); err != nil {
 		return wrap(err, to)
 	}
 	finished, err := k.wait(ctx)
@@ -214,15 +223,11 @@ func (c *Client) do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
 		}
 		return wrap(err, to)
 	}
-	r := reader{b: k.reply}
-	for i := range tasks {
-		readResult(&r, &tasks[i], &res[i])
-	}
-	err = r.end()
+	err = w.decode(k.reply)
 	k.reply = nil
 	c.calls.Put(k)
 	if err != nil {
-		return wrap(fmt.Errorf("%w: %w", node.ErrUnknownOutcome, err), to)
+		return wrap(fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err), to)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // Pauses between attempts.
@@ -23,8 +23,8 @@ const (
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	if !n.l.offsetKnown() {
 		if _, err := n.deliver(ctx, kindQuestion, n.l.ping, by); errors.Is(err,
-			node.ErrUnknownOutcome) {
-			return nil, fmt.Errorf("%w: it did not say what time it has", rpc.ErrLate)
+			syncer.ErrUnknownOutcome) {
+			return nil, fmt.Errorf("%w: it did not report its time", rpc.ErrLate)
 		} else if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 // The reasons why a process does not take a message.
 var (
 	errGone  = errors.New("another process answers at its address")
-	errStale = errors.New("it takes the message for an old copy")
+	errStale = errors.New("it considers the message an old copy")
 )
 
 // lost counts a message that gets no answer, and returns its error.
@@ -89,7 +89,7 @@ func (n *lane) lost(sent bool, kind, why error) error {
 // why: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
-		kind = node.ErrUnknownOutcome
+		kind = syncer.ErrUnknownOutcome
 	}
 	if why == nil {
 		return kind

@@ -1,9 +1,14 @@
 package peer
 
 import (
-	"twotier.dev/twotier/internal/node"
+	"context"
+	"time"
+
+	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Reply is a reply that a client has received.
@@ -27,10 +32,10 @@ func Asked(question any) (any, error) {
 	return readQuestion(b)
 }
 
-// Result parses the result of a task.
-func (b Reply) Result(t *rpc.Task, res *node.Result) error {
+// Result parses the result of an operation.
+func (b Reply) Result(op *syncer.Op, res *syncer.Result) error {
 	r := reader{b: b}
-	readResult(&r, t, res)
+	readResult(&r, op, res, &times{})
 	return r.end()
 }
 
@@ -53,6 +58,43 @@ func Message(from, to string, seq uint64, calls ...[]rpc.Task) []byte {
 			body = appendTask(body, &tasks[i])
 		}
 	}
+	return encoded(from, to, seq, body)
+}
+
+// Batch encodes a message with a batch of operations, without a secret.
+func Batch(from, to string, seq uint64, ops []syncer.Op) []byte {
+	body := []byte{0, 1, byte(len(ops))}
+	var last *syncer.Op
+	for i := range ops {
+		body = appendOp(body, &ops[i], last)
+		last = &ops[i]
+	}
+	return encoded(from, to, seq, body)
+}
+
+func encoded(from, to string, seq uint64, body []byte) []byte {
 	m := message{From: from, To: to, Seq: seq, Kind: kindTasks, Budget: maxBudget, Body: body}
 	return m.append(nil, nil, new(counter))
+}
+
+// Kept returns the total size of the buffers that a lane to a process keeps once it has sent tasks
+// as one message.
+func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) {
+	l, err := c.link(to)
+	if err != nil {
+		return 0, err
+	}
+	k := &call{by: time.Now().Add(time.Minute)}
+	w := work{tasks: tasks}
+	w.encode(k)
+	k.Reset()
+	queue := batching.New[*call](batching.Options{Waiting: 1})
+	err = queue.Put(k)
+	queue.Close(rpc.ErrUnreachable) // so that the lane ends after this call
+	n := newLane(l, firstSpare+spareLanes)
+	n.run(queue, nil)
+	if err == nil {
+		_, err = k.wait(context.Background())
+	}
+	return cap(n.body) + cap(n.raw), err
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
@@ -17,17 +16,31 @@ import (
 // strict is a node that checks that tasks and questions are valid.
 type strict struct{ t *testing.T }
 
-func (s strict) Serve(_ context.Context, tasks []rpc.Task, res []node.Result) {
-	if len(tasks) != len(res) {
-		s.t.Fatalf("%d tasks, %d results", len(tasks), len(res))
-	}
-	for i := range tasks {
-		task := &tasks[i]
-		if n := len(task.Op.Checks); task.Verb == rpc.VerbDo && task.Op.Kind != node.Acquire &&
-			n != 1 {
-			s.t.Fatalf("%+v", task)
+func (s strict) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		if n := len(ops[i].Checks); n == 0 || ops[i].Kind != syncer.Acquire && n != 1 {
+			s.t.Fatalf("%+v", ops[i])
 		}
-		for _, c := range task.Op.Checks {
+	}
+	s.read(ops, res)
+}
+
+func (s strict) ServeTasks(_ context.Context, tasks []rpc.Task, res []syncer.Result) {
+	for i := range tasks {
+		if tasks[i].Verb == rpc.VerbDo {
+			s.t.Fatalf("%+v", tasks[i])
+		}
+	}
+	s.read(opsOf(tasks), res)
+}
+
+// read reads all memory of some operations.
+func (s strict) read(ops []syncer.Op, res []syncer.Result) {
+	if len(ops) != len(res) {
+		s.t.Fatalf("%d operations, %d results", len(ops), len(res))
+	}
+	for i := range ops {
+		for _, c := range ops[i].Checks {
 			if len(c.Key) == 0 || len(c.Key) > 256 || len(c.NS) > 64 {
 				s.t.Fatalf("key %q in %q", c.Key, c.NS)
 			}
@@ -43,15 +56,20 @@ func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
 
 // FuzzHandle sends arbitrary messages to a server without a secret.
 func FuzzHandle(f *testing.F) {
-	limits := []node.Limit{{Window: 60_000, Max: 5}}
+	limits := []syncer.Limit{{Window: 60_000, Max: 5}}
 	f.Add(peer.Message("a", "b", 1, []rpc.Task{
-		{Op: node.Op{Kind: node.Add, TS: 7,
-			Checks: []node.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
-		{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d",
-			Op: node.Op{Kind: node.Acquire,
-				Checks: []node.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits},
+		{Op: syncer.Op{Kind: syncer.Add, TS: 7,
+			Checks: []syncer.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
+		{Verb: rpc.VerbReserve, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3}, Decider: "d",
+			Op: syncer.Op{Kind: syncer.Acquire,
+				Checks: []syncer.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits},
 					{Key: []byte("l"), N: 1}}}},
-	}, []rpc.Task{{Verb: rpc.VerbConfirm, Reservation: "h"}}))
+		{Verb: rpc.VerbDecide, Acquire: rpc.AcquireID{Coordinator: "h", Number: 4}, Settled: 2,
+			Op: syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("l"), N: 1}}}},
+	}, []rpc.Task{{Verb: rpc.VerbConfirm, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3}}}))
+	alike := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+		{Key: []byte("k"), N: 1, Limits: limits}, {NS: []byte("n"), Key: []byte("l"), N: 1}}}
+	f.Add(peer.Batch("a", "b", 1, []syncer.Op{alike, alike, alike}))
 	f.Add(peer.Message("a", "b", 1))
 	f.Add([]byte{1, 1, 'a', 1, 'b', 0, 1, 1, 1, 2, '{', '}'})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -65,12 +83,13 @@ func FuzzReply(f *testing.F) {
 	claim := sample()
 	f.Add([]byte(peer.Answered(claim, nil)))
 	f.Add([]byte(peer.Answered(nil, &rpc.MovedError{To: ring.Member{ID: "x"}})))
-	f.Add([]byte{0, 1, 2, 4, 1, 0, 2, 1, 0, 2, 2, 2, 2})
-	task := rpc.Task{Op: node.Op{Checks: []node.Check{{Key: []byte("k"),
-		Limits: []node.Limit{{Window: 1, Max: 1}}}}}}
+	f.Add([]byte{0xe0, 4, 1, 1, 0, 2, 1, 0, 2, 2, 2, 2})
+	f.Add([]byte{0x81, 2, 2, 2, 2})
+	op := syncer.Op{Checks: []syncer.Check{{Key: []byte("k"),
+		Limits: []syncer.Limit{{Window: 1, Max: 1}}}}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var res node.Result
-		_ = peer.Reply(raw).Result(&task, &res)
+		var res syncer.Result
+		_ = peer.Reply(raw).Result(&op, &res)
 		a, err := peer.Reply(raw).Claim()
 		if err != nil {
 			return
@@ -98,6 +117,8 @@ func sample() *ownership.ClaimResponse {
 			}}},
 			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
 				{NS: []byte("n"), Key: []byte("absent")}},
+			Loans: []syncer.Loan{{NS: []byte("n"), Key: []byte("k"), Name: "loan", Number: 7,
+				Ceiling: 1 << 40, Seen: 5, Until: 1_763_000_000_000}},
 		}},
 	}}
 }

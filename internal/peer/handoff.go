@@ -68,7 +68,30 @@ func appendHandoff(b []byte, h *syncer.Handoff) []byte {
 		b = appendBuckets(append(appendBytes(appendBytes(b, k.NS), k.Key), boolByte(k.Cold)),
 			k.Buckets)
 	}
+	return appendLoans(b, h.Loans)
+}
+
+func appendLoans(b []byte, loans []syncer.Loan) []byte {
+	b = binary.AppendUvarint(b, uint64(len(loans)))
+	for i := range loans {
+		l := &loans[i]
+		b = appendBytes(appendBytes(appendBytes(b, l.NS), l.Key), []byte(l.Name))
+		b = binary.AppendUvarint(b, l.Number)
+		for _, n := range []int64{l.Ceiling, l.Seen, l.Until} {
+			b = binary.AppendVarint(b, n)
+		}
+	}
 	return b
+}
+
+func (r *reader) loans() (loans []syncer.Loan) {
+	for range r.count() {
+		loans = append(loans, syncer.Loan{
+			NS: r.name(maxNS), Key: r.name(maxKey), Name: r.string(), Number: r.uint(),
+			Ceiling: r.int(), Seen: r.int(), Until: r.int(),
+		})
+	}
+	return loans
 }
 
 func readHandoff(r *reader) *syncer.Handoff {
@@ -86,6 +109,7 @@ func readHandoff(r *reader) *syncer.Handoff {
 		k.Buckets = r.buckets()
 		h.Keys = append(h.Keys, k)
 	}
+	h.Loans = r.loans()
 	return h
 }
 

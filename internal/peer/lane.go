@@ -2,15 +2,14 @@ package peer
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"twotier.dev/twotier/internal/batching"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // errSilent says that a process has left several pings in a row unanswered.
@@ -33,7 +32,19 @@ func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 		n.watch.begin(n.l, queue)
 		n.send(batch)
 		n.watch.end()
+		n.shrink()
 	})
+}
+
+// keptBuffer is the largest buffer that a lane keeps for its next message. Larger ones are given
+// up: each of the many lanes would hold on to megabytes for good.
+const keptBuffer = 128 << 10
+
+// shrink gives up buffers that a large message needed.
+func (n *lane) shrink() {
+	if cap(n.body) > keptBuffer || cap(n.raw) > keptBuffer {
+		n.body, n.raw = nil, nil
+	}
 }
 
 // send sends calls as one message and gives each its part of the reply. It does not send a call
@@ -60,9 +71,9 @@ func (n *lane) send(batch []*call) {
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
-			k.reply = r.bytes()
+			k.reply = r.part()
 			if r.err != nil {
-				err = node.ErrUnknownOutcome
+				err = syncer.ErrUnknownOutcome
 			}
 		}
 		k.Finish(err)
@@ -85,8 +96,8 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 		for size < len(calls) && !calls[size].by.Before(floor) {
 			size++
 		}
-		b = binary.AppendUvarint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
-		b = binary.AppendUvarint(b, uint64(size))
+		b = appendUint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
+		b = appendUint(b, uint64(size))
 		for _, k := range calls[:size] {
 			b = append(b, k.body...)
 		}

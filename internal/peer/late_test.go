@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/hotkeys"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
 )
 
 // counted returns how often the server was asked to count a key.
@@ -38,7 +38,7 @@ func TestShortDeadlines(t *testing.T) {
 			4 * time.Millisecond} {
 			key := fmt.Sprint("short", i)
 			if err := p.add(key, within); !errors.Is(err, rpc.ErrLate) ||
-				!errors.Is(err, node.ErrUnavailable) {
+				!errors.Is(err, syncer.ErrUnavailable) {
 				t.Errorf("%v: %v", within, err)
 			}
 			time.Sleep(time.Second)
@@ -71,7 +71,7 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
 		p.meet()
 		p.net.Slow("a", "b", 3*time.Second)
-		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, node.ErrUnknownOutcome) {
+		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -90,8 +90,8 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 		p.net.Slow("a", "b", 3*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{For: time.Second},
-			nil); !errors.Is(err, node.ErrUnknownOutcome) {
+		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{},
+			nil); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -140,9 +140,9 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 		store := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(context.Background(), within)
 			defer cancel()
-			tasks := []rpc.Task{{Op: node.Op{Kind: node.Add, Ack: node.AckStore,
-				Checks: []node.Check{{Key: []byte("k"), N: 1}}}}}
-			res := make([]node.Result, 1)
+			tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Ack: syncer.AckStore,
+				Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}}
+			res := make([]syncer.Result, 1)
 			p.client.Do(ctx, p.to, tasks, res)
 			return res[0].Err
 		}
@@ -176,7 +176,7 @@ func TestACallerDoesNotWaitForOthers(t *testing.T) {
 		began := time.Now()
 		err := p.add("hasty", 400*time.Millisecond)
 		if took := time.Since(began); took > 410*time.Millisecond ||
-			!errors.Is(err, node.ErrUnknownOutcome) {
+			!errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		if err := <-patient; err != nil {

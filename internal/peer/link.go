@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of a link.
@@ -29,10 +30,11 @@ const (
 	maxMissed = 3
 )
 
-// The numbers of lanes. Those for tasks that wait for the store, and those for questions, come
-// after those of Options.Lanes.
+// The numbers of lanes. Those for tasks that wait for the store or for other nodes, and those for
+// questions, come after those of Options.Lanes.
 const (
 	slowLanes   = 1000
+	relayLanes  = 1500
 	firstAsker  = 2000
 	firstShower = 3000
 	firstSpare  = 4000
@@ -45,7 +47,10 @@ type link struct {
 	ping []byte // an encoded ping
 	clockOffset
 	fast *batching.Queue[*call]
-	slow *batching.Queue[*call]
+	slow *batching.Queue[*call] // tasks that wait for the store
+	// relay has the tasks that wait for other nodes. With lanes of their own, the others never wait
+	// for a node that waits for a lane, so that no circle of nodes can wait for each other.
+	relay *batching.Queue[*call]
 	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
 	asking, showing chan *lane
 	// Free lanes for calls whose regular lanes have messages in flight that take long.
@@ -72,6 +77,7 @@ func newLink(c *Client, to *ring.Member) *link {
 	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
 		Refused: l.refused}
 	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
+	l.relay = batching.New[*call](opt)
 	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // a ping is always a question
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	context.AfterFunc(l.ctx, l.end)
@@ -85,6 +91,7 @@ func newLink(c *Client, to *ring.Member) *link {
 	for i := range c.opt.Lanes {
 		c.done.Go(func() { newLane(l, i).run(l.fast, nil) })
 		c.done.Go(func() { newLane(l, slowLanes+i).run(l.slow, nil) })
+		c.done.Go(func() { newLane(l, relayLanes+i).run(l.relay, nil) })
 	}
 	return l
 }
@@ -97,15 +104,22 @@ func (l *link) refused() error {
 	return nil
 }
 
-// submit puts a call into the queue for a lane.
-func (l *link) submit(k *call, slow bool) error {
-	queue := l.fast
-	if slow {
-		queue = l.slow
+// queueOf returns the queue for some work.
+func (l *link) queueOf(w *work) *batching.Queue[*call] {
+	switch {
+	case w.waitsForNodes():
+		return l.relay
+	case w.waitsForStore():
+		return l.slow
 	}
+	return l.fast
+}
+
+// submit puts a call into a queue for a lane.
+func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	err := queue.Put(k)
 	if errors.Is(err, batching.ErrFull) {
-		return fmt.Errorf("%w: too much waits for it", node.ErrOverload)
+		return fmt.Errorf("%w: too many operations wait for it", syncer.ErrOverload)
 	}
 	return err
 }
@@ -114,6 +128,7 @@ func (l *link) submit(k *call, slow bool) error {
 func (l *link) drain() {
 	l.fast.Drain(rpc.ErrUnreachable)
 	l.slow.Drain(rpc.ErrUnreachable)
+	l.relay.Drain(rpc.ErrUnreachable)
 }
 
 // end stops the lanes.
@@ -121,6 +136,7 @@ func (l *link) end() {
 	l.drain()
 	l.fast.Close(rpc.ErrUnreachable)
 	l.slow.Close(rpc.ErrUnreachable)
+	l.relay.Close(rpc.ErrUnreachable)
 }
 
 // noteReply takes in a reply, and what the clock of the process showed when it was sent.

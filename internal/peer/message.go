@@ -2,14 +2,14 @@ package peer
 
 import (
 	"crypto/cipher"
-	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
 // version is the version of the message format.
-const version = 2
+const version = 5
 
 // The kinds of message.
 const (
@@ -64,16 +64,20 @@ func (m *message) remaining(now time.Duration) time.Duration {
 // append appends the message, sealed if there is a key. Version and sender stay readable, because
 // they tell which key it is sealed with.
 func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
-	b = appendBytes(append(b, version), m.From)
-	text := make([]byte, 0, len(m.Body)+len(m.To)+32)
-	text = appendBytes(text, m.To)
-	text = binary.AppendUvarint(text, uint64(m.Lane))
-	text = binary.AppendUvarint(text, m.Seq)
-	text = binary.AppendUvarint(text, uint64(m.Budget/time.Microsecond))
-	text = binary.AppendUvarint(text, uint64(m.Until/time.Microsecond))
-	text = append(append(text, m.Kind), m.Body...)
-	return c.seal(key, b, text, nil)
+	b = slices.Grow(b, len(m.From)+len(m.To)+len(m.Body)+messageHead)
+	b = c.number(key, appendBytes(append(b, version), m.From))
+	start := len(b)
+	b = appendBytes(b, m.To)
+	b = appendUint(b, uint64(m.Lane))
+	b = appendUint(b, m.Seq)
+	b = appendUint(b, uint64(m.Budget/time.Microsecond))
+	b = appendUint(b, uint64(m.Until/time.Microsecond))
+	b = append(append(b, m.Kind), m.Body...)
+	return seal(key, b, start, nil)
 }
+
+// messageHead is the most that a message takes besides names and body.
+const messageHead = 64 + overhead
 
 // sender reads the part of a message that is not sealed.
 func sender(b []byte) (from string, rest []byte, err error) {

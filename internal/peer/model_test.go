@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
 )
 
 var (
@@ -31,19 +31,21 @@ type ledgerNode struct {
 	counted map[string][]time.Time
 }
 
-func (f *ledgerNode) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
-	for i := range tasks {
+func (f *ledgerNode) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
 		if f.dawdle(ctx); ctx.Err() != nil {
-			res[i].Err = node.ErrUnavailable
+			res[i].Err = syncer.ErrUnavailable
 			continue
 		}
-		key := string(tasks[i].Op.Checks[0].Key)
+		key := string(ops[i].Checks[0].Key)
 		f.mu.Lock()
 		f.counted[key] = append(f.counted[key], time.Now())
 		f.mu.Unlock()
-		res[i].Allowed, res[i].Source = true, node.SourceMemory
+		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
 	}
 }
+
+func (f *ledgerNode) ServeTasks(context.Context, []rpc.Task, []syncer.Result) {}
 
 func (f *ledgerNode) dawdle(ctx context.Context) {
 	f.mu.Lock()
@@ -213,13 +215,13 @@ func expected(err error) (least, most int, kind string) {
 	switch {
 	case err == nil:
 		return 1, 1, "done"
-	case errors.Is(err, node.ErrUnknownOutcome):
+	case errors.Is(err, syncer.ErrUnknownOutcome):
 		return 0, 1, "unknown"
 	case errors.Is(err, rpc.ErrUnreachable):
 		return 0, 0, "unreachable"
 	case errors.Is(err, rpc.ErrLate):
 		return 0, 0, "late"
-	case errors.Is(err, node.ErrUnavailable):
+	case errors.Is(err, syncer.ErrUnavailable):
 		return 0, 0, "given up there"
 	}
 	return 0, 0, err.Error()

@@ -29,8 +29,8 @@ func (p *Passes) Pass(size int) string {
 	if key == nil || err != nil {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(p.count.seal(key,
-		appendBytes([]byte{version}, p.self), nil, boundTo(size)))
+	b := p.count.number(key, appendBytes([]byte{version}, p.self))
+	return base64.RawURLEncoding.EncodeToString(seal(key, b, len(b), boundTo(size)))
 }
 
 // SetSecrets replaces the secrets: the first one seals.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
@@ -32,7 +33,19 @@ type fake struct {
 	err   error
 }
 
-func (f *fake) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
+// opsOf returns the operations of tasks.
+func opsOf(tasks []rpc.Task) (ops []syncer.Op) {
+	for i := range tasks {
+		ops = append(ops, tasks[i].Op)
+	}
+	return ops
+}
+
+func (f *fake) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	f.Serve(ctx, opsOf(tasks), res)
+}
+
+func (f *fake) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	f.mu.Lock()
 	f.calls++
 	delay, end := f.delay, f.end
@@ -46,15 +59,15 @@ func (f *fake) Serve(ctx context.Context, tasks []rpc.Task, res []node.Result) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range tasks {
-		key := string(tasks[i].Op.Checks[0].Key)
+	for i := range ops {
+		key := string(ops[i].Checks[0].Key)
 		f.seen[key]++
 		res[i].Err = f.err
-		res[i].Allowed, res[i].Source = true, node.SourceMemory
+		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
 		c := res[i].AddCheck()
-		for range tasks[i].Op.Checks[0].Limits {
+		for range ops[i].Checks[0].Limits {
 			c.Limits = append(c.Limits,
-				node.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
+				syncer.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
 		}
 	}
 }
@@ -68,10 +81,10 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		delay := f.delay
 		f.mu.Unlock()
 		time.Sleep(delay)
-		return &node.TopAnswer{Keys: []node.KeyCount{{NS: "default", Key: "k", Count: q.Window}}},
+		return &node.TopAnswer{Keys: []syncer.KeyCount{{NS: "default", Key: "k", Count: q.Window}}},
 			nil
 	case *node.StatusQuestion:
-		return &node.Status{Keys: 5, Mode: node.ModeRedis}, nil
+		return &cluster.Status{Keys: 5, Mode: cluster.Redis}, nil
 	case *hotkeys.LeaseRequest:
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -138,10 +151,10 @@ func (p *pair) serve(name, secret string) {
 func (p *pair) add(key string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	tasks := []rpc.Task{{Op: node.Op{Kind: node.Add,
-		Checks: []node.Check{{Key: []byte(key), N: 1,
-			Limits: []node.Limit{{Window: 60_000, Max: 5}}}}}}}
-	res := make([]node.Result, 1)
+	tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add,
+		Checks: []syncer.Check{{Key: []byte(key), N: 1,
+			Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}
+	res := make([]syncer.Result, 1)
 	p.client.Do(ctx, p.to, tasks, res)
 	return res[0].Err
 }
@@ -164,19 +177,21 @@ func secrets(t *testing.T, test func(t *testing.T, secret string)) {
 func TestResultsComeBack(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
-		limits := []node.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
+		limits := []syncer.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
 		tasks := []rpc.Task{
-			{Op: node.Op{Kind: node.Acquire, TS: -5, CountDenied: true, Checks: []node.Check{
+			{Op: syncer.Op{Kind: syncer.Acquire, TS: -5, CountDenied: true, Checks: []syncer.Check{
 				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits},
 				{Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
-			{Verb: rpc.VerbReserve, Reservation: "h", Coordinator: "d",
-				Op: node.Op{Kind: node.Acquire,
-					Checks: []node.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
-			{Verb: rpc.VerbReset, Op: node.Op{Checks: []node.Check{{Key: []byte("k")}}}},
+			{Verb: rpc.VerbReserve, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3},
+				Decider: "d",
+				Op: syncer.Op{Kind: syncer.Acquire,
+					Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
+			{Verb: rpc.VerbReset, Op: syncer.Op{Checks: []syncer.Check{{Key: []byte("k")}}}},
 		}
-		res := make([]node.Result, 3)
+		res := make([]syncer.Result, 3)
 		p.client.Do(context.Background(), p.to, tasks, res)
-		want := []node.LimitResult{{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000},
+		want := []syncer.LimitResult{
+			{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000},
 			{Window: 1000, Max: 2, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}}
 		if res[0].Err != nil || !res[0].Allowed ||
 			!reflect.DeepEqual(res[0].Checks[0].Limits, want) {
@@ -422,9 +437,9 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 		if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
 			t.Errorf("a deadline there became %v", err)
 		}
-		invalid := &node.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
+		invalid := &syncer.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
 		p.fake.err = invalid
-		if got := new(node.InvalidError); !errors.As(p.add("a", time.Second), &got) ||
+		if got := new(syncer.InvalidError); !errors.As(p.add("a", time.Second), &got) ||
 			*got != *invalid {
 			t.Errorf("%+v became %+v", invalid, got)
 		}
@@ -459,9 +474,9 @@ func TestQuestions(t *testing.T) {
 		}
 		wg.Wait()
 		p.net.SetWeather(simnet.Weather{})
-		var status node.Status
+		var status cluster.Status
 		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{},
-			&status); err != nil || status.Keys != 5 || status.Mode != node.ModeRedis {
+			&status); err != nil || status.Keys != 5 || status.Mode != cluster.Redis {
 			t.Errorf("%+v, %v", status, err)
 		}
 		if err := p.client.Ask(context.Background(), p.to, &multiowner.OutcomeRequest{},

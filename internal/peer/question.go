@@ -13,7 +13,7 @@ import (
 func appendQuestion(b []byte, question any) ([]byte, error) {
 	kind, ok := node.QuestionOf(question)
 	if !ok {
-		return b, fmt.Errorf("%T is no question", question)
+		return b, fmt.Errorf("%T is not a question", question)
 	}
 	text, err := json.Marshal(question)
 	return append(append(b, kind.Code), text...), err

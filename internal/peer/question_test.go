@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/quick"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
@@ -18,7 +19,7 @@ var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
 	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopAnswer{},
 	"series": &node.SeriesAnswer{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
-	"status": &node.Status{},
+	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopAnswer{},
 }
 
 // TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with

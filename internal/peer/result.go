@@ -2,18 +2,17 @@ package peer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
 
-// The first byte of a result: OK, or the kind of error.
+// The first byte of a result with an error: its kind. The first byte of an answer to a question is
+// one of these, too, or resultOK.
 const (
 	resultOK byte = iota
 	resultOther
@@ -29,52 +28,137 @@ const (
 	resultRetry
 )
 
-// The flags of a result without an error, in its second byte. The source is in the bits above them.
+// The first byte of a result without an error. The source is in the bits between. What the bits for
+// age and detail do not announce is left out: a knowledge of age 0, and that nothing refused, that
+// what can count has counted and that no time was set to wait, with results for just the checks and
+// limits that were asked for.
 const (
+	doneBit     = 0x80
+	detailBit   = 0x40
+	ageBit      = 0x20
 	allowedBit  = 1
 	degradedBit = 2
 	sourceShift = 2
+	sourceMask  = 7
 )
 
 // sources are encoded by their index.
-var sources = [...]node.Source{
-	node.SourceMemory, node.SourceOwner, node.SourceRedis, node.SourceFallback, node.SourceDegraded,
-	node.SourceShared,
+var sources = [...]syncer.Source{
+	syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback,
+	syncer.SourceDegraded, syncer.SourceNear,
 }
 
-// appendResult appends the outcome of a task.
-func appendResult(b []byte, res *node.Result) []byte {
+// The bits of the first byte of a check in detail.
+const (
+	refusedBit = 1
+	countedBit = 2
+)
+
+// times are the times in the results of a call, each of which is sent as the difference from the
+// one before: nearly always 0.
+type times struct{ last int64 }
+
+func (t *times) append(b []byte, ts int64) []byte {
+	b = appendInt(b, ts-t.last)
+	t.last = ts
+	return b
+}
+
+func (t *times) read(r *reader) int64 {
+	t.last += r.int()
+	return t.last
+}
+
+// appendResult appends the outcome of a task with this operation.
+func appendResult(b []byte, op *syncer.Op, res *syncer.Result, t *times) []byte {
 	if res.Err != nil {
 		return appendError(b, res.Err)
 	}
-	bits := byte(0)
+	plain := isPlain(op, res)
+	b = append(b, firstByte(res, plain))
+	if res.AgeMS != 0 {
+		b = appendInt(b, res.AgeMS)
+	}
+	if plain {
+		for i := range res.Checks {
+			if op.Kind != syncer.Count {
+				b = t.append(b, res.Checks[i].TS)
+			}
+			for j := range res.Checks[i].Limits {
+				b = appendFigures(b, &res.Checks[i].Limits[j])
+			}
+		}
+		return b
+	}
+	return appendDetails(b, res, t)
+}
+
+// isPlain reports whether a result can be sent without details.
+func isPlain(op *syncer.Op, res *syncer.Result) bool {
+	if res.RetryAfter != 0 || len(res.Checks) != len(op.Checks) {
+		return false
+	}
+	for i := range res.Checks {
+		c := &res.Checks[i]
+		if c.Refused || c.RetryAfter != 0 || len(c.Limits) != len(op.Checks[i].Limits) ||
+			(c.TS == 0) != (op.Kind == syncer.Count) {
+			return false
+		}
+		for j := range c.Limits {
+			if c.Limits[j].Refused {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func firstByte(res *syncer.Result, plain bool) byte {
+	bits := byte(doneBit)
 	if res.Allowed {
 		bits |= allowedBit
 	}
 	if res.Degraded {
 		bits |= degradedBit
 	}
+	if res.AgeMS != 0 {
+		bits |= ageBit
+	}
+	if !plain {
+		bits |= detailBit
+	}
 	for i, s := range sources {
 		if s == res.Source {
 			bits |= byte(i) << sourceShift
+			break
 		}
 	}
-	b = append(b, resultOK, bits)
-	b = binary.AppendVarint(b, res.RetryAfter)
-	b = binary.AppendVarint(b, res.AgeMS)
-	b = binary.AppendUvarint(b, uint64(len(res.Checks)))
+	return bits
+}
+
+// appendFigures appends what is known of one window.
+func appendFigures(b []byte, l *syncer.LimitResult) []byte {
+	b = appendInt(b, l.Count)
+	b = appendInt(b, l.Count-l.Lo)
+	b = appendInt(b, l.Hi-l.Count)
+	return appendUint(b, uint64(l.BucketMS))
+}
+
+// appendDetails appends the checks of a result with everything that they say.
+func appendDetails(b []byte, res *syncer.Result, t *times) []byte {
+	b = appendInt(b, res.RetryAfter)
+	b = appendUint(b, uint64(len(res.Checks)))
 	for i := range res.Checks {
 		c := &res.Checks[i]
-		b = append(b, boolByte(c.Refused))
-		b = binary.AppendVarint(b, c.RetryAfter)
-		b = binary.AppendUvarint(b, uint64(len(c.Limits)))
+		b = append(b, refusedBit*boolByte(c.Refused)|countedBit*boolByte(c.TS != 0))
+		if c.TS != 0 {
+			b = t.append(b, c.TS)
+		}
+		b = appendInt(b, c.RetryAfter)
+		b = appendUint(b, uint64(len(c.Limits)))
 		for j := range c.Limits {
-			l := &c.Limits[j]
-			b = append(b, boolByte(l.Refused))
-			b = binary.AppendVarint(b, l.Count)
-			b = binary.AppendVarint(b, l.Count-l.Lo)
-			b = binary.AppendVarint(b, l.Hi-l.Count)
-			b = binary.AppendUvarint(b, uint64(l.BucketMS))
+			b = append(b, boolByte(c.Limits[j].Refused))
+			b = appendFigures(b, &c.Limits[j])
 		}
 	}
 	return b
@@ -87,33 +171,67 @@ func boolByte(v bool) byte {
 	return 0
 }
 
-// readResult reads the outcome of a task into res.
-func readResult(r *reader, t *rpc.Task, res *node.Result) {
+// readResult reads the outcome of a task with this operation into res.
+func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 	res.Reset()
-	code := r.byte()
+	first := r.byte()
 	if r.err != nil {
 		return
 	}
-	if code != resultOK {
-		res.Err = readError(r, code)
+	if first&doneBit == 0 {
+		res.Err = readError(r, first)
 		return
 	}
-	bits := r.byte()
-	res.Allowed, res.Degraded = bits&allowedBit != 0, bits&degradedBit != 0
-	if at := int(bits >> sourceShift); at < len(sources) {
+	res.Allowed, res.Degraded = first&allowedBit != 0, first&degradedBit != 0
+	if at := int(first>>sourceShift) & sourceMask; at < len(sources) {
 		res.Source = sources[at]
 	}
-	res.RetryAfter, res.AgeMS = r.int(), r.int()
+	if first&ageBit != 0 {
+		res.AgeMS = r.int()
+	}
+	if first&detailBit != 0 {
+		readDetails(r, op, res, t)
+		return
+	}
+	for i := range op.Checks {
+		c := res.AddCheck()
+		if op.Kind != syncer.Count {
+			c.TS = t.read(r)
+		}
+		for j := range op.Checks[i].Limits {
+			c.Limits = append(c.Limits, readFigures(r, &op.Checks[i].Limits[j]))
+		}
+	}
+}
+
+// readFigures reads what is known of one window. limit may be nil.
+func readFigures(r *reader, limit *syncer.Limit) syncer.LimitResult {
+	l := syncer.LimitResult{Count: r.int()}
+	l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
+	if limit != nil {
+		l.Window, l.Max = limit.Window, limit.Max
+	}
+	return l
+}
+
+// readDetails reads checks with everything that they say.
+func readDetails(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
+	res.RetryAfter = r.int()
 	for i := range r.count() {
 		c := res.AddCheck()
-		c.Refused, c.RetryAfter = r.byte() == 1, r.int()
+		bits := r.byte()
+		if c.Refused = bits&refusedBit != 0; bits&countedBit != 0 {
+			c.TS = t.read(r)
+		}
+		c.RetryAfter = r.int()
 		for j := range r.count() {
-			l := node.LimitResult{Refused: r.byte() == 1, Count: r.int()}
-			l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
-			if i < len(t.Op.Checks) && j < len(t.Op.Checks[i].Limits) {
-				limit := &t.Op.Checks[i].Limits[j]
-				l.Window, l.Max = limit.Window, limit.Max
+			var limit *syncer.Limit
+			if i < len(op.Checks) && j < len(op.Checks[i].Limits) {
+				limit = &op.Checks[i].Limits[j]
 			}
+			refused := r.byte() == 1
+			l := readFigures(r, limit)
+			l.Refused = refused
 			c.Limits = append(c.Limits, l)
 		}
 	}
@@ -121,19 +239,19 @@ func readResult(r *reader, t *rpc.Task, res *node.Result) {
 
 // appendError appends an error so that the other side gets one of the same kind.
 func appendError(b []byte, err error) []byte {
-	var invalid *node.InvalidError
+	var invalid *syncer.InvalidError
 	var moved *rpc.MovedError
 	var later *syncer.RetryError
 	switch {
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
-		b = binary.AppendVarint(b, int64(invalid.Check))
-		b = binary.AppendVarint(b, int64(invalid.Limit))
+		b = appendInt(b, int64(invalid.Check))
+		b = appendInt(b, int64(invalid.Limit))
 		return appendBytes(appendBytes(b, invalid.Field), invalid.Detail)
 	case errors.As(err, &moved):
 		return appendMember(append(b, resultMoved), &moved.To)
 	case errors.As(err, &later):
-		b = binary.AppendVarint(append(b, resultRetry), later.After.Milliseconds())
+		b = appendInt(append(b, resultRetry), later.After.Milliseconds())
 	}
 	return appendBytes(append(b, codeOf(err)), err.Error())
 }
@@ -141,20 +259,20 @@ func appendError(b []byte, err error) []byte {
 // codeOf returns the code of an error that is sent as its text.
 func codeOf(err error) byte {
 	switch {
-	case errors.Is(err, node.ErrNotOwner):
+	case errors.Is(err, syncer.ErrNotOwner):
 		return resultElsewhere
 	case errors.Is(err, rpc.ErrLate):
 		return resultLate
-	case errors.Is(err, node.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded),
+	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
 		return resultUnknown
-	case errors.Is(err, node.ErrFull):
+	case errors.Is(err, syncer.ErrFull):
 		return resultFull
-	case errors.Is(err, node.ErrOverload):
+	case errors.Is(err, syncer.ErrOverload):
 		return resultOverload
-	case errors.Is(err, node.ErrClosed):
+	case errors.Is(err, syncer.ErrClosed):
 		return resultClosed
-	case errors.Is(err, node.ErrUnavailable):
+	case errors.Is(err, syncer.ErrUnavailable):
 		return resultUnavailable
 	}
 	return resultOther
@@ -164,25 +282,25 @@ func codeOf(err error) byte {
 func kindOf(code byte) error {
 	switch code {
 	case resultElsewhere:
-		return node.ErrNotOwner
+		return syncer.ErrNotOwner
 	case resultFull:
-		return node.ErrFull
+		return syncer.ErrFull
 	case resultOverload:
-		return node.ErrOverload
+		return syncer.ErrOverload
 	case resultClosed:
 		return rpc.ErrRefused
 	case resultLate:
 		return rpc.ErrLate
 	case resultUnavailable:
-		return node.ErrUnavailable
+		return syncer.ErrUnavailable
 	}
-	return node.ErrUnknownOutcome
+	return syncer.ErrUnknownOutcome
 }
 
 func readError(r *reader, code byte) error {
 	switch code {
 	case resultInvalid:
-		return &node.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(),
+		return &syncer.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(),
 			Detail: r.string()}
 	case resultMoved:
 		return &rpc.MovedError{To: readMember(r)}
@@ -209,7 +327,7 @@ func (e *remoteError) Unwrap() error { return e.kind }
 // appendMember appends a member. Its address becomes the one for messages between nodes.
 func appendMember(b []byte, m *ring.Member) []byte {
 	b = appendBytes(appendBytes(appendBytes(b, m.ID), m.Name), m.PeerAddress())
-	b = binary.AppendVarint(b, m.Born)
+	b = appendInt(b, m.Born)
 	return appendBytes(append(b, boolByte(m.Draining)|boolByte(m.Starting)<<1), m.Tag)
 }
 

@@ -2,19 +2,22 @@ package peer
 
 import (
 	"context"
+	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // scratch is reusable memory for carrying out the tasks of a message.
 type scratch struct {
 	list   taskList
-	res    []node.Result
+	res    []syncer.Result
 	ends   []int // number of tasks up to the end of each call
 	groups []group
+	reply  []byte
 }
 
 // group is calls with a common deadline.
@@ -30,26 +33,31 @@ func (x *scratch) read(body []byte) error {
 	x.ends, x.groups = x.ends[:0], x.groups[:0]
 	for r.err == nil && len(r.b) > 0 {
 		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
-		for range r.count() {
-			for range r.count() {
-				x.list.read(&r)
-			}
-			x.ends = append(x.ends, len(x.list.tasks))
+		for calls := r.count(); calls > 0 && r.err == nil; calls-- {
+			x.readCall(&r)
 		}
-		x.groups = append(x.groups, group{len(x.list.tasks), lead})
+		x.groups = append(x.groups, group{len(x.list.ops), lead})
 	}
 	if r.err != nil {
 		return r.err
 	}
 	x.list.link()
-	for len(x.res) < len(x.list.tasks) {
-		x.res = append(x.res, node.Result{})
+	if missing := len(x.list.ops) - cap(x.res); missing > 0 {
+		x.res = append(x.res[:cap(x.res)], make([]syncer.Result, missing)...)
 	}
-	x.res = x.res[:len(x.list.tasks)]
+	x.res = x.res[:len(x.list.ops)]
 	for i := range x.res {
 		x.res[i].Reset()
 	}
 	return nil
+}
+
+// readCall parses the tasks of a call.
+func (x *scratch) readCall(r *reader) {
+	for i, tasks := 0, r.count(); i < tasks && r.err == nil; i++ {
+		x.list.read(r, i == 0)
+	}
+	x.ends = append(x.ends, len(x.list.ops))
 }
 
 // serve carries out the tasks, until by at the latest. Groups have different deadlines and don't
@@ -58,43 +66,66 @@ func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
 	var others sync.WaitGroup
 	at := 0
 	for i, g := range x.groups {
-		tasks, res, until := x.list.tasks[at:g.end], x.res[at:g.end], by.Add(-g.lead)
+		tasks, until := span{at, g.end}, by.Add(-g.lead)
 		at = g.end
 		if i == len(x.groups)-1 {
-			serveUntil(ctx, local, tasks, res, until)
+			x.serveUntil(ctx, local, tasks, until)
 			break
 		}
-		others.Go(func() { serveUntil(ctx, local, tasks, res, until) })
+		others.Go(func() { x.serveUntil(ctx, local, tasks, until) })
 	}
 	others.Wait()
 }
 
-// serveUntil carries out tasks, unless their time is up. It ends slightly before by: an answer that
-// says that some outcomes are unknown, or came too late, is worth more than none.
-func serveUntil(ctx context.Context, local Local, tasks []rpc.Task, res []node.Result,
-	by time.Time) {
+// serveUntil carries out some tasks, unless their time is up. It ends slightly before by: an answer
+// that says that some outcomes are unknown, or came too late, is worth more than none.
+func (x *scratch) serveUntil(ctx context.Context, local Local, tasks span, by time.Time) {
 	left := time.Until(by)
 	if left <= 0 {
-		for i := range res {
-			res[i].Err = rpc.ErrLate
+		for i := tasks.from; i < tasks.to; i++ {
+			x.res[i].Err = rpc.ErrLate
 		}
 		return
 	}
 	ctx, cancel := context.WithDeadline(ctx, by.Add(-left/slack))
 	defer cancel()
-	local.Serve(ctx, tasks, res)
+	x.serveInOrder(ctx, local, tasks)
+}
+
+// serveInOrder carries out some tasks: operations next to each other together, and so other tasks.
+func (x *scratch) serveInOrder(ctx context.Context, local Local, tasks span) {
+	l := &x.list
+	other, _ := slices.BinarySearch(l.places, tasks.from)
+	for at := tasks.from; at < tasks.to; {
+		end := tasks.to
+		if other < len(l.places) {
+			end = min(end, l.places[other])
+		}
+		if at < end {
+			local.Serve(ctx, l.ops[at:end], x.res[at:end])
+			at = end
+		}
+		first := other
+		for ; at < tasks.to && other < len(l.places) && l.places[other] == at; at++ {
+			other++
+		}
+		if other > first {
+			local.ServeTasks(ctx, l.tasks[first:other], x.res[at-(other-first):at])
+		}
+	}
 }
 
 // appendResults appends the results of each call, preceded by their length.
 func (x *scratch) appendResults(b []byte) []byte {
 	at := 0
-	var call []byte
 	for _, end := range x.ends {
-		call = call[:0]
+		start := len(b)
+		b = append(b, make([]byte, lengthBytes)...)
+		var t times
 		for ; at < end; at++ {
-			call = appendResult(call, &x.res[at])
+			b = appendResult(b, &x.list.ops[at], &x.res[at], &t)
 		}
-		b = appendBytes(b, call)
+		binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-lengthBytes))
 	}
 	return b
 }

@@ -123,14 +123,23 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 // under a key. Process names are never reused, so no other process has the same keys.
 type counter struct{ n atomic.Uint64 }
 
-// seal appends the number of the message and its sealed text to b.
-func (c *counter) seal(key cipher.AEAD, b, text, bound []byte) []byte {
+// number appends the number of the next message that is sealed, if there is a key. The text that
+// is sealed comes after it.
+func (c *counter) number(key cipher.AEAD, b []byte) []byte {
 	if key == nil {
-		return append(b, text...)
+		return b
+	}
+	return binary.BigEndian.AppendUint64(b, c.n.Add(1))
+}
+
+// seal seals, in place, the text from start on, which comes after its number.
+func seal(key cipher.AEAD, b []byte, start int, bound []byte) []byte {
+	if key == nil {
+		return b
 	}
 	var nonce [12]byte
-	binary.BigEndian.PutUint64(nonce[4:], c.n.Add(1))
-	return key.Seal(append(b, nonce[4:]...), nonce[:], text, bound)
+	copy(nonce[4:], b[start-8:start])
+	return key.Seal(b[:start], nonce[:], b[start:], bound)
 }
 
 // unseal decrypts a sealed message in place.

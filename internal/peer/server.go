@@ -1,8 +1,9 @@
 package peer
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"slices"
@@ -10,15 +11,17 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/elapsed"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
 // Local is the node that a [Server] answers for; [node.Node] implements it.
 type Local interface {
-	// Serve runs tasks of another node in order and sets Err in each result.
-	Serve(ctx context.Context, tasks []rpc.Task, res []node.Result)
+	// Serve runs operations of another node in order and sets Err in each result.
+	Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	// ServeTasks does the same with tasks that do something else than to run their operation.
+	ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result)
 	// Answer answers a question of another node.
 	Answer(ctx context.Context, question any) (answer any, err error)
 }
@@ -31,6 +34,9 @@ type ServerOptions struct {
 	Secret []byte
 	// Node carries out the messages. Required.
 	Node Local
+	// ReplyBytes bounds the replies that are kept for messages that are sent again, in bytes.
+	// Default and maximum: 64 MiB.
+	ReplyBytes int64
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
 }
@@ -78,8 +84,9 @@ func NewServer(opt ServerOptions) *Server {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{opt: opt, keys: newKeyring(opt.Secret)}
+	bytes := min(cmp.Or(opt.ReplyBytes, maxReplyBytes), maxReplyBytes)
 	s.replies = replay.New[laneID, struct{}, reply](replay.Options[struct{}]{Sequences: maxLanes,
-		Bytes: maxReplyBytes, Answers: replyMemory, Numbers: laneMemory})
+		Bytes: int(bytes), Answers: replyMemory, Numbers: laneMemory})
 	s.pool.New = func() any { return new(scratch) }
 	return s
 }
@@ -116,7 +123,10 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	if err != nil {
 		return nil, s.refuse(err)
 	}
-	return s.count.seal(key, appendBytes(nil, s.opt.Self), s.signed(r), bound), nil
+	b := make([]byte, 0, len(s.opt.Self)+len(r.body)+messageHead)
+	b = s.count.number(key, appendBytes(b, s.opt.Self))
+	start := len(b)
+	return seal(key, s.appendReply(b, r), start, bound), nil
 }
 
 // tag returns what ties a reply to its message: the last 16 bytes, the authentication tag of the
@@ -139,10 +149,10 @@ func (s *Server) refuse(err error) error {
 	return err
 }
 
-// signed prepends the status and what the clock of this process shows.
-func (s *Server) signed(r reply) []byte {
-	text := append(make([]byte, 0, len(r.body)+11), r.status)
-	return append(binary.AppendUvarint(text, uint64(s.clock.Now()/time.Microsecond)), r.body...)
+// appendReply appends the status, what the clock of this process shows, and the body.
+func (s *Server) appendReply(b []byte, r reply) []byte {
+	b = appendUint(append(b, r.status), uint64(s.clock.Now()/time.Microsecond))
+	return append(b, r.body...)
 }
 
 // reply carries out a message, or returns the reply to an earlier copy of it.
@@ -194,7 +204,8 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 		return reply{status: replyStale}
 	}
 	x.serve(ctx, s.opt.Node, by)
-	return reply{replyDone, x.appendResults(make([]byte, 0, 64+32*len(x.res)))}
+	x.reply = x.appendResults(x.reply[:0])
+	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
 // answer answers a question.

@@ -1,106 +1,149 @@
 package peer
 
 import (
-	"encoding/binary"
-	"math"
-
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
 )
 
-// The first byte of a task: the verb, whether refusals count, and whether a time is set. The second
-// byte: the kind of operation and the acknowledgement.
+// The first byte of a task: the verb, and whether refusals count, a time is set, and it is a dry
+// run. Instead, the whole byte may be likeLast: the task is an operation like the one before it in
+// the same call, and only its keys follow.
 const (
 	verbMask  = 0x0f
 	deniedBit = 0x10
 	timeBit   = 0x20
-	kindMask  = 0x0f
-	ackShift  = 4
+	likeLast  = 0x40
+	dryBit    = 0x80
 )
 
-// Bounds of namespaces and keys, the same as everywhere.
-const (
-	maxNS  = 64
-	maxKey = 256
-)
+// appendOp appends an operation. last is the operation before it in the same call, or nil.
+func appendOp(b []byte, op, last *syncer.Op) []byte {
+	if last != nil && alike(op, last) {
+		return appendKeys(append(b, likeLast), op)
+	}
+	return appendChecks(appendHead(b, rpc.VerbDo, op), op)
+}
 
 // appendTask appends a task.
 func appendTask(b []byte, t *rpc.Task) []byte {
-	first := byte(t.Verb)
-	if t.Op.CountDenied {
+	b = appendHead(b, t.Verb, &t.Op)
+	return appendChecks(appendStep(b, t), &t.Op)
+}
+
+// appendStep appends what a step of an acquire over several owners has besides its operation.
+func appendStep(b []byte, t *rpc.Task) []byte {
+	if !t.Verb.IsStep() {
+		return b
+	}
+	b = appendUint(appendBytes(b, t.Acquire.Coordinator), t.Acquire.Number)
+	switch t.Verb {
+	case rpc.VerbReserve:
+		b = appendBytes(b, t.Decider)
+	case rpc.VerbDecide:
+		b = appendUint(b, t.Settled)
+	}
+	return b
+}
+
+func appendHead(b []byte, verb rpc.Verb, op *syncer.Op) []byte {
+	first := byte(verb)
+	if op.CountDenied {
 		first |= deniedBit
 	}
-	if t.Op.TS != 0 {
+	if op.TS != 0 {
 		first |= timeBit
 	}
-	b = append(b, first, byte(t.Op.Kind)|byte(t.Op.Ack)<<ackShift)
-	if t.Op.TS != 0 {
-		b = binary.AppendVarint(b, t.Op.TS)
+	if op.DryRun {
+		first |= dryBit
 	}
-	if t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo {
-		b = appendBytes(appendBytes(b, t.Reservation), t.Coordinator)
-	}
-	b = binary.AppendUvarint(b, uint64(len(t.Op.Checks)))
-	for i := range t.Op.Checks {
-		c := &t.Op.Checks[i]
-		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		b = binary.AppendVarint(b, c.N)
-		b = binary.AppendUvarint(b, uint64(len(c.Limits)))
-		for j := range c.Limits {
-			b = binary.AppendVarint(b, c.Limits[j].Window)
-			b = binary.AppendVarint(b, c.Limits[j].Max)
-		}
+	b = append(b, first, byte(op.Kind)|byte(op.Ack)<<ackShift)
+	if op.TS != 0 {
+		b = appendInt(b, op.TS)
 	}
 	return b
 }
 
 // taskList is tasks that were parsed from a message, and their memory.
 type taskList struct {
+	ops      []syncer.Op // of all tasks
+	firsts   []int       // index of the first check of each operation
+	checks   []syncer.Check
+	limitsOf []span // the limits of each check
+	limits   []syncer.Limit
+	asked    int // number of limits, those that checks share counted for each
+
+	// tasks has those that do something else than to run their operation, and places their
+	// positions among all.
 	tasks  []rpc.Task
-	checks []node.Check
-	limits []node.Limit
-	starts []int // index of the first check of each task
-	ends   []int
+	places []int
 }
 
 func (l *taskList) reset() {
 	clear(l.tasks)
-	l.tasks, l.checks, l.limits = l.tasks[:0], l.checks[:0], l.limits[:0]
-	l.starts, l.ends = l.starts[:0], l.ends[:0]
+	l.ops, l.firsts, l.checks = l.ops[:0], l.firsts[:0], l.checks[:0]
+	l.limitsOf, l.limits, l.asked = l.limitsOf[:0], l.limits[:0], 0
+	l.tasks, l.places = l.tasks[:0], l.places[:0]
 }
 
-// read parses one task. Its keys are views into the message. Call link after the last task.
-func (l *taskList) read(r *reader) {
-	first, second := r.byte(), r.byte()
+// read parses one task. isFirst says that it is the first one of its call. Call link after the last
+// task of the message.
+func (l *taskList) read(r *reader, isFirst bool) {
+	first := r.byte()
+	if first != likeLast {
+		l.readWhole(r, first)
+		return
+	}
+	if last := len(l.ops) - 1; isFirst || len(l.places) > 0 && l.places[len(l.places)-1] == last {
+		r.fail()
+		return
+	}
+	start := len(l.checks)
+	l.readLike(r)
+	l.ops, l.firsts = append(l.ops, l.ops[len(l.ops)-1]), append(l.firsts, start)
+}
+
+// readWhole parses a task that does not refer to the last one.
+func (l *taskList) readWhole(r *reader, first byte) {
+	second := r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
-	t.Op.Kind, t.Op.Ack = node.Kind(second&kindMask), node.Ack(second>>ackShift)
-	t.Op.CountDenied = first&deniedBit != 0
-	if t.Verb > rpc.VerbDrop || t.Op.Kind > node.Acquire || t.Op.Ack > node.AckDisk {
+	t.Op.Kind, t.Op.Ack = syncer.Kind(second&kindMask), syncer.Ack(second>>ackShift)
+	t.Op.CountDenied, t.Op.DryRun = first&deniedBit != 0, first&dryBit != 0
+	if t.Verb > rpc.VerbCoordinate || t.Op.Kind > syncer.Acquire || t.Op.Ack > syncer.AckDisk {
 		r.fail()
 	}
 	if first&timeBit != 0 {
 		t.Op.TS = r.int()
 	}
-	if t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo {
-		t.Reservation, t.Coordinator = r.string(), r.string()
-	}
-	l.starts = append(l.starts, len(l.checks))
-	for range r.count() {
-		c := node.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
-		if len(c.NS) > maxNS || len(c.Key) == 0 || len(c.Key) > maxKey || c.N > math.MaxInt32 ||
-			c.N < -math.MaxInt32 {
-			r.fail()
-		}
-		for range r.count() {
-			l.limits = append(l.limits, node.Limit{Window: r.int(), Max: r.int()})
-		}
-		l.checks = append(l.checks, c)
-		l.ends = append(l.ends, len(l.limits))
-	}
-	if !fits(&t, len(l.checks)-l.starts[len(l.starts)-1]) {
+	l.readStep(r, &t)
+	start := len(l.checks)
+	l.readChecks(r)
+	if !fits(&t, len(l.checks)-start) {
 		r.fail()
 	}
-	l.tasks = append(l.tasks, t)
+	if t.Verb != rpc.VerbDo {
+		l.tasks, l.places = append(l.tasks, t), append(l.places, len(l.ops))
+	}
+	l.ops, l.firsts = append(l.ops, t.Op), append(l.firsts, start)
+}
+
+// readStep is the inverse of appendStep. Tasks mostly have the coordinator of the one before.
+func (l *taskList) readStep(r *reader, t *rpc.Task) {
+	if !t.Verb.IsStep() {
+		return
+	}
+	name := r.bytes()
+	if n := len(l.tasks); n > 0 && l.tasks[n-1].Acquire.Coordinator == string(name) {
+		t.Acquire.Coordinator = l.tasks[n-1].Acquire.Coordinator
+	} else {
+		t.Acquire.Coordinator = string(name)
+	}
+	t.Acquire.Number = r.uint()
+	switch t.Verb {
+	case rpc.VerbReserve:
+		t.Decider = r.string()
+	case rpc.VerbDecide:
+		t.Settled = r.uint()
+	}
 }
 
 // fits reports whether a task has the number of checks that it needs.
@@ -108,7 +151,8 @@ func fits(t *rpc.Task, checks int) bool {
 	switch {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
 		return checks == 0
-	case t.Verb == rpc.VerbReserve || t.Verb == rpc.VerbDo && t.Op.Kind == node.Acquire:
+	case t.Verb.IsStep() || t.Verb == rpc.VerbCoordinate,
+		t.Verb == rpc.VerbDo && t.Op.Kind == syncer.Acquire:
 		return checks > 0
 	}
 	return checks == 1
@@ -116,16 +160,16 @@ func fits(t *rpc.Task, checks int) bool {
 
 // link sets the checks of each task and the limits of each check, once the slices no longer grow.
 func (l *taskList) link() {
-	at := 0
 	for i := range l.checks {
-		l.checks[i].Limits = l.limits[at:l.ends[i]:l.ends[i]]
-		at = l.ends[i]
+		at := l.limitsOf[i]
+		l.checks[i].Limits = l.limits[at.from:at.to:at.to]
+	}
+	end := len(l.checks)
+	for i := len(l.ops) - 1; i >= 0; i-- {
+		l.ops[i].Checks = l.checks[l.firsts[i]:end:end]
+		end = l.firsts[i]
 	}
 	for i := range l.tasks {
-		end := len(l.checks)
-		if i+1 < len(l.starts) {
-			end = l.starts[i+1]
-		}
-		l.tasks[i].Op.Checks = l.checks[l.starts[i]:end:end]
+		l.tasks[i].Op = l.ops[l.places[i]]
 	}
 }

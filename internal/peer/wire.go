@@ -8,9 +8,22 @@ import (
 // errFormat says that a message is malformed.
 var errFormat = errors.New("malformed message")
 
+// appendUint appends an unsigned number. Most take one byte.
+func appendUint(to []byte, v uint64) []byte {
+	if v < 0x80 {
+		return append(to, byte(v))
+	}
+	return binary.AppendUvarint(to, v)
+}
+
+// appendInt appends a signed number. Those near zero take one byte.
+func appendInt(to []byte, v int64) []byte {
+	return appendUint(to, uint64(v)<<1^uint64(v>>63))
+}
+
 // appendBytes appends b, preceded by its length.
 func appendBytes[T ~[]byte | ~string](to []byte, b T) []byte {
-	return append(binary.AppendUvarint(to, uint64(len(b))), b...)
+	return append(appendUint(to, uint64(len(b))), b...)
 }
 
 // reader parses a message. After the first mistake it returns only zero values, and err is set.
@@ -37,6 +50,16 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) uint() uint64 {
+	if len(r.b) > 0 && r.b[0] < 0x80 {
+		v := r.b[0]
+		r.b = r.b[1:]
+		return uint64(v)
+	}
+	return r.longUint()
+}
+
+// longUint reads a number of more than one byte.
+func (r *reader) longUint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
 		r.fail()
@@ -47,13 +70,8 @@ func (r *reader) uint() uint64 {
 }
 
 func (r *reader) int() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
+	v := r.uint()
+	return int64(v>>1) ^ -int64(v&1)
 }
 
 // count reads a number of items that take at least one byte each.
@@ -69,6 +87,26 @@ func (r *reader) count() int {
 // bytes returns a view into the message.
 func (r *reader) bytes() []byte {
 	n := r.count()
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+// lengthBytes is the size of a length of fixed size, which can be filled in once what follows is
+// written.
+const lengthBytes = 4
+
+// part returns what follows its length of fixed size, a view into the message.
+func (r *reader) part() []byte {
+	if len(r.b) < lengthBytes {
+		r.fail()
+		return nil
+	}
+	n := uint64(binary.LittleEndian.Uint32(r.b))
+	if r.b = r.b[lengthBytes:]; n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
 	b := r.b[:n:n]
 	r.b = r.b[n:]
 	return b

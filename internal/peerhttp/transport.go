@@ -40,6 +40,9 @@ const (
 	idleTimeout = 5 * time.Second // an idle connection also keeps a goroutine
 	maxHosts    = 1024
 	keepAlive   = 15 * time.Second
+	// writeBuffer holds most messages with their header. A message that is written in two parts
+	// wakes its receiver twice.
+	writeBuffer = 64 << 10
 )
 
 // Close closes all connections that are not in use.
@@ -106,8 +109,8 @@ func (t *Transport) host(address string) *fasthttp.HostClient {
 			Addr: strings.TrimPrefix(address, secureScheme), MaxConns: maxConns,
 			MaxIdleConnDuration: idleTimeout, MaxIdemponentCallAttempts: 1,
 			NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
-			MaxResponseBodySize: MaxReply,
-			DialTimeout:         t.dialer(address),
+			MaxResponseBodySize: MaxReply, WriteBufferSize: writeBuffer,
+			DialTimeout: t.dialer(address),
 			RetryIfErr: func(*fasthttp.Request, int, error) (bool, bool) {
 				return false, false
 			},

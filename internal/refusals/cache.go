@@ -27,13 +27,15 @@ type refusal struct {
 
 // Cache is the refusals that a node remembers. The zero value remembers none until Open is called.
 type Cache struct {
-	kept *ristretto.Cache[[]byte, *refusal]
-	hits atomic.Int64
+	kept   *ristretto.Cache[[]byte, *refusal]
+	filter *filter
+	hits   atomic.Int64
 }
 
 // Open starts remembering about this many refusals, at least 1. Call it once, before any other
 // method.
 func (c *Cache) Open(most int) (err error) {
+	c.filter = newFilter(most)
 	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
 		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64,
 		IgnoreInternalCost: true,
@@ -77,8 +79,9 @@ func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 			n: check.N, limits: slices.Clone(check.Limits), check: res.Checks[0], at: time.Now(),
 		}
 		r.check.Limits = slices.Clone(r.check.Limits)
-		var b [longest]byte
-		c.kept.SetWithTTL(check.AppendName(b[:0]), r, 1, keep)
+		name := check.AppendName(nil)
+		c.kept.SetWithTTL(name, r, 1, keep)
+		c.filter.note(name)
 	}
 }
 
@@ -90,7 +93,10 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	}
 	check := &op.Checks[0]
 	var b [longest]byte
-	r, ok := c.kept.Get(check.AppendName(b[:0]))
+	if !c.filter.admits(check.AppendName(b[:0])) {
+		return false
+	}
+	r, ok := c.kept.Get(check.AppendName(nil))
 	if !ok || check.N != r.n || !slices.Equal(check.Limits, r.limits) {
 		return false
 	}
@@ -112,7 +118,6 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 // Forget forgets refusals of a key. One that is being recorded at the same moment may remain.
 func (c *Cache) Forget(check *syncer.Check) {
 	if c.kept != nil {
-		var b [longest]byte
-		c.kept.Del(check.AppendName(b[:0]))
+		c.kept.Del(check.AppendName(nil))
 	}
 }

@@ -192,3 +192,41 @@ func TestClosedRemembersNothing(t *testing.T) {
 	}
 	c.Close()
 }
+
+// TestNothingRememberedTakesNoMemory asks about a key that nothing is remembered of.
+func TestNothingRememberedTakesNoMemory(t *testing.T) {
+	c := new(refusals.Cache)
+	if err := c.Open(most); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other, refused := acquire("other", -1)
+	c.Note(other, refused)
+	op, _ := acquire("k", 0)
+	var res syncer.Result
+	if n := testing.AllocsPerRun(100, func() { c.Refuse(op, &res) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkNothingRemembered asks about keys that nothing is remembered of, as a node does for each
+// acquire that it forwards.
+func BenchmarkNothingRemembered(b *testing.B) {
+	c := new(refusals.Cache)
+	if err := c.Open(1 << 14); err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	var ops []*syncer.Op
+	for i := range 1000 {
+		op, _ := acquire(fmt.Sprint("user:", i), 0)
+		ops = append(ops, op)
+	}
+	var res syncer.Result
+	b.ReportAllocs()
+	for i := range b.N {
+		if c.Refuse(ops[i%len(ops)], &res) {
+			b.Fatal("refused")
+		}
+	}
+}

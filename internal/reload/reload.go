@@ -169,7 +169,8 @@ func readFile(path string, again bool) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || again && !info.Mode().IsRegular() {
-		return nil, cmp.Or(err, fmt.Errorf("%s is no regular file: it is read at start only", path))
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a regular file, so it is read "+
+			"only at startup", path))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {

@@ -157,7 +157,7 @@ func TestPipeInPlaceOfAFile(t *testing.T) {
 		t.Fatal("it waits for somebody to write to the pipe")
 	}
 	if k.text.Load() != "1" ||
-		!strings.Contains(log.String(), "is no regular file: it is read at start only") {
+		!strings.Contains(log.String(), "is not a regular file, so it is read only") {
 		t.Errorf("%q is in force\n%s", k.text.Load(), log)
 	}
 }

@@ -12,55 +12,91 @@ const (
 	nameProbes  = 4
 	maxNames    = 600_000
 	bitsPerWord = 64
+	// fewNames is how many names a generation keeps as they are, in tens of kilobytes, before it
+	// takes memory for maxNames.
+	fewNames = 500
 )
 
-// names remembers each name for at least one generation. It is a Bloom filter, so it may take a new
-// name for a known one, but never a known one for new. The hash has a random seed, so nobody can
-// choose names that collide.
+// names remembers each name for at least one generation. Beyond fewNames it is a Bloom filter, so
+// it may take a new name for a known one, but never a known one for new. The hash has a random
+// seed, so nobody can choose names that collide.
 type names[K comparable] struct {
 	keep     time.Duration // how long a generation is
 	seed     maphash.Seed
-	now, old []uint64
-	count    int
-	since    time.Time
+	now, old generation
+	since    time.Time // zero before the first generation
 }
 
 // add remembers a name. isNew reports whether the name is certainly new, room whether there is room
 // for it. Without room, nothing is remembered.
 func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
-	if n.now == nil || now.Sub(n.since) >= n.keep {
+	if n.since.IsZero() || now.Sub(n.since) >= n.keep {
 		n.turn(now)
 	}
 	h := maphash.Comparable(n.seed, name)
-	if holds(n.now, h) || holds(n.old, h) {
+	if n.now.has(h) || n.old.has(h) {
 		return false, true
 	}
-	if n.count >= maxNames {
-		return true, false
-	}
-	n.count++
-	for i := range uint64(nameProbes) {
-		at := probe(h, i)
-		n.now[at/bitsPerWord] |= 1 << (at % bitsPerWord)
-	}
-	return true, true
+	return true, n.now.add(h)
 }
 
 // turn begins a generation. Names of the previous one are remembered for that long again.
 func (n *names[K]) turn(now time.Time) {
-	if n.now == nil {
+	if n.since.IsZero() {
 		n.seed = maphash.MakeSeed()
 	}
-	n.old, n.now = n.now, make([]uint64, nameBits/bitsPerWord)
-	n.count, n.since = 0, now
+	n.old, n.now, n.since = n.now, generation{}, now
 }
 
-func holds(generation []uint64, h uint64) bool {
-	if generation == nil {
+// generation is a set of hashes.
+type generation struct {
+	few  map[uint64]struct{} // all of them, until there are too many
+	bits []uint64            // a Bloom filter of all of them from then on
+	n    int
+}
+
+// add adds a hash if there is room for it.
+func (g *generation) add(h uint64) (room bool) {
+	if g.n >= maxNames {
 		return false
 	}
+	if g.n++; g.bits == nil && len(g.few) < fewNames {
+		if g.few == nil {
+			g.few = map[uint64]struct{}{}
+		}
+		g.few[h] = struct{}{}
+		return true
+	}
+	if g.bits == nil {
+		g.toBits()
+	}
+	g.setBits(h)
+	return true
+}
+
+// toBits makes the filter.
+func (g *generation) toBits() {
+	g.bits = make([]uint64, nameBits/bitsPerWord)
+	for h := range g.few {
+		g.setBits(h)
+	}
+	g.few = nil
+}
+
+func (g *generation) setBits(h uint64) {
 	for i := range uint64(nameProbes) {
-		if at := probe(h, i); generation[at/bitsPerWord]&(1<<(at%bitsPerWord)) == 0 {
+		at := probe(h, i)
+		g.bits[at/bitsPerWord] |= 1 << (at % bitsPerWord)
+	}
+}
+
+func (g *generation) has(h uint64) bool {
+	if g.bits == nil {
+		_, has := g.few[h]
+		return has
+	}
+	for i := range uint64(nameProbes) {
+		if at := probe(h, i); g.bits[at/bitsPerWord]&(1<<(at%bitsPerWord)) == 0 {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@ package replay_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,6 +186,24 @@ func TestNamesAreRemembered(t *testing.T) {
 	}
 	if _, room := b.Add(name(n+1), begin.Add(19*time.Minute)); !room {
 		t.Error("there is no room after 19 minutes")
+	}
+}
+
+// TestFewNamesTakeLittleMemory begins as many sequences as there are lanes to a node, in each of a
+// hundred memories.
+func TestFewNamesTakeLittleMemory(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 100 {
+		m := newMemory(options{Sequences: 40, Bytes: 1, Answers: time.Minute, Numbers: time.Hour,
+			FromOne: true})
+		for i := range 40 {
+			enter(t, m, fmt.Sprint(i), 1, 0, replay.Fresh)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / 100; bytes > 64<<10 {
+		t.Errorf("a memory with 40 sequences allocated %d bytes", bytes)
 	}
 }
 

@@ -3,11 +3,10 @@ package routing
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"twotier.dev/twotier/internal/modes"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -21,7 +20,8 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	case r.opt.Modes.InRedis():
 		r.allInRedis(ctx, ops, res)
 	default:
-		r.divide(ctx, ops, res)
+		r.opt.Loans.Observe(ops)
+		r.divide(ctx, ops, res, true)
 	}
 }
 
@@ -66,33 +66,64 @@ func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Res
 }
 
 // wave is a part of a batch that runs at the same time: operations with one owner are grouped by
-// owner, in the order of the batch; those with several owners run individually.
+// owner, in the order of the batch; those with several owners run individually. A router reuses its
+// memory.
 type wave struct {
+	borrow  bool    // keys that nodes borrow from each other were left out of account
+	owners  []int   // of each operation of the batch; severalOwners if there are several
 	groups  [][]int // positions by owner
 	several []int   // positions of what has several owners
 	// keys has the keys of the wave, and whether an operation with several owners touches them. It
-	// is nil until the batch has such an operation.
+	// is nil unless the batch has such an operation.
 	keys map[string]bool
+	// ops and res are for operations that run here while others of the batch run elsewhere.
+	ops []syncer.Op
+	res []syncer.Result
+}
+
+const severalOwners = -1
+
+// begin makes w the empty first wave of a batch.
+func (w *wave) begin(r *Router, t *ring.Table, ops []syncer.Op, borrow bool) {
+	w.owners, w.keys, w.borrow = w.owners[:0], nil, borrow
+	for i := range ops {
+		at, one := r.ownerOf(t, &ops[i], borrow)
+		if !one {
+			at = severalOwners
+			if w.keys == nil {
+				w.keys = make(map[string]bool, len(ops))
+			}
+		}
+		w.owners = append(w.owners, at)
+	}
+	w.groups = slices.Grow(w.groups[:0], t.Len())[:t.Len()]
+	w.clear()
+}
+
+// clear empties the wave.
+func (w *wave) clear() {
+	for i := range w.groups {
+		w.groups[i] = w.groups[i][:0]
+	}
+	w.several = w.several[:0]
+	clear(w.keys)
 }
 
 // divide lets each owner run its operations, all at the same time. Operations that share a key run
 // in the order in which they were given: if one of them has several owners, the later one waits for
-// another wave.
-func (r *Router) divide(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
-	t := r.opt.Table()
-	w := wave{groups: make([][]int, t.Len())}
-	for i := range ops {
-		if _, one := r.ownerOf(t, &ops[i]); !one {
-			w.keys = make(map[string]bool, len(ops))
-			break
-		}
-	}
-	for i := range ops {
-		at, one := r.ownerOf(t, &ops[i])
+// another wave. With borrow, keys that nodes borrow from each other may be counted by whoever owns
+// the others.
+func (r *Router) divide(
+	ctx context.Context, ops []syncer.Op, res []syncer.Result, borrow bool,
+) {
+	t, w := r.opt.Table(), r.waves.Get().(*wave)
+	w.begin(r, t, ops, borrow)
+	for i, at := range w.owners {
+		one := at != severalOwners
 		if w.collides(&ops[i], one) {
-			r.finish(ctx, t, &w, ops, res)
+			r.finish(ctx, t, w, ops, res)
 		}
-		if one && at != t.Self() && r.answered(ctx, t.Member(at), &ops[i], &res[i]) {
+		if one && at != t.Self() && r.refused(&ops[i], &res[i]) {
 			continue
 		}
 		if one {
@@ -102,18 +133,8 @@ func (r *Router) divide(ctx context.Context, ops []syncer.Op, res []syncer.Resul
 		}
 		w.note(&ops[i], one)
 	}
-	r.finish(ctx, t, &w, ops, res)
-}
-
-// answered is shortcut for an operation of a batch.
-func (r *Router) answered(
-	ctx context.Context, owner *ring.Member, op *syncer.Op, res *syncer.Result,
-) bool {
-	done, err := r.shortcut(ctx, owner, op, res)
-	if done {
-		res.Err = err
-	}
-	return done
+	r.finish(ctx, t, w, ops, res)
+	r.waves.Put(w)
 }
 
 // collides reports whether an operation has to wait for the wave.
@@ -142,55 +163,101 @@ func (w *wave) note(op *syncer.Op, one bool) {
 	}
 }
 
-// maxSeveral is how many operations with several owners a batch runs at a time.
-const maxSeveral = 64
-
 // finish carries a wave out, and empties it.
 func (r *Router) finish(
 	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
 ) {
 	var done sync.WaitGroup
-	var next atomic.Int64
-	for range min(len(w.several), maxSeveral) {
-		done.Go(func() {
-			for k := next.Add(1) - 1; k < int64(len(w.several)); k = next.Add(1) - 1 {
-				i := w.several[k]
-				res[i].Err = r.Do(ctx, &ops[i], &res[i])
-			}
-		})
+	if len(w.several) > 0 {
+		done.Go(func() { r.allSeveral(ctx, w.several, ops, res) })
 	}
-	r.dispatch(ctx, t, w.groups, ops, res)
+	r.dispatch(ctx, t, w, ops, res)
 	done.Wait()
-	for i := range w.groups {
-		w.groups[i] = w.groups[i][:0]
-	}
-	w.several = w.several[:0]
-	clear(w.keys)
+	r.runAtOwners(ctx, w, ops, res)
+	w.clear()
 }
 
-// dispatch lets each member run the operations at the given positions.
+// runAtOwners runs the operations of a wave again that nobody could run who relied on borrowed
+// keys: now the owners of those decide.
+func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res []syncer.Result) {
+	var again []int
+	for _, group := range w.groups {
+		for _, i := range group {
+			if errors.Is(res[i].Err, errNotBorrowed) {
+				again = append(again, i)
+			}
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	slices.Sort(again)
+	some, out := make([]syncer.Op, len(again)), make([]syncer.Result, len(again))
+	for k, i := range again {
+		some[k], out[k] = ops[i], res[i]
+	}
+	r.divide(ctx, some, out, false)
+	for k, i := range again {
+		res[i] = out[k]
+	}
+}
+
+// borrows reports whether nodes borrow keys of an operation from each other.
+func (r *Router) borrows(op *syncer.Op) bool {
+	for i := range op.Checks {
+		if op.MayBorrow() && r.opt.Loans.Shared(&op.Checks[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// dispatch lets each member run its group: one of them from this goroutine, others from their own.
 func (r *Router) dispatch(
-	ctx context.Context, t *ring.Table, groups [][]int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
 ) {
 	var done sync.WaitGroup
-	for at, group := range groups {
-		if len(group) == 0 || at == t.Self() {
-			continue
+	first := w.first(t)
+	for at, group := range w.groups {
+		if len(group) > 0 && at != first {
+			d := decision{to: forward, owner: t.Member(at), borrow: w.borrow}
+			done.Go(func() { r.forwardGroup(ctx, d, group, ops, res) })
 		}
-		done.Go(func() { r.forwardGroup(ctx, t.Member(at), group, ops, res) })
 	}
-	if self := t.Self(); self >= 0 && len(groups[self]) > 0 {
-		r.localGroup(ctx, groups[self], ops, res)
+	switch {
+	case first < 0:
+	case first == t.Self():
+		r.localGroup(ctx, w, w.groups[first], ops, res)
+	default:
+		d := decision{to: forward, owner: t.Member(first), borrow: w.borrow}
+		r.forwardGroup(ctx, d, w.groups[first], ops, res)
 	}
 	done.Wait()
 }
 
-// retryGroup runs those of a group that are decided elsewhere.
+// first returns which group is run from the goroutine of the batch: this node's or, if that is
+// empty, any; -1 if all are empty.
+func (w *wave) first(t *ring.Table) int {
+	if self := t.Self(); self >= 0 && len(w.groups[self]) > 0 {
+		return self
+	}
+	return slices.IndexFunc(w.groups, func(group []int) bool { return len(group) > 0 })
+}
+
+// errNotBorrowed marks an operation of a batch that is left to runAtOwners.
+var errNotBorrowed = errors.New("a borrowed key can't be counted there")
+
+// retryGroup runs those of a group that are decided elsewhere, but for those that it leaves to
+// runAtOwners.
 func (r *Router) retryGroup(
 	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
 	for _, i := range group {
-		if err := res[i].Err; err != nil {
+		switch err := res[i].Err; {
+		case err == nil:
+		case d.borrow && errors.Is(err, syncer.ErrNotOwner) && r.borrows(&ops[i]):
+			res[i].Err = errNotBorrowed
+		default:
 			res[i].Err = r.retry(ctx, d, err, &ops[i], &res[i])
 		}
 	}
@@ -198,38 +265,35 @@ func (r *Router) retryGroup(
 
 // localGroup runs the operations at the given positions in this node's memory.
 func (r *Router) localGroup(
-	ctx context.Context, group []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, w *wave, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
-	defer r.retryGroup(ctx, decision{to: local}, group, ops, res)
+	defer r.retryGroup(ctx, decision{to: local, borrow: w.borrow}, group, ops, res)
 	if len(group) == len(ops) {
 		r.allLocal(ctx, ops, res)
 		return
 	}
-	some, out := make([]syncer.Op, len(group)), make([]syncer.Result, len(group))
-	for k, i := range group {
-		some[k], out[k] = ops[i], res[i]
+	w.ops, w.res = w.ops[:0], w.res[:0]
+	for _, i := range group {
+		w.ops, w.res = append(w.ops, ops[i]), append(w.res, res[i])
 	}
-	r.allLocal(ctx, some, out)
+	r.allLocal(ctx, w.ops, w.res)
 	for k, i := range group {
-		res[i] = out[k]
+		res[i] = w.res[k]
 	}
+	clear(w.ops)
+	clear(w.res)
 }
 
 // forwardGroup forwards the operations at the given positions to another node.
 func (r *Router) forwardGroup(
-	ctx context.Context, to *ring.Member, group []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
-	tasks, out := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
-	for k, i := range group {
-		tasks[k].Op, out[k] = ops[i], res[i]
-	}
-	r.opt.Peers.Do(ctx, to, tasks, out)
-	for k, i := range group {
-		res[i] = out[k]
+	r.opt.Peers.DoAll(ctx, d.owner, ops, group, res)
+	for _, i := range group {
 		if res[i].Err == nil {
 			r.opt.Refusals.Note(&ops[i], &res[i])
 			answeredByOwner(&res[i])
 		}
 	}
-	r.retryGroup(ctx, decision{to: forward, owner: to}, group, ops, res)
+	r.retryGroup(ctx, d, group, ops, res)
 }

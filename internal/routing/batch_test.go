@@ -53,6 +53,30 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
+// TestBatchOfSeveralOwners runs acquires over several owners together: those over a key of this
+// node here, the others in one message to each node that coordinates. One that fails goes on alone.
+func TestBatchOfSeveralOwners(t *testing.T) {
+	b := newBed(t)
+	b.errs["several"] = []error{nil, syncer.ErrNotOwner}
+	b.errs["c coordinates"] = []error{rpc.ErrUnreachable}
+	res := b.batch(t, "a b", "b1 c1", "c b2", "a1 c2")
+	for i := range res {
+		if res[i].Err != nil || !res[i].Allowed {
+			t.Errorf("operation %d: %+v", i, res[i])
+		}
+	}
+	told := b.told()
+	for _, want := range []string{"b coordinates b1; ", "c coordinates c; ",
+		"several [a[0] b[1]]; several [a[0] c[1]]; ", "several [b[1] c[0]]; "} {
+		if strings.Count(told, want) != 1 {
+			t.Errorf("was told %q, want %q once", told, want)
+		}
+	}
+	if n := strings.Count(told, "several [a[0] c[1]]; "); n != 2 {
+		t.Errorf("was told %q: an acquire that nobody decided was run %d times", told, n)
+	}
+}
+
 // TestBatchWithFailures: what one owner did not take goes on by itself, the rest is as it is.
 func TestBatchWithFailures(t *testing.T) {
 	b := newBed(t)
@@ -87,18 +111,32 @@ func TestBatchInRedis(t *testing.T) {
 	}
 }
 
-// TestBatchSavesForwards of what is leased, or remembered as refused.
+// TestBatchSavesForwards of what is remembered as refused.
 func TestBatchSavesForwards(t *testing.T) {
 	b := newBed(t)
-	b.leased = true
-	b.errs["beside"] = []error{nil, syncer.ErrOverload}
-	res := b.batch(t, "b", "b1")
-	if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrOverload) ||
-		b.told() != "beside b; beside b1; " {
-		t.Errorf("%v, %v, was told %q", res[0].Err, res[1].Err, b.told())
-	}
-	b.leased, b.remember, b.story = false, true, nil
+	b.remember = true
 	if res := b.batch(t, "b"); res[0].Source != syncer.SourceNear || b.told() != "" {
 		t.Errorf("source %q, was told %q", res[0].Source, b.told())
+	}
+}
+
+// TestBatchWithBorrowedKeys goes to the owners of the other keys. What can't be decided there goes
+// to all owners, together and in the order of the batch.
+func TestBatchWithBorrowedKeys(t *testing.T) {
+	b := newBed(t)
+	borrowing("b")(b)
+	b.errs["local"] = []error{nil, syncer.ErrNotOwner, syncer.ErrNotOwner}
+	b.errs["c"] = []error{syncer.ErrNotOwner}
+	for i, res := range b.batch(t, "a b", "a1 b", "b", "c b", "c b") {
+		if res.Err != nil {
+			t.Errorf("operation %d: %v", i, res.Err)
+		}
+	}
+	told := b.told()
+	for want, times := range map[string]int{"local a; ": 1, "local a1; ": 1, "local b; ": 1,
+		"c c; ": 2, "several [a[0] b[1]]; ": 1, "c coordinates c; ": 1, "b b; ": 1, "locate": 0} {
+		if strings.Count(told, want) != times {
+			t.Errorf("was told %q, want %q %d times", told, want, times)
+		}
 	}
 }

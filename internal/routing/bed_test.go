@@ -37,8 +37,9 @@ type bed struct {
 	moved map[int]string
 	// locating is the error of asking who decides.
 	locating error
-	refused  bool // all of the next acquire are refused by their owners
-	leased   bool // this node has a lease of every key
+	refused  bool            // all of the next acquire are refused by their owners
+	borrowed map[string]bool // keys that this node borrows
+	observed int
 	remember bool // a refusal of every key is remembered
 	changing bool // the mode is being changed
 }
@@ -65,12 +66,14 @@ type memory struct{ b *bed }
 
 func (m memory) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 	at := "local"
-	if op.AllowNonOwner && op.RequireStore {
-		at = "beside"
-	} else if op.AllowNonOwner {
+	if op.AllowNonOwner {
 		at = "fallback"
 	}
-	m.b.note("%s %s", at, op.Checks[0].Key)
+	what := at
+	if op.CountDenied {
+		what += ", even if refused,"
+	}
+	m.b.note("%s %s", what, op.Checks[0].Key)
 	res.Source = syncer.SourceMemory
 	return m.b.next(at)
 }
@@ -98,9 +101,14 @@ func (s scripts) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 // peers are the other nodes.
 func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	for i := range tasks {
-		b.note("%s %s", to.Name, tasks[i].Op.Checks[0].Key)
+		what := to.Name
+		if tasks[i].Verb == rpc.VerbCoordinate {
+			what += " coordinates"
+		}
+		b.note("%s %s", what, tasks[i].Op.Checks[0].Key)
+		res[i].Allowed = !b.refused
 		res[i].Source = syncer.SourceMemory
-		res[i].Err = b.next(to.Name)
+		res[i].Err = b.next(what)
 	}
 }
 
@@ -108,6 +116,14 @@ type peersFunc func(context.Context, *ring.Member, []rpc.Task, []syncer.Result)
 
 func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	f(ctx, to, tasks, res)
+}
+
+func (f peersFunc) DoAll(
+	ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result,
+) {
+	for _, i := range at {
+		f(ctx, to, []rpc.Task{{Op: ops[i]}}, res[i:i+1])
+	}
 }
 
 // Locate and DecidedBy are by the table, but for what has moved.
@@ -135,26 +151,34 @@ func (b *bed) DecidedBy(m *ring.Member, p int) bool {
 	return name == m.Name
 }
 
-// Acquire notes the parts.
-func (b *bed) Acquire(
-	_ context.Context, _ *syncer.Op, res *syncer.Result, parts []multiowner.Part,
-) error {
-	var to []string
-	for _, p := range parts {
-		name := "a"
-		if p.To != nil {
-			name = p.To.Name
+// Acquire notes the parts of each.
+func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
+	var story []string // told at once: nothing that happens meanwhile comes in between
+	for _, r := range list {
+		var to []string
+		for _, p := range r.Parts {
+			name := "a"
+			if p.To != nil {
+				name = p.To.Name
+			}
+			to = append(to, fmt.Sprint(name, p.Checks))
 		}
-		to = append(to, fmt.Sprint(name, p.Checks))
+		slices.Sort(to)
+		story = append(story, fmt.Sprintf("several %v", to))
+		r.Res.Allowed, r.Res.Err = !b.refused, b.next("several")
 	}
-	slices.Sort(to)
-	b.note("several %v", to)
-	res.Allowed = !b.refused
-	return b.next("several")
+	if len(story) > 0 {
+		b.note("%s", strings.Join(story, "; "))
+	}
 }
 
-func (b *bed) Leased(*syncer.Op, *ring.Member) bool { return b.leased }
-func (b *bed) Observe(tasks []rpc.Task)             { b.note("observe %d", len(tasks)) }
+func (b *bed) Shared(c *syncer.Check) bool { return b.borrowed[string(c.Key)] }
+
+func (b *bed) Observe(ops []syncer.Op) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.observed += len(ops)
+}
 
 func (b *bed) Note(*syncer.Op, *syncer.Result) { b.note("noted") }
 func (b *bed) Forget(check *syncer.Check)      { b.note("forgotten %s", check.Key) }
@@ -195,7 +219,7 @@ func newBed(t *testing.T) *bed {
 		Placement: syncer.Placement{Partitions: partitions},
 		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
 		Owners: b, Counter: memory{b}, Direct: scripts{b}, Peers: peersFunc(b.peers), Acquirer: b,
-		Leases: b, Refusals: b, Modes: b, StoreUp: func() bool { return b.storeUp },
+		Loans: b, Refusals: b, Modes: b, StoreUp: func() bool { return b.storeUp },
 		Mark: func(*syncer.Result) {},
 	})
 	return b
@@ -239,7 +263,7 @@ func (b *bed) told() string {
 		s += line + "; "
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		for _, k := range []string{name, name + "1"} {
+		for _, k := range []string{name, name + "1", name + "2"} {
 			s = strings.ReplaceAll(s, " "+string(b.key(k))+";", " "+k+";")
 		}
 	}

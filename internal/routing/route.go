@@ -3,13 +3,9 @@ package routing
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
-	"twotier.dev/twotier/internal/ownership"
-	"twotier.dev/twotier/internal/retry"
-	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -22,6 +18,7 @@ const (
 	local destination = iota
 	forward
 	several
+	relay
 	fallback
 	redis
 )
@@ -29,57 +26,23 @@ const (
 // decision is where an operation goes, and to whom.
 type decision struct {
 	to    destination
-	owner *ring.Member      // of forward
+	owner *ring.Member      // of forward and relay
 	parts []multiowner.Part // of several
+	// borrow says that keys which nodes borrow from each other were left out of account.
+	borrow bool
 }
-
-var (
-	// errExpired says that nothing was counted because the request timed out.
-	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-	// errMoving says that nothing was counted because the key kept changing hands.
-	errMoving = fmt.Errorf("%w: the key is just changing hands", syncer.ErrUnavailable)
-	// errNoOwner says that no node was found that decides.
-	errNoOwner = fmt.Errorf("%w: nobody who can be reached says that it decides about the key",
-		syncer.ErrUnavailable)
-)
 
 // Do runs one operation. Its errors are those of syncer.Counter.Do, except syncer.ErrNotOwner.
 func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	if ctx.Err() != nil {
 		return errExpired
 	}
-	d := r.byTable(op)
+	d := r.byTable(op, true)
+	if d.to == several || d.to == relay {
+		r.opt.Loans.Observe([]syncer.Op{*op})
+	}
 	if err := r.carryOut(ctx, &d, op, res); err != nil {
 		return r.retry(ctx, d, err, op, res)
-	}
-	return nil
-}
-
-// retry decides anew for as long as the error shows that the last decision was wrong, and runs the
-// operation there.
-func (r *Router) retry(
-	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
-) error {
-	var search *retry.Backoff
-	for err != nil {
-		switch {
-		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
-			return errExpired
-		case errors.Is(err, modes.ErrChanged):
-			d, search = r.byTable(op), nil
-		case r.needsFallback(&d, op, err):
-			d = decision{to: fallback}
-		case d.outdated(op, err):
-			if search == nil {
-				search = retry.Within(ownership.WaitTimeout)
-			}
-			if d, err = r.locate(ctx, search, op); err != nil {
-				return err
-			}
-		default:
-			return err
-		}
-		err = r.carryOut(ctx, &d, op, res)
 	}
 	return nil
 }
@@ -95,6 +58,8 @@ func (r *Router) carryOut(
 		return r.forward(ctx, d.owner, op, res)
 	case several:
 		return r.several(ctx, d.parts, op, res)
+	case relay:
+		return r.relay(ctx, d.owner, op, res)
 	case fallback:
 		return r.fallback(ctx, op, res)
 	default:
@@ -102,54 +67,16 @@ func (r *Router) carryOut(
 	}
 }
 
-// outdated reports whether an error calls for a new decision: nothing was executed, or nothing
-// that must not be executed twice.
-func (d *decision) outdated(op *syncer.Op, err error) bool {
-	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
-		d.to == forward && op.Kind == syncer.Count && errors.Is(err, syncer.ErrUnknownOutcome)
-}
-
-// needsFallback reports whether the nodes that decide about the keys can't be reached; it does not
-// matter whether others can. Counting in place of a node that is merely slow would mean that two
-// nodes decide, so only ErrUnreachable is a reason.
-func (r *Router) needsFallback(d *decision, op *syncer.Op, err error) bool {
-	var parts []multiowner.Part
-	switch u, ok := errors.AsType[*multiowner.UnreachableError](err); {
-	case ok:
-		parts = u.Parts
-	case d.to == forward && errors.Is(err, rpc.ErrUnreachable):
-		for i := range op.Checks {
-			parts = addPart(parts, d.owner, i)
-		}
-	default:
-		return false
-	}
-	for _, p := range parts {
-		if !r.decidedBy(p.To, op, p.Checks) {
-			return false
-		}
-	}
-	return true
-}
-
-// decidedBy reports whether a member decides about the keys of some checks, as far as this node
-// knows.
-func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
-	for _, i := range checks {
-		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
-			return false
-		}
-	}
-	return true
-}
-
-// byTable decides by the mode and the ring's table, without waiting.
-func (r *Router) byTable(op *syncer.Op) decision {
+// byTable decides by the mode and the ring's table, without waiting. With borrow, keys that nodes
+// borrow from each other may be counted by whoever decides about the others. If this node owns none
+// of the keys, one of the owners runs the acquire, which takes fewer messages. An acquire that
+// waits for the store is not sent there: it would keep others waiting for their turn.
+func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
 	if r.opt.Modes.InRedis() {
 		return decision{to: redis}
 	}
 	t := r.opt.Table()
-	at, one := r.ownerOf(t, op)
+	at, one := r.ownerOf(t, op, borrow)
 	switch {
 	case one && at == t.Self():
 		return decision{to: local}
@@ -164,48 +91,37 @@ func (r *Router) byTable(op *syncer.Op) decision {
 		}
 		parts = addPart(parts, to, i)
 	}
+	if at := parts[0].To; at != nil && !hasLocal(parts) && op.Ack < syncer.AckStore {
+		return decision{to: relay, owner: at}
+	}
 	return decision{to: several, parts: parts}
 }
 
 // ownerOf returns the index of the member that owns all keys of an operation according to the
-// table.
-func (r *Router) ownerOf(t *ring.Table, op *syncer.Op) (at int, one bool) {
-	at = t.Owner(r.partition(&op.Checks[0]))
-	for i := 1; i < len(op.Checks); i++ {
-		if t.Owner(r.partition(&op.Checks[i])) != at {
+// table; with borrow, all but those that nodes borrow from each other.
+func (r *Router) ownerOf(t *ring.Table, op *syncer.Op, borrow bool) (at int, one bool) {
+	at, borrow = -1, borrow && t.Self() >= 0 && op.MayBorrow()
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		if borrow && r.opt.Loans.Shared(c) {
+			continue
+		}
+		switch owner := t.Owner(r.partition(c)); at {
+		case -1:
+			at = owner
+		case owner:
+		default:
 			return 0, false
 		}
+	}
+	if at < 0 {
+		at = t.Self() // nodes borrow all of them
 	}
 	return at, true
 }
 
-// locate decides by who decides about the keys at this moment. It waits for partitions that are on
-// their way to this node, and briefly before each attempt after the first: nodes that disagree for
-// a moment could otherwise send an operation back and forth.
-func (r *Router) locate(
-	ctx context.Context, search *retry.Backoff, op *syncer.Op,
-) (d decision, err error) {
-	if !search.Next(ctx) {
-		return d, errNoOwner
-	}
-	var parts []multiowner.Part
-	for i := range op.Checks {
-		to, err := r.opt.Owners.Locate(ctx, r.partition(&op.Checks[i]))
-		if errors.Is(err, ownership.ErrInRedis) {
-			return decision{to: redis}, nil
-		} else if err != nil {
-			return d, err
-		}
-		parts = addPart(parts, to, i)
-	}
-	switch {
-	case len(parts) > 1:
-		return decision{to: several, parts: parts}, nil
-	case parts[0].To == nil:
-		return decision{to: local}, nil
-	}
-	return decision{to: forward, owner: parts[0].To}, nil
-}
+// partition of a check.
+func (r *Router) partition(c *syncer.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }
 
 // addPart adds a check to the part of a node, nil for this one.
 func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.Part {
@@ -216,4 +132,59 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 		}
 	}
 	return append(parts, multiowner.Part{To: to, Checks: []int{check}})
+}
+
+// local runs an operation in this node's memory. A new key that memory has no room for is served
+// from Redis.
+func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	err := r.opt.Counter.Do(ctx, op, res)
+	if err != nil && r.servesFromRedis(op, err) {
+		err = r.opt.Direct.Do(ctx, op, res)
+	}
+	r.opt.Mark(res)
+	return err
+}
+
+// servesFromRedis reports whether an operation that memory has no room for can run in Redis: it has
+// one key, which is not in memory, and Redis is up. If Redis is down, an immediate error is better
+// than waiting for nothing.
+func (r *Router) servesFromRedis(op *syncer.Op, err error) bool {
+	return r.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, syncer.ErrFull) &&
+		r.opt.StoreUp()
+}
+
+// redis runs an operation in Redis.
+func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
+		return r.opt.Direct.Do(ctx, op, res)
+	})
+	r.opt.Mark(res)
+	return err
+}
+
+// fallback counts in place of owners that can't be reached. What this node and the others count
+// meets in the store within three flush intervals.
+func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	if ctx.Err() != nil {
+		return errExpired
+	}
+	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
+		return r.localAsNonOwner(ctx, op, res)
+	})
+	if errors.Is(err, syncer.ErrNotOwner) {
+		return errMoving
+	}
+	return err
+}
+
+// localAsNonOwner runs an operation on another node's keys in this node's memory, in place of that
+// node.
+func (r *Router) localAsNonOwner(
+	ctx context.Context, op *syncer.Op, res *syncer.Result,
+) error {
+	nonOwner := *op
+	nonOwner.AllowNonOwner = true
+	err := r.opt.Counter.Do(ctx, &nonOwner, res)
+	r.opt.Mark(res)
+	return err
 }

@@ -24,9 +24,21 @@ func TestDo(t *testing.T) {
 		want string
 		err  error
 	}{
-		"local":          {syncer.Add, "a", nil, "local a; ", nil},
-		"forward":        {syncer.Add, "b", nil, "b b; noted; ", nil},
-		"several":        {syncer.Acquire, "a b c b1", nil, "several [a[0] b[1 3] c[2]]; ", nil},
+		"local":        {syncer.Add, "a", nil, "local a; ", nil},
+		"forward":      {syncer.Add, "b", nil, "b b; noted; ", nil},
+		"several":      {syncer.Acquire, "a b c b1", nil, "several [a[0] b[1 3] c[2]]; ", nil},
+		"others' keys": {syncer.Acquire, "b c", nil, "b coordinates b; ", nil},
+		"others' keys, counted even if refused": {syncer.Acquire, "b c",
+			func(b *bed) { b.refused = true }, "b coordinates b; b b; noted; c c; noted; ", nil},
+		"others' keys, who does not coordinate": {syncer.Acquire, "b c", func(b *bed) {
+			b.errs["b coordinates"] = []error{elsewhere}
+		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
+		"others' keys, who can't be reached": {syncer.Acquire, "b c", func(b *bed) {
+			b.errs["b coordinates"] = []error{down}
+		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
+		"others' keys, nobody knows": {syncer.Acquire, "b c", func(b *bed) {
+			b.errs["b coordinates"] = []error{unknown}
+		}, "b coordinates b; ", unknown},
 		"one of several": {syncer.Acquire, "b b1", nil, "b b; noted; ", nil},
 		"redis":          {syncer.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 
@@ -84,15 +96,22 @@ func TestDo(t *testing.T) {
 			func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
 			"local a; ", syncer.ErrFull},
 
-		"leased":     {syncer.Add, "b", func(b *bed) { b.leased = true }, "beside b; ", nil},
 		"remembered": {syncer.Acquire, "b", func(b *bed) { b.remember = true }, "", nil},
-		"leased, but the counts could not meet": {syncer.Add, "b", func(b *bed) {
-			b.leased, b.errs["beside"] = true, []error{elsewhere}
-		}, "beside b; b b; noted; ", nil},
-
-		"leased, but the mode is being changed": {syncer.Add, "b", func(b *bed) {
-			b.leased, b.changing = true, true
-		}, "b b; noted; ", nil},
+		"borrowed":   {syncer.Acquire, "b", borrowing("b"), "local b; ", nil},
+		"borrowed, but used up": {syncer.Acquire, "b", func(b *bed) {
+			borrowing("b")(b)
+			b.errs["local"] = []error{elsewhere}
+		}, "local b; locate; b b; noted; ", nil},
+		"borrowed, and the other is mine": {syncer.Acquire, "a b", borrowing("b"), "local a; ",
+			nil},
+		"borrowed, and the other is another's": {syncer.Acquire, "b c", borrowing("b"),
+			"c b; noted; ", nil},
+		"borrowed, and the others are of others": {syncer.Acquire, "a b c", borrowing("b"),
+			"several [a[0] b[1] c[2]]; ", nil},
+		"borrowed, but used up where the other is": {syncer.Acquire, "b c", func(b *bed) {
+			borrowing("b")(b)
+			b.errs["c"] = []error{elsewhere}
+		}, "c b; locate; locate; several [b[0] c[1]]; ", nil},
 
 		"the mode changes to memory": {syncer.Add, "b", func(b *bed) {
 			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
@@ -118,7 +137,7 @@ func TestDo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBed(t)
 				op := b.op(test.kind, strings.Fields(test.keys)...)
-				op.CountDenied = name == "refused, and counted all the same"
+				op.CountDenied = strings.Contains(name, "counted")
 				if test.set != nil {
 					test.set(b)
 				}
@@ -132,6 +151,34 @@ func TestDo(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// borrowing makes this node borrow a key.
+func borrowing(key string) func(b *bed) {
+	return func(b *bed) { b.borrowed = map[string]bool{string(b.key(key)): true} }
+}
+
+// TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow: these go to the owner of a key that is borrowed.
+func TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow(t *testing.T) {
+	for name, change := range map[string]func(op *syncer.Op){
+		"in the past":              func(op *syncer.Op) { op.TS = 1 },
+		"refused ones are counted": func(op *syncer.Op) { op.CountDenied = true },
+		"taking back": func(op *syncer.Op) {
+			op.Kind, op.Checks[0].N, op.Checks[0].Limits = syncer.Add, -1, nil
+		},
+		"counts, then compares": func(op *syncer.Op) {
+			op.Kind, op.Checks[0].Limits = syncer.Add, []syncer.Limit{{Window: 1, Max: 1}}
+		},
+	} {
+		b := newBed(t)
+		borrowing("b")(b)
+		op := b.op(syncer.Acquire, "b")
+		change(op)
+		if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil ||
+			!strings.Contains(b.told(), "b b; ") {
+			t.Errorf("%s: %v, was told %q", name, err, b.told())
+		}
 	}
 }
 
@@ -183,6 +230,43 @@ func TestTakingBackIsForgotten(t *testing.T) {
 	}
 }
 
+// TestCoordinate runs acquires that others have sent because this node owns one of the keys.
+func TestCoordinate(t *testing.T) {
+	elsewhere := syncer.ErrNotOwner
+	for name, test := range map[string]struct {
+		keys string
+		set  func(b *bed)
+		want string
+		err  error
+	}{
+		"mine and another's": {"a b", nil, "several [a[0] b[1]]; ", nil},
+		"mine alone":         {"a a1", nil, "local a; ", nil},
+		"others'":            {"b c", nil, "", elsewhere},
+		"another's":          {"b", nil, "", elsewhere},
+		"in Redis":           {"a b", func(b *bed) { b.redis = true }, "", elsewhere},
+		"another's, who can't be reached": {"a b", func(b *bed) {
+			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
+				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
+		}, "several [a[0] b[1]]; ", elsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			if test.set != nil {
+				test.set(b)
+			}
+			tasks := []rpc.Task{{Verb: rpc.VerbCoordinate,
+				Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
+			tasks[0].Op.CountDenied = true // the sender does that
+			res := make([]syncer.Result, 1)
+			b.Coordinate(t.Context(), tasks, res)
+			if err := res[0].Err; !errors.Is(err, test.err) || err != nil && test.err == nil ||
+				errors.Is(err, rpc.ErrUnreachable) || b.told() != test.want {
+				t.Errorf("%v, was told %q, want %v, %q", err, b.told(), test.err, test.want)
+			}
+		})
+	}
+}
+
 // TestServe carries out what others forward, and never forwards it again.
 func TestServe(t *testing.T) {
 	elsewhere := syncer.ErrNotOwner
@@ -192,17 +276,17 @@ func TestServe(t *testing.T) {
 		want string
 		err  func(err error) bool
 	}{
-		"mine": {"a", nil, "local a; observe 1; ", nil},
+		"mine": {"a", nil, "local a; ", nil},
 		"another's": {"b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local b; observe 1; locate; ", func(err error) bool {
+			"local b; locate; ", func(err error) bool {
 				moved, ok := errors.AsType[*rpc.MovedError](err)
 				return ok && moved.To.Name == "b"
 			}},
 		"several nodes'": {"a b", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local a; observe 1; locate; locate; ",
+			"local a; locate; locate; ",
 			func(err error) bool { return errors.Is(err, elsewhere) }},
 		"on its way here": {"a", func(b *bed) { b.errs["local"] = []error{elsewhere} },
-			"local a; observe 1; locate; local a; ", nil},
+			"local a; locate; local a; ", nil},
 		"in Redis": {"b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 		"in Redis until just now": {"b", func(b *bed) {
 			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
@@ -213,9 +297,9 @@ func TestServe(t *testing.T) {
 			if test.set != nil {
 				test.set(b)
 			}
-			tasks := []rpc.Task{{Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
+			ops := []syncer.Op{*b.op(syncer.Acquire, strings.Fields(test.keys)...)}
 			res := make([]syncer.Result, 1)
-			b.Serve(t.Context(), tasks, res)
+			b.Serve(t.Context(), ops, res)
 			if err := res[0].Err; (err != nil) != (test.err != nil) ||
 				err != nil && !test.err(err) {
 				t.Errorf("error %v", err)

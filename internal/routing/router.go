@@ -17,9 +17,13 @@ type Counter interface {
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
-// Peers has other nodes run tasks. Its errors are those of package rpc.
+// Peers has other nodes run tasks, or the operations at some positions of a batch. Its errors are
+// those of package rpc.
 type Peers interface {
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+	DoAll(
+		ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result,
+	)
 }
 
 // Owners says who decides about a partition at this moment, see ownership.Partitions.
@@ -28,17 +32,15 @@ type Owners interface {
 	DecidedBy(m *ring.Member, partition int) bool
 }
 
-// Acquirer carries out acquires over several owners, see multiowner.Acquirer.
+// Acquirer runs acquires over several owners, see multiowner.Acquirer.
 type Acquirer interface {
-	Acquire(
-		ctx context.Context, op *syncer.Op, res *syncer.Result, parts []multiowner.Part,
-	) error
+	Acquire(ctx context.Context, list []multiowner.Request)
 }
 
-// Leases has the leases of hot keys, see hotkeys.Tracker.
-type Leases interface {
-	Leased(op *syncer.Op, owner *ring.Member) bool
-	Observe(tasks []rpc.Task)
+// Loans says which hot keys nodes borrow from each other, see hotkeys.Tracker.
+type Loans interface {
+	Shared(check *syncer.Check) bool
+	Observe(ops []syncer.Op)
 }
 
 // Refusals remembers refusals by other nodes, see refusals.Cache.
@@ -51,8 +53,6 @@ type Refusals interface {
 // Modes is how the cluster counts, see modes.Switch.
 type Modes interface {
 	InRedis() bool
-	Enter(in modes.Mode) bool
-	Leave()
 	During(ctx context.Context, in modes.Mode, fn func() error) error
 }
 
@@ -70,7 +70,7 @@ type Options struct {
 	Direct   Counter
 	Peers    Peers
 	Acquirer Acquirer
-	Leases   Leases
+	Loans    Loans
 	Refusals Refusals
 	Modes    Modes
 	// StoreUp reports whether the store answers.
@@ -83,14 +83,13 @@ type Options struct {
 type Router struct {
 	opt      Options
 	messages sync.Pool // of *message
+	waves    sync.Pool // of *wave
 }
 
 // New returns a router.
 func New(opt Options) *Router {
 	r := &Router{opt: opt}
 	r.messages.New = func() any { return new(message) }
+	r.waves.New = func() any { return new(wave) }
 	return r
 }
-
-// partition of a check.
-func (r *Router) partition(c *syncer.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }

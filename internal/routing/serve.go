@@ -14,27 +14,22 @@ import (
 // Serve runs operations that another node has forwarded, in order, and sets Err in each result. It
 // forwards nothing: an operation on keys that this node does not decide about fails with an
 // rpc.MovedError that says who does, or with syncer.ErrNotOwner.
-func (r *Router) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	switch {
 	case r.opt.Modes.InRedis():
-		for i := range tasks {
-			res[i].Err = r.redis(ctx, &tasks[i].Op, &res[i])
+		for i := range ops {
+			res[i].Err = r.redis(ctx, &ops[i], &res[i])
 		}
-	case len(tasks) == 1:
-		res[0].Err = r.local(ctx, &tasks[0].Op, &res[0])
-		r.opt.Leases.Observe(tasks)
+	case len(ops) == 1:
+		res[0].Err = r.local(ctx, &ops[0], &res[0])
 	default:
-		ops := make([]syncer.Op, len(tasks))
-		for i := range tasks {
-			ops[i] = tasks[i].Op
-		}
 		r.allLocal(ctx, ops, res)
-		r.opt.Leases.Observe(tasks)
 	}
-	for i := range tasks {
+	for i := range ops {
 		err := res[i].Err
 		if errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
-			res[i].Err = r.serveMoved(ctx, &tasks[i].Op, &res[i])
+			r.opt.Loans.Observe(ops[i : i+1])
+			res[i].Err = r.serveMoved(ctx, &ops[i], &res[i])
 		}
 	}
 }

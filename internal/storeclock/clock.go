@@ -17,6 +17,7 @@ type Clock struct {
 	wall  func() time.Time
 	mono  func() time.Duration
 	state atomic.Pointer[state]
+	doubt atomic.Pointer[Doubt]
 	mu    sync.Mutex // held by Follow
 }
 
@@ -44,6 +45,7 @@ func New(wall func() time.Time, mono func() time.Duration) *Clock {
 		mono = func() time.Duration { return time.Since(began) }
 	}
 	c := &Clock{start: wall(), wall: wall, mono: mono}
+	c.doubt.Store(new(Doubt))
 	offset := time.Duration(c.start.UnixNano()) - mono()
 	c.state.Store(&state{offset: offset, t0: offset + mono(), m0: mono(), shown: new(atomic.Int64)})
 	return c
@@ -70,6 +72,10 @@ func (c *Clock) Now() int64 {
 		}
 	}
 }
+
+// Doubt says why the time can't be trusted right now, "" if it can. A [Keeper] judges that. Doubt
+// takes no lock: every answer depends on it.
+func (c *Clock) Doubt() Doubt { return *c.doubt.Load() }
 
 // Local returns the machine's time at the start, plus what the monotonic clock has counted since
 // and how long the machine was suspended. Follow's argument is relative to it.

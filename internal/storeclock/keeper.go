@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -32,7 +31,6 @@ type Options struct {
 // concurrent use.
 type Keeper struct {
 	opt Options
-	why atomic.Pointer[Doubt]
 
 	mu     sync.Mutex
 	belief Belief
@@ -50,14 +48,8 @@ func NewKeeper(opt Options) *Keeper {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{opt: opt, slept: opt.Asleep()}
-	k.why.Store(new(Doubt))
-	return k
+	return &Keeper{opt: opt, slept: opt.Asleep()}
 }
-
-// Doubt says why the time can't be trusted right now, "" if it can. It takes no lock, for the hot
-// path.
-func (k *Keeper) Doubt() Doubt { return *k.why.Load() }
 
 const (
 	// watchInterval is how often to check whether the machine was suspended, and how often to ask
@@ -81,7 +73,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if k.resume() || k.Doubt() != "" || time.Since(asked) >= k.opt.Interval {
+		if k.resume() || k.opt.Clock.Doubt() != "" || time.Since(asked) >= k.opt.Interval {
 			k.Measure(ctx)
 			asked = time.Now()
 		}
@@ -132,10 +124,10 @@ func (k *Keeper) judgeLocked() {
 	if _, skew := k.opt.Clock.Offset(); why == "" && skew > smallStep {
 		why, off = DoubtSlow, -skew
 	}
-	if why == k.Doubt() {
+	if why == k.opt.Clock.Doubt() {
 		return
 	}
-	k.why.Store(&why)
+	k.opt.Clock.doubt.Store(&why)
 	if why == "" {
 		k.opt.Logger.Info("the time is trusted again")
 		return

@@ -46,14 +46,15 @@ func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source
 // back.
 func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := keep(t, storeclock.Options{})
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock})
 		k.Measure(t.Context())
-		if doubt := k.Doubt(); doubt != "" {
+		if doubt := clock.Doubt(); doubt != "" {
 			t.Fatalf("doubt %q after the first measurement", doubt)
 		}
 		s.ahead.Store(int64(day))
 		time.Sleep(10*time.Second + time.Millisecond)
-		if doubt := k.Doubt(); doubt != storeclock.DoubtStep {
+		if doubt := clock.Doubt(); doubt != storeclock.DoubtStep {
 			t.Fatalf("doubt %q after a step of a day", doubt)
 		}
 		asked := s.asked.Load()
@@ -63,7 +64,7 @@ func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 		}
 		s.ahead.Store(0)
 		time.Sleep(time.Second)
-		if doubt := k.Doubt(); doubt != "" {
+		if doubt := clock.Doubt(); doubt != "" {
 			t.Errorf("doubt %q when the clock is right again", doubt)
 		}
 	})
@@ -72,13 +73,14 @@ func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 // TestKeeperWithoutAnAnswer goes on as before: that the source is down is no reason for doubt.
 func TestKeeperWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := keep(t, storeclock.Options{Interval: 5 * time.Second})
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock, Interval: 5 * time.Second})
 		s.ahead.Store(int64(3 * time.Second))
 		k.Measure(t.Context())
 		s.down.Store(true)
 		s.ahead.Store(int64(day))
 		time.Sleep(time.Minute + time.Millisecond)
-		if doubt := k.Doubt(); doubt != "" || s.asked.Load() != 13 {
+		if doubt := clock.Doubt(); doubt != "" || s.asked.Load() != 13 {
 			t.Errorf("doubt %q after asking %d times, want none after 13", doubt, s.asked.Load())
 		}
 	})
@@ -88,15 +90,16 @@ func TestKeeperWithoutAnAnswer(t *testing.T) {
 // by a step that is settled.
 func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, s := keep(t, storeclock.Options{})
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock})
 		k.Measure(t.Context())
 		s.ahead.Store(int64(-5 * time.Second))
 		time.Sleep(73*time.Second + time.Millisecond) // noticed after 10 s, settled a minute later
-		if doubt := k.Doubt(); doubt != storeclock.DoubtSlow {
+		if doubt := clock.Doubt(); doubt != storeclock.DoubtSlow {
 			t.Errorf("doubt %q while the clock is ahead of the source's", doubt)
 		}
 		time.Sleep(10 * time.Second)
-		if doubt := k.Doubt(); doubt != "" {
+		if doubt := clock.Doubt(); doubt != "" {
 			t.Errorf("doubt %q once the source has caught up", doubt)
 		}
 	})
@@ -113,12 +116,12 @@ func TestKeeperStartsDuringALie(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.ahead.Store(0)
 		time.Sleep(30 * time.Second)
-		if doubt := k.Doubt(); doubt != storeclock.DoubtStep ||
+		if doubt := clock.Doubt(); doubt != storeclock.DoubtStep ||
 			clock.Now() < time.Now().Add(day-time.Second).UnixMilli() {
 			t.Errorf("doubt %q, the clock shows %v", doubt, time.UnixMilli(clock.Now()))
 		}
 		time.Sleep(time.Minute)
-		if doubt := k.Doubt(); doubt != "" || clock.Now() != time.Now().UnixMilli() {
+		if doubt := clock.Doubt(); doubt != "" || clock.Now() != time.Now().UnixMilli() {
 			t.Errorf("doubt %q, the clock shows %v at %v", doubt, time.UnixMilli(clock.Now()),
 				time.Now())
 		}

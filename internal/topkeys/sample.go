@@ -13,6 +13,9 @@ import (
 // maxSampled is how many keys a [Sample] tracks.
 const maxSampled = 4096
 
+// longestName is the length of the longest name of a key plus some room: it stays on the stack.
+const longestName = 384
+
 // Sample tracks the keys with the largest counts, in windows of the default ladder. When it is
 // full, a new key replaces the one with the smallest count among a few.
 type Sample struct {
@@ -59,15 +62,16 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 
 // keyLocked returns the state of a key, which may replace another one's.
 func (s *Sample) keyLocked(check *syncer.Check) *sampled {
-	name := string(check.AppendName(nil))
-	k := s.keys[name]
+	var b [longestName]byte
+	name := check.AppendName(b[:0])
+	k := s.keys[string(name)]
 	if k == nil {
 		if len(s.keys) >= maxSampled {
 			s.makeRoomLocked()
 		}
 		ns := cmp.Or(string(check.NS), syncer.DefaultNamespace)
 		k = &sampled{ns: ns, key: string(check.Key)}
-		s.keys[name] = k
+		s.keys[string(name)] = k
 	}
 	return k
 }

@@ -7,8 +7,11 @@
 -- many arguments: the present, number of ladders, the ladders (number of levels, then width, span,
 -- keep and ttl of a field for each), number of plans, the plans (ladder, ttl, number of limits,
 -- then window and max for each), number of operations, the operations (acquire or add (1 or 0),
--- count even if denied (1 or 0), time, number of checks, then position of the version, plan and n
--- for each).
+-- mode, time, number of checks, then position of the version, plan and n for each). Then the hashes
+-- for the list of keys, one for each check.
+--
+-- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
+-- back from the newest buckets that hold something, 3 to count nothing.
 --
 -- Reply: a MessagePack array: whether the sequence was known, then for each operation either 2 and
 -- an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire is count,
@@ -283,8 +286,14 @@ local function retry(idx, width, window, ts, n, max)
   return idx and math.max(1, (idx + 1) * width + window - 1 - ts) or window
 end
 
+-- The position in KEYS of the hash that is being counted, and of its partition's state; and, by
+-- partition, hashes for the list of keys and their longest ttl.
+local position, state, fresh, longest = 0, 0, {}, 0
+
 -- extend keeps the key alive until no window can reach it any more.
 local function extend(key, plan)
+  fresh[state] = (fresh[state] or '') .. string.sub(ARGV[4], 4 * position - 7, 4 * position - 4)
+  longest = math.max(longest, plan.ttl)
   if plan.ends == nil then
     local t = try('TIME')
     plan.ends = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + plan.ttl]
@@ -400,6 +409,46 @@ local function each(key, h, plan, n, ts)
   end
   if last then extend(key, plan) end
   if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
+end
+
+-- recent returns the positions of the buckets of a hash that hold something and that a window may
+-- still see at ts, newest first.
+local function recent(h, ladder, ts)
+  local oldest, found = {}, {}
+  for l = 1, ladder.levels do
+    oldest[l] = math.max(head(h, l), floor(ts / ladder.width[l])) - ladder.keep[l]
+  end
+  for i = 1, #h, 2 do
+    local l = h[i] % 10 + 1
+    if oldest[l] and h[i + 1] > 0 and (h[i] - l + 1) / 10 >= oldest[l] then
+      found[#found + 1] = i
+    end
+  end
+  table.sort(found, function(i, j) return h[i] > h[j] end)
+  return found
+end
+
+-- takeNewest takes n back from the newest buckets of every level that hold something. It returns an
+-- error text if the key refuses.
+local function takeNewest(key, plan, n, ts)
+  local h, _, err = load(key)
+  if not h then return err end
+  local ladder, left = plan.ladder, {}
+  h.memo = nil
+  for l = 1, ladder.levels do left[l] = n end
+  for _, i in ipairs(recent(h, ladder, ts)) do
+    local l, field, d = h[i] % 10 + 1, digits[h[i]], 0
+    if left[l] > 0 then
+      d, err = held(key, field, left[l])
+      if err then return err end
+    end
+    if d > 0 then
+      local v = add(key, field, digits[-d], ladder.ttl[l])
+      if type(v) == 'table' then return v.err end
+      note(key, field, ladder.ttl[l], -d)
+      h[i + 1], left[l] = math.max(0, tonumber(v)), left[l] - d
+    end
+  end
 end
 
 -- set adds n to the present bucket of every level in one command. The whole hash must be known.
@@ -540,7 +589,7 @@ end
 
 -- carry counts the checks of an operation. If a key refuses, it counts none of them and returns an
 -- error text.
-local function carry(checks, ts)
+local function carry(checks, ts, mode)
   for i = 1, checks do
     local refused = touch(args[a + 3 * i - 2], key + i)
     if refused then return refused end
@@ -549,7 +598,13 @@ local function carry(checks, ts)
   several = checks > 1
   for i = 1, checks do
     local c = a + 3 * i
-    local refused = count(KEYS[key + i], plans[args[c - 1]], args[c], ts)
+    position, state = key + i, args[c - 2]
+    local name, plan, n, refused = KEYS[key + i], plans[args[c - 1]], args[c], nil
+    if mode == 2 then
+      refused, seen = takeNewest(name, plan, -n, ts), nil
+    else
+      refused = count(name, plan, n, ts)
+    end
     if refused then
       takeBack()
       return refused
@@ -559,7 +614,7 @@ end
 
 local decided = {}
 for op = 1, num() do
-  local acquire, always, ts, checks = args[a + 1] == 1, args[a + 2] == 1, args[a + 3], args[a + 4]
+  local acquire, mode, ts, checks = args[a + 1] == 1, args[a + 2], args[a + 3], args[a + 4]
   a = a + 4
   local allowed, failed, start = true, nil, o + 1
   o, seen = start, nil
@@ -581,8 +636,8 @@ for op = 1, num() do
     local verdict = string.sub(verdicts, op, op)
     if verdict == 'e' then failed = failed or 'ERR refused before' else failed = nil end
     allowed = verdict == '1'
-  elseif not failed and (allowed or always) then
-    failed = carry(checks, ts)
+  elseif not failed and (allowed or mode == 1) and mode ~= 3 then
+    failed = carry(checks, ts, mode)
   end
   decided[op] = failed and 'e' or (allowed and '1' or '0')
   if failed then
@@ -599,5 +654,8 @@ if not repeated then
   local set = try('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
   -- Otherwise operations were carried out, whether or not the sequence was stored.
   if set.err and not wrote then return set end
+  for at, added in pairs(fresh) do
+    list(KEYS[at], tonumber(try('HGET', KEYS[at], 'k') or '0'), added, longest)
+  end
 end
 return cmsgpack.pack(out)

@@ -6,8 +6,8 @@
 --
 -- ARGV: the ladders, then sequence, nonce, acknowledged, ttl of the sequence and of the records,
 -- epoch, version, quieted, last change or '', the change that this one is, the epoch after which a
--- new one is drawn, then for each key: position of its ladder or 0, ttl or 0, number of buckets,
--- the buckets (field, count[, ttl of the field]).
+-- new one is drawn, hashes for the list of keys, their ttl, then for each key: position of its
+-- ladder or 0, ttl or 0, number of buckets, the buckets (field, count[, ttl of the field]).
 --
 -- Reply: {status, version, quieted, epoch, last change, what every bucket holds ...}, with the same
 -- status as for a round.
@@ -15,7 +15,7 @@ local call, try = redis.call, redis.pcall
 local lists, a = ladders(1)
 local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
 local stored, by = progress(KEYS[1])
-local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 'l', 's')
+local state = call('HMGET', KEYS[2], 'e', 'v', 'q', 'l', 's', 'k')
 local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
 local quieted, last = tonumber(state[3] or '0'), state[4] or ''
 if stored < tonumber(ARGV[a + 2]) or epoch ~= tonumber(ARGV[a + 4]) or
@@ -34,6 +34,7 @@ if fresh then
   end
   last = ARGV[a + 8]
   call('HSET', KEYS[2], 'v', version, 'l', last)
+  list(KEYS[2], state[6], ARGV[a + 10], ARGV[a + 11])
   call('SET', KEYS[1], ARGV[a] .. '.' .. nonce, 'PX', recordTTL)
 end
 local name = string.format('%.0f', epoch)
@@ -68,7 +69,7 @@ local function raise(key, record, restored, field, count, ttl)
 end
 
 local out, o = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6
-a = a + 10
+a = a + 12
 for i = 3, #KEYS, 2 do
   local key, record, keep = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])]
   local ttl, n = ARGV[a + 1], tonumber(ARGV[a + 2])

@@ -2,16 +2,19 @@
 --
 -- KEYS of each: sequence of the writer, state of the partition, then one hash for each key.
 --
--- ARGV: the ladders, then for each round: number of keys, sequence, nonce, acknowledged, ttl of the
--- sequence, epoch or 0, version, quieted, last change or '', the change that this one is, quiet (0
--- or 1), then for each key: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position
--- of its ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[,
--- ttl of the field]), the expired fields.
+-- ARGV: the ladders; the number of parts, which say what is done with one key or with several, then
+-- for each part: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position of its
+-- ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[, ttl of
+-- the field]), the expired fields; then for each round: number of keys, sequence, nonce,
+-- acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the change
+-- that this one is, quiet (0 or 1), hashes for the list of keys, their longest ttl, then for each
+-- key the number of its part.
 --
 -- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
--- {position, error, ...}, {position, loaded fields, ...}, {positions of keys that were not new
--- though believed to be}, value of every add of keys that were not new ...; or an error. The status
--- is 1 for a loss, 2 if another round has used this sequence, 3 if a later one was applied.
+-- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
+-- that were not made in one go, as -1 - position if they certainly existed}, value of every add of
+-- keys that were not made in one go ...; or an error. The status is 1 for a loss, 2 if another round
+-- has used this sequence, 3 if a later one was applied.
 
 local call, try = redis.call, redis.pcall
 
@@ -23,14 +26,15 @@ local function undo(key, a, n)
   end
 end
 
--- finish does what remains to be done with a key after its adds: it deletes n expired fields from
--- ARGV[a] on and whatever else the key no longer needs, and sets its time to live. It returns an
--- error text if it can't, or nil and whether anything was purged.
-local function finish(key, a, n, keep, ttl)
-  if n > 0 then discard(key, ARGV, a, a + n - 1) end
-  local purged = keep and purge(key, keep)
-  if ttl ~= '0' then
-    local done = try('PEXPIRE', key, ttl)
+-- finish does what remains to be done with a key after its adds: it deletes the expired fields and,
+-- if there are new ones, whatever else the key no longer needs, and sets its time to live. It
+-- returns an error text if it can't, or nil and whether anything was purged.
+local function finish(key, part, grown)
+  local first = part.at + #part.deltas * WIDTH
+  if part.expired > 0 then discard(key, ARGV, first, first + part.expired - 1) end
+  local purged = grown and part.keep and purge(key, part.keep)
+  if part.ttl ~= '0' then
+    local done = try('PEXPIRE', key, part.ttl)
     if type(done) == 'table' then return done.err end
   end
   return nil, purged
@@ -64,13 +68,43 @@ local function refusals(kept)
   return refused
 end
 
+-- readParts reads the parts from ARGV[p] on. The table that it returns has each part under its
+-- number as the keys of a round name it, in digits. It also returns where the parts end.
+local function readParts(p, lists)
+  local parts = {}
+  for i = 1, tonumber(ARGV[p]) do
+    local flags, adds, expired = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 3]), tonumber(ARGV[p + 4])
+    local kind, deltas = flags % 8, {}
+    local reset, load = kind == 1 or kind == 3, kind == 2 or kind == 3
+    for j = 1, adds do deltas[j] = tonumber(ARGV[p + 6 + (j - 1) * WIDTH]) end
+    parts[tostring(i)] = {
+      reset = reset, load = load, new = kind == 4, keep = lists[(flags - kind) / 8],
+      ttl = ARGV[p + 2], at = p + 5, deltas = deltas, expired = expired,
+      -- Whether a key that does not exist becomes a copy of the model, the first such key.
+      copied = COPY and adds > 0 and (kind == 2 or kind == 4), model = nil,
+    }
+    p = p + 4 + adds * WIDTH + expired
+  end
+  return parts, p + 1
+end
+
 local lists, p = ladders(1)
+local parts
+parts, p = readParts(p, lists)
+
+-- create makes the hash of a key that does not exist from the adds of its part, all at once. It
+-- reports whether it did; if not, they can still be made one by one.
+local function create(key, part)
+  local n = #part.deltas
+  return HSET and n <= 1000 and
+    type(try(HSET, key, unpack(ARGV, part.at, part.at + 2 * n - 1))) ~= 'table'
+end
 
 -- round applies the round whose keys begin at k and whose arguments begin at p.
 local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
   local stored, by, kept = progress(KEYS[k])
-  local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q', 'l')
+  local state = call('HMGET', KEYS[k + 1], 'e', 'v', 'q', 'l', 'k')
   local epoch, version = tonumber(state[1] or '0'), tonumber(state[2] or '0')
   local quieted, last = tonumber(state[3] or '0'), state[4] or ''
   local expected = tonumber(ARGV[p + 4])
@@ -104,6 +138,7 @@ local function round(k, n, p)
       version = begun and version or version + 1
       call('HSET', KEYS[k + 1], 'v', version, 'l', last)
     end
+    if ARGV[p + 10] ~= '' then list(KEYS[k + 1], state[5], ARGV[p + 10], ARGV[p + 11]) end
     call('SET', KEYS[k], mark, 'PX', ttl)
   elseif acked > 0 then
     try('PEXPIRE', KEYS[k], ttl)
@@ -112,29 +147,14 @@ local function round(k, n, p)
   local errors, loaded, known = {}, {}, {}
   local status = stored > seq and seq > 0 and 3 or 0
   local out, o = {status, version, quieted, epoch, last, errors, loaded, known}, 9
-  local a = p + 10
-  for i = 0, n - 1 do
-    local key, flags = KEYS[k + 2 + i], tonumber(ARGV[a])
-    local adds, expired = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
-    local keep, keyTTL = lists[math.floor(flags / 8)], ARGV[a + 1]
-    flags, a = flags % 8, a + 4
-    local load, err, grown = flags == 2 or flags == 3, nil, false
-    if refused[i] then
-      err = 'ERR it was refused when this round was carried out'
-    elseif fresh and (flags == 1 or flags == 3) then
-      err = forget(key, epoch, ttl)
-    end
-    local first = 1
-    if flags == 4 then
-      if fresh and WIDTH == 2 and adds > 0 and adds <= 1000 and try('EXISTS', key) == 0 and
-        type(try('HSET', key, unpack(ARGV, a, a + 2 * adds - 1))) ~= 'table' then
-        first = adds + 1
-      else
-        known[#known + 1] = i
-      end
-    end
-    for j = first, adds do
-      local at, v = a + (j - 1) * WIDTH, 0
+
+  -- tally counts what a part says, from its first-th add on, or reads what is there if the round
+  -- was applied before. If there is an error text already, it does neither. It returns an error
+  -- text, or nil and how many fields are new.
+  local function tally(key, part, first, err)
+    local new = 0
+    for j = first, #part.deltas do
+      local at, v = part.at + (j - 1) * WIDTH, 0
       if not err then
         if fresh then
           v = add(key, ARGV[at], ARGV[at + 1], ARGV[at + 2])
@@ -142,27 +162,74 @@ local function round(k, n, p)
           v = try(HGET, key, ARGV[at]) or 0
         end
         if type(v) == 'table' then
-          if fresh then undo(key, a, j - 1) end
-          err, v = unreadable(v.err, counted), 0
+          if fresh then undo(key, part.at, j - 1) end
+          err = unreadable(v.err, counted)
+          v = 0
         else
           v = tonumber(v)
-          grown = grown or v == tonumber(ARGV[at + 1])
+          if v == part.deltas[j] then new = new + 1 end
         end
       end
       out[o], o = v, o + 1
     end
-    if not err then
-      local flat, purged
-      if fresh then err, purged = finish(key, a + adds * WIDTH, expired, grown and keep, keyTTL) end
-      if load and not err then
-        flat, err = read(key, fresh and not purged and adds or -1)
-        if err then flat, err = {}, unreadable(err, counted) end
-      end
-      if err and fresh then undo(key, a, adds) end
-      if flat then loaded[#loaded + 1], loaded[#loaded + 2] = i, flat end
+    return err, new
+  end
+
+  -- complete does what remains after the adds, of which so many made new fields, and loads the key
+  -- at position i if its part says so. It returns an error text if it can't.
+  local function complete(i, key, part, new)
+    local err, purged, flat
+    if fresh then err, purged = finish(key, part, new > 0) end
+    if part.load and not err then
+      flat, err = read(key, fresh and not purged and #part.deltas or -1)
+      if err then flat, err = {}, unreadable(err, counted) end
     end
-    a = a + adds * WIDTH + expired
-    if err then errors[#errors + 1], errors[#errors + 2] = i, err end
+    if err and fresh then undo(key, part.at, #part.deltas) end
+    if flat then loaded[#loaded + 1], loaded[#loaded + 2] = i, flat end
+    return err
+  end
+
+  -- tell reports the values of a key that has nothing but the adds, if they are asked for.
+  local function tell(part)
+    for j = 1, part.load and #part.deltas or 0 do out[o], o = part.deltas[j], o + 1 end
+  end
+
+  -- apply does what a part says with the key at position i, which may be known to exist. It returns
+  -- an error text if it can't.
+  local function apply(i, key, part, exists)
+    local first, absent, err, new = 1, false, nil, nil
+    if fresh and part.copied and not part.model then
+      absent = try('EXISTS', key) == 0
+      exists = not absent
+    end
+    if absent and create(key, part) then
+      first = #part.deltas + 1
+      tell(part)
+    elseif part.new then
+      known[#known + 1] = exists and -1 - i or i
+    end
+    if refused[i] then
+      err = 'ERR it was refused when this round was carried out'
+    elseif fresh and part.reset then
+      err = forget(key, epoch, ttl)
+    end
+    err, new = tally(key, part, first, err)
+    err = err or complete(i, key, part, new)
+    if absent and not err then part.model = key end
+    return err
+  end
+
+  for i = 0, n - 1 do
+    local key, part = KEYS[k + 2 + i], parts[ARGV[p + 12 + i]]
+    -- A copy has all that its part says, its time to live included: that is one command in place of
+    -- several. It is not made if the key exists.
+    local copied = fresh and part.model and try(COPY, part.model, key)
+    if copied == 1 then
+      tell(part)
+    else
+      local err = apply(i, key, part, copied == 0)
+      if err then errors[#errors + 1], errors[#errors + 2] = i, err end
+    end
   end
   if fresh and #errors > 0 then
     local positions = {}
@@ -183,7 +250,6 @@ while k <= #KEYS do
   end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 11
-  for _ = 1, n do p = p + 4 + tonumber(ARGV[p + 2]) * WIDTH + tonumber(ARGV[p + 3]) end
+  p = p + 13 + n
 end
 return replies

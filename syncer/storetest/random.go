@@ -66,7 +66,7 @@ func (d *dice) round() *syncer.Round {
 	}
 	for i := range modelKeys {
 		if d.IntN(3) == 0 {
-			r.Keys = append(r.Keys, d.key(r, i))
+			r.Keys = append(r.Keys, d.alike(r, d.key(r, i)))
 		}
 	}
 	return r
@@ -115,6 +115,17 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 		}
 	}
 	return k
+}
+
+// alike makes the same of a key, at times, as of the one before it.
+func (d *dice) alike(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound {
+	if len(r.Keys) == 0 || d.IntN(2) == 0 {
+		return k
+	}
+	same := r.Keys[len(r.Keys)-1]
+	same.NS, same.Key = k.NS, k.Key
+	same.Adds, same.Expired = slices.Clone(same.Adds), slices.Clone(same.Expired)
+	return same
 }
 
 func copyOf(r *syncer.Round) *syncer.Round {

@@ -67,6 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"ManyExpired", testManyExpired},
 		{"ManyKeys", testManyKeys},
 		{"TTL", testTTL},
+		{"Alike", testAlike},
 		{"Version", testVersion},
 		{"ReadOnly", testReadOnly},
 		{"Republish", testRepublish},
@@ -87,6 +88,8 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"NegativeDeltas", testNegative},
 		{"LargeCounts", testLarge},
 		{"Names", testNames},
+		{"ListKeys", testListKeys},
+		{"ListLostKeys", testListLostKeys},
 		{"Model", testModel},
 		{"ConcurrentWriters", testConcurrentWriters},
 	} {

@@ -21,29 +21,76 @@ type All struct {
 	Parts []string `help:"Names of the commands to run; all if there are none."`
 }
 
-// A step is a command and its arguments in the long and the quick form.
-type step struct{ name, long, quick string }
+// A step is a command that makes a result of its own name.
+type step struct {
+	name, help string
+	command    any
+	// defaults are the values of flags that commands of one type share. quick are the arguments of
+	// the quick form.
+	defaults map[string]string
+	quick    string
+}
+
+// tags are the defaults as kong takes them.
+func (s step) tags() (tags []string) {
+	for name, value := range s.defaults {
+		tags = append(tags, fmt.Sprintf("set:%q", name+"="+value))
+	}
+	return tags
+}
 
 // steps can also be run by hand: each result names its command. They are ordered by interest, with
 // the longest last. The report uses all results that exist, whether measured now or before.
 func steps() []step {
+	type flags = map[string]string
 	return []step{
-		{"micro", "", "--count=1 --time=100ms"},
-		{"compare", "--duration=1500ms", "--duration=150ms --workloads=hot,zipf,distinct " +
-			"--rivals=nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
-		{"http", "--duration=2s --rounds=3", "--rounds=1 --duration=200ms"},
-		{"forward", "", "--rounds=1 --duration=200ms"},
-		{"decisions", "", "--receivers=20 --live=3s"},
-		{"interval", "--samples=25", "--intervals=10ms,200ms --rate=10000 --duration=1s " +
-			"--samples=5 --steady=2s"},
-		{"loss", "", "--rounds=1 --rate=5000 --before=500ms"},
-		{"growth", "--duration=1s", "--parts=keys,nodes --max-keys=100000 --nodes=2 " +
-			"--duration=200ms"},
-		{"memory", "--cycles=50", "--one=20000 --thirty=2000 --every=50 --pause-keys=500000 " +
-			"--cycles=20"},
-		{"messages", "--probe=1s --hold=15s",
+		{"micro", "Run the Go benchmarks of the parts by themselves.", &Benchmarks{},
+			flags{"bench": "LeapArray|AddByKey=1s", "count": "3", "sizes": ""},
+			"--count=1 --bench=LeapArray|AddByKey=100ms"},
+		{"compare", "Drive every limiter through the same workloads.", &Compare{},
+			flags{"rivals": "", "workloads": "hot,zipf,distinct,diurnal", "rules": "2",
+				"duration": "1500ms", "rate": "5000"},
+			"--duration=150ms --workloads=hot,zipf,distinct " +
+				"--rivals=nothing,hash-lua*,redis-rate,gubernator-1,twotier-lib,twotier"},
+		{"http", "Compare POST /v1/add with a server that does nothing.", &Benchmarks{},
+			flags{"bench": "HTTP=1x", "count": "3", "sizes": "duration=2s"},
+			"--count=1 --sizes=duration=200ms"},
+		{"resp", "Drive the commands for Redis clients, a script in Redis and INCR.", &Resp{}, nil,
+			"--requests=20000 --keys=1000 --count=1"},
+		{"forward", "Measure what forwarding to the owner of a key costs.", &Benchmarks{},
+			flags{"bench": "Forward=1s", "count": "3", "sizes": ""},
+			"--count=1 --bench=Forward=200ms"},
+		{"hot", "Measure a limit that everybody shares.", &Benchmarks{},
+			flags{"bench": "Hot=1x,Early=1x", "count": "1", "sizes": "duration=60s"},
+			"--sizes=duration=2s"},
+		{"decisions", "Judge decisions by an exact log of what was admitted.", &Decisions{}, nil,
+			"--receivers=20 --live=3s"},
+		{"interval", "Measure what the flush interval trades.", &Benchmarks{},
+			flags{"bench": "Flush=1x,Shared=25x,Steady=4x", "count": "1",
+				"sizes": "duration=5s,rate=50000"},
+			"--bench=Flush=1x,Shared=5x,Steady=4x --sizes=duration=500ms,rate=10000"},
+		{"loss", "Measure what kill -9 loses.", &Benchmarks{},
+			flags{"bench": "Kill=1x", "count": "3", "sizes": "duration=2s,rate=20000"},
+			"--count=1 --sizes=duration=500ms,rate=5000"},
+		{"growth", "Measure how costs grow with the number of keys.", &Benchmarks{},
+			flags{"bench": "Keys=1s,Cold=500000x", "count": "1",
+				"sizes": "duration=1s,max-keys=10000000"},
+			"--bench=Keys=100ms,Cold=50000x --sizes=duration=100ms,max-keys=100000"},
+		{"rules", "Drive limiters under one to four rules.", &Compare{},
+			flags{"rivals": "zset-lua,hash-lua,redis-rate,twotier-lib,twotier,twotier-redis-mode",
+				"workloads": "zipf", "rules": "1,2,3,4", "duration": "1s", "rate": "0"},
+			"--rivals=hash-lua,twotier-lib --duration=100ms"},
+		{"nodes", "Drive clusters of one to five nodes.", &Compare{},
+			flags{"rivals": "twotier,twotier-2,twotier-3,twotier-4,twotier-5,twotier-tagged*",
+				"workloads": "zipf,messages", "rules": "2", "duration": "1s", "rate": "0"},
+			"--rivals=twotier,twotier-2,twotier-tagged-2 --duration=200ms"},
+		{"memory", "Measure what a key and garbage collection cost.", &Benchmarks{},
+			flags{"bench": "Bytes=1x,Pauses=50x", "count": "1",
+				"sizes": "one=1000000,thirty=100000,every=20000,max-keys=10000000"},
+			"--bench=Bytes=1x,Pauses=20x --sizes=one=20000,thirty=2000,every=50,max-keys=500000"},
+		{"messages", "Search the highest rate of message control.", &Messages{}, nil,
 			"--rivals=twotier --probe=200ms --hold=1s --at-target=1s"},
-		{"report", "", ""},
+		{"report", "Make one page of what the others have written.", &Report{}, nil, ""},
 	}
 }
 
@@ -66,7 +113,7 @@ func (o *All) Run(ctx context.Context, b *bench) error {
 			!slices.Contains(o.Parts, s.name) {
 			continue
 		}
-		args := s.long
+		args := ""
 		if o.Quick {
 			args = s.quick
 		}

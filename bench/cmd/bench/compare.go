@@ -12,13 +12,13 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Compare drives every limiter through the same workloads. Each rival is restarted for each
-// workload.
+// Compare drives limiters through the same workloads. Each rival is restarted for each row.
 type Compare struct {
-	Rivals    []string      `help:"Names, which may have a * in them; all if there are none."`
-	Workloads []string      `help:"Names." default:"hot,zipf,distinct,diurnal"`
-	Duration  time.Duration `help:"Of each of the three loops of a row." default:"2s"`
-	Rate      float64       `help:"Decisions per second of the open loop." default:"5000"`
+	Rivals    []string      `help:"Names, which may have a * in them; all if there are none." default:"${rivals}"`
+	Workloads []string      `help:"Names." default:"${workloads}"`
+	Rules     []int         `help:"Rules of a decision, if the workload has none." default:"${rules}"`
+	Duration  time.Duration `help:"Of each loop of a row." default:"${duration}"`
+	Rate      float64       `help:"Decisions per second of the open loop; 0 for none." default:"${rate}"`
 	Workers   int           `help:"Calls under way at a time." default:"64"`
 	Batch     int           `help:"Decisions of a batch." default:"200"`
 }
@@ -37,13 +37,15 @@ type CompareRow struct {
 	Name     string `json:"name"`
 	Title    string `json:"title"`
 	Workload string `json:"workload"`
+	Rules    int    `json:"rules"`
 	// Skipped says why it could not run.
 	Skipped string `json:"skipped,omitempty"`
 	// Single asks for one decision per call and Batched for many, both as fast as possible; Open
-	// asks for single decisions at a fixed rate. Batched is nil if the rival has no batches.
-	Single  *Run `json:"single,omitempty"`
-	Batched *Run `json:"batched,omitempty"`
-	Open    *Run `json:"open,omitempty"`
+	// asks for single decisions at a fixed rate. Batched is nil if the rival has no batches, Open
+	// if there is no rate.
+	Single  *rival.Run `json:"single,omitempty"`
+	Batched *rival.Run `json:"batched,omitempty"`
+	Open    *rival.Run `json:"open,omitempty"`
 	// Memory is what all loops together have left in memory.
 	Memory rival.Footprint `json:"memory"`
 }
@@ -51,84 +53,122 @@ type CompareRow struct {
 // Run writes the results so far after every workload, so that an interrupted run is not lost. A
 // rival that fails does not stop the others.
 func (o *Compare) Run(ctx context.Context, b *bench) error {
-	rivals, err := rival.Select(rival.All(), o.Rivals)
-	if err != nil {
-		return err
-	}
-	env, err := b.programs(ctx)
-	if err != nil {
+	rivals, err1 := rival.Select(rival.All(), o.Rivals)
+	env, err2 := b.programs(ctx)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	r := CompareResult{Batch: o.Batch, Rate: o.Rate, Workers: o.Workers,
 		Duration: o.Duration.String()}
 	var failed []error
 	for _, workload := range o.Workloads {
-		for _, rv := range rivals {
-			row, err := o.row(ctx, env, rv, workload)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err != nil && !errors.Is(err, limiter.ErrNotAvailable) {
-				err = fmt.Errorf("%s, %s: %w", workload, rv.Name, err)
-				failed = append(failed, err)
-			}
-			if err != nil {
-				row = &CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload,
-					Skipped: err.Error()}
-			}
-			log.Print(row.progress())
-			r.Rows = append(r.Rows, *row)
+		rows, err := o.rows(ctx, env, rivals, workload)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if err := save(b, "compare", drive.Workloads(), r); err != nil {
+		failed = append(failed, err)
+		r.Rows = append(r.Rows, rows...)
+		if err := save(b, o, r); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// row starts a rival and drives it.
-func (o *Compare) row(ctx context.Context, env rival.Env, rv rival.Rival,
-	workload string) (row *CompareRow, err error) {
+// rows measures every rival with one workload.
+func (o *Compare) rows(ctx context.Context, env rival.Env, rivals []rival.Rival,
+	workload string) (rows []CompareRow, failed error) {
+	for _, rules := range o.Rules {
+		for _, rv := range rivals {
+			row := CompareRow{Name: rv.Name, Title: rv.Name, Workload: workload, Rules: rules}
+			err := o.measure(ctx, env, rv, &row)
+			if err != nil {
+				row.Skipped = err.Error()
+			}
+			if err != nil && !errors.Is(err, limiter.ErrNotAvailable) {
+				failed = errors.Join(failed, fmt.Errorf("%s, %s: %w", workload, rv.Name, err))
+			}
+			log.Print(row.progress())
+			rows = append(rows, row)
+		}
+	}
+	return rows, failed
+}
+
+// measure starts a rival and drives it.
+func (o *Compare) measure(ctx context.Context, env rival.Env, rv rival.Rival,
+	row *CompareRow) (err error) {
 	s, err := rv.Start(ctx, env)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	row = &CompareRow{Name: rv.Name, Title: s.Name(), Workload: workload}
+	row.Title = s.Name()
 	before, err := s.Footprint(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	loop := drive.Options{Workload: workload, Workers: o.Workers, Duration: o.Duration}
-	if workload != "hot" {
-		loop.MaxCalls = rv.MaxKeys / 3
-	}
-	if row.Single, row.Batched, err = closed(ctx, s, loop, o.Batch); err != nil {
-		return nil, err
-	}
-	loop.Rate, loop.Seed = o.Rate, 3
-	if row.Open, err = measure(ctx, s, loop); err != nil {
-		return nil, err
+	if err := o.drive(ctx, s, row); err != nil {
+		return err
 	}
 	after, err := s.Footprint(ctx)
 	row.Memory = after.Since(before)
-	for _, r := range []*Run{row.Single, row.Batched, row.Open} {
-		if r != nil && workload == "distinct" {
+	for _, r := range []*rival.Run{row.Single, row.Batched, row.Open} {
+		if r != nil && row.Workload == "distinct" {
 			row.Memory.Keys += r.Decisions
 		}
 	}
-	return row, err
+	return err
+}
+
+// drive runs the loops of a row. Each has its own seed, and so its own distinct keys.
+func (o *Compare) drive(ctx context.Context, s *rival.Stand, row *CompareRow) (err error) {
+	loop := drive.Options{Workload: row.Workload, Rules: row.Rules, Workers: o.Workers,
+		Duration: o.Duration}
+	if row.Workload != "hot" {
+		loop.MaxCalls = s.Rival.MaxKeys / 3
+	}
+	if row.Single, err = s.Drive(ctx, loop); err != nil {
+		return err
+	}
+	if !s.Rival.OneByOne {
+		batched := loop
+		batched.Batch, batched.Workers, batched.Seed = o.Batch, 8, 2
+		if row.Batched, err = s.Drive(ctx, batched); err != nil {
+			return err
+		}
+	}
+	if o.Rate > 0 {
+		loop.Rate, loop.Seed = o.Rate, 3
+		row.Open, err = s.Drive(ctx, loop)
+	}
+	return err
 }
 
 func (r *CompareRow) progress() string {
+	line := fmt.Sprintf("%-10s %-24s", r.Workload, r.Title)
 	if r.Skipped != "" {
-		return fmt.Sprintf("%-10s %-24s skipped: %s", r.Workload, r.Title, r.Skipped)
+		return line + " skipped: " + r.Skipped
 	}
-	line := fmt.Sprintf("%-10s %-24s %9.0f/s", r.Workload, r.Name, r.Single.PerSecond)
+	line += fmt.Sprintf(" %9.0f/s", r.Single.PerSecond)
 	if r.Batched != nil {
 		line += fmt.Sprintf(", in batches %9.0f/s", r.Batched.PerSecond)
 	}
-	return line + fmt.Sprintf(", at %.0f/s p99 %d µs", r.Open.Options.Rate, r.Open.Latency.P99)
+	if r.Open != nil {
+		line += fmt.Sprintf(", at %.0f/s p99 %d µs", r.Open.Options.Rate, r.Open.Latency.P99)
+	}
+	return line
+}
+
+// Best returns the run with the least work for Redis: in batches, if the rival has them.
+func (r *CompareRow) Best() *rival.Run {
+	switch {
+	case r == nil || r.Single == nil:
+		return &rival.Run{}
+	case r.Batched != nil:
+		return r.Batched
+	}
+	return r.Single
 }
 
 // BytesPerKey returns the bytes per key of the service, those that twotier accounts for, and those

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
 )
 
@@ -20,12 +19,12 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 	r := CompareResult{Workers: o.Workers, Batch: o.Batch, Rate: o.Rate}
 	for _, rv := range some {
 		for _, workload := range []string{"distinct", "diurnal"} {
-			row, err := o.row(t.Context(), rival.Env{}, rv, workload)
-			if err != nil {
+			row := CompareRow{Name: rv.Name, Workload: workload, Rules: 2}
+			if err := o.measure(t.Context(), rival.Env{}, rv, &row); err != nil {
 				t.Fatal(err)
 			}
 			t.Log(row.progress())
-			r.Rows = append(r.Rows, *row)
+			r.Rows = append(r.Rows, row)
 			scripts := row.Single.Usage.Redis.Scripts
 			switch {
 			case row.Single.Decisions == 0 || row.Single.Usage.Driver <= 0:
@@ -42,7 +41,8 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 		}
 	}
 	f := File[CompareResult]{Result: r}
-	text, err := f.Write(t.TempDir(), "compare", templates(), drive.Workloads())
+	page, err := f.Page("compare", templates())
+	text := string(page)
 	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 ||
 		strings.Contains(text, "%!") {
 		t.Error(err, text)

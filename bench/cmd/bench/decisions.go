@@ -71,7 +71,7 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	if r.Live, err = playLive(ctx, all, o.Seed, o.Live); err != nil {
 		return err
 	}
-	return save(b, "decisions", nil, r)
+	return save(b, o, r)
 }
 
 // judged returns the names of rivals that keep their counts in different ways.

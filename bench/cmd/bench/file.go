@@ -66,31 +66,35 @@ func redisVersion() string {
 
 // File is one result as it is stored.
 type File[T any] struct {
-	// Command reproduces the files.
-	Command string  `json:"command"`
+	// Command reproduces the files. Options are what it says.
+	Command string `json:"command"`
+	Options any    `json:"-"`
+	// Note, which is written by hand, says what else one should know about how this was measured.
+	Note    string  `json:"note,omitempty"`
 	Machine Machine `json:"machine"`
 	Result  T       `json:"result"`
 }
 
-// Write writes name.json and name.md into dir. The template makes the latter from the file and
-// further data, as .File and .Data.
-func (f *File[T]) Write(dir, name string, text *template.Template,
-	data any) (markdown string, err error) {
-	raw, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("write %s: %w", name, err)
-	}
-	var md bytes.Buffer
-	if err := text.ExecuteTemplate(&md, name+".md",
-		map[string]any{"File": f, "Data": data}); err != nil {
-		return "", fmt.Errorf("write %s: %w", name, err)
+// Write writes name.json, and name.md as Page makes it, into dir.
+func (f *File[T]) Write(dir, name string, text *template.Template) (markdown []byte, err error) {
+	raw, err1 := json.MarshalIndent(f, "", "  ")
+	markdown, err2 := f.Page(name, text)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("write %s: %w", name, err)
 	}
 	path := filepath.Join(dir, name)
-	return md.String(), errors.Join(
+	return markdown, errors.Join(
 		os.MkdirAll(dir, 0o755),
 		os.WriteFile(path+".json", append(raw, '\n'), 0o644),
-		os.WriteFile(path+".md", md.Bytes(), 0o644),
+		os.WriteFile(path+".md", markdown, 0o644),
 	)
+}
+
+// Page makes the Markdown of a result by the template of its name.
+func (f *File[T]) Page(name string, text *template.Template) ([]byte, error) {
+	var md bytes.Buffer
+	err := text.ExecuteTemplate(&md, name+".md", f)
+	return md.Bytes(), err
 }
 
 // Read reads what Write has written. If there is nothing, it leaves the file empty.

@@ -2,8 +2,12 @@ package main
 
 import (
 	"fmt"
-	"slices"
+
+	"twotier.dev/twotier/bench/rival"
 )
+
+// stores are the names that BenchmarkHTTP gives to where counts are kept.
+var stores = map[string]string{"memory": "no Redis", "redis": "flushing to Redis"}
 
 func (f *findings) httpGoals() []Goal {
 	add := Goal{Goal: "HTTP add at least 90 % of the do-nothing server", Want: 0.9, Least: true,
@@ -12,11 +16,13 @@ func (f *findings) httpGoals() []Goal {
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
 		Bound: "waiting for the memory of keys that are not in the processor's cache; what is " +
 			"flushed"}
-	for _, c := range f.http.Comparisons {
-		add.add(fmt.Sprintf("%s, %s, %d keys", c.Generator, c.Store, c.Space), c.Rate().Median)
-	}
-	for _, b := range f.http.Batches {
-		batch.add(fmt.Sprintf("%s, %d keys", b.Store, b.Space), b.Millions().Median*1e6)
+	for _, m := range f.http.Of("HTTP") {
+		of := stores[m.Get("store")] + ", " + m.Get("keys") + " keys"
+		if m.Get("adds") == "1" {
+			add.add(of, m.Median("ratio"))
+		} else {
+			batch.add(of, m.Median("adds/s"))
+		}
 	}
 	return []Goal{add, batch}
 }
@@ -95,7 +101,7 @@ func (g *Goal) pure(c CompareResult) {
 }
 
 // share says where the processor time went.
-func share(r *Run) string {
+func share(r *rival.Run) string {
 	u := r.Usage
 	all := u.Driver + u.Service + u.Redis.CPU
 	if all == 0 {
@@ -117,14 +123,12 @@ func (f *findings) memoryGoals() []Goal {
 	g := Goal{Goal: "at most 150 bytes for a cold key in memory", Want: 150,
 		Bound: "resident: the room that a growing table and garbage collection need; the rest is " +
 			"names, buckets and the index"}
-	for _, r := range f.memory.Rows {
-		if r.Way == "twotier" && r.Shape == "1 event" {
-			g.add("counted by the server", r.Counted)
-			g.add("resident", r.Resident)
-		}
-	}
-	p := f.memory.Pauses
-	g.add(fmt.Sprintf("a library's process at %d keys", p.Keys), p.BytesPerKey)
+	cold := f.memory.One("Bytes/events=one/way=twotier")
+	g.add("counted by the server", cold.Median("counted-B/key"))
+	g.add("resident", cold.Median("resident-B/key"))
+	p := f.memory.One("Pauses")
+	g.add(fmt.Sprintf("a library's process at %s keys", p.Get("keys")),
+		ratio(p.Median("resident-B"), p.Number("keys")))
 	return []Goal{g}
 }
 
@@ -132,21 +136,20 @@ func (f *findings) growthGoals() []Goal {
 	g := Goal{Goal: "cost of an operation flat within 2x from 10,000 to 10,000,000 keys", Want: 2,
 		Bound: "ten thousand keys fit into the processor's cache, ten million don't: each " +
 			"operation waits for memory a few times"}
-	if len(f.growth.Keys) < 2 {
-		return []Goal{g}
-	}
-	keys := f.growth.Keys
-	for _, s := range []struct {
-		of   string
-		cost func(KeysPoint) float64
-	}{
-		{"add", func(p KeysPoint) float64 { return p.Add }},
-		{"acquire", func(p KeysPoint) float64 { return p.Acquire }},
-		{"server, batched adds", func(p KeysPoint) float64 { return p.Server }},
+	for _, s := range []struct{ of, op, unit string }{
+		{"add", "add", "core-ns/op"}, {"acquire", "acquire", "core-ns/op"},
+		{"server, batched adds", "server", "adds/s"},
 	} {
-		all := spread(keys, s.cost)
-		g.add(fmt.Sprintf("%s, %d to %d keys", s.of, keys[0].Keys, keys[len(keys)-1].Keys),
-			ratio(all.Most, all.Least))
+		var costs []float64
+		all := f.growth.Of("Keys/" + s.op)
+		for _, at := range all {
+			costs = append(costs, at.Median(s.unit))
+		}
+		if len(all) > 1 {
+			r := spread(costs)
+			g.add(fmt.Sprintf("%s, %s to %s keys", s.of, all[0].Get("keys"),
+				all[len(all)-1].Get("keys")), ratio(r.Most, r.Least))
+		}
 	}
 	return []Goal{g}
 }
@@ -162,7 +165,7 @@ func (f *findings) messageGoals() []Goal {
 		of := fmt.Sprintf("%s, %d a call", s.Title, s.Batch)
 		rate.add(of, s.Highest)
 		mean.add(of, s.AtTarget.Latency.Mean/1e3)
-		rate.Bound = share(&Run{Usage: s.Usage}) + "; nearly every message writes two keys " +
+		rate.Bound = share(&rival.Run{Usage: s.Usage}) + "; nearly every message writes two keys " +
 			"that Redis does not have yet"
 		mean.Bound = rate.Bound
 	}
@@ -170,17 +173,12 @@ func (f *findings) messageGoals() []Goal {
 }
 
 func (f *findings) lossGoals() (goals []Goal) {
-	for _, k := range f.loss.Kills {
+	for _, k := range f.loss.Of("Kill") {
 		// What is on its way to Redis when the process is killed comes on top of the interval.
-		g := Goal{Goal: "kill -9, " + k.Setting + ": lost, in ms of the stream",
-			Want: k.BoundMS * 1.25, Bound: "the flush interval"}
-		i := slices.IndexFunc(goals, func(o Goal) bool { return o.Goal == g.Goal })
-		if i < 0 {
-			g.note("lost", k.LostMS)
-			goals = append(goals, g)
-			continue
-		}
-		goals[i].note("again", k.LostMS)
+		g := Goal{Goal: "kill -9, " + k.Get("setting") + ": lost, in ms of the stream",
+			Want: k.Median("bound-ms") * 1.25, Bound: "the flush interval"}
+		g.note("at most", k.spread("lost-ms").Most)
+		goals = append(goals, g)
 	}
 	return goals
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +33,50 @@ func TestVerdict(t *testing.T) {
 		if g.Verdict != "not measured" {
 			t.Errorf("%s of nothing: %s", g.Goal, g.Verdict)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "make the pages of results again")
+
+// Every page in results is what its command's template makes of the JSON beside it, and the command
+// that it names is still one.
+func TestPagesOfTheResults(t *testing.T) {
+	for _, s := range steps() {
+		switch s.command.(type) {
+		case *Benchmarks:
+			checkPage[Lines](t, s.name)
+		case *Compare:
+			checkPage[CompareResult](t, s.name)
+		case *Decisions:
+			checkPage[DecisionsResult](t, s.name)
+		case *Messages:
+			checkPage[MessagesResult](t, s.name)
+		}
+	}
+}
+
+func checkPage[T any](t *testing.T, name string) {
+	const results = "../../results"
+	var f File[T]
+	if found, err := f.Read(results, name); !found || err != nil {
+		t.Fatalf("%s: %t, %v", name, found, err)
+	}
+	args := strings.Fields(strings.ReplaceAll(f.Command, "'", ""))[3:]
+	k, err := parse(t.Context(), &cli{}, args)
+	if err != nil || args[0] != name {
+		t.Fatalf("%s names %q, %v", name, f.Command, err)
+	}
+	if line := commandLine(k); line != f.Command {
+		t.Errorf("%s names\n%s\nwhich with all options is\n%s", name, f.Command, line)
+	}
+	f.Options = k.Selected().Target.Addr().Interface()
+	want, err := f.Page(name, templates())
+	if *update && err == nil {
+		err = os.WriteFile(filepath.Join(results, name+".md"), want, 0o644)
+	}
+	page, err2 := os.ReadFile(filepath.Join(results, name+".md"))
+	if err := errors.Join(err, err2); err != nil || !bytes.Equal(page, want) {
+		t.Errorf("results/%s.md is not what results/%[1]s.json makes, %v", name, err)
 	}
 }
 

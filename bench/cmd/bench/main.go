@@ -15,27 +15,17 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
 )
 
-// cli is the command line.
+// cli is the command line, to which steps add a command each.
 type cli struct {
 	Out        string `help:"Directory of the results." default:"results"`
 	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process."`
 
-	All       All       `cmd:"" help:"Run all of the following, one at a time."`
-	Compare   Compare   `cmd:"" help:"Drive every limiter through the same workloads."`
-	HTTP      HTTP      `cmd:"" help:"Compare POST /v1/add with a server that does nothing."`
-	Forward   Forward   `cmd:"" help:"Measure what forwarding to the owner of a key costs."`
-	Decisions Decisions `cmd:"" help:"Judge decisions by an exact log of what was admitted."`
-	Interval  Interval  `cmd:"" help:"Measure what the flush interval trades."`
-	Loss      Loss      `cmd:"" help:"Measure what kill -9 loses."`
-	Growth    Growth    `cmd:"" help:"Measure how costs grow with keys, rules and nodes."`
-	Memory    Memory    `cmd:"" help:"Measure what a key and garbage collection cost."`
-	Messages  Messages  `cmd:"" help:"Search the highest rate of message control."`
-	Micro     Micro     `cmd:"" help:"Run the Go benchmarks of the parts by themselves."`
-	Report    Report    `cmd:"" help:"Make one page of what the others have written."`
-	Nop       Nop       `cmd:"" hidden:"" help:"Serve the same answer to every request."`
+	All All `cmd:"" help:"Run all of the following, one at a time."`
+	Nop Nop `cmd:"" hidden:"" help:"Serve the same answer to every request."`
 }
 
 func main() {
@@ -50,28 +40,41 @@ func main() {
 // run carries out one command line.
 func run(ctx context.Context, args []string) (err error) {
 	var c cli
-	parser, err := kong.New(&c, kong.Name("bench"), kong.UsageOnError(),
-		kong.BindTo(ctx, (*context.Context)(nil)))
+	k, err := parse(ctx, &c, args)
 	if err != nil {
 		return err
 	}
-	k, err := parser.Parse(args)
-	parser.FatalIfErrorf(err)
-	b := &bench{out: c.Out, command: commandLine(k)}
+	b := &bench{name: k.Selected().Name, out: c.Out, command: commandLine(k)}
 	defer func() { err = errors.Join(err, b.close()) }()
 	return profiled(c.CPUProfile, func() error { return k.Run(b) })
+}
+
+// parse reads a command line. A wrong one ends the process after saying how commands are used.
+func parse(ctx context.Context, c *cli, args []string) (*kong.Context, error) {
+	options := []kong.Option{kong.Name("bench"), kong.UsageOnError(),
+		kong.BindTo(ctx, (*context.Context)(nil))}
+	for _, s := range steps() {
+		options = append(options, kong.DynamicCommand(s.name, s.help, "", s.command, s.tags()...))
+	}
+	parser, err := kong.New(c, options...)
+	if err != nil {
+		return nil, err
+	}
+	k, err := parser.Parse(args)
+	parser.FatalIfErrorf(err)
+	return k, err
 }
 
 // commandLine returns the command with the values of all its options, because defaults may change.
 func commandLine(k *kong.Context) string {
 	words := []string{"go run ./cmd/bench", k.Selected().Name}
 	for _, f := range k.Selected().Flags {
-		v := f.Target.Interface()
-		if list, ok := v.([]string); ok {
-			v = strings.Join(list, ",")
+		text := strings.ReplaceAll(fmt.Sprint(f.Target.Interface()), " ", ",")
+		if f.IsMap() {
+			text = strings.ReplaceAll(strings.TrimPrefix(text, "map"), ":", "=")
 		}
-		text := strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ","), "[]")
-		if strings.Contains(text, "*") {
+		text = strings.Trim(text, "[]")
+		if strings.ContainsAny(text, "*|") {
 			text = "'" + text + "'"
 		}
 		if text != "" {
@@ -100,9 +103,9 @@ func profiled(path string, fn func() error) error {
 
 // bench is the state that all commands share.
 type bench struct {
-	out, command string
-	env          *rival.Env
-	remove       func() error
+	name, out, command string // name is that of the command and of its result
+	env                *rival.Env
+	remove             func() error
 }
 
 // programs builds the programs that rivals are started with, once.
@@ -133,18 +136,21 @@ func templates() *template.Template {
 		"ms":         func(us int64) float64 { return float64(us) / 1e3 },
 		"thousandth": func(v float64) float64 { return v / 1e3 },
 		"millions":   func(v float64) float64 { return v / 1e6 },
-		"us":         func(seconds float64) float64 { return seconds * 1e6 },
-		"float":      func(n int64) float64 { return float64(n) },
-		"gib":        func(bytes int64) float64 { return float64(bytes) / (1 << 30) },
-		"share":      func(v float64) float64 { return 100 * v },
+		"gib":        func(bytes float64) float64 { return bytes / (1 << 30) },
+		"ratio":      ratio,
+		"workloads":  drive.Workloads,
+		"store": func(b *Benchmark) string {
+			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
+		},
+		"share": func(v float64) float64 { return 100 * v },
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.md"))
 }
 
 // save writes a result with the options it was measured under, and prints the page.
-func save[T any](b *bench, name string, options any, result T) error {
-	f := File[T]{Command: b.command, Machine: ThisMachine(), Result: result}
-	page, err := f.Write(b.out, name, templates(), options)
-	fmt.Print(page)
+func save[T any](b *bench, options any, result T) error {
+	f := File[T]{Command: b.command, Machine: ThisMachine(), Options: options, Result: result}
+	page, err := f.Write(b.out, b.name, templates())
+	fmt.Printf("%s", page)
 	return err
 }

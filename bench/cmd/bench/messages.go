@@ -21,8 +21,8 @@ import (
 type Messages struct {
 	Rivals   []string      `help:"Names." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
 	Users    uint64        `help:"Receivers to draw from." default:"10000000"`
-	Probe    time.Duration `help:"Length of one step of the search." default:"4s"`
-	Hold     time.Duration `help:"Length of the run at the rate that was found." default:"60s"`
+	Probe    time.Duration `help:"Length of one step of the search." default:"1s"`
+	Hold     time.Duration `help:"Length of the run at the rate that was found." default:"15s"`
 	AtTarget time.Duration `help:"Length of the run at the target." default:"60s"`
 	Target   float64       `help:"Messages per second that the scenario asks for." default:"100000"`
 	Bound    time.Duration `help:"Of the 99th percentile." default:"5ms"`
@@ -56,7 +56,7 @@ type Search struct {
 	HeldDrain   float64 `json:"held_drained_seconds"`
 	TargetDrain float64 `json:"at_target_drained_seconds"`
 
-	try func(rate float64, warmup, length time.Duration) (*Run, error)
+	try func(rate float64, warmup, length time.Duration) (*rival.Run, error)
 }
 
 // RateStep is one rate that was tried.
@@ -92,7 +92,7 @@ func (o *Messages) Run(ctx context.Context, b *bench) error {
 		if err != nil && !errors.Is(err, limiter.ErrNotAvailable) {
 			return fmt.Errorf("%s: %w", rv.Name, err)
 		}
-		if err := save(b, "messages", o, r); err != nil {
+		if err := save(b, o, r); err != nil {
 			return err
 		}
 	}
@@ -112,9 +112,9 @@ func (o *Messages) search(ctx context.Context, env rival.Env,
 		}
 		f := &Search{Name: rv.Name, Title: s.Name(), Batch: batch}
 		seed := uint64(0)
-		f.try = func(rate float64, warmup, length time.Duration) (*Run, error) {
+		f.try = func(rate float64, warmup, length time.Duration) (*rival.Run, error) {
 			seed++
-			return measure(ctx, s, drive.Options{
+			return s.Drive(ctx, drive.Options{
 				Workload: "messages", Keys: o.Users, Seed: seed, Batch: batch,
 				Workers: max(o.Workers/batch, 8), Rate: rate, Warmup: warmup, Duration: length,
 			})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"twotier.dev/twotier/bench/drive"
 )
@@ -30,7 +31,7 @@ func (f *findings) pictures() (all []Picture) {
 		all = append(all, throughput(f.compare, w))
 	}
 	all = append(all, commands(f.compare), latency(f.compare), tradeOff(f.interval),
-		growingKeys(f.growth), growingRules(f.growth))
+		growingKeys(f.growth), growingRules(f.rules))
 	found := all[:0]
 	for _, p := range all {
 		if len(p.series) > 0 && len(p.series[0].Y) > 0 {
@@ -78,24 +79,13 @@ func throughput(c CompareResult, w drive.Workload) Picture {
 func commands(c CompareResult) Picture {
 	of := func(workload string) column {
 		return column{workload, func(r CompareRow) float64 {
-			return c.Row(workload, r.Name).sparing().Commands()
+			return c.Row(workload, r.Name).Best().Commands()
 		}}
 	}
 	return Picture{
 		Name: "redis-commands", Title: "Redis commands for each decision", yUnit: "commands",
 		Text: "Those within scripts included, batched where there is such a call.",
 	}.rows(c.Of("zipf"), of("zipf"), of("distinct"))
-}
-
-// sparing returns the run with the least work for Redis.
-func (r *CompareRow) sparing() *Run {
-	switch {
-	case r == nil:
-		return &Run{}
-	case r.Batched != nil:
-		return r.Batched
-	}
-	return r.Single
 }
 
 func latency(c CompareResult) Picture {
@@ -121,43 +111,49 @@ func (p *Picture) point(name string, x, y float64) {
 	p.series = append(p.series, Series{Name: name, X: []float64{x}, Y: []float64{y}})
 }
 
-func tradeOff(r IntervalResult) Picture {
+func tradeOff(r Lines) Picture {
 	p := Picture{
 		Name: "flush-interval", Title: "What the flush interval trades",
 		Text:  "Both axes are logarithmic; each line has the unit of its name.",
 		xUnit: "flush interval, ms", logX: true, logY: true,
 	}
-	for _, at := range r.Points {
-		p.point("until in Redis, ms", at.MS, at.Redis.Median)
-		p.point("until seen elsewhere, ms", at.MS, at.Other.Median)
-		p.point("Redis commands per 100 decisions", at.MS, 100*at.Of().Commands())
-		p.point("overshoot of a shared key, events", at.MS, float64(at.Overshoot))
+	for _, at := range r.Of("Shared") {
+		interval, _ := time.ParseDuration(at.Get("interval"))
+		ms := float64(interval.Milliseconds())
+		p.point("until in Redis, ms", ms, at.Median("redis-p50-ms"))
+		p.point("until seen elsewhere, ms", ms, at.Median("other-p50-ms"))
+		p.point("Redis commands per 100 decisions", ms,
+			100*r.One("Flush/interval="+at.Get("interval")).Median("commands/decision"))
+		p.point("overshoot of a key that two count, events", ms, at.Median("overshoot"))
 	}
 	return p
 }
 
-func growingKeys(r GrowthResult) Picture {
+func growingKeys(r Lines) Picture {
 	p := Picture{
 		Name: "growth-keys", Title: "From ten thousand keys to ten million",
 		Text: "A counter in one process.", xUnit: "keys that live", logX: true,
 	}
-	for _, at := range r.Keys {
-		p.point("add, ns", float64(at.Keys), at.Add)
-		p.point("acquire, ns", float64(at.Keys), at.Acquire)
-		p.point("resident, bytes a key", float64(at.Keys), at.Resident)
+	for _, op := range []string{"add", "acquire"} {
+		for _, at := range r.Of("Keys/" + op) {
+			p.point(op+", ns", at.Number("keys"), at.Median("core-ns/op"))
+		}
+	}
+	for _, at := range r.Of("Keys/add") {
+		p.point("resident, bytes a key", at.Number("keys"), at.Median("resident-B/key"))
 	}
 	return p
 }
 
-func growingRules(r GrowthResult) Picture {
+func growingRules(r CompareResult) Picture {
 	p := Picture{
 		Name: "growth-rules", Title: "From one rule to four", xUnit: "rules",
 		yUnit: "per second", logY: true,
 		Text: "Decisions per second at Zipf, batched where there is such a call. The axis is " +
 			"logarithmic.",
 	}
-	for _, at := range r.Rules {
-		p.point(at.Name, at.Rules, max(at.Single, at.Batched))
+	for _, at := range r.Rows {
+		p.point(at.Name, float64(at.Rules), at.Best().PerSecond)
 	}
 	return p
 }

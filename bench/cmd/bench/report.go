@@ -18,13 +18,9 @@ type Report struct{}
 
 // findings holds the results that exist. Missing ones are empty.
 type findings struct {
-	compare  CompareResult
-	interval IntervalResult
-	growth   GrowthResult
-	http     HTTPResult
-	memory   MemoryResult
-	messages MessagesResult
-	loss     LossResult
+	compare, rules                       CompareResult
+	interval, growth, http, memory, loss Lines
+	messages                             MessagesResult
 	// Sources are the files of all, in the order above.
 	Sources []Source
 }
@@ -38,10 +34,10 @@ type Source struct {
 func readFindings(dir string) (*findings, error) {
 	f := &findings{}
 	return f, errors.Join(
-		read(f, dir, "compare", &f.compare), read(f, dir, "interval", &f.interval),
-		read(f, dir, "growth", &f.growth), read(f, dir, "http", &f.http),
-		read(f, dir, "memory", &f.memory), read(f, dir, "messages", &f.messages),
-		read(f, dir, "loss", &f.loss),
+		read(f, dir, "compare", &f.compare), read(f, dir, "rules", &f.rules),
+		read(f, dir, "interval", &f.interval), read(f, dir, "growth", &f.growth),
+		read(f, dir, "http", &f.http), read(f, dir, "memory", &f.memory),
+		read(f, dir, "messages", &f.messages), read(f, dir, "loss", &f.loss),
 	)
 }
 

@@ -11,12 +11,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -34,6 +37,7 @@ type bed struct {
 	mono   atomic.Int64 // nanoseconds
 	wall   time.Time
 	now    func() int64 // the node's present time
+	stop   func()       // stops the node; called at the end of the test as well
 }
 
 // kind is a way of keeping counts.
@@ -116,8 +120,8 @@ func (tl *timeline) ts() string {
 type plainStore struct{ kind string }
 
 func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
-func (s plainStore) Health() node.StoreHealth {
-	return node.StoreHealth{Kind: s.kind, Up: true}
+func (s plainStore) Health() cluster.StoreHealth {
+	return cluster.StoreHealth{Kind: s.kind, Up: true}
 }
 
 func start(t *testing.T, k kind, driven bool) *bed {
@@ -144,7 +148,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	if mode != "embedded" {
 		store = b.redis(&opt, place, clock.Now)
 	}
-	if opt.Mode != node.ModeRedis {
+	if opt.Mode != cluster.Redis {
 		c, err := syncer.New(syncer.Options{Store: store, Now: clock.Now, Placement: place})
 		must(err)
 		opt.Counter = c
@@ -152,11 +156,13 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	n, err := node.New(opt)
 	must(err)
 	must(n.Open(t.Context(), ""))
-	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0"})
+	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
+		Rules: loginRule{}, TrustedProxies: loopback(),
+		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil)})
 	must(err)
 	must(server.Open(t.Context()))
 	b.base = "http://" + server.Addr().String()
-	t.Cleanup(func() {
+	b.stop = sync.OnceFunc(func() {
 		http.DefaultClient.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -167,6 +173,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(b.stop)
 	return b
 }
 
@@ -217,7 +224,7 @@ func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64)
 	})
 	opt.Direct = direct
 	if b.mode == "redis" {
-		opt.Mode = node.ModeRedis
+		opt.Mode = cluster.Redis
 	}
 	return store
 }

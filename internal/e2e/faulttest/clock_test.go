@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
@@ -28,7 +29,7 @@ func (s *steppingStore) Clock(_ context.Context, local func() time.Time) (time.D
 	return s.now.Sub(local()), nil
 }
 
-func (s *steppingStore) Health() node.StoreHealth { return node.StoreHealth{Up: true} }
+func (s *steppingStore) Health() cluster.StoreHealth { return cluster.StoreHealth{Up: true} }
 
 func (s *steppingStore) asked() int {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,6 +72,9 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	}
 }
 
+// rejected matches what Redis says of scripts that it did not run.
+var rejected = regexp.MustCompile(`cmdstat_eval(sha)?:\S*,rejected_calls=[1-9]`)
+
 // TestRedisModeReplyLostThenRefused lets Redis count, loses the reply, and makes Redis refuse the
 // script when it is sent again. The refusal says nothing about the first attempt, so the outcome is
 // unknown.
@@ -86,6 +90,9 @@ func TestRedisModeReplyLostThenRefused(t *testing.T) {
 		return err == nil && held["a"] == 2
 	})
 	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	proctest.Until(t, "Redis has refused another attempt", func() bool {
+		return rejected.MatchString(b.redis.Do("INFO", "commandstats").String())
+	})
 	b.proxy.Pass()
 	if o := <-got; o != proctest.Unknown {
 		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o,

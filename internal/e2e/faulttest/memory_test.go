@@ -28,13 +28,14 @@ type attack func(a *attacker) (felt func() bool)
 type attacker struct {
 	t    *testing.T
 	node *proctest.Process
+	to   string // the address that is attacked
 	open []net.Conn
 }
 
 // dial connects from the address of the attacker.
 func (a *attacker) dial() net.Conn {
 	a.t.Helper()
-	conn, err := net.Dial("tcp4", a.node.Listen)
+	conn, err := net.Dial("tcp4", a.to)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func holdOut(t *testing.T, memory int64, do attack, args ...string) {
 	others := proctest.StartOrdinary(t, node)
 	others.Answers(200)
 	before := node.Memory()
-	a := &attacker{t: t, node: node}
+	a := &attacker{t: t, node: node, to: node.Listen}
 	defer a.hangUp()
 	proctest.Until(t, "the attack is felt", do(a))
 	others.Answers(2000)
@@ -172,7 +173,7 @@ func TestAttackIdleConnections(t *testing.T) {
 func TestIdleConnectionsTakeLittle(t *testing.T) {
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{})
-	a := &attacker{t: t, node: node}
+	a := &attacker{t: t, node: node, to: node.Listen}
 	defer a.hangUp()
 	// Under the race detector nothing is measured. There are fewer connections, so that the first
 	// has not been idle for too long when the last has been served.

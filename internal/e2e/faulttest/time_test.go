@@ -110,9 +110,10 @@ func TestFault25StartsDuringALie(t *testing.T) {
 	server := redistest.Start(t)
 	b := &bed{t: t, redis: server, proxy: faultproxy.New(t, server.Addr())}
 	b.proxy.ShiftTime(24 * time.Hour)
+	// It has to have measured the time before it is ready, however busy the machine is.
 	b.open("redis://"+b.proxy.Addr(), func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
-	})
+	}, "--redis-timeout", "5s")
 	b.proxy.ShiftTime(0)
 	doubting(b.node, true)
 	if out := string(b.node.MustPost("/v1/add", `{"key":"wrong"}`)); !strings.Contains(out,
@@ -139,7 +140,7 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	for i := range 3 {
 		proxies = append(proxies, faultproxy.New(t, server.Addr()))
 		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i),
-			"--gossip", "127.0.0.1:0"}
+			"--gossip", "127.0.0.1:0", "--redis-timeout", "5s", "--request-timeout", "20s"}
 		if i > 0 {
 			args = append(args, "--join", nodes[0].Gossip)
 		}

@@ -16,7 +16,8 @@ import (
 type mutant struct {
 	name, file, old, new string
 	kind                 string // the kind of schedules that can notice; any if empty
-	model                string // the package whose model notices, instead of the schedules
+	model                string // the package whose model or test notices, if not the schedules
+	test                 string // its name; TestModel if empty
 }
 
 func mutants() []mutant {
@@ -25,6 +26,21 @@ func mutants() []mutant {
 			name: "the store does not check sequences", file: "internal/embedded/store.go",
 			old: "p.carryOut(r, r.Seq > stored.n, now)\n", new: "p.carryOut(r, r.Seq > 0, now)\n",
 			kind: "outages",
+		},
+		{
+			name: "a key that leaves memory is taken for new", file: "syncer/keyspace.go",
+			old: "\ts.stored.add(KeyHash(e.name()))\n", new: "", model: "./syncer",
+		},
+		{
+			name: "what others have begun is not heard of", file: "syncer/listing.go",
+			old: "g.listing.valid && g.listing.stamp == g.store.stamp() && ",
+			new: "g.listing.valid && ", kind: "chaos",
+		},
+		{
+			name: "the store does not list all its keys", file: "internal/embedded/keylist.go",
+			old:  "\tp.list.add(p.name)\n",
+			new:  "\tif len(p.list.hashes)%4 != 3 {\n\t\tp.list.add(p.name)\n\t}\n",
+			kind: "crashes",
 		},
 		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
@@ -60,7 +76,7 @@ func mutants() []mutant {
 				"\t\tp.outbox.queue = append(p.outbox.queue, r)\n\t}\n", kind: "everything",
 		},
 		{
-			name: "an owner decides on after it has handed over", file: "syncer/ownership.go",
+			name: "an owner decides on after it has handed over", file: "syncer/partition.go",
 			old:  "\treturn g.ownership != owned && (g.ownership == handingOff || !nonOwner)\n",
 			new:  "\treturn g.ownership != owned && !nonOwner && !g.sealed\n",
 			kind: "graceful",
@@ -78,7 +94,7 @@ func mutants() []mutant {
 		{
 			name: "an unknown outcome between nodes is taken for none",
 			file: "internal/peer/exchange.go",
-			old:  "\tif sent {\n\t\tkind = node.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n",
+			old:  "\tif sent {\n\t\tkind = syncer.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n",
 			kind: "splits",
 		},
 		{
@@ -88,6 +104,16 @@ func mutants() []mutant {
 				"p.quieted < r.Quieted ||\n" +
 				"\t\tp.lacks(r.LastChange)\n",
 			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
+		},
+		{
+			name: "the data of another epoch is taken for the same",
+			file: "internal/embedded/store.go",
+			old:  "\treturn r.Epoch != p.epoch || p.version < r.Version ||",
+			new:  "\treturn p.version < r.Version ||", model: "./syncer", test: "TestLossModel",
+		},
+		{
+			name: "no epoch begins with a loss", file: "internal/embedded/restore.go",
+			old: "\tif p.epoch <= r.After {\n", new: "\tif p.epoch == 0 {\n", kind: "losses",
 		},
 		{
 			name: "what is restored is added to what there is",
@@ -102,27 +128,38 @@ func mutants() []mutant {
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
-			old: " + t.p.reservations.of(t)\n", new: "\n", kind: "graceful",
+			old: " + t.p.reservations.of(t) + lent\n", new: " + lent\n", kind: "graceful",
 		},
 		{
 			name: "a node stands in for any that does not answer",
-			file: "internal/routing/route.go",
+			file: "internal/routing/retry.go",
 			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
 			new: "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || " +
 				"errors.Is(err, syncer.ErrUnavailable)):\n",
 			kind: "together",
 		},
 		{
-			name: "it is forgotten what became of a reservation",
+			name: "who decides last forgets what it decided",
 			file: "internal/multiowner/outcomes.go",
-			old:  "\t\tif confirmed, decided = g[key]; decided {\n",
-			new:  "\t\tif confirmed, decided = g[key]; decided && !confirmed {\n",
-			kind: "graceful",
+			old:  "\t\tif d.number == id.Number {\n",
+			new:  "\t\tif d.number == id.Number && d.outcome != CarriedOut {\n",
+			kind: "crashes",
 		},
 		{
-			name: "a lease has no end", file: "internal/hotkeys/lease.go",
-			old: "return elapsed.Between(l.since, now) >= l.length }\n",
-			new: "return elapsed.Between(l.since, now) < 0 }\n", kind: "graceful",
+			name: "an acquire of unknown outcome is given up unasked",
+			file: "internal/multiowner/finish.go",
+			old:  "\tcase confirmed:\n", new: "\tcase confirmed && a.id.Number == 0:\n",
+			model: "./internal/multiowner", test: "TestFaultsBetweenTheSteps",
+		},
+		{
+			name: "what is lent does not stand in the way", file: "syncer/evaluate.go",
+			old: "t.p.reservations.of(t) + lent\n", new: "t.p.reservations.of(t)\n",
+			model: "./syncer", test: "TestLoansNeverExceedALimit",
+		},
+		{
+			name: "what was borrowed is repaid before it is read", file: "syncer/lend.go",
+			old: "l.Seen = max(l.Seen, min(l.cut, l.Ceiling))\n", new: "l.Seen = l.Ceiling\n",
+			model: "./syncer", test: "TestLoansNeverExceedALimit",
 		},
 		{
 			name: "the mode changes before all is in the store", file: "internal/modes/step.go",
@@ -152,6 +189,12 @@ func mutants() []mutant {
 			new:  "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
 		{
+			name: "what sums up to zero is forgotten while rounds have part of it",
+			file: "syncer/settle.go",
+			old:  "\tif !queued.has(f.keys.names, k) {\n", new: "\tif len(queued) < 1<<30 {\n",
+			model: "./syncer", test: "TestHandoverModel",
+		},
+		{
 			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
 			old: "\tif s.paused.Load() || s.Mode() != in {\n", new: "\tif s.Mode() != in {\n",
 			model: "./internal/modes",
@@ -176,6 +219,9 @@ const most = "150"
 var why = regexp.MustCompile(
 	`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
 
+// ran matches how many schedules it took.
+var ran = regexp.MustCompile(` \d+ of \d+ schedules`)
+
 // TestMutants builds each mutant and expects the schedules, or the model, to fail.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
@@ -196,7 +242,8 @@ func TestMutants(t *testing.T) {
 			case !strings.Contains(out, "--- FAIL: Test"):
 				t.Fatalf("no schedule says what is wrong: %v\n%s", err, out)
 			}
-			t.Logf("caught in %.0f s: %s", time.Since(began).Seconds(), reason(out))
+			t.Logf("caught by%s in %.0f s: %s", ran.FindString(out), time.Since(began).Seconds(),
+				reason(out))
 		})
 	}
 }
@@ -231,7 +278,7 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most,
 		"-kind=" + m.kind}
 	if m.model != "" {
-		args = []string{"-test.run=TestModel", "-test.timeout=4m"}
+		args = []string{"-test.run=" + cmp.Or(m.test, "TestModel"), "-test.timeout=4m"}
 	}
 	run := exec.CommandContext(t.Context(), binary, args...)
 	out, err := run.CombinedOutput()

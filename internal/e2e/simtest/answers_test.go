@@ -5,18 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
-
-// checkedWindows are the windows that nodes are asked for at the end. Each is read from another
-// level: of a quarter of an hour, and of a minute.
-var checkedWindows = [...]int64{dayMS, hourMS}
 
 // answers is what a node answers about keys.
 type answers map[string]answer
 
 type answer struct {
-	counts [len(checkedWindows)]int64
+	counts []int64 // by window
+	within moments
 	err    error
 }
 
@@ -36,20 +33,23 @@ func (w *world) ask(keys []string) map[*proc]answers {
 func (p *proc) readAll(keys []string, said answers) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	var limits []node.Limit
-	for _, window := range checkedWindows {
-		limits = append(limits, node.Limit{Window: window})
+	var limits []syncer.Limit
+	for _, window := range p.w.windows() {
+		limits = append(limits, syncer.Limit{Window: window})
 	}
-	ops, res := make([]node.Op, len(keys)), make([]node.Result, len(keys))
+	ops, res := make([]syncer.Op, len(keys)), make([]syncer.Result, len(keys))
 	for i, key := range keys {
-		ops[i] = node.Op{Kind: node.Count, Checks: []node.Check{{Key: []byte(key), Limits: limits}}}
+		check := syncer.Check{Key: []byte(key), Limits: limits}
+		ops[i] = syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}
 	}
+	from := time.Now()
 	p.node.DoAll(ctx, ops, res)
+	within := moments{from, time.Now()}
 	for i, key := range keys {
-		a := answer{err: res[i].Err}
+		a := answer{err: res[i].Err, within: within}
 		if a.err == nil {
-			for j, limit := range res[i].Checks[0].Limits {
-				a.counts[j] = limit.Hi
+			for _, limit := range res[i].Checks[0].Limits {
+				a.counts = append(a.counts, limit.Hi)
 			}
 		}
 		said[key] = a

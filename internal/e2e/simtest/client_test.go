@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -19,7 +18,8 @@ type client struct {
 	number  int
 	rnd     *rand.Rand
 	outside *outside // the Go client to use, if any
-	balance int64    // what is left of its own count where it also takes back
+	// What is left of its own counts where it also takes back: from one bucket, from the newest.
+	balance, unspent int64
 }
 
 func (c *client) run(stop <-chan struct{}) {
@@ -39,6 +39,10 @@ func (c *client) run(stop <-chan struct{}) {
 
 // act sends one random request to a node.
 func (c *client) act(p *proc) {
+	if c.w.plan.hotRate > 0 && c.rnd.IntN(3) == 0 {
+		c.do(p, c.crowd()...)
+		return
+	}
 	switch n := c.rnd.IntN(100); {
 	case n < 27:
 		c.do(p, c.add())
@@ -86,7 +90,7 @@ func (c *client) limited() string { return fmt.Sprint("limited", c.rnd.IntN(limi
 // millisecond.
 func (c *client) context() (context.Context, context.CancelFunc) {
 	patience := 2 * time.Second
-	if c.rnd.IntN(6) == 0 {
+	if c.rnd.IntN(6) == 0 && !c.w.plan.patient {
 		patience = time.Duration(float64(patience) * math.Pow(10, -4.3*c.rnd.Float64()))
 	}
 	return context.WithTimeout(context.Background(), patience)
@@ -100,7 +104,7 @@ func (c *client) ack() syncer.Ack {
 }
 
 // do makes a process execute operations and records the outcome of each.
-func (c *client) do(p *proc, ops ...node.Op) {
+func (c *client) do(p *proc, ops ...syncer.Op) {
 	for i := range ops {
 		for _, check := range ops[i].Checks {
 			// The account must exist first: a key may be counted before the client gets an answer.
@@ -110,7 +114,7 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	ctx, cancel := c.context()
 	defer cancel()
 	by, _ := ctx.Deadline()
-	asked, res := time.Now(), make([]node.Result, len(ops))
+	asked, res := time.Now(), make([]syncer.Result, len(ops))
 	if c.outside != nil {
 		p = c.outside.proc
 	}
@@ -124,13 +128,14 @@ func (c *client) do(p *proc, ops ...node.Op) {
 	default:
 		res[0].Err = p.node.Do(ctx, &ops[0], &res[0])
 	}
+	c.w.meter.took(len(ops), time.Since(asked))
 	for i := range ops {
 		c.told(p, &ops[i], &res[i], asked, by)
 	}
 }
 
 // told records the outcome of an operation whose deadline was by.
-func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Time) {
+func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time.Time) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
 		err = syncer.ErrUnknownOutcome // a dead process's answers reach nobody
@@ -140,15 +145,18 @@ func (c *client) told(p *proc, op *node.Op, res *node.Result, asked, by time.Tim
 		c.w.journal.note("client: %s %+d at %s: allowed %v (%s), %v", key, n, p.id, res.Allowed,
 			res.Source, err)
 		switch {
-		case err == nil && (res.Allowed || op.Kind == node.Add || op.CountDenied):
+		case err == nil && op.Counts(res):
 			c.w.ledger.acknowledge(key, n, c.w.plan.exact)
-			if strings.HasPrefix(key, "taken") {
+			switch {
+			case strings.HasPrefix(key, "taken"):
 				c.balance += max(0, n)
+			case strings.HasPrefix(key, "refunded"):
+				c.unspent += max(0, n)
 			}
-			if op.Kind == node.Acquire && res.Allowed {
+			if op.Kind == syncer.Acquire && res.Allowed {
 				c.w.ledger.admit(key, verdict{asked, time.Now(), n, p.id, res.Source, res.Degraded})
 			}
-		case unknown(p, err):
+		case unknown(p, err) && !op.Reads():
 			c.w.ledger.doubt(key, n)
 			if c.outside == nil { // over HTTP the deadline is not sent along
 				c.w.watch(key, by)
@@ -171,13 +179,13 @@ func unknown(p *proc, err error) bool {
 
 // judge checks a result against what is known: a decision has the numbers of its checks, a refusal
 // has a reason, and nobody stands in for an owner that can be reached.
-func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
-	switch res.Source {
-	case syncer.SourceShared:
-		c.w.shared.Add(1)
-	case syncer.SourceNear:
+func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result) {
+	switch {
+	case res.Source == syncer.SourceNear && res.Allowed:
+		c.w.borrowed.Add(1)
+	case res.Source == syncer.SourceNear:
 		c.w.near.Add(1)
-	case syncer.SourceFallback:
+	case res.Source == syncer.SourceFallback:
 		if c.w.plan.exact {
 			key := string(op.Checks[0].Key)
 			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id,
@@ -185,7 +193,7 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 			c.w.t.Logf("%s:\n%s", key, c.w.journal.about(key))
 		}
 	}
-	if op.Kind != node.Acquire {
+	if op.Kind != syncer.Acquire {
 		return
 	}
 	if len(res.Checks) != len(op.Checks) {
@@ -202,9 +210,9 @@ func (c *client) judge(p *proc, op *node.Op, res *node.Result) {
 }
 
 // add counts now or at a time a moment ago, or takes back.
-func (c *client) add() node.Op {
-	check := node.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
-	op := node.Op{Kind: node.Add, Ack: c.ack()}
+func (c *client) add() syncer.Op {
+	check := syncer.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
+	op := syncer.Op{Kind: syncer.Add, Ack: c.ack()}
 	switch c.rnd.IntN(12) {
 	case 0, 1, 2:
 		return c.takeBack()
@@ -213,34 +221,49 @@ func (c *client) add() node.Op {
 	case 4:
 		check = c.large()
 	}
-	op.Checks = []node.Check{check}
+	op.Checks = []syncer.Check{check}
 	return op
 }
 
 // large counts an amount that needs another representation in memory than one or two do, or more
 // than 32 bits in total, on a key of its own.
-func (c *client) large() node.Check {
+func (c *client) large() syncer.Check {
 	edges := [...]int64{1<<24 - 1, 1<<24 + 1, 1<<31 - 1}
-	return node.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: edges[c.rnd.IntN(len(edges))]}
+	n := edges[c.rnd.IntN(len(edges))]
+	return syncer.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: n}
 }
 
 // takeBack counts in one bucket of a key that only this client uses, or takes back from it, but no
 // more than must be in it.
-func (c *client) takeBack() node.Op {
+func (c *client) takeBack() syncer.Op {
+	if c.w.plan.exact && c.rnd.IntN(2) == 0 {
+		return c.refund()
+	}
 	n := 4 - c.rnd.Int64N(8)
 	if n = max(n, -c.balance); n == 0 {
 		n = 1
 	}
 	c.balance += min(0, n)
-	return node.Op{Kind: node.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(),
-		Checks: []node.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
+	return syncer.Op{Kind: syncer.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(),
+		Checks: []syncer.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
+}
+
+// refund counts now, in a key that only this client uses, or takes back without saying from when.
+func (c *client) refund() syncer.Op {
+	n := 4 - c.rnd.Int64N(8)
+	if n = max(n, -c.unspent); n == 0 {
+		n = 1
+	}
+	c.unspent += min(0, n)
+	return syncer.Op{Kind: syncer.Add, Ack: c.ack(),
+		Checks: []syncer.Check{{Key: fmt.Appendf(nil, "refunded%d", c.number), N: n}}}
 }
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
 
 // acquire acquires up to so many limited keys at once.
-func (c *client) acquire(keys int) node.Op {
-	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
+func (c *client) acquire(keys int) syncer.Op {
+	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), DryRun: c.rnd.IntN(20) == 0}
 	if keys == 1 && c.rnd.IntN(12) == 0 {
 		op.TS = c.before()
 	}
@@ -254,14 +277,14 @@ func (c *client) acquire(keys int) node.Op {
 			continue
 		}
 		used[key] = true
-		op.Checks = append(op.Checks, node.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
+		op.Checks = append(op.Checks, syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
 	}
 	return op
 }
 
 // batch is several operations at once.
-func (c *client) batch() []node.Op {
-	ops := make([]node.Op, 2+c.rnd.IntN(10))
+func (c *client) batch() []syncer.Op {
+	ops := make([]syncer.Op, 2+c.rnd.IntN(10))
 	for i := range ops {
 		switch c.rnd.IntN(6) {
 		case 0:
@@ -292,9 +315,9 @@ func (c *client) count(p *proc) {
 func (p *proc) read(key string, window int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	op := node.Op{Kind: node.Count,
-		Checks: []node.Check{{Key: []byte(key), Limits: []node.Limit{{Window: window}}}}}
-	var res node.Result
+	op := syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: window}}}}}
+	var res syncer.Result
 	if err := p.node.Do(ctx, &op, &res); err != nil {
 		return 0, err
 	}

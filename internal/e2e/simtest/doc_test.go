@@ -6,7 +6,11 @@
 // schedule all faults are healed. Then the ledger of what clients were told is compared with what
 // Redis and every node report, at every level, and with what each decision had to know.
 //
+// TestScale needs no faults: it measures what a node of a larger cluster sends, and replaces all
+// nodes under load.
+//
 //	go test ./internal/e2e/simtest -schedules=1000
 //	go test ./internal/e2e/simtest -kind=chaos
 //	go test ./internal/e2e/simtest -seed=42 -v
+//	go test ./internal/e2e/simtest -run='TestScale$' -sizes=10,100 -v
 package simtest

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	door "twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -45,7 +44,7 @@ func (o *outside) close() error {
 }
 
 // do executes operations.
-func (o *outside) do(ctx context.Context, ops []node.Op, res []node.Result) {
+func (o *outside) do(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	requests := make([]door.Op, len(ops))
 	for i := range ops {
 		requests[i] = request(&ops[i])
@@ -70,7 +69,7 @@ func (o *outside) do(ctx context.Context, ops []node.Op, res []node.Result) {
 }
 
 // request converts an operation for the Go client.
-func request(op *node.Op) door.Op {
+func request(op *syncer.Op) door.Op {
 	at, ack := time.Time{}, door.AckMemory
 	if op.TS != 0 {
 		at = time.UnixMilli(op.TS)
@@ -79,10 +78,10 @@ func request(op *node.Op) door.Op {
 		ack = door.AckRedis
 	}
 	first := &op.Checks[0]
-	if op.Kind == node.Add {
+	if op.Kind == syncer.Add {
 		return door.Op{Add: &door.AddRequest{Key: string(first.Key), N: first.N, At: at, Ack: ack}}
 	}
-	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied}
+	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied, DryRun: op.DryRun}
 	for i := range op.Checks {
 		c := door.Check{Key: string(op.Checks[i].Key), N: op.Checks[i].N}
 		for _, l := range op.Checks[i].Limits {
@@ -96,7 +95,7 @@ func request(op *node.Op) door.Op {
 
 // result converts an answer of the Go client. An error means that nothing was counted, unless it
 // says that the outcome is unknown.
-func result(a *door.Result) (res node.Result) {
+func result(a *door.Result) (res syncer.Result) {
 	switch {
 	case errors.Is(a.Err, door.ErrUnknownOutcome):
 		res.Err = syncer.ErrUnknownOutcome
@@ -107,9 +106,9 @@ func result(a *door.Result) (res node.Result) {
 	case a.Err != nil:
 		res.Err = a.Err
 	case a.Add != nil:
-		res.Allowed, res.Source, res.Degraded = true, node.Source(a.Add.Source), a.Add.Degraded
+		res.Allowed, res.Source, res.Degraded = true, syncer.Source(a.Add.Source), a.Add.Degraded
 	default:
-		res.Allowed, res.Source = a.Acquire.Allowed, node.Source(a.Acquire.Source)
+		res.Allowed, res.Source = a.Acquire.Allowed, syncer.Source(a.Acquire.Source)
 		res.Degraded = a.Acquire.Degraded
 		for _, c := range a.Acquire.Checks {
 			res.AddCheck().Refused = !c.Allowed

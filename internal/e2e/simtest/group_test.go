@@ -76,3 +76,41 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 		})
 	}
 }
+
+// TestAGroupIsWholeWhenItsHolderLeaves acquires keys of two nodes. The decider waits for the store,
+// which it can't reach, for longer than the preparation of a handoff may take. Meanwhile the other
+// node leaves, which can't hand over what it has reserved.
+func TestAGroupIsWholeWhenItsHolderLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.shutDown()
+		holder, decider, ask := w.alive()[0], w.alive()[1], w.alive()[2]
+		keys := []string{w.inherited(holder, ask), w.keysOf(decider, "b", 1)[0]}
+		for _, key := range keys {
+			// Without the store an acquire of a cold key would be refused.
+			if _, err := ask.do(adding(key), 2*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		op := acquiring(2, keys...)
+		op.Ack = syncer.AckStore
+		decider.store.SetDown(true)
+		told := make(chan error, 1)
+		go func() {
+			_, err := ask.do(op, 5*time.Second)
+			told <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		if err := holder.leave(); err != nil {
+			t.Error(err)
+		}
+		err := <-told
+		decider.store.SetDown(false)
+		time.Sleep(20 * time.Second)
+		counts := fmt.Sprint(w.stored(keys[0]), w.stored(keys[1]))
+		if counts != "2 2" {
+			t.Errorf("Redis has %s of what is all or nothing, the client was told %v", counts, err)
+		}
+	})
+}

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/httpapi/cluster"
 	nodemodes "twotier.dev/twotier/internal/modes"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -37,7 +37,7 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 			}
 		}
 		changed := make(chan error, 1)
-		go func() { changed <- p.setMode(node.ModeRedis) }()
+		go func() { changed <- p.setMode(cluster.Redis) }()
 		time.Sleep(100 * time.Millisecond)
 		q, err := w.start(4)
 		if err != nil {
@@ -74,7 +74,7 @@ func (w *world) keysAmong(p *proc, keys []string) (owned []string) {
 	return owned
 }
 
-func (p *proc) setMode(mode node.Mode) error {
+func (p *proc) setMode(mode cluster.Mode) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return p.node.SetMode(ctx, mode)
@@ -96,9 +96,9 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 		}
 		made := 0
 		for round := 0; round < 12 || made == 0 && round < 200; round++ {
-			mode := node.ModeRedis
+			mode := cluster.Redis
 			if w.alive()[0].node.Mode() == mode {
-				mode = node.ModeTwoTier
+				mode = cluster.TwoTier
 			}
 			made += changeAtOnce(mode, w.alive()[0], w.alive()[1])
 			time.Sleep(300 * time.Millisecond)
@@ -113,8 +113,8 @@ func TestTwoAdministratorsAtOnce(t *testing.T) {
 		if n := admitted.Load(); n != limit || made == 0 {
 			t.Errorf("%d admitted, the limit is %d; %d changes were made", n, limit, made)
 		}
-		for w.alive()[0].node.Mode() != node.ModeTwoTier {
-			_ = w.alive()[0].setMode(node.ModeTwoTier)
+		for w.alive()[0].node.Mode() != cluster.TwoTier {
+			_ = w.alive()[0].setMode(cluster.TwoTier)
 		}
 	})
 }
@@ -170,7 +170,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 
 // changeAtOnce changes the mode on several processes at the same time. It returns how many reported
 // success.
-func changeAtOnce(mode node.Mode, list ...*proc) (made int) {
+func changeAtOnce(mode cluster.Mode, list ...*proc) (made int) {
 	results := make(chan error, len(list))
 	for i, p := range list {
 		go func() {

@@ -84,21 +84,11 @@ func (s noted) write(ctx context.Context, r *syncer.Round) {
 	}
 	s.Store.Exchange(ctx, []*syncer.Round{r})
 	for i := range r.Keys {
-		key, delta := string(r.Keys[i].Key), sumOf(r.Keys[i].Adds)
+		key, delta := string(r.Keys[i].Key), s.w.sumOf(r.Keys[i].Adds)
 		if after := s.w.stored(key); delta != 0 || after != before[i] {
 			s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, "+
 				"republish %v",
 				key, delta, after, before[i], r.Writer, r.Seq, r.Acked, r.Lost, r.Republish)
 		}
 	}
-}
-
-// sumOf returns the sum of a key's buckets, taken from those of a quarter of an hour.
-func sumOf(buckets []syncer.Bucket) (n int64) {
-	for _, b := range buckets {
-		if b.Level == 2 {
-			n += b.N
-		}
-	}
-	return n
 }

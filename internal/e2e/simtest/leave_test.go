@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/syncer"
 )
@@ -26,25 +25,26 @@ func (w *world) keysOf(p *proc, prefix string, n int) (keys []string) {
 	return keys
 }
 
-func adding(key string) *node.Op {
-	return &node.Op{Kind: node.Add, Ack: syncer.AckMemory,
-		Checks: []node.Check{{Key: []byte(key), N: 1}}}
+func adding(key string) *syncer.Op {
+	return &syncer.Op{Kind: syncer.Add, Ack: syncer.AckMemory,
+		Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
 }
 
-func acquiring(limit int64, keys ...string) *node.Op {
-	op := &node.Op{Kind: node.Acquire, Ack: syncer.AckMemory}
+func acquiring(limit int64, keys ...string) *syncer.Op {
+	op := &syncer.Op{Kind: syncer.Acquire, Ack: syncer.AckMemory}
 	for _, key := range keys {
 		op.Checks = append(op.Checks,
-			node.Check{Key: []byte(key), N: 1, Limits: []node.Limit{{Window: dayMS, Max: limit}}})
+			syncer.Check{Key: []byte(key), N: 1,
+				Limits: []syncer.Limit{{Window: dayMS, Max: limit}}})
 	}
 	return op
 }
 
 // do executes an operation on a process.
-func (p *proc) do(op *node.Op, within time.Duration) (node.Result, error) {
+func (p *proc) do(op *syncer.Op, within time.Duration) (syncer.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	var res node.Result
+	var res syncer.Result
 	err := p.node.Do(ctx, op, &res)
 	return res, err
 }
@@ -73,6 +73,12 @@ func TestForwardedWithLittleTime(t *testing.T) {
 	})
 }
 
+// reserve reserves in a process's memory.
+func (p *proc) reserve(id string, op *syncer.Op) error {
+	op.Reserve = id
+	return p.counter.Do(context.Background(), op, new(syncer.Result))
+}
+
 // TestNobodyStandsInDuringALeave delays a handover with a reservation, for longer than a node may
 // be silent about a message. Callers wait meanwhile; no node takes the owner for dead, and no limit
 // is exceeded.
@@ -83,8 +89,7 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		const limit = 400
 		keys := w.keysOf(b, "y", 4)
-		if err := b.counter.Reserve(t.Context(), "slow", acquiring(limit, keys[0]),
-			new(node.Result)); err != nil {
+		if err := b.reserve("slow", acquiring(limit, keys[0])); err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(800*time.Millisecond, func() { b.counter.Undo("slow") })
@@ -130,8 +135,7 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 		if _, err := c.do(adding(key), 2*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.counter.Reserve(t.Context(), "slow", acquiring(100, key),
-			new(node.Result)); err != nil {
+		if err := b.reserve("slow", acquiring(100, key)); err != nil {
 			t.Fatal(err)
 		}
 		w.net.Slow(c.ip, b.ip, 200*time.Millisecond)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/syncer"
 )
 
 // ledger records what clients were told.
@@ -26,11 +26,15 @@ type account struct {
 	more, less int64
 	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
 	// it.
-	lost      int64
-	kept      int64 // at most what was taken back and reappeared in the same way
+	lost int64
+	kept int64 // at most what was taken back and reappeared in the same way
+	// uneven is at most by how much the levels in Redis differ, see world.checkLevels.
+	uneven    int64
+	restores  []restore
 	verdicts  []verdict
-	resetting bool // a reset may have been executed, or may still be
-	over      bool // all deadlines had passed, and nobody had counted it
+	reset     time.Time // when the client was told of the latest reset
+	resetting bool      // a reset may have been executed, or may still be
+	over      bool      // all deadlines had passed, and nobody had counted it
 }
 
 // verdict is one acquire that was admitted.
@@ -38,7 +42,7 @@ type verdict struct {
 	asked, told time.Time
 	n           int64
 	by          string
-	source      node.Source
+	source      syncer.Source
 	degraded    bool // it says that it was made without the store
 }
 
@@ -96,15 +100,30 @@ func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
+// reappear records what a Redis that went back to a state of then has more than it had. If that
+// undid a reset, all that it has is from before the reset: what had been counted since is gone, and
+// a round of that which was in flight is sent again. Restored next to what is from before, what had
+// been counted since is part of some buckets already, and not of others.
+func (l *ledger) reappear(key string, had, has int64, then time.Time) {
+	l.of(key, func(a *account) {
+		if !a.reset.Before(then) {
+			a.uneven += had
+			had = 0
+		}
+		a.kept += max(0, has-had)
+	})
+}
+
 // reset records that all counts are gone, except what processes that were not told may bring back.
 // If several nodes count a key and Redis loses data, or if two decide about it in a split, that may
-// be everything that was ever counted.
+// be everything that was ever counted. An earlier reset of unknown outcome may still happen.
 func (l *ledger) reset(key string, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
 			away = a.most()
 		}
-		*a = account{kept: away}
+		*a = account{kept: away, uneven: a.uneven + away, restores: a.restores,
+			reset: time.Now(), resetting: a.resetting}
 	})
 }
 
@@ -147,9 +166,9 @@ func (a *account) admitted() (n int64) {
 
 // blind returns a verdict that should have been a refusal: what was told at least stale before the
 // verdict was asked for, and was still in the window when it was told, left no room. A verdict that
-// says it was made without the store is exempt. So is one made beside or in place of an owner that
-// may not yet have restored what Redis lost, or flushed what it counted without Redis.
-func (a *account) blind(limit node.Limit, stale time.Duration, list []span) *verdict {
+// says it was made without the store is exempt. So is one made in place of an owner that may not
+// yet have restored what Redis lost, or flushed what it counted without Redis.
+func (a *account) blind(limit syncer.Limit, stale time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
@@ -172,8 +191,7 @@ func (a *account) blind(limit node.Limit, stale time.Duration, list []span) *ver
 // hindered reports whether a verdict relies on Redis, and shortly before it Redis lost data or some
 // node could not write to it, so that counts may be missing there.
 func (v *verdict) hindered(stale time.Duration, list []span) bool {
-	beside := v.source == node.SourceShared || v.source == node.SourceFallback
-	return beside && slices.ContainsFunc(list, func(s span) bool {
+	return v.source == syncer.SourceFallback && slices.ContainsFunc(list, func(s span) bool {
 		return s.from.Before(v.told) && s.to.After(v.asked.Add(-stale))
 	})
 }
@@ -213,7 +231,7 @@ func (l *ledger) names() (list []string) {
 // totals sums up schedules.
 type totals struct {
 	schedules, acknowledged, unknown, refused, lost, excess atomic.Int64
-	overshot, shared, near                                  atomic.Int64
+	overshot, borrowed, near                                atomic.Int64
 }
 
 func (s *totals) add(o outcome) {
@@ -223,7 +241,7 @@ func (s *totals) add(o outcome) {
 	s.refused.Add(o.refused)
 	s.lost.Add(o.lost)
 	s.excess.Add(o.excess)
-	s.shared.Add(o.shared)
+	s.borrowed.Add(o.borrowed)
 	s.near.Add(o.near)
 	if o.excess > 0 {
 		s.overshot.Add(1)
@@ -233,15 +251,15 @@ func (s *totals) add(o outcome) {
 func (s *totals) String() string {
 	return fmt.Sprintf("%d schedules: %d counts acknowledged, %d of unknown outcome, %d "+
 		"operations failed; %d counts lost with killed processes; "+
-		"%d admitted over a limit in %d schedules with splits, crashes or hot keys; %d answers "+
+		"%d admitted over a limit in %d schedules with splits or crashes; %d answers "+
 		"about hot keys, %d remembered refusals",
 		s.schedules.Load(), s.acknowledged.Load(), s.unknown.Load(), s.refused.Load(),
 		s.lost.Load(), s.excess.Load(), s.overshot.Load(),
-		s.shared.Load(), s.near.Load())
+		s.borrowed.Load(), s.near.Load())
 }
 
 // outcome is the result of one schedule.
-type outcome struct{ acknowledged, unknown, refused, lost, excess, shared, near int64 }
+type outcome struct{ acknowledged, unknown, refused, lost, excess, borrowed, near int64 }
 
 // check compares the ledger with what Redis and all nodes report.
 func (w *world) check() (o outcome) {
@@ -254,7 +272,8 @@ func (w *world) check() (o outcome) {
 				"are in doubt, %d lost, %d back kept",
 				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
-		w.checkAnswers(key, r, nodes)
+		w.checkLevels(key, r, w.unevenness(&a))
+		w.checkAnswers(key, nodes)
 		w.checkVerdicts(key, &a)
 		if a.over && r != 0 && a.lost == 0 {
 			w.t.Errorf("%s: Redis has %d, of which nobody knew when the time for it was up", key, r)
@@ -274,36 +293,8 @@ func (w *world) check() (o outcome) {
 		}
 	}
 	w.checkGroups()
-	o.refused, o.shared, o.near = w.refused.Load(), w.shared.Load(), w.near.Load()
+	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
 	return o
-}
-
-// checkAnswers compares every node's answers about a key with what Redis has. All levels of its
-// ladder have the same sum, as all counts are recent. A bucket from which more was taken back than
-// it had counts as zero.
-func (w *world) checkAnswers(key string, r int64, nodes map[*proc]answers) {
-	if n := w.storedAt(key, 1); n != r {
-		w.t.Errorf("%s: Redis has %d in the buckets of a minute, %d in those of a quarter",
-			key, n, r)
-	}
-	if strings.HasPrefix(key, "group") {
-		return // there are many of these keys, each used once
-	}
-	if p := w.alive()[len(key)%len(w.alive())]; !strings.HasPrefix(key, "once") {
-		if n, err := p.sum(key); err != nil || n != w.countedAt(key, 1) {
-			w.t.Errorf("%s: node %s has a series of %d (%v), Redis %d", key, p.id, n, err, r)
-		}
-	}
-	for p, said := range nodes {
-		for i, window := range checkedWindows {
-			level := uint8(len(checkedWindows) - i)
-			if n, err := said[key].counts[i], said[key].err; err != nil ||
-				n != w.countedAt(key, level) {
-				w.t.Errorf("%s: node %s says %d (%v) for %d ms, Redis %d", key, p.id, n, err,
-					window, r)
-			}
-		}
-	}
 }
 
 // checkVerdicts compares admitted acquires with what the nodes had to know: everything, if every
@@ -327,43 +318,8 @@ func (w *world) checkVerdicts(key string, a *account) {
 	}
 }
 
-// checkGroups checks that of each acquire over keys of its own all are counted or none is, unless
-// some counts may be lost. Owners that lose sight of each other are no excuse if the keys have one
-// hash tag: then they have one owner.
-func (w *world) checkGroups() {
-	for number := int64(1); number <= w.groups.Load(); number++ {
-		var counts []int64
-		lost := int64(0)
-		for i := 0; ; i++ {
-			key := string(groupKey(number, i))
-			if !w.ledger.has(key) {
-				break
-			}
-			a := w.ledger.copy(key)
-			lost += a.lost
-			counts = append(counts, w.stored(key))
-		}
-		if lost == 0 && len(slices.Compact(slices.Clone(counts))) > 1 &&
-			(hasTag(number) || !w.plan.parts()) {
-			w.t.Errorf("group%d: Redis has %v of what is all or nothing", number, counts)
-			w.t.Logf("%s", w.journal.about(string(groupKey(number, 0))))
-			return
-		}
-	}
-}
-
 // stored returns what Redis has of a key.
-func (w *world) stored(key string) (n int64) { return w.storedAt(key, 2) }
-
-// countedAt returns the sum of a key's buckets of one level in Redis.
-func (w *world) countedAt(key string, level uint8) (n int64) {
-	for _, b := range w.redis.Get(w.partition(key), nil, []byte(key)) {
-		if b.Level == level {
-			n += max(0, b.N)
-		}
-	}
-	return n
-}
+func (w *world) stored(key string) (n int64) { return w.storedAt(key, w.coarsest()) }
 
 func (w *world) storedAt(key string, level uint8) int64 {
 	return w.redis.Sum(w.partition(key), nil, []byte(key), level)
@@ -375,7 +331,8 @@ func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
 		for _, p := range w.alive() {
 			s := p.node.Stats()
-			if s.Counter.PendingBuckets > 0 || !w.hasAll(p) || s.HotKeys+s.LeasedKeys > 0 {
+			if s.Counter.PendingBuckets > 0 || !w.hasAll(p) || s.HotKeys+s.LeasedKeys > 0 ||
+				!p.knowsTime() {
 				return false
 			}
 		}

@@ -1,9 +1,13 @@
 package simtest
 
 import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
 )
 
 // losesData makes Redis lose everything, or go back to its state a moment ago, like a replica that
@@ -13,24 +17,33 @@ func (w *world) losesData() func() {
 	if w.rnd.IntN(2) == 0 {
 		return func() {
 			w.say("Redis loses all")
-			w.forgets((*embedded.Store).Flush, false)
+			w.forgets((*embedded.Store).Flush, time.Now(), false)
 		}
 	}
 	return func() {
-		w.atomic.Lock()
-		image := w.redis.Image()
-		w.atomic.Unlock()
+		goBack := w.remembers()
 		time.Sleep(lag)
 		w.say("Redis goes back by %v", lag)
-		w.forgets(func(s *embedded.Store) { s.Rewind(image) }, w.plan.hotRate > 0)
+		goBack()
 	}
 }
 
-// forgets makes Redis lose data. What no decider of a key has in memory is written off. So is
-// everything, if several nodes count a key and Redis goes back: some may continue from there before
-// the one that knows more hears of the loss. If Redis loses data again before all have restored
-// what they knew, counts made in between are taken for part of that (see package redisstore).
-func (w *world) forgets(how func(*embedded.Store), all bool) {
+// remembers returns what makes Redis go back to its present state.
+func (w *world) remembers() (goBack func()) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	image, at := w.redis.Image(), time.Now()
+	return func() {
+		w.forgets(func(s *embedded.Store) { s.Rewind(image) }, at, w.plan.hotRate > 0)
+	}
+}
+
+// forgets makes Redis lose data, of later than since if it goes back. What no decider of a key has
+// in memory is written off. So is everything, if several nodes count a key and Redis goes back:
+// some may continue from there before the one that knows more hears of the loss. If Redis loses
+// data again before all have restored what they knew, counts made in between are taken for part of
+// that (see package redisstore).
+func (w *world) forgets(how func(*embedded.Store), since time.Time, all bool) {
 	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -43,7 +56,7 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 		})
 		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
-	had := map[string]int64{}
+	had, restored := map[string]int64{}, w.restorable()
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
@@ -56,11 +69,57 @@ func (w *world) forgets(how func(*embedded.Store), all bool) {
 			left = max(left, known[key])
 		}
 		w.ledger.lose(key, max(0, n-left))
-		w.ledger.repeat(key, max(0, w.stored(key)-n)) // the key had been reset
+		w.ledger.reappear(key, n, w.stored(key), since)
 		if others {
+			lost := n - min(n, w.stored(key))
+			if !again && w.stored(key) == 0 {
+				w.ledger.restores(key, lost)
+				lost = w.spread(restored[key])
+			}
+			w.ledger.unevenly(key, lost+pending[key])
 			w.ledger.repeat(key, pending[key])
 		}
 	}
+}
+
+// TestARoundIsSentAgainBehindAnUndoneReset resets a key and counts it, in a round that gets no
+// answer, before Redis goes back to what it had before the reset. What was counted before comes
+// back then, and the round is sent again on top of that.
+func TestARoundIsSentAgainBehindAnUndoneReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		w.plan.kind, w.plan.mix = losses, faultstore.Mix{ReplyLost: 1000}
+		w.healed.Store(true)
+		p, err := w.start(4) // the only one with faults, once they begin
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.settle(t)
+		c := &client{w: w, rnd: rand.New(rand.NewPCG(1, 1))}
+		key := w.keysOf(p, "k", 1)[0]
+		for range 10 {
+			c.do(p, *adding(key))
+		}
+		w.settle(t)
+		goBack := w.remembers()
+		if err := p.node.Reset(t.Context(), nil, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+		w.ledger.reset(key, 0, false)
+		w.healed.Store(false)
+		c.do(p, *adding(key))
+		if !w.until(patience, func() bool { return w.stored(key) == 1 }) {
+			t.Fatal("nothing arrives in Redis")
+		}
+		goBack()
+		w.heal()
+		w.settle(t)
+		if n := w.stored(key); n != 11 {
+			t.Errorf("Redis has %d, want what was counted before and after the reset", n)
+		}
+		w.check()
+		w.shutDown()
+	})
 }
 
 // living returns all processes that have not been killed and have not stopped.

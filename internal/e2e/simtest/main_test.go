@@ -19,6 +19,7 @@ var (
 	schedulesFlag = flag.Int("schedules", 0,
 		"number of schedules to run; 0: 40, or 10 under the race detector")
 	kindFlag     = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
+	hotFlag      = flag.Bool("hot", false, "run schedules with hot keys only")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -18,54 +17,42 @@ func (c *client) before() int64 {
 
 // pace acquires a key with limits over windows that end while the schedule runs, each read from
 // another level.
-func (c *client) pace() node.Op {
+func (c *client) pace() syncer.Op {
 	key := c.paced()
-	return node.Op{Kind: node.Acquire, Ack: c.ack(),
-		Checks: []node.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
+	return syncer.Op{Kind: syncer.Acquire, Ack: c.ack(),
+		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 }
 
 // overdraw acquires one or two keys, and counts even if refused.
-func (c *client) overdraw() node.Op {
-	op := node.Op{Kind: node.Acquire, Ack: c.ack(), CountDenied: true}
+func (c *client) overdraw() syncer.Op {
+	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), CountDenied: true}
 	for i := range 1 + c.rnd.IntN(2) {
-		op.Checks = append(op.Checks, node.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1,
-			Limits: []node.Limit{{Window: dayMS, Max: 30}}})
+		op.Checks = append(op.Checks, syncer.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1,
+			Limits: []syncer.Limit{{Window: dayMS, Max: 30}}})
 	}
 	return op
 }
 
-// group acquires two to four keys that nobody uses again, one of which may be used up already.
-// Either all are counted or none is, whatever the client is told. Every other group has a hash tag.
-func (c *client) group(p *proc) {
-	number := c.w.groups.Add(1)
-	op := node.Op{Kind: node.Acquire, Ack: c.ack()}
-	for i := range 2 + c.rnd.IntN(3) {
-		op.Checks = append(op.Checks,
-			node.Check{Key: groupKey(number, i), N: 1,
-				Limits: []node.Limit{{Window: dayMS, Max: 1}}})
+// crowd acquires much of a key that everybody uses, alone or along with another one. Its limits are
+// large enough for its owner to lend some of what is left.
+func (c *client) crowd() []syncer.Op {
+	ops := make([]syncer.Op, 1+c.rnd.IntN(4))
+	for i := range ops {
+		ops[i] = syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), Checks: []syncer.Check{
+			{Key: []byte("crowded"), N: 1 + c.rnd.Int64N(20), Limits: limitsOf("crowded")}}}
+		if c.rnd.IntN(2) == 0 {
+			ops[i].Checks = append(ops[i].Checks, c.acquire(1).Checks...)
+		}
 	}
-	if c.rnd.IntN(4) == 0 {
-		op.Checks[c.rnd.IntN(len(op.Checks))].Limits[0].Max = 0
-	}
-	c.do(p, op)
+	return ops
 }
-
-func groupKey(number int64, i int) []byte {
-	if hasTag(number) {
-		return fmt.Appendf(nil, "group{%d}.%d", number, i)
-	}
-	return fmt.Appendf(nil, "group%d.%d", number, i)
-}
-
-// hasTag reports whether a group has a hash tag, and so one owner.
-func hasTag(number int64) bool { return number%2 == 1 }
 
 // clear counts a key that only this client uses, or resets it.
 func (c *client) clear(p *proc) {
 	key := fmt.Sprint("cleared", c.number)
 	if c.rnd.IntN(3) > 0 {
-		c.do(p, node.Op{Kind: node.Add, Ack: c.ack(),
-			Checks: []node.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
+		c.do(p, syncer.Op{Kind: syncer.Add, Ack: c.ack(),
+			Checks: []syncer.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
 		return
 	}
 	c.w.ledger.of(key, func(*account) {})
@@ -78,7 +65,7 @@ func (c *client) clear(p *proc) {
 	switch {
 	case err == nil && !p.dead.Load():
 		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers() || c.w.plan.parts() ||
-			c.w.lostSince(asked))
+			c.w.plan.kind == crashes || c.w.lostSince(asked))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
 )
 
 // calm is a world of three nodes without faults.
@@ -19,7 +19,8 @@ func calm(t *testing.T) *world { return calmHot(t, 0) }
 // calmHot is a calm world in which keys with this many operations a second are hot.
 func calmHot(t *testing.T, hotRate float64) *world {
 	w := &world{
-		t: t, seed: 1, rnd: rand.New(rand.NewPCG(1, 1)), redis: embedded.New(embedded.Options{}),
+		t: t, seed: 1, ladder: defaultLadder(), rnd: rand.New(rand.NewPCG(1, 1)),
+		redis: embedded.New(embedded.Options{}),
 		plan: plan{
 			kind: graceful, nodes: 3, partitions: 31, lanes: 2, interval: 100 * time.Millisecond,
 			weather: simnet.Weather{Delay: time.Millisecond},
@@ -42,21 +43,21 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
 		defer w.shutDown()
-		take := func(round int, keys ...string) (op node.Op) {
-			op.Kind = node.Acquire
+		take := func(round int, keys ...string) (op syncer.Op) {
+			op.Kind = syncer.Acquire
 			for _, key := range keys {
 				op.Checks = append(op.Checks,
-					node.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1,
-						Limits: []node.Limit{{Window: dayMS, Max: 2}}})
+					syncer.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1,
+						Limits: []syncer.Limit{{Window: dayMS, Max: 2}}})
 			}
 			return op
 		}
 		for round := range 50 {
-			ops := []node.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"),
+			ops := []syncer.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"),
 				take(round, "b", "c"), take(round, "b", "d"), take(round, "c"),
 				take(round, "c", "e")}
 			want := []bool{true, true, false, true, false, true, false}
-			res := make([]node.Result, len(ops))
+			res := make([]syncer.Result, len(ops))
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			w.alive()[round%3].node.DoAll(ctx, ops, res)
 			cancel()

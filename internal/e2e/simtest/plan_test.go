@@ -26,7 +26,9 @@ type plan struct {
 	// aging makes Redis delete buckets by age, as with --redis-expiry=field and tairhash.
 	aging   bool
 	hotRate float64
-	exact   bool // every node can always be reached, so no decision may exceed a limit
+	verify  time.Duration // how often idle partitions are verified; 0: every second
+	patient bool          // all clients wait for two seconds
+	exact   bool          // every node can always be reached, so no decision may exceed a limit
 }
 
 // kind is a family of schedules.
@@ -72,9 +74,9 @@ func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
 // loses reports whether Redis loses data.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
-// parts reports whether a node may be unreachable, or gone, for longer than others try to find out
-// the outcome of an acquire over several owners.
-func (p *plan) parts() bool { return p.kind.is(crashes, splits, everything) || p.kind.wild() }
+// parts reports whether a node may be unreachable for longer than others try to find out what has
+// become of an acquire over several owners.
+func (p *plan) parts() bool { return p.kind.is(splits, everything) || p.kind.wild() }
 
 // restoresOthers reports whether a key that Redis loses may be restored by a node that does not
 // decide about it.
@@ -107,10 +109,10 @@ func newPlan(rnd *rand.Rand) plan {
 			p.kind = k
 		}
 	}
-	if rnd.IntN(4) == 0 {
+	if rnd.IntN(4) == 0 || *hotFlag {
 		p.hotRate = 20 // every sampled key is hot, as the sample is small
 	}
-	p.exact = p.kind.orderly() && p.hotRate == 0
+	p.exact = p.kind.orderly()
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
 	p.lanes = 1 + p.partitions%2 // drawing a random number would change all schedules

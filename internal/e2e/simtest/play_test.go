@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
@@ -84,7 +84,10 @@ func (w *world) joinOrLeave() {
 		w.join()
 		return
 	}
-	w.leaves(list[w.rnd.IntN(len(list))])
+	p := list[w.rnd.IntN(len(list))]
+	wait := w.burst()
+	w.leaves(p)
+	wait()
 }
 
 // bury writes off what a process had not flushed when it stopped.
@@ -107,8 +110,10 @@ func (w *world) crash() {
 	list := w.alive()
 	if len(list) > 2 {
 		p := list[w.rnd.IntN(len(list))]
+		wait := w.burst()
 		w.say("%s is killed", p.id)
 		p.kill()
+		wait()
 		w.rest(12_000)
 	}
 	if w.rnd.IntN(3) > 0 {
@@ -219,11 +224,11 @@ func (w *world) heal() {
 	w.until(patience, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := p.node.SetMode(ctx, node.ModeTwoTier); err != nil {
+		if err := p.node.SetMode(ctx, cluster.TwoTier); err != nil {
 			return false
 		}
 		for _, o := range w.alive() {
-			if o.node.Mode() != node.ModeTwoTier {
+			if o.node.Mode() != cluster.TwoTier {
 				return false
 			}
 		}

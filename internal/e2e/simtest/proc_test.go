@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -28,6 +28,7 @@ type proc struct {
 	host    *simnet.Host
 	takes   *lag // delays on its connection to Redis
 	store   *faultstore.Store
+	clock   *storeclock.Clock
 	counter *syncer.Counter
 	ring    *ring.Ring
 	client  *peer.Client
@@ -38,13 +39,18 @@ type proc struct {
 	asleep  atomic.Bool  // suspended
 	ahead   atomic.Int64 // error of the time that it reads from Redis
 	step    atomic.Int64 // by how much its host's clock was set
+	ended   atomic.Int64 // when it ended, in unix nanoseconds
 }
 
 // wire carries messages over the simulated network.
-type wire struct{ h *simnet.Host }
+type wire struct {
+	h     *simnet.Host
+	meter *meter
+}
 
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	reply, err := w.h.Call(ctx, address[:len(address)-len(":8080")], message)
+	w.meter.add(questionIn(ctx), 2, len(message)+len(reply))
 	if errors.Is(err, simnet.ErrRefused) {
 		err = fmt.Errorf("%w: %w", rpc.ErrUnreachable, err)
 	}
@@ -56,8 +62,8 @@ const hosts = 8
 
 // addresses returns the addresses of all hosts. A process that found none of the addresses in its
 // options would form a cluster of its own.
-func addresses() (list []string) {
-	for i := range hosts {
+func (w *world) addresses() (list []string) {
+	for i := range max(hosts, w.plan.nodes) {
 		list = append(list, ip(i+1)+":7946")
 	}
 	return list
@@ -90,26 +96,25 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		},
 	})
 	skew := time.Duration(rnd.Int64N(int64(w.plan.skew)+1)) - w.plan.skew/2
-	clock := storeclock.New(func() time.Time {
+	p.clock = storeclock.New(func() time.Time {
 		return time.Now().Add(skew + time.Duration(p.step.Load()))
 	}, nil)
 	place := w.placement()
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	p.counter, err = syncer.New(syncer.Options{
-		Store: p.store, Now: clock.Now, Placement: place, Writer: name, NotOwner: true,
+		Store: metered{p.store, w.meter}, Now: p.clock.Now, Placement: place, Writer: name,
+		NotOwner:      true,
 		Exchanges:     w.plan.lanes,
-		FlushInterval: w.plan.interval, VerifyInterval: time.Second, MaxLag: w.plan.lag,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: ladder,
+		FlushInterval: w.plan.interval, VerifyInterval: cmp.Or(w.plan.verify, time.Second),
+		MaxLag: w.plan.lag,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder,
 			OnCold: syncer.OnColdDeny}},
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.ring, err = ring.New(ring.Options{
-		ID: p.id, Name: name, Bind: p.host.Address(), Join: addresses(),
+		ID: p.id, Name: name, Bind: p.host.Address(), Join: w.addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
 		Secret:    []byte(secret), Tag: nodemodes.Tag(nodemodes.TwoTier),
 		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(),
@@ -119,15 +124,16 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		return nil, err
 	}
 	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret),
-		Transport: wire{p.host}, Logger: w.logger(p.id)})
+		Transport: wire{p.host, w.meter}, Logger: w.logger(p.id)})
 	if err != nil {
 		return nil, err
 	}
 	p.node, err = node.New(node.Options{
-		ID: p.id, Counter: p.counter, Direct: &direct{p: p, ladder: ladder, now: clock.Now,
-			writer: "d" + name}, Ring: p.ring, Peers: p.client,
-		Store: redisSeen{p}, Clock: clock, Placement: place, HotRate: w.plan.hotRate, Refusals: 256,
-		Logger: w.logger(p.id),
+		ID: p.id, Counter: p.counter, Direct: &direct{p: p, now: p.clock.Now,
+			writer: "d" + name}, Ring: p.ring, Peers: asking{p.client},
+		Store: redisSeen{p}, Clock: p.clock, Placement: place, HotRate: w.plan.hotRate,
+		Refusals: 256,
+		Logger:   w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
@@ -170,9 +176,15 @@ func (p *proc) refused(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(ctx), p.node.Close(ctx), p.client.Close(ctx))
-	p.dead.Store(true)
+	p.ends()
 	p.host.Stop()
 	return err
+}
+
+// ends records that the process is dead.
+func (p *proc) ends() {
+	p.ended.Store(time.Now().UnixNano())
+	p.dead.Store(true)
 }
 
 // leave stops a process the way SIGTERM does.
@@ -189,7 +201,7 @@ func (p *proc) leave() error {
 	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
-	p.dead.Store(true)
+	p.ends()
 	p.host.Stop()
 	return err
 }
@@ -197,8 +209,9 @@ func (p *proc) leave() error {
 // kill ends a process abruptly: nothing it sends arrives any more, and what it had not flushed is
 // lost.
 func (p *proc) kill() {
+	p.w.groups.excuse(p)
 	p.gone()
-	p.dead.Store(true)
+	p.ends()
 	p.store.SetDown(true)
 	p.host.Stop()
 	p.counter.Unflushed(func(_, key []byte, n int64) { p.w.ledger.lose(string(key), n) })

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -25,8 +25,8 @@ func (s redisSeen) Clock(ctx context.Context, local func() time.Time) (time.Dura
 	return time.Since(local()) + time.Duration(s.p.ahead.Load()), nil
 }
 
-func (s redisSeen) Health() node.StoreHealth {
-	return node.StoreHealth{Kind: "simulated", Up: !s.p.store.Down()}
+func (s redisSeen) Health() cluster.StoreHealth {
+	return cluster.StoreHealth{Kind: "simulated", Up: !s.p.store.Down()}
 }
 
 // lag delays messages on a path that is sometimes slow.
@@ -72,11 +72,6 @@ const leeway = 2 * time.Second
 
 // runAging deletes buckets by age until ctx is done.
 func (w *world) runAging(ctx context.Context) {
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		w.t.Error(err)
-		return
-	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -84,7 +79,7 @@ func (w *world) runAging(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			w.redis.Age(ladder, now.Add(-leeway).UnixMilli())
+			w.redis.Age(w.ladder, now.Add(-leeway).UnixMilli())
 		}
 	}
 }
@@ -92,7 +87,6 @@ func (w *world) runAging(ctx context.Context) {
 // direct executes operations in the simulated Redis, one at a time as Redis does.
 type direct struct {
 	p      *proc
-	ladder *leaparray.Ladder
 	now    func() int64
 	writer string
 
@@ -123,7 +117,7 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	for i := range op.Checks {
 		c := &op.Checks[i]
-		v := d.view(c)
+		v := d.view(c.Key)
 		r := res.AddCheck()
 		for _, limit := range c.Limits {
 			lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
@@ -139,39 +133,49 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 		}
 		res.Allowed = res.Allowed && !r.Refused
 	}
-	if op.Kind == syncer.Count || op.Kind == syncer.Acquire && !res.Allowed && !op.CountDenied {
+	if !op.Counts(res) {
 		return
 	}
 	for i := range op.Checks {
-		d.add(&op.Checks[i], ts)
-	}
-}
-
-func (d *direct) view(c *syncer.Check) leaparray.View {
-	v := leaparray.View{Ladder: d.ladder, A: d.load(c)}
-	if d.p.w.plan.aging {
-		v.Now = d.now()
-	}
-	return v
-}
-
-func (d *direct) load(c *syncer.Check) (counter leaparray.Counter) {
-	for _, b := range d.p.w.redis.Get(d.p.w.partition(string(c.Key)), c.NS, c.Key) {
-		if _, ok := d.ladder.Add(counter, int(b.Level), b.Index, b.N); !ok {
-			counter = d.ladder.Grow(counter, leaparray.Heap{}, int(b.Level), b.Index, b.N)
-			d.ladder.Add(counter, int(b.Level), b.Index, b.N)
+		if op.TakesNewest() {
+			d.takeNewest(&op.Checks[i], ts)
+		} else {
+			d.add(&op.Checks[i], ts)
 		}
 	}
-	return counter
+}
+
+func (d *direct) view(key []byte) leaparray.View {
+	return d.p.w.view(d.p.w.load(key), d.now())
 }
 
 func (d *direct) add(c *syncer.Check, ts int64) {
-	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.ladder.Span()}
-	for level, idx := range d.ladder.Stamp(ts) {
-		if level < d.ladder.Len() {
+	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}
+	for level, idx := range d.p.w.ladder.Stamp(ts) {
+		if level < d.p.w.ladder.Len() {
 			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: c.N})
 		}
 	}
+	d.writeCheck(c, k)
+}
+
+// takeNewest takes back from the newest buckets that hold something.
+func (d *direct) takeNewest(c *syncer.Check, ts int64) {
+	k, v := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}, d.view(c.Key)
+	for level := range d.p.w.ladder.Len() {
+		idx, n := v.Before(level, v.Head(level)+1)
+		oldest := max(v.Head(level), d.p.w.ladder.Index(level, ts)) - d.p.w.ladder.Keep(level)
+		for left := -c.N; left > 0 && idx >= oldest; idx, n = v.Before(level, idx) {
+			k.Adds = append(k.Adds,
+				syncer.Bucket{Level: uint8(level), Index: idx, N: -min(left, n)})
+			left -= min(left, n)
+		}
+	}
+	d.writeCheck(c, k)
+}
+
+// writeCheck changes a key for a check.
+func (d *direct) writeCheck(c *syncer.Check, k syncer.KeyRound) {
 	d.write(k)
 	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N,
 		d.p.w.stored(string(c.Key)), d.writer)
@@ -203,7 +207,7 @@ func (d *direct) Series(ctx context.Context, ns, key []byte,
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
-	v := d.view(&syncer.Check{NS: ns, Key: key})
+	v := d.view(key)
 	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) {
 		points = append(points, syncer.Point{Start: start, Count: n})
 	})

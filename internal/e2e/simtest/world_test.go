@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -30,6 +32,7 @@ type world struct {
 	began    time.Time
 	rnd      *rand.Rand
 	plan     plan
+	ladder   *leaparray.Ladder
 	net      *simnet.Net
 	redis    *embedded.Store
 	atomic   sync.Mutex  // held while Redis does something atomically
@@ -38,15 +41,16 @@ type world struct {
 	ledger   ledger
 	journal  journal
 	refused  atomic.Int64
-	shared   atomic.Int64 // answers about hot keys
+	borrowed atomic.Int64 // answers about hot keys
 	near     atomic.Int64 // remembered refusals
 	once     atomic.Int64
-	groups   atomic.Int64
+	groups   groups
 	under    atomic.Int64 // counts in requests in flight
 	watching sync.WaitGroup
 	healed   atomic.Bool
 	verbose  bool
 	born     atomic.Int64
+	meter    *meter // nil unless traffic is measured
 
 	mu    sync.Mutex
 	procs map[int]*proc // by host number
@@ -64,12 +68,14 @@ func (w *world) placement() syncer.Placement {
 func (w *world) partition(key string) int { return w.placement().Of(nil, []byte(key)) }
 
 // limitsOf are the limits of a key, if it has any.
-func limitsOf(key string) []node.Limit {
+func limitsOf(key string) []syncer.Limit {
 	switch {
 	case strings.HasPrefix(key, "limited"):
-		return []node.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
+		return []syncer.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
+	case key == "crowded":
+		return []syncer.Limit{{Window: 5_000, Max: 1_500}, {Window: dayMS, Max: 6_000}}
 	case strings.HasPrefix(key, "paced"):
-		return []node.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15},
+		return []syncer.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15},
 			{Window: hourMS, Max: 40}}
 	}
 	return nil
@@ -95,10 +101,8 @@ func (w *world) say(format string, args ...any) {
 func (w *world) alive() (list []*proc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range 16 {
-		if p := w.procs[i]; p != nil {
-			list = append(list, p)
-		}
+	for _, i := range slices.Sorted(maps.Keys(w.procs)) {
+		list = append(list, w.procs[i])
 	}
 	return list
 }
@@ -175,8 +179,10 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
 		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd),
-		redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
-		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
+		ladder: drawLadder(rand.New(rand.NewPCG(seed, 2))),
+		redis:  embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		ledger: ledger{keys: map[string]*account{}}, groups: groups{excused: map[string]bool{}},
+		procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.net = simnet.New(seed, w.plan.weather)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -184,7 +190,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	if w.plan.aging {
 		go w.runAging(ctx)
 	}
-	t.Logf("seed %d: %s %+v", seed, w.plan.kind, w.plan)
+	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladder.Levels())
 	for i := 1; i <= w.plan.nodes; i++ {
 		w.joinAt(i)
 	}

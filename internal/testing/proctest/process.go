@@ -35,6 +35,8 @@ type Process struct {
 	Base   string // URL of its HTTP API
 	Listen string // the same as host:port
 	Gossip string // its gossip address, "" without a cluster
+	Resp   string // the address for Redis clients, "" without --resp
+	GRPC   string // the address for Envoy, "" without --grpc
 	Admin  string // the address for administration, "" if that is Listen
 	HTTP   *http.Client
 	Log    LogBuffer // what it wrote to stderr
@@ -112,14 +114,16 @@ func (s *Process) ready(stdout *os.File) error {
 	select {
 	case text := <-line:
 		var ready struct {
-			Ready, TLS            bool
-			Listen, Gossip, Admin string
+			Ready, TLS                  bool
+			Listen, Gossip, Resp, Admin string
+			GRPC                        string
 		}
 		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
 			return fmt.Errorf("no ready line: %q", text)
 		}
 		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip,
 			ready.Admin
+		s.Resp, s.GRPC = ready.Resp, ready.GRPC
 		if ready.TLS {
 			s.Base = "https://" + ready.Listen
 		}

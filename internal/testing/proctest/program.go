@@ -12,17 +12,25 @@ import (
 // Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all
 // tests have run.
 type Program struct {
-	dir  string
-	race bool
-	once sync.Once
-	err  error
+	dir   string
+	flags []string // of go build
+	once  sync.Once
+	err   error
 }
 
 // NewProgram returns the program of this module, with or without the race detector. The first test
 // that needs it builds it.
 func NewProgram(race bool) (*Program, error) {
+	if race {
+		return NewProgramWith("-race")
+	}
+	return NewProgramWith()
+}
+
+// NewProgramWith is NewProgram with flags of go build.
+func NewProgramWith(flags ...string) (*Program, error) {
 	dir, err := os.MkdirTemp("", "proctest")
-	return &Program{dir: dir, race: race}, err
+	return &Program{dir: dir, flags: flags}, err
 }
 
 // Remove removes what was built.
@@ -37,10 +45,7 @@ func (p *Program) Path(t testing.TB) string {
 		if goTool == "" {
 			goTool = "go"
 		}
-		args := []string{"build", "-buildvcs=false", "-o", path}
-		if p.race {
-			args = append(args, "-race")
-		}
+		args := append([]string{"build", "-buildvcs=false", "-o", path}, p.flags...)
 		if out, err := exec.Command(goTool,
 			append(args, "twotier.dev/twotier/cmd/twotier")...).CombinedOutput(); err != nil {
 			p.err = fmt.Errorf("build: %w\n%s", err, out)

@@ -46,6 +46,7 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 	if !ok || t.h.isDown() || t.down.Load() {
 		return now, nil
 	}
+	t.h.net.sent(Sent{Kind: Gossip, Messages: 1, Bytes: len(b)})
 	buf := append([]byte(nil), b...)
 	time.AfterFunc(d, func() {
 		peer := t.h.net.host(to)
@@ -98,6 +99,7 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	b := &stream{Conn: remote, net: t.h.net, link: link{to, t.h.ip}, remote: address(t.h.Address())}
 	select {
 	case peer.streams <- b:
+		t.h.net.sent(Sent{Kind: Gossip, Stream: true, Messages: 1})
 		return a, nil
 	default:
 		return nil, errors.Join(&net.OpError{Op: "dial", Net: "simnet", Err: ErrRefused},
@@ -130,6 +132,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	if lost {
 		return len(b), nil
 	}
+	s.net.sent(Sent{Kind: Gossip, Stream: true, Bytes: len(b)})
 	time.Sleep(d)
 	return s.Conn.Write(b)
 }

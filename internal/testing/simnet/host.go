@@ -136,6 +136,7 @@ func (n *Net) deliver(from *Host, to string, request []byte, d time.Duration) ou
 		return outcome{err: fmt.Errorf("%w by %s", ErrRefused, to)}
 	}
 	reply := handler(request)
+	n.sent(Sent{Kind: Calls, Messages: 2, Bytes: len(request) + len(reply)})
 	_, loss := n.losses()
 	d, ok := n.passes(to, from.ip, Calls, loss)
 	if !ok || !peer.awake() {

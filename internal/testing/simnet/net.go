@@ -39,6 +39,7 @@ type Net struct {
 	cuts    map[link]Kinds
 	slow    map[link]time.Duration
 	frozen  map[string]chan struct{} // closed when the host wakes
+	observe func(Sent)               // nil unless Observe was called
 }
 
 // Kinds is a set of kinds of traffic.

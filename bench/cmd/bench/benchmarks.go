@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+// Benchmarks runs Go benchmarks of package micro. The result is what they print, which benchstat
+// reads; the template of the command makes its tables from that.
+type Benchmarks struct {
+	Bench map[string]string `help:"Patterns of names, and for how long or how often each is run." mapsep:"," default:"${bench}"`
+	Count int               `help:"Times that each is run." default:"${count}"`
+	Sizes map[string]string `help:"Flags of package micro." mapsep:"," default:"${sizes}"`
+}
+
+// Run runs the benchmarks of one pattern after the other.
+func (o *Benchmarks) Run(ctx context.Context, b *bench) error {
+	var all Lines
+	for _, pattern := range slices.Sorted(maps.Keys(o.Bench)) {
+		lines, err := o.run(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		all = append(all, lines...)
+	}
+	return save(b, o, all)
+}
+
+// run returns the lines of the benchmarks whose names match.
+func (o *Benchmarks) run(ctx context.Context, pattern string) (Lines, error) {
+	args := []string{"test", "twotier.dev/twotier/bench/micro", "-vet", "off", "-run", "^$",
+		"-timeout", "1h", "-bench", pattern, "-benchtime", o.Bench[pattern], "-count",
+		strconv.Itoa(o.Count)}
+	for name, size := range o.Sizes {
+		args = append(args, "-"+name, size)
+	}
+	var text bytes.Buffer
+	cmd := attached(exec.CommandContext(ctx, "go", args...), io.MultiWriter(os.Stderr, &text))
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("go test -bench %s: %w", pattern, err)
+	}
+	return strings.Split(strings.TrimSpace(text.String()), "\n"), nil
+}
+
+// Lines are what go test -bench prints.
+type Lines []string
+
+// Benchmark is one benchmark, which was run once or a few times.
+type Benchmark struct {
+	path string // its name, with a slash at the end
+	runs []*benchfmt.Result
+}
+
+// Of returns the benchmarks with a name or below it, in the order in which they were run.
+func (l Lines) Of(name string) (all []*Benchmark) {
+	byName := map[string]*Benchmark{}
+	for r := benchfmt.NewReader(strings.NewReader(strings.Join(l, "\n")), ""); r.Scan(); {
+		run, ok := r.Result().(*benchfmt.Result)
+		if !ok || !strings.HasPrefix(path(run.Name), name+"/") {
+			continue
+		}
+		at := path(run.Name)
+		if byName[at] == nil {
+			byName[at] = &Benchmark{path: at}
+			all = append(all, byName[at])
+		}
+		byName[at].runs = append(byName[at].runs, run.Clone())
+	}
+	return all
+}
+
+// path returns a name without the number of cores, with a slash at its end.
+func path(n benchfmt.Name) string {
+	base, parts := n.Parts()
+	text := string(base)
+	for _, part := range parts {
+		if part[0] == '/' {
+			text += string(part)
+		}
+	}
+	return text + "/"
+}
+
+// One returns the first benchmark of a name, one without runs if there is none.
+func (l Lines) One(name string) *Benchmark {
+	for _, b := range l.Of(name) {
+		return b
+	}
+	return &Benchmark{}
+}
+
+// Runs returns each run as a benchmark of its own.
+func (b *Benchmark) Runs() (all []*Benchmark) {
+	for i := range b.runs {
+		all = append(all, &Benchmark{b.path, b.runs[i : i+1]})
+	}
+	return all
+}
+
+// Get returns a value that the name has as "/key=value", or "".
+func (b *Benchmark) Get(key string) string {
+	for part := range strings.SplitSeq(b.path, "/") {
+		if value, ok := strings.CutPrefix(part, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// Number is Get of a number, 0 if it is none.
+func (b *Benchmark) Number(key string) float64 {
+	v, _ := strconv.ParseFloat(b.Get(key), 64)
+	return v
+}
+
+// Median returns the median of the runs in a unit, 0 if none has it.
+func (b *Benchmark) Median(unit string) float64 { return b.spread(unit).Median }
+
+// Least returns the least of the runs in a unit, 0 if none has it.
+func (b *Benchmark) Least(unit string) float64 { return b.spread(unit).Least }
+
+// Range formats the median and the range of the runs.
+func (b *Benchmark) Range(unit string) string { return b.spread(unit).String() }
+
+// spread returns the median and the range of the runs in a unit as it was printed: benchfmt turns
+// nanoseconds into seconds.
+func (b *Benchmark) spread(unit string) Spread {
+	var values []float64
+	for _, r := range b.runs {
+		for _, v := range r.Values {
+			switch unit {
+			case v.OrigUnit:
+				values = append(values, v.OrigValue)
+			case v.Unit:
+				values = append(values, v.Value)
+			}
+		}
+	}
+	return spread(values)
+}
+
+// Spread is the median and the range of a series.
+type Spread struct{ Median, Least, Most float64 }
+
+func (s Spread) String() string {
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Least, s.Most)
+}
+
+func spread(of []float64) Spread {
+	if len(of) == 0 {
+		return Spread{}
+	}
+	all := slices.Sorted(slices.Values(of))
+	n := len(all)
+	return Spread{(all[(n-1)/2] + all[n/2]) / 2, all[0], all[n-1]}
+}

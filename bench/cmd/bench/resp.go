@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/bench/rival"
+)
+
+// Resp drives twotier's commands for Redis clients with redis-benchmark, in turns with the Hash
+// limiter as a script in Redis, and with INCR on the same Redis.
+type Resp struct {
+	Clients   int   `help:"Connections." default:"500"`
+	Requests  int   `help:"Requests of a run." default:"1000000"`
+	Keys      int   `help:"Keys to draw from." default:"500000"`
+	Pipelines []int `help:"Commands that a connection sends at once." default:"1,16"`
+	Threads   int   `help:"Of redis-benchmark; 0 is its default." default:"0"`
+	Count     int   `help:"Runs of each." default:"3"`
+	// redis-benchmark ends at the first error, also where so many new keys at once exceed
+	// --max-lag.
+	Flags []string `help:"Further flags of twotier serve, such as --max-lag=0."`
+}
+
+// RespResult is the result of Resp: a run for each way, length of pipeline and turn.
+type RespResult struct {
+	Runs []RespRun `json:"runs"`
+}
+
+// RespRun is one run of redis-benchmark.
+type RespRun struct {
+	Way      string  `json:"way"`
+	Pipeline int     `json:"pipeline"`
+	PerS     float64 `json:"per_second"`
+	P50MS    float64 `json:"p50_ms"`
+	P99MS    float64 `json:"p99_ms"`
+	// ServerUS is processor time of the server that was asked, in microseconds for each request,
+	// RedisUS that of the Redis behind it until that had everything.
+	ServerUS float64 `json:"server_us"`
+	RedisUS  float64 `json:"redis_us"`
+}
+
+// The ways, in the order in which they take turns.
+const (
+	wayScript  = "hash-lua"
+	wayIncr    = "INCR"
+	wayTwotier = "TT.ACQUIRE"
+)
+
+// respWay is a server, and the command that it is asked.
+type respWay struct {
+	name    string
+	stand   *rival.Stand
+	address string
+	command []string
+}
+
+// Run starts the servers and has all of them take turns.
+func (o *Resp) Run(ctx context.Context, b *bench) (err error) {
+	ways, stop, err := o.start(ctx, b)
+	defer func() { err = errors.Join(err, stop()) }()
+	if err != nil {
+		return err
+	}
+	var r RespResult
+	for range o.Count {
+		for _, pipeline := range o.Pipelines {
+			for _, w := range ways {
+				run, err := o.drive(ctx, w, pipeline)
+				if err != nil {
+					return fmt.Errorf("%s: %w", w.name, err)
+				}
+				log.Printf("%-10s -P %-3d %8.0f/s  p99 %.2f ms  %.2f us", w.name, pipeline,
+					run.PerS, run.P99MS, run.ServerUS)
+				r.Runs = append(r.Runs, run)
+			}
+		}
+	}
+	return save(b, o, r)
+}
+
+// start starts a Redis for the script and for INCR, and twotier over one of its own.
+func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func() error, err error) {
+	var stands []*rival.Stand
+	stop = func() (err error) {
+		for _, s := range stands {
+			err = errors.Join(err, s.Close())
+		}
+		return err
+	}
+	env, err := b.programs(ctx)
+	if err != nil {
+		return nil, stop, err
+	}
+	bare, err := rival.Redis()
+	if err != nil {
+		return nil, stop, err
+	}
+	stands = append(stands, bare)
+	script, err := limiter.NewScripted(ctx, wayScript, bare.RDB)
+	if err != nil {
+		return nil, stop, err
+	}
+	own, err := rival.Twotier("twotier-resp", 1, rival.TwoTier,
+		append([]string{"--resp", "127.0.0.1:0"}, o.Flags...)...).Start(ctx, env)
+	if err != nil {
+		return nil, stop, err
+	}
+	stands = append(stands, own)
+	const key = "key:__rand_int__" // redis-benchmark draws the number
+	limits := []limiter.Limit{{Window: (30 * time.Second).Milliseconds(), Max: 2}}
+	check := []limiter.Check{{Key: []byte(key), N: 1, Limits: limits}}
+	return []respWay{
+		{wayScript, bare, bare.Redis.Addr, script.Command(check, time.Now().UnixMilli())},
+		{wayIncr, bare, bare.Redis.Addr, []string{"INCR", key}},
+		{wayTwotier, own, own.Servers[0].Resp, []string{"TT.ACQUIRE", key, "LIMIT", "30s", "2"}},
+	}, stop, nil
+}
+
+// drive runs redis-benchmark once.
+func (o *Resp) drive(ctx context.Context, w respWay, pipeline int) (r RespRun, err error) {
+	host, port, err := net.SplitHostPort(w.address)
+	if err != nil {
+		return r, err
+	}
+	args := []string{"-h", host, "-p", port, "-c", strconv.Itoa(o.Clients), "-n",
+		strconv.Itoa(o.Requests), "-r", strconv.Itoa(o.Keys), "-P", strconv.Itoa(pipeline), "--csv"}
+	if o.Threads > 0 {
+		args = append(args, "--threads", strconv.Itoa(o.Threads))
+	}
+	before, err := w.stand.Usage(ctx)
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, "redis-benchmark", append(args, w.command...)...)
+	var failure strings.Builder
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("redis-benchmark: %w: %s%.500s", err, failure.String(), out)
+	}
+	if err := w.stand.Drain(ctx); err != nil {
+		return r, err
+	}
+	after, err := w.stand.Usage(ctx)
+	if err != nil {
+		return r, err
+	}
+	used := after.Since(before)
+	each := 1e6 / float64(o.Requests)
+	r = RespRun{Way: w.name, Pipeline: pipeline, RedisUS: used.Redis.CPU * each}
+	if r.ServerUS = used.Service * each; len(w.stand.Servers) == 0 {
+		r.ServerUS, r.RedisUS = r.RedisUS, 0
+	}
+	return r, r.read(string(out))
+}
+
+// read reads what redis-benchmark prints with --csv.
+func (r *RespRun) read(out string) error {
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || len(rows) != 2 || len(rows[0]) != len(rows[1]) {
+		return fmt.Errorf("redis-benchmark printed %.200q: %w", out,
+			errors.Join(err, errors.New("not a header and a row")))
+	}
+	for name, to := range map[string]*float64{"rps": &r.PerS, "p50_latency_ms": &r.P50MS,
+		"p99_latency_ms": &r.P99MS} {
+		at := slices.Index(rows[0], name)
+		if at < 0 {
+			return fmt.Errorf("redis-benchmark printed no %s", name)
+		}
+		if *to, err = strconv.ParseFloat(rows[1][at], 64); err != nil {
+			return fmt.Errorf("redis-benchmark: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Pipelines returns the lengths of pipelines, each once.
+func (r RespResult) Pipelines() (list []int) {
+	for _, run := range r.Runs {
+		if !slices.Contains(list, run.Pipeline) {
+			list = append(list, run.Pipeline)
+		}
+	}
+	return list
+}
+
+// Of returns the run in the middle, by throughput, of one way and length of pipeline.
+func (r RespResult) Of(way string, pipeline int) RespRun {
+	var runs []RespRun
+	for _, run := range r.Runs {
+		if run.Way == way && run.Pipeline == pipeline {
+			runs = append(runs, run)
+		}
+	}
+	if len(runs) == 0 {
+		return RespRun{}
+	}
+	slices.SortFunc(runs, func(a, b RespRun) int { return int(a.PerS - b.PerS) })
+	return runs[len(runs)/2]
+}
+
+// Ways returns the names of the ways.
+func (RespResult) Ways() []string { return []string{wayScript, wayIncr, wayTwotier} }
+
+// Ratio returns twotier's throughput divided by that of another way, from the runs in the middle.
+func (r RespResult) Ratio(way string, pipeline int) float64 {
+	other := r.Of(way, pipeline).PerS
+	if other == 0 {
+		return 0
+	}
+	return r.Of(wayTwotier, pipeline).PerS / other
+}

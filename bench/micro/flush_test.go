@@ -1,0 +1,96 @@
+package micro_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+)
+
+// intervals are the flush intervals that are compared.
+func intervals() []time.Duration {
+	return []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
+		time.Second}
+}
+
+// BenchmarkFlush measures what each flush interval leaves to Redis: a server takes decisions on a
+// million keys (Zipf) at a fixed rate, in batches of 100.
+func BenchmarkFlush(b *testing.B) {
+	env := programs(b)
+	for _, interval := range intervals() {
+		env.Flush = interval
+		b.Run(fmt.Sprintf("interval=%v", interval), func(b *testing.B) {
+			s := start(b, rival.Twotier("twotier", 1, rival.TwoTier), env)
+			r, err := s.Drive(b.Context(), drive.Options{Workload: "zipf", Batch: 100, Workers: 8,
+				Rate: *rate, Duration: time.Duration(b.N) * *duration})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(r.Commands(), "commands/decision")
+			b.ReportMetric(r.Scripts(), "calls/decision")
+			b.ReportMetric(r.RedisCPU(), "redis-us/decision")
+			b.ReportMetric(r.Service(), "service-us/decision")
+			b.ReportMetric(float64(r.Latency.P99), "p99-us")
+		})
+	}
+}
+
+// bucketsPerEvent is the number of levels of the default ladder.
+const bucketsPerEvent = 3
+
+// BenchmarkSteady sends a steady stream of adds, each to a key of its own, the worst case for a
+// counter that flushes in batches: what Redis has not acknowledged must stay below five seconds of
+// the stream, and in the end Redis must have every key.
+func BenchmarkSteady(b *testing.B) {
+	s := start(b, rival.Twotier("twotier", 1, rival.TwoTier), programs(b))
+	before, err := s.Usage(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	var pending []float64
+	r := generate(b, s.Servers[0], load.Options{
+		Op: "batch", Batch: 500, Dist: "distinct", Connections: 8, Rate: *rate,
+		Progress: func(load.Progress) {
+			if v, err := s.Servers[0].Metric(b.Context(), "twotier_pending_buckets"); err == nil {
+				pending = append(pending, v)
+			}
+		},
+	})
+	end := time.Now()
+	if err := s.Drain(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(time.Since(end).Seconds(), "drained-s")
+	after, err := s.Usage(b.Context())
+	if keys, err := s.RDB.DBSize(b.Context()).Result(); err != nil || keys < r.Operations {
+		b.Fatalf("%d adds to distinct keys, but Redis has %d, %v", r.Operations, keys, err)
+	}
+	reportPending(b, pending, 5**rate*bucketsPerEvent)
+	used, adds := after.Since(before), float64(r.Operations)
+	b.ReportMetric(used.Redis.CPU*1e6/adds, "redis-us/add")
+	b.ReportMetric(float64(used.Redis.Scripts)/adds, "calls/add")
+	b.ReportMetric(used.Service*1e6/adds, "service-us/add")
+	b.ReportMetric(r.OpsPerSecond, "adds/s")
+	b.ReportMetric(float64(r.Latency.P99)/1e3, "p99-ms")
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// reportPending reports what was pending, once a second.
+func reportPending(b *testing.B, buckets []float64, bound float64) {
+	most, sum := 0.0, 0.0
+	for _, n := range buckets {
+		most = max(most, n)
+		sum += n
+	}
+	b.ReportMetric(sum/float64(max(len(buckets), 1)), "pending-mean")
+	b.ReportMetric(most, "pending-max")
+	b.ReportMetric(bound, "pending-bound")
+	if most > bound {
+		b.Errorf("%.0f buckets were pending, more than the bound of %.0f", most, bound)
+	}
+}

@@ -1,0 +1,97 @@
+package micro_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/bench/proc"
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+)
+
+// BenchmarkHTTP measures how close POST /v1/add comes to the least that an HTTP server can do:
+// twotier and a server that does nothing but return the same bytes are asked in turn by the same
+// generator, and what counts is the ratio within each pair. It also measures quiet batches. Both
+// without Redis and while everything that is counted is written to a Redis on the same cores.
+func BenchmarkHTTP(b *testing.B) {
+	env := programs(b)
+	for _, rv := range []rival.Rival{rival.Twotier("memory", 1, rival.Memory),
+		rival.Twotier("redis", 1, rival.TwoTier)} {
+		b.Run("store="+rv.Name, func(b *testing.B) {
+			server := start(b, rv, env).Servers[0]
+			twin := startTwin(b, env, server)
+			for _, keys := range []int{1_000, 50_000} {
+				add := load.Options{Keys: keys, Connections: 64}
+				b.Run(named("adds=1", keys), func(b *testing.B) {
+					benchmarkPair(b, server, twin, add)
+				})
+			}
+			for _, keys := range []int{1_000, 50_000, 1_000_000} {
+				b.Run(named("adds=1000", keys), func(b *testing.B) {
+					benchmarkBatches(b, server, keys)
+				})
+			}
+		})
+	}
+}
+
+// benchmarkPair asks one server right after the other. Ratios are twotier's over the other's.
+func benchmarkPair(b *testing.B, twotier, nothing *proc.Server, o load.Options) {
+	warmUp(b, twotier, o.Keys)
+	t, n := generate(b, twotier, o), generate(b, nothing, o)
+	b.ReportMetric(t.OpsPerSecond, "adds/s")
+	b.ReportMetric(n.OpsPerSecond, "nothing/s")
+	b.ReportMetric(t.OpsPerSecond/n.OpsPerSecond, "ratio")
+	b.ReportMetric(float64(t.Latency.P99)/float64(n.Latency.P99), "p99-ratio")
+}
+
+// benchmarkBatches adds to keys that exist, in quiet batches of 1,000.
+func benchmarkBatches(b *testing.B, s *proc.Server, keys int) {
+	warmUp(b, s, keys)
+	r := generate(b, s, load.Options{Op: "batch", Batch: 1000, Connections: 4, Keys: keys})
+	b.ReportMetric(r.OpsPerSecond, "adds/s")
+	b.ReportMetric(float64(r.Latency.P99)/1e3, "p99-ms")
+}
+
+// warmUp counts every key that generate will draw, once.
+func warmUp(b *testing.B, s *proc.Server, keys int) {
+	name := func(key int) string { return fmt.Sprint("bench:", key) }
+	if err := fillServer(s.Addr, keys, name, 0); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// startTwin starts a server that answers every request with what a server answers to an add, and
+// checks that the answers are equal byte by byte.
+func startTwin(b *testing.B, env rival.Env, s *proc.Server) *proc.Server {
+	want, body, err := answerOf(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	twin, err := rival.StartNop(env, string(body))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = twin.Stop() })
+	if got, _, err := answerOf(twin); err != nil || !bytes.Equal(got, want) {
+		b.Fatalf("it answers %q, twotier %q, %v", got, want, err)
+	}
+	return twin
+}
+
+// answerOf returns a server's answer to an add, with and without its header.
+func answerOf(s *proc.Server) (all, body []byte, err error) {
+	sample := strings.NewReader(`{"key":"bench:1"}`)
+	resp, err := http.Post("http://"+s.Addr+"/v1/add", "application/json", sample)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sample: %w", err)
+	}
+	defer resp.Body.Close()
+	all, err = httputil.DumpResponse(resp, true)
+	_, body, _ = bytes.Cut(all, []byte("\r\n\r\n"))
+	return all, body, err
+}

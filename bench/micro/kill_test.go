@@ -1,0 +1,102 @@
+package micro_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/syncer"
+)
+
+// A setting is what a user can choose for durability, and what it promises: how much of the stream
+// is lost at most.
+type setting struct {
+	name            string
+	interval, bound time.Duration
+	flags           []string
+}
+
+// settings returns all settings. Intervals are jittered by a tenth; rounds in flight to Redis at
+// the kill add to the loss.
+func settings() (all []setting) {
+	for _, d := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+		name := fmt.Sprintf("ack=memory,flush=%v", d)
+		all = append(all, setting{name, d, d, []string{"--ack", "memory"}})
+	}
+	return append(all,
+		setting{"ack=redis", 200 * time.Millisecond, 0, []string{"--ack", "redis"}},
+		setting{"mode=redis", 0, 0, []string{"--mode", "redis"}})
+}
+
+// BenchmarkKill kills a server while adds arrive, with every setting, and reports how many of those
+// that it had acknowledged Redis does not have. More are stored than were acknowledged if some were
+// stored whose answers did not arrive. One operation is one kill; every run has one.
+func BenchmarkKill(b *testing.B) {
+	env := programs(b)
+	for _, set := range settings() {
+		b.Run("setting="+set.name, func(b *testing.B) {
+			env.Flush = set.interval
+			s := start(b, rival.Twotier("twotier", 1, rival.TwoTier, set.flags...), env)
+			acknowledged, stored := kill(b, s)
+			lost := max(acknowledged-stored, 0)
+			b.ReportMetric(float64(acknowledged), "acknowledged")
+			b.ReportMetric(float64(stored), "stored")
+			b.ReportMetric(float64(lost), "lost")
+			b.ReportMetric(float64(lost) / *rate * 1e3, "lost-ms")
+			b.ReportMetric(float64(set.bound.Milliseconds()), "bound-ms")
+			if set.bound == 0 && lost > 0 {
+				b.Errorf("%d adds were acknowledged and not stored", lost)
+			}
+		})
+	}
+}
+
+// kill sends adds, kills the server after the duration while they arrive, and returns how many
+// succeeded and how many are in Redis.
+func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
+	const keys = 500
+	defer time.AfterFunc(*duration, s.Servers[0].Kill).Stop()
+	r, err := load.Run(b.Context(), load.Options{
+		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 20, Keys: keys, Connections: 16,
+		Rate: *rate, Duration: *duration + 2*time.Second,
+	})
+	if err != nil || len(r.Errors) == 0 {
+		b.Fatalf("the server survived, %v", err)
+	}
+	direct, err := s.OpenDirect(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for key := range keys {
+		n, _ := do(b, direct, syncer.Count, fmt.Sprint("bench:", key), 1, 0)
+		stored += n
+	}
+	return r.Operations, stored
+}
+
+// doer is a counter, or decides in Redis.
+type doer interface {
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+}
+
+// do carries out an operation on one key with a window of an hour and the given limit. It returns
+// the count afterwards and whether it was allowed.
+func do(b *testing.B, d doer, kind syncer.Kind, key string, n, limit int64) (count int64, ok bool) {
+	check := syncer.Check{Key: []byte(key), N: n}
+	if kind != syncer.Add {
+		check.Limits = []syncer.Limit{{Window: hour, Max: limit}}
+	}
+	op := syncer.Op{Kind: kind, AllowNonOwner: true, Checks: []syncer.Check{check}}
+	var res syncer.Result
+	if err := d.Do(context.Background(), &op, &res); err != nil {
+		b.Error(err)
+		return 0, false
+	}
+	if kind == syncer.Count {
+		count = res.Checks[0].Limits[0].Hi
+	}
+	return count, res.Allowed
+}

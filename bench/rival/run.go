@@ -1,0 +1,85 @@
+package rival
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"twotier.dev/twotier/bench/drive"
+)
+
+// Run is one run of the driver and the resources used until Redis had everything.
+type Run struct {
+	drive.Result
+	Usage Usage `json:"usage"`
+	// Drained is how long it took after the last decision until Redis had everything, in seconds.
+	Drained float64 `json:"drained_seconds"`
+}
+
+// Drive asks the stand for decisions and measures what they took. A call that fails is an error.
+func (s *Stand) Drive(ctx context.Context, o drive.Options) (*Run, error) {
+	d, err := drive.New(s.Limiter, o)
+	if err != nil {
+		return nil, err
+	}
+	before, err := s.Usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{}
+	r.Result, err = d.Run(ctx)
+	if err := errors.Join(err, r.Err()); err != nil {
+		return nil, err
+	}
+	end := time.Now()
+	if err := s.Drain(ctx); err != nil {
+		return nil, fmt.Errorf("drain: %w", err)
+	}
+	r.Drained = time.Since(end).Seconds()
+	after, err := s.Usage(ctx)
+	r.Usage = after.Since(before)
+	return r, err
+}
+
+// Lasting returns decisions per second, including the time until Redis had all of them: the
+// sustainable rate. It is 0 without a run.
+func (r *Run) Lasting() float64 {
+	if r == nil || r.Seconds+r.Drained == 0 {
+		return 0
+	}
+	return float64(r.Decisions) / (r.Seconds + r.Drained)
+}
+
+// Per returns a figure per decision.
+func (r *Run) Per(v float64) float64 { return v / float64(max(r.Decisions, 1)) }
+
+// Driver returns the driver's processor time for each decision, in microseconds, which are seconds
+// for each million.
+func (r *Run) Driver() float64 { return r.Per(r.Usage.Driver * 1e6) }
+
+// Service is Driver of the rival's own servers.
+func (r *Run) Service() float64 { return r.Per(r.Usage.Service * 1e6) }
+
+// RedisCPU is Driver of its Redis.
+func (r *Run) RedisCPU() float64 { return r.Per(r.Usage.Redis.CPU * 1e6) }
+
+// Commands returns Redis commands for each decision.
+func (r *Run) Commands() float64 { return r.Per(float64(r.Usage.Redis.Commands)) }
+
+// Scripts returns calls of scripts for each decision.
+func (r *Run) Scripts() float64 { return r.Per(float64(r.Usage.Redis.Scripts)) }
+
+// Reads returns how often Redis read from a connection for each decision.
+func (r *Run) Reads() float64 { return r.Per(float64(r.Usage.Redis.Reads)) }
+
+// Mallocs returns allocations in this process for each decision.
+func (r *Run) Mallocs() float64 { return r.Per(float64(r.Usage.Mallocs)) }
+
+// Bytes returns the bytes to and from Redis for each decision.
+func (r *Run) Bytes() float64 {
+	return r.Per(float64(r.Usage.Redis.BytesIn + r.Usage.Redis.BytesOut))
+}
+
+// Passed returns the share of decisions that were admitted.
+func (r *Run) Passed() float64 { return r.Per(float64(r.Admitted)) }

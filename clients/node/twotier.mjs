@@ -1,0 +1,252 @@
+// A client of twotier in one file. It needs Node.js 18 and nothing else.
+//
+//   import { Twotier } from "./twotier.mjs";
+//
+//   const tt = new Twotier("127.0.0.1:8080");
+//   if (await tt.isActionAllowed("alice", "reply", "1m", 5)) { ... }
+//   const answer = await tt.acquire({ key: "user:42", limits: { "1m": 15, "24h": 50 } });
+//   if (!answer.allowed) console.log("try again in", answer.retry_after_ms, "ms");
+//   tt.close();
+//
+// Operations and answers are the JSON objects of the HTTP API (/openapi.json); durations are strings
+// such as "90s" or numbers of milliseconds.
+//
+// A client has one connection, which it keeps open. Calls that are made while a request is under way
+// go out together with the next one. Every request is numbered within a session: if its answer is
+// lost, it is sent again, and the server carries it out once. While a server has no time or room, it
+// says when to try again, and the client waits for as long as its timeout allows. UnknownOutcome is
+// the only error after which something may have been counted.
+
+import { createHash, randomUUID } from "node:crypto";
+import http from "node:http";
+import https from "node:https";
+import { setTimeout as sleep } from "node:timers/promises";
+
+// TwotierError is what went wrong. status is that of HTTP, or 0 if there was no answer; retryAfter
+// is in milliseconds, or undefined if it is not known when another attempt makes sense.
+export class TwotierError extends Error {
+  constructor(detail, status = 0, retryAfter = undefined) {
+    super(detail);
+    this.name = new.target.name;
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+// Invalid: the operation can't be carried out as it is. Nothing was counted.
+export class Invalid extends TwotierError {}
+// Denied: the token is missing or unknown, or does not allow this. Nothing was counted.
+export class Denied extends TwotierError {}
+// Overloaded: a limit of the server itself is reached. Nothing was counted.
+export class Overloaded extends TwotierError {}
+// Unavailable: there is no honest answer now. Nothing was counted.
+export class Unavailable extends TwotierError {}
+// UnknownOutcome: it may have been counted, or not.
+export class UnknownOutcome extends TwotierError {}
+
+const mostAtOnce = 1000; // operations in one request
+
+// Twotier is a connection to a server at "host:port" or a URL. Options: token; timeout in
+// milliseconds, which bounds each call (5000); tls, options for node:tls where the URL is https.
+export class Twotier {
+  #url;
+  #options;
+  #agent;
+  #request;
+  #waiting = [];
+  #busy = false;
+  #session;
+  #process;
+  #sequence = 0;
+
+  constructor(address = "127.0.0.1:8080", { token, timeout = 5000, tls = {} } = {}) {
+    this.#url = new URL(address.includes("://") ? address : `http://${address}`);
+    this.#options = { token, timeout };
+    const { Agent, request } = this.#url.protocol === "https:" ? https : http;
+    this.#agent = new Agent({ ...tls, keepAlive: true, maxSockets: 1 });
+    this.#request = request;
+  }
+
+  // close closes the connection. The next call would open another one.
+  close() {
+    this.#agent.destroy();
+  }
+
+  // add counts n events of a key, or takes them back if n is negative.
+  // op: { key, n, ns, ts, ack, limits }
+  add(op) {
+    return this.#one({ ...op, op: "add" });
+  }
+
+  // count returns the counts of a key in windows. op: { key, window: ["1m", ...], ns, at }
+  count(op) {
+    return this.#one({ ...op, op: "count" });
+  }
+
+  // acquire asks whether events may pass, and counts them if so.
+  // op: { key, n, ns, limits } or { checks: [...of these] }, and ts, ack, count_denied, dry_run
+  acquire(op) {
+    return this.#one({ ...op, op: "acquire" });
+  }
+
+  // isActionAllowed says whether a user may do this once more, at most max times in any period, and
+  // counts it if so. Any texts will do.
+  async isActionAllowed(user, action, period, max) {
+    const key = safeKey(`${[...user].length}:${user}:${action}`);
+    return (await this.acquire({ key, limits: [{ window: period, max }] })).allowed;
+  }
+
+  // batch carries out many operations, those on one key in order. Each has op ("add", "count" or
+  // "acquire") and its fields. It returns their answers in order; where one was refused, a
+  // TwotierError stands in its place.
+  batch(ops) {
+    const deadline = Date.now() + this.#options.timeout;
+    return Promise.all(ops.map((op) => this.#enqueue(op, deadline).catch((err) => err)));
+  }
+
+  async #one(op) {
+    const deadline = Date.now() + this.#options.timeout;
+    for (;;) {
+      try {
+        return await this.#enqueue(op, deadline);
+      } catch (err) {
+        await waitOrThrow(err, deadline);
+      }
+    }
+  }
+
+  // enqueue has an operation sent with the next request.
+  #enqueue(op, deadline) {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ op: encoded(op), deadline, resolve, reject });
+      if (!this.#busy) {
+        this.#busy = true;
+        queueMicrotask(() => this.#sendWaiting());
+      }
+    });
+  }
+
+  async #sendWaiting() {
+    while (this.#waiting.length > 0) {
+      const calls = this.#waiting.splice(0, mostAtOnce);
+      try {
+        const { results } = await this.#inSession(calls);
+        calls.forEach(({ resolve, reject }, i) =>
+          results[i].error ? reject(failure(results[i].error)) : resolve(results[i]));
+      } catch (err) {
+        calls.forEach(({ reject }) => reject(err));
+      }
+    }
+    this.#busy = false;
+  }
+
+  // inSession sends a request until there is an answer, so that it is carried out once.
+  async #inSession(calls) {
+    const ops = calls.map((c) => c.op);
+    const deadline = Math.max(...calls.map((c) => c.deadline));
+    const reads = ops.every((op) => op.op === "count" || op.dry_run);
+    for (let sent = false; ; ) {
+      let answer;
+      try {
+        if (!this.#process) await this.#begin(deadline);
+        this.#sequence += sent ? 0 : 1;
+        answer = await this.#send({ ops }, deadline);
+      } catch (err) {
+        if (err instanceof TwotierError) throw err;
+        const connected = err.code !== "ECONNREFUSED" && err.syscall !== "getaddrinfo";
+        sent ||= connected && this.#process !== undefined;
+        if (connected && Date.now() < deadline) {
+          await sleep(20);
+          continue;
+        }
+        this.#process = undefined;
+        const Kind = sent && !reads ? UnknownOutcome : Unavailable;
+        throw new Kind(`no answer from ${this.#url.host}: ${err.message}`);
+      }
+      if (answer.status === 200) return answer.body;
+      if (answer.status !== 409 && answer.status !== 421) throw failure(answer.body, answer.status);
+      this.#process = undefined; // it is gone, or what it knew of the session
+      if (sent && !reads) throw new UnknownOutcome(`${this.#url.host} has restarted`);
+      sent = false;
+    }
+  }
+
+  // begin begins a session, and learns which process it is with: no other one may carry out a
+  // request that is sent again.
+  async #begin(deadline) {
+    this.#session = randomUUID();
+    this.#sequence = 1;
+    const { status, body } = await this.#send({ ops: [] }, deadline);
+    if (status !== 200) throw failure(body, status);
+  }
+
+  #send(message, deadline) {
+    const body = JSON.stringify(message);
+    const headers = {
+      "Content-Type": "application/json",
+      "Content-Length": Buffer.byteLength(body),
+      "Twotier-Session": this.#session,
+      "Twotier-Sequence": String(this.#sequence),
+    };
+    if (this.#process) headers["Twotier-Process"] = this.#process;
+    if (this.#options.token) headers.Authorization = `Bearer ${this.#options.token}`;
+    return new Promise((resolve, reject) => {
+      const request = this.#request(new URL("/v1/batch", this.#url),
+        { method: "POST", agent: this.#agent, headers,
+          signal: AbortSignal.timeout(Math.max(1, deadline - Date.now())) },
+        (response) => {
+          const parts = [];
+          response.on("data", (part) => parts.push(part));
+          response.on("error", reject);
+          response.on("end", () => {
+            try {
+              const answer = JSON.parse(Buffer.concat(parts).toString());
+              this.#process = response.headers["twotier-process"] ?? this.#process;
+              resolve({ status: response.statusCode, body: answer });
+            } catch (err) {
+              reject(err);
+            }
+          });
+        });
+      request.on("error", reject);
+      request.end(body);
+    });
+  }
+}
+
+// safeKey returns the key, or "sha256:" and its digest if it can't be a key: if it is empty, longer
+// than 256 bytes or has control characters. The Go client's SafeKey gives the same.
+export function safeKey(key) {
+  const raw = Buffer.from(key);
+  const fits = raw.length > 0 && raw.length <= 256 && !/\p{Cc}|\p{Cs}/u.test(key);
+  if (fits && !key.startsWith("sha256:")) return key;
+  return "sha256:" + createHash("sha256").update(raw).digest("hex");
+}
+
+const duration = (window) => (typeof window === "number" ? `${Math.round(window)}ms` : window);
+
+function encoded(op) {
+  const { limits, checks, window, ...rest } = op;
+  if (checks) rest.checks = checks.map(encoded);
+  if (window) rest.window = window.map(duration);
+  if (limits) {
+    const list = Array.isArray(limits) ? limits
+      : Object.entries(limits).map(([window, max]) => ({ window, max }));
+    rest.limits = list.map(({ window, max }) => ({ window: duration(window), max }));
+  }
+  return rest;
+}
+
+function failure(problem, status = problem.status) {
+  const kinds = { 401: Denied, 403: Denied, 429: Overloaded, 503: Unavailable };
+  const Kind = problem.outcome === "unknown" ? UnknownOutcome
+    : kinds[status] ?? (status < 500 ? Invalid : Unavailable);
+  const waits = Kind === Overloaded || Kind === Unavailable;
+  return new Kind(problem.detail ?? problem.title ?? "refused", status,
+    waits ? problem.retry_after_ms ?? 1000 : undefined);
+}
+
+async function waitOrThrow(err, deadline) {
+  if (err.retryAfter === undefined || Date.now() + err.retryAfter >= deadline) throw err;
+  await sleep(err.retryAfter);
+}

@@ -1,0 +1,64 @@
+// Tests the client against the server at TWOTIER, which loses the first answer about the key "lost",
+// and all about "vanished".
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { Invalid, Twotier, Unavailable, UnknownOutcome, safeKey } from "./twotier.mjs";
+
+const address = process.env.TWOTIER;
+const tt = new Twotier(address, { timeout: 20000 });
+after(() => tt.close());
+
+const counted = async (key) => (await tt.count({ key, window: [3600000] })).counts[0].max;
+
+test("operations", async () => {
+  const { ts } = await tt.add({ key: "js", n: 5 });
+  assert.equal(await counted("js"), 5);
+  await tt.add({ key: "js", n: -2, ts });
+  assert.equal(await counted("js"), 3);
+  const limits = { "1m": 4, "1h": 100 };
+  assert.ok((await tt.acquire({ key: "js", limits, dry_run: true })).allowed);
+  assert.ok((await tt.acquire({ key: "js", limits })).allowed);
+  const refused = await tt.acquire({ key: "js", limits });
+  assert.deepEqual([refused.allowed, refused.refused_by], [false, ["limits[0]"]]);
+  const checks = [{ key: "js", limits: { "1m": 9 } }, { key: "js2", limits: { "1m": 0 } }];
+  assert.equal((await tt.acquire({ checks })).allowed, false);
+});
+
+test("actions", async () => {
+  const all = [1, 2, 3, 4, 5].map(() => tt.isActionAllowed("js\n", "reply", "1m", 3));
+  assert.deepEqual(await Promise.all(all), [true, true, true, false, false]);
+  assert.ok(await tt.isActionAllowed("js", "\nreply", 60000, 3));
+  assert.ok(await tt.isActionAllowed("j\u00ff:\u{1f40d}", "reply", "1h", 1));
+  assert.equal(await counted("4:j\u00ff:\u{1f40d}:reply"), 1); // as the other clients
+});
+
+test("batch", async () => {
+  const ops = Array.from({ length: 2500 }, (_, i) => ({ op: "add", key: `js${i % 7}` }));
+  const answers = await tt.batch([...ops, { op: "add", key: "" }]);
+  assert.deepEqual(answers.slice(0, -1).map((a) => a.key), ops.map((o) => o.key));
+  assert.ok(answers.at(-1) instanceof Invalid);
+});
+
+test("errors", async () => {
+  await assert.rejects(tt.acquire({ key: "js", limits: { "1000h": 1 } }),
+    (err) => err instanceof Invalid && err.status === 422 && err.retryAfter === undefined);
+  await assert.rejects(new Twotier("127.0.0.1:1").add({ key: "js" }), Unavailable);
+});
+
+test("lost answer", async () => {
+  await tt.add({ key: "js lost", n: 3 });
+  assert.equal(await counted("js lost"), 3);
+});
+
+test("no answer", async () => {
+  const hasty = new Twotier(address, { timeout: 500 });
+  await assert.rejects(hasty.add({ key: "js vanished" }), UnknownOutcome);
+  hasty.close();
+});
+
+test("keys", () => {
+  assert.equal(safeKey("naïve"), "naïve");
+  for (const key of ["", "a\tb", "é".repeat(129), safeKey("")])
+    assert.ok(safeKey(key).startsWith("sha256:") && safeKey(key) !== key, key);
+});

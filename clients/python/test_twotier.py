@@ -1,0 +1,81 @@
+"""Tests the client against the server at sys.argv[1], which loses the first answer about the key
+"lost", and all about "vanished"."""
+
+import sys
+import threading
+import unittest
+
+from twotier import Denied, Invalid, Twotier, Unavailable, UnknownOutcome, safe_key
+
+ADDRESS = sys.argv.pop(1)
+
+
+class Client(unittest.TestCase):
+    def setUp(self):
+        self.tt = Twotier(ADDRESS, timeout=20)
+        self.addCleanup(self.tt.close)
+
+    def counted(self, key):
+        return self.tt.count(key, 3600)["counts"][0]["max"]
+
+    def test_operations(self):
+        at = self.tt.add("py", 5)["ts"]
+        self.assertEqual(self.counted("py"), 5)
+        self.tt.add("py", -2, ts=at)
+        self.assertEqual(self.counted("py"), 3)
+        limits = {"1m": 4, 3600: 100}
+        self.assertTrue(self.tt.acquire("py", limits=limits, dry_run=True)["allowed"])
+        self.assertTrue(self.tt.acquire("py", limits=limits)["allowed"])
+        refused = self.tt.acquire("py", limits=limits)
+        self.assertEqual((refused["allowed"], refused["refused_by"]), (False, ["limits[0]"]))
+        checks = [{"key": "py", "limits": {"1m": 9}}, {"key": "py2", "limits": {"1m": 0}}]
+        self.assertFalse(self.tt.acquire(checks=checks)["allowed"])
+
+    def test_actions(self):
+        allowed = [self.tt.is_action_allowed("py\n", "reply", "1m", 3) for _ in range(5)]
+        self.assertEqual(allowed, [True] * 3 + [False] * 2)
+        self.assertTrue(self.tt.isActionAllowed("py", "\nreply", 60, 3))
+        self.assertTrue(self.tt.is_action_allowed("p\u00ff:\U0001f40d", "reply", "1h", 1))
+        self.assertEqual(self.counted("4:p\u00ff:\U0001f40d:reply"), 1)  # as the other clients
+
+    def test_batch(self):
+        ops = [{"op": "add", "key": "py%d" % (i % 7)} for i in range(500)] + [{"op": "add", "key": ""}]
+        answers = self.tt.batch(ops)
+        self.assertEqual([a["key"] for a in answers[:-1]], [o["key"] for o in ops[:-1]])
+        self.assertIsInstance(answers[-1], Invalid)
+
+    def test_threads(self):
+        def add():
+            for _ in range(20):
+                self.tt.add("py threads")
+        threads = [threading.Thread(target=add) for _ in range(5)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(self.counted("py threads"), 100)
+
+    def test_errors(self):
+        with self.assertRaises(Invalid) as refused:
+            self.tt.acquire("py", limits={"1000h": 1})
+        self.assertEqual((refused.exception.status, refused.exception.retry_after), (422, None))
+        with self.assertRaises(Unavailable):
+            Twotier("127.0.0.1:1", timeout=20).add("py")
+        self.assertTrue(issubclass(Denied, Exception))
+
+    def test_lost_answer(self):
+        self.tt.add("py lost", 3)
+        self.assertEqual(self.counted("py lost"), 3)
+
+    def test_no_answer(self):
+        with self.assertRaises(UnknownOutcome):
+            Twotier(ADDRESS, timeout=0.5).add("py vanished")
+        self.assertEqual(self.counted("py"), self.counted("py"))
+
+    def test_safe_key(self):
+        self.assertEqual(safe_key("naïve"), "naïve")
+        for key in ("", "a\tb", "é" * 129, safe_key("")):
+            self.assertTrue(safe_key(key).startswith("sha256:") and safe_key(key) != key, key)
+
+
+unittest.main()

@@ -1,0 +1,260 @@
+"""A client of twotier in one file. It needs Python 3.8 and nothing else.
+
+    from twotier import Twotier
+
+    with Twotier("127.0.0.1:8080") as tt:
+        if tt.is_action_allowed("alice", "reply", period="1m", max=5):
+            ...
+        answer = tt.acquire("user:42", limits={"1m": 15, "24h": 50})
+        if not answer["allowed"]:
+            print("try again in", answer["retry_after_ms"], "ms")
+
+Answers are the JSON objects of the HTTP API (/openapi.json), durations are strings such as "90s"
+or numbers of seconds.
+
+A client has one connection, which it keeps open, and may be shared by threads, which take turns.
+Every call is a numbered request of a session: if an answer is lost, the same request is sent again,
+and the server carries it out once. While a server has no time or room, it says when to try again,
+and the client waits for as long as its timeout allows. UnknownOutcome is the only error after which
+something may have been counted.
+"""
+
+import hashlib
+import http.client
+import json
+import threading
+import time
+import unicodedata
+import uuid
+
+__all__ = ["Twotier", "TwotierError", "Invalid", "Denied", "Overloaded", "Unavailable",
+           "UnknownOutcome", "safe_key"]
+
+
+class TwotierError(Exception):
+    """What went wrong. status is that of HTTP, or 0 if there was no answer; retry_after is in
+    seconds, or None if it is not known when another attempt makes sense."""
+
+    def __init__(self, detail, status=0, retry_after=None):
+        super().__init__(detail)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class Invalid(TwotierError):
+    """The operation can't be carried out as it is. Nothing was counted."""
+
+
+class Denied(TwotierError):
+    """The token is missing or unknown, or does not allow this. Nothing was counted."""
+
+
+class Overloaded(TwotierError):
+    """A limit of the server itself is reached. Nothing was counted."""
+
+
+class Unavailable(TwotierError):
+    """There is no honest answer now. Nothing was counted."""
+
+
+class UnknownOutcome(TwotierError):
+    """It may have been counted, or not."""
+
+
+class Twotier:
+    """A connection to a server at "host:port".
+
+    timeout bounds each call, in seconds. With a token, or to a server with TLS, pass token and an
+    ssl.SSLContext.
+    """
+
+    def __init__(self, address="127.0.0.1:8080", token=None, timeout=5.0, ssl_context=None):
+        self._address = address
+        self._token = token
+        self._timeout = timeout
+        self._ssl = ssl_context
+        self._lock = threading.Lock()
+        self._connection = None
+        self._session = None
+        self._process = None
+        self._sequence = 0
+
+    def close(self):
+        """Closes the connection. The next call would open another one."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def add(self, key, n=1, **more):
+        """Counts n events, or takes them back if n is negative. more: ns, ts, ack, limits."""
+        return self._one(_op("add", key=key, n=n, **more))
+
+    def count(self, key, *windows, **more):
+        """Returns the counts of a key in windows. more: ns, at."""
+        return self._one(_op("count", key=key, window=[_duration(w) for w in windows], **more))
+
+    def acquire(self, key=None, n=None, limits=None, checks=None, **more):
+        """Asks whether events may pass, and counts them if so. Either key and limits, or checks: a
+        list of dicts with key, limits and, if need be, n and ns, of which all must hold. more: ns,
+        ts, ack, count_denied, dry_run, rules."""
+        return self._one(_op("acquire", key=key, n=n, limits=limits, checks=checks, **more))
+
+    def is_action_allowed(self, user, action, period, max):
+        """Says whether a user may do this once more, at most max times in any period, and counts
+        it if so. Any texts will do."""
+        key = safe_key("%d:%s:%s" % (len(user), user, action))
+        return self.acquire(key, limits={period: max})["allowed"]
+
+    isActionAllowed = is_action_allowed
+
+    def batch(self, ops):
+        """Carries out many operations in one request, those on one key in order. ops are dicts
+        with op ("add", "count" or "acquire") and its fields. Returns their answers in order; where
+        one was refused, a TwotierError stands in its place."""
+        ops = [_op(**o) for o in ops]
+        deadline = time.monotonic() + self._timeout
+        with self._lock:
+            return self._carry_out(ops, deadline)
+
+    def _one(self, op):
+        deadline = time.monotonic() + self._timeout
+        while True:
+            with self._lock:
+                answer = self._carry_out([op], deadline)[0]
+            if not isinstance(answer, TwotierError):
+                return answer
+            _wait_or_raise(answer, deadline)
+
+    def _carry_out(self, ops, deadline):
+        reads = all(o["op"] == "count" or o.get("dry_run") for o in ops)
+        while True:
+            try:
+                results = self._in_session({"ops": ops}, reads, deadline)["results"]
+                return [_error(r["error"]) if "error" in r else r for r in results]
+            except TwotierError as err:
+                _wait_or_raise(err, deadline)
+
+    def _in_session(self, body, reads, deadline):
+        """Sends a request until there is an answer, so that it is carried out once."""
+        sent = False  # it may have reached the process that the session is with
+        while True:
+            try:
+                if self._process is None:
+                    self._begin(deadline)
+                self._sequence += 0 if sent else 1
+                status, answer = self._send(body, deadline)
+            except Unavailable as err:  # there is no connection
+                self._process = None
+                if sent and not reads:
+                    raise UnknownOutcome(str(err)) from err
+                raise
+            except (OSError, http.client.HTTPException) as err:
+                sent = sent or self._process is not None
+                self._drop()
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                kind = UnknownOutcome if sent and not reads else Unavailable
+                self._process = None
+                raise kind("no answer from %s: %s" % (self._address, err)) from err
+            if status == 200:
+                return answer
+            if status in (409, 421):  # the process, or what it knew of the session, is gone
+                self._process = None
+                if not sent or reads:
+                    sent = False
+                    continue
+                raise UnknownOutcome("%s has restarted" % self._address, status)
+            raise _error(answer, status)
+
+    def _begin(self, deadline):
+        """Begins a session, and learns which process it is with: no other one may carry out a
+        request that is sent again."""
+        self._session, self._process, self._sequence = uuid.uuid4().hex, None, 1
+        status, answer = self._send({"ops": []}, deadline)
+        if status != 200:
+            raise _error(answer, status)
+
+    def _send(self, body, deadline):
+        headers = {"Content-Type": "application/json", "Twotier-Session": self._session,
+                   "Twotier-Sequence": str(self._sequence)}
+        if self._process:
+            headers["Twotier-Process"] = self._process
+        if self._token:
+            headers["Authorization"] = "Bearer " + self._token
+        left = max(0.001, deadline - time.monotonic())
+        if self._connection is None:
+            self._connect(left)
+        self._connection.sock.settimeout(left)
+        self._connection.request("POST", "/v1/batch", json.dumps(body), headers)
+        response = self._connection.getresponse()
+        text = response.read()
+        self._process = response.getheader("Twotier-Process", self._process)
+        return response.status, json.loads(text)
+
+    def _connect(self, timeout):
+        if self._ssl:
+            connection = http.client.HTTPSConnection(self._address, timeout=timeout,
+                                                     context=self._ssl)
+        else:
+            connection = http.client.HTTPConnection(self._address, timeout=timeout)
+        try:
+            connection.connect()
+        except OSError as err:
+            raise Unavailable("no connection to %s: %s" % (self._address, err)) from err
+        self._connection = connection
+
+    def _drop(self):
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def safe_key(key):
+    """Returns the key, or "sha256:" and its digest if it can't be a key: if it is empty, longer
+    than 256 bytes or has control characters. The Go client's SafeKey gives the same."""
+    raw = key.encode("utf-8", "surrogatepass")
+    fits = 0 < len(raw) <= 256 and not any(unicodedata.category(c) in ("Cc", "Cs") for c in key)
+    if fits and not key.startswith("sha256:"):
+        return key
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _op(op, checks=None, **fields):
+    if checks is not None:
+        fields["checks"] = [_check(**c) for c in checks]
+    return dict(op=op, **_check(**fields))
+
+
+def _check(limits=None, **fields):
+    if isinstance(limits, dict):
+        limits = [{"window": _duration(w), "max": m} for w, m in limits.items()]
+    return {k: v for k, v in dict(fields, limits=limits).items() if v is not None}
+
+
+def _duration(window):
+    return window if isinstance(window, str) else "%dms" % round(window * 1000)
+
+
+def _error(problem, status=0):
+    status = problem.get("status", status)
+    retry_after = problem.get("retry_after_ms")
+    kind = {401: Denied, 403: Denied, 429: Overloaded, 503: Unavailable}.get(
+        status, Invalid if status < 500 else Unavailable)
+    if problem.get("outcome") == "unknown":
+        kind = UnknownOutcome
+    if kind in (Overloaded, Unavailable):
+        retry_after = 1000 if retry_after is None else retry_after
+    return kind(problem.get("detail") or problem.get("title", "refused"), status,
+                retry_after / 1000 if retry_after is not None else None)
+
+
+def _wait_or_raise(err, deadline):
+    if err.retry_after is None or time.monotonic() + err.retry_after >= deadline:
+        raise err
+    time.sleep(err.retry_after)

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/doctor"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+)
+
+const doctorText = `Looks at the Redis and the nodes that a server with the same settings would use,
+and says for each finding what to do. It takes the settings of serve, from flags,
+environment and file, and changes nothing. Exit status 1 if there is a problem:
+such a server would not start, or would lose counts. A warning is no problem.`
+
+const doctorExamples = `twotier doctor --redis redis://127.0.0.1:6379
+twotier doctor --config twotier.yaml --json`
+
+// errUnwell reports that there are problems, which have been printed.
+var errUnwell = errors.New("there are problems")
+
+// doctorTimeout bounds all that the command asks.
+const doctorTimeout = 10 * time.Second
+
+func doctorCommand(o cli.IO) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor [--redis URL] [--config FILE] [--json] [flags of serve]", Long: doctorText,
+		Short: "say what is wrong with Redis and the cluster", Example: doctorExamples,
+	}
+	load := config.Bind(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print the findings as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &cli.UsageError{Err: fmt.Errorf("unexpected argument %q", args[0])}
+		}
+		cfg, err := load(o.Environ)
+		if err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
+		defer cancel()
+		findings, err := examine(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		return printFindings(o.Stdout, findings, *asJSON)
+	}
+	return cmd
+}
+
+// examine looks at everything that the configuration names.
+func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
+	if cfg.Redis == "" {
+		return []doctor.Finding{{Level: doctor.Warning, About: "--redis", Found: "not set",
+			Do: "set it: without it, nothing outlives the process"}}, nil
+	}
+	store, err := unopenedStore(cfg)
+	if err != nil {
+		return nil, err
+	}
+	servers, refused := store.Examine(ctx)
+	findings := []doctor.Finding{doctor.Refused(refused)}
+	for i := range servers {
+		findings = append(findings, doctor.Redis(&servers[i])...)
+	}
+	findings = append(findings, doctor.Nodes(ctx, cfg.Join, cfg.RequestTimeout)...)
+	return findings, store.Close()
+}
+
+// unopenedStore returns the store of a server with these settings, which has asked nothing yet.
+func unopenedStore(cfg config.Config) (*redisstore.Store, error) {
+	ladders := map[string]*leaparray.Ladder{}
+	for name, ns := range cfg.Namespaces {
+		var err error
+		if ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {
+			return nil, fmt.Errorf("namespace %s: %w", name, err)
+		}
+	}
+	return newStore(cfg, ladders, slog.New(slog.DiscardHandler))
+}
+
+// printFindings prints the findings, and returns errUnwell if one is a problem.
+func printFindings(w io.Writer, findings []doctor.Finding, asJSON bool) error {
+	var unwell error
+	for _, f := range findings {
+		if f.Level == doctor.Problem {
+			unwell = errUnwell
+		}
+	}
+	if asJSON {
+		return errors.Join(json.NewEncoder(w).Encode(map[string]any{"findings": findings}), unwell)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(t, "%s\t%s:\t%s\n", f.Level, f.About, f.Found)
+		if f.Do != "" {
+			fmt.Fprintf(t, "\t\t-> %s\n", f.Do)
+		}
+	}
+	return errors.Join(t.Flush(), unwell)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/resp"
+)
+
+// addResp makes the server for Redis clients, if there is to be one: with the tokens, the
+// certificate and the limits of the HTTP API, whose metrics include its own.
+func (s *server) addResp(web *httpapi.Options) error {
+	if s.cfg.Resp == "" {
+		return nil
+	}
+	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
+	door, err := resp.New(resp.Options{
+		Service: s.node, Rules: web.Rules, Verdicts: web.Verdicts, Version: version(),
+		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
+		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
+		MaxConnsPerAddress: each, Logger: s.log,
+	})
+	if err == nil {
+		s.addDoor(web, "resp", s.cfg.Resp, door)
+	}
+	return err
+}
+
+// addEnvoy makes the rate limiter for Envoy, which the HTTP API serves as JSON, and its gRPC
+// server, if there is to be one.
+func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
+	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts)
+	web.RateLimiter = limiter
+	if s.cfg.GRPC == "" {
+		return nil
+	}
+	conns, each := s.connsOf(web, envoy.ConnsFor(web.MaxMemory))
+	door, err := envoy.New(envoy.Options{
+		Limiter: limiter, Ready: func() error { _, err := s.node.Ready(); return err },
+		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
+		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
+		MaxConnsPerAddress: each, Logger: s.log,
+	})
+	if err == nil {
+		s.addDoor(web, "grpc", s.cfg.GRPC, door)
+	}
+	return err
+}
+
+// connsOf returns how many connections a door may have, and how many from one address: what was
+// chosen, or else as many as the HTTP API, and no more than there is memory for.
+func (s *server) connsOf(web *httpapi.Options, fit int) (all, each int) {
+	all = min(web.MaxConns, fit)
+	if s.cfg.MaxConnections > 0 {
+		all = s.cfg.MaxConnections
+	}
+	return all, min(web.MaxConnsPerAddress, all)
+}
+
+// door is a server that speaks something else than HTTP.
+type door struct {
+	flag, address string
+	server        doorServer
+}
+
+// doorServer is the part of a door's server that all of them have.
+type doorServer interface {
+	prometheus.Collector
+	Open(ctx context.Context) error
+	Addr() net.Addr
+	Close(ctx context.Context) error
+}
+
+// addDoor adds a door, whose metrics are shown with those of the HTTP API.
+func (s *server) addDoor(web *httpapi.Options, flag, address string, d doorServer) {
+	s.doors = append(s.doors, door{flag, address, d})
+	web.Collectors = append(web.Collectors, d)
+}
+
+// openDoors starts to serve clients that don't speak HTTP.
+func (s *server) openDoors(ctx context.Context) error {
+	for _, d := range s.doors {
+		if err := explainTaken(d.server.Open(ctx), d.flag, d.address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doorAddr returns the address of the door with that flag, or "" if there is none.
+func (s *server) doorAddr(flag string) string {
+	for _, d := range s.doors {
+		if d.flag == flag {
+			return d.server.Addr().String()
+		}
+	}
+	return ""
+}
+
+// closeDoors finishes what clients have asked for, whatever they speak, all at the same time.
+func (s *server) closeDoors(ctx context.Context) error {
+	done := make(chan error, len(s.doors))
+	for _, d := range s.doors {
+		go func() { done <- d.server.Close(ctx) }()
+	}
+	err := s.http.Close(ctx)
+	for range s.doors {
+		err = errors.Join(err, <-done)
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/reload"
+	"twotier.dev/twotier/internal/rulebook"
+	"twotier.dev/twotier/internal/rules"
+)
+
+// addRules makes the keeper of the rules, which puts them into book, and offers it what the
+// configuration has: a list in the configuration file, or a file of their own, now and whenever it
+// changes.
+func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
+	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: book, Check: s.checkRules,
+		Timeout: s.cfg.RedisTimeout, Logger: s.log})
+	web.Rules, web.RuleBook = book, s.rules
+	switch {
+	case s.cfg.RuleList != nil:
+		return s.addRuleList()
+	case s.cfg.Rules != "":
+		return s.addRuleFile()
+	}
+	return nil
+}
+
+// addRuleList offers the list in the configuration file. Mistakes have their place in that file.
+func (s *server) addRuleList() error {
+	doc, err := rules.ReadList(s.cfg.File, s.cfg.RuleList)
+	if err == nil {
+		err = s.checkRules(doc)
+	}
+	if err != nil {
+		return err
+	}
+	text, err := rules.Text(s.cfg.RuleList)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.cfg.File, err)
+	}
+	return s.rules.Offer(text, s.whoOf(s.cfg.File), false)
+}
+
+// addRuleFile offers the file of rules, now and whenever it changes.
+func (s *server) addRuleFile() error {
+	changed := false
+	return s.files.Add(reload.Source{Name: "--rules", Paths: []string{s.cfg.Rules},
+		Apply: func(contents [][]byte) error {
+			doc, err := rules.Read(s.cfg.Rules, contents[0])
+			if err == nil {
+				err = s.checkRules(doc)
+			}
+			if err == nil {
+				err = s.rules.Offer(contents[0], s.whoOf(s.cfg.Rules), changed)
+			}
+			changed = true
+			return err
+		}})
+}
+
+// whoOf says where rules of a file are from.
+func (s *server) whoOf(path string) string {
+	return fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
+}
+
+// checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
+func (s *server) checkRules(doc *rules.Document) error {
+	return doc.EachWindow(func(namespace string, ms int64) error {
+		ladder := s.store.ladders[namespace]
+		if ladder == nil {
+			ladder = s.store.ladders[config.DefaultNamespace]
+		}
+		if span := ladder.Span(); ms > span {
+			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
+				spell(ms), spell(span))
+		}
+		return nil
+	})
+}
+
+// spell writes milliseconds as a duration.
+func spell(ms int64) string {
+	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
+}

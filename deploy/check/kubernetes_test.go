@@ -1,0 +1,145 @@
+package check
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/yaml"
+)
+
+// manifests are the objects in deploy/kubernetes.
+type manifests struct {
+	set        appsv1.StatefulSet
+	services   map[string]corev1.Service
+	disruption policyv1.PodDisruptionBudget
+	network    networkingv1.NetworkPolicy
+}
+
+func read(t *testing.T, parts ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{".."}, parts...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// load decodes the resources that the kustomization lists. A member that Kubernetes does not know
+// is an error.
+func load(t *testing.T) *manifests {
+	t.Helper()
+	var list types.Kustomization
+	strict(t, read(t, "kubernetes", "kustomization.yaml"), &list)
+	m := &manifests{services: map[string]corev1.Service{}}
+	for _, file := range list.Resources {
+		for document := range bytes.SplitSeq(read(t, "kubernetes", file), []byte("\n---\n")) {
+			var kind metav1.TypeMeta
+			if err := yaml.Unmarshal(document, &kind); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			m.add(t, kind.APIVersion+"/"+kind.Kind, document)
+		}
+	}
+	return m
+}
+
+func (m *manifests) add(t *testing.T, kind string, document []byte) {
+	t.Helper()
+	switch kind {
+	case "apps/v1/StatefulSet":
+		strict(t, document, &m.set)
+	case "v1/Service":
+		var s corev1.Service
+		strict(t, document, &s)
+		m.services[s.Name] = s
+	case "policy/v1/PodDisruptionBudget":
+		strict(t, document, &m.disruption)
+	case "networking.k8s.io/v1/NetworkPolicy":
+		strict(t, document, &m.network)
+	default:
+		t.Errorf("unknown kind %s", kind)
+	}
+}
+
+func strict(t *testing.T, document []byte, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict(document, into); err != nil {
+		t.Errorf("%T: %v", into, err)
+	}
+}
+
+// TestKubernetesSelectsItsPods checks that everything that selects pods selects those of the set,
+// and that ports and the service that names the pods exist.
+func TestKubernetesSelectsItsPods(t *testing.T) {
+	m := load(t)
+	pods := labels.Set(m.set.Spec.Template.Labels)
+	selectors := map[string]map[string]string{
+		"set":        m.set.Spec.Selector.MatchLabels,
+		"disruption": m.disruption.Spec.Selector.MatchLabels,
+		"network":    m.network.Spec.PodSelector.MatchLabels,
+	}
+	ports := map[string]bool{}
+	for _, p := range m.set.Spec.Template.Spec.Containers[0].Ports {
+		ports[p.Name] = true
+	}
+	for name, s := range m.services {
+		selectors["service "+name] = s.Spec.Selector
+		for _, p := range s.Spec.Ports {
+			if !ports[p.TargetPort.StrVal] {
+				t.Errorf("service %s: the pods have no port %q", name, p.TargetPort.StrVal)
+			}
+		}
+	}
+	for name, selector := range selectors {
+		if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(pods) {
+			t.Errorf("%s selects %v, the pods are %v", name, selector, pods)
+		}
+	}
+	nodes, ok := m.services[m.set.Spec.ServiceName]
+	if !ok || nodes.Spec.ClusterIP != corev1.ClusterIPNone || !nodes.Spec.PublishNotReadyAddresses {
+		t.Errorf("the pods get no names from %q before they are ready", m.set.Spec.ServiceName)
+	}
+}
+
+// TestKubernetesStartsWithItsSettings checks that twotier accepts the settings, that what they name
+// is mounted, and that the pod is given the time that stopping takes.
+func TestKubernetesStartsWithItsSettings(t *testing.T) {
+	pod := load(t).set.Spec.Template.Spec
+	container := pod.Containers[0]
+	var environ []string
+	for _, v := range container.Env {
+		value := v.Value
+		if v.ValueFrom != nil {
+			value = map[string]string{"metadata.name": "twotier-0", "status.podIP": "10.0.0.1"}[v.
+				ValueFrom.FieldRef.FieldPath]
+		}
+		value = strings.ReplaceAll(value, "$(POD_IP)", "10.0.0.1")
+		environ = append(environ, v.Name+"="+value)
+		for _, mount := range container.VolumeMounts {
+			if strings.HasPrefix(value, "/") && strings.HasPrefix(value, mount.MountPath+"/") {
+				value = ""
+			}
+		}
+		if strings.HasPrefix(value, "/") {
+			t.Errorf("%s: nothing is mounted at %s", v.Name, value)
+		}
+	}
+	settings := accepted(t, environ)
+	needs := settings.stopping(t).Seconds()
+	if has := *pod.TerminationGracePeriodSeconds; float64(has) <= needs {
+		t.Errorf("the pod has %d s for stopping, which takes up to %v", has, needs)
+	}
+	if !*pod.SecurityContext.RunAsNonRoot || !*container.SecurityContext.ReadOnlyRootFilesystem {
+		t.Error("it may run as root or write")
+	}
+}

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Decision is what a [Gate] decided about one request.
+type Decision struct {
+	// Status is the HTTP status: 200 if the request passes, or else 429, 500 or 503, see [Gate].
+	Status int
+	// RetryAfter is how long to wait before the next attempt, 0 if the request passes or waiting
+	// does not help.
+	RetryAfter time.Duration
+	// Policy and State are the values of RateLimit-Policy and RateLimit, see [Gate]. They are empty
+	// if the request is not limited, or if there was no answer.
+	Policy, State string
+}
+
+var (
+	passed      = Decision{Status: http.StatusOK}
+	unavailable = Decision{Status: http.StatusServiceUnavailable, RetryAfter: time.Second}
+)
+
+// Passes reports whether the request passes.
+func (d *Decision) Passes() bool { return d.Status == http.StatusOK }
+
+// SetHeaders calls set for each header of the answer: RateLimit-Policy and RateLimit if there was a
+// decision, Retry-After in whole seconds if waiting helps.
+func (d *Decision) SetHeaders(set func(name, value string)) {
+	if d.Policy != "" {
+		set("RateLimit-Policy", d.Policy)
+		set("RateLimit", d.State)
+	}
+	if d.RetryAfter > 0 {
+		set("Retry-After", strconv.FormatInt(seconds(d.RetryAfter), 10))
+	}
+}
+
+// Decide asks for a decision about one request, which is counted if it passes. It is what the
+// handlers of a gate call, for servers of another kind. A request without checks passes. ctx is
+// that of the request: if it ends first, the request does not pass.
+func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
+	if len(checks) == 0 {
+		return passed
+	}
+	asked := completed(checks, &g.opt)
+	asking, cancel := context.WithTimeout(ctx, g.opt.Wait)
+	defer cancel()
+	a, err := g.opt.Client.Acquire(asking, AcquireRequest{Checks: asked})
+	if err != nil {
+		g.opt.OnError(asked[0].Key, err)
+		return g.undecided(ctx, err)
+	}
+	d := passed
+	d.Policy, d.State = rateLimit(&a)
+	if !a.Allowed {
+		d.Status = http.StatusTooManyRequests
+	}
+	if !a.Allowed && a.RetryAfter >= 0 {
+		// Even if it is room that the next millisecond brings, waiting helps.
+		d.RetryAfter = max(time.Millisecond, a.RetryAfter)
+	}
+	return d
+}
+
+// rateLimit returns the values of RateLimit-Policy and RateLimit.
+func rateLimit(a *AcquireAnswer) (policy, state string) {
+	var p, s []string
+	for i := range a.Checks {
+		c := &a.Checks[i]
+		for k, l := range c.Limits {
+			if l.Shadow {
+				continue
+			}
+			name := policyName(c.Limits, k)
+			if len(a.Checks) > 1 {
+				name = fmt.Sprintf("checks[%d].%s", i, name)
+			}
+			name = strconv.Quote(name)
+			p = append(p, fmt.Sprintf("%s;q=%d;w=%d", name, l.Max, seconds(l.Window)))
+			left := fmt.Sprintf("%s;r=%d", name, l.Remaining)
+			if l.Refused && c.RetryAfter > 0 {
+				left += fmt.Sprintf(";t=%d", seconds(c.RetryAfter))
+			}
+			s = append(s, left)
+		}
+	}
+	return strings.Join(p, ", "), strings.Join(s, ", ")
+}
+
+// policyName returns what the headers call limit k of a check.
+func policyName(limits []LimitState, k int) string {
+	name := limits[k].Rule
+	if name == "" {
+		return fmt.Sprintf("limits[%d]", k)
+	}
+	for i := range limits {
+		if i != k && limits[i].Rule == name {
+			return string(appendWindow([]byte(name+"/"), limits[k].Window))
+		}
+	}
+	return name
+}
+
+// seconds rounds up to whole seconds, at least one, for Retry-After.
+func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
+
+// undecided returns the decision on a request for which err came instead of a decision.
+func (g *Gate) undecided(ctx context.Context, err error) Decision {
+	switch {
+	case errors.Is(err, ErrInvalid):
+		return Decision{Status: http.StatusInternalServerError}
+	case errors.Is(err, ErrOverloaded):
+		return Decision{Status: http.StatusTooManyRequests, RetryAfter: RetryAfter(err)}
+	case ctx.Err() != nil:
+		// The sender has left. If the request were served anyway, leaving would be a way around the
+		// limit.
+		return unavailable
+	case g.opt.Outage == FailClosed:
+		return unavailable
+	}
+	return passed
+}

@@ -1,0 +1,250 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/client"
+)
+
+// message is the four rules of message control: of a receiver, and of a receiver and a content.
+func message(r *http.Request) []client.Check {
+	to, text := r.Header.Get("To"), r.Header.Get("Text")
+	return []client.Check{
+		{Key: to, Limits: []client.Limit{{Window: time.Minute, Max: 3},
+			{Window: 24 * time.Hour, Max: 50}}},
+		{Key: to + ":" + text, Limits: []client.Limit{{Window: 59 * time.Second, Max: 2},
+			{Window: 59 * time.Minute, Max: 5}}},
+	}
+}
+
+// TestGateOfSeveralChecks sends messages through one gate: all four rules are one decision, what is
+// refused is counted nowhere, and every answer says what is left.
+func TestGateOfSeveralChecks(t *testing.T) {
+	g := gate(t, newBed(t, 3).client(), asGiven)
+	var next served
+	send := func(to, text string) *http.Response {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("To", to)
+		r.Header.Set("Text", text)
+		w := httptest.NewRecorder()
+		g.HandlerOf(message, &next).ServeHTTP(w, r)
+		return w.Result()
+	}
+	for i, step := range []struct {
+		to, text string
+		status   int
+		state    string
+	}{
+		{"bob", "hi", 200, `"checks[0].limits[0]";r=2, "checks[0].limits[1]";r=49, ` +
+			`"checks[1].limits[0]";r=1, "checks[1].limits[1]";r=4`},
+		{"bob", "hi", 200, `"checks[0].limits[0]";r=1, "checks[0].limits[1]";r=48, ` +
+			`"checks[1].limits[0]";r=0, "checks[1].limits[1]";r=3`},
+		{"bob", "hi", 429, `"checks[1].limits[0]";r=0;t=`},
+		{"bob", "ho", 200, `"checks[0].limits[0]";r=0, "checks[0].limits[1]";r=47, ` +
+			`"checks[1].limits[0]";r=1, "checks[1].limits[1]";r=4`},
+		{"bob", "hu", 429, `"checks[0].limits[0]";r=0;t=`},
+		{"ann\xff", "hi", 200, `"checks[0].limits[0]";r=2`},
+	} {
+		resp := send(step.to, step.text)
+		policy, state := resp.Header.Get("RateLimit-Policy"), resp.Header.Get("RateLimit")
+		if resp.StatusCode != step.status || !strings.Contains(state, step.state) ||
+			(resp.Header.Get("Retry-After") != "") != (step.status == 429) {
+			t.Errorf("message %d: %d, %s, Retry-After %q, want %d, %s", i, resp.StatusCode, state,
+				resp.Header.Get("Retry-After"), step.status, step.state)
+		}
+		if want := `"checks[0].limits[0]";q=3;w=60, "checks[0].limits[1]";q=50;w=86400, ` +
+			`"checks[1].limits[0]";q=2;w=59, "checks[1].limits[1]";q=5;w=3540`; policy != want {
+			t.Errorf("policy %s, want %s", policy, want)
+		}
+	}
+	if n := next.Load(); n != 4 {
+		t.Errorf("%d passed, want 4", n)
+	}
+	var ctx fasthttp.RequestCtx
+	g.FastHandlerOf(func(*fasthttp.RequestCtx) []client.Check {
+		return []client.Check{{Key: "fast", Limits: []client.Limit{{Window: time.Minute}}}}
+	}, func(*fasthttp.RequestCtx) { t.Error("a limit of none let one pass") })(&ctx)
+	if got := string(ctx.Response.Header.Peek("RateLimit")); ctx.Response.StatusCode() != 429 ||
+		got != `"limits[0]";r=0` {
+		t.Errorf("fasthttp: %d, %s", ctx.Response.StatusCode(), got)
+	}
+}
+
+// TestSettle reserves estimates and settles them later, from another node: what is left is what it
+// actually took.
+func TestSettle(t *testing.T) {
+	b := newBed(t, 3)
+	c := b.client()
+	limits := []client.Limit{{Window: time.Hour, Max: 1000}}
+	request := client.AcquireRequest{Checks: []client.Check{
+		{Key: "tokens of ann", N: 400, Limits: limits},
+		{Key: "tokens of all", N: 400, Limits: limits},
+	}}
+	want := int64(0)
+	for _, actual := range []int64{0, 1, 400, 399, 500} {
+		r, a, err := c.Reserve(t.Context(), request)
+		must(t, err)
+		if r == nil {
+			if want+400 <= 1000 {
+				t.Errorf("refused with %d counted: %+v", want, a)
+			}
+			continue
+		}
+		must(t, r.Settle(t.Context(), actual))
+		must(t, r.Settle(t.Context(), 7)) // has no effect
+		want += actual
+		for _, key := range []string{"tokens of ann", "tokens of all"} {
+			if got := counted(t, c, key); got != want {
+				t.Errorf("%s: %d after one that took %d, want %d", key, got, actual, want)
+			}
+		}
+	}
+	if want != 800 {
+		t.Errorf("%d settled", want)
+	}
+	_, _, err := c.Reserve(t.Context(), client.AcquireRequest{DryRun: true, Check: client.Check{
+		Key: "k", Limits: limits}})
+	if !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a dry run: %v", err)
+	}
+}
+
+// TestSettleAgain: what could not be settled for certain may be settled later, and once.
+func TestSettleAgain(t *testing.T) {
+	b := newBed(t, 1)
+	c := b.client()
+	r, _, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 10,
+		Limits: []client.Limit{{Window: time.Hour, Max: 10}}}})
+	must(t, err)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Settle(late, 3); err == nil {
+		t.Fatal("settled without time")
+	}
+	if err := r.Settle(t.Context(), -1); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("a negative cost: %v", err)
+	}
+	must(t, r.Settle(t.Context(), 3))
+	if got := counted(t, c, "k"); got != 3 {
+		t.Errorf("%d, want 3", got)
+	}
+}
+
+// TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected where they were
+// counted, and nothing happens to the present.
+func TestSettleAtItsTime(t *testing.T) {
+	c := newBed(t, 1).client()
+	then := time.Now().Add(-10 * time.Minute)
+	for key, actual := range map[string]int64{"less": 150, "more": 500} {
+		r, _, err := c.Reserve(t.Context(), client.AcquireRequest{At: then, Check: client.Check{
+			Key: key, N: 400, Limits: []client.Limit{{Window: time.Hour, Max: 1000}}}})
+		must(t, err)
+		must(t, r.Settle(t.Context(), actual))
+		for at, want := range map[time.Time]int64{then.Add(time.Second): actual, time.Now(): 0} {
+			a, err := c.Count(t.Context(), client.CountRequest{Key: key, At: at,
+				Windows: []time.Duration{time.Minute}})
+			must(t, err)
+			if got := a.Counts[0].Max; got != want {
+				t.Errorf("%s: %d in the minute before %v, want %d", key, got, at, want)
+			}
+		}
+	}
+}
+
+// TestTransport sends more requests than the limits leave room for: each waits for its turn.
+func TestTransport(t *testing.T) {
+	var answered atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		answered.Add(1)
+	}))
+	defer api.Close()
+	c := newBed(t, 1).client()
+	transport := func(key string, change func(*client.TransportOptions)) *http.Client {
+		o := client.TransportOptions{
+			GateOptions: client.GateOptions{Client: c, Outage: client.FailClosed,
+				Wait: 5 * time.Second, Limits: []client.Limit{{Window: time.Second, Max: 2}}},
+			Checks: func(*http.Request) []client.Check { return []client.Check{{Key: key}} },
+		}
+		change(&o)
+		rt, err := client.NewTransport(o)
+		must(t, err)
+		return &http.Client{Transport: rt}
+	}
+	patient := transport("patient", func(*client.TransportOptions) {})
+	for range 5 {
+		resp, err := patient.Get(api.URL)
+		must(t, err)
+		must(t, resp.Body.Close())
+	}
+	if n := answered.Load(); n != 5 {
+		t.Errorf("%d were answered", n)
+	}
+	hasty := transport("hasty", func(o *client.TransportOptions) {
+		o.Limits = []client.Limit{{Window: time.Hour, Max: 1}}
+	})
+	resp, err := hasty.Get(api.URL)
+	must(t, err)
+	must(t, resp.Body.Close())
+	if _, err := hasty.Post(api.URL, "text/plain", strings.NewReader("x")); !errors.Is(err,
+		client.ErrNoTurn) {
+		t.Errorf("without room for an hour: %v", err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	r, err := http.NewRequestWithContext(left, "GET", api.URL, nil)
+	must(t, err)
+	if _, err := patient.Transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("of one that left: %v", err)
+	}
+	if n := answered.Load(); n != 6 {
+		t.Errorf("%d were answered, want 6", n)
+	}
+}
+
+// TestTransportThatNeverMaySend has a limit of none: no time brings a turn, so it asks once.
+func TestTransportThatNeverMaySend(t *testing.T) {
+	b := newBed(t, 1)
+	rt, err := client.NewTransport(client.TransportOptions{
+		GateOptions: client.GateOptions{Client: b.client(), Outage: client.FailOpen,
+			Wait: 5 * time.Second, Limits: []client.Limit{{Window: time.Second}}},
+		Checks:  func(*http.Request) []client.Check { return []client.Check{{Key: "k"}} },
+		MaxWait: 3 * time.Second,
+		Base:    http.NewFileTransport(nil), // panics if it is asked
+	})
+	must(t, err)
+	body := &closed{Reader: strings.NewReader("x")}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1", body)
+	must(t, err)
+	if _, err := rt.RoundTrip(r); !errors.Is(err, client.ErrNoTurn) || !body.is {
+		t.Errorf("%v, its body is closed: %t", err, body.is)
+	}
+	var asked int64
+	for _, n := range b.ops("acquire") {
+		asked += n
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
+// closed is a body that knows whether it was closed.
+type closed struct {
+	io.Reader
+	is bool
+}
+
+// Close implements io.Closer.
+func (c *closed) Close() error {
+	c.is = true
+	return nil
+}

@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+)
+
+// handle answers one request.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	defer s.recovered(ctx)
+	p := s.dispatch(ctx)
+	// Memory for large requests was reserved before they were executed, but not for answers to
+	// queries. A reply to a node takes none from clients: to refuse it now would say that nothing
+	// was done.
+	m := memoryOf(ctx)
+	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.ofNode() {
+		p = m.takeUpTo(int64(len(ctx.Response.Body())))
+	}
+	if p != nil {
+		p.send(ctx)
+	}
+	if unread(ctx) {
+		lingers(ctx, p)
+	}
+	if s.closing.Load() || unread(ctx) {
+		ctx.SetConnectionClose()
+	}
+	s.counted(ctx)
+}
+
+// dispatch finds the handler of a request and calls it.
+func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
+	h := &ctx.Request.Header
+	if p := framed(h); p != nil {
+		ctx.SetConnectionClose()
+		return p
+	}
+	d := s.endpointOf(ctx)
+	r, ok := d.routes[string(exactPath(h.RequestURI()))]
+	// Nodes authenticate with their secret, and call each other by names of their own. A proxy that
+	// asks about a request sends the host of that request.
+	if r.at != peerAPI && !r.any && !d.hosts.allow(ctx.Host()) {
+		return &problem{kind: kindForbidden, field: "Host",
+			detail: "not a name of this server; it answers to its address, and to what --hosts " +
+				"lists"}
+	}
+	if !ok {
+		return &problem{kind: kindNotFound,
+			detail: "nothing is served under this path; /openapi.json lists what is"}
+	}
+	if r.put != nil && ctx.IsPut() {
+		r = *r.put
+	} else if p := checkMethod(ctx, &r); p != nil {
+		return p
+	}
+	if r.post && !r.binary {
+		if p := checkMedia(h, r.yaml); p != nil {
+			return p
+		}
+	}
+	g, p := s.access.enter(h, &r)
+	if p != nil {
+		return p
+	}
+	if g != nil {
+		ctx.SetUserValue(grantKey, g)
+	}
+	if r.admit != nil {
+		if p := r.admit(ctx); p != nil {
+			return p
+		}
+	}
+	if r.post {
+		if p := readBody(ctx, r.body); p != nil {
+			return p
+		}
+	}
+	return r.handler(ctx)
+}
+
+// checkMethod refuses methods that a route does not have.
+func checkMethod(ctx *fasthttp.RequestCtx, r *route) *problem {
+	switch {
+	case r.any, r.post && ctx.IsPost(), !r.post && (ctx.IsGet() || ctx.IsHead()):
+		return nil
+	case r.post:
+		return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
+	case r.put != nil:
+		return &problem{kind: kindMethod, detail: "want GET or PUT", allow: "GET, HEAD, PUT"}
+	}
+	return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
+}
+
+// counted counts the response by its status code.
+func (s *Server) counted(ctx *fasthttp.RequestCtx) {
+	if code := ctx.Response.StatusCode(); code < len(s.codes) {
+		s.codes[code].Add(1)
+	}
+}
+
+// recovered turns a panic into a 500; fasthttp would let it end the process.
+func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "stack",
+		string(debug.Stack()))
+	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
+	// send replaces the body.
+	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
+	p.send(ctx)
+	ctx.SetConnectionClose()
+	s.counted(ctx)
+}
+
+// unreadable answers what fasthttp could not parse as a request.
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	p := problemOfReading(err)
+	lingers(ctx, p)
+	p.send(ctx)
+	s.counted(ctx)
+}
+
+// lingers makes closing the connection wait for what the client is still sending and nobody reads,
+// unless the client was too slow.
+func lingers(ctx *fasthttp.RequestCtx, p *problem) {
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.mu.Lock()
+		c.linger = p == nil || p.kind != kindTimeout
+		c.mu.Unlock()
+	}
+}

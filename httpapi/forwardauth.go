@@ -1,0 +1,176 @@
+package httpapi
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// headerRules is the header that says which version of the rules judged a forwarded request.
+const headerRules = "Twotier-Rules-Version"
+
+// forwardAuth decides for a proxy about a request that the proxy has received. It counts and
+// answers 200, or counts nothing and answers 429, or what the query says.
+func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
+	x := s.beginSized(ctx, 0)
+	x.door = verdicts.ForwardAuth
+	denied, p := s.forwardQuery(ctx, &x.decoder)
+	if p == nil {
+		p = s.execute(ctx, x)
+	}
+	if p == nil {
+		s.countVerdicts(x, x.results[:1])
+		res := &x.results[0]
+		x.setRateLimit(ctx, res)
+		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.inForce.Version(), 10))
+		if !res.Allowed {
+			deny(ctx, denied, res)
+		}
+	}
+	s.finish(x)
+	return p
+}
+
+// judged is a rule of a forwarded request with the key that it judges.
+type judged struct {
+	rule *rule.Rule
+	key  []byte
+}
+
+// forwardQuery reads the query of a forward-auth as operation 0, and the status of a refusal.
+func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int, p *problem) {
+	d.reset(nil)
+	denied = fasthttp.StatusTooManyRequests
+	var all []judged
+	var others []byte // the key of rules without one of their own
+	keyed := 0        // so many of them have a key
+	for name, value := range ctx.QueryArgs().All() {
+		switch string(name) {
+		case "rule":
+			all, p = d.forwardRule(all, value)
+		case "key":
+			var key []byte
+			switch key, p = s.forwardKey(ctx, value); {
+			case keyed < len(all):
+				keyed = setKeys(all, keyed, key)
+			case len(all) == 0 && others == nil:
+				others = key
+			case p == nil:
+				p = refused("", "given twice for the same rules")
+			}
+		case "denied":
+			denied, p = deniedArg(value)
+		default:
+			return 0, unknownArg(name, "forward-auth has rule, key and denied")
+		}
+		if p != nil {
+			return 0, p.in(string(name))
+		}
+	}
+	if len(all) == 0 {
+		return 0, refused("rule", "missing; want the name of a rule")
+	}
+	if others == nil && keyed < len(all) {
+		others = []byte(s.clientKey(ctx))
+	}
+	setKeys(all, keyed, others)
+	return denied, d.forwarded(all)
+}
+
+// forwardRule adds a rule to those that a query names.
+func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
+	if len(all) == maxRules {
+		return all, refused("", "want at most 16 rules")
+	}
+	r, p := d.findRule(name)
+	return append(all, judged{rule: r}), p
+}
+
+// setKeys gives a key to all rules from one on, and returns their number.
+func setKeys(all []judged, from int, key []byte) int {
+	for i := from; i < len(all); i++ {
+		all[i].key = key
+	}
+	return len(all)
+}
+
+func deniedArg(value []byte) (int, *problem) {
+	switch string(value) {
+	case "429":
+		return fasthttp.StatusTooManyRequests, nil
+	case "403":
+		return fasthttp.StatusForbidden, nil
+	}
+	return 0, refused("", "want 429 or 403")
+}
+
+// forwarded adds an acquire for all rules. Rules that judge the same key in the same namespace
+// share a check, so that the request counts once.
+func (d *decoder) forwarded(all []judged) *problem {
+	for len(all) > 0 {
+		first, rest, start := all[0], all[:0], len(d.limits)
+		d.naming = d.naming[:0]
+		for _, j := range all {
+			if !bytes.Equal(j.key, first.key) || j.rule.Space() != first.rule.Space() {
+				rest = append(rest, j)
+			} else {
+				d.naming = append(d.naming, j.rule)
+			}
+		}
+		if p := d.addCheck(&syncer.Check{Key: first.key, N: 1}, syncer.Acquire, start); p != nil {
+			return p
+		}
+		all = rest
+	}
+	d.ops = append(d.ops, syncer.Op{Kind: syncer.Acquire})
+	d.forms = append(d.forms, form{count: len(d.checks), checks: true})
+	d.link()
+	return d.account(d.checks, len(d.limits))
+}
+
+// forwardKey returns the key that a parameter asks for: the first of its sources that the request
+// has. A value that can't be a key is hashed, and so is the empty one of a request that has none of
+// them.
+func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *problem) {
+	var key []byte
+	for source := range strings.SplitSeq(string(sources), ",") {
+		query, isQuery := strings.CutPrefix(source, "query:")
+		switch {
+		case len(key) > 0 && source != "":
+		case source == "ip":
+			key = []byte(s.clientKey(ctx))
+		case isQuery && query != "":
+			key = originalQuery(ctx, query)
+		case isToken(source):
+			key = ctx.Request.Header.Peek(source)
+		default:
+			return nil, refused("", "want ip, the name of a header or query:NAME; several with "+
+				"commas between, of which the first is taken that a request has")
+		}
+	}
+	return request.KeyOf(key), nil
+}
+
+// originalQuery returns a parameter of the request's own query, which proxies send in
+// X-Forwarded-Uri.
+func originalQuery(ctx *fasthttp.RequestCtx, name string) []byte {
+	_, query, _ := bytes.Cut(ctx.Request.Header.Peek("X-Forwarded-Uri"), []byte{'?'})
+	var args fasthttp.Args
+	args.ParseBytes(query)
+	return args.Peek(name)
+}
+
+// isToken reports whether text may be the name of a header (RFC 9110, section 5.6.2).
+func isToken(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		letter := 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9'
+		return !letter && (r > 0x7f || !strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	})
+}

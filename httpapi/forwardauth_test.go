@@ -1,0 +1,142 @@
+package httpapi_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi"
+)
+
+// forward sends a request to /v1/forward-auth from an address. Each header is "Name: value".
+func forward(s *httpapi.Server, from, query string, headers ...string) *fasthttp.RequestCtx {
+	ctx := new(fasthttp.RequestCtx)
+	var request fasthttp.Request
+	request.Header.SetMethod("PURGE")
+	request.SetRequestURI("/v1/forward-auth?" + query)
+	request.Header.SetHost("shop.example")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Add(name, value)
+	}
+	ctx.Init(&request, &net.TCPAddr{IP: net.ParseIP(from), Port: 4711}, nil)
+	s.Handle(ctx)
+	return ctx
+}
+
+func TestForwardAuthKeys(t *testing.T) {
+	const hashOfNothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	for _, tt := range []struct {
+		from, query string
+		headers     []string
+		want        string
+	}{
+		{"192.0.2.7", "rule=login", nil, "192.0.2.7"},
+		{"192.0.2.7", "rule=login&key=ip", []string{"X-Forwarded-For: 1.2.3.4"}, "192.0.2.7"},
+		{"10.0.0.1", "rule=login&key=ip", []string{"X-Forwarded-For: 6.6.6.6, 1.2.3.4"}, "1.2.3.4"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 6.6.6.6, 1.2.3.4:99, 10.9.9.9"}, "1.2.3.4"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 1.2.3.4", "X-Forwarded-For: 10.2.2.2"}, "1.2.3.4"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 1.2.3.4, who, 10.2.2.2"}, "10.2.2.2"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 10.3.3.3, 10.2.2.2"}, "10.3.3.3"},
+		{"10.0.0.1", "rule=login", nil, "10.0.0.1"},
+		{"::ffff:10.0.0.1", "rule=login", []string{"X-Forwarded-For: ::ffff:1.2.3.4"}, "1.2.3.4"},
+		{"2001:db8:1:2:3::4", "rule=login", nil, "2001:db8:1:2::/64"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: [2001:db8::5]:443"}, "2001:db8::/64"},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: bob"}, "bob"},
+		{"192.0.2.7", "rule=login&key=X-User", nil, hashOfNothing},
+		{"192.0.2.7", "rule=login&key=X-User,ip", nil, "192.0.2.7"},
+		{"192.0.2.7", "rule=login&key=X-User,X-Api-Key", []string{"X-Api-Key: \xff"},
+			"sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
+		{"192.0.2.7", "rule=login&key=query:user,ip", []string{"X-Forwarded-Uri: /a?b=c&user=b%20b"}, "b b"},
+		{"192.0.2.7", "rule=login&key=query:user", []string{"X-Forwarded-Uri: /user"}, hashOfNothing},
+	} {
+		f := newFake()
+		ctx := forward(newServer(t, f), tt.from, tt.query, tt.headers...)
+		if code := ctx.Response.StatusCode(); code != 200 {
+			t.Errorf("%+v: %d %s", tt, code, ctx.Response.Body())
+		} else if got := string(f.last.Checks[0].Key); got != tt.want {
+			t.Errorf("%s %s %q: key %q, want %q", tt.from, tt.query, tt.headers, got, tt.want)
+		}
+	}
+}
+
+func TestForwardAuthDenies(t *testing.T) {
+	for query, want := range map[string]int{
+		"rule=login&key=X-User": 429, "denied=403&rule=login&key=X-User": 403,
+		"rule=login&key=X-User&denied=429": 429,
+	} {
+		s := newServer(t, newFake())
+		for i := range 5 {
+			ctx := forward(s, "192.0.2.7", query, "X-User: bob")
+			code, h := ctx.Response.StatusCode(), &ctx.Response.Header
+			if ok := i < 3; ok != (code == 200) || !ok && code != want {
+				t.Errorf("%s: request %d got %d", query, i, code)
+			}
+			if got := string(h.Peek("RateLimit-Policy")); got !=
+				`"login/1m";q=3;w=60, "login/1h";q=5;w=3600` {
+				t.Errorf("%s: RateLimit-Policy %s", query, got)
+			}
+			if got := string(h.Peek("RateLimit")); got == "" {
+				t.Errorf("%s: no RateLimit", query)
+			}
+			if got := h.Peek("Retry-After"); (len(got) > 0) != (code != 200) {
+				t.Errorf("%s: %d with Retry-After %q", query, code, got)
+			}
+		}
+	}
+}
+
+func TestForwardAuthSeveralRules(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	const query = "rule=login&rule=sms&rule=tight&key=X-User&rule=sms-day&key=X-Tenant&rule=off"
+	ctx := forward(s, "192.0.2.7", query, "X-User: bob", "X-Tenant: shop")
+	if code := ctx.Response.StatusCode(); code != 200 {
+		t.Fatalf("%d %s", code, ctx.Response.Body())
+	}
+	var got []string
+	for _, c := range f.last.Checks {
+		got = append(got, string(c.NS)+"/"+string(c.Key)+"/"+strings.Repeat("l", len(c.Limits)))
+	}
+	const want = "default/bob/lll sms/bob/l sms/shop/l default/192.0.2.7/l"
+	if strings.Join(got, " ") != want {
+		t.Errorf("checks %s, want %s", got, want)
+	}
+	forward(s, "192.0.2.7", "key=X-User&rule=login&rule=sms&key=ip&rule=sms-day", "X-User: eve")
+	if keys := f.last.Checks; len(keys) != 3 || string(keys[0].Key) != "192.0.2.7" ||
+		string(keys[2].Key) != "eve" {
+		t.Errorf("a key in front of the rules: %v", keys)
+	}
+	// A rule that is in shadow is reported in the body, and neither refuses nor shows in headers.
+	ctx = forward(s, "192.0.2.7", "rule=tight&key=X-User", "X-User: bob")
+	header := ctx.Response.Header.Peek("RateLimit")
+	if code := ctx.Response.StatusCode(); code != 200 || len(header) > 0 ||
+		!strings.Contains(string(ctx.Response.Body()), `"refused":true,"rule":"tight","shadow":true`) {
+		t.Errorf("%d %s %s", code, ctx.Response.Body(), ctx.Response.Header.String())
+	}
+}
+
+func TestForwardAuthBadQueries(t *testing.T) {
+	s := newServer(t, newFake())
+	for query, want := range map[string]string{
+		"":                             "rule: missing",
+		"rule=nobody":                  `rule: there is no rule \"nobody\"`,
+		"key=ip&key=X-User&rule=login": "key: given twice for the same rules",
+		"rule=login&key=ip&key=X-User": "key: given twice for the same rules",
+		"rule=login&key=":              "key: want ip, the name of a header",
+		"rule=login&key=a:b":           "key: want ip, the name of a header",
+		"rule=login&key=query:":        "key: want ip, the name of a header",
+		"rule=login&denied=500":        "denied: want 429 or 403",
+		"rule=login&n=2": "n: unknown parameter; forward-auth has rule, key and " +
+			"denied",
+		strings.Repeat("rule=login&", 17): "rule: want at most 16 rules",
+	} {
+		ctx := forward(s, "192.0.2.7", query)
+		if code := ctx.Response.StatusCode(); code != 422 ||
+			!strings.Contains(string(ctx.Response.Body()), want) {
+			t.Errorf("%s: %d %s, want %s", query, code, ctx.Response.Body(), want)
+		}
+	}
+}

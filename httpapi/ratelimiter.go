@@ -1,0 +1,49 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+)
+
+// RateLimiter answers requests of Envoy's rate limit service in their JSON form.
+type RateLimiter interface {
+	// JSON returns the answer to a RateLimitRequest, and whether that is OVER_LIMIT. A nil grant
+	// allows everything.
+	JSON(ctx context.Context, g *token.Grant, body []byte) (answer []byte, over bool, err error)
+}
+
+// rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.
+func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.grant, ctx.PostBody())
+	s.finish(x)
+	if err != nil {
+		return s.problemOfLimiter(err)
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(answer)
+	if over {
+		ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
+	}
+	return nil
+}
+
+// problemOfLimiter turns an error of a RateLimiter into a problem.
+func (s *Server) problemOfLimiter(err error) *problem {
+	f, ok := errors.AsType[*request.Error](err)
+	switch {
+	case !ok:
+		return s.problemOf(err, true)
+	case f.Forbidden:
+		return &problem{kind: kindForbidden, detail: f.Detail}
+	}
+	return s.problemOfFailure(err, f.Failure)
+}

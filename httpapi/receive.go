@@ -1,0 +1,235 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/valyala/fasthttp"
+)
+
+// exactPath returns the path of a request as it was sent. An escaped, doubled or dotted spelling is
+// a different path, whatever it might normalize to. The target is a path or, from a proxy, a whole
+// URL (RFC 9112, 3.2).
+func exactPath(target []byte) []byte {
+	if len(target) > 0 && target[0] != '/' {
+		_, rest, ok := bytes.Cut(target, []byte("://"))
+		slash := bytes.IndexByte(rest, '/')
+		if !ok || slash < 0 {
+			return nil
+		}
+		target = rest[slash:]
+	}
+	if query := bytes.IndexByte(target, '?'); query >= 0 {
+		return target[:query]
+	}
+	return target
+}
+
+// framed refuses a request that states its length in two ways. A proxy on the way may have believed
+// the other one, and the next request on the connection may then be somebody else's (request
+// smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
+func framed(h *fasthttp.RequestHeader) *problem {
+	const length, chunks = 1, 2
+	seen := 0
+	for raw := h.RawHeaders(); len(raw) > 0; {
+		line := raw
+		if end := bytes.IndexByte(raw, '\n'); end >= 0 {
+			line, raw = raw[:end], raw[end+1:]
+		} else {
+			raw = nil
+		}
+		switch {
+		case named(line, "content-length:"):
+			seen |= length
+		case named(line, "transfer-encoding:"):
+			seen |= chunks
+		}
+	}
+	if seen != length|chunks {
+		return nil
+	}
+	return &problem{kind: kindMalformed,
+		detail: "both Content-Length and Transfer-Encoding; want one"}
+}
+
+// named reports whether a header line begins with a name, given in lower case.
+func named(line []byte, name string) bool {
+	return len(line) >= len(name) && line[0]|0x20 == name[0] &&
+		bytes.EqualFold(line[:len(name)], []byte(name))
+}
+
+// hosts decides which host names this server answers to. After a browser has loaded a page, its
+// author can make the page's own host name resolve to this server, and the browser then takes the
+// server for part of the page's site (DNS rebinding). That does not work with an IP address as the
+// host, and the page can't know a token.
+type hosts struct {
+	checked bool
+	names   []string
+}
+
+// newHosts checks names if there is no other protection: on loopback, which only this machine was
+// meant to reach, and if names are configured.
+func newHosts(o *Options, loopback bool) hosts {
+	return hosts{checked: o.Tokens == nil && (loopback || len(o.Hosts) > 0), names: o.Hosts}
+}
+
+// allow reports whether this server answers to a host. A request without a host is not from a
+// browser.
+func (h *hosts) allow(host []byte) bool {
+	if !h.checked || len(host) == 0 {
+		return true
+	}
+	name := hostname(host)
+	if string(name) == "localhost" || isAddress(name) {
+		return true
+	}
+	return slices.ContainsFunc(h.names, func(n string) bool {
+		return bytes.EqualFold(name, []byte(n))
+	})
+}
+
+// hostname returns a host without its port.
+func hostname(host []byte) []byte {
+	if colon := bytes.LastIndexByte(host, ':'); colon >= 0 &&
+		bytes.IndexByte(host[colon:], ']') < 0 {
+		return host[:colon]
+	}
+	return host
+}
+
+// isAddress reports whether a host is an address that can't be mistaken for a name: digits and
+// dots, or something in brackets.
+func isAddress(host []byte) bool {
+	if len(host) == 0 || host[0] == '[' {
+		return len(host) > 0
+	}
+	for _, c := range host {
+		if c != '.' && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// prefetched is how much of a body of known length fasthttp has read before it calls the handler.
+const prefetched = 8 << 10
+
+// readBody reads the body of a request, up to most bytes. It is called after the sender was
+// checked, and reserves memory before using it. A connection is closed if a body on it is not read
+// to its end.
+func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
+	if !ctx.Request.IsBodyStream() {
+		return nil
+	}
+	size := ctx.Request.Header.ContentLength()
+	var body []byte
+	var p *problem
+	switch {
+	case size > most:
+		return tooLarge()
+	case size >= 0 && size <= prefetched:
+		ctx.PostBody() // this closes the stream
+		return nil
+	case size > 0:
+		body, p = readSized(ctx, size)
+	default:
+		body, p = readChunks(ctx, most)
+	}
+	if p == nil {
+		ctx.Request.SetBodyRaw(body)
+	}
+	return p
+}
+
+func tooLarge() *problem {
+	return &problem{kind: kindTooLarge, detail: "want at most 64 KiB, 1 MiB for /v1/batch, or " +
+		"256 KiB for /v1/rules"}
+}
+
+// readSized reads a body of known length.
+func readSized(ctx *fasthttp.RequestCtx, size int) ([]byte, *problem) {
+	m := memoryOf(ctx)
+	if p := m.takeRead(int64(max(size, pooledBody))); p != nil {
+		return nil, p
+	}
+	body := m.buffer(size)
+	if _, err := io.ReadFull(ctx.RequestBodyStream(), body); err != nil {
+		return nil, problemOfReading(err)
+	}
+	return body, nil
+}
+
+// readChunks reads a body of unknown length.
+func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
+	m, in := memoryOf(ctx), ctx.RequestBodyStream()
+	body := make([]byte, 0, prefetched)
+	for {
+		if len(body) == cap(body) {
+			if p := m.takeRead(2 * int64(cap(body))); p != nil {
+				return nil, p
+			}
+			body = append(make([]byte, 0, 2*cap(body)), body...)
+		}
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case len(body) > most:
+			return nil, tooLarge()
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, problemOfReading(err)
+		}
+	}
+}
+
+// problemOfReading returns the problem of a request that can't be read.
+func problemOfReading(err error) *problem {
+	if small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok && small != nil {
+		return &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return &problem{kind: kindTimeout, detail: "the request did not arrive in time"}
+	}
+	return &problem{kind: kindMalformed, detail: "not an HTTP/1.1 request"}
+}
+
+// unread reports whether part of the body may still be on its way.
+func unread(ctx *fasthttp.RequestCtx) bool {
+	size := ctx.Request.Header.ContentLength()
+	return ctx.Request.IsBodyStream() && (size < 0 || size > prefetched)
+}
+
+// checkMedia refuses bodies that are neither JSON nor, if that is allowed, YAML. This is a security
+// measure: it keeps pages of other sites from writing to this server. A browser sends a preflight
+// request before it sends application/json to another site, and it sends Origin with every POST to
+// another site.
+func checkMedia(h *fasthttp.RequestHeader, yaml bool) *problem {
+	want := "want Content-Type: application/json"
+	if yaml {
+		want += " or application/yaml"
+	}
+	if len(h.Peek("Content-Encoding")) > 0 {
+		return &problem{kind: kindMediaType, detail: "want a body without Content-Encoding"}
+	}
+	media := h.ContentType()
+	switch {
+	case string(media) == "application/json":
+		return nil
+	case len(media) == 0:
+		if len(h.Peek("Origin")) > 0 {
+			return &problem{kind: kindMediaType, detail: want}
+		}
+		return nil
+	}
+	media, _, _ = bytes.Cut(media, []byte{';'})
+	media = bytes.TrimSpace(media)
+	if bytes.EqualFold(media, []byte("application/json")) ||
+		yaml && bytes.EqualFold(media, []byte("application/yaml")) {
+		return nil
+	}
+	return &problem{kind: kindMediaType, detail: want + ", got " + clip(media)}
+}

@@ -1,0 +1,152 @@
+package rule
+
+import (
+	"fmt"
+	"slices"
+)
+
+// State says what the verdict of a rule means.
+type State uint8
+
+// The states of a rule.
+const (
+	// On is a rule that refuses.
+	On State = iota
+	// Shadow is a rule that is judged, and whose verdict is reported, but that never refuses.
+	Shadow
+	// Off is a rule that is not judged.
+	Off
+)
+
+// states are the names of the states, in their order.
+var states = [...]string{"on", "shadow", "off"}
+
+// String returns "on", "shadow" or "off".
+func (s State) String() string { return states[s] }
+
+// ParseState reads what String returns.
+func ParseState(text string) (State, error) {
+	i := slices.Index(states[:], text)
+	if i < 0 {
+		return 0, fmt.Errorf("%q is not one of on, shadow and off", text)
+	}
+	return State(i), nil
+}
+
+// Unlimited is the Max of a limit that refuses nothing. It is far beyond what a key can count, and
+// small enough that nothing overflows when a count is added to it.
+const Unlimited = 1 << 53
+
+// Limit is one limit of a rule: at most Max events in any Window.
+type Limit struct {
+	// Window is in milliseconds, at least 1.
+	Window int64
+	Max    int64
+	// Text is the window as the rule spells it, such as 24h.
+	Text string
+}
+
+// Rule is a named list of limits.
+type Rule struct {
+	// Name is unique in a [Set].
+	Name string
+	// Namespace is where the keys that it judges are counted; "" means the default one.
+	Namespace string
+	// Limits are compared in order. There is at least one.
+	Limits []Limit
+	State  State
+	// Overrides are other limits for some keys, see For.
+	Overrides []Override
+	// Default says that the rule judges every acquire in its namespace that names neither limits
+	// nor rules.
+	Default bool
+
+	exact    map[string][]Limit // of Overrides, by key
+	prefixes []Override         // the longest first
+}
+
+// Space returns the namespace that the rule counts in.
+func (r *Rule) Space() string {
+	if r.Namespace == "" {
+		return "default"
+	}
+	return r.Namespace
+}
+
+// Enforced returns the Max to decide with for a limit of r: what the limit says if r is on, and
+// [Unlimited] otherwise.
+func (r *Rule) Enforced(l Limit) int64 {
+	if r.State != On {
+		return Unlimited
+	}
+	return l.Max
+}
+
+// PolicyName returns the name in headers of limit i of those that r has for a key: that of the
+// rule, and the window, too, if there are several.
+func (r *Rule) PolicyName(limits []Limit, i int) string {
+	if len(limits) == 1 {
+		return r.Name
+	}
+	return r.Name + "/" + limits[i].Text
+}
+
+// Set is rules by name. The zero value has none.
+type Set struct {
+	byName   map[string]*Rule
+	defaults map[string][]*Rule // by namespace
+	version  int64
+}
+
+// NewSet returns a set of rules. Of two with one name it has the first.
+func NewSet(rules []Rule) *Set {
+	s := &Set{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{}}
+	for i := range rules {
+		r := &rules[i]
+		if _, twice := s.byName[r.Name]; twice {
+			continue
+		}
+		r.index()
+		s.byName[r.Name] = r
+		if r.Default {
+			s.defaults[r.Space()] = append(s.defaults[r.Space()], r)
+		}
+	}
+	return s
+}
+
+// Defaults returns the rules that judge acquires in a namespace that name neither limits nor rules,
+// in the order of the document. An empty namespace is the default one.
+func (s *Set) Defaults(ns []byte) []*Rule {
+	if s == nil {
+		return nil
+	}
+	if len(ns) == 0 {
+		return s.defaults["default"]
+	}
+	return s.defaults[string(ns)]
+}
+
+// Numbered returns a set of the same rules that is of that version of the document.
+func (s *Set) Numbered(version int64) *Set { return &Set{s.byName, s.defaults, version} }
+
+// Version returns the number of the version that the rules are of, 0 if they are of none.
+func (s *Set) Version() int64 { return s.version }
+
+// Find returns the rule of that name, or nil if there is none.
+func (s *Set) Find(name []byte) *Rule {
+	if s == nil {
+		return nil
+	}
+	return s.byName[string(name)]
+}
+
+// Names returns the names of all rules, sorted.
+func (s *Set) Names() []string {
+	names := make([]string, 0, len(s.byName))
+	for name := range s.byName {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,78 @@
+package rule_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi/rule"
+)
+
+func TestStates(t *testing.T) {
+	r := rule.Rule{Name: "r", Limits: []rule.Limit{{Window: 1000, Max: 5, Text: "1s"}}}
+	for text, want := range map[string]int64{"on": 5, "shadow": rule.Unlimited,
+		"off": rule.Unlimited} {
+		var err error
+		if r.State, err = rule.ParseState(text); err != nil || r.State.String() != text {
+			t.Errorf("%s: %v, %v", text, r.State, err)
+		}
+		if got := r.Enforced(r.Limits[0]); got != want {
+			t.Errorf("%s: decides with %d, want %d", text, got, want)
+		}
+	}
+	if _, err := rule.ParseState("none"); err == nil {
+		t.Error("there is a state none")
+	}
+}
+
+func TestPolicyName(t *testing.T) {
+	one := rule.Rule{Name: "r", Limits: []rule.Limit{{Text: "1s"}}}
+	two := rule.Rule{Name: "r", Limits: []rule.Limit{{Text: "1s"}, {Text: "1m"}}}
+	if got := one.PolicyName(one.Limits, 0) + " " + two.PolicyName(two.Limits, 1); got != "r r/1m" {
+		t.Errorf("names %s", got)
+	}
+}
+
+func TestSet(t *testing.T) {
+	s := rule.NewSet([]rule.Rule{{Name: "b"}, {Name: "a"}, {Name: "b", Namespace: "second"}})
+	if got := fmt.Sprint(s.Names()); got != "[a b]" {
+		t.Errorf("names %s", got)
+	}
+	if r := s.Find([]byte("b")); r == nil || r.Namespace != "" {
+		t.Errorf("found %+v, want the first", r)
+	}
+	if r := s.Find([]byte("c")); r != nil {
+		t.Errorf("found %+v", r)
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	limits := func(text string) []rule.Limit { return []rule.Limit{{Text: text}} }
+	set := rule.NewSet([]rule.Rule{{Name: "r", Limits: limits("own"), Overrides: []rule.Override{
+		{Prefix: "corp-", Limits: limits("corp")}, {Prefix: "corp-vip-", Limits: limits("vip")},
+		{Key: "corp-1", Limits: limits("one")}}}})
+	r := set.Find([]byte("r"))
+	for key, want := range map[string]string{"": "own", "corp": "own", "corp-": "corp",
+		"corp-1": "one", "corp-12": "corp", "corp-vip-": "vip", "corp-vip-1": "vip", "x": "own"} {
+		if got := r.For([]byte(key)); got[0].Text != want {
+			t.Errorf("%q: %v, want %s", key, got, want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { r.For([]byte("corp-vip-1")) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	set := rule.NewSet([]rule.Rule{{Name: "a", Default: true}, {Name: "b", Namespace: "sms",
+		Default: true}, {Name: "c", Default: true, State: rule.Shadow}, {Name: "d"}}).Numbered(3)
+	for ns, want := range map[string]string{"": "a c", "default": "a c", "sms": "b", "x": ""} {
+		var got []string
+		for _, r := range set.Defaults([]byte(ns)) {
+			got = append(got, r.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("namespace %q: %v, want %s", ns, got, want)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/request"
+)
+
+// RuleBook keeps the document of rules. Errors are those of [Service], and those that a method
+// names.
+type RuleBook interface {
+	// Current returns the version in force on this node, and when the store said last that it is
+	// the newest. known is false until the node has learned one.
+	Current() (v rule.Version, confirmed time.Time, known bool)
+	// Version returns a version, or [rule.ErrNoVersion].
+	Version(ctx context.Context, number int64) (rule.Version, error)
+	// History returns the versions that are kept, the newest first.
+	History(ctx context.Context) ([]rule.Version, error)
+	// Put makes a text the version after base, or after any if base is less than 0. The error is a
+	// *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved] if base is
+	// not the newest version.
+	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
+	// JSON returns a document as JSON.
+	JSON(text []byte) ([]byte, error)
+}
+
+// showRules answers the rules in force, another version of them, or the history.
+func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
+	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+		return p
+	}
+	number, history, p := rulesQuery(ctx)
+	if p != nil {
+		return p
+	}
+	wait, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
+	defer cancel()
+	switch {
+	case history:
+		return s.showHistory(wait, ctx)
+	case number > 0:
+		v, err := s.opts.RuleBook.Version(wait, number)
+		if err != nil {
+			return s.problemOfRules(err, false)
+		}
+		return s.showVersion(ctx, v)
+	}
+	v, confirmed, known := s.opts.RuleBook.Current()
+	if !known {
+		return s.problemOfFailure(nil, request.RulesUnknown())
+	}
+	ctx.Response.Header.Set("Age", strconv.Itoa(int(time.Since(confirmed)/time.Second)))
+	return s.showVersion(ctx, v)
+}
+
+// rulesQuery reads the query of /v1/rules.
+func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, history bool, p *problem) {
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		switch string(name) {
+		case "version":
+			n, end, fits := request.Digits(value, 0)
+			if number = n; n < 1 || end != len(value) || !fits {
+				return refused("version", "want a number from 1 on")
+			}
+		case "history":
+			if history = string(value) == "true"; !history {
+				return refused("history", "want true")
+			}
+		default:
+			return unknownArg(name, "rules has version and history")
+		}
+		return nil
+	})
+	if p == nil && history && number > 0 {
+		p = refused("history", "want either history or version, not both")
+	}
+	return number, history, p
+}
+
+// showVersion answers a document, as JSON unless the request prefers YAML.
+func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
+	setVersion(ctx, v)
+	if prefersYAML(ctx.Request.Header.Peek(fasthttp.HeaderAccept)) {
+		ctx.SetContentType("application/yaml")
+		ctx.Response.SetBody(v.Text)
+		return nil
+	}
+	text, err := s.opts.RuleBook.JSON(v.Text)
+	if err != nil {
+		return refused("Accept", "want application/yaml: "+err.Error())
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(text)
+	return nil
+}
+
+// setVersion sets the headers that say which version a document is.
+func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
+	ctx.Response.Header.Set("ETag", `"`+strconv.FormatInt(v.Number, 10)+`"`)
+	ctx.Response.Header.Set("Vary", "Accept")
+	if v.Number > 0 {
+		ctx.Response.Header.SetLastModified(v.At)
+	}
+}
+
+// prefersYAML reports whether an Accept header names YAML, and JSON not before it.
+func prefersYAML(accept []byte) bool {
+	yaml, json := bytes.Index(accept, []byte("yaml")), bytes.Index(accept, []byte("json"))
+	return yaml >= 0 && (json < 0 || yaml < json)
+}
+
+// showHistory answers who made which version when.
+func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *problem {
+	all, err := s.opts.RuleBook.History(wait)
+	if err != nil {
+		return s.problemOfRules(err, false)
+	}
+	b := []byte(`{"versions":[`)
+	for i, v := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendVersion(b, v)
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(append(b, "]}"...))
+	return nil
+}
+
+func appendVersion(b []byte, v rule.Version) []byte {
+	b = strconv.AppendInt(append(b, `{"version":`...), v.Number, 10)
+	b = appendString(append(b, `,"who":`...), v.Who)
+	b = appendField(b, "at", v.At.UnixMilli())
+	return append(appendField(b, "bytes", int64(len(v.Text))), '}')
+}
+
+// putRules makes a document the next version.
+func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
+	g := grantOf(ctx)
+	if p := needsAllNamespaces(g); p != nil {
+		return p
+	}
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	base, p := baseOf(ctx.Request.Header.Peek(fasthttp.HeaderIfMatch))
+	if p != nil {
+		return p
+	}
+	wait, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
+	defer cancel()
+	v, err := s.opts.RuleBook.Put(wait, base, ctx.PostBody(), g.Name())
+	if err != nil {
+		return s.problemOfRules(err, true)
+	}
+	setVersion(ctx, v)
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(appendVersion(nil, v))
+	return nil
+}
+
+// baseOf reads If-Match: the version that a document was made from, less than 0 for any.
+func baseOf(match []byte) (base int64, p *problem) {
+	const want = `want the version that the document was made from in quotes, as ETag has it, ` +
+		`or * to replace whichever is in force`
+	switch {
+	case len(match) == 0:
+		return 0, &problem{kind: kindPreconditionRequired, field: fasthttp.HeaderIfMatch,
+			detail: "missing; " + want}
+	case string(match) == "*":
+		return -1, nil
+	}
+	digits, quoted := bytes.CutPrefix(match, []byte{'"'})
+	digits, closed := bytes.CutSuffix(digits, []byte{'"'})
+	base, end, fits := request.Digits(digits, 0)
+	if !quoted || !closed || end == 0 || end != len(digits) || !fits {
+		return 0, refused(fasthttp.HeaderIfMatch, want)
+	}
+	return base, nil
+}
+
+// problemOfRules turns an error of the rule book into a problem.
+func (s *Server) problemOfRules(err error, write bool) *problem {
+	var bad *rule.DocumentError
+	switch {
+	case errors.As(err, &bad):
+		return refused("", bad.Error())
+	case errors.Is(err, rule.ErrMoved):
+		newest := ""
+		if v, _, known := s.opts.RuleBook.Current(); known {
+			newest = fmt.Sprintf("; version %d is in force", v.Number)
+		}
+		return &problem{kind: kindPrecondition, field: fasthttp.HeaderIfMatch,
+			detail: "not the newest version" + newest + ", and nothing has changed"}
+	case errors.Is(err, rule.ErrNoVersion):
+		return &problem{kind: kindNotFound, detail: fmt.Sprintf(
+			"no such version is kept, of which there are at most %d", rule.MaxVersions)}
+	}
+	return s.problemOf(err, write)
+}

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"fmt"
+	"slices"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// Rules resolves the names of rules.
+type Rules interface {
+	// Rules returns the rules in force, or nil while it is not known which those are. All names in
+	// one request are resolved in one set.
+	Rules() *rule.Set
+}
+
+// maxRules bounds the rules that one check names.
+const maxRules = 16
+
+// namedLimit is a limit that a rule put there.
+type namedLimit struct {
+	at     int // its index in decoder.limits
+	rule   *rule.Rule
+	limits []rule.Limit // those that the rule has for the key
+	index  int          // which of them it is
+}
+
+// limit returns the limit as the rule has it.
+func (r *namedLimit) limit() rule.Limit { return r.limits[r.index] }
+
+// policy returns the name of the limit in headers and paths.
+func (r *namedLimit) policy() string { return r.rule.PolicyName(r.limits, r.index) }
+
+// origin says the same for what counts verdicts. A nil r is a limit of no rule.
+func (r *namedLimit) origin() verdicts.Origin {
+	if r == nil {
+		return verdicts.Origin{}
+	}
+	return verdicts.Origin{Rule: r.rule, Max: r.limit().Max, First: r.index == 0}
+}
+
+// append appends the fields that say which rule a limit is of; a nil r has none.
+func (r *namedLimit) append(b []byte) []byte {
+	if r == nil {
+		return b
+	}
+	b = append(b, `,"rule":"`...)
+	b = append(append(b, r.rule.Name...), '"') // a name needs no escaping
+	if r.rule.State == rule.Shadow {
+		b = append(b, `,"shadow":true`...)
+	}
+	return b
+}
+
+// ruleList reads "rules": names, each of which stands for the limits of that rule.
+func (d *decoder) ruleList() *problem {
+	if p := d.enter('[', "a list of names of rules"); p != nil {
+		return p
+	}
+	for i := 0; ; i++ {
+		more, p := d.element(i == 0)
+		if p != nil || !more {
+			return p
+		}
+		if i == maxRules {
+			return refused("", fmt.Sprintf("want at most %d rules", maxRules))
+		}
+		name, p := d.text()
+		if p == nil {
+			p = d.ruleNamed(name)
+		}
+		if p != nil {
+			return p.in("[" + itoa(i) + "]")
+		}
+	}
+}
+
+// ruleNamed adds a rule to those that the check that is being read names. Its limits depend on the
+// key, which may follow: addRules adds them.
+func (d *decoder) ruleNamed(name []byte) *problem {
+	r, p := d.findRule(name)
+	if p != nil {
+		return p
+	}
+	if len(d.naming) > 0 {
+		if p := sameNamespace(d.naming[0], r); p != nil {
+			return p
+		}
+	}
+	d.naming = append(d.naming, r)
+	return nil
+}
+
+// addRules adds the limits for a key of the rules that its check names, which count in the
+// namespace of the check then. An acquire whose check has neither rules nor limits, of which the
+// first would be at start, is judged by the default rules of its namespace.
+func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *problem {
+	if len(d.naming) == 0 && kind == syncer.Acquire && len(d.limits) == start {
+		if p := d.nameDefaults(c.NS); p != nil {
+			return p
+		}
+	}
+	if len(d.naming) == 0 {
+		return nil
+	}
+	if p := setNamespace(c, d.naming[0]); p != nil {
+		return p
+	}
+	for _, r := range d.naming {
+		if p := d.addRule(r, c.Key); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// nameDefaults names the default rules of a namespace.
+func (d *decoder) nameDefaults(ns []byte) *problem {
+	p := d.takeRules()
+	if p == nil {
+		d.naming = append(d.naming, d.inForce.Defaults(ns)...)
+	}
+	return p
+}
+
+// takeRules takes the rules in force for all that is read of the request from here on, unless it
+// has been done.
+func (d *decoder) takeRules() *problem {
+	if d.inForce == nil && d.rules != nil {
+		if d.inForce = d.rules.Rules(); d.inForce == nil {
+			return &problem{kind: kindUnavailable, detail: request.RulesUnknown().Detail}
+		}
+	}
+	return nil
+}
+
+// findRule returns the rule of that name among those in force when the request named its first one.
+func (d *decoder) findRule(name []byte) (*rule.Rule, *problem) {
+	if p := d.takeRules(); p != nil {
+		return nil, p
+	}
+	if r := d.inForce.Find(name); r != nil {
+		return r, nil
+	}
+	return nil, refused("", `there is no rule "`+clip(name)+`"`)
+}
+
+// addRule adds the limits of a rule for a key.
+func (d *decoder) addRule(r *rule.Rule, key []byte) *problem {
+	limits := r.For(key)
+	for i, l := range limits {
+		d.named = append(d.named, namedLimit{len(d.limits), r, limits, i})
+		d.limits = append(d.limits, syncer.Limit{Window: l.Window, Max: r.Enforced(l)})
+		d.texts = append(d.texts, []byte(l.Text))
+	}
+	d.answers += len(limits) * answerNamed
+	return d.spend(len(limits) * costNamed)
+}
+
+// sameNamespace refuses two rules for one check that count in different namespaces.
+func sameNamespace(a, b *rule.Rule) *problem {
+	if a.Space() == b.Space() {
+		return nil
+	}
+	return refused("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; name them "+
+		"in different checks", a.Name, a.Space(), b.Name, b.Space()))
+}
+
+// setNamespace makes a check count where the rule that it names does.
+func setNamespace(c *syncer.Check, r *rule.Rule) *problem {
+	if space := r.Space(); c.NS == nil {
+		c.NS = []byte(space)
+	} else if string(c.NS) != space {
+		return refused("ns", fmt.Sprintf("rule %s counts in namespace %s; leave ns out", r.Name,
+			space))
+	}
+	return nil
+}
+
+// ruleOf returns where limit k of check j of operation i is from, or nil if it is not of a rule.
+func (d *decoder) ruleOf(i, j, k int) *namedLimit {
+	if len(d.named) == 0 {
+		return nil
+	}
+	if n, ok := d.seekNamed(d.starts[d.forms[i].first+j] + k); ok {
+		return &d.named[n]
+	}
+	return nil
+}
+
+// ruled reports whether rules judged operation i.
+func (d *decoder) ruled(i int) bool {
+	f, end := d.forms[i], len(d.limits)
+	if next := f.first + f.count; next < len(d.starts) {
+		end = d.starts[next]
+	}
+	from, _ := d.seekNamed(d.starts[f.first])
+	to, _ := d.seekNamed(end)
+	return to > from
+}
+
+// namedBefore returns how many limits of rules a check has before its limit k.
+func (d *decoder) namedBefore(i, j, k int) int {
+	if len(d.named) == 0 {
+		return 0
+	}
+	start := d.starts[d.forms[i].first+j]
+	from, _ := d.seekNamed(start)
+	to, _ := d.seekNamed(start + k)
+	return to - from
+}
+
+// seekNamed returns where in d.named the limit with this index is, or would be.
+func (d *decoder) seekNamed(limit int) (n int, ok bool) {
+	return slices.BinarySearchFunc(d.named, limit, func(l namedLimit, at int) int {
+		return l.at - at
+	})
+}

@@ -1,0 +1,294 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// testRules are the rules of newServer.
+type testRules struct{}
+
+var _ httpapi.Rules = testRules{}
+
+func (testRules) Rules() *rule.Set {
+	limit := func(seconds, most int64, text string) rule.Limit {
+		return rule.Limit{Window: seconds * 1000, Max: most, Text: text}
+	}
+	return rule.NewSet([]rule.Rule{
+		{Name: "login", Limits: []rule.Limit{limit(60, 3, "1m"), limit(3600, 5, "1h")}},
+		{Name: "tight", Limits: []rule.Limit{limit(60, 1, "1m")}, State: rule.Shadow},
+		{Name: "off", Limits: []rule.Limit{limit(60, 0, "1m")}, State: rule.Off},
+		{Name: "sms", Namespace: "sms", Limits: []rule.Limit{limit(60, 2, "1m")}},
+		{Name: "sms-day", Namespace: "sms", Limits: []rule.Limit{limit(86400, 9, "24h")}},
+		{Name: "daily", Namespace: "default-ns", Default: true,
+			Limits: []rule.Limit{limit(60, 2, "1m")}, Overrides: []rule.Override{
+				{Prefix: "corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
+				{Key: "corp-1", Limits: []rule.Limit{limit(60, 1, "1m")}}}},
+		{Name: "never", Namespace: "never", Limits: []rule.Limit{limit(60, 0, "1m")}},
+	}).Numbered(7)
+}
+
+// TestRulesInPlaceOfLimits asks one server with limits and another one with the rules that have
+// them: they decide the same, and find the same counts.
+func TestRulesInPlaceOfLimits(t *testing.T) {
+	const limits = `"limits":[{"window":"1m","max":3},{"window":"1h","max":5}]`
+	a, b := newServer(t, newFake()), newServer(t, newFake())
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	refused := 0
+	for i := range 200 {
+		call(a, "GET /healthz", "") // keeps the servers apart
+		body := fmt.Sprintf(`{"key":"k%d","n":%d,%%s}`, random.IntN(40), 1+random.IntN(2))
+		path := []string{"POST /v1/acquire", "POST /v1/acquire?deny=429", "POST /v1/add"}[i%3]
+		x := call(a, path, fmt.Sprintf(body, limits))
+		y := call(b, path, fmt.Sprintf(body, `"rules":["login"]`))
+		want := strings.NewReplacer("limits[0]", "login/1m", "limits[1]", "login/1h").
+			Replace(string(x.Response.Body()) + x.Response.Header.String())
+		got := strings.ReplaceAll(string(y.Response.Body()), `,"rule":"login"`, "")
+		got = strings.Replace(got, `,"rules_version":7}`, "}", 1)
+		got += y.Response.Header.String()
+		if trimLength(got) != trimLength(want) {
+			t.Fatalf("seed %d, %d: %s %s\n got %s\nwant %s", seed, i, path, body, got, want)
+		}
+		if strings.Contains(got, `"allowed":false`) {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// trimLength cuts the length of the body out of a response, which differs by the names.
+func trimLength(response string) string {
+	before, after, _ := strings.Cut(response, "Content-Length: ")
+	_, after, _ = strings.Cut(after, "\r\n")
+	return before + after
+}
+
+func TestRulesOfEachState(t *testing.T) {
+	s := newServer(t, newFake())
+	for i, want := range []string{
+		`{"allowed":true,"limits":[{"window":"1h","max":9,"count":1,"remaining":8},` +
+			`{"window":"1m","max":1,"count":1,"remaining":0,"rule":"tight","shadow":true}],` +
+			`"retry_after_ms":0,"source":"memory","rules_version":7}`,
+		`{"allowed":true,"limits":[{"window":"1h","max":9,"count":2,"remaining":7},` +
+			`{"window":"1m","max":1,"count":2,"remaining":0,"refused":true,"rule":"tight",` +
+			`"shadow":true}],"retry_after_ms":0,"source":"memory","rules_version":7}`,
+	} {
+		got := call(s, "POST /v1/acquire", `{"key":"k","rules":["off","tight"],`+
+			`"limits":[{"window":"1h","max":9}]}`)
+		// The rules are read first, and so their limits come first.
+		if body := string(got.Response.Body()); !sameLimits(body, want) {
+			t.Errorf("%d: %s\nwant %s", i, body, want)
+		}
+	}
+	got := call(s, "POST /v1/acquire", `{"key":"off","rules":["off"]}`).Response.Body()
+	if want := `{"allowed":true,"limits":[],"retry_after_ms":0,"source":"memory",` +
+		`"rules_version":7}`; string(got) != want {
+		t.Errorf("only a rule that is off: %s", got)
+	}
+	if n := count(t, s, "off"); n != 1 {
+		t.Errorf("a rule that is off counted %d, want 1", n)
+	}
+}
+
+// sameLimits reports whether two answers with two limits are the same but for the limits' order.
+func sameLimits(a, b string) bool {
+	split := func(s string) (string, string, string) {
+		head, rest, _ := strings.Cut(s, `"limits":[`)
+		limits, tail, _ := strings.Cut(rest, `]`)
+		first, second, _ := strings.Cut(limits, `},{`)
+		first, second = strings.Trim(first, "{}"), strings.Trim(second, "{}")
+		return head + tail, min(first, second), max(first, second)
+	}
+	a1, a2, a3 := split(a)
+	b1, b2, b3 := split(b)
+	return a1 == b1 && a2 == b2 && a3 == b3
+}
+
+func count(t *testing.T, s *httpapi.Server, key string) int {
+	t.Helper()
+	var answer struct{ Counts []struct{ Count int } }
+	decode(t, call(s, "GET /v1/count?window=1m&key="+key, "").Response.Body(), &answer)
+	return answer.Counts[0].Count
+}
+
+// TestTheVersionThatJudged looks for the version in every kind of answer: it is where rules were
+// named, and nowhere else.
+func TestTheVersionThatJudged(t *testing.T) {
+	s := newServer(t, newFake())
+	const version = `"rules_version":7`
+	for body, want := range map[string]bool{
+		`{"key":"k","rules":["login"]}`: true, `{"key":"k","rules":["off"]}`: true,
+		`{"key":"k","limits":[{"window":"1m","max":9}]}`:                                            false,
+		`{"key":"k","rules":["tight"],"limits":[{"window":"1m","max":9}]}`:                          true,
+		`{"checks":[{"key":"a","limits":[{"window":"1m","max":9}]},{"key":"b","rules":["login"]}]}`: true,
+	} {
+		got := string(call(s, "POST /v1/acquire", body).Response.Body())
+		if strings.Contains(got, version) != want || !strings.Contains(got, `"allowed"`) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	got := string(call(s, "POST /v1/add", `{"key":"k","rules":["login"]}`).Response.Body())
+	if !strings.Contains(got, version) {
+		t.Errorf("add: %s", got)
+	}
+	auth := call(s, "GET /v1/forward-auth?rule=login", "")
+	if got := string(auth.Response.Header.Peek("Twotier-Rules-Version")); got != "7" {
+		t.Errorf("forward-auth: %q", got)
+	}
+	const ops = `"ops":[{"op":"add","key":"k"},{"op":"acquire","key":"k","rules":["login"]},` +
+		`{"op":"count","key":"k","window":"1m"},{"op":"add","key":"k"}]`
+	batch := call(s, "POST /v1/batch", "{"+ops+"}").Response.Body()
+	var answer struct{ Results []map[string]any }
+	decode(t, batch, &answer)
+	for i, r := range answer.Results {
+		if _, ok := r["rules_version"]; ok != (i == 1) || len(answer.Results) != 4 {
+			t.Errorf("batch, result %d: %v", i, r)
+		}
+	}
+	quiet := call(s, "POST /v1/batch", `{"quiet":true,`+ops+"}").Response.Body()
+	if !strings.HasSuffix(string(quiet), `,"rules_version":7}`) {
+		t.Errorf("quiet: %s", quiet)
+	}
+}
+
+// turning are rules that change whenever they are asked for: the limit is the number of the
+// version.
+type turning struct{ asked atomic.Int64 }
+
+func (r *turning) Rules() *rule.Set {
+	n := r.asked.Add(1)
+	limits := []rule.Limit{{Window: 60_000, Max: 1000 + n, Text: "1m"}}
+	return rule.NewSet([]rule.Rule{{Name: "a", Limits: limits}, {Name: "b", Limits: limits},
+		{Name: "c", Default: true, Limits: limits}}).Numbered(n)
+}
+
+// TestOneVersionForOneRequest checks that whatever a request names is judged by one version, which
+// is not asked for if it names nothing.
+func TestOneVersionForOneRequest(t *testing.T) {
+	changing := new(turning)
+	s := guarded(t, httpapi.Options{Rules: changing})
+	const check = `{"key":"k","rules":["a","b"]}`
+	for _, request := range []string{"POST /v1/acquire " + check,
+		`POST /v1/acquire {"checks":[` + check + `,{"key":"x"},{"key":"y","rules":["b"]}]}`,
+		`POST /v1/batch {"ops":[{"op":"acquire","key":"k"},{"op":"add","key":"k","rules":["a"]},` +
+			`{"op":"acquire","key":"z","rules":["a","b"]}]}`,
+		"GET /v1/forward-auth?rule=a&key=X-A&rule=b&key=X-B "} {
+		before := changing.asked.Load()
+		method, rest, _ := strings.Cut(request, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		got := string(call(s, method+" "+path, body).Response.Body())
+		version := before + 1
+		limit, named := fmt.Sprintf(`"max":%d,`, 1000+version), fmt.Sprintf(`"rules_version":%d`,
+			version)
+		if changing.asked.Load() != version || !strings.Contains(got, named) ||
+			path != "/v1/batch" && strings.Count(got, limit) != strings.Count(got, `"max":`) {
+			t.Errorf("%s: asked %d times: %s", request, changing.asked.Load()-before, got)
+		}
+	}
+	before := changing.asked.Load()
+	call(s, "POST /v1/acquire", `{"key":"k","limits":[{"window":"1m","max":9}]}`)
+	call(s, "POST /v1/add", `{"key":"k"}`)
+	if changing.asked.Load() != before {
+		t.Error("requests without rules asked for them")
+	}
+}
+
+func TestRefusedByNamesRulesAndLimits(t *testing.T) {
+	s := newServer(t, newFake())
+	got := call(s, "POST /v1/acquire", `{"checks":[{"key":"a","rules":["never"]},{"key":"b","n":4,`+
+		`"limits":[{"window":"1m","max":9},{"window":"1h","max":1}],"rules":["login"]},{"key":"c",`+
+		`"rules":["sms"],"n":3,"limits":[{"window":"1m","max":2}]}]}`).Response.Body()
+	for _, path := range []string{`"checks[0].never"`, `"checks[1].limits[1]"`,
+		`"checks[1].login/1m"`, `"checks[2].sms"`, `"checks[2].limits[0]"`} {
+		if !strings.Contains(string(got), path) {
+			t.Errorf("no %s in %s", path, got)
+		}
+	}
+	if strings.Contains(string(got), `"checks[1].login/1h"`) {
+		t.Errorf("the second limit of login refused: %s", got)
+	}
+}
+
+func TestRulesChooseTheNamespace(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	call(s, "POST /v1/acquire", `{"rules":["sms-day","sms"],"key":"k"}`)
+	if f.last.Kind != syncer.Acquire || string(f.last.Checks[0].NS) != "sms" ||
+		len(f.last.Checks[0].Limits) != 2 {
+		t.Errorf("executed %+v", f.last)
+	}
+}
+
+// TestDefaultRulesAndOverrides acquires in a namespace with a default rule, which has other limits
+// for some keys, whatever the order of the fields.
+func TestDefaultRulesAndOverrides(t *testing.T) {
+	s := newServer(t, newFake())
+	for body, want := range map[string]string{
+		`{"ns":"default-ns","key":"a"}`: `[{"window":"1m","max":2,"count":1,"remaining":1,` +
+			`"rule":"daily"}]`,
+		`{"rules":["daily"],"key":"b"}`:                   `"max":2,`,
+		`{"ns":"default-ns","rules":["daily"],"key":"b"}`: `"max":2,`,
+		`{"key":"corp-1","ns":"default-ns","rules":[]}`:   `"max":1,`,
+		`{"rules":["daily"],"key":"corp-1"}`:              `"max":1,`,
+		`{"ns":"default-ns","key":"corp-2"}`:              `"max":8,`,
+		`{"checks":[{"ns":"default-ns","key":"corp-3"}]}`: `"max":8,`,
+		`{"key":"corp-4","rules":["daily"],"n":5}`:        `"refused_by":["daily/1m"]`,
+		`{"key":"corp-1","rules":["daily"],"n":5}`:        `"refused_by":["daily"]`,
+		`{"n":5,"ns":"default-ns","key":"x","n_":1}`:      `unknown field`,
+		`{"ns":"default-ns","limits":[{"window":"1m","max":7}],"key":"c"}`: `[{"window":"1m",` +
+			`"max":7,"count":1,"remaining":6}],"retry_after_ms":0,"source":"memory"}`,
+		`{"key":"a"}`: "limits: missing",
+	} {
+		if got := string(call(s, "POST /v1/acquire", body).Response.Body()); !strings.Contains(got,
+			want) {
+			t.Errorf("%s: %s\nwant %s", body, got, want)
+		}
+	}
+	got := string(call(s, "POST /v1/add", `{"ns":"default-ns","key":"z"}`).Response.Body())
+	if !strings.Contains(got, `"counts":[]`) {
+		t.Errorf("an add is judged by a default rule: %s", got)
+	}
+	auth := newRequest("GET /v1/forward-auth?rule=daily&key=X-Key", "")
+	auth.Request.Header.Set("X-Key", "corp-9")
+	s.Handle(auth)
+	if got := string(auth.Response.Header.Peek("RateLimit-Policy")); got !=
+		`"daily/1m";q=4;w=60, "daily/1h";q=8;w=3600` {
+		t.Errorf("policy of an override: %s", got)
+	}
+}
+
+func TestBadRules(t *testing.T) {
+	s := newServer(t, newFake())
+	for body, want := range map[string]string{
+		`{"key":"k","rules":["nobody"]}`:                                      `rules[0]: there is no rule \"nobody\"`,
+		`{"key":"k","rules":["login","sms"]}`:                                 `rules[1]: rule login counts in namespace default and rule sms in sms`,
+		`{"ns":"x","key":"k","rules":["sms"]}`:                                `ns: rule sms counts in namespace sms; leave ns out`,
+		`{"key":"k","rules":"sms"}`:                                           `a list of names`,
+		`{"key":"k","rules":[]}`:                                              `limits: missing`,
+		`{"checks":[{"key":"k","rules":["sms"]}],"rules":[""]}`:               `there is no rule \"\"`,
+		`{"key":"k","rules":[` + strings.Repeat(`"login",`, 16) + `"login"]}`: `at most 16 rules`,
+	} {
+		got := call(s, "POST /v1/acquire", body)
+		if code := got.Response.StatusCode(); code != 422 && code != 400 ||
+			!strings.Contains(string(got.Response.Body()), want) {
+			t.Errorf("%s: %d %s\nwant %s", body, code, got.Response.Body(), want)
+		}
+	}
+	batch := call(s, "POST /v1/batch", `{"ops":[{"op":"acquire","key":"a","rules":["login","x"]},`+
+		`{"op":"acquire","key":"a","rules":["login"]},{"op":"count","key":"a","rules":["login"]}]}`)
+	body := string(batch.Response.Body())
+	if strings.Count(body, `"error"`) != 2 || !strings.Contains(body, `"count":1`) ||
+		strings.Count(body, `"rule":"login"`) != 2 {
+		t.Errorf("batch: %s", body)
+	}
+}

@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"twotier.dev/twotier/internal/request"
+)
+
+// rune checks the multi-byte character at i and returns its length.
+func (s *scanner) rune(i int) (int, *problem) {
+	r, size := utf8.DecodeRune(s.src[i:])
+	if r == utf8.RuneError && size == 1 {
+		return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+			": invalid UTF-8"}
+	}
+	return size, nil
+}
+
+// escaped reads the rest of a string into scratch, from the backslash at i; src[start:i] has been
+// read already.
+func (s *scanner) escaped(start, i int) ([]byte, *problem) {
+	mark := len(s.scratch)
+	s.scratch = append(s.scratch, s.src[start:i]...)
+	for {
+		next := plain(s.src, i)
+		s.scratch = append(s.scratch, s.src[i:next]...)
+		i = next
+		if i >= len(s.src) {
+			return nil, s.malformedAt(len(s.src), "the closing quote of a string")
+		}
+		size, p := 0, (*problem)(nil)
+		switch c := s.src[i]; {
+		case c == '"':
+			s.pos = i + 1
+			return s.scratch[mark:len(s.scratch):len(s.scratch)], nil
+		case c == '\\':
+			size, p = s.escape(i)
+		case c < 0x20:
+			p = s.malformedAt(i, "no control character in a string")
+		default:
+			if size, p = s.rune(i); p == nil {
+				s.scratch = append(s.scratch, s.src[i:i+size]...)
+			}
+		}
+		if p != nil {
+			return nil, p
+		}
+		i += size
+	}
+}
+
+// escape appends the character of the escape sequence at i and returns the sequence's length.
+func (s *scanner) escape(i int) (int, *problem) {
+	const want = `one of "\/bfnrtu`
+	if i+1 >= len(s.src) {
+		return 0, s.malformedAt(i+1, want)
+	}
+	c := s.src[i+1]
+	switch c {
+	case '"', '\\', '/':
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		return s.unicode(i)
+	default:
+		return 0, s.malformedAt(i+1, want)
+	}
+	s.scratch = append(s.scratch, c)
+	return 2, nil
+}
+
+// unicode appends the character of the \uXXXX at i, or of the surrogate pair that begins there.
+func (s *scanner) unicode(i int) (int, *problem) {
+	r, p := s.hex4(i + 2)
+	if p != nil {
+		return 0, p
+	}
+	if !utf16.IsSurrogate(r) {
+		s.scratch = utf8.AppendRune(s.scratch, r)
+		return 6, nil
+	}
+	if i+8 <= len(s.src) && s.src[i+6] == '\\' && s.src[i+7] == 'u' {
+		low, p := s.hex4(i + 8)
+		if p != nil {
+			return 0, p
+		}
+		if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
+			s.scratch = utf8.AppendRune(s.scratch, full)
+			return 12, nil
+		}
+	}
+	// encoding/json would put U+FFFD here, which could turn two different keys into one.
+	return 0, &problem{kind: kindMalformed, detail: "malformed JSON at byte " + itoa(i) +
+		": half a surrogate pair"}
+}
+
+// hex4 reads four hexadecimal digits.
+func (s *scanner) hex4(i int) (rune, *problem) {
+	var r rune
+	for end := i + 4; i < end; i++ {
+		if i >= len(s.src) {
+			return 0, s.malformedAt(i, "a hexadecimal digit")
+		}
+		switch c := s.src[i]; {
+		case request.IsDigit(c):
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			r = r<<4 | rune(c|0x20-'a'+10)
+		default:
+			return 0, s.malformedAt(i, "a hexadecimal digit")
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// Verdicts counts what acquires decide.
+type Verdicts interface {
+	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
+	// limits that are of none. An empty namespace is the default one. The door is "http" or
+	// "forward-auth".
+	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
+	// Took counts n decisions that took this long, from when the request was received until its
+	// answer was made.
+	Took(door string, d time.Duration, n int64)
+}
+
+// countVerdicts counts what the acquires among the operations of x decided.
+func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
+	if s.opts.Verdicts == nil {
+		return
+	}
+	run := verdicts.Begin(s.opts.Verdicts, x.door)
+	for i := range results {
+		if op, res := &x.ops[i], &results[i]; res.Err == nil && verdicts.Decides(op) {
+			run.Decision()
+			for j := range op.Checks {
+				run.Check(&op.Checks[j], j, res, x.origins(i, j))
+			}
+		}
+	}
+	if run.Decided() {
+		run.End(time.Since(x.began))
+	}
+}
+
+// origins returns where the limits of check j of operation i are from, or nil if the request names
+// no rules.
+func (d *decoder) origins(i, j int) func(k int) verdicts.Origin {
+	if len(d.named) == 0 {
+		return nil
+	}
+	return func(k int) verdicts.Origin { return d.ruleOf(i, j, k).origin() }
+}

@@ -1,0 +1,82 @@
+package account
+
+import (
+	"sync"
+	"time"
+)
+
+// Account is an amount of something, mostly bytes of memory, that requests may use, with a limit
+// for each client. A request that needs more than is free waits until others return theirs.
+type Account struct {
+	// Most is how much all clients may use together, Each how much one of them may. They don't
+	// change once the account is in use.
+	Most, Each int64
+	// Sole is for a client that may use all of it.
+	Sole Usage
+
+	mu   sync.Mutex
+	used int64
+	room chan struct{} // closed when bytes are given back; nil while nobody waits
+}
+
+// Usage is what one client has taken from an account. The account's lock guards it.
+type Usage struct{ bytes int64 }
+
+// Take takes n bytes for a client as soon as they are free. It gives up at by. It reports whether
+// it took them.
+func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
+	for {
+		room, ok := a.Try(s, n)
+		if ok {
+			return true
+		}
+		timer := time.NewTimer(time.Until(by))
+		select {
+		case <-room:
+			timer.Stop()
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// Try takes n bytes, or returns a channel that is closed when bytes are given back.
+func (a *Account) Try(s *Usage, n int64) (room <-chan struct{}, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.used+n <= a.Most && s.bytes+n <= a.Each {
+		a.used += n
+		s.bytes += n
+		return nil, true
+	}
+	if a.room == nil {
+		a.room = make(chan struct{})
+	}
+	return a.room, false
+}
+
+// Release returns n bytes.
+func (a *Account) Release(s *Usage, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used -= n
+	s.bytes -= n
+	if a.room != nil {
+		close(a.room)
+		a.room = nil
+	}
+}
+
+// InUse returns the number of bytes in use.
+func (a *Account) InUse() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used
+}
+
+// Waiting reports whether somebody waits for what is not free.
+func (a *Account) Waiting() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.room != nil
+}

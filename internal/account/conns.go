@@ -1,0 +1,84 @@
+package account
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Conns counts the connections of a door by address. U is what else the door keeps for each
+// address, such as its [Usage] of accounts.
+type Conns[U any] struct {
+	most, each int
+
+	mu      sync.Mutex
+	used    int
+	clients map[netip.Prefix]*Client[U]
+}
+
+// Client is one address that has connections.
+type Client[U any] struct {
+	// Usage belongs to the door.
+	Usage U
+	at    netip.Prefix
+	conns int // guarded by Conns
+}
+
+// NewConns returns a count that allows most connections, each of them from one address.
+func NewConns[U any](most, each int) *Conns[U] {
+	return &Conns[U]{most: most, each: each, clients: map[netip.Prefix]*Client[U]{}}
+}
+
+// Enter takes a connection. If there is none left, it returns nil and says what there are too many
+// of.
+func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
+	at := network(from)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c = a.clients[at]
+	switch {
+	case a.used >= a.most:
+		return nil, "too many connections to this node"
+	case c == nil:
+		c = &Client[U]{at: at}
+		a.clients[at] = c
+	case c.conns >= a.each:
+		return nil, "too many connections from this address"
+	}
+	c.conns++
+	a.used++
+	return c, ""
+}
+
+// Leave returns a connection that has given back everything else.
+func (a *Conns[U]) Leave(c *Client[U]) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.conns--
+	a.used--
+	if c.conns == 0 {
+		delete(a.clients, c.at)
+	}
+}
+
+// InUse returns the number of connections.
+func (a *Conns[U]) InUse() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used
+}
+
+// network returns the prefix that counts as one address. For IPv6 that is a /64: a host has, and a
+// customer gets, at least that (RFC 6177).
+func network(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip, bits := tcp.AddrPort().Addr().Unmap().WithZone(""), 64
+	if ip.Is4() {
+		bits = 32
+	}
+	p, _ := ip.Prefix(bits) // the zero prefix if the address is invalid
+	return p
+}

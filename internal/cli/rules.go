@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/pflag"
+)
+
+// rulesPath is where the rules are.
+const rulesPath = "/v1/rules"
+
+// ruleFlags are the flags of rules.
+type ruleFlags struct {
+	token   string
+	version int64
+}
+
+func rulesSpec() spec {
+	return spec{
+		name: "rules", args: "show|apply FILE|diff FILE|history|rollback VERSION [flags]",
+		summary: "show the rules, or change them while the cluster runs",
+		details: "The cluster has one document of rules, in versions of which the last 20 are " +
+			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
+			"what that would change, history who made which version when, and rollback makes " +
+			"an old version the next one. A file with a mistake is refused whole. Every node " +
+			"has a new version within a second. apply and rollback take the " +
+			"--admin-token of the servers, or a token with the role admin.",
+		examples: "twotier rules show > rules.yaml\n" +
+			"twotier rules diff rules.yaml\n" +
+			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
+			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
+		valid: []string{"show", "apply", "diff", "history", "rollback"},
+		bind: func(fs *pflag.FlagSet) runner {
+			var f ruleFlags
+			fs.StringVar(&f.token, "admin-token", "",
+				"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
+			fs.Int64Var(&f.version, "version", 0,
+				"`NUMBER` of the version that show prints, or that apply replaces")
+			return func(ctx context.Context, s *session, args []string) error {
+				s.client.token = cmp.Or(f.token, s.getenv("TWOTIER_ADMIN_TOKEN"), s.client.token)
+				s.client.unknown = "they may or may not have changed; twotier rules history tells"
+				return s.rules(ctx, f, args)
+			}
+		},
+	}
+}
+
+// rules runs the action that the first argument names.
+func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
+	action, operand := "show", ""
+	if len(args) > 0 {
+		action, args = args[0], args[1:]
+	}
+	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
+		"rollback": "VERSION"}
+	needed, known := takes[action]
+	switch {
+	case !known:
+		return usagef("%q is none of show, apply, diff, history and rollback", action)
+	case needed != "" && len(args) == 0:
+		return usagef("the %s is missing", needed)
+	case needed != "":
+		operand, args = args[0], args[1:]
+	}
+	if err := noArgs(args); err != nil {
+		return err
+	}
+	switch action {
+	case "apply":
+		return s.applyRules(ctx, f.version, operand)
+	case "diff":
+		return s.diffRules(ctx, operand)
+	case "history":
+		return s.ruleHistory(ctx)
+	case "rollback":
+		return s.rollBackRules(ctx, operand)
+	}
+	return s.showRules(ctx, f.version)
+}
+
+// readRules returns a version of the rules as it was written, and its number in quotes. 0 is the
+// one in force.
+func (s *session) readRules(ctx context.Context, version int64, media string) (message, string,
+	error) {
+	query := url.Values{}
+	if version != 0 {
+		query.Set("version", strconv.FormatInt(version, 10))
+	}
+	answer, err := s.client.exchange(ctx, http.MethodGet, rulesPath, query,
+		message{header: http.Header{"Accept": {media}}})
+	return answer, answer.header.Get("ETag"), err
+}
+
+func (s *session) showRules(ctx context.Context, version int64) error {
+	if s.json {
+		answer, _, err := s.readRules(ctx, version, "application/json")
+		return s.show(answer.body, err)
+	}
+	answer, tag, err := s.readRules(ctx, version, "application/yaml")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Stderr, "version %s\n", strings.Trim(tag, `"`))
+	_, err = fmt.Fprintln(s.Stdout, strings.TrimRight(string(answer.body), "\n"))
+	return err
+}
+
+// applyRules replaces a version with a file, or whichever is in force if it is 0.
+func (s *session) applyRules(ctx context.Context, version int64, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	tag := strconv.Quote(strconv.FormatInt(version, 10))
+	if version == 0 {
+		if _, tag, err = s.readRules(ctx, 0, "application/yaml"); err != nil {
+			return err
+		}
+	}
+	return s.putRules(ctx, tag, text)
+}
+
+// putRules makes a text the version after the one with that tag.
+func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
+	answer, err := s.client.exchange(ctx, http.MethodPut, rulesPath, nil, message{body: text,
+		header: http.Header{"Content-Type": {"application/yaml"}, "If-Match": {tag}}})
+	err = s.show(answer.body, err)
+	switch p, ok := errors.AsType[*Problem](err); {
+	case ok && p.Status == http.StatusPreconditionFailed:
+		return errors.New("somebody else has changed the rules: see twotier rules history; " +
+			"nothing has changed now")
+	case err != nil || s.json:
+		return err
+	}
+	if now := answer.header.Get("ETag"); now != tag {
+		_, err = fmt.Fprintf(s.Stdout, "version %s is in force in place of %s\n", unquote(now),
+			unquote(tag))
+	} else {
+		_, err = fmt.Fprintf(s.Stdout, "version %s is the same already\n", unquote(now))
+	}
+	return err
+}
+
+// unquote returns the number in an entity tag.
+func unquote(tag string) string { return strings.Trim(tag, `"`) }
+
+// diffRules prints what applying a file would change, as diff -u does; nothing if it is the same.
+func (s *session) diffRules(ctx context.Context, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	answer, tag, err := s.readRules(ctx, 0, "application/yaml")
+	if err != nil {
+		return err
+	}
+	_, err = s.Stdout.Write(diff.Diff("version "+unquote(tag), answer.body, path, text))
+	return err
+}
+
+// rollBackRules makes the text of an old version the next one.
+func (s *session) rollBackRules(ctx context.Context, operand string) error {
+	version, err := strconv.ParseInt(operand, 10, 64)
+	if err != nil || version < 1 {
+		return usagef("%q is not the number of a version", operand)
+	}
+	old, _, err := s.readRules(ctx, version, "application/yaml")
+	if err != nil {
+		return err
+	}
+	_, tag, err := s.readRules(ctx, 0, "application/yaml")
+	if err != nil {
+		return err
+	}
+	return s.putRules(ctx, tag, old.body)
+}
+
+func (s *session) ruleHistory(ctx context.Context) error {
+	var answer struct {
+		Versions []struct {
+			Version, At, Bytes int64
+			Who                string
+		}
+	}
+	if err := s.call(ctx, http.MethodGet, rulesPath, url.Values{"history": {"true"}}, nil,
+		&answer); err != nil || s.json {
+		return err
+	}
+	t := table{left: 3}
+	t.add("VERSION", "AT", "WHO", "BYTES")
+	for _, v := range answer.Versions {
+		t.add(v.Version, time.UnixMilli(v.At).UTC().Format(time.RFC3339), printable(v.Who), v.Bytes)
+	}
+	return t.print(s.Stdout)
+}

@@ -1,0 +1,49 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+func TestRulesAreAFileOrAList(t *testing.T) {
+	list := writeFile(t, "rules:\n- {name: a, limits: [1/1s]}\n")
+	path := writeFile(t, "rules: rules.yaml\n")
+	for _, tt := range []struct {
+		args   []string
+		file   string
+		inFile bool
+	}{
+		{[]string{"--config", list}, "", true},
+		{[]string{"--config", list, "--rules", "other.yaml"}, "other.yaml", false},
+		{[]string{"--config", path}, "rules.yaml", false},
+		{nil, "", false},
+	} {
+		c := mustParse(t, tt.args, nil)
+		if c.Rules != tt.file || (c.RuleList != nil) != tt.inFile {
+			t.Errorf("%v: file %q, list %v", tt.args, c.Rules, c.RuleList)
+		}
+	}
+	var out strings.Builder
+	if err := mustParse(t, []string{"--config", list}, nil).Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	again := mustParse(t, []string{"--config", writeFile(t, out.String())}, nil)
+	if again.RuleList == nil || again.RuleList.Content[0].Content[1].Value != "a" {
+		t.Errorf("printed and read back: %v in\n%s", again.RuleList, out.String())
+	}
+}
+
+func TestTrustedProxies(t *testing.T) {
+	c := mustParse(t, []string{"--trusted-proxies", "10.1.2.3/8, fd00::1/8,192.0.2.1,::1"}, nil)
+	const want = "[10.0.0.0/8 fd00::/8 192.0.2.1/32 ::1/128]"
+	if got := fmt.Sprint(c.TrustedProxies); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := config.Parse([]string{"--trusted-proxies", "10.0.0.0/33"}, nil); err == nil ||
+		!strings.Contains(err.Error(), `"10.0.0.0/33" is not a network`) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,180 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/redisstore"
+)
+
+// Level is how bad a finding is.
+type Level string
+
+// The levels of a finding. With a problem, a server does not start, or loses counts that it has
+// promised to keep; with a warning it works, but less well than it could.
+const (
+	Fine    Level = "ok"
+	Warning Level = "warning"
+	Problem Level = "problem"
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Level Level `json:"level"`
+	// About is what was looked at, such as "persistence of 10.0.0.1:6379".
+	About string `json:"about"`
+	// Found is what there is, and Do what to change; empty if nothing.
+	Found string `json:"found"`
+	Do    string `json:"do,omitempty"`
+}
+
+// Refused returns the finding about whether Redis can be used as it is configured: err is why not.
+// It covers the password, the ACL, commands, the layout, ladders and hash tags.
+func Refused(err error) Finding {
+	const about = "commands, permissions and what other nodes have agreed on"
+	if err == nil {
+		return Finding{Level: Fine, About: about, Found: "as configured"}
+	}
+	return Finding{Level: Problem, About: about, Found: err.Error(),
+		Do: "a server with these settings does not start; change what the message names"}
+}
+
+// Redis judges a server of Redis.
+func Redis(s *redisstore.Server) []Finding {
+	list := []Finding{latency(s), clock(s)}
+	if s.Info == nil {
+		list = append(list, Finding{Level: Warning, About: "INFO", Found: "this user may not ask",
+			Do: "ACL SETUSER this user +info, or look at version, memory and persistence yourself"})
+	} else {
+		list = append(list, version(s), policy(s), memory(s), persistence(s), replicas(s))
+	}
+	for i := range list {
+		list[i].About += " of " + s.Name
+	}
+	return list
+}
+
+// Bounds of what is fine. A round trip is half of what a request for a key that is not in memory
+// takes. A node marks its answers when the clock of Redis is off by a second.
+const (
+	slowTrip  = 5 * time.Millisecond
+	slowest   = 100 * time.Millisecond
+	clockSkew = time.Second / 2
+)
+
+func latency(s *redisstore.Server) Finding {
+	f := Finding{Level: Fine, About: "latency", Found: fmt.Sprintf("%v at best, %v at worst",
+		s.RTT.Round(time.Microsecond), s.Slowest.Round(time.Microsecond))}
+	if s.RTT > slowTrip || s.Slowest > slowest {
+		f.Level, f.Do = Warning, "bring nodes and Redis closer together; look at SLOWLOG GET and "+
+			"LATENCY DOCTOR for what keeps Redis busy"
+	}
+	return f
+}
+
+func clock(s *redisstore.Server) Finding {
+	f := Finding{Level: Fine, About: "clock",
+		Found: fmt.Sprintf("%v ahead of this machine", s.Ahead.Round(time.Millisecond))}
+	if s.Ahead.Abs() > clockSkew {
+		f.Level, f.Do = Warning, "run NTP on both machines; twotier follows the clock of Redis, "+
+			"and marks its answers when it can't be believed"
+	}
+	return f
+}
+
+func version(s *redisstore.Server) Finding {
+	name, text := "Redis", s.Info["redis_version"]
+	if v := s.Info["valkey_version"]; v != "" {
+		name, text = "Valkey", v
+	}
+	f := Finding{Level: Fine, About: "version", Found: name + " " + text}
+	if name == "Redis" && older(text, 6, 2) {
+		f.Level, f.Do = Problem, "use 6.2 or later, which twotier needs"
+	}
+	return f
+}
+
+// older reports whether a version is before major.minor. One that can't be read is not.
+func older(text string, major, minor int) bool {
+	parts := strings.Split(text, ".")
+	if len(parts) < 2 {
+		return false
+	}
+	a, err := strconv.Atoi(parts[0])
+	b, err2 := strconv.Atoi(parts[1])
+	return err == nil && err2 == nil && (a < major || a == major && b < minor)
+}
+
+func policy(s *redisstore.Server) Finding {
+	is := s.Info["maxmemory_policy"]
+	f := Finding{Level: Fine, About: "eviction", Found: "maxmemory-policy " + is}
+	if is != "noeviction" {
+		f.Level, f.Do = Problem, "CONFIG SET maxmemory-policy noeviction, and in the file: when "+
+			"memory is full, keys are dropped and counted from zero"
+	}
+	if n := s.Number("evicted_keys"); n > 0 {
+		f.Found += fmt.Sprintf(", %d keys evicted so far", n)
+	}
+	return f
+}
+
+func memory(s *redisstore.Server) Finding {
+	used, most := s.Number("used_memory"), s.Number("maxmemory")
+	f := Finding{Level: Fine, About: "memory",
+		Found: fmt.Sprintf("%d MiB used, no maxmemory", used>>20)}
+	if most == 0 {
+		return f
+	}
+	f.Found = fmt.Sprintf("%d of %d MiB used", used>>20, most>>20)
+	if used > most/5*4 {
+		f.Level, f.Do = Problem, "raise maxmemory, or use Redis Cluster: when it is full, counts "+
+			"wait in the memory of the nodes"
+	}
+	return f
+}
+
+func persistence(s *redisstore.Server) Finding {
+	f := Finding{Level: Fine, About: "persistence", Found: "append-only file"}
+	switch {
+	case s.Info["aof_enabled"] != "1":
+		f.Level, f.Found = Warning, "no append-only file"
+		f.Do = "CONFIG SET appendonly yes, and in the file: a Redis that crashes comes back with " +
+			"what nodes still have in memory, and nothing else"
+	case s.Info["aof_last_write_status"] == "err":
+		f.Level, f.Found = Problem, "the append-only file can't be written"
+		f.Do = "look at the log of Redis, and at its disk"
+	}
+	return f
+}
+
+func replicas(s *redisstore.Server) Finding {
+	n := s.Number("connected_slaves")
+	f := Finding{Level: Fine, About: "replicas", Found: fmt.Sprintf("%d connected", n)}
+	if n == 0 {
+		f.Level, f.Do = Warning, "add one: there is nothing to fail over to, and ack=replica is "+
+			"refused"
+	}
+	return f
+}
+
+// Nodes returns a finding for each gossip address of another node: whether it can be reached over
+// TCP, which gossip needs besides UDP, within timeout.
+func Nodes(ctx context.Context, addresses []string, timeout time.Duration) (list []Finding) {
+	dialer := net.Dialer{Timeout: timeout}
+	for _, address := range addresses {
+		f := Finding{Level: Fine, About: "node at " + address, Found: "its gossip answers"}
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			f.Level, f.Found = Problem, err.Error()
+			f.Do = "start the node, or open its --gossip for TCP and UDP from here"
+		} else {
+			conn.Close()
+		}
+		list = append(list, f)
+	}
+	return list
+}

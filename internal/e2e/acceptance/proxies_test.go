@@ -1,0 +1,198 @@
+package acceptance
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	named "twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/testing/child"
+)
+
+// loginRule is the rule that the configurations in deploy/ name.
+type loginRule struct{}
+
+func (loginRule) Rules() *named.Set {
+	return named.NewSet([]named.Rule{{Name: "login",
+		Limits: []named.Limit{{Window: 60_000, Max: 3, Text: "1m"}}}})
+}
+
+func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+
+// proxied is a proxy with a configuration of deploy/, between a client and an application.
+type proxied struct {
+	t    *testing.T
+	base string
+	// told is what the application was told by its last request.
+	told chan string
+}
+
+// proxy starts a program with a file of deploy/ in which the addresses are those of b and of an
+// application that says what it is asked. args returns its arguments.
+func proxy(t *testing.T, b *bed, file, program string, args func(path string) []string) *proxied {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skipf("there is no %s on this machine", program)
+	}
+	p := &proxied{t: t, told: make(chan string, 100)}
+	application := httptest.NewServer(p)
+	t.Cleanup(application.Close)
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	p.base = "http://" + address
+	dir := t.TempDir()
+	config := filepath.Join(dir, filepath.Base(file))
+	changed := strings.NewReplacer("127.0.0.1:8000", address,
+		"127.0.0.1:8080", strings.TrimPrefix(b.base, "http://"),
+		"127.0.0.1:3000", strings.TrimPrefix(application.URL, "http://")).Replace(string(text))
+	if err := os.WriteFile(config, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run(exec.Command(path, args(config)...), dir, address)
+	return p
+}
+
+// ServeHTTP is the application.
+func (p *proxied) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p.told <- r.Method + " " + r.RequestURI + " " + string(body)
+	if r.URL.Path == "/forbidden" {
+		w.WriteHeader(http.StatusForbidden)
+	}
+}
+
+// run starts the proxy and waits until it accepts connections.
+func (p *proxied) run(cmd *exec.Cmd, dir, address string) {
+	p.t.Helper()
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer output.Close()
+	cmd.Env = append(os.Environ(), "HOME="+dir)
+	cmd.Stdout, cmd.Stderr = output, output
+	c, err := child.Start(cmd)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := c.Terminate(10 * time.Second); err != nil {
+			p.t.Error(err)
+		}
+	})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if c.Exited() || time.Now().After(end) {
+			text, _ := os.ReadFile(output.Name())
+			p.t.Fatalf("%s does not listen: %s", cmd, text)
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// ask sends a request and returns the response, and what the application was told, "" for nothing.
+func (p *proxied) ask(path, body string) (*http.Response, string) {
+	p.t.Helper()
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.base+path,
+		strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("X-Forwarded-For", fmt.Sprintf("1.2.3.%d", len(body))) // made up
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		p.t.Error(err)
+	}
+	response.Body.Close()
+	select {
+	case told := <-p.told:
+		return response, told
+	default:
+		return response, ""
+	}
+}
+
+// limits checks that three requests pass and the fourth is refused, whatever addresses the client
+// makes up.
+func (p *proxied) limits() {
+	p.t.Helper()
+	for i := range 4 {
+		body := strings.Repeat("x", i)
+		r, told := p.ask("/a?b="+body, body)
+		wantStatus, wantTold, wantRetry := 200, "POST /a?b="+body+" "+body, false
+		if i == 3 {
+			wantStatus, wantTold, wantRetry = 429, "", true
+		}
+		if r.StatusCode != wantStatus || told != wantTold {
+			p.t.Errorf("request %d: %d, told %q; want %d, %q", i, r.StatusCode, told, wantStatus,
+				wantTold)
+		}
+		if got := r.Header.Get("RateLimit-Policy"); got != `"login";q=3;w=60` {
+			p.t.Errorf("request %d: RateLimit-Policy %s", i, got)
+		}
+		if got := r.Header.Get("RateLimit"); !strings.HasPrefix(got,
+			fmt.Sprintf(`"login";r=%d`, max(0, 2-i))) {
+			p.t.Errorf("request %d: RateLimit %s", i, got)
+		}
+		if got := r.Header.Get("Retry-After"); (got != "") != wantRetry {
+			p.t.Errorf("request %d: Retry-After %q", i, got)
+		}
+	}
+}
+
+func TestNginx(t *testing.T) {
+	b := start(t, kind{"embedded", "key"}, true)
+	p := proxy(t, b, "nginx/nginx.conf", "nginx", func(path string) []string {
+		return []string{"-p", filepath.Dir(path) + "/", "-c", path, "-e", "stderr"}
+	})
+	if r, _ := p.ask("/forbidden", ""); r.StatusCode != http.StatusForbidden {
+		t.Errorf("a 403 of the application became %d", r.StatusCode)
+	}
+	b.mono.Add(int64(2 * time.Minute))
+	p.limits()
+	b.stop()
+	if r, told := p.ask("/a", ""); r.StatusCode != http.StatusOK || told == "" {
+		t.Errorf("without twotier: %d, told %q", r.StatusCode, told)
+	}
+}
+
+func TestCaddy(t *testing.T) {
+	b := start(t, kind{"embedded", "key"}, true)
+	p := proxy(t, b, "caddy/Caddyfile", "caddy", func(path string) []string {
+		return []string{"run", "--config", path, "--adapter", "caddyfile"}
+	})
+	p.limits()
+	b.stop()
+	if r, told := p.ask("/a", ""); r.StatusCode != http.StatusBadGateway || told != "" {
+		t.Errorf("without twotier: %d, told %q", r.StatusCode, told)
+	}
+}

@@ -1,0 +1,52 @@
+package clustertest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/faultproxy"
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// TestClients runs the tests of the clients in other languages against a server that loses some of
+// its answers.
+func TestClients(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir  string
+		args func(address string) []string
+	}{
+		"python3": {"python", func(a string) []string { return []string{"test_twotier.py", a} }},
+		"node": {"node", func(string) []string {
+			return []string{"--test", "twotier.test.mjs"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			program, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("there is no %s on this machine", name)
+			}
+			p := faultproxy.NewRaw(t, chosen.program.Serve(t, proctest.Options{}).Listen)
+			lost := p.SwallowMatching(" lost", 1, true)
+			p.SwallowMatching(" vanished", 1000, true)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, c.args(p.Addr())...)
+			cmd.Dir = filepath.Join("..", "..", "..", "clients", c.dir)
+			cmd.Env = append(os.Environ(), "TWOTIER="+p.Addr(), "PYTHONDONTWRITEBYTECODE=1")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			select {
+			case <-lost:
+			default:
+				t.Error("no answer was lost")
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// decisionRules are a rule that refuses and one in shadow.
+const decisionRules = `
+rules:
+  - {name: receiver, namespace: sms, limits: [5/24h]}
+  - {name: planned, namespace: sms, limits: [2/24h], state: shadow}
+`
+
+// decisions returns how many decisions all nodes have counted.
+func (c *cluster) decisions(rule, verdict string) (n int64) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		n += c.nodes[i].Metric("twotier_decisions_total",
+			fmt.Sprintf(`ns="sms",rule=%q,verdict=%q`, rule, verdict))
+	}
+	return n
+}
+
+// TestEachDecisionIsCountedOnce asks three nodes in turn about one key: the one that was asked
+// counts the verdicts, also where another one decides, and nobody else does. Asking without
+// counting has no verdict. Every node knows how often the key refused, whoever was asked.
+func TestEachDecisionIsCountedOnce(t *testing.T) {
+	c := start(t, 3, "--rules", configured(t, decisionRules))
+	const acquires, dry = 12, `,"dry_run":true`
+	for i := range 2 * acquires {
+		body := `{"ns":"sms","key":"k","rules":["receiver","planned"]`
+		if i%2 == 0 {
+			body += dry
+		}
+		c.nodes[i/2%3].MustPost("/v1/acquire", body+"}")
+	}
+	for _, want := range []struct {
+		rule, verdict string
+		n             int64
+	}{
+		{"receiver", "allowed", 5}, {"receiver", "refused", acquires - 5},
+		{"receiver", "shadow_refused", 0},
+		{"planned", "allowed", 2}, {"planned", "shadow_refused", acquires - 2},
+		{"planned", "refused", 0},
+	} {
+		if got := c.decisions(want.rule, want.verdict); got != want.n {
+			t.Errorf("%s %s: %d, want %d", want.rule, want.verdict, got, want.n)
+		}
+	}
+	for _, i := range c.running() {
+		_, got := c.nodes[i].Get("/v1/top?by=refused&window=24h")
+		want := fmt.Sprintf(`{"window":"24h","keys":[{"ns":"sms","key":"k","count":%d}]}`,
+			acquires-5)
+		if string(got) != want {
+			t.Errorf("node %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// history returns how many verdicts node i has in the history of the last hour, as a count and as
+// the sum of a series.
+func (c *cluster) history(i int, key string) (count, series int64) {
+	c.t.Helper()
+	var counted struct{ Counts []struct{ Count int64 } }
+	var points struct{ Points [][2]int64 }
+	for path, into := range map[string]any{"count": &counted, "series": &points} {
+		status, text := c.nodes[i].Get("/v1/" + path + "?ns=@verdicts&window=1h&key=" + key)
+		if err := json.Unmarshal(text, into); status != http.StatusOK || err != nil {
+			c.t.Fatalf("%d %s", status, text)
+		}
+	}
+	for _, p := range points.Points {
+		series += p[1]
+	}
+	return counted.Counts[0].Count, series
+}
+
+// TestVerdictsHaveAHistory asks three nodes: what they decide is soon in one history that all of
+// them read, and what a node decides before it stops outlives it. The history is no client's to
+// write, and not among the busiest keys.
+func TestVerdictsHaveAHistory(t *testing.T) {
+	c := start(t, 3, "--rules", configured(t, decisionRules))
+	refused := int64(-5)
+	acquire := func(i int) {
+		c.nodes[i].MustPost("/v1/acquire", `{"ns":"sms","key":"k","rules":["receiver"]}`)
+		refused++
+	}
+	complete := func() {
+		t.Helper()
+		for _, i := range c.running() {
+			proctest.Until(t, "the history is complete", func() bool {
+				count, series := c.history(i, "sms/refused/receiver")
+				if count > refused || series > refused {
+					t.Fatalf("%d and %d refusals, there were %d", count, series, refused)
+				}
+				return count == refused && series == refused
+			})
+		}
+	}
+	for i := range 12 {
+		acquire(i % 3)
+	}
+	complete()
+	for range 4 {
+		acquire(0)
+	}
+	c.stop(0)
+	complete()
+	for path, body := range map[string]string{
+		"/v1/add":     `{"ns":"@verdicts","key":"sms/refused/receiver"}`,
+		"/v1/acquire": `{"ns":"@verdicts","key":"k","limits":[{"window":"1m","max":1}]}`,
+		"/v1/reset":   `{"ns":"@verdicts","key":"sms/refused/receiver"}`,
+	} {
+		status, text, err := c.nodes[1].Post(path, body)
+		if err != nil || status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s, %v", path, status, text, err)
+		}
+	}
+	if _, text := c.nodes[1].Get("/v1/top?window=1h"); strings.Contains(string(text), "@") ||
+		!strings.Contains(string(text), `"key":"k"`) {
+		t.Errorf("the busiest keys: %s", text)
+	}
+}

@@ -1,0 +1,133 @@
+package clustertest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/syncer"
+)
+
+// keyOf returns a key that a node owns.
+func (c *cluster) keyOf(i int, prefix string) string {
+	c.t.Helper()
+	v, err := look(c.nodes[i])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	place := syncer.Placement{Partitions: c.parts}
+	for n := 0; ; n++ {
+		key := fmt.Sprint(prefix, n)
+		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == fmt.Sprint("n", i) {
+			return key
+		}
+	}
+}
+
+// acquiring returns the request to acquire one of each key. The limit of each is one.
+func acquiring(keys ...string) string {
+	var checks []string
+	for _, key := range keys {
+		checks = append(checks,
+			fmt.Sprintf(`{"key":%q,"limits":[{"window":"24h","max":1}]}`, key))
+	}
+	return `{"checks":[` + strings.Join(checks, ",") + `]}`
+}
+
+// answer is the status and the body of an answer, or an error.
+type answer struct {
+	status int
+	body   string
+	err    error
+}
+
+// acquainted has node 0 exchange messages with the others: before the first one it asks what time
+// they have.
+func (c *cluster) acquainted() {
+	c.nodes[0].MustPost("/v1/acquire",
+		acquiring(c.keyOf(0, "hello"), c.keyOf(1, "hello"), c.keyOf(2, "hello")))
+}
+
+// asks sends a request to a node, whose answer comes later.
+func asks(p *proctest.Process, body string) <-chan answer {
+	told := make(chan answer, 1)
+	go func() {
+		status, text, err := p.Post("/v1/acquire", body)
+		told <- answer{status, string(text), err}
+	}()
+	return told
+}
+
+// forwarded returns how many operations a node has sent to others, or run for them.
+func forwarded(p *proctest.Process, direction string) int64 {
+	return p.Metric("twotier_forwarded_total", fmt.Sprintf("direction=%q", direction))
+}
+
+// TestDeciderKilledBeforeItDecides acquires keys of two nodes. One has reserved its part and asked
+// the other to decide, which hangs and is then killed. Nobody knows whether it has counted: the
+// client is told so, and what is reserved is counted, so that no limit is exceeded.
+func TestDeciderKilledBeforeItDecides(t *testing.T) {
+	c := start(t, 3)
+	c.acquainted()
+	mine, its := c.keyOf(0, "mine"), c.keyOf(1, "its")
+	sent := forwarded(c.nodes[0], "out")
+	c.nodes[1].Pause()
+	told := asks(c.nodes[0], acquiring(mine, its))
+	proctest.Until(t, "the decider is asked",
+		func() bool { return forwarded(c.nodes[0], "out") > sent })
+	c.kill(1)
+	if a := <-told; a.err != nil || a.status != 503 ||
+		!strings.Contains(a.body, `"outcome":"unknown"`) {
+		t.Errorf("told %+v, want that the outcome is unknown", a)
+	}
+	c.gone()
+	proctest.Until(t, "what was reserved is counted",
+		func() bool { return c.nodes[2].Count(mine, "24h").Counts[0].Count == 1 })
+	if n := c.nodes[0].Count(its, "24h").Counts[0].Count; n != 0 {
+		t.Errorf("the dead node's part has a count of %d", n)
+	}
+	if a := <-asks(c.nodes[2], acquiring(mine)); a.err != nil ||
+		!strings.Contains(a.body, `"allowed":false`) {
+		t.Errorf("one more: %+v", a)
+	}
+}
+
+// TestCoordinatorKilledBetweenTheSteps acquires keys of three nodes. One of them has reserved its
+// part; the node that decides hangs, and meanwhile the one that was asked is killed. Of the two
+// that are left, both count or none does.
+func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
+	c := start(t, 3)
+	c.acquainted()
+	keys := []string{c.keyOf(0, "first"), c.keyOf(2, "second"), c.keyOf(1, "third")}
+	served := forwarded(c.nodes[2], "in")
+	c.nodes[1].Pause()
+	told := asks(c.nodes[0], acquiring(keys...))
+	proctest.Until(t, "the second part is reserved",
+		func() bool { return forwarded(c.nodes[2], "in") > served })
+	if n := c.nodes[2].Count(keys[1], "24h").Counts[0].Count; n != 0 {
+		t.Errorf("it has a count of %d already", n)
+	}
+	c.kill(0)
+	if a := <-told; a.err == nil {
+		t.Errorf("a dead node says %+v", a)
+	}
+	c.nodes[1].Resume()
+	c.gone()
+	if second, third := c.counted(keys[1]), c.counted(keys[2]); second != third {
+		t.Errorf("counted: the second part %v, the third %v", second, third)
+	}
+}
+
+// counted reports whether a key was counted, by acquiring it until its count is one: before that, a
+// reservation may refuse.
+func (c *cluster) counted(key string) bool {
+	c.t.Helper()
+	admitted := false
+	proctest.Until(c.t, "it is known what has become of "+key, func() bool {
+		a := <-asks(c.nodes[1], acquiring(key))
+		admitted = admitted || strings.Contains(a.body, `"allowed":true`)
+		return c.nodes[1].Count(key, "24h").Counts[0].Count == 1
+	})
+	return !admitted
+}

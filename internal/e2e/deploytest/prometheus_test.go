@@ -1,0 +1,214 @@
+package deploytest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/testing/child"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// scraped is a node with a Redis and a Prometheus that scrapes it with the files of
+// deploy/prometheus, but without the time for which alerts wait.
+type scraped struct {
+	t     *testing.T
+	redis *redistest.Server
+	node  *proctest.Process
+	token string // of who may read
+	url   string // of Prometheus
+}
+
+func newScraped(t *testing.T) *scraped {
+	t.Helper()
+	need(t, "prometheus")
+	secret, hash := token.New()
+	line, err := token.Line("prometheus", hash, token.Read, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "tokens"), line+"\n")
+	write(t, filepath.Join(dir, "token"), secret)
+	s := &scraped{t: t, redis: redistest.Start(t), token: secret}
+	s.node = program.Serve(t, proctest.Options{}, "--redis", s.redis.URL(), "--gossip",
+		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens",
+		filepath.Join(dir, "tokens"))
+	s.startPrometheus(dir)
+	return s
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startPrometheus starts Prometheus on files of deploy/ that have been made quick.
+func (s *scraped) startPrometheus(dir string) {
+	t := s.t
+	t.Helper()
+	targets := regexp.MustCompile(`targets: \[.*\]`)
+	config := targets.ReplaceAllString(read(t, "deploy", "prometheus", "prometheus.yaml"),
+		fmt.Sprintf("targets: [%q]", s.node.Listen))
+	config = strings.NewReplacer("interval: 5s", "interval: 200ms",
+		"/run/secrets/scrape-token", filepath.Join(dir, "token")).Replace(config)
+	rules := regexp.MustCompile(`(?m)^ +for: \S+$`).ReplaceAllString(
+		read(t, "deploy", "prometheus", "alerts.yaml"), "")
+	write(t, filepath.Join(dir, "prometheus.yaml"), config)
+	write(t, filepath.Join(dir, "alerts.yaml"), rules)
+	address := freeAddress(t)
+	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yaml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	var log proctest.LogBuffer
+	cmd.Stderr = &log
+	c, err := child.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Terminate(10 * time.Second); err != nil {
+			t.Errorf("the end of Prometheus: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("Prometheus says:\n%.4000s", log.String())
+		}
+	})
+	s.url = "http://" + address
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// query returns the series that an expression gives.
+func (s *scraped) query(expr string) (series []struct{ Metric map[string]string }, err error) {
+	res, err := s.node.HTTP.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(expr))
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct{ Metric map[string]string }
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return nil, err
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("%s: %s", expr, answer.Error)
+	}
+	return answer.Data.Result, nil
+}
+
+// until waits until an expression gives a series.
+func (s *scraped) until(expr string) {
+	s.t.Helper()
+	proctest.UntilNil(s.t, expr, func() error {
+		series, err := s.query(expr)
+		if err == nil && len(series) == 0 {
+			return fmt.Errorf("%s: nothing", expr)
+		}
+		return err
+	})
+}
+
+// page returns what the node's /metrics say.
+func (s *scraped) page() string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.node.Base+"/metrics",
+		nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	res, err := s.node.HTTP.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestPrometheusScrapesANode loads the alerts into a real Prometheus that scrapes a real node with
+// every door. The metrics are clean, the alerts and the dashboard name none that is not there, and
+// Prometheus understands the expression of each panel. No alert fires until Redis ends, and then
+// the node.
+func TestPrometheusScrapesANode(t *testing.T) {
+	s := newScraped(t)
+	if out := run(t, s.page(), "promtool", "check", "metrics"); out != "" {
+		t.Errorf("promtool about the metrics:\n%s", out)
+	}
+	s.until(`up{job="twotier"} == 1`)
+	exprs := panels(t)
+	for _, a := range alerts(t) {
+		exprs = append(exprs, a.Expr)
+	}
+	for _, name := range metrics(exprs) {
+		s.until(fmt.Sprintf("count(%s)", name))
+	}
+	for _, expr := range exprs {
+		if _, err := s.query(expr); err != nil {
+			t.Error(err)
+		}
+	}
+	if firing, err := s.query(`ALERTS{alertstate="firing"}`); err != nil || len(firing) > 0 {
+		t.Errorf("before anything is wrong: %v, %v", firing, err)
+	}
+	s.redis.Kill()
+	s.until(`ALERTS{alertname="TwotierRedisDown",alertstate="firing"}`)
+	s.node.Kill()
+	s.until(`ALERTS{alertname="TwotierDown",alertstate="firing"}`)
+}
+
+// metrics returns the names of this program's metrics in some expressions.
+func metrics(exprs []string) []string {
+	names := regexp.MustCompile(`\btwotier_\w+`).FindAllString(strings.Join(exprs, "\n"), -1)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// panels returns the expressions of the dashboard, with its variables filled in as Grafana does.
+func panels(t *testing.T) (exprs []string) {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	err := json.Unmarshal([]byte(read(t, "deploy", "grafana", "twotier.json")), &dashboard)
+	if err != nil || len(dashboard.Panels) == 0 {
+		t.Fatalf("no dashboard: %v", err)
+	}
+	fill := strings.NewReplacer("$job", "twotier", "$__rate_interval", "1m")
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			exprs = append(exprs, fill.Replace(target.Expr))
+		}
+	}
+	return exprs
+}

@@ -1,0 +1,30 @@
+package deploytest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSystemdUnit has systemd check the unit: that it knows every setting, and that what the
+// process may do besides its work is little (exposure 2 of 10 or less). twotier accepts the
+// configuration that goes with it.
+func TestSystemdUnit(t *testing.T) {
+	analyze := need(t, "systemd-analyze")
+	unit := strings.ReplaceAll(read(t, "deploy", "systemd", "twotier.service"),
+		"/usr/local/bin/twotier", program.Path(t))
+	path := filepath.Join(t.TempDir(), "twotier.service")
+	write(t, path, unit)
+	if out := run(t, "", analyze, "verify", path); out != "" {
+		t.Errorf("systemd says:\n%s", out)
+	}
+	run(t, "", analyze, "security", "--offline=true", "--threshold=20", path)
+	serve := exec.Command(program.Path(t), "serve", "--print-config", "--config",
+		top("deploy", "systemd", "twotier.yaml"))
+	serve.Env = append(os.Environ(), "TWOTIER_TOKENS=tokens", "TWOTIER_CLUSTER_SECRET_FILE=secret")
+	if out, err := serve.CombinedOutput(); err != nil {
+		t.Errorf("refused: %v\n%s", err, out)
+	}
+}

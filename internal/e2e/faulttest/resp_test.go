@@ -1,0 +1,89 @@
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// respMemoryTaken reports whether much of the memory for Redis clients is in use.
+func (a *attacker) respMemoryTaken() bool {
+	return a.node.Metric("twotier_resp_memory_bytes", "") > 1<<20
+}
+
+// TestAttackPipelinesThatNobodyReads sends pipelines of Redis commands with the longest answers,
+// and reads none of these.
+func TestAttackPipelinesThatNobodyReads(t *testing.T) {
+	count := "TT.COUNT k"
+	for i := range 64 {
+		count += fmt.Sprintf(" %ds", i+1)
+	}
+	pipeline := strings.Repeat(count+" BOUNDS\r\n", 10_000)
+	holdOut(t, attackedMemory, func(a *attacker) func() bool {
+		a.to = a.node.Resp
+		a.each(300, pipeline)
+		return a.respMemoryTaken
+	}, "--resp", "127.0.0.1:0")
+}
+
+// TestAttackUnfinishedCommands sends long Redis commands without their ends.
+func TestAttackUnfinishedCommands(t *testing.T) {
+	command := "*2\r\n$4\r\nECHO\r\n$60000\r\n" + strings.Repeat("x", 50_000)
+	holdOut(t, attackedMemory, func(a *attacker) func() bool {
+		a.to = a.node.Resp
+		a.each(300, command)
+		return a.respMemoryTaken
+	}, "--resp", "127.0.0.1:0")
+}
+
+// TestRedisClientsOverRestart counts over the two doors of one process, stops it in the middle of
+// the pipelines of Redis clients, and counts on in another one. What was answered is there.
+func TestRedisClientsOverRestart(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	flags := []string{"--redis", "redis://" + store.Addr(), "--resp", "127.0.0.1:0"}
+	first := build.program.Serve(t, proctest.Options{}, flags...)
+	if status, body, err := first.Post("/v1/add", `{"key":"k","n":5}`); err != nil || status != 200 {
+		t.Fatalf("%d %s %v", status, body, err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: first.Resp, MaxRetries: -1})
+	defer c.Close()
+	counted, stopped := int64(5), make(chan int, 1)
+	for sent := 0; ; sent++ {
+		pipe := c.Pipeline()
+		for range 50 {
+			pipe.Do(t.Context(), "TT.ADD", "k")
+		}
+		cmds, err := pipe.Exec(t.Context())
+		for _, cmd := range cmds {
+			if cmd.Err() == nil {
+				counted++
+			}
+		}
+		if err != nil {
+			break
+		}
+		if sent == 20 {
+			go func() { stopped <- first.Stop() }()
+		}
+	}
+	if status := <-stopped; status != 0 {
+		t.Errorf("it ended with status %d", status)
+	}
+	second := build.program.Serve(t, proctest.Options{}, flags...)
+	again := redis.NewClient(&redis.Options{Addr: second.Resp})
+	defer again.Close()
+	got, err := again.Do(t.Context(), "TT.COUNT", "k", "24h").Int64Slice()
+	// The last pipeline may have been executed without an answer.
+	if err != nil || len(got) != 1 || got[0] < counted || got[0] > counted+50 {
+		t.Errorf("%v are there, %v; %d were answered", got, err, counted)
+	}
+	if http := second.Count("k", "24h"); http.Counts[0].Count != got[0] {
+		t.Errorf("HTTP counts %d, RESP %d", http.Counts[0].Count, got[0])
+	}
+}

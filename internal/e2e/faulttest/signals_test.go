@@ -1,0 +1,311 @@
+package faulttest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// reloaded is a node with files, how to replace these, and whether it goes by the new ones.
+type reloaded struct {
+	args    []string
+	client  *http.Client
+	secret  string // of who asks
+	replace func()
+	spoil   func() // writes what can't be used
+	follows func(base string) bool
+}
+
+// reloadables returns a node for each kind of file that it reads again.
+func reloadables(t *testing.T) map[string]reloaded {
+	plain := proctest.NewClient()
+	t.Cleanup(plain.CloseIdleConnections)
+	return map[string]reloaded{
+		"nothing": {client: plain}, "rules": withRules(t, plain), "tokens": withTokens(t, plain),
+		"certificate": withCertificate(t),
+	}
+}
+
+func withRules(t *testing.T, c *http.Client) reloaded {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) func() {
+		return func() {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write("rules:\n- {name: old, limits: [9/1m]}\n")()
+	return reloaded{args: []string{"--rules", path}, client: c,
+		replace: write("rules:\n- {name: new, limits: [9/1m]}\n"), spoil: write("rules: [{"),
+		follows: func(base string) bool {
+			code, _ := ask(t, c, "", "POST", base+"/v1/acquire", `{"key":"r","rules":["new"]}`)
+			return code == http.StatusOK
+		}}
+}
+
+func withTokens(t *testing.T, c *http.Client) reloaded {
+	file := newTokenFile(t)
+	first, next := file.add("first", token.Any, "*"), ""
+	return reloaded{args: []string{"--tokens", file.path}, client: c, secret: first,
+		replace: func() { next = file.add("next", token.Any, "*") },
+		spoil: func() {
+			if err := os.WriteFile(file.path, []byte("no token\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		follows: func(base string) bool {
+			code, _ := ask(t, c, next, "GET", base+"/v1/count?key=k&window=1m", "")
+			return code == http.StatusOK
+		}}
+}
+
+func withCertificate(t *testing.T) reloaded {
+	ca := newAuthority(t)
+	cert, key := ca.issue("node", 100)
+	c := ca.client(nil)
+	return reloaded{args: []string{"--tls-cert", cert, "--tls-key", key}, client: c,
+		replace: func() { ca.issue("node", 101) },
+		spoil:   func() { ca.write(cert, []byte("no certificate")) },
+		follows: func(base string) bool {
+			res, err := c.Get(base + "/healthz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			return res.TLS.PeerCertificates[0].SerialNumber.Int64() == 101
+		}}
+}
+
+// TestSIGHUPReadsFilesAndKeepsCounts hangs up nodes that have counted and have no Redis, so that
+// whatever their end would lose shows: before their files change, after, and once these are
+// spoiled.
+func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
+	t.Parallel()
+	for name, r := range reloadables(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := build.program.Serve(t, proctest.Options{}, r.args...)
+			counted := 0
+			hangUp := func() {
+				t.Helper()
+				heard := strings.Count(p.Log.String(), "SIGHUP")
+				p.HangUp()
+				proctest.Until(t, "the signal is heard", func() bool {
+					return strings.Count(p.Log.String(), "SIGHUP") > heard
+				})
+				counted++
+				want := fmt.Sprintf(`"count":%d,`, counted)
+				if code, text := ask(t, r.client, r.secret, "POST", p.Base+"/v1/add",
+					`{"key":"k","limits":[{"window":"24h","max":9}]}`); code != 200 ||
+					!strings.Contains(text, want) {
+					t.Fatalf("%d %s, want %s", code, text, want)
+				}
+			}
+			hangUp()
+			if r.replace != nil {
+				r.replace()
+				hangUp()
+				proctest.Until(t, "new", func() bool { return r.follows(p.Base) })
+				r.spoil()
+				hangUp()
+				proctest.Until(t, "it says that a file is spoiled", func() bool {
+					return strings.Contains(p.Log.String(), "keeping the previous content")
+				})
+				if !r.follows(p.Base) {
+					t.Error("a spoiled file is followed")
+				}
+			}
+			if status := p.Stop(); status != 0 {
+				t.Errorf("exit status %d", status)
+			}
+		})
+	}
+}
+
+// TestServesDuringDrainDelay stops a node with a long --drain-delay. All it changes is that it says
+// that it is not ready: every door opens to new connections, and writes and reads are answered.
+func TestServesDuringDrainDelay(t *testing.T) {
+	t.Parallel()
+	p := build.program.Serve(t, proctest.Options{}, "--drain-delay", "1h", "--resp", "127.0.0.1:0",
+		"--grpc", "127.0.0.1:0")
+	health := grpcHealth(t, p)
+	if got := health(); got != healthv1.HealthCheckResponse_SERVING {
+		t.Fatalf("gRPC says %v", got)
+	}
+	p.Terminate()
+	proctest.Until(t, "it is not ready", func() bool { code, _ := p.Ready(); return code == 503 })
+	if got := health(); got != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("gRPC says %v", got)
+	}
+	p.HTTP.CloseIdleConnections()
+	p.MustPost("/v1/add", `{"key":"k","n":3}`)
+	if got := p.Count("k", "1m").Counts[0].Max; got != 3 {
+		t.Errorf("counted %d", got)
+	}
+	if code, _ := p.Get("/healthz"); code != 200 {
+		t.Errorf("health: %d", code)
+	}
+	c := redis.NewClient(&redis.Options{Addr: p.Resp, MaxRetries: -1})
+	defer c.Close()
+	got, err := c.Do(t.Context(), "TT.COUNT", "k", "1m").Int64Slice()
+	if err != nil || got[0] != 3 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// grpcHealth returns what asks a node's gRPC health service on a new connection.
+func grpcHealth(t *testing.T, p *proctest.Process) func() servingStatus {
+	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
+	return func() servingStatus {
+		t.Helper()
+		conn, err := grpc.NewClient(p.GRPC, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		answer, err := healthv1.NewHealthClient(conn).Check(t.Context(),
+			&healthv1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.GetStatus()
+	}
+}
+
+type servingStatus = healthv1.HealthCheckResponse_ServingStatus
+
+// TestDrainDelayEnds stops a node with a short --drain-delay. It takes no less than that, and
+// flushes what it has counted meanwhile.
+func TestDrainDelayEnds(t *testing.T) {
+	t.Parallel()
+	const delay = 300 * time.Millisecond
+	store := redistest.Start(t)
+	flags := []string{"--redis", store.URL(), "--drain-delay", delay.String()}
+	p := build.program.Serve(t, proctest.Options{}, flags...)
+	p.MustPost("/v1/add", `{"key":"k","n":3}`)
+	begun := time.Now()
+	if status := p.Stop(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if took := time.Since(begun); took < delay {
+		t.Errorf("it ended after %v", took)
+	}
+	next := build.program.Serve(t, proctest.Options{}, flags...)
+	if got := next.Count("k", "1m").Counts[0].Max; got != 3 {
+		t.Errorf("counted %d", got)
+	}
+}
+
+// TestJSONLogFromTheFirstLineToTheLast starts nodes with --log-format json, from a flag, from the
+// environment and from the file, that run or are refused at any stage. All that they write to
+// stderr is JSON, one object a line, with a level and a message.
+func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(file, []byte("log-format: json\nspeed: 9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
+	for name, tt := range map[string]struct {
+		args, env []string
+		says      string
+		status    int
+	}{
+		"runs": {args: []string{"--log-format=json"}, says: "ready"},
+		"unknown flag": {args: []string{"--speed", "--log-format", "json"}, says: "--speed",
+			status: 2},
+		"argument": {args: []string{"--log-format", "json", "now"}, says: "now", status: 2},
+		"wrong value": {args: []string{"--ack", "sure"}, env: []string{"TWOTIER_LOG_FORMAT=json"},
+			says: "sure", status: 2},
+		"wrong file": {args: []string{"--config", file}, says: "speed", status: 2},
+		"taken address": {args: []string{"--log-format", "json", "--resp",
+			taken.Addr().String()}, says: "taken", status: 1},
+		"no rules": {args: []string{"--log-format", "json", "--rules", "/none"}, says: "/none",
+			status: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := build.program.TryServe(t, proctest.Options{MayComplain: true, Env: tt.env},
+				tt.args...)
+			if err == nil {
+				p.HangUp()
+				p.Terminate()
+			}
+			proctest.Wait(t, "its end", p.Done())
+			log := p.Log.String()
+			if p.ExitCode() != tt.status || !strings.Contains(log, tt.says) {
+				t.Errorf("exit status %d, want %d and %q:\n%s", p.ExitCode(), tt.status, tt.says,
+					log)
+			}
+			for lines := bufio.NewScanner(strings.NewReader(log)); lines.Scan(); {
+				var line struct{ Level, Msg string }
+				if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Level == "" ||
+					line.Msg == "" {
+					t.Errorf("%v: %s", err, lines.Text())
+				}
+			}
+		})
+	}
+}
+
+// TestSupervisorIsTold checks what a node tells the supervisor that started it: that it is ready,
+// again and again that it is alive, that it reads files again, and that it stops.
+func TestSupervisorIsTold(t *testing.T) {
+	t.Parallel()
+	address := net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
+	socket, err := net.ListenUnixgram("unixgram", &address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	p := build.program.Serve(t, proctest.Options{Env: []string{"NOTIFY_SOCKET=" + address.Name,
+		"WATCHDOG_USEC=20000"}})
+	told := func(want string) {
+		t.Helper()
+		if err := socket.SetReadDeadline(time.Now().Add(proctest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		message := make([]byte, 1<<10)
+		for {
+			n, err := socket.Read(message)
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", want, err)
+			}
+			if strings.HasPrefix(string(message[:n]), want) {
+				return
+			}
+		}
+	}
+	told("READY=1")
+	told("WATCHDOG=1")
+	told("WATCHDOG=1")
+	p.HangUp()
+	told("RELOADING=1\nMONOTONIC_USEC=")
+	told("READY=1")
+	p.Terminate()
+	told("STOPPING=1")
+	if status := p.ExitCode(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}

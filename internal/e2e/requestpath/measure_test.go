@@ -1,0 +1,209 @@
+package requestpath
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+const (
+	// warmUp is how many requests a run makes before those that count.
+	warmUp = 100
+	// counted is how many requests count. It is several times the number of partitions: what goes
+	// through all of them in the background may do so once more in one run than in the other.
+	counted = 5000
+	// least is how often at least a statement was executed that every request executes.
+	least = counted * 3 / 4
+	// probed is how many requests make the probe print a stack.
+	probed = 100
+)
+
+// bucket is the function that changes a bucket, and where it is.
+const (
+	bucketFile = "leaparray/counter.go"
+	bucket     = "func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {\n"
+	probeFile  = "leaparray/probe.go"
+	probe      = `package leaparray
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+)
+
+var probes atomic.Int64
+
+func probe() {
+	if probes.Add(1)%50 == 0 {
+		debug.PrintStack()
+	}
+}
+`
+)
+
+// program is the server, built in a way of its own.
+type program struct{ *proctest.Program }
+
+// withCoverage returns the server with coverage of all packages.
+func withCoverage(t *testing.T) program {
+	return built(t, "-cover", "-covermode=atomic", "-coverpkg="+module+"...")
+}
+
+// withProbe returns the server with the probe. Coverage can't be had of it: the tool that adds it
+// knows no overlays.
+func withProbe(t *testing.T) program {
+	source, err := os.ReadFile(filepath.Join(root, bucketFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(source), bucket) {
+		t.Fatalf("%s has no %q", bucketFile, bucket)
+	}
+	dir, replace := t.TempDir(), map[string]string{}
+	for name, text := range map[string]string{
+		bucketFile: strings.Replace(string(source), bucket, bucket+"\tprobe()\n", 1),
+		probeFile:  probe,
+	} {
+		from, err := filepath.Abs(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[from] = filepath.Join(dir, filepath.Base(name))
+		write(t, replace[from], []byte(text))
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	write(t, file, overlay)
+	return built(t, "-overlay="+file)
+}
+
+func write(t *testing.T, name string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// built returns the server, built with these flags when it is first needed.
+func built(t *testing.T, flags ...string) program {
+	p, err := proctest.NewProgramWith(flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return program{p}
+}
+
+// run starts the server, makes n requests, waits until it has been up for a time, and stops it. It
+// returns how long it was up and what it wrote to stderr. Coverage goes to dir.
+func (p program) run(
+	t *testing.T, r request, n int, upFor time.Duration, dir string,
+) (up time.Duration, log string) {
+	s := p.Serve(t, proctest.Options{Env: []string{"GOCOVERDIR=" + dir}, MayComplain: true},
+		"--flush-interval=10m", "--max-lag=1h") // no flush, or only one run would have some
+	began := time.Now()
+	for range n {
+		s.MustPost(r.path, r.body)
+	}
+	time.Sleep(upFor - time.Since(began))
+	up = time.Since(began)
+	if code := s.Stop(); code != 0 {
+		t.Fatalf("exit status %d", code)
+	}
+	return up, s.Log.String()
+}
+
+// profile returns how often each statement was executed by a run of n requests, and how long that
+// took.
+func (p program) profile(
+	t *testing.T, r request, n int, upFor time.Duration,
+) (counts map[place]int, up time.Duration) {
+	dir := t.TempDir()
+	up, _ = p.run(t, r, n, upFor, dir)
+	file := filepath.Join(dir, "profile.txt")
+	convert := exec.Command("go", "tool", "covdata", "textfmt", "-i", dir, "-o", file)
+	if out, err := convert.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, string(text)), up
+}
+
+// measure returns the files of which every request executes a statement, with their functions.
+func (p program) measure(t *testing.T, r request) (files map[string][]string) {
+	many, up := p.profile(t, r, warmUp+counted, 0)
+	few, _ := p.profile(t, r, warmUp, up)
+	files = map[string][]string{}
+	for at, n := range many {
+		if n-few[at] < least {
+			continue
+		}
+		name := functionAt(t, at)
+		if i, found := slices.BinarySearch(files[at.file], name); !found {
+			files[at.file] = slices.Insert(files[at.file], i, name)
+		}
+	}
+	return files
+}
+
+// functionAt returns the name of the function around a place, with its receiver's type.
+func functionAt(t *testing.T, at place) (name string) {
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, filepath.Join(root, at.file), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && set.Position(fn.Pos()).Line <= at.line &&
+			at.line <= set.Position(fn.End()).Line {
+			name = fn.Name.Name
+		}
+	}
+	return name
+}
+
+// frame is a call in a stack: the package's path within the module, and the function.
+var frame = regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(module) + `([\w/]+\.\S+)\(`)
+
+// depth returns the calls from the handler of a request to the bucket, the outermost first.
+func (p program) depth(t *testing.T, r request) (calls []string) {
+	_, log := p.run(t, r, probed, 0, t.TempDir())
+	for stack := range strings.SplitSeq(log, "goroutine ") {
+		if !strings.Contains(stack, module+"httpapi.(*Server).handle(") {
+			continue
+		}
+		calls = nil
+		for _, m := range frame.FindAllStringSubmatch(stack, -1) {
+			if m[1] != "leaparray.probe" {
+				calls = append(calls, m[1])
+			}
+		}
+		slices.Reverse(calls)
+	}
+	if len(calls) == 0 {
+		t.Fatalf("no stack of a request:\n%s", log)
+	}
+	return calls[slices.IndexFunc(calls, func(c string) bool {
+		return strings.HasPrefix(c, "httpapi.(*Server).handle")
+	}):]
+}

@@ -1,0 +1,166 @@
+package simtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// groups are acquires over keys that nobody uses again. Either all keys of a group are counted or
+// none is, whatever the client is told.
+type groups struct {
+	mu    sync.Mutex
+	all   []group // by number
+	kills []time.Time
+	// excused are keys whose counts may be missing although others of the group are counted.
+	excused map[string]bool
+}
+
+// group is the acquire of a group.
+type group struct {
+	asked       *proc
+	begun, told time.Time // told is zero until the client has an answer
+	// orphaned says that a process was killed that was asked, or owned a key.
+	orphaned bool
+}
+
+// begin returns the number of another group, of which a process is asked.
+func (g *groups) begin(p *proc) (number int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = append(g.all, group{asked: p, begun: time.Now()})
+	return int64(len(g.all))
+}
+
+func (g *groups) end(number int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all[number-1].told = time.Now()
+}
+
+// settling is how long it may take to find out what has become of an acquire, once its client has
+// been answered.
+const settling = 15 * time.Second
+
+// excuse excuses what a process that is killed may have reserved, or may have been about to decide
+// about: its part is lost, like everything that was in its memory alone.
+func (g *groups) excuse(p *proc) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.kills = append(g.kills, time.Now())
+	for i := range g.all {
+		o := &g.all[i]
+		if !o.told.IsZero() && time.Since(o.told) > settling {
+			continue
+		}
+		o.orphaned = o.orphaned || o.asked == p
+		for k := range groupSize {
+			key := string(groupKey(int64(i+1), k))
+			if p.ring.Table().OwnedBySelf(p.w.partition(key)) || p.decides(key) {
+				g.excused[key], o.orphaned = true, true
+			}
+		}
+	}
+}
+
+// undecidable reports whether both the node that decided about a group and the one that ran its
+// acquire may have died. Then nobody knows the outcome, and each owner that has not been told
+// counts its part, as package multiowner says. One of them may have died before, and not been
+// missed yet.
+func (g *groups) undecidable(o *group) bool {
+	if !o.orphaned {
+		return false
+	}
+	dead, from, to := 0, o.begun.Add(-settling), o.told.Add(settling)
+	for _, at := range g.kills {
+		if at.After(from) && (o.told.IsZero() || at.Before(to)) {
+			dead++
+		}
+	}
+	return dead > 1
+}
+
+// decides reports whether a process decides about a key at this moment.
+func (p *proc) decides(key string) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key),
+		Limits: []syncer.Limit{{Window: dayMS}}}}}
+	return !errors.Is(p.counter.Do(ctx, &op, new(syncer.Result)), syncer.ErrNotOwner)
+}
+
+// groupSize is the most keys of a group.
+const groupSize = 4
+
+// group acquires two to four keys that nobody uses again, one of which may be used up already.
+// Every other group has a hash tag.
+func (c *client) group(p *proc) {
+	number := c.w.groups.begin(p)
+	defer c.w.groups.end(number)
+	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack()}
+	for i := range 2 + c.rnd.IntN(groupSize-1) {
+		op.Checks = append(op.Checks,
+			syncer.Check{Key: groupKey(number, i), N: 1,
+				Limits: []syncer.Limit{{Window: dayMS, Max: 1}}})
+	}
+	if c.rnd.IntN(4) == 0 {
+		op.Checks[c.rnd.IntN(len(op.Checks))].Limits[0].Max = 0
+	}
+	c.do(p, op)
+}
+
+// burst has clients acquire groups, so that what happens next happens in the middle of them. It
+// returns what waits for their answers.
+func (w *world) burst() (wait func()) {
+	var running sync.WaitGroup
+	for i := range 10 {
+		c := &client{w: w, number: 100 + i, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 1))}
+		running.Go(func() {
+			if p := w.pick(c.rnd); p != nil {
+				c.group(p)
+			}
+		})
+	}
+	w.rest(15)
+	return running.Wait
+}
+
+func groupKey(number int64, i int) []byte {
+	if hasTag(number) {
+		return fmt.Appendf(nil, "group{%d}.%d", number, i)
+	}
+	return fmt.Appendf(nil, "group%d.%d", number, i)
+}
+
+// hasTag reports whether a group has a hash tag, and so one owner.
+func hasTag(number int64) bool { return number%2 == 1 }
+
+// checkGroups checks that of each group all keys are counted or none is, except for those whose
+// counts may be lost or whose outcome nobody knows. Owners that lose sight of each other are no
+// excuse if the keys have one hash tag: then they have one owner.
+func (w *world) checkGroups() {
+	for i := range w.groups.all {
+		if w.groups.undecidable(&w.groups.all[i]) {
+			continue
+		}
+		number := int64(i + 1)
+		var counts []int64
+		for k := range groupSize {
+			key := string(groupKey(number, k))
+			if w.ledger.has(key) && w.ledger.copy(key).lost == 0 && !w.groups.excused[key] {
+				counts = append(counts, w.stored(key))
+			}
+		}
+		if len(slices.Compact(slices.Clone(counts))) > 1 && (hasTag(number) || !w.plan.parts()) {
+			w.t.Errorf("group%d: Redis has %v of what is all or nothing", number, counts)
+			w.t.Logf("%s", w.journal.about(string(groupKey(number, 0))))
+			return
+		}
+	}
+}

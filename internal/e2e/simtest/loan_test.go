@@ -1,0 +1,45 @@
+package simtest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// TestLoansEndWithTheOwnersRedis takes Redis away only from the owner of a hot key, which can't
+// read what the others count. Once they have used up what it has lent them they ask it about
+// everything, and it lends no more before it has Redis back.
+func TestLoansEndWithTheOwnersRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calmHot(t, 20)
+		defer w.shutDown()
+		a, b := w.alive()[0], w.alive()[1]
+		key := w.keysOf(b, "hot", 1)[0]
+		sources := func(length time.Duration) map[syncer.Source]int {
+			seen := map[syncer.Source]int{}
+			for end := time.Now().Add(length); time.Now().
+				Before(end); time.Sleep(5 * time.Millisecond) {
+				res, err := a.do(acquiring(1<<40, key), 2*time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[res.Source]++
+			}
+			return seen
+		}
+		if seen := sources(5 * time.Second); seen[syncer.SourceNear] == 0 {
+			t.Fatalf("the key has not become hot: %v", seen)
+		}
+		b.store.SetDown(true)
+		sources(6 * time.Second) // the loans run out
+		if seen := sources(10 * time.Second); seen[syncer.SourceNear] > 0 {
+			t.Errorf("lent by an owner that can't read what is counted: %v", seen)
+		}
+		b.store.SetDown(false)
+		if seen := sources(10 * time.Second); seen[syncer.SourceNear] == 0 {
+			t.Errorf("never hot again: %v", seen)
+		}
+	})
+}

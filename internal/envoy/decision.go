@@ -1,0 +1,160 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// decision is one request while it is being decided.
+type decision struct {
+	request   *ratelimitv3.RateLimitRequest
+	namespace []byte
+	items     []item // parallel to the descriptors of the request
+	counted   bool   // what had hits was counted
+}
+
+// item is one descriptor of a request.
+type item struct {
+	// limit is nil if the descriptor has none, or another descriptor's limit replaces it.
+	limit *rules.DescriptorLimit
+	key   []byte
+	hits  int64
+	// What was decided: the count, whether it is over the limit, and how long to wait in
+	// milliseconds.
+	count, wait int64
+	over        bool
+}
+
+// match finds the limit of every descriptor.
+func (d *decision) match(domain *rules.Domain) error {
+	d.namespace = []byte(domain.Namespace)
+	replaced := map[string]bool{}
+	for i, descriptor := range d.request.GetDescriptors() {
+		it := &d.items[i]
+		if err := it.match(domain, descriptor); err != nil {
+			return invalid("descriptors[%d].%v", i, err)
+		}
+		hits, err := hitsOf(d.request, descriptor)
+		if err != nil {
+			return invalid("descriptors[%d].%v", i, err)
+		}
+		it.hits = hits
+		if it.limit != nil {
+			for _, name := range it.limit.Replaces {
+				replaced[name] = true
+			}
+		}
+	}
+	for i := range d.items {
+		if l := d.items[i].limit; l != nil && l.Name != "" && replaced[l.Name] {
+			d.items[i].limit = nil
+		}
+	}
+	return nil
+}
+
+// match finds the limit of one descriptor: the one that it brings along, or that of the domain.
+func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescriptor) error {
+	entries := make([]rules.Entry, len(descriptor.GetEntries()))
+	for i, e := range descriptor.GetEntries() {
+		entries[i] = rules.Entry{Key: e.GetKey(), Value: e.GetValue()}
+	}
+	if own := descriptor.GetLimit(); own != nil {
+		unit, err := rules.ParseUnit(own.GetUnit().String())
+		if err != nil || len(entries) == 0 {
+			return fmt.Errorf("limit.unit: %s is not a unit", own.GetUnit())
+		}
+		it.limit = &rules.DescriptorLimit{Max: own.GetRequestsPerUnit(), Unit: unit, Multiplier: 1}
+	} else {
+		it.limit, entries = domain.Find(entries)
+	}
+	it.key = keyOf(entries)
+	return nil
+}
+
+// hitsOf returns how many hits a descriptor adds: its own, or those of the request, or one.
+func hitsOf(r *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) (int64, error) {
+	hits := uint64(max(1, r.GetHitsAddend()))
+	if own := d.GetHitsAddend(); own != nil {
+		hits = own.GetValue()
+	}
+	if hits > request.MaxN {
+		return 0, fmt.Errorf("hits_addend: %d is more than %d", hits, request.MaxN)
+	}
+	if d.GetIsNegativeHits() {
+		return -int64(hits), nil
+	}
+	return int64(hits), nil
+}
+
+// keyOf returns the key that a descriptor is counted as, such as message_type=marketing|to=206. No
+// two descriptors have the same one.
+func keyOf(entries []rules.Entry) []byte {
+	var b []byte
+	for i, e := range entries {
+		if i > 0 {
+			b = append(b, '|')
+		}
+		b = appendEscaped(b, e.Key)
+		if e.Value != "" {
+			b = appendEscaped(append(b, '='), e.Value)
+		}
+	}
+	return request.KeyOf(b)
+}
+
+// appendEscaped appends a text with what separates entries, and what keys can't have, as in URLs.
+func appendEscaped(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == 0x7f || strings.IndexByte("%=|", c) >= 0 {
+			b = fmt.Appendf(b, "%%%02X", c)
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// each calls do for the descriptors with a limit that is not unlimited and that are chosen, and
+// returns them.
+func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item) {
+	for i := range d.items {
+		it := &d.items[i]
+		if it.limit != nil && !it.limit.Unlimited && which(it) {
+			chosen = append(chosen, it)
+			do(it)
+		}
+	}
+	return chosen
+}
+
+// countVerdicts counts one decision with the verdicts on the descriptors that have hits.
+func (d *decision) countVerdicts(run verdicts.Run, began time.Time) {
+	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
+		run.Verdict(d.namespace, it.limit.Name, rule.VerdictOf(it.over, it.limit.Shadow))
+	})
+	if len(items) > 0 {
+		run.Decision()
+		run.End(time.Since(began))
+	}
+}
+
+// check returns what to ask the counter. Nothing refuses a descriptor in shadow mode.
+func (it *item) check(namespace []byte) syncer.Check {
+	most := int64(it.limit.Max)
+	if it.limit.Shadow {
+		most = rule.Unlimited
+	}
+	return syncer.Check{NS: namespace, Key: it.key, N: it.hits,
+		Limits: []syncer.Limit{{Window: it.limit.Window(), Max: most}}}
+}

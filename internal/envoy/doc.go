@@ -1,0 +1,21 @@
+// Package envoy is the door for Envoy: envoy.service.ratelimit.v3.RateLimitService over gRPC, and
+// the same with JSON for the HTTP API's POST /json.
+//
+// A [Limiter] decides. Domains and descriptors come from rules ([rules.Domain]), and mean what they
+// mean to envoyproxy/ratelimit, with these differences:
+//
+//   - Windows slide: 100 a minute means in any minute, not in each one of the clock.
+//   - A request is all or nothing. If one of its descriptors is over its limit, none of them is
+//     counted, and neither is a refused request. (envoyproxy/ratelimit counts all, or with
+//     STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT only the one that is over.)
+//   - duration_until_reset of a descriptor that is over its limit is how long to wait; of others it
+//     is the window, after which what is counted now is gone.
+//   - Metrics never have values of descriptors: detailed_metric and value_to_metric do nothing.
+//
+// A descriptor with no hits is compared and not counted; if it is over its limit, nothing else of
+// its request is counted. A descriptor with negative hits takes them back, whatever becomes of the
+// rest, and is never over its limit.
+//
+// A [Server] serves a Limiter over gRPC, with health, reflection, tokens and TLS, and bounds its
+// connections and the requests that it works on. Both are safe for concurrent use.
+package envoy

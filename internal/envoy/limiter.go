@@ -1,0 +1,193 @@
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// Service executes operations. A method must not keep an operation or its keys after it returns.
+// Errors are those of package syncer.
+type Service interface {
+	// Do executes one operation.
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	// DoAll executes operations and sets Err in each result.
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+}
+
+// Domains resolves the names of domains.
+type Domains interface {
+	// Domain returns a domain in force, or nil if there is none of that name. known is false while
+	// it is not known which domains there are.
+	Domain(name string) (d *rules.Domain, known bool)
+}
+
+// Limiter decides about the requests of Envoy.
+type Limiter struct {
+	service  Service
+	domains  Domains
+	verdicts verdicts.Counter // nil counts nothing
+}
+
+// NewLimiter returns a limiter that counts in service, and what it decides in counter, which may
+// be nil.
+func NewLimiter(service Service, domains Domains, counter verdicts.Counter) *Limiter {
+	return &Limiter{service, domains, counter}
+}
+
+// ShouldRateLimit decides about one request. A nil grant allows everything. An error is a
+// *[request.Error].
+func (l *Limiter) ShouldRateLimit(ctx context.Context, g *token.Grant,
+	r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
+	return l.decide(ctx, g, r, verdicts.GRPC)
+}
+
+// decide is ShouldRateLimit for a request that came in by this door.
+func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.RateLimitRequest,
+	door string) (*ratelimitv3.RateLimitResponse, error) {
+	began := time.Now()
+	switch {
+	case r.GetDomain() == "":
+		return nil, invalid("domain: missing")
+	case len(r.GetDescriptors()) == 0:
+		return nil, invalid("descriptors: want at least one")
+	case len(r.GetDescriptors()) > request.MaxChecks:
+		return nil, invalid("descriptors: want at most %d", request.MaxChecks)
+	}
+	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
+	domain, known := l.domains.Domain(r.GetDomain())
+	if !known {
+		return nil, &request.Error{Failure: request.RulesUnknown()}
+	}
+	if domain != nil {
+		if err := d.match(domain); err != nil {
+			return nil, err
+		}
+		if _, why := g.Refusal(token.Count, d.namespace); why != "" {
+			return nil, &request.Error{Failure: request.Failure{Detail: why},
+				Forbidden: true}
+		}
+		if err := d.execute(ctx, l.service); err != nil {
+			return nil, err
+		}
+		d.countVerdicts(verdicts.Begin(l.verdicts, door), began)
+	}
+	return d.response(), nil
+}
+
+// invalid returns the error of a request that can't be decided as it is.
+func invalid(format string, args ...any) error {
+	return &request.Error{Failure: request.Failure{Kind: request.Invalid,
+		Detail: fmt.Sprintf(format, args...)}}
+}
+
+// failed explains an error of an operation.
+func failed(err error, op *syncer.Op) error {
+	return &request.Error{Failure: request.FailureOfOp(err, op, true)}
+}
+
+// execute decides: first about what is only compared, then about the rest.
+func (d *decision) execute(ctx context.Context, service Service) error {
+	held, err := d.compare(ctx, service, func(it *item) bool { return it.hits == 0 })
+	if err != nil {
+		return err
+	}
+	if held {
+		_, err = d.compare(ctx, service, func(it *item) bool { return it.hits > 0 })
+	} else {
+		err = d.acquire(ctx, service)
+	}
+	if err != nil {
+		return err
+	}
+	return d.takeBack(ctx, service)
+}
+
+// compare reads the counts of some descriptors, and reports whether any of them is over its limit.
+func (d *decision) compare(ctx context.Context, service Service,
+	which func(*item) bool) (over bool, err error) {
+	var ops []syncer.Op
+	items := d.each(which, func(it *item) {
+		c := it.check(d.namespace)
+		c.N = 1
+		ops = append(ops, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{c}})
+	})
+	if len(ops) == 0 {
+		return false, nil
+	}
+	results := make([]syncer.Result, len(ops))
+	service.DoAll(ctx, ops, results)
+	for i, it := range items {
+		if err := results[i].Err; err != nil {
+			return false, failed(err, &ops[i])
+		}
+		it.count = results[i].Checks[0].Limits[0].Hi
+		it.over = it.count+it.hits > int64(it.limit.Max)
+		over = over || it.over && !it.limit.Shadow
+	}
+	return over, nil
+}
+
+// acquire counts all descriptors with hits if all of them are within their limits.
+func (d *decision) acquire(ctx context.Context, service Service) error {
+	op := syncer.Op{Kind: syncer.Acquire}
+	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
+		op.Checks = append(op.Checks, it.check(d.namespace))
+	})
+	if len(items) == 0 {
+		return nil
+	}
+	var res syncer.Result
+	if err := service.Do(ctx, &op, &res); err != nil {
+		return failed(err, &op)
+	}
+	for i, it := range items {
+		c := &res.Checks[i]
+		it.count, it.over, it.wait = c.Limits[0].Count, c.Refused, c.RetryAfter
+		if it.limit.Shadow {
+			it.over = it.count > int64(it.limit.Max) ||
+				!res.Allowed && it.count+it.hits > int64(it.limit.Max)
+		}
+	}
+	d.counted = res.Allowed
+	return nil
+}
+
+// takeBack takes negative hits back. What else the request asked for is decided already, so an
+// error now leaves the whole in between.
+func (d *decision) takeBack(ctx context.Context, service Service) error {
+	var ops []syncer.Op
+	items := d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
+		ops = append(ops, syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{it.check(d.namespace)}})
+	})
+	if len(ops) == 0 {
+		return nil
+	}
+	results := make([]syncer.Result, len(ops))
+	service.DoAll(ctx, ops, results)
+	var errs []error
+	for i, it := range items {
+		if err := results[i].Err; err != nil {
+			errs = append(errs, failed(err, &ops[i]))
+			continue
+		}
+		it.count = results[i].Checks[0].Limits[0].Hi
+	}
+	if partly := d.counted || len(errs) < len(ops); len(errs) > 0 && partly {
+		return &request.Error{Failure: request.Failure{Kind: request.Unknown,
+			Detail: fmt.Sprintf("a part of the request was carried out: %v", errs[0])}}
+	}
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}

@@ -1,0 +1,373 @@
+package envoy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// bed is a limiter with a counter whose time is driven.
+type bed struct {
+	*envoy.Limiter
+	t       *testing.T
+	counter *syncer.Counter
+	book    *rules.Book
+	now     atomic.Int64
+	counted *verdicts.Counters
+	// fail is returned by every operation of that kind.
+	fail map[syncer.Kind]error
+}
+
+const document = `
+domain: edge
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 3}}
+  - {key: ip, value: 6.6.6.6, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: path, value: /free, rate_limit: {unlimited: true}}
+  - {key: path, value: /try, rate_limit: {unit: hour, requests_per_unit: 1}, shadow_mode: true}
+  - key: user
+    rate_limit: {name: per_user, unit: hour, unit_multiplier: 2, requests_per_unit: 5}
+    descriptors:
+      - {key: path, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per_user}]}}
+  - {key: known}
+---
+domain: other
+descriptors:
+  - {key: ip, rate_limit: {unit: minute, requests_per_unit: 1}}
+`
+
+func start(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, fail: map[syncer.Kind]error{}}
+	b.now.Store(1_763_000_100_000)
+	counter, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
+		Now: b.now.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := counter.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := counter.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	doc, err := rules.Read("test.yaml", []byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.book = new(rules.Book)
+	b.book.Set(doc, 1)
+	b.counted = verdicts.New()
+	b.counter, b.Limiter = counter, envoy.NewLimiter(b, b.book, b.counted)
+	return b
+}
+
+// Do implements [envoy.Service].
+func (b *bed) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	if err := b.fail[op.Kind]; err != nil {
+		return err
+	}
+	return b.counter.Do(ctx, op, res)
+}
+
+// DoAll implements [envoy.Service].
+func (b *bed) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Err = b.Do(ctx, &ops[i], &res[i])
+	}
+}
+
+// descriptor reads "ip=1.2.3.4 path=/a".
+func descriptor(text string) *commonv3.RateLimitDescriptor {
+	d := &commonv3.RateLimitDescriptor{}
+	for pair := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		d.Entries = append(d.Entries, &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+// hits makes a descriptor have its own number of hits, which may be negative.
+func hits(d *commonv3.RateLimitDescriptor, n int) *commonv3.RateLimitDescriptor {
+	d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
+	d.IsNegativeHits = n < 0
+	return d
+}
+
+// ask sends descriptors and returns "OK: " or "OVER_LIMIT: " and the code, limit and remaining
+// number of each.
+func (b *bed) ask(descriptors ...*commonv3.RateLimitDescriptor) string {
+	b.t.Helper()
+	return b.send(&ratelimitv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors})
+}
+
+func (b *bed) send(r *ratelimitv3.RateLimitRequest) string {
+	b.t.Helper()
+	answer, err := b.ShouldRateLimit(b.t.Context(), nil, r)
+	if err != nil {
+		return err.Error()
+	}
+	text := answer.GetOverallCode().String() + ":"
+	for _, s := range answer.GetStatuses() {
+		text += " " + s.GetCode().String()
+		if s.GetLimitRemaining() == math.MaxUint32 {
+			text += " unlimited"
+		} else if l := s.GetCurrentLimit(); l != nil {
+			text += fmt.Sprintf(" %d of %d/%s", s.GetLimitRemaining(), l.GetRequestsPerUnit(),
+				l.GetUnit())
+		}
+	}
+	return text
+}
+
+// count returns how many hits a key has in the last hour.
+func (b *bed) count(namespace, key string) int64 {
+	b.t.Helper()
+	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{NS: []byte(namespace),
+		Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: 3_600_000}}}}}
+	var res syncer.Result
+	if err := b.counter.Do(b.t.Context(), &op, &res); err != nil {
+		b.t.Fatal(err)
+	}
+	return res.Checks[0].Limits[0].Hi
+}
+
+func (b *bed) want(got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	b := start(t)
+	for _, want := range []string{"OK: OK 2 of 3/MINUTE", "OK: OK 1 of 3/MINUTE",
+		"OK: OK 0 of 3/MINUTE", "OVER_LIMIT: OVER_LIMIT 0 of 3/MINUTE"} {
+		b.want(b.ask(descriptor("ip=1.2.3.4")), want)
+	}
+	b.want(b.ask(descriptor("ip=1.2.3.5")), "OK: OK 2 of 3/MINUTE") // each value has its own
+	b.want(b.ask(descriptor("ip=6.6.6.6")), "OVER_LIMIT: OVER_LIMIT 0 of 0/SECOND")
+	b.want(b.ask(descriptor("ip=1.2.3.4"), descriptor("path=/free")),
+		"OVER_LIMIT: OVER_LIMIT 0 of 3/MINUTE OK unlimited")
+	b.want(b.ask(descriptor("nobody=x"), descriptor("known=x"), descriptor("path=/a")),
+		"OK: OK OK OK")
+	if n := b.count("edge", "ip=1.2.3.4"); n != 3 {
+		t.Errorf("counted %d, want 3: refused requests don't count", n)
+	}
+	b.now.Add(61_000) // a sliding window: all of it is free again
+	b.want(b.ask(descriptor("ip=1.2.3.4")), "OK: OK 2 of 3/MINUTE")
+}
+
+func TestDomainsAreApart(t *testing.T) {
+	b := start(t)
+	b.want(b.ask(descriptor("ip=1")), "OK: OK 2 of 3/MINUTE")
+	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "other",
+		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}}), "OK: OK 0 of 1/MINUTE")
+	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "unknown",
+		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1")}}), "OK: OK")
+}
+
+func TestSeveralDescriptorsAreAllOrNothing(t *testing.T) {
+	b := start(t)
+	for range 3 {
+		b.ask(descriptor("ip=1"))
+	}
+	b.want(b.ask(descriptor("ip=2"), descriptor("ip=1"), descriptor("path=/try")),
+		"OVER_LIMIT: OK 3 of 3/MINUTE OVER_LIMIT 0 of 3/MINUTE OK 1 of 1/HOUR")
+	if a, c := b.count("edge", "ip=2"), b.count("edge", "path=/try"); a != 0 || c != 0 {
+		t.Errorf("a refused request counted %d and %d", a, c)
+	}
+	b.want(b.ask(descriptor("ip=2"), descriptor("ip=2")), "OK: OK 1 of 3/MINUTE OK 1 of 3/MINUTE")
+}
+
+func TestShadowMode(t *testing.T) {
+	b := start(t)
+	b.want(b.ask(descriptor("path=/try")), "OK: OK 0 of 1/HOUR")
+	b.want(b.ask(descriptor("path=/try"), descriptor("ip=1")),
+		"OK: OK 0 of 1/HOUR OK 2 of 3/MINUTE")
+	if n := b.count("edge", "path=/try"); n != 2 {
+		t.Errorf("counted %d, want 2", n)
+	}
+}
+
+func TestReplaces(t *testing.T) {
+	b := start(t)
+	b.want(b.ask(descriptor("user=u"), descriptor("user=u path=/a")), "OK: OK OK 8 of 9/MINUTE")
+	b.want(b.ask(descriptor("user=u")), "OK: OK 4 of 5/HOUR")
+}
+
+func TestHitsAddend(t *testing.T) {
+	b := start(t)
+	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "edge", HitsAddend: 2,
+		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
+			hits(descriptor("user=u"), 4)}}), "OK: OK 1 of 3/MINUTE OK 1 of 5/HOUR")
+	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OVER_LIMIT: OVER_LIMIT 0 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=1"), 0)), "OK: OK 1 of 3/MINUTE") // only compares
+	b.want(b.ask(hits(descriptor("ip=1"), -2)), "OK: OK 3 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OK: OK 0 of 0/SECOND")
+	b.want(b.ask(hits(descriptor("ip=1"), math.MaxInt32+1)),
+		"descriptors[0].hits_addend: 2147483648 is more than 2147483647")
+}
+
+// TestNoHitsHold: a descriptor that is only compared and over its limit keeps the others from being
+// counted, and what is taken back is taken back all the same.
+func TestNoHitsHold(t *testing.T) {
+	b := start(t)
+	b.ask(hits(descriptor("ip=1"), 3))
+	b.ask(hits(descriptor("ip=1"), -1))
+	b.ask(hits(descriptor("user=u"), 2))
+	own := descriptor("ip=1")
+	own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
+		Unit: typev3.RateLimitUnit_HOUR}
+	b.want(b.ask(hits(own, 0), descriptor("ip=2"), hits(descriptor("user=u"), -1)),
+		"OVER_LIMIT: OVER_LIMIT 0 of 1/HOUR OK 3 of 3/MINUTE OK 4 of 5/HOUR")
+	if n, m := b.count("edge", "ip=2"), b.count("edge", "user=u"); n != 0 || m != 1 {
+		t.Errorf("counted %d and %d, want 0 and 1", n, m)
+	}
+}
+
+func TestOverride(t *testing.T) {
+	b := start(t)
+	own := func() *commonv3.RateLimitDescriptor {
+		d := descriptor("path=/try")
+		d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
+			Unit: typev3.RateLimitUnit_DAY}
+		return d
+	}
+	b.want(b.ask(own()), "OK: OK 0 of 1/DAY")
+	b.want(b.ask(own()), "OVER_LIMIT: OVER_LIMIT 0 of 1/DAY") // it is not in shadow mode
+	bad := own()
+	bad.Limit.Unit = typev3.RateLimitUnit_UNKNOWN
+	b.want(b.ask(bad), "descriptors[0].limit.unit: UNKNOWN is not a unit")
+	bad.Limit.Unit = typev3.RateLimitUnit_YEAR
+	if got := b.ask(bad); !strings.Contains(got, "longer than the namespace covers") {
+		t.Error(got)
+	}
+}
+
+// TestKeysAreUnambiguous: what a client puts into a value can't make it another descriptor.
+func TestKeysAreUnambiguous(t *testing.T) {
+	b := start(t)
+	b.ask(hits(descriptor("user=u path=/a"), 9))
+	b.want(b.ask(descriptor("user=u|path=/a")), "OK: OK 4 of 5/HOUR")
+	b.want(b.ask(descriptor("user=u%7Cpath=/a")), "OK: OK 4 of 5/HOUR")
+	b.want(b.ask(descriptor("user=\x01")), "OK: OK 4 of 5/HOUR")
+	b.want(b.ask(descriptor("user="+strings.Repeat("x", 1000))), "OK: OK 4 of 5/HOUR")
+	for _, key := range []string{"user=u|path=/a", "user=u%7Cpath%3D/a", "user=u%257Cpath%3D/a",
+		"user=%01"} {
+		if b.count("edge", key) == 0 {
+			t.Errorf("nothing is counted as %s", key)
+		}
+	}
+}
+
+func TestResponseHeaders(t *testing.T) {
+	b := start(t)
+	headers := func(descriptors ...*commonv3.RateLimitDescriptor) string {
+		answer, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
+			Domain: "edge", Descriptors: descriptors})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, h := range answer.GetResponseHeadersToAdd() {
+			text += h.GetKey() + ": " + h.GetValue() + "\n"
+		}
+		return text
+	}
+	b.want(headers(descriptor("user=u"), descriptor("ip=1"), descriptor("path=/try"),
+		descriptor("path=/free")), `RateLimit-Limit: 3
+RateLimit-Remaining: 2
+RateLimit-Reset: 60
+RateLimit-Policy: "per_user";q=5;w=7200, "ip#1";q=3;w=60
+RateLimit: "per_user";r=4, "ip#1";r=2
+`)
+	b.now.Add(20_000)
+	b.want(headers(hits(descriptor("ip=1"), 3)), `RateLimit-Limit: 3
+RateLimit-Remaining: 0
+RateLimit-Reset: 41
+RateLimit-Policy: "ip";q=3;w=60
+RateLimit: "ip";r=0;t=41
+Retry-After: 41
+`)
+	b.want(headers(hits(descriptor("ip=1"), 4)), `RateLimit-Limit: 3
+RateLimit-Remaining: 0
+RateLimit-Reset: 60
+RateLimit-Policy: "ip";q=3;w=60
+RateLimit: "ip";r=0
+`)
+	b.want(headers(descriptor("path=/free"), descriptor("path=/try")), "")
+}
+
+func TestBadRequests(t *testing.T) {
+	b := start(t)
+	b.want(b.send(&ratelimitv3.RateLimitRequest{}), "domain: missing")
+	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "edge"}), "descriptors: want at least one")
+	many := make([]*commonv3.RateLimitDescriptor, 65)
+	b.want(b.ask(many...), "descriptors: want at most 64")
+	b.want(b.ask(nil, &commonv3.RateLimitDescriptor{}), "OK: OK OK")
+}
+
+// TestFailures: what is only partly carried out has an unknown outcome, everything else that fails
+// has counted nothing.
+func TestFailures(t *testing.T) {
+	for _, tt := range []struct {
+		fail syncer.Kind
+		err  error
+		want request.Kind
+	}{
+		{syncer.Acquire, syncer.ErrUnavailable, request.Unavailable},
+		{syncer.Acquire, syncer.ErrOverload, request.Overload},
+		{syncer.Acquire, syncer.ErrUnknownOutcome, request.Unknown},
+		{syncer.Acquire, errors.New("other"), request.Internal},
+		{syncer.Count, syncer.ErrUnavailable, request.Unavailable},
+		{syncer.Add, syncer.ErrUnavailable, request.Unknown}, // the acquire has counted
+	} {
+		b := start(t)
+		b.fail[tt.fail] = tt.err
+		_, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
+			Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
+				hits(descriptor("ip=2"), 0), hits(descriptor("ip=3"), -1)}})
+		f, ok := errors.AsType[*request.Error](err)
+		if !ok || f.Kind != tt.want {
+			t.Errorf("%v of kind %d: %v", tt.err, tt.fail, err)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	b := start(t)
+	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}],` +
+		`"hitsAddend":"3"}]}`
+	for _, wantOver := range []bool{false, true} {
+		answer, over, err := b.JSON(t.Context(), nil, []byte(body))
+		text := strings.ReplaceAll(string(answer), " ", "")
+		if err != nil || over != wantOver || strings.Contains(text, `"OVER_LIMIT"`) != over ||
+			!strings.Contains(text, `"requestsPerUnit":3,"unit":"MINUTE"`) {
+			t.Errorf("%v %s %v", over, answer, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"domains":"x"}`, `{"domain":"edge"}`} {
+		if _, _, err := b.JSON(t.Context(), nil, []byte(bad)); err == nil {
+			t.Errorf("%s was accepted", bad)
+		}
+	}
+}

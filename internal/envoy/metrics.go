@@ -1,0 +1,44 @@
+package envoy
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counters are what the metrics show.
+type counters struct {
+	passed, over, failed atomic.Int64 // requests by outcome
+	rejected             atomic.Int64 // connections
+}
+
+// answered counts an answer.
+func (c *counters) answered(over bool) {
+	if over {
+		c.over.Add(1)
+	} else {
+		c.passed.Add(1)
+	}
+}
+
+// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
+// collector.
+func (s *Server) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (s *Server) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range []struct {
+		outcome string
+		n       int64
+	}{{"ok", s.counters.passed.Load()}, {"over_limit", s.counters.over.Load()},
+		{"error", s.counters.failed.Load()}} {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_requests_total",
+			"gRPC requests, by outcome.", []string{"outcome"}, nil), prometheus.CounterValue,
+			float64(c.n), c.outcome)
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_connections",
+		"Open gRPC connections.", nil, nil), prometheus.GaugeValue, float64(s.conns.InUse()))
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_rejected_total",
+		"gRPC connections turned away because there were too many.", nil, nil),
+		prometheus.CounterValue, float64(s.counters.rejected.Load()))
+}

@@ -1,0 +1,158 @@
+package envoy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"twotier.dev/twotier/internal/rules"
+)
+
+// The names in Envoy's API, shorter.
+const (
+	ok        = ratelimitv3.RateLimitResponse_OK
+	overLimit = ratelimitv3.RateLimitResponse_OVER_LIMIT
+)
+
+// response returns the answer: OVER_LIMIT if any descriptor is.
+func (d *decision) response() *ratelimitv3.RateLimitResponse {
+	r := &ratelimitv3.RateLimitResponse{OverallCode: ok}
+	for i := range d.items {
+		s := d.items[i].status()
+		if s.GetCode() == overLimit {
+			r.OverallCode = overLimit
+		}
+		r.Statuses = append(r.Statuses, s)
+	}
+	r.ResponseHeadersToAdd = d.headers()
+	return r
+}
+
+// refused reports whether the descriptor stands in the way of its request.
+func (it *item) refused() bool { return it.over && it.hits >= 0 && !it.limit.Shadow }
+
+// remaining returns how much more the limit allows: nothing if it is over, as in
+// envoyproxy/ratelimit.
+func (it *item) remaining() uint32 {
+	if it.over && it.hits >= 0 {
+		return 0
+	}
+	return uint32(max(0, int64(it.limit.Max)-it.count))
+}
+
+// reset returns how long to wait or, if nothing stands in the way, when what is counted now is
+// gone.
+func (it *item) reset() time.Duration {
+	if it.refused() && it.wait > 0 {
+		return time.Duration(it.wait) * time.Millisecond
+	}
+	return time.Duration(it.limit.Window()) * time.Millisecond
+}
+
+// status returns what the answer says about one descriptor.
+func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
+	s := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ok}
+	switch {
+	case it.limit == nil:
+		return s
+	case it.limit.Unlimited:
+		s.LimitRemaining = math.MaxUint32
+		return s
+	case it.refused():
+		s.Code = overLimit
+	}
+	s.CurrentLimit = current(it.limit)
+	s.LimitRemaining = it.remaining()
+	s.DurationUntilReset = durationpb.New(it.reset())
+	return s
+}
+
+// current returns a limit in Envoy's words.
+func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit {
+	limit := &ratelimitv3.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: l.Max,
+		Unit: ratelimitv3.RateLimitResponse_RateLimit_Unit(
+			ratelimitv3.RateLimitResponse_RateLimit_Unit_value[l.Unit.String()])}
+	if l.Multiplier > 1 {
+		limit.UnitMultiplier = wrapperspb.UInt32(l.Multiplier)
+	}
+	return limit
+}
+
+// headers returns the headers of the response to the client: RateLimit-Limit, RateLimit-Remaining
+// and RateLimit-Reset of the descriptor that is closest to its limit, as envoyproxy/ratelimit sends
+// them, and those of draft-ietf-httpapi-ratelimit-headers-10, which have all of them. Descriptors
+// in shadow mode are not shown.
+func (d *decision) headers() []*corev3.HeaderValue {
+	var closest *item
+	var policies, states []string
+	wait := time.Duration(0)
+	for i := range d.items {
+		it := &d.items[i]
+		if it.limit == nil || it.limit.Unlimited || it.limit.Shadow {
+			continue
+		}
+		if closest == nil || it.refused() && !closest.refused() ||
+			it.refused() == closest.refused() && it.remaining() < closest.remaining() {
+			closest = it
+		}
+		name := it.policy(i, d.request.GetDescriptors()[i].GetEntries())
+		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d`, name, it.limit.Max,
+			it.limit.Window()/1000))
+		state := fmt.Sprintf(`"%s";r=%d`, name, it.remaining())
+		if it.refused() && it.wait > 0 {
+			state += ";t=" + seconds(it.reset())
+			wait = max(wait, it.reset())
+		}
+		states = append(states, state)
+	}
+	if closest == nil {
+		return nil
+	}
+	list := []*corev3.HeaderValue{
+		{Key: "RateLimit-Limit", Value: strconv.FormatUint(uint64(closest.limit.Max), 10)},
+		{Key: "RateLimit-Remaining", Value: strconv.FormatUint(uint64(closest.remaining()), 10)},
+		{Key: "RateLimit-Reset", Value: seconds(closest.reset())},
+		{Key: "RateLimit-Policy", Value: strings.Join(policies, ", ")},
+		{Key: "RateLimit", Value: strings.Join(states, ", ")},
+	}
+	if wait > 0 {
+		list = append(list, &corev3.HeaderValue{Key: "Retry-After", Value: seconds(wait)})
+	}
+	return list
+}
+
+// seconds writes a duration in seconds, rounded up.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
+
+// policy returns what headers call the limit of descriptor i: its name, or the keys of the
+// descriptor. Values are not shown to clients.
+func (it *item) policy(i int, entries []*commonv3.RateLimitDescriptor_Entry) string {
+	name := it.limit.Name
+	if name == "" {
+		keys := make([]string, len(entries))
+		for j, e := range entries {
+			keys[j] = e.GetKey()
+		}
+		name = strings.Join(keys, ".")
+	}
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '_'
+		}
+		return r
+	}, name)
+	if i > 0 {
+		return fmt.Sprintf("%s#%d", name, i)
+	}
+	return name
+}

@@ -1,0 +1,270 @@
+package envoy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/account"
+)
+
+// ErrOpened is returned by Open if the server has been opened or closed before.
+var ErrOpened = errors.New("server was opened or closed before")
+
+// Tokens resolves tokens; [token.Store] implements it.
+type Tokens interface {
+	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
+	// reveal how much of a token is right.
+	Find(presented []byte) *token.Grant
+}
+
+// Options configure a [Server]. The zero value of each field is the documented default.
+type Options struct {
+	// Limiter decides. Required.
+	Limiter *Limiter
+	// Listen is the TCP address; port 0 picks a free one. Required.
+	Listen string
+	// Ready returns an error if the node can't answer honestly; the health service asks it.
+	// Default: it always can.
+	Ready func() error
+	// Tokens resolves the bearer tokens in the metadata "authorization". Default: anyone who can
+	// connect may do everything. AdminToken may do everything as well.
+	Tokens     Tokens
+	AdminToken string
+	// TLS is used for all connections. Default: none, connections are plain.
+	TLS *tls.Config
+	// RequestTimeout bounds the execution of one request. Default 2s.
+	RequestTimeout time.Duration
+	// MaxMemory bounds the bytes used by connections and requests, approximately. Default 32 MiB.
+	MaxMemory int64
+	// MaxConns bounds the open connections. Default: [ConnsFor] MaxMemory.
+	MaxConns int
+	// MaxConnsPerAddress bounds those from one IPv4 address or IPv6 network (/64). Default: half.
+	MaxConnsPerAddress int
+	// Logger receives changes of state. Default: none.
+	Logger *slog.Logger
+}
+
+const (
+	// maxMessage bounds a request.
+	maxMessage = 64 << 10
+	// connBytes is the approximate memory of a connection without requests: its goroutines, two
+	// buffers, tables of headers, and TLS.
+	connBytes = 96 << 10
+	// requestBytes is that of a request: what may arrive before it is executed, and the request
+	// itself.
+	requestBytes = 2 * maxMessage
+	// maxStreams bounds the requests of one connection at the same time. An Envoy has a connection
+	// for each of its threads.
+	maxStreams = 256
+)
+
+// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
+func ConnsFor(bytes int64) int { return int(max(1, bytes/2/connBytes)) }
+
+// withDefaults returns o with its defaults filled in, or says why it can't be used.
+func (o Options) withDefaults() (Options, error) {
+	if o.Limiter == nil || o.Listen == "" {
+		return o, errors.New("envoy: Options needs Limiter and Listen")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Ready == nil {
+		o.Ready = func() error { return nil }
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = 2 * time.Second
+	}
+	if o.MaxMemory == 0 {
+		o.MaxMemory = 32 << 20
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = ConnsFor(o.MaxMemory)
+	}
+	if o.MaxConnsPerAddress == 0 {
+		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
+	}
+	if o.RequestTimeout < 0 || o.MaxMemory < 1<<20 || o.MaxConns < 1 || o.MaxConnsPerAddress < 1 {
+		return o, fmt.Errorf("envoy: a bound of Options is too small: %v, %d bytes, %d and %d "+
+			"connections", o.RequestTimeout, o.MaxMemory, o.MaxConns, o.MaxConnsPerAddress)
+	}
+	return o, nil
+}
+
+// Server serves a [Limiter] over gRPC. Its methods may be called from several goroutines.
+type Server struct {
+	opts   Options
+	master *token.Master
+	conns  *account.Conns[usage]
+	health *health.Server
+	grpc   *grpc.Server
+	// calls are the requests that are arriving or being executed, streams those that may stay.
+	calls, streams account.Account
+	isStream       map[string]bool // by the full name of a method
+	counters       counters
+
+	closing   atomic.Bool
+	serving   sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+
+	mu       sync.Mutex
+	listener net.Listener
+	opened   bool
+}
+
+// New returns a server that is not listening yet.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: o, master: token.NewMaster("--admin-token", o.AdminToken),
+		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
+		health: health.NewServer()}
+	most := max(16, o.MaxMemory/2/requestBytes)
+	s.streams.Most, s.streams.Each = most/8, most/16
+	s.calls.Most = most - s.streams.Most
+	s.calls.Each = s.calls.Most / 2
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ReadBufferSize(16 << 10), grpc.WriteBufferSize(16 << 10),
+		grpc.StaticStreamWindowSize(maxMessage),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute,
+			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
+			PermitWithoutStream: true}),
+		grpc.InTapHandle(s.enter), grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream), grpc.WaitForHandlers(true),
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, service{s: s})
+	healthv1.RegisterHealthServer(s.grpc, healthService{s.health, o.Ready})
+	s.health.SetServingStatus(ratelimitv3.RateLimitService_ServiceDesc.ServiceName,
+		healthv1.HealthCheckResponse_SERVING)
+	reflection.Register(s.grpc)
+	s.isStream = streamsOf(s.grpc.GetServiceInfo())
+	return s, nil
+}
+
+// Open listens and starts serving. ctx only bounds the listening itself.
+func (s *Server) Open(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened || s.closing.Load() {
+		return ErrOpened
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.opts.Listen, err)
+	}
+	s.listener, s.opened = ln, true
+	s.serving.Go(func() { s.runServe(ln) })
+	return nil
+}
+
+// runServe serves connections until the server is stopped.
+func (s *Server) runServe(ln net.Listener) {
+	err := s.grpc.Serve(&counted{Listener: ln, server: s})
+	if err != nil && !s.closing.Load() {
+		s.opts.Logger.Error("can't accept gRPC connections any more", "err", err)
+	}
+}
+
+// Addr returns the address that the server listens on, or nil before Open.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// Close tells clients to go away, stops accepting, and lets requests that have begun finish. It
+// returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and
+// ctx's error is part of the result, but Close still waits for requests that are being executed, at
+// most RequestTimeout. Close may be called again and returns the same error.
+func (s *Server) Close(ctx context.Context) error {
+	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
+	return s.closeErr
+}
+
+func (s *Server) shut(ctx context.Context) (err error) {
+	s.closing.Store(true)
+	s.health.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		s.grpc.Stop()
+		<-done
+	}
+	s.serving.Wait()
+	return err
+}
+
+// counted is a listener that turns connections away if there are too many.
+type counted struct {
+	net.Listener
+	server *Server
+}
+
+// Accept returns the next connection that may stay.
+func (l *counted) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from, _ := l.server.conns.Enter(nc.RemoteAddr())
+		if from == nil {
+			l.server.counters.rejected.Add(1)
+			nc.Close()
+			continue
+		}
+		leave := sync.OnceFunc(func() { l.server.conns.Leave(from) })
+		return &countedConn{nc, clientAddr{nc.RemoteAddr(), from}, leave}, nil
+	}
+}
+
+// countedConn counts its end.
+type countedConn struct {
+	net.Conn
+	from  clientAddr
+	leave func()
+}
+
+// RemoteAddr returns a [clientAddr]: requests have it in their context, as the address of the peer.
+func (c *countedConn) RemoteAddr() net.Addr { return c.from }
+
+// Close closes the connection.
+func (c *countedConn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

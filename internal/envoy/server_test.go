@@ -1,0 +1,238 @@
+package envoy_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/testing/testca"
+	"twotier.dev/twotier/syncer"
+)
+
+// serve opens a server; it is closed at the end of the test.
+func serve(t *testing.T, o envoy.Options) *envoy.Server {
+	t.Helper()
+	if o.Limiter == nil {
+		o.Limiter = start(t).Limiter
+	}
+	o.Listen = "127.0.0.1:0"
+	s, err := envoy.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, s) })
+	return s
+}
+
+func stop(t *testing.T, s *envoy.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// dial returns a connection to a server.
+func dial(t *testing.T, s *envoy.Server, creds credentials.TransportCredentials) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// ask sends one descriptor over a connection.
+func ask(ctx context.Context, conn *grpc.ClientConn, text string) (code string, err error) {
+	answer, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx,
+		&ratelimitv3.RateLimitRequest{Domain: "edge",
+			Descriptors: []*commonv3.RateLimitDescriptor{descriptor(text)}})
+	return answer.GetOverallCode().String(), err
+}
+
+func TestServer(t *testing.T) {
+	conn := dial(t, serve(t, envoy.Options{}), insecure.NewCredentials())
+	for _, want := range []string{"OK", "OK", "OK", "OVER_LIMIT"} {
+		if code, err := ask(t.Context(), conn, "ip=1"); code != want || err != nil {
+			t.Errorf("%s, %v, want %s", code, err, want)
+		}
+	}
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionv1.ServerReflectionRequest{
+		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := stream.Recv()
+	const service = "envoy.service.ratelimit.v3.RateLimitService"
+	if err != nil || !strings.Contains(list.String(), service) {
+		t.Errorf("reflection: %v, %v", list, err)
+	}
+	_, err = ask(t.Context(), conn, "ip="+strings.Repeat("x", 70<<10))
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a request of 70 KiB: %v", err)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	var trouble error
+	s := serve(t, envoy.Options{Ready: func() error { return trouble }})
+	client := healthv1.NewHealthClient(dial(t, s, insecure.NewCredentials()))
+	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
+		for _, trouble = range []error{nil, errors.New("no Redis")} {
+			r, err := client.Check(t.Context(), &healthv1.HealthCheckRequest{Service: service})
+			serving := r.GetStatus() == healthv1.HealthCheckResponse_SERVING
+			if err != nil || serving != (trouble == nil) {
+				t.Errorf("%q with %v: %v, %v", service, trouble, r, err)
+			}
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	tokens := new(token.Store)
+	lines, texts := "", map[string]string{}
+	for name, grant := range map[string]string{"counts": "count *", "reads": "read *",
+		"elsewhere": "count other"} {
+		text, hash := token.New()
+		texts[name], lines = text, lines+name+" "+hash+" "+grant+"\n"
+	}
+	if err := tokens.Load([]byte(lines)); err != nil {
+		t.Fatal(err)
+	}
+	texts["admin"] = "an admin's token"
+	s := serve(t, envoy.Options{Tokens: tokens, AdminToken: texts["admin"]})
+	conn := dial(t, s, insecure.NewCredentials())
+	for name, want := range map[string]codes.Code{"counts": codes.OK, "admin": codes.OK,
+		"reads": codes.PermissionDenied, "elsewhere": codes.PermissionDenied,
+		"nobody": codes.Unauthenticated} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+texts[name])
+		if _, err := ask(ctx, conn, "known=x"); status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if _, err := ask(t.Context(), conn, "known=x"); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without a token: %v", err)
+	}
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unauthenticated {
+		t.Errorf("reflection without a token: %v", err)
+	}
+	_, err = healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	if err != nil {
+		t.Errorf("health without a token: %v", err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ca, err := testca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := ca.Issue(2, time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store certs.Store
+	if err := store.Load(cert, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, envoy.Options{TLS: store.Server()})
+	conn := dial(t, s, credentials.NewTLS(&tls.Config{RootCAs: ca.Pool()}))
+	if code, err := ask(t.Context(), conn, "ip=1"); code != "OK" || err != nil {
+		t.Errorf("%s, %v", code, err)
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	s := serve(t, envoy.Options{MaxConns: 2, MaxConnsPerAddress: 1})
+	if _, err := ask(t.Context(), dial(t, s, insecure.NewCredentials()), "ip=1"); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := nc.Read(make([]byte, 1))
+	if n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a second connection was served: %d, %v", n, err)
+	}
+}
+
+// TestCloseFinishesRequests closes a server in the middle of a request, which is answered.
+func TestCloseFinishesRequests(t *testing.T) {
+	b := start(t)
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s := serve(t, envoy.Options{Limiter: envoy.NewLimiter(slow{b, begun, goOn}, b.book, nil)})
+	conn := dial(t, s, insecure.NewCredentials())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := ask(context.Background(), conn, "ip=1")
+		answered <- err
+	}()
+	<-begun
+	closed := make(chan struct{})
+	go func() {
+		stop(t, s)
+		close(closed)
+	}()
+	select {
+	case <-closed:
+		t.Error("closed in the middle of a request")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(goOn)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	<-closed
+	if err := s.Open(t.Context()); !errors.Is(err, envoy.ErrOpened) {
+		t.Errorf("opened again: %v", err)
+	}
+}
+
+// slow is a service that waits in the middle of an operation.
+type slow struct {
+	*bed
+	begun, goOn chan struct{}
+}
+
+// Do implements [envoy.Service].
+func (v slow) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	close(v.begun)
+	<-v.goOn
+	return v.bed.Do(ctx, op, res)
+}

@@ -1,0 +1,132 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+)
+
+// service is the rate limit service.
+type service struct {
+	ratelimitv3.UnimplementedRateLimitServiceServer
+	s *Server
+}
+
+// ShouldRateLimit decides about one request. Its errors have a status: InvalidArgument,
+// Unauthenticated, PermissionDenied, ResourceExhausted (a limit of this node's own), Unavailable
+// and Internal mean that nothing was counted, and Unknown that something may have been.
+func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (
+	*ratelimitv3.RateLimitResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.s.opts.RequestTimeout)
+	defer cancel()
+	g, _ := ctx.Value(grantKey{}).(*token.Grant)
+	response, err := v.s.opts.Limiter.ShouldRateLimit(ctx, g, r)
+	if err != nil {
+		return nil, v.s.statusOf(err)
+	}
+	v.s.counters.answered(response.GetOverallCode() == overLimit)
+	return response, nil
+}
+
+// statusOf returns an error with its status.
+func (s *Server) statusOf(err error) error {
+	f, ok := errors.AsType[*request.Error](err)
+	if !ok || f.Kind == request.Internal {
+		s.opts.Logger.Error("unexpected error of a request of Envoy", "err", err)
+		return status.Error(codes.Internal, "an error of this server's own; its log says more")
+	}
+	if f.Forbidden {
+		return status.Error(codes.PermissionDenied, f.Detail)
+	}
+	code := [...]codes.Code{request.Invalid: codes.InvalidArgument,
+		request.Overload: codes.ResourceExhausted, request.Unavailable: codes.Unavailable,
+		request.Unknown: codes.Unknown}[f.Kind]
+	return status.Error(code, f.Detail)
+}
+
+// grantKey is the key of a context's grant.
+type grantKey struct{}
+
+// unary checks the token of a request, and turns a panic into an error.
+func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (out any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.opts.Logger.Error("panic in a request", "panic", fmt.Sprint(v), "stack",
+				string(debug.Stack()))
+			err = status.Error(codes.Internal, "an error of this server's own; its log says more")
+		}
+		if err != nil {
+			s.counters.failed.Add(1)
+		}
+	}()
+	ctx, err = s.authenticate(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return handler(ctx, in)
+}
+
+// stream checks the token of a stream: of the health service or of reflection.
+func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
+	if _, err := s.authenticate(stream.Context(), info.FullMethod); err != nil {
+		s.counters.failed.Add(1)
+		return err
+	}
+	return handler(srv, stream)
+}
+
+// authenticate returns a context with the grant of the token that a request presents. The health
+// service needs none, and if there are no tokens nothing does.
+func (s *Server) authenticate(ctx context.Context, method string) (context.Context, error) {
+	open := "/" + healthv1.Health_ServiceDesc.ServiceName + "/"
+	if s.opts.Tokens == nil || strings.HasPrefix(method, open) {
+		return ctx, nil
+	}
+	presented := ""
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		scheme, text, _ := strings.Cut(values[0], " ")
+		if strings.EqualFold(scheme, "Bearer") {
+			presented = text
+		}
+	}
+	g := s.master.Find([]byte(presented))
+	if g == nil {
+		g = s.opts.Tokens.Find([]byte(presented))
+	}
+	if g == nil {
+		return nil, status.Error(codes.Unauthenticated,
+			"want the metadata authorization: Bearer and a token of the node's --tokens")
+	}
+	return context.WithValue(ctx, grantKey{}, g), nil
+}
+
+// healthService is the standard health service. A check of the whole server asks the node.
+type healthService struct {
+	*health.Server
+	ready func() error
+}
+
+// Check reports whether the server, or one of its services, can answer honestly.
+func (h healthService) Check(ctx context.Context, r *healthv1.HealthCheckRequest) (
+	*healthv1.HealthCheckResponse, error) {
+	response, err := h.Server.Check(ctx, r)
+	if err == nil && h.ready() != nil {
+		response.Status = healthv1.HealthCheckResponse_NOT_SERVING
+	}
+	return response, err
+}

@@ -1,0 +1,174 @@
+package hotkeys
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// LeaseRequest is what a node borrows, or would like to borrow, of another node's keys.
+type LeaseRequest struct{ Loans []syncer.LoanRequest }
+
+// LeaseResponse has an answer to each of the requests.
+type LeaseResponse struct{ Loans []syncer.LoanResponse }
+
+const (
+	// reserve is how long what is borrowed should last.
+	reserve = 250 * time.Millisecond
+	// leastSpare is the least number of events to borrow.
+	leastSpare = 64
+	// manySpare is the number of events that are worth an exchange at any time.
+	manySpare = 500
+	// renewEvery is how often a loan is renewed even if little of it is used.
+	renewEvery = 400 * time.Millisecond
+)
+
+// borrowed is a loan of this node. While busy is set only the exchange uses the rest, otherwise
+// whoever holds the tracker's lock.
+type borrowed struct {
+	busy   bool
+	ending bool // it is to be repaid
+	q      syncer.LoanRequest
+	used   syncer.Demand
+	rate   float64 // events a second that this node needs
+	asked  time.Time
+	since  int64 // events used at the last review
+	cooled int   // consecutive reviews at which the key was no longer hot
+}
+
+func newLoan(c *syncer.Check) *borrowed {
+	return &borrowed{q: syncer.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
+		Loan: rand.Text()}}
+}
+
+// review decides whether the loan is to end: the key is no longer hot, or those who ask for it have
+// other limits by now. seen may be nil.
+func (b *borrowed) review(seen *heat, hot int64) {
+	if b.busy {
+		return // there is another review soon
+	}
+	used := b.used.Counted + b.used.Missed
+	events := used - b.since
+	b.since = used
+	if seen != nil {
+		events += seen.events
+		if seen.check.Limits != nil && !slices.Equal(seen.check.Limits, b.q.Limits) {
+			b.ending = true
+		}
+	}
+	if b.cooled++; 2*events >= hot {
+		b.cooled = 0
+	}
+	b.ending = b.ending || b.cooled >= coolAfter
+}
+
+// spare returns how many events the node should be able to count.
+func (b *borrowed) spare() int64 {
+	if b.ending {
+		return 0
+	}
+	return leastSpare + int64(b.rate*reserve.Seconds())
+}
+
+// prepare prepares the next request. It reports false if the counter no longer knows the loan.
+func (b *borrowed) prepare(c Counter, now time.Time) bool {
+	used, ok := c.Borrow(&b.q, b.spare())
+	if d := now.Sub(b.asked); !b.asked.IsZero() && d > 0 {
+		rate := float64(used.Counted+used.Missed-b.used.Counted-b.used.Missed) / d.Seconds()
+		b.rate = max(rate, (b.rate+rate)/2)
+	}
+	b.used = used
+	return ok
+}
+
+// due reports whether it is time for the next request: about half of what was borrowed is used.
+func (b *borrowed) due(now time.Time) bool {
+	since := now.Sub(b.asked)
+	return since >= renewEvery || since >= reserve/2 && b.rate*since.Seconds() >= leastSpare ||
+		b.rate*since.Seconds() >= manySpare
+}
+
+// due returns the loans that need an exchange with the owner, by owner.
+func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	table, list := t.opt.Table(), map[*ring.Member][]*borrowed{}
+	for _, b := range t.borrowed {
+		at := table.Owner(t.opt.Placement.Of(b.q.NS, b.q.Key))
+		if at < 0 || b.busy || !b.due(now) {
+			continue
+		}
+		b.busy = true
+		list[table.Member(at)] = append(list[table.Member(at)], b)
+	}
+	return list
+}
+
+// exchange asks the owner of some keys.
+func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowed) {
+	ctx, cancel := context.WithTimeout(ctx, syncer.LoanTime)
+	defer cancel()
+	asked, q := time.Now(), new(LeaseRequest)
+	gone := make([]bool, len(list))
+	for i, b := range list {
+		gone[i] = !b.prepare(t.opt.Counter, asked)
+		b.asked = asked
+		q.Loans = append(q.Loans, b.q)
+	}
+	a, err := t.ask(ctx, to, q)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, b := range list {
+		if b.busy = false; err == nil && i < len(a.Loans) && a.Loans[i].Number != 0 {
+			t.opt.Counter.TakeLoan(&b.q, &a.Loans[i], asked)
+			gone[i] = gone[i] || b.ending && t.opt.Counter.EndLoan(&b.q)
+		}
+		if gone[i] {
+			delete(t.borrowed, string((&syncer.Check{NS: b.q.NS, Key: b.q.Key}).AppendName(nil)))
+			t.opt.Logger.Info("no longer borrowing a key", "key", string(b.q.Key))
+		}
+	}
+	if slices.Contains(gone, true) {
+		t.publishLocked()
+	}
+}
+
+// ask asks the owner, which may be this node by now.
+func (t *Tracker) ask(ctx context.Context, to *ring.Member, q *LeaseRequest) (LeaseResponse,
+	error) {
+	if table := t.opt.Table(); table.Self() >= 0 && table.Member(table.Self()).Name == to.Name {
+		return *t.Lend(ctx, q), nil
+	}
+	var a LeaseResponse
+	return a, t.opt.Peers.Ask(ctx, to, q, &a)
+}
+
+// Lend answers another node's request.
+func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
+	a := &LeaseResponse{Loans: make([]syncer.LoanResponse, len(q.Loans))}
+	for i := range q.Loans {
+		l := &q.Loans[i]
+		answer, err := t.opt.Counter.Lend(ctx, l)
+		if err != nil {
+			continue
+		}
+		a.Loans[i] = answer
+		t.noteLent(l)
+	}
+	return a
+}
+
+// noteLent notes that a key is lent.
+func (t *Tracker) noteLent(l *syncer.LoanRequest) {
+	name := string((&syncer.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, known := t.lent[name]
+	if t.lent[name] = time.Now(); !known {
+		t.publishLocked()
+	}
+}

@@ -1,0 +1,236 @@
+package multiowner_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// node is a fake counter with one key and a limit, and the participant that reserves there.
+type node struct {
+	*multiowner.Participant
+	self ring.Member
+
+	mu       sync.Mutex
+	limit    int64
+	counted  int64
+	reserved map[string]int64
+	fails    error // of DoAll
+	slow     bool  // the store acknowledges nothing in time
+	acks     []syncer.Ack
+
+	idled atomic.Bool  // it reported Idle while it counted
+	cut   atomic.Bool  // it can't be reached
+	loses atomic.Int64 // it loses so many answers, after the first keep of them
+	keep  atomic.Int64
+	asked atomic.Int64 // tasks from other nodes
+	// before and after are called before a task is run and after, if they are set.
+	before func(task *rpc.Task)
+	after  func()
+}
+
+// DoAll reserves, counts, or refuses.
+func (n *node) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range ops {
+		res[i].Reset()
+		if res[i].Err = n.fails; n.fails == nil {
+			n.do(&ops[i], &res[i])
+		}
+	}
+}
+
+func (n *node) do(op *syncer.Op, res *syncer.Result) {
+	sum := int64(0)
+	for i := range op.Checks {
+		sum += op.Checks[i].N
+	}
+	all := n.counted + sum
+	for _, r := range n.reserved {
+		all += r
+	}
+	for range op.Checks {
+		c := res.AddCheck()
+		c.Limits = append(c.Limits, syncer.LimitResult{Count: all})
+	}
+	res.Source = syncer.SourceMemory
+	switch res.Allowed = all <= n.limit; {
+	case !res.Allowed:
+		res.RetryAfter = 70
+	case op.Reserve != "":
+		n.reserved[op.Reserve] = sum
+	default:
+		n.counted += sum
+		n.acks = append(n.acks, op.Ack)
+	}
+}
+
+// Confirm counts a reservation, and may not be acknowledged by the store in time.
+func (n *node) Confirm(_ context.Context, id string, ack syncer.Ack) error {
+	if n.Idle() {
+		n.idled.Store(true)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.counted += n.reserved[id]
+	delete(n.reserved, id)
+	n.acks = append(n.acks, ack)
+	if ack == syncer.AckStore && n.slow {
+		return syncer.ErrUnknownOutcome
+	}
+	return nil
+}
+
+func (n *node) Undo(id string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.reserved[id]
+	delete(n.reserved, id)
+	return ok
+}
+
+// cluster is nodes that are linked directly. The first one runs the acquires.
+type cluster struct {
+	nodes    []*node
+	members  []ring.Member
+	gone     atomic.Pointer[string] // the member that has left
+	acquirer *multiowner.Acquirer
+}
+
+func (c *cluster) node(name string) *node {
+	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
+}
+
+// Do lets a node serve tasks, and loses its answers if configured.
+func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	n := c.node(to.Name)
+	for i := range tasks {
+		n.asked.Add(1)
+		if n.before != nil {
+			n.before(&tasks[i])
+		}
+		if n.cut.Load() {
+			res[i].Err = rpc.ErrUnreachable
+			continue
+		}
+		n.Serve(ctx, tasks[i:i+1], res[i:i+1])
+		if n.after != nil {
+			n.after()
+		}
+		if n.loses.Load() > 0 && n.keep.Add(-1) < 0 {
+			n.loses.Add(-1)
+			res[i].Reset()
+			res[i].Err = syncer.ErrUnknownOutcome
+		}
+	}
+}
+
+// Ask asks a node for an outcome, or to settle.
+func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
+	n := c.node(to.Name)
+	if n.cut.Load() {
+		return rpc.ErrUnreachable
+	}
+	if q, ok := request.(*multiowner.SettleRequest); ok {
+		return n.Settle(ctx, q)
+	}
+	a, err := n.Outcome(request.(*multiowner.OutcomeRequest))
+	*response.(*multiowner.OutcomeResponse) = *a
+	return err
+}
+
+func newCluster(t *testing.T, size int) *cluster {
+	t.Helper()
+	c := new(cluster)
+	c.gone.Store(new(string))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range size {
+		id := string(rune('a' + i))
+		n := &node{self: ring.Member{ID: id, Name: id}, limit: 10, reserved: map[string]int64{}}
+		c.nodes, c.members = append(c.nodes, n), append(c.members, n.self)
+		n.Participant = multiowner.NewParticipant(multiowner.Options{
+			Self: func() string { return id }, Counter: n, Peers: c,
+			Table: func() *ring.Table {
+				present := slices.DeleteFunc(slices.Clone(c.members), func(m ring.Member) bool {
+					return m.Name == *c.gone.Load()
+				})
+				table, err := ring.NewTable(present, id, 11, 0)
+				if err != nil {
+					panic(err)
+				}
+				return table
+			},
+			InRedis: func() bool { return false },
+			Go:      func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
+		})
+		running.Go(func() { n.Run(ctx) })
+	}
+	c.acquirer = multiowner.NewAcquirer(c.nodes[0].Participant)
+	return c
+}
+
+// acquire acquires n at each of some nodes.
+func (c *cluster) acquire(t *testing.T, n int64, at ...string) (*syncer.Result, error) {
+	return c.acquireAck(t, syncer.AckMemory, n, at...)
+}
+
+// acquireAck also chooses what to wait for.
+func (c *cluster) acquireAck(t *testing.T, ack syncer.Ack, n int64,
+	at ...string) (*syncer.Result, error) {
+	return c.acquireAs(t, syncer.Op{Ack: ack}, n, at...)
+}
+
+// acquireAs acquires as op says, which has no checks yet.
+func (c *cluster) acquireAs(t *testing.T, as syncer.Op, n int64,
+	at ...string) (*syncer.Result, error) {
+	op := &as
+	op.Kind = syncer.Acquire
+	var parts []multiowner.Part
+	for i, name := range at {
+		op.Checks = append(op.Checks, syncer.Check{Key: []byte(name), N: n})
+		p := multiowner.Part{Checks: []int{i}}
+		if name != "a" {
+			p.To = &c.node(name).self
+		}
+		parts = append(parts, p)
+	}
+	res := new(syncer.Result)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c.acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})
+	return res, res.Err
+}
+
+// patience is the deadline of acquires.
+const patience = 2 * time.Second
+
+// state returns what each node has counted, and how many reservations wait.
+func (c *cluster) state() string {
+	counted, waiting := []int64{}, 0
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		counted, waiting = append(counted, n.counted), waiting+len(n.reserved)
+		n.mu.Unlock()
+	}
+	return fmt.Sprint(counted, waiting)
+}
+
+// asked returns how many tasks nodes were sent.
+func (c *cluster) asked() (n int64) {
+	for _, o := range c.nodes {
+		n += o.asked.Load()
+	}
+	return n
+}

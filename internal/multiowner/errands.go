@@ -1,0 +1,100 @@
+package multiowner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// errand is a step of an acquire at one node.
+type errand struct {
+	of   *acquire
+	to   *ring.Member // nil: this node
+	task rpc.Task
+	part *part // whose result it is, if there is one
+	err  error
+}
+
+// run runs errands: those for one node in one message, and all nodes at the same time.
+func (q *Acquirer) run(ctx context.Context, list []errand) {
+	groups := byNode(list)
+	var done sync.WaitGroup
+	for _, g := range groups[min(1, len(groups)):] {
+		done.Go(func() { q.send(ctx, g) })
+	}
+	if len(groups) > 0 {
+		q.send(ctx, groups[0])
+	}
+	done.Wait()
+}
+
+// byNode divides errands by node, this one first.
+func byNode(list []errand) (groups [][]*errand) {
+	for i := range list {
+		e := &list[i]
+		at := slices.IndexFunc(groups, func(g []*errand) bool { return sameNode(g[0].to, e.to) })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], e)
+		if at > 0 && e.to == nil {
+			groups[0], groups[at] = groups[at], groups[0]
+		}
+	}
+	return groups
+}
+
+func sameNode(a, b *ring.Member) bool { return a == b || a != nil && b != nil && a.Name == b.Name }
+
+// send runs errands at one node.
+func (q *Acquirer) send(ctx context.Context, group []*errand) {
+	tasks, res := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
+	for i, e := range group {
+		tasks[i] = e.task
+	}
+	if to := group[0].to; to == nil {
+		q.local.Serve(ctx, tasks, res)
+	} else {
+		q.opt.Peers.Do(ctx, to, tasks, res)
+	}
+	for i, e := range group {
+		e.err = res[i].Err
+		if e.part != nil {
+			e.part.res = res[i]
+		}
+	}
+}
+
+// insistPause is the wait before a node is told again.
+const insistPause = 20 * time.Millisecond
+
+// insist runs errands, and repeats those that did not reach their node for as long as there is
+// time. It returns those that have failed.
+func (q *Acquirer) insist(ctx context.Context, list []errand) (failed []errand) {
+	for len(list) > 0 {
+		q.run(ctx, list)
+		var again []errand
+		for _, e := range list {
+			switch {
+			case e.err == nil:
+			case errors.Is(e.err, rpc.ErrUnreachable):
+				again = append(again, e)
+			default:
+				failed = append(failed, e)
+			}
+		}
+		list = again
+		if len(list) > 0 && !retry.Pause(ctx, insistPause) {
+			break
+		}
+	}
+	return append(failed, list...)
+}

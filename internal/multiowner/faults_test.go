@@ -1,0 +1,250 @@
+package multiowner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
+)
+
+// faultAt makes a node fail when it gets a task with this verb.
+func faultAt(n *node, verb rpc.Verb, fault func()) {
+	n.before = func(task *rpc.Task) {
+		if task.Verb == verb {
+			fault()
+		}
+	}
+}
+
+// TestFaultsBetweenTheSteps has an owner fail at each of the steps. a runs the acquire, b reserves
+// and c decides. Everything ends well within the time that an owner asks for.
+func TestFaultsBetweenTheSteps(t *testing.T) {
+	const in = 5 * time.Second
+	for name, test := range map[string]struct {
+		fault func(c *cluster)
+		told  error
+		state string
+		takes time.Duration // until there is this state, at most
+	}{
+		"the answer to a reservation is lost": {func(c *cluster) {
+			c.nodes[1].loses.Store(1)
+		}, syncer.ErrNotOwner, "[0 0 0] 0", 0},
+		"a reservation and its end are lost": {func(c *cluster) {
+			c.nodes[1].loses.Store(1)
+			faultAt(c.nodes[1], rpc.VerbUndo, func() { c.nodes[1].cut.Store(true) })
+		}, syncer.ErrUnknownOutcome, "[0 0 0] 0", in},
+		"the decider can't be reached": {func(c *cluster) {
+			c.nodes[2].cut.Store(true)
+		}, rpc.ErrUnreachable, "[0 0 0] 0", 0},
+		"the decider refuses, its answer is lost": {func(c *cluster) {
+			c.nodes[2].limit = 0
+			c.nodes[2].loses.Store(1)
+		}, syncer.ErrUnknownOutcome, "[0 0 0] 0", in},
+		"the decider counts, its answer is lost": {func(c *cluster) {
+			c.nodes[2].loses.Store(1)
+		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		"the answer to a confirmation is lost": {func(c *cluster) {
+			c.nodes[1].keep.Store(1)
+			c.nodes[1].loses.Store(1)
+		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		"a confirmation does not arrive": {func(c *cluster) {
+			faultAt(c.nodes[1], rpc.VerbConfirm, func() { c.nodes[1].cut.Store(true) })
+		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		"the decider dies before it decides": {func(c *cluster) {
+			faultAt(c.nodes[2], rpc.VerbDecide, func() { c.leave("c") })
+		}, rpc.ErrUnreachable, "[0 0 0] 0", 0},
+		"the decider dies after it has decided": {func(c *cluster) {
+			c.nodes[2].loses.Store(1)
+			c.nodes[2].after = func() { c.leave("c") }
+		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		"the decider is cut off after it has decided": {func(c *cluster) {
+			c.nodes[2].loses.Store(1)
+			c.nodes[2].after = func() { c.nodes[2].cut.Store(true) }
+		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", 2 * multiowner.ReserveLimit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				test.fault(c)
+				_, err := c.acquire(t, 1, "a", "b", "c")
+				if !errors.Is(err, test.told) {
+					t.Errorf("told %v, want %v", err, test.told)
+				}
+				synctest.Wait()
+				time.Sleep(test.takes)
+				synctest.Wait()
+				if state := c.state(); state != test.state {
+					t.Errorf("state %s after %v, want %s", state, test.takes, test.state)
+				}
+			})
+		})
+	}
+}
+
+// leave makes a node a member no more, which can't be reached.
+func (c *cluster) leave(name string) {
+	c.gone.Store(&name)
+	c.node(name).cut.Store(true)
+}
+
+// serve has a node run a task.
+func (n *node) serve(ctx context.Context, task rpc.Task) error {
+	var res [1]syncer.Result
+	n.Serve(ctx, []rpc.Task{task}, res[:])
+	return res[0].Err
+}
+
+// step is a step of an acquire of a member that has died, which c decides.
+func step(verb rpc.Verb) rpc.Task {
+	task := rpc.Task{Verb: verb, Acquire: rpc.AcquireID{Coordinator: "dead", Number: 1}}
+	if verb == rpc.VerbReserve || verb == rpc.VerbDecide {
+		task.Decider = "c"
+		task.Op = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}
+	}
+	return task
+}
+
+// TestCoordinatorDies between the steps: after b has reserved, or after c has decided as well. b
+// asks, and a message that is late does not make the answer wrong.
+func TestCoordinatorDies(t *testing.T) {
+	for name, test := range map[string]struct {
+		decided bool
+		state   string
+	}{"before the decision": {false, "[0 0 0] 0"}, "after it": {true, "[0 1 1] 0"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
+					t.Fatal(err)
+				}
+				if c.nodes[1].Idle() {
+					t.Error("idle with a reservation")
+				}
+				if test.decided {
+					if err := c.nodes[2].serve(t.Context(), step(rpc.VerbDecide)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(3 * time.Second)
+				if c.state() != test.state || !c.nodes[1].Idle() {
+					t.Errorf("state %s, want %s", c.state(), test.state)
+				}
+				if !test.decided {
+					err := c.nodes[2].serve(t.Context(), step(rpc.VerbDecide))
+					if !errors.Is(err, syncer.ErrNotOwner) || c.state() != test.state {
+						t.Errorf("a late message is carried out: %v, state %s", err, c.state())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderThatNobodyReaches: what is reserved is counted, at once if the decider is no member
+// any more, or after ten seconds.
+func TestDeciderThatNobodyReaches(t *testing.T) {
+	for name, test := range map[string]struct {
+		harm  func(c *cluster)
+		after time.Duration
+	}{
+		"gone": {func(c *cluster) { c.leave("c") }, 2 * time.Second},
+		"cut":  {func(c *cluster) { c.nodes[2].cut.Store(true) }, 11 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
+					t.Fatal(err)
+				}
+				test.harm(c)
+				time.Sleep(test.after - 1100*time.Millisecond)
+				if c.state() != "[0 0 0] 1" {
+					t.Errorf("state %s before the time is up", c.state())
+				}
+				time.Sleep(1100 * time.Millisecond)
+				if c.state() != "[0 1 0] 0" {
+					t.Errorf("state %s after %v", c.state(), test.after)
+				}
+			})
+		})
+	}
+}
+
+// TestCoordinatorThatLivesTells: a decider that has died is no reason to count, as long as the
+// coordinator may know that it was never asked.
+func TestCoordinatorThatLivesTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		reserve, undo := step(rpc.VerbReserve), step(rpc.VerbUndo)
+		reserve.Acquire.Coordinator, undo.Acquire.Coordinator = "a", "a"
+		if err := c.nodes[1].serve(t.Context(), reserve); err != nil {
+			t.Fatal(err)
+		}
+		c.leave("c")
+		time.Sleep(5 * time.Second)
+		if c.state() != "[0 0 0] 1" {
+			t.Errorf("state %s while the coordinator is at it", c.state())
+		}
+		if err := c.nodes[1].serve(t.Context(), undo); err != nil || c.state() != "[0 0 0] 0" {
+			t.Errorf("%v, state %s after it has said so", err, c.state())
+		}
+		time.Sleep(time.Minute)
+		if c.state() != "[0 0 0] 0" {
+			t.Errorf("state %s in the end", c.state())
+		}
+	})
+}
+
+// TestDeciderLeaves has all others ask what they have to know, long before they would by
+// themselves.
+func TestDeciderLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		for _, decided := range []bool{true, false} {
+			reserve, decide := step(rpc.VerbReserve), step(rpc.VerbDecide)
+			if !decided {
+				reserve.Acquire.Number = 2
+			}
+			if err := c.nodes[1].serve(t.Context(), reserve); err != nil {
+				t.Fatal(err)
+			}
+			if decided {
+				if err := c.nodes[2].serve(t.Context(), decide); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if c.state() != "[0 0 1] 2" {
+			t.Fatalf("state %s", c.state())
+		}
+		c.nodes[2].Leave(t.Context())
+		if c.state() != "[0 1 1] 0" {
+			t.Errorf("state %s after the decider has left", c.state())
+		}
+	})
+}
+
+// TestDeciderThatHasLeft: once a decider has had everything settled, nothing is reserved for it any
+// more, and it decides nothing. Otherwise what is reserved would be counted once it is gone.
+func TestDeciderThatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		c.nodes[2].Leave(t.Context())
+		for i, verb := range map[int]rpc.Verb{1: rpc.VerbReserve, 2: rpc.VerbDecide} {
+			err := c.nodes[i].serve(t.Context(), step(verb))
+			if !errors.Is(err, syncer.ErrNotOwner) {
+				t.Errorf("verb %d: %v, want %v", verb, err, syncer.ErrNotOwner)
+			}
+		}
+		c.leave("c")
+		time.Sleep(time.Minute)
+		if c.state() != "[0 0 0] 0" {
+			t.Errorf("state %s after the decider has left", c.state())
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package multiowner_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestOutcomes asks about acquires in each state.
+func TestOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := new(multiowner.Outcomes)
+		is := func(number uint64, want multiowner.Outcome) {
+			t.Helper()
+			if got, err := o.Find(number); got != want || err != nil {
+				t.Errorf("%d: %v, %v, want %v", number, got, err, want)
+			}
+		}
+		decided := func(number, settled uint64, counted bool, want error) {
+			t.Helper()
+			if err := o.Decide(number, settled, counted); !errors.Is(err, want) {
+				t.Errorf("%d: %v, want %v", number, err, want)
+			}
+		}
+		decided(1, 1, true, nil)
+		decided(2, 1, false, nil)
+		is(1, multiowner.CarriedOut)
+		is(2, multiowner.NotCarriedOut)
+		end, err := o.Begin(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is(3, multiowner.Undecided)
+		end(true)
+		is(3, multiowner.CarriedOut)
+		is(4, multiowner.NotCarriedOut) // nobody has heard of it
+		decided(4, 1, true, syncer.ErrNotOwner)
+		is(4, multiowner.NotCarriedOut)
+		decided(5, 4, true, nil) // 1 to 3 are settled
+		is(5, multiowner.CarriedOut)
+		if n := o.Len(); n != 2 { // 4 and 5
+			t.Errorf("%d outcomes are remembered, want 2", n)
+		}
+		decided(2, 4, true, syncer.ErrNotOwner)
+	})
+}
+
+// TestOutcomesOfSilentCoordinators are forgotten after a while, and then nobody is told that an
+// acquire was not carried out which was.
+func TestOutcomesOfSilentCoordinators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := new(multiowner.Outcomes)
+		for number := range uint64(3) {
+			if err := o.Decide(number+1, 1, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, _ := o.Find(9); got != multiowner.NotCarriedOut {
+			t.Errorf("9: %v", got)
+		}
+		time.Sleep(multiowner.OutcomeTime)
+		o.Age()
+		if got, _ := o.Find(2); got != multiowner.CarriedOut || o.Len() != 4 {
+			t.Errorf("at the last moment: %v, %d outcomes", got, o.Len())
+		}
+		time.Sleep(time.Second)
+		o.Age()
+		if got, _ := o.Find(2); got != multiowner.Forgotten || o.Len() != 1 {
+			t.Errorf("afterwards: %v, %d outcomes", got, o.Len())
+		}
+		if err := o.Decide(9, 1, true); !errors.Is(err, syncer.ErrNotOwner) {
+			t.Errorf("9 is decided after it was given up: %v", err)
+		}
+		time.Sleep(multiowner.RefusedTime)
+		o.Age()
+		if o.Len() != 0 || o.Records() != 1 {
+			t.Errorf("%d outcomes, %d records", o.Len(), o.Records())
+		}
+		time.Sleep(2 * time.Hour)
+		o.Age()
+		if o.Records() != 0 {
+			t.Errorf("%d records of a coordinator that is gone", o.Records())
+		}
+	})
+}
+
+// TestOutcomesAreBounded decides more than can be remembered, while one acquire is not settled:
+// what can't be remembered is not decided, and a question that would have to be is not answered.
+func TestOutcomesAreBounded(t *testing.T) {
+	const room = 100
+	o := new(multiowner.Outcomes)
+	o.Fill(multiowner.MaxOutcomes - room)
+	for number := range uint64(room) {
+		if err := o.Decide(number+1, 1, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Decide(room+1, 1, true); !errors.Is(err, syncer.ErrOverload) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := o.Find(room + 1); !errors.Is(err, syncer.ErrOverload) {
+		t.Errorf("asked for one more: %v", err)
+	}
+	if err := o.Decide(room+1, room-9, true); err != nil ||
+		o.Len() != multiowner.MaxOutcomes-room+11 {
+		t.Errorf("once most are settled: %v, %d are remembered", err, o.Len())
+	}
+}
+
+// TestNumbers settles numbers out of order: what is said to be settled is a prefix.
+func TestNumbers(t *testing.T) {
+	n := new(multiowner.Numbers)
+	var got []uint64
+	take := func() {
+		number, settled := n.Next()
+		got = append(got, number, settled)
+	}
+	take()
+	take()
+	take()
+	n.Settle(2)
+	take()
+	n.Settle(1)
+	take()
+	n.Settle(5)
+	n.Settle(3)
+	n.Settle(4)
+	take()
+	if want := []uint64{1, 1, 2, 1, 3, 1, 4, 1, 5, 3, 6, 6}; !slices.Equal(got, want) {
+		t.Errorf("numbers and what is settled: %v, want %v", got, want)
+	}
+}
+
+// BenchmarkOutcomes decides for a coordinator that settles soon, as in ordinary operation.
+func BenchmarkOutcomes(b *testing.B) {
+	b.ReportAllocs()
+	o, number := new(multiowner.Outcomes), uint64(0)
+	for b.Loop() {
+		number++
+		if err := o.Decide(number, number-min(number, 64), true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(o.Len()), "kept")
+}

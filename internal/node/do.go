@@ -1,0 +1,181 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// errStarting refuses operations before Open.
+var errStarting = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+
+// Do runs one operation. Its errors are those of syncer.Counter.Do.
+func (n *Node) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	if !n.opened.Load() {
+		return errStarting
+	}
+	err := n.router.Do(ctx, op, res)
+	n.count(op, res, err)
+	return err
+}
+
+// DoAll runs operations in order and sets Err in each result. Operations on different keys may
+// overtake each other.
+func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	if !n.opened.Load() {
+		for i := range res {
+			res[i].Err = errStarting
+		}
+		return
+	}
+	n.router.DoAll(ctx, ops, res)
+	n.countAll(ops, res)
+}
+
+// Record is DoAll for operations of the node's own, which its counters leave out.
+func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	if !n.opened.Load() {
+		for i := range res {
+			res[i].Err = errStarting
+		}
+		return
+	}
+	n.router.DoAll(ctx, ops, res)
+}
+
+// mark marks an answer if its time can't be trusted.
+func (n *Node) mark(res *syncer.Result) {
+	if n.opt.Clock.Doubt() != "" {
+		res.Degraded = true
+	}
+}
+
+// table returns the current state of the cluster.
+func (n *Node) table() *ring.Table {
+	if n.lone != nil {
+		return n.lone
+	}
+	return n.opt.Ring.Table()
+}
+
+// self is this node as the others see it.
+func (n *Node) self() ring.Member {
+	if n.lone != nil {
+		return *n.lone.Member(0)
+	}
+	return n.opt.Ring.Self()
+}
+
+// marking is the node's counter with marked answers, see Node.mark.
+type marking struct{ n *Node }
+
+// DoAll is syncer.Counter.DoAll.
+func (m marking) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	m.n.opt.Counter.DoAll(ctx, ops, res)
+	for i := range res {
+		m.n.mark(&res[i])
+	}
+}
+
+// Confirm is syncer.Counter.Confirm.
+func (m marking) Confirm(ctx context.Context, id string, ack syncer.Ack) error {
+	return m.n.opt.Counter.Confirm(ctx, id, ack)
+}
+
+// Undo is syncer.Counter.Undo.
+func (m marking) Undo(id string) bool { return m.n.opt.Counter.Undo(id) }
+
+// tally counts operations by kind and by the source of their answer.
+type tally struct {
+	n [len(kinds)][len(sources)]atomic.Int64
+}
+
+var (
+	kinds   = [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
+	sources = [...]syncer.Source{
+		syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback,
+		syncer.SourceDegraded, syncer.SourceNear,
+	}
+)
+
+// add counts n operations.
+func (t *tally) add(kind syncer.Kind, source syncer.Source, n int) {
+	for i, s := range sources {
+		if s == source {
+			t.n[kind][i].Add(int64(n))
+			return
+		}
+	}
+}
+
+// addAll counts the operations of a batch that succeeded. Most have the same kind and source as the
+// one before.
+func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) {
+	from := 0
+	for i := range ops {
+		if i > from && (ops[i].Kind != ops[from].Kind || res[i].Source != res[from].Source ||
+			res[i].Err != nil) {
+			t.add(ops[from].Kind, res[from].Source, i-from)
+			from = i
+		}
+		if res[i].Err != nil {
+			from = i + 1
+		}
+	}
+	if from < len(ops) {
+		t.add(ops[from].Kind, res[from].Source, len(ops)-from)
+	}
+}
+
+func (t *tally) list() (list []cluster.OpCount) {
+	for k := range t.n {
+		for s := range t.n[k] {
+			if n := t.n[k][s].Load(); n > 0 || sources[s] == syncer.SourceMemory {
+				list = append(list,
+					cluster.OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
+			}
+		}
+	}
+	return list
+}
+
+// count updates the node's own counters.
+func (n *Node) count(op *syncer.Op, res *syncer.Result, err error) {
+	if err != nil {
+		return
+	}
+	n.ops.add(op.Kind, res.Source, 1)
+	if op.Kind == syncer.Acquire && !res.Allowed {
+		n.denied.NoteOne(op, res)
+	}
+	if n.sample != nil && n.modes.InRedis() {
+		n.sampleKeys(op, res)
+	}
+}
+
+// countAll is count for a batch.
+func (n *Node) countAll(ops []syncer.Op, res []syncer.Result) {
+	n.ops.addAll(ops, res)
+	n.denied.Note(ops, res)
+	if n.sample == nil || !n.modes.InRedis() {
+		return
+	}
+	for i := range ops {
+		if res[i].Err == nil {
+			n.sampleKeys(&ops[i], &res[i])
+		}
+	}
+}
+
+// sampleKeys samples the keys that an operation has counted.
+func (n *Node) sampleKeys(op *syncer.Op, res *syncer.Result) {
+	if op.Counts(res) {
+		for i := range op.Checks {
+			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())
+		}
+	}
+}

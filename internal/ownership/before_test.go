@@ -1,0 +1,51 @@
+package ownership_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOnlyTheOwnerBeforeIsAsked lets one of eight nodes leave. Each of the others that gains
+// partitions from it asks it alone.
+func TestOnlyTheOwnerBeforeIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 8)
+		c.fill()
+		c.agree(c.nodes...)
+		c.settle(c.nodes...)
+		leaver := c.nodes[0]
+		held := leaver.Held()
+		c.sought.Store(0)
+		leaver.leaves = true
+		c.agree(c.nodes...)
+		c.settle(c.nodes...)
+		if n := c.sought.Load(); n == 0 || n > int64(held+2) { // some move between others
+			t.Errorf("%d requests for holdings; the node that left held %d partitions", n, held)
+		}
+		if _, moves := leaver.Figures(); moves.Given != partitions || moves.Abandoned > 0 {
+			t.Errorf("moves of the node that left: %+v", moves)
+		}
+	})
+}
+
+// TestAllAreAskedIfTheOwnerBeforeHoldsNothing shows a node a table in which another owns what is
+// still with a third. The one that it asks first says so, or says nothing for too long.
+func TestAllAreAskedIfTheOwnerBeforeHoldsNothing(t *testing.T) {
+	for name, silent := range map[string]time.Duration{"at once": 0, "late": time.Second / 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				c.fill()
+				c.nodes[1].knows(c.nodes[0], c.nodes[2])
+				time.Sleep(time.Second)
+				c.seeking.Store(int64(silent))
+				c.agree(c.nodes...)
+				c.settle(c.nodes...)
+				if _, moves := c.nodes[1].Figures(); moves.FromStore > 0 || moves.Taken == 0 {
+					t.Errorf("moves %+v, want none from the store", moves)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package peer
+
+import (
+	"bytes"
+	"math"
+	"slices"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// The second byte of an operation: its kind and the acknowledgement.
+const (
+	kindMask = 0x0f
+	ackShift = 4
+)
+
+// Bounds of namespaces and keys, the same as everywhere.
+const (
+	maxNS  = 64
+	maxKey = 256
+)
+
+// limitBytes is the least that a limit and its result take where they are spelled out, and
+// maxLimits is how many fit into a body of a message that spells out all of them. Operations that
+// are like the last one could ask for many more: whoever reads a message bounds them by maxLimits,
+// and who writes one counts limitBytes for each.
+const (
+	limitBytes = 5
+	maxLimits  = 2 * (maxBody + maxMessage) / limitBytes
+)
+
+// alike reports whether two operations differ in their keys only.
+func alike(a, b *syncer.Op) bool {
+	if a.Kind != b.Kind || a.TS != b.TS || a.Ack != b.Ack || a.CountDenied != b.CountDenied ||
+		a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
+		return false
+	}
+	for i := range a.Checks {
+		x, y := &a.Checks[i], &b.Checks[i]
+		if x.N != y.N || !bytes.Equal(x.NS, y.NS) || !slices.Equal(x.Limits, y.Limits) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendKeys appends the keys of an operation that is like the last one.
+func appendKeys(b []byte, op *syncer.Op) []byte {
+	for i := range op.Checks {
+		b = appendBytes(b, op.Checks[i].Key)
+	}
+	return b
+}
+
+// appendChecks appends the checks of an operation.
+func appendChecks(b []byte, op *syncer.Op) []byte {
+	b = appendUint(b, uint64(len(op.Checks)))
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		b = appendBytes(appendBytes(b, c.NS), c.Key)
+		b = appendInt(b, c.N)
+		b = appendUint(b, uint64(len(c.Limits)))
+		for j := range c.Limits {
+			b = appendInt(appendInt(b, c.Limits[j].Window), c.Limits[j].Max)
+		}
+	}
+	return b
+}
+
+// span is a part of a list.
+type span struct{ from, to int }
+
+// readChecks reads the checks of an operation. Their keys are views into the message.
+func (l *taskList) readChecks(r *reader) {
+	for range r.count() {
+		c := syncer.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
+		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
+			r.fail()
+		}
+		from := len(l.limits)
+		for range r.count() {
+			l.limits = append(l.limits, syncer.Limit{Window: r.int(), Max: r.int()})
+		}
+		l.addCheck(r, &c, span{from, len(l.limits)})
+	}
+}
+
+// readLike reads the keys of an operation that is like the last one, and adds its checks.
+func (l *taskList) readLike(r *reader) {
+	from, to := l.firsts[len(l.firsts)-1], len(l.checks)
+	for i := from; i < to; i++ {
+		c := l.checks[i]
+		if c.Key = r.bytes(); !validKey(c.Key) {
+			r.fail()
+		}
+		l.addCheck(r, &c, l.limitsOf[i])
+	}
+}
+
+func validKey(key []byte) bool { return len(key) > 0 && len(key) <= maxKey }
+
+// addCheck adds a check with the limits in a part of the list.
+func (l *taskList) addCheck(r *reader, c *syncer.Check, limits span) {
+	if l.asked += limits.to - limits.from; l.asked > maxLimits {
+		r.fail()
+	}
+	l.checks, l.limitsOf = append(l.checks, *c), append(l.limitsOf, limits)
+}

@@ -1,0 +1,87 @@
+package peer
+
+import (
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
+)
+
+// work is what a caller has another node do: tasks, or some operations of a batch. It is encoded
+// from, and its results are decoded into, the memory of the caller.
+type work struct {
+	tasks []rpc.Task
+	ops   []syncer.Op
+	at    []int           // positions in ops and res; nil if there are tasks
+	res   []syncer.Result // parallel to tasks or ops
+}
+
+func (w *work) len() int {
+	if w.at != nil {
+		return len(w.at)
+	}
+	return len(w.tasks)
+}
+
+// op returns the i-th operation.
+func (w *work) op(i int) *syncer.Op {
+	if w.at != nil {
+		return &w.ops[w.at[i]]
+	}
+	return &w.tasks[i].Op
+}
+
+// result returns the i-th result.
+func (w *work) result(i int) *syncer.Result {
+	if w.at != nil {
+		return &w.res[w.at[i]]
+	}
+	return &w.res[i]
+}
+
+// encode writes the work into a call.
+func (w *work) encode(k *call) {
+	k.tasks = w.len()
+	b := appendUint(k.body[:0], uint64(k.tasks))
+	limits := 0
+	var last *syncer.Op
+	for i := range k.tasks {
+		op := w.op(i)
+		if w.at != nil {
+			b = appendOp(b, op, last)
+			last = op
+		} else {
+			b = appendTask(b, &w.tasks[i])
+		}
+		for j := range op.Checks {
+			limits += len(op.Checks[j].Limits)
+		}
+	}
+	k.body, k.size = b, max(len(b), limits*limitBytes)
+}
+
+// waitsForStore and waitsForNodes report what some of the work waits for.
+func (w *work) waitsForStore() bool {
+	for i := range w.len() {
+		if w.op(i).Ack >= syncer.AckStore {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *work) waitsForNodes() bool {
+	for i := range w.tasks {
+		if w.tasks[i].Verb == rpc.VerbCoordinate {
+			return true
+		}
+	}
+	return false
+}
+
+// decode reads the results from a reply.
+func (w *work) decode(reply []byte) error {
+	r, t := reader{b: reply}, times{}
+	for i := range w.len() {
+		readResult(&r, w.op(i), w.result(i), &t)
+	}
+	return r.end()
+}

@@ -1,0 +1,41 @@
+package refusals
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync/atomic"
+)
+
+// filter knows of most keys that nothing is remembered of them, without asking the cache: that
+// takes an allocation and some locks, which is more than all else that a node does for an operation
+// that it forwards with others (BenchmarkNothingRemembered). Of the keys that share a slot, it
+// admits the one that was noted last.
+type filter struct {
+	seed  maphash.Seed
+	slots []atomic.Uint32 // the fingerprint of the key noted last; 0 if there is none
+}
+
+// newFilter returns a filter with several slots for each of so many keys.
+func newFilter(keys int) *filter {
+	const slotsPerKey = 4
+	return &filter{seed: maphash.MakeSeed(),
+		slots: make([]atomic.Uint32, 1<<bits.Len(uint(slotsPerKey*keys-1)))}
+}
+
+// slot returns the slot of a key, and the key's fingerprint, which is not 0.
+func (f *filter) slot(name []byte) (s *atomic.Uint32, fingerprint uint32) {
+	h := maphash.Bytes(f.seed, name)
+	return &f.slots[h&uint64(len(f.slots)-1)], uint32(h>>32) | 1
+}
+
+// note admits a key.
+func (f *filter) note(name []byte) {
+	s, fingerprint := f.slot(name)
+	s.Store(fingerprint)
+}
+
+// admits reports whether something may be remembered of a key.
+func (f *filter) admits(name []byte) bool {
+	s, fingerprint := f.slot(name)
+	return s.Load() == fingerprint
+}

@@ -1,0 +1,75 @@
+package request
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Context is a context with a deadline that costs nothing until somebody waits on it. Most
+// operations are answered from memory and never wait; context.WithDeadline would allocate a context
+// and arm a timer for each of them.
+//
+// The first call of Done makes a real context, to which everything is delegated from then on.
+// Contexts derived from this one attach to it without a goroutine.
+type Context struct {
+	deadline time.Time
+
+	mu     sync.Mutex
+	inner  context.Context
+	cancel context.CancelFunc
+}
+
+// Reset prepares c for the next request. It must not be called once Done has been.
+func (c *Context) Reset(deadline time.Time) { c.deadline = deadline }
+
+// Finish ends the request and reports whether c may be reused: it may not if somebody asked for its
+// channel and may still hold it.
+func (c *Context) Finish() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		return true
+	}
+	c.cancel()
+	return false
+}
+
+// Deadline returns when the request is given up.
+func (c *Context) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// Done returns a channel that is closed at the deadline or when the request has been answered.
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.cancel = context.WithDeadline(context.Background(), c.deadline)
+	}
+	return c.inner.Done()
+}
+
+// Err returns why the context is done, or nil if it is not.
+func (c *Context) Err() error {
+	if inner := c.made(); inner != nil {
+		return inner.Err()
+	}
+	if !time.Now().Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Value returns values of the inner context. The context package uses it to recognise its own
+// contexts.
+func (c *Context) Value(key any) any {
+	if inner := c.made(); inner != nil {
+		return inner.Value(key)
+	}
+	return nil
+}
+
+func (c *Context) made() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner
+}

@@ -1,0 +1,107 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
+)
+
+// Kind is what an error of an operation means to a client.
+type Kind uint8
+
+// The kinds of failures. Nothing was counted, except where the outcome is unknown.
+const (
+	// Invalid: the request can't be executed as it is; it would fail again.
+	Invalid Kind = iota
+	// Overload: one of this node's own limits is reached.
+	Overload
+	// Unavailable: there is no honest answer now.
+	Unavailable
+	// Unknown: a write may or may not have happened.
+	Unknown
+	// Internal: a mistake in this program. The error is for the log, not for the client.
+	Internal
+)
+
+// Failure is an error of an operation as clients are told of it.
+type Failure struct {
+	Kind Kind
+	// Detail is a sentence for people.
+	Detail string
+	// After is an estimate of how long the cause may last; 0 if there is none.
+	After time.Duration
+}
+
+// Error is a failure as an error, for doors that decide in one package and answer in another.
+type Error struct {
+	Failure
+	// Forbidden is a failure that is due to what the client may do. Its kind is Invalid.
+	Forbidden bool
+}
+
+// Error returns the sentence for people.
+func (e *Error) Error() string { return e.Detail }
+
+// RulesUnknown is the failure of a request that names rules before this node has learned any.
+func RulesUnknown() Failure {
+	return Failure{Kind: Unavailable,
+		Detail: "this node has not been able to read the rules from Redis yet"}
+}
+
+// FailureOf explains an error of an operation. A write that ran out of time has an unknown outcome.
+func FailureOf(err error, write bool) Failure {
+	var invalid *syncer.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return Failure{Kind: Invalid, Detail: invalid.Error()}
+	case errors.Is(err, syncer.ErrUnknownOutcome):
+		return Failure{Kind: Unknown, Detail: err.Error()}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		if write {
+			return Failure{Kind: Unknown,
+				Detail: "not done in time; it may or may not happen yet"}
+		}
+		return Failure{Kind: Unavailable, Detail: "no answer in time"}
+	case errors.Is(err, syncer.ErrOverload):
+		return Failure{Kind: Overload, Detail: err.Error(), After: estimateOf(err)}
+	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed),
+		errors.Is(err, rpc.ErrUnreachable):
+		return Failure{Kind: Unavailable, Detail: err.Error()}
+	}
+	return Failure{Kind: Internal,
+		Detail: "an error of this server's own; its log says more"}
+}
+
+// FailureOfOp is FailureOf for an operation. It names the fields of one that has no list of checks
+// as if they were the operation's own.
+func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
+	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+	if !ok {
+		return FailureOf(err, !op.Reads())
+	}
+	named := *invalid
+	if !checksForm {
+		named.Check = -1
+	}
+	if op.Kind == syncer.Count && named.Field == "window" {
+		named.Limit = -1 // a count asks for windows, not for limits
+	}
+	if op.Kind == syncer.Count && named.Field == "ts" {
+		named.Field = "at"
+	}
+	return Failure{Kind: Invalid, Detail: named.Error()}
+}
+
+// mostRetry caps how long a client is asked to wait.
+const mostRetry = time.Minute
+
+// estimateOf returns how long the cause of an error may last, or 0 if that is not known.
+func estimateOf(err error) time.Duration {
+	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
+		return max(time.Millisecond, min(later.After, mostRetry))
+	}
+	return 0
+}

@@ -1,0 +1,220 @@
+package request
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"time"
+	"unicode/utf8"
+)
+
+// What one request may contain. Lists are bounded in order to bound the work of a request.
+const (
+	// MaxOps bounds the operations of a batch.
+	MaxOps = 10_000
+	// MaxChecks bounds the checks of an acquire.
+	MaxChecks = 64
+	// MaxLimits bounds the limits of a check.
+	MaxLimits = 16
+	// MaxWindows bounds the windows of a count.
+	MaxWindows = 64
+	// MaxN is the largest number of events in one check.
+	MaxN = 1<<31 - 1
+	// MaxTop bounds a list of busiest keys.
+	MaxTop = 1000
+	// DefaultTop is how many there are, over DefaultTopWindow, unless the request says otherwise.
+	DefaultTop       = 20
+	DefaultTopWindow = "1m"
+	// DefaultTopMS is DefaultTopWindow in milliseconds.
+	DefaultTopMS = 60_000
+
+	maxKeyBytes = 256
+	maxNSBytes  = 64
+)
+
+// What would be right in place of a field that is refused.
+const (
+	WantN      = "want 1 to 2147483647"
+	WantAddN   = "want 1 to 2147483647, or -1 to -2147483647 to take back"
+	WantWindow = `want a duration such as "90s" or "1d2h3m4s"`
+	WantKey    = "want 1 to 256 bytes of UTF-8 without control characters"
+	WantNS     = "want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"
+)
+
+// ValidKey reports whether b may be a key.
+func ValidKey(b []byte) bool {
+	if len(b) == 0 || len(b) > maxKeyBytes {
+		return false
+	}
+	if printable(b) {
+		return bytes.IndexByte(b, 0x7f) < 0
+	}
+	for i := 0; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		if r < 0x20 || (r >= 0x7f && r < 0xa0) || (r == utf8.RuneError && size == 1) {
+			return false
+		}
+		i += size
+	}
+	return true
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// printable reports whether all bytes are ASCII from the space up to DEL. It looks at eight bytes
+// at a time.
+func printable(b []byte) bool {
+	for len(b) >= 8 {
+		x := binary.LittleEndian.Uint64(b)
+		if (x|(x-ones*0x20))&highs != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c < 0x20 || c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidNS reports whether b may be the name of a namespace.
+func ValidNS(b []byte) bool {
+	if len(b) == 0 || len(b) > maxNSBytes {
+		return false
+	}
+	for _, c := range b {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && !IsDigit(c) && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// Verdicts is the namespace of the history of verdicts. Clients can read it; they can't write it,
+// because no namespace of theirs has such a name.
+const Verdicts = "@verdicts"
+
+// ReadableNS reports whether b may be the name of a namespace to read.
+func ReadableNS(b []byte) bool { return ValidNS(b) || string(b) == Verdicts }
+
+// day is a unit that windows may use and time.ParseDuration lacks.
+const day = 24 * time.Hour
+
+// ParseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
+// says what is wrong. A window is a whole number of milliseconds, at least one.
+func ParseWindow(text []byte) (ms int64, wrong string) {
+	if len(text) == 0 {
+		return 0, WantWindow
+	}
+	total, rest := int64(0), text
+	for len(rest) > 0 {
+		var part int64
+		var ok, fits bool
+		part, rest, ok, fits = durationPart(rest)
+		if !ok {
+			return 0, WantWindow
+		}
+		if !fits || part > math.MaxInt64-total {
+			return 0, "longer than 106751 days"
+		}
+		total += part
+	}
+	if total%int64(time.Millisecond) != 0 || total == 0 {
+		return 0, "want a whole number of milliseconds, at least 1ms"
+	}
+	return total / int64(time.Millisecond), ""
+}
+
+// durationPart parses one number with its unit at the front of b and returns nanoseconds.
+func durationPart(b []byte) (ns int64, rest []byte, ok, fits bool) {
+	whole, i, fits := Digits(b, 0)
+	n := i
+	frac, scale := int64(0), int64(1)
+	if i < len(b) && b[i] == '.' {
+		for i++; i < len(b) && IsDigit(b[i]); i++ {
+			n++
+			if scale < 1e15 { // further digits are less than a nanosecond of a day
+				frac, scale = frac*10+int64(b[i]-'0'), scale*10
+			} else if b[i] != '0' {
+				return 0, nil, false, true
+			}
+		}
+	}
+	if n == 0 {
+		return 0, nil, false, true
+	}
+	unit, width := durationUnit(b[i:])
+	if width == 0 {
+		return 0, nil, false, true
+	}
+	part := int64(float64(frac) * (float64(unit) / float64(scale)))
+	if !fits || whole > (math.MaxInt64-part)/unit {
+		return 0, nil, true, false
+	}
+	return whole*unit + part, b[i+width:], true, true
+}
+
+// Digits parses the decimal number at b[i:] and returns the index after it. fits is false if the
+// number overflows an int64.
+func Digits(b []byte, i int) (v int64, end int, fits bool) {
+	fits = true
+	for ; i < len(b) && IsDigit(b[i]); i++ {
+		d := int64(b[i] - '0')
+		if v > (math.MaxInt64-d)/10 {
+			fits = false
+			continue
+		}
+		v = v*10 + d
+	}
+	return v, i, fits
+}
+
+// IsDigit reports whether c is a decimal digit.
+func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// durationUnit returns the unit at the front of b in nanoseconds, and the length of its name, which
+// is 0 if there is no unit.
+func durationUnit(b []byte) (ns int64, width int) {
+	if len(b) >= 2 && b[1] == 's' {
+		switch b[0] {
+		case 'm':
+			return int64(time.Millisecond), 2
+		case 'u':
+			return int64(time.Microsecond), 2
+		case 'n':
+			return 1, 2
+		}
+	}
+	if len(b) == 0 {
+		return 0, 0
+	}
+	switch b[0] {
+	case 's':
+		return int64(time.Second), 1
+	case 'm':
+		return int64(time.Minute), 1
+	case 'h':
+		return int64(time.Hour), 1
+	case 'd':
+		return int64(day), 1
+	}
+	return 0, 0
+}
+
+// KeyOf returns what a value that comes from outside is counted as: itself, or a hash of it if it
+// can't be a key, as it is empty, too long, or has what keys can't have.
+func KeyOf(value []byte) []byte {
+	if ValidKey(value) {
+		return value
+	}
+	sum := sha256.Sum256(value)
+	return []byte("sha256:" + hex.EncodeToString(sum[:]))
+}

@@ -1,0 +1,245 @@
+package resp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/syncer"
+)
+
+// patience bounds what should not take long.
+const patience = 20 * time.Second
+
+// service is a real counter with a clock that the test moves.
+type service struct {
+	httpapi.Service // what is not called here
+	counter         *syncer.Counter
+	now             atomic.Int64
+	err             atomic.Pointer[error]
+	panics          atomic.Bool
+	hold            chan struct{} // if not nil, operations wait until it is closed
+	resets          atomic.Int64
+	deals           atomic.Int64 // batches
+}
+
+func newService(t testing.TB) *service {
+	t.Helper()
+	s := &service{}
+	s.now.Store(1_700_000_000_000)
+	clock := func() time.Time { return time.UnixMilli(s.now.Load()) }
+	c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{Now: clock}),
+		Now: s.now.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.counter = c
+	if err := c.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *service) fault() error {
+	if s.hold != nil {
+		<-s.hold
+	}
+	if s.panics.Load() {
+		panic("a test asked for it")
+	}
+	if err := s.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (s *service) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	if err := s.fault(); err != nil {
+		return err
+	}
+	return s.counter.Do(ctx, op, res)
+}
+
+func (s *service) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	s.deals.Add(1)
+	if err := s.fault(); err != nil {
+		for i := range res {
+			res[i].Err = err
+		}
+		return
+	}
+	s.counter.DoAll(ctx, ops, res)
+}
+
+func (s *service) Series(ctx context.Context, ns, key []byte,
+	window int64) (int64, []syncer.Point, error) {
+	return s.counter.Series(ctx, ns, key, window, false)
+}
+
+func (s *service) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+	return s.counter.Top(ctx, n, window)
+}
+
+func (s *service) Reset(context.Context, []byte, []byte) error {
+	s.resets.Add(1)
+	return s.fault()
+}
+
+// serve opens a server and returns it; the test closes it at its end.
+func serve(t testing.TB, o resp.Options) *resp.Server {
+	t.Helper()
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := resp.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// client is a connection that shows replies as they are.
+type client struct {
+	t testing.TB
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t testing.TB, s *resp.Server) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return attach(t, nc)
+}
+
+func attach(t testing.TB, nc net.Conn) *client {
+	t.Helper()
+	t.Cleanup(func() { nc.Close() })
+	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{t, nc, bufio.NewReader(nc)}
+}
+
+// command encodes one command: the words of a text.
+func command(text string) string { return encode(strings.Fields(text)...) }
+
+func encode(words ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(words))
+	for _, w := range words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return b.String()
+}
+
+// send sends what may be several commands, in one write.
+func (c *client) send(raw string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.Conn, raw); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// do sends one command and returns the reply in one line.
+func (c *client) do(text string) string {
+	c.t.Helper()
+	c.send(command(text))
+	return c.reply()
+}
+
+// reply reads one reply: integers and texts as they are, arrays in brackets, maps in braces.
+func (c *client) reply() string {
+	c.t.Helper()
+	text, err := c.next()
+	if err != nil {
+		c.t.Fatalf("no reply: %v", err)
+	}
+	return text
+}
+
+func (c *client) next() (string, error) {
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	kind, rest := line[0], line[1:]
+	n, _ := strconv.Atoi(rest)
+	switch kind {
+	case '$':
+		if n < 0 {
+			return "nil", nil
+		}
+		b := make([]byte, n+2)
+		_, err := io.ReadFull(c.r, b)
+		return string(b[:n]), err
+	case '*', '%':
+		if n < 0 {
+			return "nil", nil
+		}
+		if kind == '%' {
+			n *= 2
+		}
+		items := make([]string, n)
+		for i := range items {
+			if items[i], err = c.next(); err != nil {
+				return "", err
+			}
+		}
+		if kind == '%' {
+			return "{" + strings.Join(items, " ") + "}", nil
+		}
+		return "[" + strings.Join(items, " ") + "]", nil
+	case '_':
+		return "nil", nil
+	case '-':
+		return "-" + rest, nil
+	}
+	return rest, nil // '+' and ':'
+}
+
+// ended waits until the server has closed the connection.
+func (c *client) ended() {
+	c.t.Helper()
+	if _, err := c.r.ReadByte(); err == nil {
+		c.t.Error("there is more to read")
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Error("the connection was not closed")
+	}
+}

@@ -1,0 +1,158 @@
+package resp
+
+import "strings"
+
+// command is an index into the table of commands.
+type command uint8
+
+const (
+	cmdUnknown command = iota
+	cmdAcquire
+	cmdAdd
+	cmdCount
+	cmdSeries
+	cmdTop
+	cmdForget
+	cmdThrottle
+	cmdHello
+	cmdAuth
+	cmdPing
+	cmdEcho
+	cmdClient
+	cmdCommand
+	cmdSelect
+	cmdInfo
+	cmdConfig
+	cmdQuit
+	cmdReset
+	commandCount
+)
+
+// description is what COMMAND says of a command.
+type description struct {
+	name string
+	// arity is the number of words with the name; -n means n or more.
+	arity   int
+	flags   string // separated by spaces
+	key     bool   // the first argument is a key
+	summary string
+}
+
+// descriptions returns the table of commands, by command.
+func descriptions() [commandCount]description {
+	return [commandCount]description{
+		cmdUnknown: {name: "unknown"},
+		cmdAcquire: {"tt.acquire", -2, "write fast", true,
+			"Counts events if every limit of every key allows it."},
+		cmdAdd:    {"tt.add", -2, "write fast", true, "Counts events."},
+		cmdCount:  {"tt.count", -3, "readonly fast", true, "Counts the events in sliding windows."},
+		cmdSeries: {"tt.series", -3, "readonly", true, "Returns the buckets of a key."},
+		cmdTop:    {"tt.top", -1, "readonly", false, "Returns the busiest keys of this node."},
+		cmdForget: {"tt.reset", -2, "write", true, "Forgets a key."},
+		cmdThrottle: {"cl.throttle", -5, "write fast", true,
+			"Limits a rate with the arguments and answers of redis-cell."},
+		cmdHello:   {"hello", -1, "fast no_auth", false, "Chooses the protocol; may authenticate."},
+		cmdAuth:    {"auth", -2, "fast no_auth", false, "Authenticates with a token."},
+		cmdPing:    {"ping", -1, "fast", false, "Answers PONG, or its argument."},
+		cmdEcho:    {"echo", 2, "fast", false, "Answers its argument."},
+		cmdClient:  {"client", -2, "", false, "Names and describes this connection."},
+		cmdCommand: {"command", -1, "", false, "Describes the commands."},
+		cmdSelect:  {"select", 2, "fast", false, "Accepts database 0."},
+		cmdInfo:    {"info", -1, "", false, "Describes this node."},
+		cmdConfig:  {"config", -2, "", false, "Answers what benchmarks ask for."},
+		cmdQuit:    {"quit", -1, "fast no_auth", false, "Ends the connection."},
+		cmdReset:   {"reset", 1, "fast no_auth", false, "Makes the connection like a new one."},
+	}
+}
+
+// commandOf returns the command of that name, in any case. It is a switch, not a map, because it is
+// on the way of every operation.
+func commandOf(name []byte) command {
+	var b [len("CL.THROTTLE")]byte
+	if len(name) > len(b) {
+		return cmdUnknown
+	}
+	switch string(upper(b[:0], name)) {
+	case "TT.ACQUIRE":
+		return cmdAcquire
+	case "TT.ADD":
+		return cmdAdd
+	case "TT.COUNT":
+		return cmdCount
+	case "TT.SERIES":
+		return cmdSeries
+	case "TT.TOP":
+		return cmdTop
+	case "TT.RESET":
+		return cmdForget
+	case "CL.THROTTLE":
+		return cmdThrottle
+	case "HELLO":
+		return cmdHello
+	case "AUTH":
+		return cmdAuth
+	case "PING":
+		return cmdPing
+	case "ECHO":
+		return cmdEcho
+	case "CLIENT":
+		return cmdClient
+	case "COMMAND":
+		return cmdCommand
+	case "SELECT":
+		return cmdSelect
+	case "INFO":
+		return cmdInfo
+	case "CONFIG":
+		return cmdConfig
+	case "QUIT":
+		return cmdQuit
+	case "RESET":
+		return cmdReset
+	}
+	return cmdUnknown
+}
+
+// accepts reports whether the command may have this number of words, with its name.
+func (d *description) accepts(words int) bool {
+	return words == d.arity || d.arity < 0 && words >= -d.arity
+}
+
+// wrongArguments is the error of a command with too few or too many arguments.
+func wrongArguments(name string) errorReply {
+	return errorf(codeErr, "wrong number of arguments for '%s' command", name)
+}
+
+// appendInfo appends what COMMAND says of a command.
+func (d *description) appendInfo(b []byte) []byte {
+	flags := strings.Fields(d.flags)
+	first := truth(d.key)
+	b = appendArray(b, 10)
+	b = appendBulk(b, d.name)
+	b = appendInt(b, int64(d.arity))
+	b = appendArray(b, len(flags))
+	for _, f := range flags {
+		b = appendSimple(b, f)
+	}
+	for range 3 { // the first key, the last, and the step between keys
+		b = appendInt(b, first)
+	}
+	for range 4 { // categories, tips, key specifications, subcommands
+		b = appendArray(b, 0)
+	}
+	return b
+}
+
+// appendDocs appends what COMMAND DOCS says of a command.
+func (d *description) appendDocs(b []byte, v version) []byte {
+	group := "connection"
+	if strings.HasPrefix(d.name, "tt.") || strings.HasPrefix(d.name, "cl.") {
+		group = "twotier"
+	}
+	b = appendBulk(b, d.name)
+	b = v.appendMap(b, 2)
+	for _, text := range []string{"summary", d.summary, "group", group} {
+		b = appendBulk(b, text)
+	}
+	return b
+}

@@ -1,0 +1,219 @@
+package resp_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestCommands sends commands one after the other to a node whose clock stands still.
+func TestCommands(t *testing.T) {
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Version: "v1"}))
+	for _, test := range [][2]string{
+		{"TT.ACQUIRE a LIMIT 30s 2", "[1 0 1 1]"},
+		{"tt.acquire a n 1 limit 30s 2 limit 24h 50", "[1 0 2 0 2 48]"},
+		{"TT.ACQUIRE a LIMIT 30s 2", "[0 30999 2 0]"},
+		{"TT.ACQUIRE a N 3 LIMIT 30s 2", "[0 -1 2 0]"},
+		{"TT.ACQUIRE a LIMIT 30s 3 KEY a NS login LIMIT 30s 1", "[1 0 3 0 1 0]"},
+		{"TT.ACQUIRE a LIMIT 30s 9 KEY a NS login LIMIT 30s 1", "[0 30999 3 6 1 0]"},
+		{"TT.ACQUIRE a COUNTDENIED LIMIT 30s 1", "[0 30999 4 0]"},
+		{"TT.COUNT a 30s 24h", "[4 4]"},
+		{"TT.COUNT a 30s BOUNDS", "[4 4 4]"},
+		{"TT.COUNT a 30s NS login", "[1]"},
+		{"TT.COUNT a 30s AT 1699999999000", "[0]"},
+		{"TT.ADD b", "OK"},
+		{"TT.ADD b N 4 NS default TS 1700000000000 ACK redis", "OK"},
+		{"TT.ADD b N -2 TS 1700000000000", "OK"},
+		{"TT.COUNT b 1m", "[3]"},
+		{"TT.SERIES b 1s", "[[1699999999000 0] [1700000000000 3]]"},
+		{"TT.SERIES a 1s NS login", "[[1699999999000 0] [1700000000000 1]]"},
+		{"TT.TOP", "[[default a 4] [default b 3] [login a 1]]"},
+		{"TT.TOP 1 WINDOW 1m", "[[default a 4]]"},
+		{"TT.RESET b", "OK"},
+		{"CL.THROTTLE u 1 30 60", "[0 2 1 -1 4]"},
+		{"CL.THROTTLE u 1 30 60", "[0 2 0 -1 4]"},
+		{"CL.THROTTLE u 1 30 60 0", "[0 2 0 -1 4]"},
+		{"CL.THROTTLE u 1 30 60 1", "[1 2 0 5 4]"},
+		{"CL.THROTTLE u 1 30 60 3", "[1 2 0 -1 4]"},
+		{"CL.THROTTLE v 1 30 60 0", "[0 2 2 -1 0]"},
+		{"PING", "PONG"},
+		{"PING x", "x"},
+		{"ECHO x", "x"},
+		{"SELECT 0", "OK"},
+		{"CLIENT SETNAME me", "OK"},
+		{"CLIENT GETNAME", "me"},
+		{"CLIENT ID", "1"},
+		{"CLIENT SETINFO LIB-NAME x", "OK"},
+		{"CONFIG GET save", "[save ]"},
+		{"CONFIG GET *", "[save  appendonly no]"},
+		{"COMMAND COUNT", "18"},
+		{"COMMAND INFO tt.top nonsense", "[[tt.top -1 [readonly] 0 0 0 [] [] [] []] nil]"},
+		{"COMMAND DOCS echo", "[echo [summary Answers its argument. group connection]]"},
+		{"HELLO", "[server twotier version 7.0.0 proto 2 id 1 mode standalone role master modules []]"},
+		{"HELLO 3 SETNAME you", "{server twotier version 7.0.0 proto 3 id 1 mode standalone " +
+			"role master modules []}"},
+		{"CONFIG GET save", "{save }"},
+		{"CLIENT GETNAME", "you"},
+		{"RESET", "RESET"},
+		{"CLIENT GETNAME", "nil"},
+		{"CONFIG GET save", "[save ]"},
+		{"QUIT", "OK"},
+	} {
+		if got := c.do(test[0]); got != test[1] {
+			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
+		}
+	}
+	c.ended()
+}
+
+// TestRefusals sends what can't be executed. Nothing is counted, and the connection goes on.
+func TestRefusals(t *testing.T) {
+	s := newService(t)
+	c := dial(t, serve(t, resp.Options{Service: s}))
+	limits, keys := strings.Repeat(" LIMIT 1m 1", 17), strings.Repeat(" KEY k LIMIT 1m 1", 64)
+	long := strings.Repeat("k", 257)
+	for _, test := range [][2]string{
+		{"NONSENSE x", "unknown command 'NONSENSE'"},
+		{"TT.ACQUIRE k", "limits: missing; want at least one LIMIT or RULE"},
+		{"TT.ACQUIRE k LIMIT 1m 1 LIMIT 1m", "limits[1].window: want LIMIT, a window and a maximum"},
+		{"TT.ACQUIRE k LIMIT 1x 1", `limits[0].window: want a duration such as "90s" or ` +
+			`"1d2h3m4s", got "1x"`},
+		{"TT.ACQUIRE k LIMIT 1m -1", "limits[0].max: want 0 or more"},
+		{"TT.ACQUIRE k LIMIT 1m 1 KEY b LIMIT 1m 01", "checks[1].limits[0].max: want 0 or more"},
+		{"TT.ACQUIRE k N 0 LIMIT 1m 1", "n: want 1 to 2147483647"},
+		{"TT.ACQUIRE k N 1 N 1 LIMIT 1m 1", "n: given twice"},
+		{"TT.ACQUIRE k NS a/b LIMIT 1m 1",
+			"ns: want 1 to 64 of A-Z, a-z, 0-9, '_', '.' and '-'"},
+		{"TT.ACQUIRE k N 1 TS 5", "limits: missing; want at least one LIMIT"},
+		{"TT.ACQUIRE k ACK never LIMIT 1m 1",
+			"ack: want memory, redis, replica or disk, got never"},
+		{"TT.ACQUIRE k LIMIT 1m 1 BOUNDS", "BOUNDS: unknown option; want NS, N, TS, ACK, " +
+			"COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"},
+		{"TT.ACQUIRE k LIMIT 400d 1", "limits[0].window: "},
+		{"TT.ACQUIRE k LIMIT 1m 1 KEY", "checks[1].key: missing; "},
+		{"TT.ACQUIRE k" + limits, "limits: want at most 16 limits"},
+		{"TT.ACQUIRE k LIMIT 1m 1" + keys, "checks: want at most 64 checks"},
+		{"TT.ACQUIRE " + long + " LIMIT 1m 1", "key: want 1 to 256 bytes of UTF-8"},
+		{"TT.ADD k LIMIT 1m 1", "LIMIT: unknown option; want NS, N, TS or ACK"},
+		{"TT.ADD k N 2147483648", "n: want 1 to 2147483647, or -1 to -2147483647 to take back"},
+		{"TT.ADD k TS 0", "ts: want unix milliseconds, at least 1"},
+		{"TT.ADD k TS 5", "ts: "},
+		{"TT.COUNT k NS default", "window: missing; "},
+		{"TT.COUNT k 1m sometimes", `window: want a duration`},
+		{"TT.COUNT k" + strings.Repeat(" 1m", 65), "window: want at most 64 windows"},
+		{"TT.COUNT k 1m N 1", "N: unknown option; want a window, NS, AT or BOUNDS"},
+		{"TT.SERIES k nonsense", "window: "},
+		{"TT.SERIES k 1m NS", "NS: unknown option; want NS and a namespace"},
+		{"TT.TOP 0", "n: want 1 to 1000"},
+		{"TT.TOP 1 2", "1: unknown option; want WINDOW and a duration"},
+		{"TT.RESET k NS /", "ns: want 1 to 64"},
+		{"CL.THROTTLE k -1 1 1", "max_burst: want 0 to 2147483647"},
+		{"CL.THROTTLE k 1 0 1", "count: want 1 to 2147483647"},
+		{"CL.THROTTLE k 100 1 86400", "limits[0].window: "},
+		{"SELECT 1", "DB index is out of range; there is only 0"},
+		{"CLIENT KILL", "unknown subcommand or wrong number of arguments for 'CLIENT KILL'"},
+		{"AUTH x", "AUTH <token> called on a node that has no tokens"},
+	} {
+		if got := c.do(test[0]); !strings.HasPrefix(got, "-ERR "+test[1]) {
+			t.Errorf("%.60s: got %s, want -ERR %s", test[0], got, test[1])
+		}
+	}
+	if got := c.do("HELLO 4"); got != "-NOPROTO unsupported protocol version" {
+		t.Errorf("HELLO 4: %s", got)
+	}
+	if got := c.do("TT.TOP"); got != "[]" {
+		t.Errorf("counted: %s", got)
+	}
+}
+
+// TestErrorsOfTheService compares the codes of errors with the table of docs/doors.md.
+func TestErrorsOfTheService(t *testing.T) {
+	s := newService(t)
+	c := dial(t, serve(t, resp.Options{Service: s}))
+	later := &syncer.RetryError{Err: syncer.ErrBehind, After: 7 * time.Second}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{syncer.ErrFull, "-BUSY overloaded: the memory for counts is full; nothing was counted; " +
+			"retry_after_ms=1000"},
+		{later, "-BUSY overloaded: the store can't keep up with new keys; nothing was counted; " +
+			"retry_after_ms=7000"},
+		{syncer.ErrClosed, "-TRYAGAIN closed; nothing was counted; retry_after_ms=1000"},
+		{fmt.Errorf("%w: sent\r\n+OK", syncer.ErrUnknownOutcome),
+			"-UNKNOWN unknown outcome: sent+OK"},
+		{errors.New("secret"), "-ERR an error of this server's own; its log says more"},
+	} {
+		s.err.Store(&test.err)
+		if got := c.do("TT.ADD k"); got != test.want {
+			t.Errorf("%v: got %s, want %s", test.err, got, test.want)
+		}
+	}
+}
+
+// TestPipelinesKeepTheirOrder sends commands that depend on each other in one piece, and in pieces
+// of every length.
+func TestPipelinesKeepTheirOrder(t *testing.T) {
+	s := newService(t)
+	server := serve(t, resp.Options{Service: s})
+	var all strings.Builder
+	var want []string
+	for i := range 20 {
+		key := fmt.Sprintf("k%d", i%3)
+		for _, line := range []string{"TT.ADD %s", "TT.COUNT %s 1m", "PING %s",
+			"TT.ADD %s N x", "TT.ACQUIRE %s LIMIT 1m 1000"} {
+			all.WriteString(command(fmt.Sprintf(line, key)))
+		}
+		n := i/3*2 + 1
+		want = append(want, "OK", fmt.Sprintf("[%d]", n), key, "-ERR n: want 1 to 2147483647, or "+
+			"-1 to -2147483647 to take back", fmt.Sprintf("[1 0 %d %d]", n+1, 999-n))
+	}
+	for _, piece := range []int{all.Len(), 1000, 100, 7, 1} {
+		s.now.Add(time.Hour.Milliseconds()) // what was counted before has left the windows
+		c := dial(t, server)
+		go func() {
+			for rest := all.String(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+				if _, err := c.Write([]byte(rest[:min(piece, len(rest))])); err != nil {
+					return // the test says what was missing
+				}
+			}
+		}()
+		for i, w := range want {
+			if got := c.reply(); got != w {
+				t.Fatalf("pieces of %d: reply %d: got %s, want %s", piece, i, got, w)
+			}
+		}
+	}
+}
+
+// TestPipelinesAreOneBatch counts the calls for commands that arrive together.
+func TestPipelinesAreOneBatch(t *testing.T) {
+	s := newService(t)
+	c := dial(t, serve(t, resp.Options{Service: s}))
+	c.send(strings.Repeat(command("TT.ADD k"), 20) + command("TT.COUNT k 1m"))
+	for range 20 {
+		c.reply()
+	}
+	if got := c.reply(); got != "[20]" {
+		t.Errorf("counted %s", got)
+	}
+	if n := s.deals.Load(); n != 1 {
+		t.Errorf("%d batches", n)
+	}
+}
+
+// TestInline sends commands as a person types them.
+func TestInline(t *testing.T) {
+	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
+	c.send("\r\n  TT.ADD  k N 2\r\nTT.COUNT k 1m\nPING\r\n")
+	for _, want := range []string{"OK", "[2]", "PONG"} {
+		if got := c.reply(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package resp
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// errorReply is the text of an error: a code in capital letters, and what is wrong. The empty one
+// is no error.
+type errorReply string
+
+// The codes of errors. docs/doors.md has the table.
+const (
+	// codeErr: the command can't be executed as it is. It would fail again.
+	codeErr = "ERR"
+	// codeNoAuth: the connection has not authenticated, or its token was withdrawn. codeWrongPass:
+	// the token is not known. codeNoPerm: the token does not grant the command.
+	codeNoAuth, codeWrongPass, codeNoPerm = "NOAUTH", "WRONGPASS", "NOPERM"
+	// codeNoProto: HELLO asks for a version of the protocol that is not spoken here.
+	codeNoProto = "NOPROTO"
+	// codeBusy: a limit of this node is reached. codeTryAgain: there is no honest answer now.
+	// Nothing was counted; the text says when to try again.
+	codeBusy, codeTryAgain = "BUSY", "TRYAGAIN"
+	// codeUnknown: a write may or may not have happened.
+	codeUnknown = "UNKNOWN"
+)
+
+// codes lists the codes, for metrics.
+func codes() []string {
+	return []string{codeErr, codeNoAuth, codeWrongPass, codeNoPerm, codeNoProto, codeBusy,
+		codeTryAgain, codeUnknown}
+}
+
+// errorf returns an error with a code. Control characters, of which a line break would end the
+// reply, are left out.
+func errorf(code, format string, args ...any) errorReply {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, fmt.Sprintf(format, args...))
+	return errorReply(code + " " + text)
+}
+
+// refused returns the error of an argument that is well-formed but not acceptable.
+func refused(field, detail string) errorReply { return errorf(codeErr, "%s: %s", field, detail) }
+
+// errorOf explains an error of the service.
+func (s *Server) errorOf(err error, f request.Failure) errorReply {
+	switch f.Kind {
+	case request.Invalid:
+		return errorf(codeErr, "%s", f.Detail)
+	case request.Overload:
+		return errorf(codeBusy, "%s; nothing was counted; retry_after_ms=%d", f.Detail,
+			max(f.After.Milliseconds(), leastRetry))
+	case request.Unavailable:
+		return errorf(codeTryAgain, "%s; nothing was counted; retry_after_ms=%d", f.Detail,
+			leastRetry)
+	case request.Unknown:
+		return errorf(codeUnknown, "%s", f.Detail)
+	}
+	s.opts.Logger.Error("unexpected error of an operation", "err", err)
+	return errorf(codeErr, "%s", f.Detail)
+}
+
+// leastRetry is how many milliseconds a client is asked to wait at least, as by the HTTP API.
+const leastRetry = 1000
+
+// errorOfOp explains an error of an operation.
+func (s *Server) errorOfOp(err error, op *syncer.Op) errorReply {
+	return s.errorOf(err, request.FailureOfOp(err, op, len(op.Checks) > 1))
+}
+
+// clip shortens what a client sent so that it fits in a message.
+func clip(b []byte) string {
+	const most = 64
+	if len(b) <= most {
+		return strings.ToValidUTF8(string(b), "?")
+	}
+	return strings.ToValidUTF8(string(b[:most]), "?") + "..."
+}

@@ -1,0 +1,52 @@
+package resp
+
+import "twotier.dev/twotier/syncer"
+
+// MaxArgs bounds the arguments of a command.
+const MaxArgs = maxArgs
+
+// Commands returns the commands in pieces that arrive one after the other, up to what is not RESP.
+func Commands(pieces ...[]byte) (commands [][][]byte, err error) {
+	in := input{buf: make([]byte, largeInput)}
+	for _, piece := range pieces {
+		for len(piece) > 0 {
+			in.compact()
+			n := copy(in.space(), piece)
+			in.end, piece = in.end+n, piece[n:]
+			for {
+				ok, err := in.next()
+				if err != nil {
+					return commands, err
+				}
+				if !ok {
+					break
+				}
+				var args [][]byte
+				for _, arg := range in.args {
+					args = append(args, append([]byte{}, arg...))
+				}
+				commands = append(commands, args)
+			}
+		}
+	}
+	return commands, nil
+}
+
+// Operations returns what the arguments are to each command that counts or reads: one operation, or
+// none where they are refused.
+func Operations(args [][]byte) (ops []syncer.Op) {
+	words := append([][]byte{[]byte("TT")}, args...)
+	for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {
+		var w work
+		if w.parse(kind, words) == "" {
+			w.link()
+			ops = append(ops, w.ops...)
+		}
+	}
+	var w work
+	if w.parseThrottle(words) == "" {
+		w.link()
+		ops = append(ops, w.ops...)
+	}
+	return ops
+}

@@ -1,0 +1,85 @@
+package resp_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/syncer"
+)
+
+// FuzzInput reads arbitrary bytes in one piece and in two: the commands must be the same, with
+// arguments that are within the bounds and within what was sent.
+func FuzzInput(f *testing.F) {
+	for _, raw := range []string{"PING\r\n", encode("TT.ADD", "k"), "*1\r\n$4\r\nPING\r\n*0\r\n\r\n",
+		encode("TT.ACQUIRE", "k", "LIMIT", "30s", "2") + encode("ECHO", ""), "*-1\r\nx", "*2\r\n$1",
+		"*1\r\n$0\r\n\r\n", "*12\r\n", "*1\r\n$+1\r\na\r\n"} {
+		f.Add([]byte(raw), uint(len(raw)/2))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, at uint) {
+		cut := int(at % uint(len(raw)+1))
+		whole, wholeErr := resp.Commands(raw)
+		parts, partsErr := resp.Commands(raw[:cut], raw[cut:])
+		// A mistake behind the cut may be noticed later, when the least that its command takes has
+		// arrived.
+		if wholeErr == nil && partsErr != nil {
+			t.Fatalf("in one piece %v, in two %v", wholeErr, partsErr)
+		}
+		if !slices.EqualFunc(whole, parts, func(a, b [][]byte) bool {
+			return slices.EqualFunc(a, b, bytes.Equal)
+		}) {
+			t.Fatalf("in one piece %q, in two %q", whole, parts)
+		}
+		for _, args := range whole {
+			if len(args) > resp.MaxArgs {
+				t.Fatalf("%d arguments", len(args))
+			}
+			for _, arg := range args {
+				if len(arg) > 0 && !bytes.Contains(raw, arg) {
+					t.Fatalf("%q was not sent", arg)
+				}
+			}
+		}
+	})
+}
+
+// FuzzOperation parses arbitrary arguments: what is accepted must be an operation that the core may
+// be asked to execute.
+func FuzzOperation(f *testing.F) {
+	for _, words := range [][]string{{"k", "LIMIT", "30s", "2"}, {"k", "1m", "BOUNDS"},
+		{"k", "N", "-3", "TS", "5"}, {"k", "LIMIT", "1s", "0", "KEY", "l", "NS", "x", "LIMIT",
+			"24h", "9"}, {"k", "15", "30", "60", "2"}, {"k", "1", "3", "9223372036854775807"}} {
+		f.Add([]byte(encode(words...)))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		commands, _ := resp.Commands(raw)
+		for _, args := range commands {
+			if len(args) == 0 {
+				continue
+			}
+			for _, op := range resp.Operations(args) {
+				verify(t, args, &op)
+			}
+		}
+	})
+}
+
+func verify(t *testing.T, args [][]byte, op *syncer.Op) {
+	t.Helper()
+	if len(op.Checks) < 1 || len(op.Checks) > 64 || op.TS < 0 {
+		t.Fatalf("%q: %+v", args, op)
+	}
+	for _, c := range op.Checks {
+		wantLimits := op.Kind != syncer.Add
+		if len(c.Key) < 1 || len(c.Key) > 256 || (len(c.Limits) > 0) != wantLimits ||
+			c.N == 0 || c.N > 1<<31-1 || c.N < 1-1<<31 || c.N < 0 && op.Kind != syncer.Add {
+			t.Fatalf("%q: %+v", args, c)
+		}
+		for _, l := range c.Limits {
+			if l.Window < 1 || l.Max < 0 {
+				t.Fatalf("%q: %+v", args, l)
+			}
+		}
+	}
+}

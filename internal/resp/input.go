@@ -1,0 +1,178 @@
+package resp
+
+import (
+	"bytes"
+	"fmt"
+)
+
+const (
+	// smallInput is the size of the buffer that every connection has, largeInput that of the one
+	// for deep pipelines and long commands. It is also the maximum size of a command.
+	smallInput = 4 << 10
+	largeInput = 64 << 10
+	// maxArgs bounds the arguments of a command.
+	maxArgs = 4096
+	// leastArg is the least that an argument takes: "$0\r\n\r\n".
+	leastArg = 6
+)
+
+// input is what was received and not executed yet, and the parser of the command at its front.
+// Arguments are views into the buffer, valid until compact or moveTo is called.
+type input struct {
+	buf        []byte
+	start, end int // received bytes are buf[start:end]
+	// need is how many bytes the command at the front has at least. It is not parsed again before
+	// they are there: otherwise a command that arrives byte by byte would be parsed as often.
+	need int
+	args [][]byte // of the command that next has parsed
+	// inline is set if that command was not in the form of an array.
+	inline bool
+}
+
+// space returns where to receive more bytes.
+func (in *input) space() []byte { return in.buf[in.end:] }
+
+// partial reports whether there is a part of a command.
+func (in *input) partial() bool { return in.end > in.start }
+
+// full reports whether the buffer has no room for the rest of the command at its front.
+func (in *input) full() bool { return in.end-in.start == len(in.buf) }
+
+// compact moves what is left to the front of the buffer.
+func (in *input) compact() {
+	if in.start > 0 {
+		in.end = copy(in.buf, in.buf[in.start:in.end])
+		in.start = 0
+	}
+}
+
+// moveTo replaces the buffer by another one that what is left fits in.
+func (in *input) moveTo(buf []byte) {
+	in.end = copy(buf, in.buf[in.start:in.end])
+	in.buf, in.start = buf, 0
+}
+
+// next parses the command at the front, if it has been received completely, and removes it from
+// what is left. The error says why what was received is not RESP. A command may have no arguments.
+func (in *input) next() (ok bool, err error) {
+	b := in.buf[in.start:in.end]
+	if len(b) == 0 || len(b) < in.need {
+		return false, nil
+	}
+	in.args = in.args[:0]
+	size, need := 0, 0
+	if in.inline = b[0] != '*'; in.inline {
+		size, need, err = in.line(b)
+	} else {
+		size, need, err = in.array(b)
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case need > largeInput:
+		return false, fmt.Errorf("a command has at most %d bytes", largeInput)
+	}
+	in.start += size
+	in.need = need
+	return need == 0, nil
+}
+
+// array parses an array of bulk strings. If it is not complete, it returns how many bytes it has at
+// least.
+func (in *input) array(b []byte) (size, need int, err error) {
+	n, at, err := header(b, 0, maxArgs, "multibulk")
+	if err != nil || at == 0 {
+		return 0, len(b) + 1, err
+	}
+	for ; n > 0; n-- {
+		rest := (n - 1) * leastArg
+		if at == len(b) {
+			return 0, at + leastArg + rest, nil
+		}
+		if b[at] != '$' {
+			return 0, 0, fmt.Errorf("expected '$', got %q", rune(b[at]))
+		}
+		length, from, err := header(b, at, largeInput, "bulk")
+		if err != nil || length < 0 {
+			return 0, 0, cmpError(err, "invalid bulk length")
+		}
+		if from == 0 {
+			return 0, max(len(b)+1, at+leastArg+rest), nil
+		}
+		if at = from + length + 2; at > len(b) {
+			return 0, at + rest, nil
+		}
+		if b[at-2] != '\r' || b[at-1] != '\n' {
+			return 0, 0, fmt.Errorf("a bulk string of %d bytes does not end after these", length)
+		}
+		in.args = append(in.args, b[from:from+length:from+length])
+	}
+	return at, 0, nil
+}
+
+// header parses the number behind the type at b[at], up to the end of its line. next is the index
+// after the line, 0 if the line is not complete.
+func header(b []byte, at, most int, what string) (n, next int, err error) {
+	if at+3 < len(b) && b[at+2] == '\r' && b[at+3] == '\n' && '0' <= b[at+1] && b[at+1] <= '9' {
+		return int(b[at+1] - '0'), at + 4, nil // a single digit, as most are
+	}
+	const longest = len("*-2147483648\r\n")
+	line := b[at+1:]
+	end := bytes.IndexByte(line[:min(len(line), longest)], '\n')
+	if end < 0 {
+		if len(line) >= longest {
+			return 0, 0, fmt.Errorf("invalid %s length", what)
+		}
+		return 0, 0, nil
+	}
+	digits, ends := bytes.CutSuffix(line[:end], []byte{'\r'})
+	v, ok := integer(digits)
+	if !ok || !ends || v > int64(most) {
+		return 0, 0, fmt.Errorf("invalid %s length", what)
+	}
+	return int(v), at + 1 + end + 1, nil
+}
+
+// cmpError returns err, or an error of that text if it is nil.
+func cmpError(err error, text string) error {
+	if err == nil {
+		return fmt.Errorf("%s", text)
+	}
+	return err
+}
+
+// line parses an inline command: words with spaces between, up to the end of the line.
+func (in *input) line(b []byte) (size, need int, err error) {
+	end := bytes.IndexByte(b[:min(len(b), smallInput)], '\n')
+	if end < 0 {
+		if len(b) >= smallInput {
+			return 0, 0, fmt.Errorf("too big inline request")
+		}
+		return 0, len(b) + 1, nil
+	}
+	for word := range bytes.FieldsSeq(b[:end]) {
+		in.args = append(in.args, word)
+	}
+	return end + 1, 0, nil
+}
+
+// integer parses a decimal number in its shortest form.
+func integer(b []byte) (v int64, ok bool) {
+	digits := b
+	if len(b) > 0 && b[0] == '-' {
+		digits = b[1:]
+	}
+	if len(digits) == 0 || len(digits) > 1 && digits[0] == '0' || len(digits) > 19 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' || v > (1<<63-1-int64(c-'0'))/10 {
+			return 0, false
+		}
+		v = v*10 + int64(c-'0')
+	}
+	if len(digits) < len(b) {
+		v = -v
+	}
+	return v, true
+}

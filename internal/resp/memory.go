@@ -1,0 +1,99 @@
+package resp
+
+import (
+	"errors"
+	"time"
+
+	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/request"
+)
+
+// usage is what one address uses besides connections.
+type usage struct{ small, large account.Usage }
+
+// errNoMemory answers what there is no memory for. Nothing of it has been executed.
+const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +
+	"nothing was counted; retry_after_ms=1000"
+
+// large reports whether the connection has a large buffer.
+func (c *conn) large() bool { return c.small != nil }
+
+// enlarge gives the connection a large buffer, as soon as there is memory for one. It gives up at
+// by.
+func (c *conn) enlarge(by time.Time) bool {
+	if c.large() || !c.server.largeWorks.Take(&c.from.Usage.large, largeWork, by) {
+		return false
+	}
+	c.small = (*[smallInput]byte)(c.in.buf)
+	buf := c.server.buffers.Get().(*[largeInput]byte)
+	c.in.moveTo(buf[:])
+	return true
+}
+
+// shrink gives the large buffer back, once what is left fits in the small one.
+func (c *conn) shrink() {
+	buf := (*[largeInput]byte)(c.in.buf)
+	c.in.moveTo(c.small[:])
+	c.small = nil
+	c.server.buffers.Put(buf)
+	c.server.largeWorks.Release(&c.from.Usage.large, largeWork)
+}
+
+// begin takes the memory for executing what has been received. If there is none, the connection
+// fails.
+func (c *conn) begin() bool {
+	c.taken = 0
+	if !c.large() {
+		c.taken = workOf(c.in.end - c.in.start)
+	}
+	if c.taken > 0 && !c.server.smallWorks.Take(&c.from.Usage.small, c.taken,
+		c.now.Add(c.server.opts.RequestTimeout)) {
+		c.taken = 0
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
+		c.failed = errors.New("no memory")
+		return false
+	}
+	c.work = c.server.works.get(c.large())
+	return true
+}
+
+// finish gives it back.
+func (c *conn) finish() {
+	w, large := c.work, c.large()
+	c.work = nil
+	if !w.context.Finish() {
+		w.renew()
+	}
+	c.flushTally()
+	small := &c.server.smallWorks
+	if lean := len(w.results) <= leanOps; lean || large || small.InUse() <= small.Most/2 {
+		c.server.works.put(w, large)
+	}
+	c.release()
+	if large && c.in.end-c.in.start < smallInput && !c.filled {
+		c.shrink()
+	}
+}
+
+// release gives back what begin has taken.
+func (c *conn) release() {
+	if c.taken > 0 {
+		c.server.smallWorks.Release(&c.from.Usage.small, c.taken)
+		c.taken = 0
+	}
+}
+
+// leave gives back everything that the connection has.
+func (c *conn) leave() {
+	c.work = nil // after a panic it may be in any state, and is left to the collector
+	c.release()
+	if c.large() {
+		c.in.start, c.in.end = 0, 0
+		c.shrink()
+	}
+	c.server.conns.Leave(c.from)
+}
+
+// renew replaces a context that somebody may still hold.
+func (w *work) renew() { w.context = new(request.Context) }

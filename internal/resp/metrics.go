@@ -1,0 +1,83 @@
+package resp
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// tally counts a run of equal commands, so that a pipeline of them touches the shared counter once.
+type tally struct {
+	of command
+	n  int64
+}
+
+// count counts a command.
+func (c *conn) count(id command) {
+	if id != c.tally.of {
+		c.flushTally()
+		c.tally.of = id
+	}
+	c.tally.n++
+}
+
+func (c *conn) flushTally() {
+	if c.tally.n > 0 {
+		c.server.counters.commands[c.tally.of].Add(c.tally.n)
+		c.tally.n = 0
+	}
+}
+
+// counters are what the metrics show.
+type counters struct {
+	commands [commandCount]atomic.Int64
+	errors   []atomic.Int64 // in the order of codes
+	rejected atomic.Int64
+}
+
+// countError counts an error by its code.
+func (s *Server) countError(e errorReply) {
+	code, _, _ := strings.Cut(string(e), " ")
+	for i, name := range codes() {
+		if name == code {
+			s.counters.errors[i].Add(1)
+		}
+	}
+}
+
+// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
+// collector.
+func (s *Server) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (s *Server) Collect(ch chan<- prometheus.Metric) {
+	total := func(name, help, label, value string, n int64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil),
+			prometheus.CounterValue, float64(n), value)
+	}
+	for i := range s.counters.commands {
+		if n := s.counters.commands[i].Load(); n > 0 {
+			total("twotier_resp_commands_total", "Redis commands received, by name.", "command",
+				s.commands[i].name, n)
+		}
+	}
+	for i, code := range codes() {
+		if n := s.counters.errors[i].Load(); n > 0 {
+			total("twotier_resp_errors_total", "Redis commands answered with an error, by code.",
+				"code", code, n)
+		}
+	}
+	plain := func(kind prometheus.ValueType, name, help string, v int64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind,
+			float64(v))
+	}
+	plain(prometheus.GaugeValue, "twotier_resp_connections",
+		"Open connections of Redis clients.", int64(s.conns.InUse()))
+	plain(prometheus.CounterValue, "twotier_resp_rejected_total",
+		"Connections of Redis clients turned away because there were too many.",
+		s.counters.rejected.Load())
+	plain(prometheus.GaugeValue, "twotier_resp_memory_bytes",
+		"Memory taken for executing and answering Redis commands.",
+		s.smallWorks.InUse()+s.largeWorks.InUse())
+}

@@ -1,0 +1,369 @@
+package resp
+
+import (
+	"fmt"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// option is a word that begins a part of a command.
+type option uint8
+
+const (
+	optionNone option = iota
+	optionNS
+	optionN
+	optionTS
+	optionAt
+	optionAck
+	optionLimit
+	optionRule
+	optionKey
+	optionCountDenied
+	optionDryRun
+	optionBounds
+	optionWindow
+)
+
+// optionOf returns the option of that name, in any case.
+func optionOf(word []byte) option {
+	var b [len("COUNTDENIED")]byte
+	if len(word) > len(b) {
+		return optionNone
+	}
+	switch string(upper(b[:0], word)) {
+	case "LIMIT":
+		return optionLimit
+	case "KEY":
+		return optionKey
+	case "NS":
+		return optionNS
+	case "N":
+		return optionN
+	case "TS":
+		return optionTS
+	case "AT":
+		return optionAt
+	case "ACK":
+		return optionAck
+	case "RULE":
+		return optionRule
+	case "COUNTDENIED":
+		return optionCountDenied
+	case "DRYRUN":
+		return optionDryRun
+	case "BOUNDS":
+		return optionBounds
+	case "WINDOW":
+		return optionWindow
+	}
+	return optionNone
+}
+
+// upper appends word in capital letters.
+func upper(b, word []byte) []byte {
+	for _, c := range word {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		b = append(b, c)
+	}
+	return b
+}
+
+// draft is an operation while its arguments are read.
+type draft struct {
+	w       *work
+	args    [][]byte // not read yet
+	op      syncer.Op
+	check   syncer.Check
+	start   int  // where the limits of check begin
+	checks  int  // number of checks before it
+	several bool // errors name the check
+	seen    [optionWindow + 1]bool
+	bounds  bool
+	inForce *rule.Set // the rules of this command, once one is named
+	ruled   int       // limits of rules so far
+}
+
+// parse adds an operation of that kind with these arguments, the name of the command first.
+func (w *work) parse(kind syncer.Kind, args [][]byte) errorReply {
+	first, start := len(w.checks), len(w.limits)
+	d := draft{w: w, args: args[1:], op: syncer.Op{Kind: kind}, start: start}
+	e := d.read()
+	if e != "" {
+		w.truncate(len(w.ops), first, start)
+		return e
+	}
+	w.add(d.op, d.shape(), first)
+	return ""
+}
+
+// shape returns what the answer looks like.
+func (d *draft) shape() shape {
+	switch {
+	case d.op.Kind == syncer.Add:
+		return shapeOK
+	case d.op.Kind == syncer.Acquire:
+		return shapeAcquire
+	case d.bounds:
+		return shapeBounds
+	}
+	return shapeCounts
+}
+
+// read reads the arguments: a key, and what follows it.
+func (d *draft) read() errorReply {
+	if e := d.key(); e != "" {
+		return e
+	}
+	if e := d.windows(); e != "" {
+		return e
+	}
+	for len(d.args) > 0 {
+		o := optionOf(d.args[0])
+		if !d.has(o) {
+			return refused(clip(d.args[0]), "unknown option; want "+optionsOf(d.op.Kind))
+		}
+		d.args = d.args[1:]
+		if e := d.option(o); e != "" {
+			return e
+		}
+	}
+	return d.endCheck()
+}
+
+// has reports whether the command has an option.
+func (d *draft) has(o option) bool {
+	switch o {
+	case optionNS:
+		return true
+	case optionN, optionTS, optionAck:
+		return d.op.Kind != syncer.Count
+	case optionAt, optionBounds:
+		return d.op.Kind == syncer.Count
+	case optionLimit, optionRule, optionKey, optionCountDenied,
+		optionDryRun:
+		return d.op.Kind == syncer.Acquire
+	}
+	return false
+}
+
+// optionsOf lists the options of a command for an error message.
+func optionsOf(kind syncer.Kind) string {
+	switch kind {
+	case syncer.Add:
+		return "NS, N, TS or ACK"
+	case syncer.Count:
+		return "a window, NS, AT or BOUNDS"
+	}
+	return "NS, N, TS, ACK, COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"
+}
+
+// option reads what follows an option.
+func (d *draft) option(o option) errorReply {
+	switch o {
+	case optionLimit:
+		return d.limit()
+	case optionKey:
+		return d.nextCheck()
+	case optionRule:
+		return d.rule()
+	}
+	if d.seen[o] {
+		return refused(o.String(), "given twice")
+	}
+	d.seen[o] = true
+	switch o {
+	case optionCountDenied:
+		d.op.CountDenied = true
+		return ""
+	case optionDryRun:
+		d.op.DryRun = true
+		return ""
+	case optionBounds:
+		d.bounds = true
+		return ""
+	}
+	if len(d.args) == 0 {
+		return refused(o.String(), "its value is missing")
+	}
+	value := d.args[0]
+	d.args = d.args[1:]
+	return d.value(o, value)
+}
+
+// value reads the value of an option.
+func (d *draft) value(o option, value []byte) errorReply {
+	switch o {
+	case optionNS:
+		if d.check.NS = value; !request.ValidNS(value) &&
+			(d.op.Kind != syncer.Count || !request.ReadableNS(value)) {
+			return d.refused("ns", request.WantNS)
+		}
+	case optionN:
+		n, ok := integer(value)
+		if d.check.N = n; !ok {
+			return d.refused("n", wantN(d.op.Kind))
+		}
+	case optionTS, optionAt:
+		ts, ok := integer(value)
+		if d.op.TS = ts; !ok || ts < 1 {
+			return refused(o.String(), "want unix milliseconds, at least 1")
+		}
+	case optionAck:
+		ack, ok := ackOf(value)
+		if d.op.Ack = ack; !ok {
+			return refused("ack", "want memory, redis, replica or disk, got "+clip(value))
+		}
+	}
+	return ""
+}
+
+func wantN(kind syncer.Kind) string {
+	if kind == syncer.Add {
+		return request.WantAddN
+	}
+	return request.WantN
+}
+
+func ackOf(word []byte) (syncer.Ack, bool) {
+	var b [len("REPLICA")]byte
+	if len(word) > len(b) {
+		return 0, false
+	}
+	switch string(upper(b[:0], word)) {
+	case "MEMORY":
+		return syncer.AckMemory, true
+	case "REDIS":
+		return syncer.AckStore, true
+	case "REPLICA":
+		return syncer.AckReplica, true
+	case "DISK":
+		return syncer.AckDisk, true
+	}
+	return 0, false
+}
+
+// key reads the key that begins a check.
+func (d *draft) key() errorReply {
+	d.check = syncer.Check{N: 1}
+	d.start, d.w.naming = len(d.w.limits), d.w.naming[:0]
+	if len(d.args) == 0 {
+		return d.refused("key", "missing; "+request.WantKey)
+	}
+	if d.check.Key = d.args[0]; !request.ValidKey(d.check.Key) {
+		return d.refused("key", request.WantKey)
+	}
+	d.args = d.args[1:]
+	return ""
+}
+
+// nextCheck ends the check and reads the key of the next.
+func (d *draft) nextCheck() errorReply {
+	if !d.several {
+		d.several = true
+	}
+	if e := d.endCheck(); e != "" {
+		return e
+	}
+	if d.checks++; d.checks == request.MaxChecks {
+		return refused("checks", fmt.Sprintf("want at most %d checks", request.MaxChecks))
+	}
+	d.seen[optionNS], d.seen[optionN] = false, false
+	return d.key()
+}
+
+// limit reads a window and its maximum.
+func (d *draft) limit() errorReply {
+	if len(d.w.limits)-d.start == request.MaxLimits {
+		return d.refused("limits", fmt.Sprintf("want at most %d limits", request.MaxLimits))
+	}
+	if len(d.args) < 2 {
+		return d.refusedLimit("window", "want LIMIT, a window and a maximum")
+	}
+	ms, wrong := request.ParseWindow(d.args[0])
+	if wrong != "" {
+		return d.refusedLimit("window", wrong+`, got "`+clip(d.args[0])+`"`)
+	}
+	most, ok := integer(d.args[1])
+	if !ok || most < 0 {
+		return d.refusedLimit("max", "want 0 or more")
+	}
+	d.args = d.args[2:]
+	d.w.limits = append(d.w.limits, syncer.Limit{Window: ms, Max: most})
+	return ""
+}
+
+// windows reads the windows of a count.
+func (d *draft) windows() errorReply {
+	if d.op.Kind != syncer.Count {
+		return ""
+	}
+	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == optionNone; i++ {
+		ms, wrong := request.ParseWindow(d.args[0])
+		switch {
+		case wrong != "":
+			return refused("window", wrong+`, got "`+clip(d.args[0])+`"`)
+		case i == request.MaxWindows:
+			return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
+		}
+		d.args = d.args[1:]
+		d.w.limits = append(d.w.limits, syncer.Limit{Window: ms})
+	}
+	return ""
+}
+
+// endCheck adds the check that has been read, if it has everything its operation needs.
+func (d *draft) endCheck() errorReply {
+	c, kind := &d.check, d.op.Kind
+	if e := d.addRules(); e != "" {
+		return e
+	}
+	if _, why := d.w.grant.Refusal(roleOf(kind), c.NS); why != "" {
+		return errorf(codeNoPerm, "%s", why)
+	}
+	switch limits := len(d.w.limits) - d.start; {
+	case kind == syncer.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
+		return d.refused("n", request.WantAddN)
+	case kind == syncer.Acquire && (c.N < 1 || c.N > request.MaxN):
+		return d.refused("n", request.WantN)
+	case kind == syncer.Acquire && limits == 0:
+		return d.refused("limits", "missing; want at least one LIMIT or RULE")
+	case kind == syncer.Count && limits == 0:
+		return refused("window", "missing; "+request.WantWindow)
+	}
+	d.w.checks = append(d.w.checks, *c)
+	d.w.starts = append(d.w.starts, d.start)
+	return ""
+}
+
+// roleOf returns the role that an operation requires.
+func roleOf(kind syncer.Kind) token.Role {
+	if kind == syncer.Count {
+		return token.Read
+	}
+	return token.Count
+}
+
+// refused returns the error of a field of the check.
+func (d *draft) refused(field, detail string) errorReply {
+	if d.several {
+		field = fmt.Sprintf("checks[%d].%s", d.checks, field)
+	}
+	return refused(field, detail)
+}
+
+// refusedLimit returns the error of a field of the limit that is read.
+func (d *draft) refusedLimit(field, detail string) errorReply {
+	return d.refused(fmt.Sprintf("limits[%d].%s", len(d.w.limits)-d.start, field), detail)
+}
+
+// String returns the name of the option in errors: that of the field in the HTTP API.
+func (o option) String() string {
+	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key", "count_denied",
+		"dry_run", "bounds", "window"}[o]
+}

@@ -1,0 +1,155 @@
+package resp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// Service executes what a [Server] reads. A method must not keep an operation, its keys or its
+// context after it returns. Errors are those of package syncer.
+type Service interface {
+	// Do executes one operation.
+	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	// DoAll executes operations and sets Err in each result. Operations on the same key are
+	// executed in order.
+	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	// Series returns the buckets of a key, oldest first, over a window in milliseconds that ends
+	// now, and their width.
+	Series(ctx context.Context, ns, key []byte,
+		window int64) (bucketMS int64, points []syncer.Point, err error)
+	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
+	// that ends now, largest first.
+	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	// Reset forgets a key.
+	Reset(ctx context.Context, ns, key []byte) error
+}
+
+// Rules resolves the names of rules.
+type Rules interface {
+	// Rules returns the rules in force, or nil while it is not known which those are. All names in
+	// one command are resolved in one set.
+	Rules() *rule.Set
+}
+
+// Tokens resolves tokens; [token.Store] implements it.
+type Tokens interface {
+	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
+	// reveal how much of a token is right.
+	Find(presented []byte) *token.Grant
+}
+
+// Options configure a [Server]. The zero value of each field is the documented default.
+type Options struct {
+	// Service executes the operations. Required.
+	Service Service
+	// Rules resolves the names of rules. Default: none, and no name is known.
+	Rules Rules
+	// Verdicts counts what acquires decide. Default: nothing is counted.
+	Verdicts verdicts.Counter
+	// Listen is the TCP address; port 0 picks a free one. Required.
+	Listen string
+	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.
+	// AdminToken may do everything as well.
+	Tokens     Tokens
+	AdminToken string
+	// TLS is used for all connections. Default: none, connections are plain.
+	TLS *tls.Config
+	// Version is the version of the program, which INFO and HELLO report.
+	Version string
+	// RequestTimeout bounds the execution of what was read at once. Default 2s.
+	RequestTimeout time.Duration
+	// ReadTimeout bounds receiving one command, from its first byte, and how long a new connection
+	// may take to authenticate; WriteTimeout bounds sending answers, give or take a quarter.
+	// Default 10s each.
+	ReadTimeout, WriteTimeout time.Duration
+	// IdleTimeout is how long a connection is kept between commands, give or take a quarter.
+	// Default 1h: clients keep connections in pools, many for half an hour.
+	IdleTimeout time.Duration
+	// MaxMemory bounds the bytes used by connections, approximately. Default 32 MiB, at least
+	// 4 MiB.
+	MaxMemory int64
+	// MaxConns bounds the open connections. Default: [ConnsFor] MaxMemory.
+	MaxConns int
+	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
+	// address may use the same share of the memory. Default: half of MaxConns.
+	MaxConnsPerAddress int
+	// Logger receives changes of state and panics. Default: none.
+	Logger *slog.Logger
+}
+
+// Approximate memory, in bytes, of a connection that waits for a command: a goroutine and the
+// buffer of smallInput bytes, and what TLS needs.
+const (
+	connBytes = 8<<10 + smallInput
+	tlsBytes  = 32 << 10
+)
+
+// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
+func ConnsFor(bytes int64, secure bool) int {
+	each := int64(connBytes)
+	if secure {
+		each += tlsBytes
+	}
+	return int(min(bytes/2/each, math.MaxInt32))
+}
+
+// withDefaults returns o with its defaults filled in, or says why it can't be used.
+func (o Options) withDefaults() (Options, error) {
+	if o.Service == nil || o.Listen == "" {
+		return o, errors.New("resp: Options needs Service and Listen")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		name   string
+		value  *time.Duration
+		preset time.Duration
+	}{
+		{"RequestTimeout", &o.RequestTimeout, 2 * time.Second},
+		{"ReadTimeout", &o.ReadTimeout, 10 * time.Second},
+		{"WriteTimeout", &o.WriteTimeout, 10 * time.Second},
+		{"IdleTimeout", &o.IdleTimeout, time.Hour},
+	} {
+		if *d.value < 0 {
+			return o, fmt.Errorf("resp: Options.%s is %v, want more than 0", d.name, *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.preset
+		}
+	}
+	return o, o.fillBounds()
+}
+
+// fillBounds fills in the defaults for connections and their memory.
+func (o *Options) fillBounds() error {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = 32 << 20
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = ConnsFor(o.MaxMemory, o.TLS != nil)
+	}
+	if o.MaxConnsPerAddress == 0 {
+		o.MaxConnsPerAddress = max(1, o.MaxConns/2)
+	}
+	switch {
+	case o.MaxMemory < 4<<20:
+		return fmt.Errorf("resp: Options.MaxMemory is %d, want at least 4 MiB", o.MaxMemory)
+	case o.MaxConns < 1:
+		return fmt.Errorf("resp: Options.MaxConns is %d, want 1 or more", o.MaxConns)
+	case o.MaxConnsPerAddress < 1 || o.MaxConnsPerAddress > o.MaxConns:
+		return fmt.Errorf("resp: Options.MaxConnsPerAddress is %d, want 1 to %d",
+			o.MaxConnsPerAddress, o.MaxConns)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package resp
+
+import (
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// query is the arguments of a command about one key.
+type query struct {
+	ns, key []byte
+	window  int64 // of TT.SERIES
+}
+
+// parse reads key [NS ns], with a window behind the key if there is to be one.
+func (q *query) parse(args [][]byte, windowed bool) errorReply {
+	if q.key = args[1]; !request.ValidKey(q.key) {
+		return refused("key", request.WantKey)
+	}
+	args = args[2:]
+	if windowed {
+		ms, wrong := request.ParseWindow(args[0])
+		if wrong != "" {
+			return refused("window", wrong+`, got "`+clip(args[0])+`"`)
+		}
+		q.window, args = ms, args[1:]
+	}
+	switch {
+	case len(args) == 0:
+		return ""
+	case len(args) != 2 || optionOf(args[0]) != optionNS:
+		return refused(clip(args[0]), "unknown option; want NS and a namespace")
+	case !request.ValidNS(args[1]) && (!windowed || !request.ReadableNS(args[1])):
+		return refused("ns", request.WantNS)
+	}
+	q.ns = args[1]
+	return ""
+}
+
+// series is TT.SERIES key window [NS ns].
+func (c *conn) series(args [][]byte) errorReply {
+	var q query
+	if e := q.parse(args, true); e != "" {
+		return e
+	}
+	if _, why := c.session.grant.Refusal(token.Read, q.ns); why != "" {
+		return errorf(codeNoPerm, "%s", why)
+	}
+	_, points, err := c.server.opts.Service.Series(c.deadline(), q.ns, q.key, q.window)
+	if err != nil {
+		return c.server.errorOfQuery(err)
+	}
+	c.work.out = appendArray(c.work.out, len(points))
+	for i := range points {
+		b := appendArray(c.work.out, 2)
+		b = appendInt(b, points[i].Start)
+		c.work.out = appendInt(b, points[i].Count)
+		c.writeFull()
+	}
+	return ""
+}
+
+// errorOfQuery explains an error of a query about one key and one window.
+func (s *Server) errorOfQuery(err error) errorReply {
+	op := syncer.Op{Kind: syncer.Count}
+	return s.errorOf(err, request.FailureOfOp(err, &op, false))
+}
+
+// top is TT.TOP [n] [WINDOW w].
+func (c *conn) top(args [][]byte) errorReply {
+	n, window, args := int64(request.DefaultTop), int64(request.DefaultTopMS), args[1:]
+	if len(args)%2 == 1 {
+		v, ok := integer(args[0])
+		if n = v; !ok || n < 1 || n > request.MaxTop {
+			return refused("n", "want 1 to 1000")
+		}
+		args = args[1:]
+	}
+	if len(args) > 2 || len(args) == 2 && optionOf(args[0]) != optionWindow {
+		return refused(clip(args[0]), "unknown option; want WINDOW and a duration")
+	}
+	if len(args) == 2 {
+		ms, wrong := request.ParseWindow(args[1])
+		if window = ms; wrong != "" {
+			return refused("window", wrong+`, got "`+clip(args[1])+`"`)
+		}
+	}
+	if g := c.session.grant; g != nil && !g.AllNamespaces() {
+		return errorf(codeNoPerm, "this concerns all namespaces, and the token %s is for some",
+			g.Name())
+	}
+	if _, why := c.session.grant.Refusal(token.Read, nil); why != "" {
+		return errorf(codeNoPerm, "%s", why)
+	}
+	keys, err := c.server.opts.Service.Top(c.deadline(), int(n), window)
+	if err != nil {
+		return c.server.errorOfQuery(err)
+	}
+	c.work.out = appendArray(c.work.out, len(keys))
+	for i := range keys {
+		b := appendArray(c.work.out, 3)
+		b = appendBulk(appendBulk(b, keys[i].NS), keys[i].Key)
+		c.work.out = appendInt(b, keys[i].Count)
+		c.writeFull()
+	}
+	return ""
+}
+
+// forget is TT.RESET key [NS ns].
+func (c *conn) forget(args [][]byte) errorReply {
+	var q query
+	if e := q.parse(args, false); e != "" {
+		return e
+	}
+	if _, why := c.session.grant.Refusal(token.Admin, q.ns); why != "" {
+		return errorf(codeNoPerm, "%s", why)
+	}
+	if err := c.server.opts.Service.Reset(c.deadline(), q.ns, q.key); err != nil {
+		return c.server.errorOf(err, request.FailureOf(err, true))
+	}
+	c.reply(appendSimple, "OK")
+	return ""
+}

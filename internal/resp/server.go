@@ -1,0 +1,224 @@
+package resp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/account"
+)
+
+// ErrOpened is returned by Open if the server has been opened or closed before.
+var ErrOpened = errors.New("server was opened or closed before")
+
+// Server serves one node to Redis clients. Its methods may be called from several goroutines.
+type Server struct {
+	opts     Options
+	master   *token.Master
+	commands [commandCount]description
+	open     [commandCount]bool // commands that need no authentication
+	began    time.Time
+
+	conns                  *account.Conns[usage]
+	smallWorks, largeWorks account.Account
+	works                  works
+	buffers                sync.Pool // of *[largeInput]byte
+	counters               counters
+	lastID                 atomic.Int64
+
+	closing   atomic.Bool
+	serving   sync.WaitGroup // connections and the acceptor
+	closeOnce sync.Once
+	closeErr  error
+
+	mu       sync.Mutex
+	listener net.Listener
+	opened   bool
+	live     map[*conn]struct{}
+}
+
+// New returns a server that is not listening yet.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: o, commands: descriptions(), began: time.Now(),
+		master: token.NewMaster("--admin-token", o.AdminToken),
+		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
+		live:   map[*conn]struct{}{}}
+	for i := range s.commands {
+		s.open[i] = strings.Contains(s.commands[i].flags, "no_auth")
+	}
+	part := float64(o.MaxConnsPerAddress) / float64(o.MaxConns)
+	share := func(eighths, least int64) account.Account {
+		all := max(o.MaxMemory/8*eighths, 2*least)
+		return account.Account{Most: all, Each: max(least, int64(float64(all)*part))}
+	}
+	s.smallWorks, s.largeWorks = share(3, workOf(smallInput)), share(1, largeWork)
+	s.buffers.New = func() any { return new([largeInput]byte) }
+	s.counters.errors = make([]atomic.Int64, len(codes()))
+	return s, nil
+}
+
+// Open listens and starts serving. ctx only bounds the listening itself.
+func (s *Server) Open(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened || s.closing.Load() {
+		return ErrOpened
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.opts.Listen, err)
+	}
+	s.listener, s.opened = ln, true
+	s.serving.Go(s.runAccept)
+	return nil
+}
+
+// Addr returns the address that the server listens on, or nil before Open.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// runAccept serves each connection in its own goroutine until the listener is closed.
+func (s *Server) runAccept() {
+	wait := time.Duration(0)
+	for {
+		nc, err := s.listener.Accept()
+		switch {
+		case err == nil:
+			wait = 0
+			s.accept(nc)
+		case s.closing.Load(), errors.Is(err, net.ErrClosed):
+			return
+		default: // most likely out of file descriptors
+			if wait == 0 {
+				s.opts.Logger.Error("can't accept connections of Redis clients", "err", err)
+			}
+			wait = min(wait+5*time.Millisecond, time.Second)
+			time.Sleep(wait)
+		}
+	}
+}
+
+// accept serves nc, or turns it away if there are too many connections.
+func (s *Server) accept(nc net.Conn) {
+	from, tooMany := s.conns.Enter(nc.RemoteAddr())
+	if from == nil {
+		s.reject(nc, tooMany)
+		return
+	}
+	now := time.Now()
+	c := &conn{Conn: s.secure(nc), server: s, from: from, began: now, now: now,
+		session: session{id: s.lastID.Add(1), proto: resp2}}
+	c.in.buf = make([]byte, smallInput)
+	s.mu.Lock()
+	closing := s.closing.Load()
+	if !closing {
+		s.live[c] = struct{}{}
+		s.serving.Go(func() { s.runConn(c) })
+	}
+	s.mu.Unlock()
+	if closing {
+		s.conns.Leave(from)
+		nc.Close()
+	}
+}
+
+// secure adds TLS to a connection, if TLS is configured.
+func (s *Server) secure(nc net.Conn) net.Conn {
+	if s.opts.TLS == nil {
+		return nc
+	}
+	return tls.Server(nc, s.opts.TLS)
+}
+
+// reject answers with an error on a connection from which nothing was read. The answer fits in the
+// empty buffer of a new socket, so the write does not block. With TLS it would take a handshake.
+func (s *Server) reject(nc net.Conn, why string) {
+	s.counters.rejected.Add(1)
+	if s.opts.TLS == nil {
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write(appendError(nil, errorf(codeErr, "max number of clients reached: %s", why)))
+	}
+	nc.Close()
+}
+
+// runConn serves a connection until it ends. What ends it concerns nobody else: the client left, or
+// sent something that is not RESP.
+func (s *Server) runConn(c *conn) {
+	defer s.leave(c)
+	c.serve()
+}
+
+// leave ends a connection. After a panic, it is the only one that ends.
+func (s *Server) leave(c *conn) {
+	if v := recover(); v != nil {
+		s.opts.Logger.Error("panic in a command", "panic", fmt.Sprint(v), "stack",
+			string(debug.Stack()))
+	}
+	c.Conn.Close()
+	c.leave()
+	s.mu.Lock()
+	delete(s.live, c)
+	s.mu.Unlock()
+}
+
+// Close stops accepting and lets what has been read be executed and answered. It returns when no
+// goroutine of the server runs any more. If ctx ends first, connections are cut and ctx's error is
+// part of the result, but Close still waits for operations, at most RequestTimeout. Close may be
+// called again and returns the same error.
+func (s *Server) Close(ctx context.Context) error {
+	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
+	return s.closeErr
+}
+
+func (s *Server) shut(ctx context.Context) (err error) {
+	s.mu.Lock()
+	s.closing.Store(true)
+	if s.listener != nil {
+		err = s.listener.Close()
+	}
+	for c := range s.live {
+		c.drain()
+	}
+	s.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() {
+		s.serving.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+		s.cut()
+		<-done
+	}
+	return err
+}
+
+// cut closes every connection, whatever it is doing.
+func (s *Server) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.live {
+		c.Conn.Close()
+	}
+}

@@ -1,0 +1,364 @@
+package resp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/resp"
+)
+
+// tokensOf returns tokens by name, and the store that knows them.
+func tokensOf(t *testing.T, lines map[string]string) (map[string]string, *token.Store) {
+	t.Helper()
+	texts, file := map[string]string{}, ""
+	for name, rights := range lines {
+		text, hash := token.New()
+		texts[name] = text
+		file += name + " " + hash + " " + rights + "\n"
+	}
+	store := new(token.Store)
+	if err := store.Load([]byte(file)); err != nil {
+		t.Fatal(err)
+	}
+	return texts, store
+}
+
+func TestTokens(t *testing.T) {
+	const master = "a-token-of-the-command-line"
+	texts, store := tokensOf(t, map[string]string{"writer": "count default", "reader": "read"})
+	server := serve(t, resp.Options{Service: newService(t), Tokens: store, AdminToken: master})
+	c := dial(t, server)
+	for _, test := range [][2]string{
+		{"PING", "-NOAUTH Authentication required."},
+		{"TT.ADD k", "-NOAUTH Authentication required."},
+		{"NONSENSE", "-NOAUTH Authentication required."},
+		{"HELLO 3", "-NOAUTH HELLO must be called"},
+		{"AUTH wrong", "-WRONGPASS invalid token"},
+		{"AUTH reader " + texts["writer"], "-WRONGPASS invalid token"},
+		{"HELLO 3 AUTH default wrong", "-WRONGPASS invalid token"},
+		{"TT.ADD k", "-NOAUTH Authentication required."},
+		{"HELLO 3 AUTH default " + texts["writer"], "{server twotier"},
+		{"TT.ADD k", "OK"},
+		{"CL.THROTTLE k 1 1 1", "[0 2 0 -1 2]"},
+		{"CL.THROTTLE k 1 1 1 0", "-NOPERM the token writer has not the role read"},
+		{"TT.ADD k NS login", "-NOPERM the token writer is not for this namespace"},
+		{"TT.COUNT k 1m", "-NOPERM the token writer has not the role read"},
+		{"TT.SERIES k 1m", "-NOPERM the token writer has not the role read"},
+		{"TT.TOP", "-NOPERM this concerns all namespaces, and the token writer is for some"},
+		{"TT.RESET k", "-NOPERM the token writer has not the role admin"},
+		{"AUTH writer " + texts["writer"], "OK"},
+		{"AUTH " + texts["reader"], "OK"},
+		{"TT.COUNT k 1m", "[2]"},
+		{"TT.TOP", "[[default k 2]]"},
+		{"TT.ACQUIRE k LIMIT 1m 1", "-NOPERM the token reader has not the role count"},
+		{"AUTH " + master, "OK"},
+		{"TT.RESET k", "OK"},
+		{"RESET", "RESET"},
+		{"TT.ADD k", "-NOAUTH Authentication required."},
+	} {
+		if got := c.do(test[0]); !strings.HasPrefix(got, test[1]) {
+			t.Errorf("%s: got %s, want %s", test[0], got, test[1])
+		}
+	}
+}
+
+// TestTokenInPipeline authenticates and counts in one piece, and with a token that grants less from
+// the middle on.
+func TestTokenInPipeline(t *testing.T) {
+	texts, store := tokensOf(t, map[string]string{"writer": "count", "reader": "read"})
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
+	c.send(command("TT.ADD k") + command("AUTH "+texts["writer"]) + command("TT.ADD k") +
+		command("AUTH "+texts["reader"]) + command("TT.ADD k") + command("TT.COUNT k 1m"))
+	for _, want := range []string{"-NOAUTH Authentication required.", "OK", "OK", "OK",
+		"-NOPERM the token reader has not the role count", "[1]"} {
+		if got := c.reply(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestWithdrawnToken takes a token out of the file while a connection uses it.
+func TestWithdrawnToken(t *testing.T) {
+	texts, store := tokensOf(t, map[string]string{"writer": "count"})
+	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
+	if got := c.do("AUTH " + texts["writer"]); got != "OK" {
+		t.Fatal(got)
+	}
+	_, hash := token.New()
+	if err := store.Load([]byte("other " + hash + " count")); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.do("TT.ADD k"); got != "-NOAUTH Authentication required." {
+		t.Error(got)
+	}
+}
+
+// TestStrangersAreCutOff waits for connections that don't authenticate to end.
+func TestStrangersAreCutOff(t *testing.T) {
+	_, store := tokensOf(t, map[string]string{"writer": "count"})
+	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
+		ReadTimeout: 200 * time.Millisecond})
+	c := dial(t, server)
+	if got := c.do("TT.ADD k"); got != "-NOAUTH Authentication required." {
+		t.Error(got)
+	}
+	if got := c.reply(); got != "-NOAUTH Authentication required." {
+		t.Error(got)
+	}
+	c.ended()
+}
+
+// TestNotRedis sends what is not RESP, or more than a command may be. The error says why, and the
+// connection ends.
+func TestNotRedis(t *testing.T) {
+	server := serve(t, resp.Options{Service: newService(t)})
+	for raw, want := range map[string]string{
+		"*1\r\nPING\r\n":             "Protocol error: expected '$', got 'P'",
+		"*x\r\n":                     "Protocol error: invalid multibulk length",
+		"*5000\r\n":                  "Protocol error: invalid multibulk length",
+		"*99999999999999999999\r\n":  "Protocol error: invalid multibulk length",
+		"*1\r\n$-5\r\n":              "Protocol error: invalid bulk length",
+		"*1\r\n$70000\r\n":           "Protocol error: invalid bulk length",
+		"*1\r\n$536870912\r\n":       "Protocol error: invalid bulk length",
+		"*1\r\n$4\r\nPINGPONG":       "Protocol error: a bulk string of 4 bytes does not end",
+		"*2\r\n$4\r\nPING\r\n$65530": "Protocol error: a command has at most 65536 bytes",
+		strings.Repeat("x", 5000):    "Protocol error: too big inline request",
+		"POST / HTTP/1.1\r\n":        "unknown command 'POST'",
+		"GET /?TT.ADD HTTP/1.1\r\n":  "unknown command 'GET'",
+	} {
+		if strings.HasSuffix(raw, "65530") {
+			raw += "\r\n"
+		}
+		c := dial(t, server)
+		c.send(command("TT.ADD k") + raw)
+		if got := c.reply(); got != "OK" {
+			t.Errorf("%.40q: what came before it: %s", raw, got)
+		}
+		if got := c.reply(); !strings.HasPrefix(got, "-ERR "+want) {
+			t.Errorf("%.40q: got %s, want %s", raw, got, want)
+		}
+		c.ended()
+	}
+}
+
+// TestBrowsersCantCount sends what a web page can make a browser send: the commands in the body are
+// not executed.
+func TestBrowsersCantCount(t *testing.T) {
+	s := newService(t)
+	c := dial(t, serve(t, resp.Options{Service: s}))
+	c.send("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nTT.ADD k\r\n")
+	if got := c.reply(); got != "-ERR unknown command 'POST'" {
+		t.Error(got)
+	}
+	c.ended()
+	if keys, err := s.Top(t.Context(), 10, 60_000); err != nil || len(keys) > 0 {
+		t.Errorf("counted %v, %v", keys, err)
+	}
+}
+
+// TestLongCommands sends commands that don't fit in the buffer that every connection has, between
+// short ones, and a pipeline of a mebibyte.
+func TestLongCommands(t *testing.T) {
+	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
+	long := strings.Repeat("x", 60_000)
+	acquire := "TT.ACQUIRE k0 LIMIT 1m 5"
+	for i := 1; i < 64; i++ {
+		acquire += fmt.Sprintf(" KEY k%d", i) + strings.Repeat(" LIMIT 1m 5", 8)
+	}
+	for range 3 {
+		c.send(command("PING a") + command("ECHO "+long) + command(acquire) + command("PING b"))
+		if got := c.reply(); got != "a" {
+			t.Error(got)
+		}
+		if got := c.reply(); got != long {
+			t.Errorf("%d bytes come back as %d", len(long), len(got))
+		}
+		if got := c.reply(); !strings.HasPrefix(got, "[1 0 ") {
+			t.Errorf("%.100s", got)
+		}
+		if got := c.reply(); got != "b" {
+			t.Error(got)
+		}
+	}
+	const many = 30_000
+	go c.Write([]byte(strings.Repeat(command("TT.ADD many"), many)))
+	for range many {
+		if got := c.reply(); got != "OK" {
+			t.Fatal(got)
+		}
+	}
+	if got := c.do("TT.COUNT many 1m"); got != fmt.Sprintf("[%d]", many) {
+		t.Error(got)
+	}
+}
+
+// TestTooManyConnections turns away connections beyond what one address may have.
+func TestTooManyConnections(t *testing.T) {
+	server := serve(t, resp.Options{Service: newService(t), MaxConns: 4, MaxConnsPerAddress: 2})
+	first, second := dial(t, server), dial(t, server)
+	for _, c := range []*client{first, second} {
+		if got := c.do("PING"); got != "PONG" {
+			t.Error(got)
+		}
+	}
+	third := dial(t, server)
+	if got := third.reply(); got !=
+		"-ERR max number of clients reached: too many connections from this address" {
+		t.Error(got)
+	}
+	third.ended()
+	first.Close()
+	for by := time.Now().Add(patience); ; {
+		c := dial(t, server)
+		c.send(command("PING"))
+		if got, err := c.next(); err == nil && got == "PONG" {
+			return
+		}
+		if time.Now().After(by) {
+			t.Fatal("a connection that has ended still counts")
+		}
+	}
+}
+
+// TestSlowReader sends a pipeline and does not read: the server stops reading, holds no more than a
+// bounded part of it, and ends the connection.
+func TestSlowReader(t *testing.T) {
+	s := newService(t)
+	server := serve(t, resp.Options{Service: s, WriteTimeout: 200 * time.Millisecond})
+	c := dial(t, server)
+	echo := command("ECHO " + strings.Repeat("x", 4000))
+	err := c.SetWriteDeadline(time.Now().Add(patience))
+	sent := 0
+	for err == nil && sent < 1<<30 {
+		var n int
+		n, err = c.Write([]byte(echo))
+		sent += n
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after %d bytes: %v, want that the server ends the connection", sent, err)
+	}
+	other := dial(t, server)
+	if got := other.do("PING"); got != "PONG" {
+		t.Error(got)
+	}
+}
+
+// TestSlowService has a pipeline take longer to execute than the client may take to read: it is
+// told everything all the same.
+func TestSlowService(t *testing.T) {
+	s := newService(t)
+	s.hold = make(chan struct{})
+	const limit = 50 * time.Millisecond
+	c := dial(t, serve(t, resp.Options{Service: s, WriteTimeout: limit}))
+	if got := c.do("PING"); got != "PONG" {
+		t.Error(got)
+	}
+	c.send(command("TT.ADD a"))
+	time.Sleep(3 * limit)
+	close(s.hold)
+	if got := c.reply(); got != "OK" {
+		t.Error(got)
+	}
+}
+
+// TestIdleConnectionsEnd waits for connections that ask nothing to end.
+func TestIdleConnectionsEnd(t *testing.T) {
+	server := serve(t, resp.Options{Service: newService(t), IdleTimeout: 200 * time.Millisecond})
+	c := dial(t, server)
+	if got := c.do("PING"); got != "PONG" {
+		t.Error(got)
+	}
+	c.ended()
+}
+
+// TestCloseAnswersWhatWasRead closes the server while an operation is executed.
+func TestCloseAnswersWhatWasRead(t *testing.T) {
+	s := newService(t)
+	s.hold = make(chan struct{})
+	server := serve(t, resp.Options{Service: s})
+	c, idle := dial(t, server), dial(t, server)
+	c.send(command("TT.ADD k") + command("TT.ADD k"))
+	for by := time.Now().Add(patience); s.deals.Load() == 0 && time.Now().Before(by); {
+		time.Sleep(time.Millisecond)
+	}
+	closed := make(chan error)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		closed <- server.Close(ctx)
+	}()
+	idle.ended()
+	close(s.hold)
+	for range 2 {
+		if got := c.reply(); got != "OK" {
+			t.Error(got)
+		}
+	}
+	c.ended()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", server.Addr().String()); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+// TestPanicEndsOneConnection has the service panic.
+func TestPanicEndsOneConnection(t *testing.T) {
+	s := newService(t)
+	server := serve(t, resp.Options{Service: s})
+	c, other := dial(t, server), dial(t, server)
+	s.panics.Store(true)
+	c.send(command("TT.ADD k"))
+	c.ended()
+	s.panics.Store(false)
+	if got := other.do("TT.ADD k"); got != "OK" {
+		t.Error(got)
+	}
+}
+
+// TestMetrics compares the metrics with what was done.
+func TestMetrics(t *testing.T) {
+	server := serve(t, resp.Options{Service: newService(t)})
+	c := dial(t, server)
+	c.send(strings.Repeat(command("TT.ADD k"), 3) + command("PING") + command("TT.ADD k N x"))
+	for range 5 {
+		c.reply()
+	}
+	c.do("PING") // the commands before it have been counted
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(server)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	for name, want := range map[string]float64{
+		"twotier_resp_commands_total tt.add": 4,
+		"twotier_resp_errors_total ERR":      1,
+		"twotier_resp_connections":           1,
+		"twotier_resp_rejected_total":        0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v, want %v", name, v, want)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package resp
+
+import (
+	"math"
+	"math/bits"
+
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// parseThrottle adds the operation of CL.THROTTLE key max_burst count period [quantity], in which
+// count events may pass every period seconds, and max_burst more at once.
+//
+// redis-cell's generic cell rate algorithm lets max_burst+1 through at once, and count in a period
+// after that. The sliding window of max_burst+1 in period*(max_burst+1)/count seconds exceeds
+// neither; it is stricter after a burst, since it lets nothing through before the burst leaves the
+// window. A quantity of 0 only reads.
+func (w *work) parseThrottle(args [][]byte) errorReply {
+	if len(args) < 5 || len(args) > 6 {
+		return wrongArguments("cl.throttle")
+	}
+	numbers := [...]int64{0, 0, 0, 1} // max_burst, count, period, quantity
+	for i, arg := range args[2:] {
+		v, ok := integer(arg)
+		if least := [...]int64{0, 1, 1, 0}[i]; !ok || v < least || v > request.MaxN {
+			field := [...]string{"max_burst", "count", "period", "quantity"}[i]
+			return refused(field, [...]string{"want 0 to 2147483647", request.WantN}[least])
+		}
+		numbers[i] = v
+	}
+	most, quantity := numbers[0]+1, numbers[3]
+	kind := syncer.Acquire
+	if quantity == 0 {
+		kind = syncer.Count
+	}
+	if !request.ValidKey(args[1]) {
+		return refused("key", request.WantKey)
+	}
+	if _, why := w.grant.Refusal(roleOf(kind), nil); why != "" {
+		return errorf(codeNoPerm, "%s", why)
+	}
+	first := len(w.checks)
+	w.checks = append(w.checks, syncer.Check{Key: args[1], N: max(1, quantity)})
+	w.starts = append(w.starts, len(w.limits))
+	w.limits = append(w.limits, syncer.Limit{Max: most,
+		Window: throttleWindow(numbers[2], most, numbers[1])})
+	w.add(syncer.Op{Kind: kind}, shapeThrottle, first)
+	return ""
+}
+
+// throttleWindow returns period*most/count seconds in milliseconds, rounded up.
+func throttleWindow(period, most, count int64) int64 {
+	hi, lo := bits.Mul64(uint64(period)*1000, uint64(most)) // both positive, below 2^42
+	lo, carry := bits.Add64(lo, uint64(count)-1, 0)
+	if hi += carry; hi >= uint64(count) {
+		return math.MaxInt64 // longer than any window
+	}
+	ms, _ := bits.Div64(hi, lo, uint64(count))
+	return int64(min(ms, math.MaxInt64))
+}
+
+// appendThrottle appends the five integers of redis-cell: whether the action was refused, the
+// limit, what remains of it, in how many seconds to try again (-1 if it was not refused, or can
+// never pass), and in how many seconds at most all of the limit is there again.
+func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
+	limit := &op.Checks[0].Limits[0]
+	used := int64(0)
+	if limits := limitsOf(res); len(limits) > 0 {
+		used = limits[0].Hi
+	}
+	refused := op.Kind == syncer.Acquire && !res.Allowed
+	retry, reset := int64(-1), int64(0)
+	if refused && res.RetryAfter >= 0 {
+		retry = seconds(res.RetryAfter)
+	}
+	if used > 0 {
+		reset = seconds(limit.Window)
+	}
+	b = appendArray(b, 5)
+	for _, v := range [...]int64{truth(refused), limit.Max, max(0, limit.Max-used), retry, reset} {
+		b = appendInt(b, v)
+	}
+	return b
+}
+
+// seconds rounds milliseconds up to whole seconds.
+func seconds(ms int64) int64 { return ms/1000 + truth(ms%1000 > 0) }

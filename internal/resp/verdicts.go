@@ -1,0 +1,30 @@
+package resp
+
+import (
+	"time"
+
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// countVerdicts counts what the acquires among the operations that were executed decided.
+func (c *conn) countVerdicts(results []syncer.Result) {
+	counters := c.server.opts.Verdicts
+	if counters == nil {
+		return
+	}
+	run := verdicts.Begin(counters, verdicts.RESP)
+	for i := range results {
+		op, res := &c.work.ops[i], &results[i]
+		if res.Err != nil || !verdicts.Decides(op) {
+			continue
+		}
+		run.Decision()
+		for j := range op.Checks {
+			run.Check(&op.Checks[j], j, res, c.work.origins(i, j))
+		}
+	}
+	if run.Decided() {
+		run.End(time.Since(c.now))
+	}
+}

@@ -1,0 +1,218 @@
+package resp
+
+import (
+	"slices"
+	"sync"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// shape says what the answer to an operation looks like.
+type shape uint8
+
+const (
+	shapeAcquire shape = iota
+	shapeOK
+	shapeCounts
+	shapeBounds
+	shapeThrottle
+)
+
+// form is what is known of an operation besides what the service is told.
+type form struct {
+	shape shape
+	first int // index of its first check in work.checks
+	count int // number of its checks
+}
+
+// work is the memory for executing what was read of a connection: operations that are executed as
+// one batch, and answers that are sent together. All operations, checks and limits are in three
+// slices that are reused, so that executing a command allocates nothing.
+type work struct {
+	ops     []syncer.Op
+	forms   []form // parallel to ops
+	checks  []syncer.Check
+	starts  []int // parallel to checks: where the limits of each begin
+	limits  []syncer.Limit
+	ruled   []ruledLimit // the limits that rules put there, in order
+	naming  []*rule.Rule // what the check that is being read names
+	rules   Rules        // resolves the names of rules; nil if there are none
+	results []syncer.Result
+	out     []byte
+	context *request.Context
+	grant   *token.Grant // nil allows everything
+}
+
+// The bounds of a work for a small buffer, and of one for a large buffer, and how many bytes the
+// latter takes, approximately.
+const (
+	smallOps, largeOps     = 64, 512
+	largeWork              = 640 << 10
+	smallOutput, largeText = 8 << 10, 64 << 10
+)
+
+// workOf returns about how many bytes it takes to execute and answer so many bytes of commands. The
+// shortest commands take the most: an operation, its check and its results are some three hundred
+// bytes.
+func workOf(received int) int64 { return 2<<10 + 14*int64(received) }
+
+// leanOps is the number of operations up to which a work is always kept for the next use. Larger
+// ones are dropped while much of the memory is in use, because less may be taken for the next use.
+const leanOps = 16
+
+// works has the works that are not in use.
+type works struct{ small, large sync.Pool }
+
+func (p *works) get(large bool) *work {
+	pool := &p.small
+	if large {
+		pool = &p.large
+	}
+	if w, ok := pool.Get().(*work); ok {
+		return w
+	}
+	return &work{context: new(request.Context)}
+}
+
+func (p *works) put(w *work, large bool) {
+	w.out, w.grant, w.rules = w.out[:0], nil, nil
+	switch {
+	case large:
+		p.large.Put(w)
+	case cap(w.out) <= 2*smallOutput && cap(w.limits) <= smallInput:
+		p.small.Put(w)
+	}
+}
+
+// most is how many operations are executed as one batch.
+func most(large bool) int {
+	if large {
+		return largeOps
+	}
+	return smallOps
+}
+
+// clear forgets the operations, once they are answered.
+func (w *work) clear() { w.truncate(0, 0, 0) }
+
+func (w *work) truncate(ops, checks, limits int) {
+	w.ops, w.forms = w.ops[:ops], w.forms[:ops]
+	w.checks, w.starts, w.limits = w.checks[:checks], w.starts[:checks], w.limits[:limits]
+	for n := len(w.ruled); n > 0 && w.ruled[n-1].at >= limits; n-- {
+		w.ruled = w.ruled[:n-1]
+	}
+}
+
+// link points operations to their checks and checks to their limits, once the slices have stopped
+// growing.
+func (w *work) link() {
+	end := len(w.limits)
+	for i := len(w.checks) - 1; i >= 0; i-- {
+		w.checks[i].Limits = w.limits[w.starts[i]:end:end]
+		end = w.starts[i]
+	}
+	for i, f := range w.forms {
+		end := f.first + f.count
+		w.ops[i].Checks = w.checks[f.first:end:end]
+	}
+}
+
+// room returns a result for each operation, which reuses the memory of earlier ones.
+func (w *work) room() []syncer.Result {
+	n := len(w.ops)
+	if n > cap(w.results) {
+		w.results = slices.Grow(w.results[:cap(w.results)], n-cap(w.results))
+		w.results = w.results[:cap(w.results)]
+	}
+	w.results = w.results[:cap(w.results)]
+	for i := range w.results[:n] {
+		w.results[i].Reset()
+	}
+	return w.results[:n]
+}
+
+// add adds an operation whose checks begin at first.
+func (w *work) add(op syncer.Op, s shape, first int) {
+	w.ops = append(w.ops, op)
+	w.forms = append(w.forms, form{shape: s, first: first, count: len(w.checks) - first})
+}
+
+// answer appends the answer to the operation at a position.
+func (w *work) answer(i int, res *syncer.Result) {
+	switch w.forms[i].shape {
+	case shapeAcquire:
+		w.out = w.appendAcquire(w.out, i, res)
+	case shapeOK:
+		w.out = append(w.out, "+OK\r\n"...)
+	case shapeCounts:
+		w.out = appendCounts(w.out, res)
+	case shapeBounds:
+		w.out = appendBounds(w.out, res)
+	default:
+		w.out = appendThrottle(w.out, &w.ops[i], res)
+	}
+}
+
+// appendAcquire appends the answer to an acquire at a position.
+func (w *work) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
+	n := 2
+	for j := range res.Checks {
+		n += 2 * (len(res.Checks[j].Limits) - w.off(i, j))
+	}
+	b = appendArray(b, n)
+	b = appendInt(b, truth(res.Allowed))
+	b = appendInt(b, res.RetryAfter)
+	for j := range res.Checks {
+		for k := range res.Checks[j].Limits {
+			l := &res.Checks[j].Limits[k]
+			most := l.Max
+			if r := w.ruleOf(i, j, k); r != nil {
+				if r.Rule.State == rule.Off {
+					continue
+				}
+				most = r.Max
+			}
+			b = appendInt(b, l.Count)
+			b = appendInt(b, max(0, most-l.Count))
+		}
+	}
+	return b
+}
+
+func appendCounts(b []byte, res *syncer.Result) []byte {
+	limits := limitsOf(res)
+	b = appendArray(b, len(limits))
+	for k := range limits {
+		b = appendInt(b, limits[k].Count)
+	}
+	return b
+}
+
+func appendBounds(b []byte, res *syncer.Result) []byte {
+	limits := limitsOf(res)
+	b = appendArray(b, 3*len(limits))
+	for k := range limits {
+		b = appendInt(b, limits[k].Count)
+		b = appendInt(b, limits[k].Lo)
+		b = appendInt(b, limits[k].Hi)
+	}
+	return b
+}
+
+// limitsOf returns the limits of the only check.
+func limitsOf(res *syncer.Result) []syncer.LimitResult {
+	if len(res.Checks) == 0 {
+		return nil
+	}
+	return res.Checks[0].Limits
+}
+
+func truth(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

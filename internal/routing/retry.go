@@ -1,0 +1,123 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+var (
+	// errExpired says that nothing was counted because the request timed out.
+	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+	// errMoving says that nothing was counted because the key kept changing hands.
+	errMoving = fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+	// errNoOwner says that no node was found that decides.
+	errNoOwner = fmt.Errorf("%w: no node that can be reached says that it owns the key",
+		syncer.ErrUnavailable)
+)
+
+// retry decides anew for as long as the error shows that the last decision was wrong, and runs the
+// operation there.
+func (r *Router) retry(
+	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
+) error {
+	var search *retry.Backoff
+	for err != nil {
+		switch {
+		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
+			return errExpired
+		case errors.Is(err, modes.ErrChanged):
+			d, search = r.byTable(op, true), nil
+		case r.needsFallback(&d, op, err):
+			d = decision{to: fallback}
+		case d.outdated(op, err):
+			if search == nil {
+				search = retry.Within(ownership.WaitTimeout)
+			}
+			if d, err = r.locate(ctx, search, op); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+		err = r.carryOut(ctx, &d, op, res)
+	}
+	return nil
+}
+
+// outdated reports whether an error calls for a new decision: nothing was executed, or nothing
+// that must not be executed twice.
+func (d *decision) outdated(op *syncer.Op, err error) bool {
+	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
+		d.to == forward && op.Reads() && errors.Is(err, syncer.ErrUnknownOutcome)
+}
+
+// needsFallback reports whether the nodes that decide about the keys can't be reached; it does not
+// matter whether others can. Counting in place of a node that is merely slow would mean that two
+// nodes decide, so only ErrUnreachable is a reason.
+func (r *Router) needsFallback(d *decision, op *syncer.Op, err error) bool {
+	var parts []multiowner.Part
+	switch u, ok := errors.AsType[*multiowner.UnreachableError](err); {
+	case ok:
+		parts = u.Parts
+	case d.to == forward && errors.Is(err, rpc.ErrUnreachable):
+		for i := range op.Checks {
+			parts = addPart(parts, d.owner, i)
+		}
+	default:
+		return false
+	}
+	for _, p := range parts {
+		if !r.decidedBy(p.To, op, p.Checks) {
+			return false
+		}
+	}
+	return true
+}
+
+// decidedBy reports whether a member decides about the keys of some checks, as far as this node
+// knows.
+func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
+	for _, i := range checks {
+		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// locate decides by who decides about the keys at this moment. It waits for partitions that are on
+// their way to this node, and briefly before each attempt after the first: nodes that disagree for
+// a moment could otherwise send an operation back and forth.
+func (r *Router) locate(
+	ctx context.Context, search *retry.Backoff, op *syncer.Op,
+) (d decision, err error) {
+	if !search.Next(ctx) {
+		return d, errNoOwner
+	}
+	var parts []multiowner.Part
+	for i := range op.Checks {
+		to, err := r.opt.Owners.Locate(ctx, r.partition(&op.Checks[i]))
+		if errors.Is(err, ownership.ErrInRedis) {
+			return decision{to: redis}, nil
+		} else if err != nil {
+			return d, err
+		}
+		parts = addPart(parts, to, i)
+	}
+	switch {
+	case len(parts) > 1:
+		return decision{to: several, parts: parts}, nil
+	case parts[0].To == nil:
+		return decision{to: local}, nil
+	}
+	return decision{to: forward, owner: parts[0].To}, nil
+}

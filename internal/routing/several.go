@@ -1,0 +1,172 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// hasLocal reports whether one of the parts is this node's.
+func hasLocal(parts []multiowner.Part) bool {
+	for i := range parts {
+		if parts[i].To == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// several runs an acquire whose keys have several owners.
+func (r *Router) several(
+	ctx context.Context, parts []multiowner.Part, op *syncer.Op, res *syncer.Result,
+) error {
+	r.opt.Acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})
+	return r.afterwards(ctx, op, res, res.Err)
+}
+
+// relay has the owner of one of the keys run an acquire.
+func (r *Router) relay(
+	ctx context.Context, to *ring.Member, op *syncer.Op, res *syncer.Result,
+) error {
+	m := r.messages.Get().(*message)
+	defer r.messages.Put(m)
+	m.tasks[0] = rpc.Task{Verb: rpc.VerbCoordinate, Op: *op}
+	m.res[0], *res = *res, m.res[0] // so that the memory of res is used
+	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
+	m.res[0], *res = *res, m.res[0]
+	m.tasks[0] = rpc.Task{}
+	return r.afterwards(ctx, op, res, res.Err)
+}
+
+// afterwards counts an acquire that was refused, if the operation asks for that.
+func (r *Router) afterwards(
+	ctx context.Context, op *syncer.Op, res *syncer.Result, err error,
+) error {
+	res.Err = nil
+	if err == nil && !res.Allowed && op.Counts(res) {
+		return r.countDenied(ctx, op, res)
+	}
+	return err
+}
+
+// countDenied counts what was refused, as the operation asks for, and records when in its result.
+func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	for i := range op.Checks {
+		c := op.Checks[i]
+		c.Limits = nil
+		add := syncer.Op{Kind: syncer.Add, TS: op.TS, Ack: op.Ack, Checks: []syncer.Check{c}}
+		var counted syncer.Result
+		if err := r.Do(ctx, &add, &counted); err != nil {
+			return fmt.Errorf("%w: not all of it was counted: %v", syncer.ErrUnknownOutcome, err)
+		}
+		if i < len(res.Checks) && len(counted.Checks) > 0 { // what another node sent may be short
+			res.Checks[i].TS = counted.Checks[0].TS
+		}
+	}
+	return nil
+}
+
+// Coordinate runs acquires over several owners that other nodes have sent here because this node
+// owns one of the keys, and sets Err in each result. They must have no key in common. Where this
+// node owns none, or can't reach another owner, the error is syncer.ErrNotOwner, and nothing was
+// counted.
+func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	list := make([]multiowner.Request, 0, len(tasks))
+	for i := range tasks {
+		switch d := r.byTable(&tasks[i].Op, false); d.to {
+		case several:
+			list = append(list,
+				multiowner.Request{Op: &tasks[i].Op, Res: &res[i], Parts: d.parts})
+		case local:
+			tasks[i].Op.CountDenied = false // the sender counts what is refused
+			res[i].Err = r.local(ctx, &tasks[i].Op, &res[i])
+		default:
+			res[i].Err = syncer.ErrNotOwner
+		}
+	}
+	r.opt.Acquirer.Acquire(ctx, list)
+	for i := range list {
+		if errors.Is(list[i].Res.Err, rpc.ErrUnreachable) {
+			list[i].Res.Err = syncer.ErrNotOwner // the sender may reach it
+		}
+	}
+}
+
+// maxSeveral is how many operations with several owners a batch retries at a time.
+const maxSeveral = 64
+
+// allSeveral runs the operations of a batch that have several owners, and no key in common: those
+// that this node coordinates together, and those that others coordinate in one message to each.
+func (r *Router) allSeveral(
+	ctx context.Context, positions []int, ops []syncer.Op, res []syncer.Result,
+) {
+	decisions := make([]decision, len(positions))
+	own := make([]multiowner.Request, 0, len(positions))
+	relayed := map[*ring.Member][]int{}
+	for k, i := range positions {
+		d := r.byTable(&ops[i], false)
+		switch decisions[k] = d; d.to {
+		case several:
+			own = append(own, multiowner.Request{Op: &ops[i], Res: &res[i], Parts: d.parts})
+		case relay:
+			relayed[d.owner] = append(relayed[d.owner], i)
+		default:
+			res[i].Err = syncer.ErrNotOwner // the table has just changed
+		}
+	}
+	var done sync.WaitGroup
+	for to, group := range relayed {
+		done.Go(func() { r.relayGroup(ctx, to, group, ops, res) })
+	}
+	r.opt.Acquirer.Acquire(ctx, own)
+	done.Wait()
+	r.allAfterwards(ctx, decisions, positions, ops, res)
+}
+
+// relayGroup has another node coordinate the operations at the given positions.
+func (r *Router) relayGroup(
+	ctx context.Context, to *ring.Member, group []int, ops []syncer.Op, res []syncer.Result,
+) {
+	tasks, out := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
+	for k, i := range group {
+		tasks[k], out[k] = rpc.Task{Verb: rpc.VerbCoordinate, Op: ops[i]}, res[i]
+	}
+	r.opt.Peers.Do(ctx, to, tasks, out)
+	for k, i := range group {
+		res[i] = out[k]
+	}
+}
+
+// allAfterwards runs those of a batch again that are decided elsewhere, and counts those that were
+// refused and ask for it.
+func (r *Router) allAfterwards(
+	ctx context.Context, decisions []decision, positions []int, ops []syncer.Op,
+	res []syncer.Result,
+) {
+	var left []int
+	for k, i := range positions {
+		if res[i].Err != nil || !res[i].Allowed && ops[i].Counts(&res[i]) {
+			left = append(left, k)
+		}
+	}
+	var done sync.WaitGroup
+	var next atomic.Int64
+	for range min(len(left), maxSeveral) {
+		done.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(left)); n = next.Add(1) - 1 {
+				k := left[n]
+				i := positions[k]
+				err := r.afterwards(ctx, &ops[i], &res[i], res[i].Err)
+				res[i].Err = r.retry(ctx, decisions[k], err, &ops[i], &res[i])
+			}
+		})
+	}
+	done.Wait()
+}

@@ -1,0 +1,68 @@
+package rulebook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"twotier.dev/twotier/httpapi/rule"
+)
+
+// file is the content of a file that is to become a version.
+type file struct {
+	text    []byte
+	who     string
+	changed bool // while the node ran
+}
+
+// Offer makes the content of a file a version as soon as the store can be reached: as the package
+// documentation says, either one of a node that starts or one that has changed while it runs. The
+// error is a *[rule.DocumentError] if it can't be one.
+func (k *Keeper) Offer(text []byte, who string, changed bool) error {
+	if _, err := k.read(text); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.file = &file{bytes.Clone(text), who, changed}
+	return nil
+}
+
+// storeFile stores the content of the file, unless it need not be a version. The version in force
+// is the newest one.
+func (k *Keeper) storeFile(ctx context.Context) error {
+	f := k.file
+	if !f.changed {
+		known, err := k.keeps(ctx, f.text)
+		if err != nil {
+			return err
+		}
+		if known {
+			k.file = nil
+			return nil
+		}
+	}
+	doc, err := k.read(f.text)
+	if err != nil { // it was read before
+		return err
+	}
+	_, err = k.append(ctx, AnyVersion, rule.Version{Text: f.text, Who: f.who}, doc)
+	if errors.Is(err, rule.ErrMoved) {
+		return nil // the next poll sees what is the newest now
+	}
+	if err == nil {
+		k.file = nil
+	}
+	return err
+}
+
+// keeps reports whether a version that is kept has this text.
+func (k *Keeper) keeps(ctx context.Context, text []byte) (bool, error) {
+	all, err := k.opt.Store.History(ctx)
+	for _, v := range all {
+		if bytes.Equal(v.Text, text) {
+			return true, nil
+		}
+	}
+	return false, err
+}

@@ -1,0 +1,271 @@
+package rulebook
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/syncer"
+)
+
+// every is how often a keeper asks which version is the newest.
+const every = 500 * time.Millisecond
+
+// Options configure a [Keeper].
+type Options struct {
+	// Store has the versions, and Book is where the newest is put in force. Required.
+	Store Store
+	Book  *rules.Book
+	// Check returns what is wrong with a document on this node besides its form. Required.
+	Check func(*rules.Document) error
+	// Timeout bounds one attempt to reach the store. Required.
+	Timeout time.Duration
+	// Logger receives changes of the rules and of what can be reached. Required.
+	Logger *slog.Logger
+}
+
+// Keeper keeps a [rules.Book] at the newest version. Its methods may be called from several
+// goroutines. Make one with [New].
+type Keeper struct {
+	opt     Options
+	force   atomic.Pointer[state]
+	refused refusal // the last version that can't be used here
+	trouble string  // what was logged last
+
+	mu   sync.Mutex // held while the store is asked
+	file *file      // what is not stored yet, nil if there is nothing
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// state is the version in force.
+type state struct {
+	version   rule.Version
+	confirmed time.Time // when the store said last that it is the newest
+}
+
+// refusal is a version that can't be put in force.
+type refusal struct {
+	id  string
+	err error
+}
+
+// New returns a keeper that has not asked its store yet.
+func New(opt Options) *Keeper { return &Keeper{opt: opt} }
+
+// Open learns the newest version, and stores what was offered, if the store can be reached. Then it
+// keeps asking, until Close. If there is a file and the store can't be reached, that is in force
+// until it can.
+func (k *Keeper) Open(ctx context.Context) {
+	k.poll(ctx)
+	ctx, k.stop = context.WithCancel(context.Background())
+	k.done.Go(func() { k.runPoll(ctx) })
+}
+
+// Close stops asking. It may be called twice, and without Open.
+func (k *Keeper) Close() {
+	if k.stop != nil {
+		k.stop()
+	}
+	k.done.Wait()
+}
+
+func (k *Keeper) runPoll(ctx context.Context) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.poll(ctx)
+		}
+	}
+}
+
+// poll asks the store once and logs what has changed about reaching it.
+func (k *Keeper) poll(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, k.opt.Timeout)
+	defer cancel()
+	err := k.sync(ctx)
+	if err == nil && k.file != nil {
+		err = k.storeFile(ctx)
+	}
+	if err != nil && k.file != nil && k.force.Load() == nil {
+		k.use(rule.Version{Text: k.file.text, Who: k.file.who, At: time.Now()})
+	}
+	k.report(err)
+}
+
+// report logs an error once, and that it is over.
+func (k *Keeper) report(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if (text == "") != (k.trouble == "") {
+		switch held := k.force.Load(); {
+		case err == nil:
+			k.opt.Logger.Info("the rules can be read again", "version", held.version.Number)
+		case held == nil:
+			k.opt.Logger.Warn("the rules can't be read: requests that name rules are refused",
+				"error", err)
+		default:
+			k.opt.Logger.Warn("the rules can't be read: keeping those in force", "version",
+				held.version.Number, "error", err)
+		}
+	}
+	k.trouble = text
+}
+
+// sync puts the newest version in force. If the store has lost the version in force, it gets that
+// back.
+func (k *Keeper) sync(ctx context.Context) error {
+	number, id, err := k.opt.Store.Newest(ctx)
+	if err != nil {
+		return err
+	}
+	held := k.force.Load()
+	switch {
+	case held != nil && held.version.Number == number && held.version.ID == id:
+		k.force.Store(&state{held.version, time.Now()})
+		return nil
+	case held != nil && held.version.Number > number:
+		k.opt.Logger.Warn("the store has lost rules: putting back the version in force", "version",
+			held.version.Number, "newest", number)
+		return k.opt.Store.Restore(ctx, held.version)
+	case number == 0:
+		return k.use(rule.Version{})
+	case k.refused.id == id:
+		return k.refused.err
+	}
+	v, err := k.opt.Store.Version(ctx, number)
+	if err != nil {
+		return err
+	}
+	return k.use(v)
+}
+
+// use puts a version in force.
+func (k *Keeper) use(v rule.Version) error {
+	doc, err := k.read(v.Text)
+	if err != nil {
+		err = fmt.Errorf("version %d can't be used by this node: %w", v.Number, err)
+		k.refused = refusal{v.ID, err}
+		return err
+	}
+	k.put(v, doc)
+	return nil
+}
+
+func (k *Keeper) put(v rule.Version, doc *rules.Document) {
+	k.opt.Book.Set(doc, v.Number)
+	k.force.Store(&state{v, time.Now()})
+	if v.Who != "" {
+		k.opt.Logger.Info("rules in force", "version", v.Number, "from", v.Who)
+	}
+}
+
+// read reads a document. The error is a *[rule.DocumentError].
+func (k *Keeper) read(text []byte) (*rules.Document, error) {
+	if len(text) > rule.MaxText {
+		return nil, &rule.DocumentError{Err: fmt.Errorf("rules: longer than %d bytes",
+			rule.MaxText)}
+	}
+	doc, err := rules.Read("rules", text)
+	if err == nil {
+		err = k.opt.Check(doc)
+	}
+	if err != nil {
+		return nil, &rule.DocumentError{Err: err}
+	}
+	return doc, nil
+}
+
+// Current returns the version in force, and when the store said last that it is the newest. known
+// is false if none is in force.
+func (k *Keeper) Current() (v rule.Version, confirmed time.Time, known bool) {
+	s := k.force.Load()
+	if s == nil {
+		return v, confirmed, false
+	}
+	return s.version, s.confirmed, true
+}
+
+// AnyVersion stands for whichever version is the newest.
+const AnyVersion = -1
+
+// Put makes a text the version after base, and puts it in force on this node. The error is a
+// *[rule.DocumentError] or [rule.ErrMoved] if it can't be, and nothing has changed then. If that
+// very text is the newest version already, it is returned.
+func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
+	who string) (rule.Version, error) {
+	doc, err := k.read(text)
+	if err != nil {
+		return rule.Version{}, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.sync(ctx); err != nil {
+		return rule.Version{}, fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+	}
+	return k.append(ctx, base, rule.Version{Text: bytes.Clone(text), Who: who}, doc)
+}
+
+// append stores v after base.
+func (k *Keeper) append(ctx context.Context, base int64, v rule.Version,
+	doc *rules.Document) (rule.Version, error) {
+	newest := k.force.Load().version
+	switch {
+	case newest.Number > 0 && bytes.Equal(newest.Text, v.Text):
+		return newest, nil
+	case base != AnyVersion && base != newest.Number:
+		return newest, rule.ErrMoved
+	}
+	v.Number, v.ID, v.At = newest.Number+1, rand.Text(), time.Now()
+	err := k.opt.Store.Append(ctx, v)
+	switch {
+	case err == nil:
+		k.put(v, doc)
+	case errors.Is(err, rule.ErrMoved):
+	case errors.Is(err, syncer.ErrNotApplied):
+		err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+	default:
+		err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+	}
+	return v, err
+}
+
+// History returns the versions that are kept, the newest first.
+func (k *Keeper) History(ctx context.Context) ([]rule.Version, error) {
+	all, err := k.opt.Store.History(ctx)
+	return all, unavailable(err)
+}
+
+// Version returns a version that is kept, or [rule.ErrNoVersion].
+func (k *Keeper) Version(ctx context.Context, number int64) (rule.Version, error) {
+	v, err := k.opt.Store.Version(ctx, number)
+	return v, unavailable(err)
+}
+
+// unavailable makes an error of a store one of the operation.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, rule.ErrNoVersion) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+}
+
+// JSON returns a text as JSON.
+func (k *Keeper) JSON(text []byte) ([]byte, error) { return rules.JSON(text) }

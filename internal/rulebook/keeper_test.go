@@ -1,0 +1,291 @@
+package rulebook_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/rulebook"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/syncer"
+)
+
+// store is a store that can be out of reach, lose what it has, or not say what it did.
+type store struct {
+	mu     sync.Mutex
+	memory *rulebook.Memory
+	err    error // of every call
+	silent bool  // appends are done, but not answered
+}
+
+func newStore() *store { return &store{memory: new(rulebook.Memory)} }
+
+func (s *store) set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// lose makes the store forget everything.
+func (s *store) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.memory = new(rulebook.Memory)
+}
+
+func (s *store) reach() (*rulebook.Memory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory, s.err
+}
+
+func (s *store) Newest(ctx context.Context) (int64, string, error) {
+	m, err := s.reach()
+	if err != nil {
+		return 0, "", err
+	}
+	return m.Newest(ctx)
+}
+
+func (s *store) Version(ctx context.Context, n int64) (rule.Version, error) {
+	m, err := s.reach()
+	if err != nil {
+		return rule.Version{}, err
+	}
+	return m.Version(ctx, n)
+}
+
+func (s *store) History(ctx context.Context) ([]rule.Version, error) {
+	m, err := s.reach()
+	if err != nil {
+		return nil, err
+	}
+	return m.History(ctx)
+}
+
+func (s *store) Append(ctx context.Context, v rule.Version) error {
+	m, err := s.reach()
+	if err != nil {
+		return err
+	}
+	err = m.Append(ctx, v)
+	if s.silent && err == nil {
+		err = errors.New("no answer")
+	}
+	return err
+}
+
+// Restore restores into an empty memory, which must have all versions up to the one restored.
+func (s *store) Restore(ctx context.Context, v rule.Version) error {
+	m, err := s.reach()
+	if err != nil {
+		return err
+	}
+	for n, _, _ := m.Newest(ctx); n < v.Number; n++ {
+		filler := rule.Version{Number: n + 1, ID: "filler"}
+		if n+1 == v.Number {
+			filler = v
+		}
+		if err := m.Append(ctx, filler); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node is a keeper with its book and its log.
+type node struct {
+	*rulebook.Keeper
+	book rules.Book
+	log  bytes.Buffer
+}
+
+func newNode(s rulebook.Store) *node {
+	n := new(node)
+	n.Keeper = rulebook.New(rulebook.Options{Store: s, Book: &n.book, Timeout: time.Second,
+		Logger: slog.New(slog.NewTextHandler(&n.log, nil)),
+		Check: func(d *rules.Document) error {
+			if d.Rules.Find([]byte("forbidden")) != nil {
+				return errors.New("forbidden")
+			}
+			return nil
+		}})
+	return n
+}
+
+// has fails the test unless a rule of that name is in force, as a version of that number.
+func (n *node) has(t *testing.T, name string, number int64) {
+	t.Helper()
+	set := n.book.Rules()
+	if set == nil {
+		t.Errorf("no rules are known, want %s of version %d", name, number)
+		return
+	}
+	if v, _, _ := n.Current(); set.Version() != number || v.Number != number ||
+		name != "" && set.Find([]byte(name)) == nil {
+		t.Errorf("version %d with %v in force, want %d with %s", set.Version(), set.Names(), number,
+			name)
+	}
+}
+
+// text is a document with one rule.
+func text(name string) []byte { return []byte("rules: [{name: " + name + ", limits: [1/1m]}]") }
+
+// poll lets every keeper ask its store.
+func poll() { time.Sleep(time.Second); synctest.Wait() }
+
+var errAway = errors.New("away")
+
+func TestEveryNodeHasTheNewestVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a, b := newNode(s), newNode(s)
+		for _, n := range []*node{a, b} {
+			n.Open(t.Context())
+			defer n.Close()
+			n.has(t, "", 0)
+		}
+		if _, err := a.Put(t.Context(), 0, text("one"), "me"); err != nil {
+			t.Fatal(err)
+		}
+		a.has(t, "one", 1) // at once
+		poll()
+		b.has(t, "one", 1)
+		s.set(errAway)
+		poll()
+		if _, err := b.Put(t.Context(), 1, text("two"), "me"); !errors.Is(err,
+			syncer.ErrUnavailable) {
+			t.Errorf("put while the store is away: %v", err)
+		}
+		b.has(t, "one", 1)
+		s.set(nil)
+		if _, err := a.Put(t.Context(), 1, text("two"), "me"); err != nil {
+			t.Fatal(err)
+		}
+		poll()
+		b.has(t, "two", 2)
+		c := newNode(s)
+		c.Open(t.Context())
+		defer c.Close()
+		c.has(t, "two", 2)
+		if n := strings.Count(b.log.String(), "keeping those in force"); n != 1 ||
+			!strings.Contains(b.log.String(), "can be read again") {
+			t.Errorf("log:\n%s", &b.log)
+		}
+	})
+}
+
+func TestOneOfTwoThatPutAtOnceIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a, b := newNode(s), newNode(s)
+		for _, n := range []*node{a, b} {
+			n.Open(t.Context())
+			defer n.Close()
+		}
+		errs := make(chan error, 2)
+		go func() { _, err := a.Put(t.Context(), 0, text("one"), "me"); errs <- err }()
+		go func() { _, err := b.Put(t.Context(), 0, text("two"), "me"); errs <- err }()
+		one, two := <-errs, <-errs
+		if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two), rule.ErrMoved) {
+			t.Errorf("%v and %v", one, two)
+		}
+		if v, err := a.Put(t.Context(), rulebook.AnyVersion, text("three"), "me"); err != nil ||
+			v.Number != 2 {
+			t.Errorf("%v, %v", v, err)
+		}
+	})
+}
+
+func TestPutWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		n := newNode(s)
+		n.Open(t.Context())
+		defer n.Close()
+		s.silent = true
+		if _, err := n.Put(t.Context(), 0, text("one"), "me"); !errors.Is(err,
+			syncer.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		s.silent = false
+		if v, err := n.Put(t.Context(), 0, text("one"), "me"); err != nil || v.Number != 1 {
+			t.Errorf("again: %v, %v", v, err)
+		}
+	})
+}
+
+func TestBadDocumentsChangeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		n := newNode(s)
+		n.Open(t.Context())
+		defer n.Close()
+		if _, err := n.Put(t.Context(), 0, text("one"), "me"); err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"rules: [", "rule: []", string(text("forbidden")),
+			"# " + strings.Repeat("x", rule.MaxText)} {
+			_, err := n.Put(t.Context(), 1, []byte(bad), "me")
+			if _, ok := errors.AsType[*rule.DocumentError](err); !ok {
+				t.Errorf("%.40s: %v", bad, err)
+			}
+		}
+		n.has(t, "one", 1)
+		// Another node, which knows more, has stored what this one can't use.
+		if err := s.memory.Append(t.Context(), rule.Version{Number: 2, ID: "x",
+			Text: text("forbidden")}); err != nil {
+			t.Fatal(err)
+		}
+		poll()
+		n.has(t, "one", 1)
+		if c := strings.Count(n.log.String(), "version 2 can't be used by this node"); c != 1 {
+			t.Errorf("logged %d times:\n%s", c, &n.log)
+		}
+	})
+}
+
+func TestWhatTheStoreLosesIsPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		a, b := newNode(s), newNode(s)
+		for _, n := range []*node{a, b} {
+			n.Open(t.Context())
+			defer n.Close()
+		}
+		for i, name := range []string{"one", "two", "three"} {
+			if _, err := a.Put(t.Context(), int64(i), text(name), "me"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		poll()
+		s.lose()
+		poll()
+		for _, n := range []*node{a, b} {
+			n.has(t, "three", 3)
+		}
+		s.lose()
+		if v, err := b.Put(t.Context(), 3, text("four"), "me"); err != nil || v.Number != 4 {
+			t.Errorf("put at once: %v, %v", v, err)
+		}
+		poll()
+		a.has(t, "four", 4)
+		// The store has lost version 4, and somebody who did not know it made another one.
+		s.lose()
+		for n := int64(1); n <= 4; n++ {
+			if err := s.memory.Append(t.Context(), rule.Version{Number: n, ID: "other",
+				Text: text("other")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		poll()
+		a.has(t, "other", 4)
+	})
+}

@@ -1,0 +1,226 @@
+package rules
+
+import (
+	"strconv"
+	"strings"
+
+	"twotier.dev/twotier/internal/strictyaml"
+)
+
+// maxDepth bounds how deep descriptors are nested. An alias can refer to what it is in.
+const maxDepth = 32
+
+// maxMultiplier bounds the units of a window, so that its milliseconds fit into 64 bits.
+const maxMultiplier = 1_000_000
+
+// domain reads a domain with its descriptors, as envoyproxy/ratelimit has them.
+func (r *reader) domain(name, descriptors *strictyaml.Node) {
+	text, ok := r.Text(name, "domain")
+	if !ok {
+		return
+	}
+	if text == "" {
+		r.Fail(name, "domain: the name is empty")
+		return
+	}
+	if r.whole.domains[text] != nil {
+		r.Fail(name, "there is a domain %q already", text)
+		return
+	}
+	d := &Domain{Namespace: NamespaceOf(text)}
+	r.whole.domains[text] = d
+	if descriptors != nil {
+		r.level(&d.level, descriptors, d.Namespace, 1)
+	}
+}
+
+// level reads a list of descriptors into to.
+func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth int) {
+	if depth > maxDepth {
+		r.Fail(list, "descriptors are nested more than %d deep", maxDepth)
+		return
+	}
+	to.exact, to.any = map[Entry]*descriptor{}, map[string]*descriptor{}
+	for _, item := range r.List(list, "descriptors") {
+		d := draftDescriptor{item: item, namespace: namespace, depth: depth}
+		r.descriptor(&d)
+		r.place(to, &d)
+	}
+}
+
+// draftDescriptor is a descriptor while it is being read.
+type draftDescriptor struct {
+	item      *strictyaml.Node
+	namespace string
+	depth     int
+	entry     Entry
+	shadow    bool
+	share     bool
+	made      descriptor
+}
+
+// descriptor reads one descriptor.
+func (r *reader) descriptor(d *draftDescriptor) {
+	strictyaml.Mapping{Name: "a descriptor", Example: "key: remote_address",
+		Each: func(key string, at, to *strictyaml.Node) {
+			switch key {
+			case "key":
+				d.entry.Key, _ = r.Text(to, "key")
+			case "value":
+				if !strictyaml.IsNull(to) { // as if there were no value
+					d.entry.Value, _ = r.Text(to, "value")
+				}
+			case "rate_limit":
+				d.made.limit = r.rateLimit(to, d.namespace)
+			case "shadow_mode":
+				d.shadow = r.boolean(to, key)
+			case "share_threshold":
+				d.share = r.boolean(to, key)
+			case "detailed_metric", "value_to_metric":
+				r.boolean(to, key) // metrics never have the values of requests
+			case "descriptors":
+				r.level(&d.made.below, to, d.namespace, d.depth+1)
+			default:
+				r.Unknown(at, key, []string{"key", "value", "rate_limit", "shadow_mode",
+					"share_threshold", "detailed_metric", "value_to_metric", "descriptors"},
+					"a descriptor has key, value, rate_limit, shadow_mode, share_threshold and "+
+						"descriptors")
+			}
+		}}.Read(r.Reader, d.item)
+	if d.made.limit != nil {
+		d.made.limit.Shadow = d.shadow
+	}
+}
+
+// place adds a descriptor to its level.
+func (r *reader) place(to *level, d *draftDescriptor) {
+	made := &d.made
+	prefix, star := strings.CutSuffix(d.entry.Value, "*")
+	if d.share {
+		made.shared = d.entry.Value
+	}
+	switch {
+	case d.entry.Key == "":
+		r.Fail(d.item, "a descriptor without a key")
+	case d.share && !star:
+		r.Fail(d.item, "share_threshold: the value does not end in a star")
+	case d.entry.Value == "" && to.any[d.entry.Key] != nil, to.exact[d.entry] != nil:
+		r.Fail(d.item, "there is a descriptor with the key %q and the value %q already",
+			d.entry.Key, d.entry.Value)
+	case d.entry.Value == "":
+		to.any[d.entry.Key] = made
+	default:
+		to.exact[d.entry] = made // a value with a star also matches itself
+		if star {
+			to.wildcards = append(to.wildcards, wildcard{d.entry.Key, prefix, made})
+		}
+	}
+}
+
+// rateLimit reads the limit of a descriptor. Without requests_per_unit it allows none, as in
+// envoyproxy/ratelimit.
+func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimit {
+	l := &DescriptorLimit{Multiplier: 1}
+	var unit *strictyaml.Node
+	strictyaml.Mapping{Name: "rate_limit", Example: "unit: minute",
+		Each: func(key string, at, to *strictyaml.Node) {
+			switch key {
+			case "unit":
+				unit, l.Unit = to, r.unit(to)
+			case "requests_per_unit":
+				l.Max = r.number(to, key)
+			case "unit_multiplier":
+				l.Multiplier = r.number(to, key)
+				if l.Multiplier < 1 || l.Multiplier > maxMultiplier {
+					r.Fail(to, "unit_multiplier: want 1 to %d", maxMultiplier)
+				}
+			case "unlimited":
+				l.Unlimited = r.boolean(to, key)
+			case "name":
+				l.Name, _ = r.Text(to, "name")
+			case "replaces":
+				l.Replaces = r.replaces(to)
+			default:
+				r.Unknown(at, key, []string{"unit", "requests_per_unit", "unit_multiplier",
+					"unlimited", "name", "replaces"}, "rate_limit has unit, requests_per_unit, "+
+					"unit_multiplier, unlimited, name and replaces")
+			}
+		}}.Read(r.Reader, n)
+	r.checkLimit(n, l, unit)
+	if !l.Unlimited {
+		r.judge(namespace, l.Window(), n)
+	}
+	return l
+}
+
+// checkLimit checks what a limit consists of.
+func (r *reader) checkLimit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyaml.Node) {
+	switch {
+	case l.Unlimited && unit != nil:
+		r.Fail(unit, "unit: an unlimited descriptor has none")
+	case !l.Unlimited && unit == nil:
+		r.Fail(n, "rate_limit has no unit")
+	}
+	for _, name := range l.Replaces {
+		if name == l.Name {
+			r.Fail(n, "replaces: a limit can't replace itself")
+		}
+	}
+}
+
+// replaces reads a list of {name: TEXT}.
+func (r *reader) replaces(list *strictyaml.Node) (names []string) {
+	for _, item := range r.List(list, "replaces") {
+		name := ""
+		strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",
+			Each: func(key string, at, to *strictyaml.Node) {
+				if key != "name" {
+					r.Unknown(at, key, []string{"name"}, "an item of replaces has a name")
+					return
+				}
+				name, _ = r.Text(to, "name")
+			}}.Read(r.Reader, item)
+		if name == "" {
+			r.Fail(item, "replaces: an item without a name")
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (r *reader) unit(n *strictyaml.Node) Unit {
+	text, ok := r.Text(n, "unit")
+	if !ok {
+		return Second
+	}
+	u, err := ParseUnit(text)
+	if err != nil {
+		r.Fail(n, "unit: %v", err)
+	}
+	return u
+}
+
+func (r *reader) number(n *strictyaml.Node, name string) uint32 {
+	text, ok := r.Text(n, name)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		r.Fail(n, "%s: %q is not a number from 0 to 4294967295", name, text)
+	}
+	return uint32(v)
+}
+
+func (r *reader) boolean(n *strictyaml.Node, name string) bool {
+	text, ok := r.Text(n, name)
+	if !ok {
+		return false
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		r.Fail(n, "%s: %q is neither true nor false", name, text)
+	}
+	return v
+}

@@ -1,0 +1,138 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/strictyaml"
+)
+
+// Document is what a file of rules says.
+type Document struct {
+	// Rules are the rules with names.
+	Rules   *rule.Set
+	domains map[string]*Domain
+	windows []window
+}
+
+// window is a window that a document judges, and where it says so.
+type window struct {
+	namespace string
+	ms        int64
+	at        string
+}
+
+// Domain returns the domain of that name, or nil if there is none.
+func (d *Document) Domain(name string) *Domain { return d.domains[name] }
+
+// EachWindow calls check for every window that the rules and domains judge, with the namespace it
+// is counted in ("" is the default one). It returns all errors, each with its line and column.
+func (d *Document) EachWindow(check func(namespace string, ms int64) error) error {
+	var errs []error
+	for _, w := range d.windows {
+		if err := check(w.namespace, w.ms); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", w.at, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Read reads a file of rules. path is what errors call it.
+func Read(path string, text []byte) (*Document, error) {
+	r := newReader(path)
+	for _, top := range tops(r.Reader, text) {
+		r.document(top)
+	}
+	return r.result()
+}
+
+// tops returns the tops of the documents of a text. A list, which is how JSON can have several of
+// them, stands for its items.
+func tops(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
+	for _, top := range r.Documents(text) {
+		if strictyaml.IsList(top) {
+			all = append(all, r.List(top, "the documents")...)
+		} else {
+			all = append(all, top)
+		}
+	}
+	return all
+}
+
+// JSON returns the same text as JSON, which [Read] reads as well: one object, or a list of several.
+// Comments are lost, and what an anchor stands for is repeated.
+func JSON(text []byte) ([]byte, error) {
+	r := strictyaml.New("rules")
+	all := tops(r, text)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	switch len(all) {
+	case 0:
+		return []byte("{}"), nil
+	case 1:
+		return strictyaml.AppendJSON(nil, all[0])
+	}
+	return strictyaml.AppendJSONList(nil, all)
+}
+
+// Text returns a list of rules, such as one of a file of settings, as a text that [Read] reads.
+func Text(list *strictyaml.Node) ([]byte, error) {
+	text, err := strictyaml.AppendJSON([]byte("rules: "), list)
+	return append(text, '\n'), err
+}
+
+// reader collects what a file says.
+type reader struct {
+	*strictyaml.Reader
+	whole Document
+	rules []rule.Rule
+	seen  map[string]*strictyaml.Node // rules by name
+	// defaults is how many default rules each namespace has.
+	defaults map[string]int
+}
+
+func newReader(path string) *reader {
+	return &reader{Reader: strictyaml.New(path), seen: map[string]*strictyaml.Node{},
+		defaults: map[string]int{},
+		whole:    Document{domains: map[string]*Domain{}}}
+}
+
+func (r *reader) result() (*Document, error) {
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	r.whole.Rules = rule.NewSet(r.rules)
+	return &r.whole, nil
+}
+
+// document reads one YAML document: rules, a domain, or both.
+func (r *reader) document(top *strictyaml.Node) {
+	var domain, descriptors *strictyaml.Node
+	strictyaml.Mapping{Name: "the document", Example: "rules: []",
+		Each: func(key string, at, to *strictyaml.Node) {
+			switch key {
+			case "rules":
+				r.ruleList(to)
+			case "domain":
+				domain = to
+			case "descriptors":
+				descriptors = to
+			default:
+				r.Unknown(at, key, []string{"rules", "domain", "descriptors"},
+					"a document has rules, or domain and descriptors")
+			}
+		}}.Read(r.Reader, top)
+	switch {
+	case domain != nil:
+		r.domain(domain, descriptors)
+	case descriptors != nil:
+		r.Fail(descriptors, "descriptors without a domain")
+	}
+}
+
+// judge notes a window for EachWindow.
+func (r *reader) judge(namespace string, ms int64, at *strictyaml.Node) {
+	r.whole.windows = append(r.whole.windows, window{namespace, ms, r.Position(at)})
+}

@@ -1,0 +1,107 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+// Domain is the limits of one domain of Envoy's rate limit service.
+type Domain struct {
+	// Namespace is where its descriptors are counted: the name of the domain, or a hash of it where
+	// the name can't be that of a namespace.
+	Namespace string
+	level
+}
+
+// Entry is one pair of a request's descriptor.
+type Entry struct{ Key, Value string }
+
+// DescriptorLimit is the limit at one descriptor of a document.
+type DescriptorLimit struct {
+	// Name is what Replaces of other limits can refer to; "" for none.
+	Name string
+	// Replaces are the names of limits that are not applied to a request to which this one is.
+	Replaces []string
+	// Unlimited means that nothing is counted, and the other numbers mean nothing.
+	Unlimited bool
+	// Max is the number of requests in any Multiplier units.
+	Max        uint32
+	Unit       Unit
+	Multiplier uint32
+	// Shadow is a limit that is judged, but never refuses.
+	Shadow bool
+}
+
+// Window returns the length of the window in milliseconds.
+func (l *DescriptorLimit) Window() int64 { return int64(l.Multiplier) * l.Unit.Milliseconds() }
+
+// level is the descriptors of a document below another one or at its top.
+type level struct {
+	exact     map[Entry]*descriptor
+	any       map[string]*descriptor // by key, for descriptors without a value
+	wildcards []wildcard             // in the order of the document
+}
+
+// wildcard is a descriptor whose value ends in a star.
+type wildcard struct {
+	key, prefix string
+	to          *descriptor
+}
+
+// descriptor is one descriptor of a document.
+type descriptor struct {
+	limit *DescriptorLimit // nil if it has none of its own
+	below level
+	// shared is the value, with its star, that stands for all values that match it; "" if each has
+	// a count of its own.
+	shared string
+}
+
+// Find returns the limit for a request's descriptor, and the descriptor as it is counted. The limit
+// is nil if there is none: at every level the most specific descriptor is taken (that with the
+// value; else the first with a matching star; else that without a value), and the document has to
+// be as deep as the request.
+func (d *Domain) Find(entries []Entry) (*DescriptorLimit, []Entry) {
+	at, counted := &d.level, entries
+	for i, e := range entries {
+		found := at.find(e)
+		if found == nil {
+			return nil, nil
+		}
+		if found.shared != "" {
+			if &counted[0] == &entries[0] {
+				counted = append([]Entry(nil), entries...)
+			}
+			counted[i].Value = found.shared
+		}
+		if i == len(entries)-1 {
+			return found.limit, counted
+		}
+		at = &found.below
+	}
+	return nil, nil
+}
+
+func (l *level) find(e Entry) *descriptor {
+	if to := l.exact[e]; to != nil {
+		return to
+	}
+	for _, w := range l.wildcards {
+		if w.key == e.Key && strings.HasPrefix(e.Value, w.prefix) {
+			return w.to
+		}
+	}
+	return l.any[e.Key]
+}
+
+// NamespaceOf returns the namespace of a domain.
+func NamespaceOf(domain string) string {
+	if config.CheckName(domain) == nil {
+		return domain
+	}
+	sum := sha256.Sum256([]byte(domain))
+	return "domain-" + hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,186 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/rules"
+)
+
+// entries reads "key=value key2=value2".
+func entries(text string) (list []rules.Entry) {
+	for pair := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(pair, "=")
+		list = append(list, rules.Entry{Key: key, Value: value})
+	}
+	return list
+}
+
+// TestDocumentedExamples reads the examples of envoyproxy/ratelimit's documentation, and finds what
+// it says about them.
+func TestDocumentedExamples(t *testing.T) {
+	for _, tt := range []struct {
+		about, text string
+		want        map[string]string // the limit of each descriptor, "" for none
+	}{
+		{"example 1: values", `
+domain: mongo_cps
+descriptors:
+  - {key: database, value: users, rate_limit: {unit: second, requests_per_unit: 500}}
+  - {key: database, value: default, rate_limit: {unit: second, requests_per_unit: 400}}
+`, map[string]string{"database=users": "500/SECOND", "database=default": "400/SECOND",
+			"database=other": "", "database=": ""}},
+		{"example 2: nested lists, keys without a value", `
+domain: messaging
+descriptors:
+  - key: message_type
+    value: marketing
+    descriptors:
+      - {key: to_number, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: to_number, rate_limit: {unit: day, requests_per_unit: 100}}
+`, map[string]string{"message_type=marketing to_number=206": "5/DAY", "to_number=206": "100/DAY",
+			"message_type=marketing": "", "message_type=other to_number=206": ""}},
+		{"example 3: the most specific match", `
+domain: edge_proxy_per_ip
+descriptors:
+  - {key: remote_address, rate_limit: {unit: second, requests_per_unit: 10}}
+  - {key: remote_address, value: 50.0.0.5, rate_limit: {unit: second, requests_per_unit: 0}}
+`, map[string]string{"remote_address=50.0.0.1": "10/SECOND", "remote_address=50.0.0.5": "0/SECOND"}},
+		{"example 4: the same depth", `
+domain: example4
+descriptors:
+  - key: key
+    value: value
+    rate_limit: {requests_per_unit: 300, unit: second}
+  - key: deep
+    descriptors:
+      - {key: subkey, rate_limit: {requests_per_unit: 200, unit: second}}
+`, map[string]string{"key=value subkey=subvalue": "", "key=value": "300/SECOND",
+			"deep=x subkey=y": "200/SECOND", "deep=x": "", "deep=x subkey=y more=z": ""}},
+		{"example 5: unlimited", `
+domain: internal
+descriptors:
+  - {key: ldap, rate_limit: {unlimited: true}}
+  - {key: azure, rate_limit: {unit: minute, requests_per_unit: 100}}
+`, map[string]string{"ldap=x": "unlimited", "azure=x": "100/MINUTE"}},
+		{"example 6: shadow_mode", `
+domain: example6
+descriptors:
+  - key: service
+    descriptors:
+      - key: user
+        value: user-a
+        rate_limit: {requests_per_unit: 10, unit: second}
+        shadow_mode: true
+      - {key: user, value: user-b, rate_limit: {requests_per_unit: 20, unit: second}}
+`, map[string]string{"service=auth-service user=user-a": "10/SECOND shadow",
+			"service=auth-service user=user-b": "20/SECOND",
+			"service=auth-service user=user-c": ""}},
+		{"example 7: replaces", `
+domain: example7
+descriptors:
+  - key: key_1
+    value: value_1
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit: {name: specific_limit, requests_per_unit: 5, unit: second}
+  - key: key_2
+    value: value_2
+    descriptors:
+      - key: user
+        value: bkthomps
+        rate_limit: {replaces: [{name: specific_limit}], requests_per_unit: 10, unit: second}
+`, map[string]string{"key_1=value_1 user=bkthomps": "5/SECOND name specific_limit",
+			"key_2=value_2 user=bkthomps": "10/SECOND replaces [specific_limit]"}},
+		{"example 8: detailed_metric", `
+domain: example8
+descriptors:
+  - {key: key1, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: key1, value: value1, rate_limit: {unit: minute, requests_per_unit: 20}}
+`, map[string]string{"key1=unspecified": "10/MINUTE", "key1=value1": "20/MINUTE"}},
+		{"example 9: stars", `
+domain: example9
+descriptors:
+  - {key: key1, value: value*, rate_limit: {unit: minute, requests_per_unit: 20}}
+  - {key: key1, value: value_9, rate_limit: {unit: hour, requests_per_unit: 9}}
+`, map[string]string{"key1=value_1": "20/MINUTE", "key1=value_9": "9/HOUR", "key1=other": "",
+			"key1=value*": "20/MINUTE", "key2=value_1": ""}},
+		{"a star that shares one count", `
+domain: shared
+descriptors:
+  - key: path
+    value: /api/*
+    share_threshold: true
+    rate_limit: {unit: minute, requests_per_unit: 20}
+`, map[string]string{"path=/api/a": "20/MINUTE as [{path /api/*}]", "path=/b": ""}},
+		{"no limit at all, and a multiplier", `
+domain: rest
+descriptors:
+  - {key: free}
+  - {key: slow, rate_limit: {unit: MINUTE, unit_multiplier: 10, requests_per_unit: 3}}
+`, map[string]string{"free=x": "", "slow=x": "3/10 MINUTE"}},
+	} {
+		_, name, _ := strings.Cut(tt.text, "domain: ")
+		name, _, _ = strings.Cut(name, "\n")
+		domain := read(t, tt.text).Domain(name)
+		for descriptor, want := range tt.want {
+			asked := entries(descriptor)
+			limit, counted := domain.Find(asked)
+			if got := show(limit, asked, counted); got != want {
+				t.Errorf("%s: %s: %q, want %q", tt.about, descriptor, got, want)
+			}
+			if fmt.Sprint(asked) != fmt.Sprint(entries(descriptor)) {
+				t.Errorf("%s: %s: the request was changed to %v", tt.about, descriptor, asked)
+			}
+		}
+	}
+}
+
+// show writes a limit, and what it counts if that is not what was asked.
+func show(l *rules.DescriptorLimit, asked, counted []rules.Entry) string {
+	switch {
+	case l == nil:
+		return ""
+	case l.Unlimited:
+		return "unlimited"
+	}
+	text := fmt.Sprintf("%d/", l.Max)
+	if l.Multiplier > 1 {
+		text += fmt.Sprint(l.Multiplier, " ")
+	}
+	text += l.Unit.String()
+	if l.Shadow {
+		text += " shadow"
+	}
+	if l.Name != "" {
+		text += " name " + l.Name
+	}
+	if len(l.Replaces) > 0 {
+		text += fmt.Sprint(" replaces ", l.Replaces)
+	}
+	if fmt.Sprint(asked) != fmt.Sprint(counted) {
+		text += fmt.Sprint(" as ", counted)
+	}
+	return text
+}
+
+func TestUnits(t *testing.T) {
+	for text, want := range map[string]int64{"second": 1, "Minute": 60, "HOUR": 3600, "day": 86400,
+		"week": 604800, "month": 2592000, "year": 31536000} {
+		u, err := rules.ParseUnit(text)
+		if err != nil || u.Milliseconds() != want*1000 || u.String() != strings.ToUpper(text) {
+			t.Errorf("%s: %v, %d ms, %v", text, u, u.Milliseconds(), err)
+		}
+	}
+}
+
+func TestNamespaceOfADomain(t *testing.T) {
+	for domain, want := range map[string]string{"edge": "edge",
+		"a/b": "domain-c14cddc033f64b9dea80ea675cf280a0"} {
+		if got := rules.NamespaceOf(domain); got != want {
+			t.Errorf("%s: %s, want %s", domain, got, want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/strictyaml"
+)
+
+// maxLimits bounds the limits of a rule, and maxDefaults the default rules of a namespace.
+const (
+	maxLimits   = 16
+	maxDefaults = 16
+)
+
+// ReadList reads rules with names from a list in another document, such as a file of settings. path
+// is what errors call it.
+func ReadList(path string, list *strictyaml.Node) (*Document, error) {
+	r := newReader(path)
+	r.ruleList(list)
+	return r.result()
+}
+
+func (r *reader) ruleList(list *strictyaml.Node) {
+	for _, item := range r.List(list, "rules") {
+		r.rule(item)
+	}
+}
+
+// rule reads one rule with a name.
+func (r *reader) rule(item *strictyaml.Node) {
+	var one rule.Rule
+	var name, limits, overrides *strictyaml.Node
+	strictyaml.Mapping{Name: "a rule", Example: "name: login",
+		Each: func(key string, at, to *strictyaml.Node) {
+			switch key {
+			case "name":
+				name, one.Name = to, r.name(to, "the name of a rule")
+			case "namespace":
+				one.Namespace = r.name(to, "namespace")
+			case "limits":
+				limits, one.Limits = to, r.limits(to)
+			case "state":
+				one.State = r.state(to)
+			case "overrides":
+				overrides, one.Overrides = to, r.overrides(to)
+			case "default":
+				one.Default = r.truth(to, "default")
+			default:
+				r.Unknown(at, key, ruleKeys(), "a rule has "+strings.Join(ruleKeys(), ", "))
+			}
+		}}.Read(r.Reader, item)
+	switch first := r.seen[one.Name]; {
+	case name == nil:
+		r.Fail(item, "a rule without a name")
+	case first != nil:
+		r.Fail(name, "there is a rule %s already in line %d", one.Name, first.Line)
+	case limits == nil:
+		r.Fail(item, "rule %s has no limits, such as limits: [15/1m, 50/24h]", one.Name)
+	default:
+		if r.seen[one.Name] = name; one.Default {
+			r.countDefault(item, one.Space())
+		}
+		r.rules = append(r.rules, one)
+		r.judgeAll(one.Namespace, one.Limits, limits)
+		for _, o := range one.Overrides {
+			r.judgeAll(one.Namespace, o.Limits, overrides)
+		}
+	}
+}
+
+// countDefault counts the default rules of a namespace.
+func (r *reader) countDefault(item *strictyaml.Node, namespace string) {
+	if r.defaults[namespace]++; r.defaults[namespace] == maxDefaults+1 {
+		r.Fail(item, "more than %d default rules of namespace %s", maxDefaults, namespace)
+	}
+}
+
+// ruleKeys returns what a rule may have.
+func ruleKeys() []string {
+	return []string{"name", "namespace", "limits", "state", "overrides", "default"}
+}
+
+// judgeAll notes the windows of limits for EachWindow.
+func (r *reader) judgeAll(namespace string, limits []rule.Limit, at *strictyaml.Node) {
+	for _, l := range limits {
+		r.judge(namespace, l.Window, at)
+	}
+}
+
+// truth reads true or false.
+func (r *reader) truth(n *strictyaml.Node, what string) bool {
+	text, ok := r.Text(n, what)
+	if ok && text != "true" && text != "false" {
+		r.Fail(n, "%s: %q is neither true nor false", what, text)
+	}
+	return text == "true"
+}
+
+// name reads the name of a rule or a namespace.
+func (r *reader) name(n *strictyaml.Node, what string) string {
+	text, ok := r.Text(n, what)
+	if !ok {
+		return ""
+	}
+	if err := config.CheckName(text); err != nil {
+		r.Fail(n, "%s: %v", what, err)
+	}
+	return text
+}
+
+func (r *reader) state(n *strictyaml.Node) rule.State {
+	text, ok := r.Text(n, "state")
+	if !ok {
+		return rule.On
+	}
+	s, err := rule.ParseState(text)
+	if err != nil {
+		r.Fail(n, "state: %v", err)
+	}
+	return s
+}
+
+// limits reads a list such as [15/1m, 50/24h].
+func (r *reader) limits(n *strictyaml.Node) []rule.Limit {
+	items := r.List(n, "limits")
+	if len(items) == 0 || len(items) > maxLimits {
+		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
+	}
+	var limits []rule.Limit
+	for _, item := range items {
+		text, ok := r.Text(item, "a limit")
+		if !ok {
+			continue
+		}
+		l, err := parseLimit(text)
+		if err != nil {
+			r.Fail(item, "limit: %v", err)
+		}
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+// parseLimit reads a limit such as 15/1m.
+func parseLimit(text string) (rule.Limit, error) {
+	most, window, ok := strings.Cut(text, "/")
+	n, err := strconv.ParseInt(most, 10, 64)
+	if !ok || err != nil || n < 0 || n >= rule.Unlimited {
+		return rule.Limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
+	}
+	d, err := config.ParseDuration(window)
+	if err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
+		err = fmt.Errorf("%q is not a whole number of milliseconds, at least 1ms", window)
+	}
+	return rule.Limit{Window: d.Milliseconds(), Max: n, Text: window}, err
+}

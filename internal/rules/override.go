@@ -1,0 +1,68 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/strictyaml"
+)
+
+// maxKey bounds a key, in bytes.
+const maxKey = 256
+
+// overrides reads a list such as [{key: vip-1, limits: [100/1m]}, {prefix: corp-, limits: [9/1m]}].
+func (r *reader) overrides(n *strictyaml.Node) (all []rule.Override) {
+	seen, prefixes := map[string]int{}, 0
+	for _, item := range r.List(n, "overrides") {
+		o := r.override(item)
+		which := fmt.Sprintf("key %q", o.Key)
+		if o.Key == "" {
+			which = fmt.Sprintf("prefix %q", o.Prefix)
+			prefixes++
+		}
+		if line := seen[which]; line > 0 {
+			r.Fail(item, "there is an override for %s already in line %d", which, line)
+		}
+		seen[which] = item.Line
+		all = append(all, o)
+	}
+	if prefixes > rule.MaxPrefixes {
+		r.Fail(n, "overrides: want at most %d with a prefix", rule.MaxPrefixes)
+	}
+	return all
+}
+
+// override reads one override.
+func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
+	known := []string{"key", "prefix", "limits"}
+	seen := map[string]bool{}
+	strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
+		Each: func(key string, at, to *strictyaml.Node) {
+			seen[key] = true
+			switch key {
+			case "key":
+				o.Key = r.key(to, "key")
+			case "prefix":
+				o.Prefix = r.key(to, "prefix")
+			case "limits":
+				o.Limits = r.limits(to)
+			default:
+				r.Unknown(at, key, known, "an override has key or prefix, and limits")
+			}
+		}}.Read(r.Reader, item)
+	if seen["key"] == seen["prefix"] || !seen["limits"] {
+		r.Fail(item, "an override has either key or prefix, and limits")
+	}
+	return o
+}
+
+// key reads a key or the beginning of one.
+func (r *reader) key(n *strictyaml.Node, what string) string {
+	text, ok := r.Text(n, what)
+	if ok && (text == "" || len(text) > maxKey || strings.ContainsFunc(text, unicode.IsControl)) {
+		r.Fail(n, "%s: want 1 to %d bytes without control characters", what, maxKey)
+	}
+	return text
+}

@@ -1,0 +1,225 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/rules"
+)
+
+func read(t *testing.T, text string) *rules.Document {
+	t.Helper()
+	doc, err := rules.Read("r.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestNamedRules(t *testing.T) {
+	doc := read(t, `
+rules:
+  - {name: login, limits: [15/1m, 50/1d]}
+  - name: login-ip
+    namespace: ip
+    limits:
+      - 100/1m30s
+    state: shadow
+  - {name: old, limits: &some [0/500ms], state: off}
+  - {name: alias, limits: *some}
+`)
+	if got := fmt.Sprint(doc.Rules.Names()); got != "[alias login login-ip old]" {
+		t.Errorf("names %s", got)
+	}
+	for name, want := range map[string]string{
+		"login":    "{login  [{60000 15 1m} {86400000 50 1d}] on}",
+		"login-ip": "{login-ip ip [{90000 100 1m30s}] shadow}",
+		"old":      "{old  [{500 0 500ms}] off}", "alias": "{alias  [{500 0 500ms}] on}",
+	} {
+		r := doc.Rules.Find([]byte(name))
+		if got := fmt.Sprintf("{%s %s %v %v}", r.Name, r.Namespace, r.Limits,
+			r.State); got != want || r.Default || r.Overrides != nil {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	var none *rule.Set
+	if doc.Rules.Find([]byte("nobody")) != nil || none.Find([]byte("login")) != nil {
+		t.Error("found a rule that does not exist")
+	}
+}
+
+// described is a document with descriptors, limited one with the limit of a descriptor.
+func described(descriptors string) string { return "domain: a\ndescriptors: [" + descriptors + "]" }
+func limited(limit string) string         { return described("{key: x, rate_limit: {" + limit + "}}") }
+
+// overridden is a document with overrides, and defaults a list of default rules.
+func overridden(overrides string) string {
+	return "rules: [{name: a, limits: [1/1s], overrides: [" + overrides + "]}]"
+}
+func many(n int) (list string) {
+	for i := range n {
+		list += fmt.Sprintf("{prefix: p%d, limits: [1/1s]},", i)
+	}
+	return list
+}
+func defaults(n int) (list string) {
+	for i := range n {
+		list += fmt.Sprintf("{name: d%02d, limits: [1/1s], default: true},", i)
+	}
+	return list
+}
+
+func TestMistakesHaveTheirPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"rules: [":  "r.yaml:2:1: did not find expected node content",
+		"rule: []":  `r.yaml:1:1: unknown key "rule"; did you mean rules?`,
+		"x: 1":      `r.yaml:1:1: unknown key "x"; a document has rules, or domain and descriptors`,
+		"rules: {}": "r.yaml:1:8: rules is not a list",
+		"rules: [a]": `r.yaml:1:9: a rule is not made of lines such as "name: login"` + "\n" +
+			"r.yaml:1:9: a rule without a name",
+		"rules: [{name: a b, limits: [1/1s]}]":        "r.yaml:1:16: the name of a rule: ",
+		"rules: [{name: a}]":                          "r.yaml:1:9: rule a has no limits",
+		"rules: [{name: a, limits: []}]":              "r.yaml:1:27: limits: want 1 to 16 of them",
+		"rules: [{name: a, limits: [1]}]":             `r.yaml:1:28: limit: "1" is not MAX/WINDOW`,
+		"rules: [{name: a, limits: [-1/1s]}]":         `r.yaml:1:28: limit: "-1/1s" is not MAX/WINDOW`,
+		"rules: [{name: a, limits: [1/1x]}]":          `r.yaml:1:28: limit: "1x" is not a duration`,
+		"rules: [{name: a, limits: [1/1us]}]":         `r.yaml:1:28: limit: "1us" is not a whole number`,
+		"rules: [{name: a, limits: [[1/1s]]}]":        "r.yaml:1:28: a limit is not a single value",
+		"rules: [{name: a, name: b, limits: [1/1s]}]": "r.yaml:1:19: name is set already in line 1",
+		"rules:\n- {name: a, limits: [1/1s]}\n- {name: a, limits: [1/1s]}": "r.yaml:3:10: there " +
+			"is a rule a already in line 2",
+		"rules: [{name: a, limits: [1/1s], state: of}]":   `r.yaml:1:42: state: "of" is not one of`,
+		overridden("{key: a}"):                            "r.yaml:1:47: an override has either",
+		overridden("{limits: [1/1s]}"):                    "r.yaml:1:47: an override has either",
+		overridden("{key: a, prefix: b, limits: [1/1s]}"): "r.yaml:1:47: an override has either",
+		overridden("{key: '', limits: [1/1s]}"):           "r.yaml:1:53: key: want 1 to 256 bytes",
+		overridden(`{prefix: "a\n", limits: [1/1s]}`):     "r.yaml:1:56: prefix: want 1 to 256 bytes",
+		overridden("{key: a, limits: [1]}"):               `r.yaml:1:65: limit: "1" is not MAX/WINDOW`,
+		overridden("{keys: a, limits: [1/1s]}"):           `r.yaml:1:48: unknown key "keys"; did you mean key?`,
+		overridden("{key: a, limits: [1/1s]}, {key: a, limits: [1/1s]}"): "r.yaml:1:73: there " +
+			`is an override for key "a" already in line 1`,
+		overridden(many(65)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
+		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
+		"rules: [" + defaults(17) + "]":                    "r.yaml:1:697: more than 16 default",
+		"rules: []\n---\nrules: [{}]":                      "r.yaml:3:9: a rule without a name",
+		"descriptors: []": "r.yaml:1:14: descriptors without " +
+			"a domain",
+		"domain: \"\"":                  "r.yaml:1:9: domain: the name is empty",
+		"domain: a\n---\ndomain: a":     `r.yaml:3:9: there is a domain "a" already`,
+		described("{value: x}"):         "r.yaml:2:15: a descriptor without a key",
+		described("{key: x, limit: 1}"): `r.yaml:2:24: unknown key "limit"`,
+		described("{key: x}, {key: x}"): "r.yaml:2:25: there is a descriptor with " +
+			`the key "x" and the value "" already`,
+		described("{key: x, value: y}, {key: x, value: y}"):    `the value "y" already`,
+		described("{key: x, value: y, share_threshold: true}"): "does not end in a star",
+		limited("unit: era"): "r.yaml:2:43: unit: \"era\" is " +
+			"not one of second",
+		limited("requests_per_unit: 1"): "has no unit",
+		limited("unit: day, unlimited: true"): "an unlimited " +
+			"descriptor has none",
+		limited("unit: day, requests_per_unit: -1"): "r.yaml:2:67: " +
+			`requests_per_unit: "-1" is not a number`,
+		limited("unit: day, unit_multiplier: 0"): "want 1 to 1000000",
+		limited("unit: day, name: n, replaces: [{name: n}]"): "can't " +
+			"replace itself",
+		limited("unit: day, replaces: [{}]"):                     "an item without a name",
+		described("{key: x, shadow_mode: maybe}"):                `"maybe" is neither true nor false`,
+		"domain: a\ndescriptors: &d [{key: x, descriptors: *d}]": "nested more than 32 deep",
+	} {
+		doc, err := rules.Read("r.yaml", []byte(text))
+		if err == nil || doc != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := rules.Read("r.yaml", []byte("rules:\n- {nam: a}\n- {name: b, limits: [x]}\nq: 1\n"))
+	if err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("mistakes in lines 2 (two), 3 and 4:\n%v", err)
+	}
+}
+
+func TestEachWindow(t *testing.T) {
+	doc := read(t, "rules: [{name: a, namespace: n, limits: [1/2s, 1/1m]}]\ndomain: d/e\n"+
+		"descriptors: [{key: k, rate_limit: {unit: week, unit_multiplier: 2}}, "+
+		"{key: l, rate_limit: {unlimited: true}}]")
+	var got []string
+	err := doc.EachWindow(func(namespace string, ms int64) error {
+		got = append(got, fmt.Sprint(namespace, " ", ms))
+		return errors.New("bad")
+	})
+	const want = "[n 2000 n 60000 domain-beca7883ac15db928b3a23b745ef662e 1209600000]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("windows %v, want %s", got, want)
+	}
+	const first = "r.yaml:1:41: bad\nr.yaml:1:41: bad\nr.yaml:3:"
+	if err == nil || !strings.HasPrefix(err.Error(), first) {
+		t.Errorf("errors %v", err)
+	}
+}
+
+func TestBook(t *testing.T) {
+	var b rules.Book
+	if _, known := b.Domain("d"); known || b.Rules() != nil {
+		t.Error("an empty book knows rules")
+	}
+	b.Set(read(t, "rules: [{name: a, limits: [1/1s]}]\ndomain: d"), 7)
+	if d, known := b.Domain("d"); d == nil || !known || b.Rules().Find([]byte("a")) == nil ||
+		b.Rules().Version() != 7 {
+		t.Error("what was set is not in force")
+	}
+	if d, known := b.Domain("e"); d != nil || !known {
+		t.Error("found a domain that does not exist")
+	}
+}
+
+func TestOverridesAndDefaults(t *testing.T) {
+	doc := read(t, `rules: [{name: r, namespace: sms, default: true, limits: [5/1m], overrides: [
+		{key: vip, limits: [50/1m, 900/24h]}, {prefix: corp-, limits: [9/2h]}]}]`)
+	if got := doc.Rules.Defaults([]byte("sms")); len(got) != 1 || got[0].Name != "r" {
+		t.Errorf("defaults %v", got)
+	}
+	r := doc.Rules.Find([]byte("r"))
+	for key, want := range map[string]string{"a": "[{60000 5 1m}]", "corp-a": "[{7200000 9 2h}]",
+		"vip": "[{60000 50 1m} {86400000 900 24h}]"} {
+		if got := fmt.Sprint(r.For([]byte(key))); got != want {
+			t.Errorf("%s: %s, want %s", key, got, want)
+		}
+	}
+	var windows []int64
+	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
+	if got := fmt.Sprint(windows); got != "[60000 60000 86400000 7200000]" {
+		t.Errorf("windows %s", got)
+	}
+}
+
+// TestJSON checks that a text and its JSON are the same document.
+func TestJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "{}",
+		"rules: # why\n- {name: 'a', limits: &l [1/1s], state: off}\n- {name: \"1\", limits: *l}": `{"rules":` +
+			`[{"name":"a","limits":["1/1s"],"state":"off"},{"name":"1","limits":["1/1s"]}]}`,
+		"rules: []\n---\ndomain: a\ndescriptors: [{key: x, rate_limit: {unit: day, " +
+			"requests_per_unit: 0x10, unlimited: false}}]": `[{"rules":[]},{"domain":"a","descriptors":` +
+			`[{"key":"x","rate_limit":{"unit":"day","requests_per_unit":"0x10","unlimited":false}}]}]`,
+		"rules: ~": `{"rules":null}`,
+	} {
+		got, err := rules.JSON([]byte(text))
+		if err != nil || string(got) != want {
+			t.Errorf("%q: %s, %v\nwant %s", text, got, err, want)
+		}
+		again, err := rules.JSON(got)
+		if err != nil || string(again) != string(got) {
+			t.Errorf("%s: again %s, %v", got, again, err)
+		}
+	}
+	for _, text := range []string{"rules: [", "a: &a [*a]"} {
+		if got, err := rules.JSON([]byte(text)); err == nil {
+			t.Errorf("%q: %.40s", text, got)
+		}
+	}
+}

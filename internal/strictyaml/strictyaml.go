@@ -1,0 +1,177 @@
+package strictyaml
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"twotier.dev/twotier/internal/nearest"
+)
+
+// Node is a value in a document, with its line and column.
+type Node = yaml.Node
+
+// Reader reads one document and collects the mistakes in it.
+type Reader struct {
+	path string
+	errs []error
+}
+
+// New returns a reader. path is what errors call the document.
+func New(path string) *Reader { return &Reader{path: path} }
+
+// Err returns all mistakes that were found, or nil.
+func (r *Reader) Err() error { return errors.Join(r.errs...) }
+
+// Document returns the top of a document, or nil if the text is not a single YAML document or has
+// nothing but comments.
+func (r *Reader) Document(text []byte) *Node {
+	documents := r.load(text)
+	switch len(documents) {
+	case 0:
+		return nil
+	case 1:
+		return Resolve(documents[0].Content[0])
+	}
+	r.Fail(&documents[1], "a second document; everything belongs into one")
+	return nil
+}
+
+// Documents returns the tops of all documents of a text, none if it is not YAML.
+func (r *Reader) Documents(text []byte) []*Node {
+	documents := r.load(text)
+	tops := make([]*Node, len(documents))
+	for i := range documents {
+		tops[i] = Resolve(documents[i].Content[0])
+	}
+	return tops
+}
+
+func (r *Reader) load(text []byte) (documents []yaml.Node) {
+	if err := yaml.Load(text, &documents, yaml.WithAllDocuments()); err != nil {
+		r.syntax(err)
+		return nil
+	}
+	return documents
+}
+
+// syntax reports the library's error with the line and column in front. It quotes none of the
+// document, which may hold passwords.
+func (r *Reader) syntax(err error) {
+	bad, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok || bad.Mark.Line == 0 {
+		r.errs = append(r.errs, fmt.Errorf("%s: %w", r.path, err))
+		return
+	}
+	text := bad.Message
+	// The library's message names the anchor, which may be a password that begins with *.
+	if strings.HasPrefix(text, "unknown anchor") {
+		text = "no anchor of that name; quote a text that begins with *"
+	}
+	if at := bad.ContextMark; bad.ContextMsg != "" && at != bad.Mark {
+		text += fmt.Sprintf(" %s that begins in line %d, column %d", bad.ContextMsg, at.Line,
+			at.Column)
+	}
+	r.errs = append(r.errs, fmt.Errorf("%s:%d:%d: %s", r.path, bad.Mark.Line,
+		bad.Mark.Column, text))
+}
+
+// Fail reports a mistake.
+func (r *Reader) Fail(at *Node, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: %s", r.Position(at), fmt.Sprintf(format, args...)))
+}
+
+// Position returns FILE:LINE:COLUMN, which editors and terminals recognize as a link.
+func (r *Reader) Position(n *Node) string {
+	return fmt.Sprintf("%s:%d:%d", r.path, n.Line, n.Column)
+}
+
+// Mapping says how to read one mapping.
+type Mapping struct {
+	// Name is what errors call the mapping, and Example a line that it may have.
+	Name, Example string
+	// Normal returns the spelling of a key that Each gets. Default: the key itself.
+	Normal func(key string) string
+	// Each is called for each pair, in order, with the nodes of the key and of the value.
+	Each func(key string, at, to *Node)
+}
+
+// Read reads n as a mapping. An empty value is a mapping without pairs, since all its lines may be
+// commented out.
+func (m Mapping) Read(r *Reader, n *Node) {
+	n = Resolve(n)
+	if n.Kind != yaml.MappingNode {
+		if !IsNull(n) {
+			r.Fail(n, "%s is not made of lines such as %q", m.Name, m.Example)
+		}
+		return
+	}
+	seen := map[string]*Node{}
+	for pair := range slices.Chunk(n.Content, 2) {
+		key := pair[0].Value
+		if m.Normal != nil {
+			key = m.Normal(key)
+		}
+		if first := seen[key]; first != nil {
+			r.Fail(pair[0], "%s is set already in line %d", key, first.Line)
+			continue
+		}
+		seen[key] = pair[0]
+		m.Each(key, pair[0], Resolve(pair[1]))
+	}
+}
+
+// List returns the items of a sequence. name is what errors call it. An empty value has no items.
+func (r *Reader) List(n *Node, name string) []*Node {
+	n = Resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		if !IsNull(n) {
+			r.Fail(n, "%s is not a list", name)
+		}
+		return nil
+	}
+	items := make([]*Node, len(n.Content))
+	for i, item := range n.Content {
+		items[i] = Resolve(item)
+	}
+	return items
+}
+
+// Text returns the text of a scalar, as it is written. name is what errors call it.
+func (r *Reader) Text(n *Node, name string) (text string, ok bool) {
+	if n = Resolve(n); !IsText(n) {
+		r.Fail(n, "%s is not a single value", name)
+		return "", false
+	}
+	return n.Value, true
+}
+
+// Unknown reports a key that does not exist. It names the key that was probably meant, or else adds
+// otherwise.
+func (r *Reader) Unknown(at *Node, key string, known []string, otherwise string) {
+	if near := nearest.Of(key, known); near != "" {
+		r.Fail(at, "unknown key %q; did you mean %s?", key, near)
+		return
+	}
+	r.Fail(at, "unknown key %q; %s", key, otherwise)
+}
+
+// Resolve returns the node that an alias refers to, or n itself.
+func Resolve(n *Node) *Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// IsNull reports whether a value is empty, null or ~.
+func IsNull(n *Node) bool { return n.ShortTag() == "!!null" }
+
+// IsText reports whether a value is a scalar other than null.
+func IsText(n *Node) bool { return n.Kind == yaml.ScalarNode && !IsNull(n) }
+
+// IsList reports whether a value is a sequence.
+func IsList(n *Node) bool { return n.Kind == yaml.SequenceNode }

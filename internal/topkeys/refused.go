@@ -1,0 +1,127 @@
+package topkeys
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// Refused tracks the keys that refused the most acquires, as a [Sample] of what one node was asked.
+// It is exact up to some thousand refusals a second. Of more it notes some, which stand for the
+// rest: noting one costs as much as deciding.
+type Refused struct {
+	sample *Sample
+	now    func() int64
+	cache  *Cache
+	thin   thinner
+}
+
+// NewRefused returns a Refused that has seen nothing. now returns unix milliseconds.
+func NewRefused(now func() int64) (*Refused, error) {
+	sample, err := NewSample()
+	if err != nil {
+		return nil, err
+	}
+	r := &Refused{sample: sample, now: now}
+	r.cache = NewCache(current{r})
+	return r, nil
+}
+
+// Note counts what was refused of some operations that were executed: an acquire counts 1 for each
+// key that refused it, unless it is a dry run. What failed is left out.
+func (r *Refused) Note(ops []syncer.Op, res []syncer.Result) {
+	now := int64(-1)
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind != syncer.Acquire || op.DryRun || res[i].Allowed || res[i].Err != nil {
+			continue
+		}
+		if now < 0 {
+			now = r.now()
+		}
+		r.note(op, &res[i], now)
+	}
+}
+
+// NoteOne is Note for one operation, which has not failed.
+func (r *Refused) NoteOne(op *syncer.Op, res *syncer.Result) {
+	if op.Kind == syncer.Acquire && !op.DryRun && !res.Allowed {
+		r.note(op, res, r.now())
+	}
+}
+
+// note counts a refusal, or it is not one of those that are noted.
+func (r *Refused) note(op *syncer.Op, res *syncer.Result, now int64) {
+	n := r.thin.weight(now)
+	if n == 0 {
+		return
+	}
+	for i := range res.Checks {
+		if res.Checks[i].Refused {
+			one := op.Checks[i]
+			one.N = n
+			r.sample.Add(&one, now)
+		}
+	}
+}
+
+// Top implements [Source]. The answer may be a second old.
+func (r *Refused) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+	return r.cache.Top(ctx, n, window)
+}
+
+// current is the source of the cache.
+type current struct{ r *Refused }
+
+// Top implements [Source].
+func (c current) Top(_ context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+	return c.r.sample.Top(n, window, c.r.now())
+}
+
+const (
+	// exact is how many refusals of each millisecond are noted.
+	exact = 4
+	// share is how many of the others there are for each one that is noted, on average.
+	share = 64
+)
+
+// thinner chooses which refusals are noted. Its zero value is ready to use.
+type thinner struct {
+	ms    atomic.Int64 // the current millisecond
+	noted atomic.Int64 // refusals that were noted because they were its first; give or take a few
+}
+
+// weight returns how many refusals this one stands for, 0 for one that is not noted.
+func (t *thinner) weight(now int64) int64 {
+	if t.ms.Load() != now {
+		t.ms.Store(now)
+		t.noted.Store(0)
+	}
+	if t.noted.Load() < exact {
+		t.noted.Add(1)
+		return 1
+	}
+	if rand.Uint32()%share != 0 {
+		return 0
+	}
+	return share
+}
+
+// Sum adds up the counts of rows of the same key. It reuses the memory of rows.
+func Sum(rows []syncer.KeyCount) []syncer.KeyCount {
+	type name struct{ ns, key string }
+	at := map[name]int{}
+	sum := rows[:0]
+	for _, row := range rows {
+		of := name{row.NS, row.Key}
+		if i, ok := at[of]; ok {
+			sum[i].Count += row.Count
+			continue
+		}
+		at[of] = len(sum)
+		sum = append(sum, row)
+	}
+	return sum
+}

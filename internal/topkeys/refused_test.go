@@ -1,0 +1,112 @@
+package topkeys_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/syncer"
+)
+
+// refusedAt returns a Refused with a clock, which begins at noon.
+func refusedAt(t *testing.T) (*topkeys.Refused, *int64) {
+	t.Helper()
+	now := int64(noon)
+	r, err := topkeys.NewRefused(func() int64 { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, &now
+}
+
+// acquire returns an acquire over keys, and its result: all keys that end in "!" refused.
+func acquire(keys ...string) (syncer.Op, syncer.Result) {
+	op, res := syncer.Op{Kind: syncer.Acquire}, syncer.Result{Allowed: true}
+	for _, key := range keys {
+		op.Checks = append(op.Checks, *check(key, 7))
+		c := res.AddCheck()
+		if c.Refused = key[len(key)-1] == '!'; c.Refused {
+			res.Allowed = false
+		}
+	}
+	return op, res
+}
+
+// TestRefusedCountsRefusals and nothing else: not what was asked for, and not what other keys of
+// the same acquire allowed.
+func TestRefusedCountsRefusals(t *testing.T) {
+	r, now := refusedAt(t)
+	var ops []syncer.Op
+	var results []syncer.Result
+	for _, keys := range [][]string{{"a"}, {"a!"}, {"a!", "b"}, {"b!", "c!"}, {"d!"}, {"e!"}} {
+		op, res := acquire(keys...)
+		ops, results = append(ops, op), append(results, res)
+	}
+	ops[4].DryRun = true
+	results[5].Err = errors.New("a test asked for it")
+	r.Note(ops, results)
+	*now++
+	add := syncer.Op{Kind: syncer.Add, Checks: ops[1].Checks} // over its limit, but counted
+	r.NoteOne(&add, &results[1])
+	r.NoteOne(&ops[4], &results[4])
+	r.NoteOne(&ops[1], &results[1])
+	rows, err := r.Top(t.Context(), 9, 60_000)
+	want := []syncer.KeyCount{{NS: "default", Key: "a!", Count: 3},
+		{NS: "default", Key: "b!", Count: 1}, {NS: "default", Key: "c!", Count: 1}}
+	if err != nil || !slices.Equal(rows, want) {
+		t.Errorf("%v, %v, want %v", rows, err, want)
+	}
+}
+
+// TestRefusedForgets what a window does not reach, once its last answer is old.
+func TestRefusedForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, now := refusedAt(t)
+		op, res := acquire("k!")
+		r.NoteOne(&op, &res)
+		for _, want := range []int{1, 0} {
+			rows, err := r.Top(t.Context(), 9, 60_000)
+			if err != nil || len(rows) != want {
+				t.Errorf("%v, %v, want %d", rows, err, want)
+			}
+			*now += 120_000
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestRefusedThinsOut sends far more refusals within one millisecond than are noted. Those that are
+// stand for all: the sum is right within seven standard deviations.
+func TestRefusedThinsOut(t *testing.T) {
+	r, _ := refusedAt(t)
+	const refusals = 200_000
+	op, res := acquire("k!")
+	for range refusals {
+		r.NoteOne(&op, &res)
+	}
+	rows, err := r.Top(t.Context(), 1, 60_000)
+	if err != nil || len(rows) != 1 || rows[0].Count < refusals*88/100 ||
+		rows[0].Count > refusals*112/100 {
+		t.Errorf("%v, %v, want about %d", rows, err, refusals)
+	}
+	if rows[0].Count%64 != 4 {
+		t.Errorf("%d is not four refusals and a multiple of 64: all were noted", rows[0].Count)
+	}
+}
+
+// TestSum adds up rows of the same key, and of that only.
+func TestSum(t *testing.T) {
+	var rows []syncer.KeyCount
+	for i := range 12 {
+		rows = append(rows, syncer.KeyCount{NS: fmt.Sprint("n", i%2), Key: fmt.Sprint("k", i%3),
+			Count: int64(i)})
+	}
+	got := topkeys.Sum(rows)
+	if len(got) != 6 || got[0] != (syncer.KeyCount{NS: "n0", Key: "k0", Count: 6}) {
+		t.Errorf("%v", got)
+	}
+}

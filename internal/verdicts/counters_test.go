@@ -1,0 +1,176 @@
+package verdicts_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// note counts n equal verdicts at a door.
+func note(c *verdicts.Counters, door, ns, name string, v rule.Verdict, n int) {
+	run := verdicts.Begin(c, door)
+	for range n {
+		run.Decision()
+		run.Verdict([]byte(ns), name, v)
+	}
+	run.End(time.Millisecond)
+}
+
+// text returns what was counted, a line for each row.
+func text(c *verdicts.Counters) string {
+	var lines []string
+	for _, r := range c.Rows() {
+		lines = append(lines, fmt.Sprintf("%s/%s %v %v", r.Namespace, r.Rule, r.Door, r.Totals))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestCountsByRuleAndDoor counts runs of equal verdicts and of different ones.
+func TestCountsByRuleAndDoor(t *testing.T) {
+	c := verdicts.New()
+	run := verdicts.Begin(c, verdicts.RESP)
+	for i := range 6 {
+		run.Verdict(nil, "", rule.VerdictOf(i >= 4, false))
+		run.Verdict([]byte("default"), "", rule.Allowed) // the same namespace
+		run.Verdict([]byte("sms"), "receiver", rule.VerdictOf(i < 3, true))
+	}
+	run.Verdict([]byte("a"), "", rule.Allowed)
+	run.Verdict([]byte("b"), "", rule.Allowed)
+	run.End(0)
+	note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 7)
+	note(c, verdicts.HTTP, "sms", "", rule.Allowed, 1)
+	const want = "a/ resp [1 0 0]\nb/ resp [1 0 0]\ndefault/ resp [10 2 0]\n" +
+		"sms/ http [1 0 0]\nsms/receiver http [0 7 0]\nsms/receiver resp [3 0 3]"
+	if got := text(c); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestSeriesAreBounded counts in more namespaces than there can be series, all at the same time:
+// nothing is lost, and rules, which clients can't make up, still have series of their own.
+func TestSeriesAreBounded(t *testing.T) {
+	const namespaces, goroutines, bound = 1500, 4, 512
+	c := verdicts.New()
+	var g sync.WaitGroup
+	for range goroutines {
+		g.Go(func() {
+			for i := range namespaces {
+				note(c, verdicts.HTTP, fmt.Sprint("n", i), "", rule.Refused, 1)
+			}
+		})
+	}
+	g.Wait()
+	note(c, verdicts.HTTP, "sms", "late", rule.Allowed, 1)
+	rows := c.Rows()
+	var all int64
+	for _, r := range rows {
+		all += r.Totals[rule.Refused]
+	}
+	others := rows[0]
+	if len(rows) != bound+2 || others.Namespace != verdicts.Others || all != namespaces*goroutines {
+		t.Errorf("%d rows with %d in all, the first is %+v", len(rows), all, others)
+	}
+	if !slices.ContainsFunc(rows, func(r verdicts.Row) bool {
+		return r.Rule == "late" && r.Totals[rule.Allowed] == 1
+	}) {
+		t.Error("the rule has no series")
+	}
+}
+
+// exposition returns what Prometheus is shown.
+func exposition(t *testing.T, c prometheus.Collector) string {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// TestMetrics compares what Prometheus is shown.
+func TestMetrics(t *testing.T) {
+	c := verdicts.New()
+	note(c, verdicts.ForwardAuth, "", "login", rule.ShadowRefused, 2)
+	run := verdicts.Begin(c, verdicts.ForwardAuth)
+	run.Decision()
+	run.End(time.Hour)
+	run.End(time.Hour) // again, with nothing
+	got := exposition(t, c)
+	for _, want := range []string{
+		`twotier_decisions_total{door="forward-auth",ns="default",rule="login",` +
+			`verdict="shadow_refused"} 2`,
+		`twotier_decisions_total{door="forward-auth",ns="default",rule="login",` +
+			`verdict="refused"} 0`,
+		`twotier_decision_seconds_bucket{door="forward-auth",le="0.0005"} 0`,
+		`twotier_decision_seconds_bucket{door="forward-auth",le="0.001"} 2`,
+		`twotier_decision_seconds_bucket{door="forward-auth",le="2.5"} 2`,
+		`twotier_decision_seconds_bucket{door="forward-auth",le="+Inf"} 3`,
+		`twotier_decision_seconds_sum{door="forward-auth"} 3600.002`,
+	} {
+		if !strings.Contains(got, want+"\n") {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
+
+// TestNilCounterCountsNothing because counting is optional for doors.
+func TestNilCounterCountsNothing(*testing.T) {
+	run := verdicts.Begin(nil, verdicts.HTTP)
+	run.Decision()
+	run.Verdict(nil, "", rule.Allowed)
+	run.End(time.Second)
+}
+
+func TestDecides(t *testing.T) {
+	for _, op := range []syncer.Op{{Kind: syncer.Acquire}, {Kind: syncer.Acquire, DryRun: true},
+		{Kind: syncer.Add}, {Kind: syncer.Count}} {
+		want := op.Kind == syncer.Acquire && !op.DryRun
+		if verdicts.Decides(&op) != want {
+			t.Errorf("%+v: not %v", op, want)
+		}
+	}
+}
+
+// BenchmarkCount counts one acquire: of one goroutine, and of all cores into one series.
+func BenchmarkCount(b *testing.B) {
+	ns := []byte("sms")
+	one := func(c *verdicts.Counters) {
+		run := verdicts.Begin(c, verdicts.HTTP)
+		run.Decision()
+		run.Verdict(ns, "receiver", rule.Allowed)
+		run.End(80 * time.Microsecond)
+	}
+	b.Run("alone", func(b *testing.B) {
+		c := verdicts.New()
+		b.ReportAllocs()
+		for b.Loop() {
+			one(c)
+		}
+	})
+	b.Run("together", func(b *testing.B) {
+		c := verdicts.New()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				one(c)
+			}
+		})
+	})
+}

@@ -1,0 +1,126 @@
+package verdicts_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// keeper is a node that counts what is recorded, by namespace and key, unless it is told to fail.
+type keeper struct {
+	// fail decides whether a key fails, and with what.
+	fail func(key string) error
+
+	mu      sync.Mutex
+	counts  map[string]int64
+	batches []int
+}
+
+func (k *keeper) Record(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.batches = append(k.batches, len(ops))
+	for i := range ops {
+		check := ops[i].Checks[0]
+		if k.fail != nil {
+			res[i].Err = k.fail(string(check.Key))
+		}
+		if res[i].Err == nil {
+			k.counts[fmt.Sprintf("%s %s", check.NS, check.Key)] += check.N
+		}
+	}
+}
+
+// text returns what was recorded.
+func (k *keeper) text() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(k.counts)) {
+		lines = append(lines, fmt.Sprint(name, " ", k.counts[name]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestHistoryRecordsEverySecond what was counted since, and the rest at the end.
+func TestHistoryRecordsEverySecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
+		h := verdicts.NewHistory(c, k)
+		h.Open()
+		note(c, verdicts.HTTP, "", "", rule.Allowed, 2)
+		note(c, verdicts.RESP, "", "", rule.Allowed, 3)
+		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 1)
+		time.Sleep(1500 * time.Millisecond)
+		const first = "@verdicts default/allowed 5\n@verdicts sms/refused/receiver 1"
+		if got := k.text(); got != first {
+			t.Errorf("got\n%s\nwant\n%s", got, first)
+		}
+		time.Sleep(time.Minute) // nothing new: nothing is asked of the node
+		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 4)
+		note(c, verdicts.HTTP, "sms", "receiver", rule.ShadowRefused, 7)
+		h.Close()
+		h.Close() // again
+		const second = "@verdicts default/allowed 5\n@verdicts sms/refused/receiver 5\n" +
+			"@verdicts sms/shadow_refused/receiver 7"
+		if got := k.text(); got != second || !slices.Equal(k.batches, []int{2, 2}) {
+			t.Errorf("got\n%s\nwant\n%s\nin %v", got, second, k.batches)
+		}
+	})
+}
+
+// TestHistoryNeverCountsTwice adds again what was certainly not counted, and gives up what may have
+// been.
+func TestHistoryNeverCountsTwice(t *testing.T) {
+	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
+	h := verdicts.NewHistory(c, k)
+	errs := map[string]error{"a/allowed": syncer.ErrUnavailable, "b/allowed": syncer.ErrFull,
+		"c/allowed": syncer.ErrUnknownOutcome, "d/allowed": context.DeadlineExceeded}
+	k.fail = func(key string) error { return errs[key] }
+	for _, ns := range []string{"a", "b", "c", "d"} {
+		note(c, verdicts.HTTP, ns, "", rule.Allowed, 3)
+	}
+	h.Record()
+	clear(errs)
+	note(c, verdicts.HTTP, "c", "", rule.Allowed, 1)
+	h.Record()
+	h.Record()
+	const want = "@verdicts a/allowed 3\n@verdicts b/allowed 3\n@verdicts c/allowed 1"
+	if got := k.text(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if page := exposition(t, c); !strings.Contains(page,
+		"\ntwotier_decisions_unrecorded_total 6\n") {
+		t.Error(page)
+	}
+}
+
+// TestHistoryOfManyRules takes several batches, and hashes names that can't be part of a key.
+func TestHistoryOfManyRules(t *testing.T) {
+	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
+	const rules = 1200
+	for i := range rules {
+		note(c, verdicts.GRPC, "edge", fmt.Sprint("r", i), rule.Allowed, 1)
+	}
+	note(c, verdicts.GRPC, "edge", "two\nlines", rule.Allowed, 1)
+	verdicts.NewHistory(c, k).Record()
+	hashed := 0
+	for name := range k.counts {
+		if strings.HasPrefix(name, "@verdicts sha256:") {
+			hashed++
+		}
+	}
+	if len(k.counts) != rules+1 || hashed != 1 || len(k.batches) != 2 {
+		t.Errorf("%d keys, %d hashed, batches %v", len(k.counts), hashed, k.batches)
+	}
+}

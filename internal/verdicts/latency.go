@@ -1,0 +1,43 @@
+package verdicts
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// bounds are the upper bounds of the buckets of a latency. They are few and fixed, rather than
+// those of a native histogram, because the text format can't show native ones.
+var bounds = [...]time.Duration{
+	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond,
+	500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+}
+
+// latency is a histogram of how long decisions took.
+type latency struct {
+	buckets [len(bounds) + 1]atomic.Int64
+	sum     atomic.Int64 // nanoseconds
+}
+
+// observe counts n decisions that took this long. A negative duration counts as 0.
+func (l *latency) observe(took time.Duration, n int64) {
+	at := 0
+	for at < len(bounds) && took > bounds[at] {
+		at++
+	}
+	l.buckets[at].Add(n)
+	l.sum.Add(n * int64(max(0, took)))
+}
+
+// cumulative returns how many decisions took up to each bound in seconds, how many there were, and
+// how many seconds they took in all.
+func (l *latency) cumulative() (upTo map[float64]uint64, count uint64, sum float64) {
+	upTo = make(map[float64]uint64, len(bounds))
+	for i, bound := range bounds {
+		count += uint64(l.buckets[i].Load())
+		upTo[bound.Seconds()] = count
+	}
+	count += uint64(l.buckets[len(bounds)].Load())
+	return upTo, count, time.Duration(l.sum.Load()).Seconds()
+}

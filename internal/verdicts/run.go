@@ -1,0 +1,126 @@
+package verdicts
+
+import (
+	"bytes"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// Counter is what counts the verdicts of a [Run]. [Counters] are one.
+type Counter interface {
+	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
+	// limits that are of none. An empty namespace is the default one.
+	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
+	// Took counts n decisions that took this long.
+	Took(door string, d time.Duration, n int64)
+}
+
+// Decides reports whether the verdicts on an operation are counted: those on acquires are, unless
+// they are dry runs.
+func Decides(op *syncer.Op) bool { return op.Kind == syncer.Acquire && !op.DryRun }
+
+// Run counts the verdicts of one request. Equal ones in a row are counted at once, so that a batch
+// touches a shared counter once. A Run is for one goroutine, and has to end before the memory of
+// the namespaces that were passed to it is used for something else.
+type Run struct {
+	counter   Counter
+	door      string
+	ns        []byte
+	rule      string
+	verdict   rule.Verdict
+	n         int64
+	decisions int64
+}
+
+// Begin returns a run for what was asked at a door. A nil counter counts nothing.
+func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
+
+// Decision says that the verdicts that follow are those of one more acquire.
+func (r *Run) Decision() { r.decisions++ }
+
+// Decided reports whether there was a decision.
+func (r *Run) Decided() bool { return r.decisions > 0 }
+
+// Verdict counts one verdict. An empty namespace is the default one; an empty rule is none.
+func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
+	if r.n > 0 && v == r.verdict && rule == r.rule && bytes.Equal(ns, r.ns) {
+		r.n++
+		return
+	}
+	r.flush()
+	r.ns, r.rule, r.verdict, r.n = ns, rule, v, 1
+}
+
+// flush counts what is equal.
+func (r *Run) flush() {
+	if r.n > 0 && r.counter != nil {
+		r.counter.Count(r.door, r.ns, r.rule, r.verdict, r.n)
+	}
+	r.n = 0
+}
+
+// End counts the rest. The request took this long, and so did each decision that was part of it.
+func (r *Run) End(took time.Duration) {
+	r.flush()
+	if r.decisions > 0 && r.counter != nil {
+		r.counter.Took(r.door, took, r.decisions)
+	}
+	r.decisions = 0
+}
+
+// Origin says where a limit of a check is from.
+type Origin struct {
+	// Rule is nil if the limit is of no rule.
+	Rule *rule.Rule
+	// Max is what the rule says, whatever its state.
+	Max int64
+	// First says that the limit is the first one of its rule.
+	First bool
+}
+
+// Refuses reports whether the limit refused, or would have refused if its rule were on. n is what
+// the check asked for.
+func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool {
+	if o.Rule == nil || o.Rule.State == rule.On {
+		return l.Refused
+	}
+	count := l.Count
+	if !res.Allowed {
+		count += n
+	}
+	return count > o.Max
+}
+
+// Check counts the verdicts on a check, the j-th of its operation: one of each rule that judged it,
+// and one of its limits that are of no rule. The limits of each follow each other; of says where
+// limit k is from, and is nil if none is of a rule.
+func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) Origin) {
+	judged := &res.Checks[j]
+	if of == nil {
+		r.Verdict(c.NS, "", rule.VerdictOf(judged.Refused, false))
+		return
+	}
+	var last Origin
+	refuses := false
+	for k := range judged.Limits {
+		o := of(k)
+		if k > 0 && (o.First || o.Rule == nil && last.Rule != nil) {
+			r.origin(c.NS, last, refuses)
+			refuses = false
+		}
+		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], res, c.N)
+	}
+	r.origin(c.NS, last, refuses)
+}
+
+// origin counts the verdict of limits that are from one origin. A rule that is off has none.
+func (r *Run) origin(ns []byte, o Origin, refuses bool) {
+	switch {
+	case o.Rule == nil:
+		r.Verdict(ns, "", rule.VerdictOf(refuses, false))
+	case o.Rule.State != rule.Off:
+		r.Verdict(ns, o.Rule.Name, rule.VerdictOf(refuses, o.Rule.State == rule.Shadow))
+	}
+}

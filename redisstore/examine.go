@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is what a server that takes writes says about itself.
+type Server struct {
+	// Name is its address.
+	Name string
+	// RTT is the shortest of some round trips, and Slowest the longest.
+	RTT, Slowest time.Duration
+	// Ahead is its clock minus that of this machine, which is known to half of RTT.
+	Ahead time.Duration
+	// Info is its INFO, by field; nil if this user may not ask for it.
+	Info map[string]string
+}
+
+// pings is how many round trips Examine measures.
+const pings = 20
+
+// Examine looks at Redis as a store with these options would use it: it tries every command, and
+// compares what tt:meta says with the options. Unlike Probe it agrees on nothing with other nodes
+// and leaves nothing behind. The error is the one that Probe would return; the servers are those
+// that could be looked at nevertheless, by name.
+func (s *Store) Examine(ctx context.Context) ([]Server, error) {
+	var mu sync.Mutex
+	var list []Server
+	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		server, err := examine(ctx, node)
+		if err != nil {
+			return err
+		}
+		server.Name = s.nameOf(node)
+		mu.Lock()
+		defer mu.Unlock()
+		list = append(list, server)
+		return nil
+	})
+	slices.SortFunc(list, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
+	if err == nil {
+		err = s.probeCommands(ctx)
+	}
+	if err == nil {
+		err = s.fits(ctx)
+	}
+	return list, s.encryption.explain(ctx, rejected(err))
+}
+
+// fits compares what others have written into tt:meta with the options.
+func (s *Store) fits(ctx context.Context) error {
+	have, err := s.readMeta(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.takeSeed(ctx, have); err != nil {
+		return err
+	}
+	return s.compare(s.agreement(), have, false)
+}
+
+// examine asks one server.
+func examine(ctx context.Context, node *redis.Client) (server Server, err error) {
+	if err := node.Ping(ctx).Err(); err != nil { // connects, which is not to be measured
+		return server, fmt.Errorf("ping: %w", err)
+	}
+	for range pings {
+		began := time.Now()
+		now, err := node.Time(ctx).Result()
+		if err != nil {
+			return server, fmt.Errorf("time: %w", err)
+		}
+		rtt := time.Since(began)
+		server.Slowest = max(server.Slowest, rtt)
+		if server.RTT == 0 || rtt < server.RTT {
+			server.RTT, server.Ahead = rtt, now.Sub(began.Add(rtt/2))
+		}
+	}
+	text, err := node.Info(ctx).Result()
+	if _, told := errors.AsType[redis.Error](err); told {
+		return server, nil // it may not ask
+	}
+	server.Info = infoOf(text)
+	return server, err
+}
+
+// infoOf returns the fields of an INFO.
+func infoOf(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// Number returns a field of Info, 0 if there is none or it is not a number.
+func (s *Server) Number(field string) int64 {
+	n, _ := strconv.ParseInt(s.Info[field], 10, 64)
+	return n
+}

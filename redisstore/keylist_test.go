@@ -1,0 +1,162 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// readKeys reads a partition's list of keys to its end.
+func readKeys(t *testing.T, s *redisstore.Store, l *syncer.KeyList) map[uint32]bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	found := map[uint32]bool{}
+	for l.More = true; l.More; {
+		if s.ListKeys(ctx, []*syncer.KeyList{l}); l.Err != nil {
+			t.Fatal(l.Err)
+		}
+		for _, h := range l.Hashes {
+			found[h] = true
+		}
+	}
+	return found
+}
+
+// countNew counts new keys with a time to live in partition 3.
+func countNew(t *testing.T, s *redisstore.Store, seq uint64, ttl time.Duration, names ...string) {
+	t.Helper()
+	r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq}
+	for _, name := range names {
+		r.Keys = append(r.Keys, syncer.KeyRound{Key: []byte(name), TTL: ttl.Milliseconds(),
+			New: true, Adds: []syncer.Bucket{{Level: 0, Index: 7, N: 1}}})
+	}
+	if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+}
+
+// TestPureRedisModeListsKeys counts keys in pure-Redis mode, alone and several in one operation:
+// all are listed, and one that is counted again in the same buckets is not listed again.
+func TestPureRedisModeListsKeys(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	want := map[string]bool{}
+	for i := range 40 {
+		a, b := fmt.Sprint("a-", i), fmt.Sprint("b-", i)
+		acquire(t, d, check(a, 1, 60_000, 2))
+		do(t, d, syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{check(b, 1, 60_000, 9), check(a, 1, 60_000, 9)}})
+		do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(a + b), N: 1}}})
+		want[a], want[b], want[a+b] = true, true, true
+	}
+	place, lists := s.Placement(), map[int]*syncer.KeyList{}
+	found, listed := map[int]map[uint32]bool{}, 0
+	for name := range want {
+		p := place.Of(nil, []byte(name))
+		if lists[p] == nil {
+			lists[p] = &syncer.KeyList{Partition: p}
+			found[p] = readKeys(t, s, lists[p])
+			listed += int(lists[p].Offset) / 4
+		}
+		if !found[p][syncer.KeyHash(nil, []byte(name))] {
+			t.Errorf("%s is not listed", name)
+		}
+	}
+	if listed != len(want) {
+		t.Errorf("%d hashes are listed of %d keys", listed, len(want))
+	}
+}
+
+// TestListGoesOnInParts lists keys with a short time to live: parts of the list go once their keys
+// have gone, and whoever has read on misses nothing.
+func TestListGoesOnInParts(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	const ttl = 300 * time.Millisecond
+	l := &syncer.KeyList{Partition: 3}
+	for i := range 24 {
+		name := fmt.Sprint("k-", i)
+		countNew(t, s, uint64(i+1), ttl, name)
+		if found := readKeys(t, s, l); !found[syncer.KeyHash(nil, []byte(name))] {
+			t.Fatalf("%s was not read", name)
+		}
+		// Whatever is still there is listed, too.
+		whole := readKeys(t, s, &syncer.KeyList{Partition: 3})
+		for j := range i + 1 {
+			key := fmt.Sprint("k-", j)
+			n, err := s.Client().Exists(t.Context(), redisstore.Key(3, nil, []byte(key))).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 1 && !whole[syncer.KeyHash(nil, []byte(key))] {
+				t.Errorf("%s is there, and not listed", key)
+			}
+		}
+		time.Sleep(ttl / 5)
+	}
+	if l.Part < 3 {
+		t.Errorf("the list has had %d parts", l.Part)
+	}
+	names, err := s.Client().Keys(t.Context(), "tt:{p3}!k:*").Result()
+	if err != nil || len(names) > 2 {
+		t.Errorf("parts %v, %v", names, err)
+	}
+}
+
+// TestListThatCannotBeWritten puts another program's value in the place of a list: counting goes
+// on, and the list is no longer taken for complete. Neither is that of data which is older than the
+// list.
+func TestListThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	unlisted := func() bool {
+		l := &syncer.KeyList{Partition: 3}
+		s.ListKeys(t.Context(), []*syncer.KeyList{l})
+		return errors.Is(l.Err, errors.ErrUnsupported)
+	}
+	countNew(t, s, 1, time.Hour, "a")
+	if unlisted() {
+		t.Fatal("a list that is complete is not taken for that")
+	}
+	ctx := t.Context()
+	if err := s.Client().Del(ctx, "tt:{p3}!k:1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client().HSet(ctx, "tt:{p3}!k:1", "alien", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Client().Expire(ctx, "tt:{p3}!k:1", 2*time.Hour) // longer than the key: it is written to
+	countNew(t, s, 2, time.Hour, "b")
+	if !unlisted() {
+		t.Error("a list that could not be written is taken for complete")
+	}
+	if n, _ := s.Client().Exists(ctx, redisstore.Key(3, nil, []byte("b"))).Result(); n != 1 {
+		t.Error("the key was not counted")
+	}
+}
+
+// TestKeysOlderThanTheirList: data whose state was lost has keys that no list has.
+func TestKeysOlderThanTheirList(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	countNew(t, s, 1, time.Hour, "a")
+	if err := s.Client().Del(t.Context(), "tt:{p3}!s", "tt:{p3}!k:1", "tt:{p3}!w:w").
+		Err(); err != nil {
+		t.Fatal(err)
+	}
+	countNew(t, s, 2, time.Hour, "a", "b")
+	l := &syncer.KeyList{Partition: 3}
+	if s.ListKeys(t.Context(), []*syncer.KeyList{l}); !errors.Is(l.Err, errors.ErrUnsupported) {
+		t.Errorf("%d keys are listed, error %v", len(l.Hashes), l.Err)
+	}
+}

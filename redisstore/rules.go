@@ -1,0 +1,147 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+const (
+	rulesKey = "tt:rules"
+	// newestField has the number of the newest version, and idField its ID. The other fields are
+	// versions by number.
+	newestField, idField = "v", "i"
+)
+
+// Rules keeps the versions of the rules in Redis, for all nodes that use it. Make one with
+// [Store.Rules]. It is safe for concurrent use.
+type Rules struct{ store *Store }
+
+// Rules returns the rules that this Redis keeps.
+func (s *Store) Rules() *Rules { return &Rules{s} }
+
+// ruleRecord is a version as Redis has it.
+type ruleRecord struct {
+	ID   string `json:"id"`
+	Who  string `json:"who"`
+	At   int64  `json:"at"` // unix milliseconds
+	Text string `json:"text"`
+}
+
+func (r *ruleRecord) version(number int64) rule.Version {
+	return rule.Version{Number: number, ID: r.ID, Text: []byte(r.Text), Who: r.Who,
+		At: time.UnixMilli(r.At)}
+}
+
+func recordOf(v rule.Version) (string, error) {
+	text, err := json.Marshal(ruleRecord{v.ID, v.Who, v.At.UnixMilli(), string(v.Text)})
+	return string(text), err
+}
+
+// Newest returns the number and the ID of the newest version, 0 and "" if there is none.
+func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error) {
+	if err := r.store.ensureReady(ctx); err != nil {
+		return 0, "", err
+	}
+	fields, err := r.store.client.HMGet(ctx, rulesKey, newestField, idField).Result()
+	if err != nil {
+		return 0, "", fmt.Errorf("read %s: %w", rulesKey, err)
+	}
+	text, _ := fields[0].(string)
+	if text == "" {
+		return 0, "", nil
+	}
+	if number, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return 0, "", fmt.Errorf("read %s: %w", rulesKey, err)
+	}
+	id, _ = fields[1].(string)
+	return number, id, nil
+}
+
+// Version returns the version of that number. The error is [rule.ErrNoVersion] if it is not kept.
+func (r *Rules) Version(ctx context.Context, number int64) (v rule.Version, err error) {
+	if err := r.store.ensureReady(ctx); err != nil {
+		return v, err
+	}
+	text, err := r.store.client.HGet(ctx, rulesKey, strconv.FormatInt(number, 10)).Result()
+	if errors.Is(err, redis.Nil) {
+		return v, rule.ErrNoVersion
+	}
+	var record ruleRecord
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &record)
+	}
+	if err != nil {
+		return v, fmt.Errorf("read version %d of %s: %w", number, rulesKey, err)
+	}
+	return record.version(number), nil
+}
+
+// History returns the versions that are kept, the newest first.
+func (r *Rules) History(ctx context.Context) (all []rule.Version, err error) {
+	if err := r.store.ensureReady(ctx); err != nil {
+		return nil, err
+	}
+	fields, err := r.store.client.HGetAll(ctx, rulesKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", rulesKey, err)
+	}
+	for field, text := range fields {
+		number, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			continue // not a version
+		}
+		var record ruleRecord
+		if err := json.Unmarshal([]byte(text), &record); err != nil {
+			return nil, fmt.Errorf("read version %d of %s: %w", number, rulesKey, err)
+		}
+		all = append(all, record.version(number))
+	}
+	slices.SortFunc(all, func(a, b rule.Version) int { return cmp.Compare(b.Number, a.Number) })
+	return all, nil
+}
+
+// Append stores v as the version after v.Number-1. The error is [rule.ErrMoved] if that is not the
+// newest one; any other error leaves open whether it was stored, unless it wraps
+// [syncer.ErrNotApplied].
+func (r *Rules) Append(ctx context.Context, v rule.Version) error {
+	stored, err := r.write(ctx, v.Number-1, v.Number-1, v)
+	if err == nil && !stored {
+		return rule.ErrMoved
+	}
+	return err
+}
+
+// Restore stores v under its number, unless there is this version or a later one: Redis has lost
+// it.
+func (r *Rules) Restore(ctx context.Context, v rule.Version) error {
+	_, err := r.write(ctx, 0, v.Number-1, v)
+	return err
+}
+
+// write stores v if the newest version is one from low to high.
+func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (bool, error) {
+	record, err := recordOf(v)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+	}
+	if err := r.store.ensureReady(ctx); err != nil {
+		return false, err
+	}
+	reply, err := r.store.scripts.rules.Run(ctx, r.store.client, []string{rulesKey}, low, high,
+		v.Number, v.ID, record, rule.MaxVersions).Int64()
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", rulesKey, err)
+	}
+	return reply == 1, nil
+}

@@ -1,0 +1,82 @@
+package ring_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/ring"
+)
+
+// deaf is a network in which no packet arrives, so that gossip spreads nothing.
+func deaf() simnet.Weather {
+	return simnet.Weather{Delay: time.Millisecond, PacketLoss: 1000}
+}
+
+// TestChangesNeedNoGossip starts pairs of nodes, and changes the tag of one, all without gossip.
+// Each knows of all others at once, although the second of a pair joins by way of one that knows of
+// the first only what that has said; and it hears of the change.
+func TestChangesNeedNoGossip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, deaf())
+		const n = 20
+		var all []int
+		for i := 1; i <= n; i++ {
+			_, err := v.start(i, func(o *ring.Options) { o.Join = []string{seed(max(1, i-2))} })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all = append(all, i); i%2 == 0 {
+				v.agree(time.Second/10, i, all...)
+				time.Sleep(5 * time.Second)
+			}
+		}
+		if err := v.rings[ip(5)].SetTag(context.Background(), "news"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second / 10)
+		for _, i := range all {
+			tab := v.rings[ip(i)].Table()
+			if m := tab.Member(tab.Find("n5-5")); m.Tag != "news" {
+				t.Errorf("node %d has not heard the news", i)
+			}
+		}
+	})
+}
+
+// TestTellingCostsEachMemberTheSame compares what it takes to tell 10 and 30 members of a change.
+func TestTellingCostsEachMemberTheSame(t *testing.T) {
+	var placements ring.Placements
+	var each [2]float64
+	for i, n := range []int{10, 30} {
+		synctest.Test(t, func(t *testing.T) {
+			v := newVillage(t, lan())
+			for i := 1; i <= n; i++ {
+				_, err := v.start(i, func(o *ring.Options) { o.Placements = &placements })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Second)
+			var bytes atomic.Int64
+			v.net.Observe(func(s simnet.Sent) {
+				if s.Stream {
+					bytes.Add(int64(s.Bytes))
+				}
+			})
+			for range 5 { // state is exchanged now and then without any change
+				if err := v.rings[ip(2)].SetTag(context.Background(), "news"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			each[i] = float64(bytes.Load()) / 5 / float64(n)
+		})
+	}
+	t.Logf("a change takes %.0f bytes of each of 10 members, %.0f of each of 30", each[0], each[1])
+	if each[1] > 2*each[0] {
+		t.Error("the more members, the more it takes of each")
+	}
+}

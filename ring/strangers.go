@@ -1,0 +1,125 @@
+package ring
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// A node that joins exchanges state with few members, and then tells all of which it knows that it
+// is there. Gossip takes up to a second to report it to them. Meanwhile they believe the node
+// itself, and pass on what it said to those with whom they exchange state: of two nodes that join
+// at the same time, the second has to know what the first may decide about.
+
+const (
+	// maxStrangers bounds how many nodes are members without gossip having reported them.
+	maxStrangers = 64
+	// strangerPatience is how long gossip may take to do so before such a node is asked.
+	strangerPatience = time.Second
+)
+
+// message is what a node tells others directly: its name, its address for gossip, and its meta.
+type message struct {
+	Name   string
+	Gossip string
+	Meta   json.RawMessage
+}
+
+// stranger is a member that gossip has not reported yet.
+type stranger struct {
+	message
+	direct bool // it was the node itself that said so
+}
+
+// node returns the sender as memberlist would report it, or nil if it has no valid address.
+func (m *message) node() *memberlist.Node {
+	at, err := netip.ParseAddrPort(m.Gossip)
+	if err != nil {
+		return nil
+	}
+	return &memberlist.Node{Name: m.Name, Addr: at.Addr().AsSlice(), Port: at.Port(), Meta: m.Meta}
+}
+
+// hear takes in what a node says of itself, or what another one passes on.
+func (v *views) hear(s stranger) {
+	n := s.node()
+	if n == nil {
+		return
+	}
+	m, err := decode(n, v.agreement)
+	if err != nil {
+		return // NotifyAlive will say why
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch now, known := v.members[n.Name]; {
+	case known && m.change <= now.change, !known && len(v.heard) >= maxStrangers:
+		return
+	case !known:
+		time.AfterFunc(jitter(strangerPatience), func() { v.doubt(n.Name) })
+		v.heard[n.Name], v.gossip[n.Name] = s, n.Address()
+	}
+	v.members[n.Name] = m
+	v.changed()
+}
+
+// doubt has a stranger asked who it is.
+func (v *views) doubt(name string) {
+	v.mu.Lock()
+	s, strange := v.heard[name]
+	v.mu.Unlock()
+	if strange {
+		select {
+		case v.strangers <- s:
+		default:
+			v.forget(name) // gossip will tell
+		}
+	}
+}
+
+// forget removes a stranger, unless it has become a member that gossip reports.
+func (v *views) forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, strange := v.heard[name]; strange {
+		v.removeLocked(name)
+		v.changed()
+	}
+}
+
+// meet exchanges state with a stranger, which makes it a member like all others.
+func (r *Ring) meet(ctx context.Context, s stranger) {
+	<-r.reach(ctx, []string{s.Gossip})
+	r.views.forget(s.Name)
+}
+
+// pass returns what strangers have told this node, to be passed on.
+func (v *views) pass() []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var list []message
+	for _, s := range v.heard {
+		if s.direct {
+			list = append(list, s.message)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(list) // strings and JSON always marshal
+	return text
+}
+
+// passed takes in what another node passes on.
+func (v *views) passed(text []byte) {
+	var list []message
+	if len(text) == 0 || json.Unmarshal(text, &list) != nil {
+		return
+	}
+	for _, m := range list {
+		v.hear(stranger{m, false})
+	}
+}

@@ -1,0 +1,286 @@
+package syncer
+
+import (
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/leaparray"
+)
+
+// allowance is what another counter lets this one count of a key: the borrower's side of a loan,
+// see [LoanRequest]. It is guarded by the partition's lock.
+type allowance struct {
+	loan   string
+	number uint64 // of the last request
+	limits []Limit
+	// ceiling is how many events may be counted, counted how many were; of these the store has
+	// acknowledged inStore.
+	ceiling, counted, inStore int64
+	missed                    int64 // events that there was no room for
+	latest                    int64 // time of the latest event, in unix milliseconds
+	// Once the partition's ticket is acknowledged, the store has the first marked events. They were
+	// until markedLatest.
+	ticket               uint64
+	marked, markedLatest int64
+	// The last request that was answered was made at asked, and the answer came at answered. In
+	// between the owner's clock showed ownerNow.
+	asked, answered time.Time
+	ownerNow        int64
+	// Until refusedUntil, the limit at refusedBy refuses a single event more.
+	refusedBy    int
+	refusedUntil time.Time
+}
+
+// left returns how many events more may be counted. The owner may have taken back more than was
+// left.
+func (a *allowance) left() int64 { return max(0, a.ceiling-a.counted) }
+
+// valid reports whether the allowance is not over. It ends for the borrower no later than for the
+// owner, because this one measures its time from before it asked.
+func (a *allowance) valid(now time.Time) bool { return elapsed.Between(a.asked, now) < LoanTime }
+
+// stamp returns the time of an event that happens now. The owner must not forget the event sooner
+// than its own clock allows, and the clock of this counter may be behind. So the time is not before
+// what the owner's clock shows by now, if it looked at it as soon as it was asked.
+func (a *allowance) stamp(now int64) int64 {
+	if a == nil {
+		return now
+	}
+	byOwner := a.ownerNow + elapsed.Between(a.asked, time.Now()).Milliseconds() + 1
+	now = max(now, byOwner)
+	a.latest = max(a.latest, now)
+	return now
+}
+
+// isPast reports whether the owner's clock has certainly passed a time. Events in its future might
+// not be in all windows that they belong to, if the owner saw them already.
+func (a *allowance) isPast(ms int64) bool {
+	return a.ownerNow+time.Since(a.answered).Milliseconds() >= ms
+}
+
+// use counts events of the allowance, if there is one.
+func (a *allowance) use(n int64) {
+	if a != nil {
+		a.counted += n
+	}
+}
+
+// covers reports whether the allowance decides about a target of an operation.
+func (a *allowance) covers(op *Op, t *target, now time.Time) bool {
+	if !op.MayBorrow() || op.Kind == Acquire && !slices.Equal(t.check.Limits, a.limits) {
+		return false
+	}
+	if t.check.N+t.extra <= a.left() {
+		return true
+	}
+	a.missed += t.check.N
+	return op.Kind == Acquire && now.Before(a.refusedUntil) &&
+		t.check.N <= a.limits[a.refusedBy].Max
+}
+
+// MayBorrow reports whether the operation is of a kind that a counter may execute although another
+// one owns some of its keys, if it borrows those keys: it happens now, counts only what is allowed,
+// and needs to know no more than that.
+func (op *Op) MayBorrow() bool {
+	return op.TS == 0 && !op.CountDenied &&
+		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
+}
+
+// borrow reports whether this counter may execute its part of an operation on another one's key.
+// The partition is locked.
+func (t *target) borrow(op *Op) bool {
+	t.allowance, t.borrowed = nil, false
+	if t.p.ownership != notOwned || len(t.p.shared) == 0 || t.p.degraded() {
+		return false
+	}
+	k, now := t.p.shared.find(t), time.Now()
+	if k == nil || k.allowance == nil || !k.allowance.valid(now) {
+		return false
+	}
+	if op.Kind == Count {
+		t.borrowed = op.MayBorrow()
+		return t.borrowed
+	}
+	if t.borrowed = k.allowance.covers(op, t, now); t.borrowed {
+		t.allowance = k.allowance
+	}
+	return t.borrowed
+}
+
+// borrow reports whether this counter decides about all keys, or may count them for others.
+func (k *call) borrow() bool {
+	for i := range k.targets {
+		t := &k.targets[i]
+		if !t.p.refuses(k.op.AllowNonOwner) {
+			continue
+		}
+		if k.reservation != nil || !t.borrow(k.op) {
+			return false
+		}
+		k.borrowed = true
+	}
+	return true
+}
+
+// giveBack forgets what the operation was to take from allowances.
+func (k *call) giveBack() {
+	for i := range k.targets {
+		k.targets[i].allowance, k.targets[i].borrowed = nil, false
+	}
+	k.borrowed = false
+}
+
+// compare answers a check by the allowance. The owner's count is at least what is known here, and
+// what is left of the allowance is left of each limit.
+func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult) {
+	left := a.left()
+	refused := t.check.N+t.extra > left
+	for i := range a.limits {
+		limit := &a.limits[i]
+		peak, rng, _ := v.Peak(limit.Window, k.ts)
+		peak = max(0, peak) // as for an owner
+		lr := LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
+			Hi: max(peak, limit.Max-left), BucketMS: t.sp.ladder.Width(rng.Level)}
+		if lr.Refused = refused && i == a.refusedBy; lr.Refused {
+			lr.Count = max(peak, limit.Max)
+			lr.Lo, lr.Hi = lr.Count, lr.Count
+		}
+		r.Limits = append(r.Limits, lr)
+	}
+	if r.Refused = refused; refused {
+		r.RetryAfter = max(1, time.Until(a.refusedUntil).Milliseconds())
+	}
+}
+
+// Demand is how much a counter has needed of another one's key since it began to borrow.
+type Demand struct {
+	// Counted is the number of events that it counted, Missed that of events that there was no
+	// room for.
+	Counted, Missed int64
+}
+
+// Borrow completes the next request for a loan: it asks for as many events as are missing until
+// there are spare ones left, and gives back what is far more than that. Without spare ones the loan
+// comes to its end. A loan begins with its first request, numbered 0; it reports false if a later
+// one is about a loan that this counter no longer knows.
+func (c *Counter) Borrow(q *LoanRequest, spare int64) (used Demand, ok bool) {
+	t, a := c.lockAllowance(q)
+	defer t.p.mu.Unlock()
+	if q.Number == 0 && !t.p.paused && t.p.ownership == notOwned {
+		k, err := t.share(c.opt.Now())
+		if err != nil {
+			return used, false
+		}
+		a = &allowance{loan: q.Loan, limits: slices.Clone(q.Limits)}
+		k.allowance = a
+	}
+	if a == nil {
+		return used, false
+	}
+	if t.p.paused {
+		spare = 0
+	}
+	t.p.noteInStore(t, a)
+	a.request(q, spare)
+	return Demand{a.counted, a.missed}, true
+}
+
+// lockAllowance locks the partition of a loan's key, and returns what is borrowed: nil if that is
+// another loan, or none.
+func (c *Counter) lockAllowance(q *LoanRequest) (*target, *allowance) {
+	t := new(target)
+	c.locate(t, &Check{NS: q.NS, Key: q.Key})
+	t.p.mu.Lock()
+	k := t.p.shared.find(t)
+	if k == nil || k.allowance == nil || k.allowance.loan != q.Loan {
+		return t, nil
+	}
+	return t, k.allowance
+}
+
+// request completes a request.
+func (a *allowance) request(q *LoanRequest, spare int64) {
+	a.number++
+	a.ceiling = max(a.counted, min(a.ceiling, a.counted+2*spare))
+	q.Number, q.Ceiling, q.InStore = a.number, a.ceiling, a.inStore
+	q.Want = max(0, spare-a.left())
+}
+
+// noteInStore notes how much of what was counted the store has acknowledged.
+func (p *partition) noteInStore(t *target, a *allowance) {
+	at := p.keys.find(t.hash, t.ns, t.check.Key)
+	if p.restoration.active() || at != 0 && p.keys.entry(at).has(flagParked) {
+		return
+	}
+	if a.marked == a.inStore {
+		a.marked, a.markedLatest, a.ticket = a.counted, a.latest, p.dirty.lastTicket
+	}
+	if p.dirty.ackedTicket >= a.ticket && p.outbox.importsSent() && a.isPast(a.markedLatest) {
+		a.inStore = a.marked
+	}
+}
+
+// TakeLoan takes what the owner answered to a request that was made at this time. An answer to
+// another request than the last is of no use: the owner may have heard otherwise since.
+func (c *Counter) TakeLoan(q *LoanRequest, r *LoanResponse, asked time.Time) {
+	t, a := c.lockAllowance(q)
+	defer t.p.mu.Unlock()
+	if a == nil || t.p.paused || a.number != r.Number {
+		return
+	}
+	a.ceiling, a.asked, a.answered, a.ownerNow = r.Ceiling, asked, time.Now(), r.Now
+	if a.refusedUntil = asked; r.RefusedBy >= 0 && r.RefusedBy < len(a.limits) {
+		a.refusedBy = r.RefusedBy
+		a.refusedUntil = asked.Add(time.Duration(r.Refused) * time.Millisecond)
+	}
+}
+
+// EndLoan forgets a loan, and reports false if the owner has not yet heard, in this request, that
+// the store has everything that was counted.
+func (c *Counter) EndLoan(q *LoanRequest) bool {
+	t, a := c.lockAllowance(q)
+	defer t.p.mu.Unlock()
+	switch {
+	case a == nil:
+		return true
+	case a.number != q.Number || q.Ceiling != q.InStore || a.left() > 0 || t.p.sealed:
+		return false
+	}
+	t.p.shared.find(t).allowance = nil
+	t.p.unshareIdle(c.opt.Now())
+	return true
+}
+
+// PauseBorrowing ends, or allows again, all counting of other counters' keys: while it is paused,
+// nothing is counted that was borrowed.
+func (c *Counter) PauseBorrowing(on bool) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		p.paused = on
+		for _, k := range p.shared {
+			if a := k.allowance; a != nil && on {
+				a.ceiling, a.refusedUntil = a.counted, time.Time{}
+				a.number++ // no answer that is on its way counts
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// ForgetLoans forgets everything lent and borrowed: all that was counted is in the store, and who
+// decides next reads it there.
+func (c *Counter) ForgetLoans() {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		for _, k := range p.shared {
+			k.loans, k.allowance = nil, nil
+		}
+		if !p.sealed {
+			p.unshareIdle(c.opt.Now())
+		}
+		p.mu.Unlock()
+	}
+}

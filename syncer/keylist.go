@@ -1,0 +1,53 @@
+package syncer
+
+import (
+	"context"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Lister is a Store that lists which keys it holds, so that a key that is not listed need not be
+// read. A Store that wraps a Lister must be one too.
+//
+// A key is listed under its KeyHash, along with every round that sets its time to live or restores
+// it, and stays listed for at least as long as it then lives. So of a key that is not listed, the
+// store holds nothing that a window could still reach.
+type Lister interface {
+	// ListKeys reads on in the lists of some partitions, and sets the outcome of each. What it
+	// reads includes all changes that the store had made when ListKeys was called.
+	ListKeys(ctx context.Context, lists []*KeyList)
+}
+
+// KeyList is how far the list of a partition's keys was read, and what was found there.
+type KeyList struct {
+	Partition int
+	// Epoch, Part and Offset say where to go on. They are zero for a list that was not read yet;
+	// only the store can read them. Epoch is the epoch of the data at the time.
+	Epoch, Part, Offset uint64
+
+	// Err is why nothing was read. It wraps errors.ErrUnsupported if the list is not complete,
+	// because some of the keys are older than the list.
+	Err error
+	// Version, Quieted and LastChange are what the store had when it was read, as in a Round. A
+	// store that has less later has lost data, and the end of the list may be another.
+	Version, Quieted uint64
+	LastChange       string
+	// Begun says that this is the beginning of the list: what was read before is no longer part
+	// of it.
+	Begun bool
+	// Hashes are the hashes that come next, in any order; some may be there more than once.
+	Hashes []uint32
+	// More says that the list goes on.
+	More bool
+}
+
+// KeyHash returns the hash under which a key is listed. ns is empty for the default namespace. Keys
+// of one partition rarely have the same.
+func KeyHash(ns, key []byte) uint32 {
+	h := xxhash.Sum64(key)
+	if !isDefault(ns) {
+		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
+	}
+	return uint32(h)
+}

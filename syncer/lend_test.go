@@ -1,0 +1,415 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestLendable covers what one of some borrowers may be lent.
+func TestLendable(t *testing.T) {
+	for _, test := range []struct {
+		name                              string
+		most, left, lent, own, others, ok int64
+	}{
+		{"much is left: an eighth of it", 1_000_000, 800_000, 0, 0, 1, 100_000},
+		{"divided among all", 1_000_000, 800_000, 0, 0, 4, 25_000},
+		{"less what it has", 1_000_000, 700_000, 100_000, 40_000, 2, 0},
+		{"little is left: a part of the limit", 1_000_000, 20_000, 0, 0, 1, 7812},
+		{"less is left: half of it", 1_000_000, 1000, 0, 0, 1, 500},
+		{"too little is left", 1_000_000, 30, 0, 0, 1, 0},
+		{"nothing is left", 1_000_000, 0, 0, 0, 1, 0},
+		{"less than nothing", 1_000_000, -5, 0, 0, 1, 0},
+		{"a small limit", 100, 100, 0, 0, 1, 0},
+	} {
+		n := syncer.Lendable(test.most, test.left, test.lent, test.own, test.others)
+		if n != test.ok {
+			t.Errorf("%s: %d, want %d", test.name, n, test.ok)
+		}
+	}
+}
+
+// borrower is a counter that borrows a key, and what it was told.
+type borrower struct {
+	*syncer.Counter
+	q        syncer.LoanRequest
+	dead     bool
+	heldUp   atomic.Bool  // its rounds
+	skew     atomic.Int64 // of its clock, in ms
+	admitted int64
+}
+
+// loans is counters that lend each other one key, and a list of all they admitted.
+type loans struct {
+	t        *testing.T
+	rnd      *rand.Rand
+	store    *embedded.Store
+	limits   []syncer.Limit
+	owner    int
+	counters []*borrower
+	admitted []time.Time
+	names    int
+	stepped  atomic.Int64 // how far the right time was stepped, in ns
+}
+
+// now returns what a clock shows that is right.
+func (l *loans) now() time.Time { return time.Now().Add(time.Duration(l.stepped.Load())) }
+
+// laggard is a store whose answers, and what they say, are old when they arrive. While it is held
+// up no round reaches it.
+type laggard struct {
+	syncer.Store
+	age    func() time.Duration
+	heldUp *atomic.Bool
+}
+
+func (s *laggard) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for s.heldUp.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Store.Exchange(ctx, rounds)
+	time.Sleep(s.age())
+}
+
+// aged returns an age of up to 80 ms, or now and then of up to 500 ms. Stores call it at the same
+// time, in any order.
+func aged() time.Duration {
+	if rand.IntN(4) == 0 {
+		return rand.N(500 * time.Millisecond)
+	}
+	return rand.N(80 * time.Millisecond)
+}
+
+// newLoans returns three counters, the first of which is the owner. The answers of their store are
+// as old as age says, or as aged if that is nil.
+func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...syncer.Limit) *loans {
+	l := &loans{t: t, rnd: rand.New(rand.NewPCG(seed, 13)), limits: limits,
+		store: embedded.New(embedded.Options{})}
+	for i := range 3 {
+		old := aged
+		if age != nil {
+			old = func() time.Duration { return age[i] }
+		}
+		b := new(borrower)
+		b.Counter = open(t, syncer.Options{
+			Store:     &laggard{l.store, old, &b.heldUp},
+			Now:       func() int64 { return l.now().UnixMilli() + b.skew.Load() },
+			Placement: syncer.Placement{Partitions: 1}, FlushInterval: 100 * time.Millisecond,
+			NotOwner: i > 0, Exchanges: 1,
+		})
+		t.Cleanup(func() { b.heldUp.Store(false) })
+		l.counters = append(l.counters, b)
+	}
+	return l
+}
+
+// prepare completes the next request of a counter. It reports false if there is no loan any more.
+func (l *loans) prepare(b *borrower, spare int64) (asked time.Time, ok bool) {
+	if b.q.Loan == "" {
+		l.names++
+		b.q = syncer.LoanRequest{Key: []byte("hot"), Limits: l.limits, Loan: fmt.Sprint(l.names)}
+	}
+	asked = time.Now()
+	if _, ok = b.Borrow(&b.q, spare); !ok {
+		b.q.Loan = ""
+	}
+	return asked, ok
+}
+
+// ask makes a counter ask the owner for a loan.
+func (l *loans) ask(b *borrower, spare int64) {
+	l.t.Helper()
+	asked, ok := l.prepare(b, spare)
+	if !ok {
+		l.t.Fatal("the loan is not known")
+	}
+	a, err := l.counters[l.owner].Lend(l.t.Context(), &b.q)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	b.TakeLoan(&b.q, &a, asked)
+}
+
+// acquire acquires one, and reports the source of the verdict; it is empty if there was none.
+func (l *loans) acquire(b *borrower) syncer.Source {
+	op := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: l.limits}}}
+	var res syncer.Result
+	asked := l.now().Truncate(time.Millisecond) // the time that counts, even if the answer is late
+	err := b.Do(l.t.Context(), &op, &res)
+	switch {
+	case errors.Is(err, syncer.ErrNotOwner):
+		return ""
+	case err != nil:
+		l.t.Fatal(err)
+	case res.Allowed:
+		l.admitted = append(l.admitted, asked)
+		b.admitted++
+	}
+	return res.Source
+}
+
+// drain acquires until there is a refusal.
+func (l *loans) drain(b *borrower) {
+	for before := int64(-1); b.admitted > before; {
+		before = b.admitted
+		l.acquire(b)
+	}
+}
+
+// check fails if more was admitted than a limit in any window.
+func (l *loans) check() {
+	for _, limit := range l.limits {
+		window := time.Duration(limit.Window) * time.Millisecond
+		from := 0
+		for i, at := range l.admitted {
+			for at.Sub(l.admitted[from]) >= window {
+				from++
+			}
+			if n := int64(i - from + 1); n > limit.Max {
+				l.t.Fatalf("%d admitted in %v, the limit is %d", n, window, limit.Max)
+			}
+		}
+	}
+}
+
+// prompt is the age of what a store says that answers at once.
+var prompt = make([]time.Duration, 3)
+
+// TestBorrowedEventsAreAdmittedWithoutTheOwner borrows, uses and repays, and looks at what each
+// side says.
+func TestBorrowedEventsAreAdmittedWithoutTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		b, owner := l.counters[1], l.counters[0]
+		if source := l.acquire(b); source != "" {
+			t.Fatalf("decides (%s) without a loan", source)
+		}
+		l.ask(b, 100)
+		for range 100 {
+			if source := l.acquire(b); source != syncer.SourceNear {
+				t.Fatalf("%q within the loan", source)
+			}
+		}
+		if source := l.acquire(b); source != "" || b.admitted != 100 {
+			t.Errorf("%q beyond the loan, %d admitted", source, b.admitted)
+		}
+		res := acquireHot(t, owner.Counter, l.limits)
+		if r := res.Checks[0].Limits[0]; r.Count != 1 || r.Hi != 101 {
+			t.Errorf("the owner says %+v while 100 are lent", r)
+		}
+		time.Sleep(time.Second)
+		l.ask(b, 0) // tells what the store has
+		time.Sleep(300 * time.Millisecond)
+		res = acquireHot(t, owner.Counter, l.limits)
+		if r := res.Checks[0].Limits[0]; r.Count != 102 || r.Hi != 102 {
+			t.Errorf("the owner says %+v after all was repaid", r)
+		}
+		if !b.EndLoan(&b.q) {
+			t.Error("the loan does not end")
+		}
+	})
+}
+
+func acquireHot(t *testing.T, c *syncer.Counter, limits []syncer.Limit) (res syncer.Result) {
+	t.Helper()
+	op := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: limits}}}
+	if err := c.Do(t.Context(), &op, &res); err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// TestALoanEnds covers what ends the use of a loan: time, a suspension, a pause.
+func TestALoanEnds(t *testing.T) {
+	for name, end := range map[string]func(b *borrower){
+		"time":    func(*borrower) { time.Sleep(syncer.LoanTime) },
+		"a pause": func(b *borrower) { b.PauseBorrowing(true) },
+		"a pause that is over": func(b *borrower) {
+			b.PauseBorrowing(true)
+			b.PauseBorrowing(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+				b := l.counters[1]
+				l.ask(b, 100)
+				if l.acquire(b) != syncer.SourceNear {
+					t.Fatal("nothing was lent")
+				}
+				end(b)
+				if source := l.acquire(b); source != "" {
+					t.Errorf("decides (%s) after the end", source)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatALoanDoesNotCover tries operations that only the owner can execute.
+func TestWhatALoanDoesNotCover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		b := l.counters[1]
+		l.ask(b, 100)
+		check := func(n int64, limits ...syncer.Limit) []syncer.Check {
+			return []syncer.Check{{Key: []byte("hot"), N: n, Limits: limits}}
+		}
+		for name, op := range map[string]syncer.Op{
+			"taking back": {Checks: check(-1)},
+			"the past":    {TS: 1, Checks: check(1)},
+			"other limits": {Kind: syncer.Acquire,
+				Checks: check(1, syncer.Limit{Window: 60_000, Max: 9_999})},
+			"too many": {Kind: syncer.Acquire, Checks: check(101, l.limits...)},
+			"refused ones are counted": {Kind: syncer.Acquire, CountDenied: true,
+				Checks: check(1, l.limits...)},
+			"counts, then compares": {Checks: check(1, l.limits...)},
+			"another key":           {Checks: []syncer.Check{{Key: []byte("cold"), N: 1}}},
+		} {
+			if op.TS != 0 {
+				op.TS = l.now().UnixMilli() - 1000
+			}
+			var res syncer.Result
+			if err := b.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrNotOwner) {
+				t.Errorf("%s: %v, want ErrNotOwner", name, err)
+			}
+		}
+	})
+}
+
+// TestOnlyWhatTheOwnerHasReadIsRepaid has the owner read slowly: what the borrower says is in the
+// store was not there yet when the answer was made that arrives next.
+func TestOnlyWhatTheOwnerHasReadIsRepaid(t *testing.T) {
+	for wait := range 8 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoans(t, 1, []time.Duration{500 * time.Millisecond, 0, 0},
+				syncer.Limit{Window: 60_000, Max: 1600})
+			b, owner := l.counters[1], l.counters[0]
+			l.ask(b, 200)
+			time.Sleep(time.Duration(wait) * 50 * time.Millisecond)
+			for range 200 {
+				l.acquire(b)
+			}
+			time.Sleep(150 * time.Millisecond)
+			l.ask(b, 0)
+			for range 20 {
+				l.drain(owner)
+				time.Sleep(100 * time.Millisecond)
+			}
+			if l.check(); b.admitted != 200 || owner.admitted != 1400 {
+				t.Errorf("%d and %d admitted", b.admitted, owner.admitted)
+			}
+		})
+	}
+}
+
+// TestABorrowerThatBecomesOwnerReadsTheKeyAgain hands a partition to a counter whose last question
+// to the store, about the key that it borrows, is still on its way. The answer is from before the
+// old owner's last flush, which is no longer among what is handed over.
+func TestABorrowerThatBecomesOwnerReadsTheKeyAgain(t *testing.T) {
+	for wait := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoans(t, 1, []time.Duration{0, 90 * time.Millisecond, 0},
+				syncer.Limit{Window: 60_000, Max: 10_000})
+			l.ask(l.counters[1], 100)
+			time.Sleep(time.Second)
+			for range 50 {
+				l.acquire(l.counters[0])
+			}
+			time.Sleep(time.Duration(wait) * 10 * time.Millisecond)
+			l.hand(l.counters[1])
+			res := acquireHot(t, l.counters[1].Counter, l.limits)
+			if r := res.Checks[0].Limits[0]; r.Count != 51 {
+				t.Errorf("%d ms later: the new owner counts %d, want 51", 10*wait, r.Count)
+			}
+		})
+	}
+}
+
+// TestDeadLoanCountsForItsWindow lets a borrower die with what it was lent, none of which reached
+// the store. The owner refuses as if all of it had been counted last thing, for exactly a window.
+func TestDeadLoanCountsForItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		l.ask(l.counters[1], 200)
+		l.drain(l.counters[0])
+		if n := l.counters[0].admitted; n != 1400 {
+			t.Fatalf("the owner admits %d beside 200 that are lent", n)
+		}
+		time.Sleep(11 * time.Second) // its own have left the window
+		l.drain(l.counters[0])
+		if n := l.counters[0].admitted; n != 2800 {
+			t.Errorf("%d admitted while what was lent may be in the window", n)
+		}
+		time.Sleep(13 * time.Second)
+		l.drain(l.counters[0])
+		if n := l.counters[0].admitted; n != 2800+1600 {
+			t.Errorf("%d admitted after it", n)
+		}
+	})
+}
+
+// TestALoanOfADeadOwner has the owner of a key die, and the next one, which can't know what was
+// lent, use up the limit before it hears of that. The borrower is told to count no more.
+func TestALoanOfADeadOwner(t *testing.T) {
+	for _, unused := range []int64{0, 100, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 1600})
+			b, next := l.counters[1], l.counters[2]
+			l.ask(b, 200)
+			for b.admitted < 200-unused {
+				l.acquire(b)
+			}
+			time.Sleep(time.Second) // what was counted is in the store
+			l.counters[0].StopOwning(0)
+			next.StartOwning(0)
+			l.owner = 2
+			l.drain(next)
+			for range 5 {
+				l.ask(b, 200)
+				l.drain(b)
+				time.Sleep(300 * time.Millisecond)
+			}
+			if l.check(); b.admitted != 200-unused || next.admitted != 1400+unused {
+				t.Errorf("%d and %d admitted", b.admitted, next.admitted)
+			}
+		})
+	}
+}
+
+// TestClockThatStepsOverAWindow steps the clock by more than the window of a loan, which is then
+// used and not flushed: the events lie after the step, and still stand in the way.
+func TestClockThatStepsOverAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		b, owner := l.counters[1], l.counters[0]
+		l.ask(b, 200)
+		b.heldUp.Store(true)
+		l.stepped.Store(int64(15 * time.Second))
+		l.drain(b)
+		time.Sleep(3 * time.Second)
+		l.drain(owner)
+		b.heldUp.Store(false)
+		if b.admitted != 200 || owner.admitted != 1400 {
+			t.Errorf("%d and %d admitted", b.admitted, owner.admitted)
+		}
+	})
+}
+
+// hand hands the partition over.
+func (l *loans) hand(to *borrower) {
+	to.heldUp.Store(false)
+	hand(l.t, l.counters[l.owner].Counter, to.Counter, 0, 1<<20)
+	l.owner = slices.Index(l.counters, to)
+}

@@ -1,0 +1,54 @@
+package syncer_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// TestTimeOfABorrowedEvent: a counter whose clock is behind that of the owner counts at the owner's
+// time, and says so, so that taking back at that time undoes it.
+func TestTimeOfABorrowedEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		b := l.counters[1]
+		l.ask(b, 100)
+		l.stepped.Store(-int64(300 * time.Millisecond))
+		for _, op := range []syncer.Op{
+			{Checks: []syncer.Check{{Key: []byte("hot"), N: 1}}},
+			{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("hot"), N: 1,
+				Limits: l.limits}}},
+		} {
+			var res syncer.Result
+			if err := b.Do(t.Context(), &op, &res); err != nil || res.Source != syncer.SourceNear {
+				t.Fatalf("%v, source %s", err, res.Source)
+			}
+			if ahead := res.Checks[0].TS - l.now().UnixMilli(); ahead < 300 {
+				t.Errorf("%d ms ahead of the own clock, want those of the owner", ahead)
+			}
+		}
+	})
+}
+
+// TestDryRunOfABorrowedKey uses nothing of what is borrowed.
+func TestDryRunOfABorrowedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		b := l.counters[1]
+		l.ask(b, 100)
+		op := syncer.Op{Kind: syncer.Acquire, DryRun: true,
+			Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: l.limits}}}
+		var res syncer.Result
+		for range 200 {
+			if err := b.Do(t.Context(), &op, &res); err != nil || !res.Allowed ||
+				res.Source != syncer.SourceNear {
+				t.Fatalf("%+v, %v", res, err)
+			}
+		}
+		if used, ok := b.Borrow(&b.q, 0); !ok || used.Counted != 0 {
+			t.Errorf("%d were counted", used.Counted)
+		}
+	})
+}

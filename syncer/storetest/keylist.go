@@ -1,0 +1,121 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// lister skips the test unless the store lists its keys.
+func lister(t *testing.T, s syncer.Store) syncer.Lister {
+	t.Helper()
+	l, ok := s.(syncer.Lister)
+	if !ok {
+		t.Skip("this store doesn't list its keys")
+	}
+	return l
+}
+
+// readList reads a list to its end, and returns what it found. begun reports whether any of that
+// was the beginning of the list.
+func readList(t *testing.T, s syncer.Lister, l *syncer.KeyList) (found map[uint32]bool,
+	begun bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	found = map[uint32]bool{}
+	for l.More = true; l.More; {
+		if s.ListKeys(ctx, []*syncer.KeyList{l}); l.Err != nil {
+			t.Fatal(l.Err)
+		}
+		begun = begun || l.Begun
+		for _, h := range l.Hashes {
+			found[h] = true
+		}
+	}
+	return found, begun
+}
+
+func listed(t *testing.T, found map[uint32]bool, want bool, ns string, keys ...string) {
+	t.Helper()
+	for _, k := range keys {
+		if found[syncer.KeyHash([]byte(ns), []byte(k))] != want {
+			t.Errorf("key %q of namespace %q is listed: %v, want %v", k, ns, !want, want)
+		}
+	}
+}
+
+// alive is a key that lives for a day.
+func alive(name string) syncer.KeyRound {
+	k := key(name, bucket(0, 0, 1), bucket(1, 0, 1))
+	k.TTL = 86_400_000
+	return k
+}
+
+// applyAll applies a round of several keys.
+func applyAll(t testing.TB, s syncer.Store, writer string, seq uint64, keys ...syncer.KeyRound) {
+	t.Helper()
+	exchange(t, s, &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Keys: keys})
+}
+
+// testListKeys counts keys in every way that a round can, by two writers, and reads the list of
+// keys on each time: it has all that came, and only those.
+func testListKeys(t *testing.T, s syncer.Store) {
+	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
+	isNew, loaded, inNamespace := alive("new"), alive("loaded"), alive("named")
+	isNew.New, loaded.Load, inNamespace.NS = true, true, []byte("login")
+	applyAll(t, s, "v", 1, alive("plain"), isNew, loaded, inNamespace)
+	found, _ := readList(t, list, l)
+	listed(t, found, true, "", "plain", "new", "loaded")
+	listed(t, found, true, "login", "named")
+	listed(t, found, false, "", "named", "other")
+
+	var many []syncer.KeyRound
+	for i := range 300 {
+		many = append(many, alive(fmt.Sprint("many-", i)))
+	}
+	applyAll(t, s, "w", 1, many...)
+	forgotten := alive("new")
+	forgotten.Reset = true
+	applyAll(t, s, "v", 2, forgotten, alive("later"))
+	found, begun := readList(t, list, l)
+	listed(t, found, true, "", "many-0", "many-299", "later")
+	listed(t, found, false, "", "plain")
+	if begun {
+		t.Error("the list has begun anew")
+	}
+	r := &syncer.Round{Partition: 17, Writer: "reader"}
+	if exchange(t, s, r); l.Epoch != r.Epoch {
+		t.Errorf("epoch %d, want %d", l.Epoch, r.Epoch)
+	}
+	whole := &syncer.KeyList{Partition: 17}
+	found, _ = readList(t, list, whole)
+	listed(t, found, true, "", "plain", "new", "loaded", "many-0", "many-299", "later")
+	epoch(t, s, 18)
+	if another, _ := readList(t, list, &syncer.KeyList{Partition: 18}); len(another) > 0 {
+		t.Errorf("another partition lists %d keys", len(another))
+	}
+}
+
+// testListLostKeys loses everything, and restores a key: whoever has read the list reads it from
+// its new beginning.
+func testListLostKeys(t *testing.T, s syncer.Store) {
+	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
+	loser, ok := s.(Loser)
+	if !ok {
+		t.Skip("this store can't lose data")
+	}
+	applyAll(t, s, "v", 1, alive("lost"), alive("restored"))
+	readList(t, list, l)
+	loser.Lose(t)
+	restored := key("restored", bucket(0, 0, 8))
+	exchange(t, s, restoring(t, s, l.Epoch, restored))
+	found, begun := readList(t, list, l)
+	listed(t, found, true, "", "restored")
+	listed(t, found, false, "", "lost")
+	if !begun {
+		t.Error("the list has not begun anew")
+	}
+}

@@ -1,0 +1,114 @@
+package syncer_test
+
+import (
+	"fmt"
+	"testing"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestTakingBackRefunds counts at several times and takes back without a time. What is taken back
+// is missing from every window that showed it, newest first, whether or not the store knew of it.
+// Counters that start afterwards see the same, also after the store has lost everything.
+func TestTakingBackRefunds(t *testing.T) {
+	windows := limits(10_000, 100, 60_000, 100, 3_600_000, 100, 86_400_000, 100)
+	for _, c := range []struct {
+		back int64
+		want string
+	}{
+		{3, "[2 6 6 10]"}, {5, "[0 4 4 8]"}, {6, "[0 3 3 7]"}, {9, "[0 0 0 4]"}, {11, "[0 0 0 2]"},
+		{13, "[0 0 0 0]"}, {1000, "[0 0 0 0]"},
+	} {
+		for _, flushes := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.back, " flushed ", flushes), func(t *testing.T) {
+				store, one := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+				clk := &clock{now: t0}
+				opt := syncer.Options{Store: store, Now: clk.Now, Placement: one}
+				counter := open(t, opt)
+				add(t, counter, "k", 4, t0-7_200_000)
+				add(t, counter, "k", 4, t0-30_000)
+				add(t, counter, "k", 5, t0)
+				if flushes {
+					flush(t, counter)
+				}
+				clk.set(t0 + 2_000)
+				if ts := add(t, counter, "k", -c.back, 0).Checks[0].TS; ts != 0 {
+					t.Errorf("taken back at %d, but there is no single time", ts)
+				}
+				shows(t, counter, windows, c.want)
+				flush(t, counter)
+				shows(t, open(t, opt), windows, c.want)
+				store.Flush()
+				add(t, counter, "another", 1, 0) // this tells the counter of the loss
+				flush(t, counter)
+				shows(t, open(t, opt), windows, c.want)
+			})
+		}
+	}
+}
+
+// shows compares the sums of windows of key k.
+func shows(t *testing.T, c *syncer.Counter, windows []syncer.Limit, want string) {
+	t.Helper()
+	op := syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{Key: []byte("k"), Limits: windows}}}
+	var res syncer.Result
+	if err := c.Do(t.Context(), &op, &res); err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, l := range res.Checks[0].Limits {
+		got = append(got, l.Hi)
+	}
+	if fmt.Sprint(got) != want {
+		t.Errorf("windows hold %v, want %s", got, want)
+	}
+}
+
+// TestCountedAt: what is counted can be taken back from where it was counted, by the time in its
+// result; what is not counted has none.
+func TestCountedAt(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})
+	l := limits(10_000, 3)
+	first := add(t, c, "k", 1, 0).Checks[0].TS
+	second := acquire(t, c, "k", 2, t0-3_000, l).Checks[0].TS
+	if first != t0 || second != t0-3_000 {
+		t.Errorf("counted at %d and %d", first, second)
+	}
+	if ts := acquire(t, c, "k", 2, 0, l).Checks[0].TS; ts != 0 {
+		t.Errorf("a refusal was counted at %d", ts)
+	}
+	clk.set(t0 + 5_000)
+	add(t, c, "k", -2, second)
+	shows(t, c, limits(6_000, 0, 60_000, 0), "[1 1]")
+	add(t, c, "k", -1, first)
+	shows(t, c, limits(6_000, 0, 60_000, 0), "[0 0]")
+}
+
+// TestDryRun: the answer is the one that the operation would get, and nothing is counted.
+func TestDryRun(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})
+	for n, counted := range map[int64]bool{2: false, 4: false, 5: true} {
+		op := syncer.Op{Kind: syncer.Acquire, DryRun: true, CountDenied: counted,
+			Checks: []syncer.Check{{Key: []byte("k"), N: n, Limits: limits(10_000, 3)}}}
+		var dry, counting syncer.Result
+		for range 2 {
+			if err := c.Do(t.Context(), &op, &dry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shows(t, c, limits(60_000, 0), "[0]")
+		op.DryRun = false
+		if err := c.Do(t.Context(), &op, &counting); err != nil {
+			t.Fatal(err)
+		}
+		counting.Checks[0].TS = 0
+		if fmt.Sprintf("%+v", dry) != fmt.Sprintf("%+v", counting) {
+			t.Errorf("dry run: %+v\nreal:    %+v", dry, counting)
+		}
+		add(t, c, "k", -1000, 0)
+	}
+}
