@@ -44,10 +44,11 @@ type bed struct {
 	changing bool // the mode is being changed
 }
 
-func (b *bed) note(format string, args ...any) {
+// note tells lines at once: nothing that happens meanwhile comes in between.
+func (b *bed) note(lines ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.story = append(b.story, fmt.Sprintf(format, args...))
+	b.story = append(b.story, lines...)
 }
 
 // next is the next error of a destination.
@@ -65,30 +66,40 @@ func (b *bed) next(at string) error {
 type memory struct{ b *bed }
 
 func (m memory) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
-	at := "local"
-	if op.AllowNonOwner {
-		at = "fallback"
-	}
-	what := at
-	if op.CountDenied {
-		what += ", even if refused,"
-	}
-	m.b.note("%s %s", what, op.Checks[0].Key)
+	at, line := m.story(op)
+	m.b.note(line)
 	res.Source = syncer.SourceMemory
 	return m.b.next(at)
 }
 
-func (m memory) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
-	for i := range ops {
-		res[i].Err = m.Do(ctx, &ops[i], &res[i])
+// story returns where an operation is carried out, and the line that tells it.
+func (m memory) story(op *syncer.Op) (at, line string) {
+	at = "local"
+	if op.AllowNonOwner {
+		at = "fallback"
 	}
+	line = at
+	if op.CountDenied {
+		line += ", even if refused,"
+	}
+	return at, fmt.Sprintf("%s %s", line, op.Checks[0].Key)
+}
+
+func (m memory) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	var lines []string
+	for i := range ops {
+		at, line := m.story(&ops[i])
+		lines = append(lines, line)
+		res[i].Source, res[i].Err = syncer.SourceMemory, m.b.next(at)
+	}
+	m.b.note(lines...)
 }
 
 // scripts is the fake of Redis.
 type scripts struct{ b *bed }
 
 func (s scripts) Do(_ context.Context, op *syncer.Op, _ *syncer.Result) error {
-	s.b.note("redis %s", op.Checks[0].Key)
+	s.b.note(fmt.Sprintf("redis %s", op.Checks[0].Key))
 	return s.b.next("redis")
 }
 
@@ -100,16 +111,18 @@ func (s scripts) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 
 // peers are the other nodes.
 func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	var lines []string
 	for i := range tasks {
 		what := to.Name
 		if tasks[i].Verb == rpc.VerbCoordinate {
 			what += " coordinates"
 		}
-		b.note("%s %s", what, tasks[i].Op.Checks[0].Key)
+		lines = append(lines, fmt.Sprintf("%s %s", what, tasks[i].Op.Checks[0].Key))
 		res[i].Allowed = !b.refused
 		res[i].Source = syncer.SourceMemory
 		res[i].Err = b.next(what)
 	}
+	b.note(lines...)
 }
 
 type peersFunc func(context.Context, *ring.Member, []rpc.Task, []syncer.Result)
@@ -121,8 +134,13 @@ func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, re
 func (f peersFunc) DoAll(
 	ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result,
 ) {
-	for _, i := range at {
-		f(ctx, to, []rpc.Task{{Op: ops[i]}}, res[i:i+1])
+	tasks, answers := make([]rpc.Task, len(at)), make([]syncer.Result, len(at))
+	for j, i := range at {
+		tasks[j] = rpc.Task{Op: ops[i]}
+	}
+	f(ctx, to, tasks, answers)
+	for j, i := range at {
+		res[i] = answers[j]
 	}
 }
 
@@ -153,7 +171,7 @@ func (b *bed) DecidedBy(m *ring.Member, p int) bool {
 
 // Acquire notes the parts of each.
 func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
-	var story []string // told at once: nothing that happens meanwhile comes in between
+	var lines []string
 	for _, r := range list {
 		var to []string
 		for _, p := range r.Parts {
@@ -164,12 +182,10 @@ func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 			to = append(to, fmt.Sprint(name, p.Checks))
 		}
 		slices.Sort(to)
-		story = append(story, fmt.Sprintf("several %v", to))
+		lines = append(lines, fmt.Sprintf("several %v", to))
 		r.Res.Allowed, r.Res.Err = !b.refused, b.next("several")
 	}
-	if len(story) > 0 {
-		b.note("%s", strings.Join(story, "; "))
-	}
+	b.note(lines...)
 }
 
 func (b *bed) Shared(c *syncer.Check) bool { return b.borrowed[string(c.Key)] }
@@ -181,7 +197,7 @@ func (b *bed) Observe(ops []syncer.Op) {
 }
 
 func (b *bed) Note(*syncer.Op, *syncer.Result) { b.note("noted") }
-func (b *bed) Forget(check *syncer.Check)      { b.note("forgotten %s", check.Key) }
+func (b *bed) Forget(check *syncer.Check)      { b.note("forgotten " + string(check.Key)) }
 func (b *bed) Refuse(_ *syncer.Op, res *syncer.Result) bool {
 	if b.remember {
 		res.Source = syncer.SourceNear
