@@ -64,8 +64,12 @@ type Ring struct {
 
 	metaMu sync.Mutex // held by nobody who calls memberlist
 	meta   meta
-	host   string // of the gossip
-	gossip string // its address
+	// announcing is held by whoever tells memberlist what has changed: UpdateNode is not made for
+	// two callers at once, and an older meta could get the higher incarnation. It is no mutex, as
+	// UpdateNode waits.
+	announcing chan struct{}
+	host       string // of the gossip
+	gossip     string // its address
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -92,7 +96,7 @@ func New(opt Options) (*Ring, error) {
 	if opt.Placements == nil {
 		opt.Placements = new(Placements)
 	}
-	r := &Ring{opt: opt, born: time.Now().UnixMilli()}
+	r := &Ring{opt: opt, born: time.Now().UnixMilli(), announcing: make(chan struct{}, 1)}
 	r.views.init(opt)
 	if len(opt.Secret) > 0 {
 		r.secrets.list = [][]byte{opt.Secret}
@@ -313,7 +317,9 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) {
 	if r.list == nil {
 		return
 	}
+	r.announcing <- struct{}{}
 	_ = r.list.UpdateNode(time.Nanosecond)
+	<-r.announcing
 	r.inform(ctx)
 }
 

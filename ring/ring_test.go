@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -317,6 +318,33 @@ func TestTagsReachEverybody(t *testing.T) {
 		for _, i := range []int{1, 2, 3} {
 			if m := v.rings[ip(i)].Table().Member(1); m.Tag != "hello" {
 				t.Errorf("node %d sees tag %q", i, m.Tag)
+			}
+		}
+	})
+}
+
+// TestAnnouncementsAtOnce lets a node announce several changes at the same time: everybody hears the
+// last one. The race detector sees the rest.
+func TestAnnouncementsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		v.startAll(3)
+		v.agree(3*time.Second, 3, 1, 2, 3)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				if err := v.rings[ip(2)].SetTag(context.Background(), fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Go(func() { v.rings[ip(2)].Drain(context.Background()) })
+		all.Wait()
+		time.Sleep(time.Second)
+		want := v.rings[ip(2)].Self()
+		for _, i := range []int{1, 3} {
+			if m := v.rings[ip(i)].Table().Member(1); m.Tag != want.Tag || !m.Draining {
+				t.Errorf("node %d sees %+v, want %+v", i, m, want)
 			}
 		}
 	})
