@@ -14,9 +14,10 @@ type Verdicts interface {
 	// limits that are of none. An empty namespace is the default one. The door is "http" or
 	// "forward-auth".
 	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
-	// Took counts n decisions that took this long, from when the request was received until its
-	// answer was made.
-	Took(door string, d time.Duration, n int64)
+	// Took counts decisions that took this long, from when the request was received until its
+	// answer was made, by what each came to as a whole: refused if anything refused it,
+	// shadow-refused if only rules in shadow would have.
+	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
 // countVerdicts counts what the acquires among the operations of x decided.

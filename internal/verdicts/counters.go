@@ -44,6 +44,9 @@ const (
 	maxRules = 4096
 )
 
+// All is the namespace that stands for all of them in the history. It can't be the name of one.
+const All = "@all"
+
 // Others is the namespace that stands for those beyond the bound. It can't be the name of one.
 const Others = "*"
 
@@ -61,6 +64,7 @@ type Counters struct {
 	// counting takes no lock.
 	all     atomic.Pointer[map[name]*series]
 	latency [doors]latency
+	whole   [rule.Verdicts]atomic.Int64 // decisions, each once, of all namespaces and doors
 	// unrecorded is how many verdicts may be missing in the history.
 	unrecorded atomic.Int64
 
@@ -90,8 +94,15 @@ func (c *Counters) Count(door string, ns []byte, ruleName string, v rule.Verdict
 }
 
 // Took implements [Counter].
-func (c *Counters) Took(door string, d time.Duration, n int64) {
-	c.latency[indexOf(door)].observe(d, n)
+func (c *Counters) Took(door string, d time.Duration, n [rule.Verdicts]int64) {
+	all := int64(0)
+	for v, some := range n {
+		if some > 0 {
+			c.whole[v].Add(some)
+			all += some
+		}
+	}
+	c.latency[indexOf(door)].observe(d, all)
 }
 
 // add returns a series that is new or that others have just added, or the one for what is beyond

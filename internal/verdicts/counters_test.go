@@ -174,3 +174,29 @@ func BenchmarkCount(b *testing.B) {
 		})
 	})
 }
+
+// TestAcquiresCountOnceInAll however many rules judge them: what refuses comes first.
+func TestAcquiresCountOnceInAll(t *testing.T) {
+	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
+	run := verdicts.Begin(c, verdicts.GRPC)
+	for _, judged := range [][]rule.Verdict{
+		{rule.Allowed, rule.Allowed}, {rule.Refused, rule.ShadowRefused, rule.Allowed},
+		{rule.Allowed, rule.ShadowRefused}, {rule.ShadowRefused, rule.Refused}, {rule.Refused}, {},
+	} {
+		run.Decision()
+		for i, v := range judged {
+			run.Verdict(nil, fmt.Sprint("r", i), v)
+		}
+	}
+	run.End(time.Millisecond)
+	verdicts.NewHistory(c, k).Record()
+	const want = "@verdicts @all/allowed 2\n@verdicts @all/refused 3\n" +
+		"@verdicts @all/shadow_refused 1\n"
+	if got := k.text(); !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	bounds, counts := c.Latencies()
+	if len(counts) != len(bounds)+1 || bounds[4] != 0.001 || counts[4] != 6 {
+		t.Errorf("latencies %v %v", bounds, counts)
+	}
+}

@@ -31,7 +31,9 @@ type Node interface {
 // second it adds what [Counters] have counted since.
 //
 // The key is NAMESPACE/VERDICT for limits that are of no rule, and NAMESPACE/VERDICT/RULE for those
-// of a rule, such as sms/refused/receiver. What was decided within a second of a crash is missing,
+// of a rule, such as sms/refused/receiver. The keys @all/VERDICT count every acquire once, by what
+// it came to as a whole: refused if anything refused it, shadow_refused if only rules in shadow
+// would have. What was decided within a second of a crash is missing,
 // beside what the crash loses of any counts; so is what a node that has no other one beside it
 // decides in the moment in which it stops; and so is what may or may not have been added because a
 // node did not answer: nothing is counted twice.
@@ -113,15 +115,19 @@ type addition struct {
 
 // news returns what is not in the history yet.
 func (h *History) news() (list []addition) {
-	for of, s := range *h.counters.all.Load() {
-		for v := range rule.Verdict(rule.Verdicts) {
-			e, total := entry{of, v}, int64(0)
+	note := func(e entry, total int64) {
+		if n := min(total-h.settled[e], request.MaxN); n > 0 {
+			list = append(list, addition{e, n})
+		}
+	}
+	for v := range rule.Verdict(rule.Verdicts) {
+		note(entry{name{All, ""}, v}, h.counters.whole[v].Load())
+		for of, s := range *h.counters.all.Load() {
+			total := int64(0)
 			for d := range doors {
 				total += s[d][v].Load()
 			}
-			if n := min(total-h.settled[e], request.MaxN); n > 0 {
-				list = append(list, addition{e, n})
-			}
+			note(entry{of, v}, total)
 		}
 	}
 	return list
@@ -147,7 +153,9 @@ func (h *History) settle(a addition, err error) {
 		case request.Overload, request.Unavailable:
 			return
 		}
-		h.counters.unrecorded.Add(a.n)
+		if a.ns != All { // those are counted by their rules, too
+			h.counters.unrecorded.Add(a.n)
+		}
 	}
 	h.settled[a.entry] += a.n
 }

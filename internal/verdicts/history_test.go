@@ -62,7 +62,8 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 		note(c, verdicts.RESP, "", "", rule.Allowed, 3)
 		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 1)
 		time.Sleep(1500 * time.Millisecond)
-		const first = "@verdicts default/allowed 5\n@verdicts sms/refused/receiver 1"
+		const first = "@verdicts @all/allowed 5\n@verdicts @all/refused 1\n" +
+			"@verdicts default/allowed 5\n@verdicts sms/refused/receiver 1"
 		if got := k.text(); got != first {
 			t.Errorf("got\n%s\nwant\n%s", got, first)
 		}
@@ -71,9 +72,11 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 		note(c, verdicts.HTTP, "sms", "receiver", rule.ShadowRefused, 7)
 		h.Close()
 		h.Close() // again
-		const second = "@verdicts default/allowed 5\n@verdicts sms/refused/receiver 5\n" +
+		const second = "@verdicts @all/allowed 5\n@verdicts @all/refused 5\n" +
+			"@verdicts @all/shadow_refused 7\n@verdicts default/allowed 5\n" +
+			"@verdicts sms/refused/receiver 5\n" +
 			"@verdicts sms/shadow_refused/receiver 7"
-		if got := k.text(); got != second || !slices.Equal(k.batches, []int{2, 2}) {
+		if got := k.text(); got != second || !slices.Equal(k.batches, []int{4, 4}) {
 			t.Errorf("got\n%s\nwant\n%s\nin %v", got, second, k.batches)
 		}
 	})
@@ -95,7 +98,8 @@ func TestHistoryNeverCountsTwice(t *testing.T) {
 	note(c, verdicts.HTTP, "c", "", rule.Allowed, 1)
 	h.Record()
 	h.Record()
-	const want = "@verdicts a/allowed 3\n@verdicts b/allowed 3\n@verdicts c/allowed 1"
+	const want = "@verdicts @all/allowed 13\n" +
+		"@verdicts a/allowed 3\n@verdicts b/allowed 3\n@verdicts c/allowed 1"
 	if got := k.text(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -120,7 +124,7 @@ func TestHistoryOfManyRules(t *testing.T) {
 			hashed++
 		}
 	}
-	if len(k.counts) != rules+1 || hashed != 1 || len(k.batches) != 2 {
+	if len(k.counts) != rules+2 || hashed != 1 || len(k.batches) != 2 {
 		t.Errorf("%d keys, %d hashed, batches %v", len(k.counts), hashed, k.batches)
 	}
 }

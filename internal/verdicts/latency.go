@@ -30,6 +30,31 @@ func (l *latency) observe(took time.Duration, n int64) {
 	l.sum.Add(n * int64(max(0, took)))
 }
 
+// addTo adds the number of decisions in each bucket to those in total.
+func (l *latency) addTo(total []int64) {
+	for i := range l.buckets {
+		total[i] += l.buckets[i].Load()
+	}
+}
+
+// Latencies returns the upper bounds of the buckets of a histogram in seconds, and how many
+// decisions of all doors are in each; the last bucket has no bound.
+func (c *Counters) Latencies() (bounds []float64, counts []int64) {
+	bounds, counts = boundSeconds(), make([]int64, len(c.latency[0].buckets))
+	for d := range c.latency {
+		c.latency[d].addTo(counts)
+	}
+	return bounds, counts
+}
+
+// boundSeconds returns the bounds in seconds.
+func boundSeconds() (list []float64) {
+	for _, bound := range bounds {
+		list = append(list, bound.Seconds())
+	}
+	return list
+}
+
 // cumulative returns how many decisions took up to each bound in seconds, how many there were, and
 // how many seconds they took in all.
 func (l *latency) cumulative() (upTo map[float64]uint64, count uint64, sum float64) {

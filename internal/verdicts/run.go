@@ -13,8 +13,8 @@ type Counter interface {
 	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
 	// limits that are of none. An empty namespace is the default one.
 	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
-	// Took counts n decisions that took this long.
-	Took(door string, d time.Duration, n int64)
+	// Took counts decisions that took this long, by what each came to as a whole.
+	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
 // Decides reports whether the verdicts on an operation are counted: those on acquires are, unless
@@ -31,26 +31,43 @@ type Run struct {
 	rule      string
 	verdict   rule.Verdict
 	n         int64
-	decisions int64
+	decisions [rule.Verdicts]int64 // but for the last one, which is
+	last      rule.Verdict
+	decided   bool
 }
 
 // Begin returns a run for what was asked at a door. A nil counter counts nothing.
 func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
 
 // Decision says that the verdicts that follow are those of one more acquire.
-func (r *Run) Decision() { r.decisions++ }
+func (r *Run) Decision() {
+	if r.decided {
+		r.decisions[r.last]++
+	}
+	r.decided, r.last = true, rule.Allowed
+}
 
 // Decided reports whether there was a decision.
-func (r *Run) Decided() bool { return r.decisions > 0 }
+func (r *Run) Decided() bool { return r.decided }
 
 // Verdict counts one verdict. An empty namespace is the default one; an empty rule is none.
 func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
+	r.last = worse(r.last, v)
 	if r.n > 0 && v == r.verdict && rule == r.rule && bytes.Equal(ns, r.ns) {
 		r.n++
 		return
 	}
 	r.flush()
 	r.ns, r.rule, r.verdict, r.n = ns, rule, v, 1
+}
+
+// worse returns what an acquire comes to whose verdicts are a and b: one that refuses is enough,
+// and one of a rule in shadow matters where none does.
+func worse(a, b rule.Verdict) rule.Verdict {
+	if a == rule.Refused || b == rule.Refused {
+		return rule.Refused
+	}
+	return max(a, b)
 }
 
 // flush counts what is equal.
@@ -64,10 +81,11 @@ func (r *Run) flush() {
 // End counts the rest. The request took this long, and so did each decision that was part of it.
 func (r *Run) End(took time.Duration) {
 	r.flush()
-	if r.decisions > 0 && r.counter != nil {
+	if r.decided && r.counter != nil {
+		r.decisions[r.last]++
 		r.counter.Took(r.door, took, r.decisions)
 	}
-	r.decisions = 0
+	r.decisions, r.decided = [rule.Verdicts]int64{}, false
 }
 
 // Origin says where a limit of a check is from.
