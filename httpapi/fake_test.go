@@ -26,6 +26,7 @@ type fake struct {
 	denied []syncer.KeyCount
 	stats  cluster.Stats
 	view   cluster.View
+	events cluster.Events
 	ready  error
 	source syncer.Source
 	soft   bool // degraded
@@ -142,7 +143,8 @@ func (f *fake) Survey(_ context.Context, view *cluster.View) {
 		view.Members[i].Status = &cluster.Status{Keys: 7, RingVersion: 9}
 	}
 }
-func (f *fake) Owners() ([]int, *uint64) { return []int{0, 1, 0}, new(uint64) }
+func (f *fake) Owners() ([]int, *uint64)              { return []int{0, 1, 0}, new(uint64) }
+func (f *fake) Events(context.Context) cluster.Events { return f.events }
 func (f *fake) SetMode(_ context.Context, mode cluster.Mode) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

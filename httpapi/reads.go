@@ -194,6 +194,27 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
+// events answers what the members have seen happen.
+func (s *Server) events(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	all := s.service.Events(context.Background()) // it has a timeout of its own
+	if all.Events == nil {
+		all.Events = []cluster.Event{}
+	}
+	if all.Departed == nil {
+		all.Departed = []cluster.Departed{}
+	}
+	body, err := json.Marshal(all)
+	if err != nil {
+		return s.problemOf(err, false)
+	}
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(body)
+	return nil
+}
+
 // withOwners adds the owners to a view. Owners are indexes into the view's members, so both must
 // come from the same table.
 func (s *Server) withOwners(view cluster.View) cluster.View {

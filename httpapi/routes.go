@@ -43,6 +43,7 @@ func (s *Server) routeTable() map[string]route {
 		"/v1/series":           {need: token.Read, at: clientAPI, handler: s.series},
 		"/v1/top":              {need: token.Read, at: clientAPI, handler: s.top},
 		"/v1/cluster":          {need: token.Any, at: clientAPI, handler: s.cluster},
+		"/v1/events":           {need: token.Read, at: clientAPI, handler: s.events},
 		"/healthz":             {at: clientAPI | adminAPI | peerAPI, handler: s.live},
 		"/readyz":              {at: clientAPI | adminAPI | peerAPI, handler: s.ready},
 		"/metrics":             {need: token.Read, at: clientAPI | adminAPI, handler: s.metrics},

@@ -35,6 +35,8 @@ type Service interface {
 	Cluster() cluster.View
 	// Survey asks all members for their status and adds it to the view.
 	Survey(ctx context.Context, view *cluster.View)
+	// Events returns what the members have seen happen, the newest first.
+	Events(ctx context.Context) cluster.Events
 	// Owners returns, for every partition, the index of its owner in Cluster's members, and the
 	// seed of the hash that maps keys to partitions.
 	Owners() (owners []int, seed *uint64)

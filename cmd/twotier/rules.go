@@ -85,3 +85,9 @@ func (s *server) checkRules(doc *rules.Document) error {
 func spell(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
+
+// rulesInForce returns the version of the rules in force and who made it; 0 while it is not known.
+func (s *server) rulesInForce() (version int64, who string) {
+	v, _, _ := s.rules.Current()
+	return v.Number, v.Who
+}

@@ -87,6 +87,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 			return nil, err
 		}
 	}
+	counters := verdicts.New()
+	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
@@ -100,7 +102,6 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		}
 		web.Peer = messages
 	}
-	counters := verdicts.New()
 	web.Service, web.Verdicts = s.node, counters
 	web.Collectors = append(web.Collectors, counters)
 	s.history = verdicts.NewHistory(counters, s.node)

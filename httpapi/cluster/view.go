@@ -104,6 +104,23 @@ type Status struct {
 	Forwarded int64 `json:"forwarded_total"`
 	Fallback  int64 `json:"fallback_total"`
 	Served    int64 `json:"served_total"`
+	// UnflushedAgeMS is the age of the oldest count that the store has not acknowledged, MaxLagMS
+	// its bound, 0 if there is none. Waiting is the number of operations that wait because of that
+	// bound, Behind the number that were refused because of it.
+	UnflushedAgeMS int64 `json:"unflushed_age_ms"`
+	MaxLagMS       int64 `json:"max_lag_ms"`
+	Waiting        int64 `json:"waiting"`
+	Behind         int64 `json:"behind_total"`
+	// Latency is how long the decisions took that this member was asked for; nil if unknown.
+	Latency *Latency `json:"latency,omitempty"`
+}
+
+// Latency is a histogram. Its counts only grow.
+type Latency struct {
+	// Bounds are the upper bounds of all buckets but the last, which has none, in seconds, and
+	// Counts the number of observations in each.
+	Bounds []float64 `json:"bounds"`
+	Counts []int64   `json:"counts"`
 }
 
 // StoreHealth is the condition of the store that a node flushes to.

@@ -107,11 +107,12 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 		},
+		"internal/events": {"twotier.dev/twotier/httpapi/cluster"},
 		"internal/node": {
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
 			"twotier.dev/twotier/httpapi/cluster",
 			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership",
-			"twotier.dev/twotier/internal/multiowner",
+			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/events",
 			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
 			"twotier.dev/twotier/internal/refusals",
 			"twotier.dev/twotier/internal/topkeys", "twotier.dev/twotier/internal/storeclock",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
@@ -73,6 +74,12 @@ type Options struct {
 	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
 	// that is unknown: then a suspension looks like a step of the store's clock.
 	Asleep func() time.Duration
+	// Rules returns the version of the rules in force and who made it; 0 while it is not known. Nil
+	// if there are none.
+	Rules func() (version int64, who string)
+	// Latencies returns a histogram of how long decisions took, see cluster.Latency. Nil if that is
+	// not counted.
+	Latencies func() (bounds []float64, counts []int64)
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -90,10 +97,12 @@ type Node struct {
 	modes   *modes.Switch
 	owned   *ownership.Partitions
 	changed chan struct{} // buffered, size 1: there may be a new table
+	tabled  chan struct{} // the same for the log of events
 	parts   *multiowner.Participant
 	router  *routing.Router
 	hot     *hotkeys.Tracker
 	refused refusals.Cache
+	log     *events.Log
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
@@ -139,6 +148,7 @@ func New(opt Options) (*Node, error) {
 		return nil, err
 	}
 	n.denied = denied
+	n.log = events.New(opt.ID, opt.Clock.Now)
 	if opt.Direct != nil {
 		sample, err := topkeys.NewSample()
 		if err != nil {
@@ -160,7 +170,7 @@ func New(opt Options) (*Node, error) {
 		n.lone = lone
 	}
 	n.run, n.stop = context.WithCancel(context.Background())
-	n.changed = make(chan struct{}, 1)
+	n.changed, n.tabled = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.newParts()
 	return n, nil
 }
@@ -202,6 +212,7 @@ func (n *Node) Open(ctx context.Context, address string) error {
 		}
 	}
 	n.spawn(func() { n.time.Run(n.run) })
+	n.background(n.runObserve)
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
@@ -241,6 +252,7 @@ func (n *Node) Changed(t *ring.Table) {
 	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
 	n.follow()
+	n.look()
 }
 
 // follow makes runFollow check the table.

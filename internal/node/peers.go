@@ -59,6 +59,9 @@ type (
 		Points   []syncer.Point
 	}
 
+	// EventsQuestion asks for what a node has seen, its cluster.Events.
+	EventsQuestion struct{}
+
 	// StatusQuestion asks for a node's Status.
 	StatusQuestion struct{}
 )

@@ -77,6 +77,11 @@ var questions = [...]Question{
 			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
 			return &TopAnswer{keys}, err
 		})),
+	fromUsers(question(14, "events",
+		func(_ context.Context, n *Node, _ *EventsQuestion) (any, error) {
+			seen := n.log.Snapshot()
+			return &seen, nil
+		})),
 }
 
 // question makes the entry of a kind whose questions are of type *Q.

@@ -19,6 +19,13 @@ func (n *Node) status() *cluster.Status {
 		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets,
 		Keys:        s.Counter.Keys,
 		MemoryBytes: s.Counter.MemoryBytes, StoreUp: s.Store.Up, Served: s.ServedTotal,
+		UnflushedAgeMS: s.Counter.UnflushedAge.Milliseconds(),
+		MaxLagMS:       s.Counter.MaxLag.Milliseconds(),
+		Waiting:        s.Counter.WaitingForRoom, Behind: s.Counter.BehindTotal,
+	}
+	if n.opt.Latencies != nil {
+		v.Latency = new(cluster.Latency)
+		v.Latency.Bounds, v.Latency.Counts = n.opt.Latencies()
 	}
 	for _, o := range s.Ops {
 		v.Ops += o.Total

@@ -1,0 +1,172 @@
+package events_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/events"
+)
+
+// bed is a log whose clock stands.
+type bed struct {
+	*events.Log
+	at int64
+}
+
+func newBed(node string) *bed {
+	b := &bed{at: 1000}
+	b.Log = events.New(node, func() int64 { return b.at })
+	return b
+}
+
+// kinds returns the kinds and members of events, oldest first, and forgets none.
+func kinds(all cluster.Events) string {
+	var list []string
+	for _, e := range slices.Backward(all.Events) {
+		text := string(e.Kind)
+		if e.Member != "" {
+			text += ":" + e.Member
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, " ")
+}
+
+// member returns a member that is alive.
+func member(id string, started int64) cluster.Member {
+	return cluster.Member{ID: id, Address: id + ":80", State: cluster.Alive, Started: started}
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	l := newBed("a")
+	a, b, c := member("a", 1), member("b", 2), member("c", 3)
+	show := func(members ...cluster.Member) {
+		l.at += 1000
+		l.Observe(events.State{Members: members, StoreUp: true})
+	}
+	show(a)
+	show(a, b, c)
+	b.State, c.State = cluster.Leaving, cluster.Suspect
+	show(a, b, c)
+	c.State = cluster.Alive
+	show(a, b, c)
+	c.State = cluster.Suspect
+	show(a, b, c)
+	show(a)
+	const want = "started:a joined:b joined:c draining:b silent:c answering:c silent:c " +
+		"left:b crashed:c"
+	if got := kinds(l.Snapshot()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	gone := l.Snapshot().Departed
+	if got := fmt.Sprint(gone); got != "[{c c:80 3 7000 crashed} {b b:80 2 7000 left}]" {
+		t.Error(got)
+	}
+	show(a, member("c", 9)) // another process
+	gone = l.Snapshot().Departed
+	if len(gone) != 1 || gone[0].ID != "b" {
+		t.Error(gone)
+	}
+	show(a, member("c", 10)) // it has restarted before anybody missed it
+	const rest = " joined:c crashed:c joined:c"
+	if got := kinds(l.Snapshot()); got != want+rest || len(l.Snapshot().Departed) != 1 {
+		t.Error(got, l.Snapshot().Departed)
+	}
+}
+
+func TestEverythingElseChanges(t *testing.T) {
+	l := newBed("a")
+	s := events.State{Mode: cluster.TwoTier, StoreUp: true, Rules: 3, Losses: 2, Behind: 5}
+	l.Observe(s)
+	for _, change := range []func(){
+		func() { s.Mode = cluster.Redis },
+		func() { s.Rules, s.RulesBy = 4, "admin" },
+		func() { s.StoreUp, s.StoreError = false, "connection refused" },
+		func() {},
+		func() { s.StoreUp, s.Losses = true, 3 },
+		func() { s.ClockDoubt = "it jumped" },
+		func() { s.ClockDoubt = "" },
+		func() { s.Waiting = 1 },
+		func() { s.Waiting, s.Behind = 0, 6 },
+	} {
+		change()
+		l.Observe(s)
+	}
+	const want = "started:a mode rules redis-lost redis-back redis-data-lost clock-doubted " +
+		"clock-trusted overload"
+	if got := kinds(l.Snapshot()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for range 30 {
+		l.Observe(s)
+	}
+	all := l.Snapshot()
+	if got := kinds(all); got != want+" overload-over" {
+		t.Error(got)
+	}
+	text := fmt.Sprint(all.Events)
+	for _, part := range []string{"the mode is redis in place of two-tier", "by admin",
+		"connection refused", "it jumped"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in %s", part, text)
+		}
+	}
+}
+
+// TestStoreIsDownAtFirst notes it, because nobody has seen it up.
+func TestStoreIsDownAtFirst(t *testing.T) {
+	l := newBed("a")
+	l.Observe(events.State{StoreError: "refused"})
+	if got := kinds(l.Snapshot()); got != "started:a redis-lost" {
+		t.Error(got)
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	l := newBed("a")
+	for i := range int64(2 * events.MaxEvents) {
+		l.Observe(events.State{StoreUp: true, Rules: i + 1,
+			Members: []cluster.Member{member(fmt.Sprint("n", i), i)}})
+	}
+	all := l.Snapshot()
+	if len(all.Events) != events.MaxEvents || len(all.Departed) != events.MaxDeparted {
+		t.Errorf("%d events, %d departed", len(all.Events), len(all.Departed))
+	}
+	last := fmt.Sprint("n", 2*events.MaxEvents-2)
+	if all.Departed[0].ID != last || all.Events[0].Kind != cluster.RulesChanged {
+		t.Errorf("the newest are %+v and %+v", all.Events[0], all.Departed[0])
+	}
+}
+
+// TestMergeJoinsWhatSeveralNodesSaw, but not what one of them saw twice, nor what was long after.
+func TestMergeJoinsWhatSeveralNodesSaw(t *testing.T) {
+	event := func(node string, at int64) cluster.Event {
+		return cluster.Event{At: at, Kind: cluster.Crashed, Member: "c", Text: "c is gone",
+			Nodes: []string{node}}
+	}
+	parts := []cluster.Events{
+		{Events: []cluster.Event{event("b", 9000), event("b", 1500)},
+			Departed: []cluster.Departed{{ID: "c", Started: 1, At: 9000, Why: cluster.Left},
+				{ID: "d", At: 3000}}},
+		{Events: []cluster.Event{event("a", 99_000), event("a", 1000)},
+			Departed: []cluster.Departed{{ID: "c", Started: 1, At: 9900, Why: cluster.Crashed},
+				{ID: "e", At: 100}}},
+	}
+	all := events.Merge(parts, []string{"a", "e"})
+	var got []string
+	for _, e := range all.Events {
+		got = append(got, fmt.Sprint(e.At, " ", e.Nodes))
+	}
+	if want := []string{"99000 [a]", "9000 [b]", "1000 [a b]"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if gone := all.Departed; len(gone) != 2 || gone[0].ID != "c" || gone[0].Why != cluster.Left {
+		t.Errorf("departed: %+v", gone)
+	}
+	if parts[0].Events[1].Nodes[0] != "b" || len(parts[1].Events[1].Nodes) != 1 {
+		t.Error("what was merged has changed")
+	}
+}

@@ -1,0 +1,68 @@
+package events
+
+import (
+	"cmp"
+	"slices"
+
+	"twotier.dev/twotier/httpapi/cluster"
+)
+
+// together is how far apart nodes may see the same thing, in milliseconds.
+const together = 15_000
+
+// Merge makes one of what several nodes remember. What nodes have seen at about the same time is
+// one event. A member is not departed if it is among members, the IDs of those that are there.
+func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
+	var list []cluster.Event
+	for _, part := range parts {
+		list = append(list, part.Events...)
+		for _, d := range part.Departed {
+			if !slices.Contains(members, d.ID) {
+				all.Departed = depart(all.Departed, d)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b cluster.Event) int { return cmp.Compare(a.At, b.At) })
+	for i := range list {
+		all.Events = join(all.Events, &list[i])
+	}
+	slices.Reverse(all.Events)
+	all.Events = all.Events[:min(len(all.Events), MaxEvents)]
+	slices.SortStableFunc(all.Departed, func(a, b cluster.Departed) int {
+		return cmp.Compare(b.At, a.At)
+	})
+	return all
+}
+
+// join appends an event, or adds who saw it to one that is already there. A node that saw a thing
+// twice has seen two things.
+func join(list []cluster.Event, e *cluster.Event) []cluster.Event {
+	for i := len(list) - 1; i >= 0 && e.At-list[i].At <= together; i-- {
+		same := &list[i]
+		if same.Kind == e.Kind && same.Member == e.Member && same.Text == e.Text &&
+			!slices.ContainsFunc(e.Nodes, func(node string) bool {
+				return slices.Contains(same.Nodes, node)
+			}) {
+			same.Nodes = append(slices.Clone(same.Nodes), e.Nodes...)
+			slices.Sort(same.Nodes)
+			return list
+		}
+	}
+	return append(list, *e)
+}
+
+// depart adds a member to those that are gone. Of what nodes say about one process, who has seen
+// that it was leaving knows best; of two processes with one ID, the younger one counts.
+func depart(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
+	for i := range list {
+		known := &list[i]
+		if known.ID != d.ID {
+			continue
+		}
+		if d.Started > known.Started || d.Started == known.Started && d.Why == cluster.Left {
+			*known = d
+		}
+		return list
+	}
+	return append(list, d)
+}

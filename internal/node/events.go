@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/events"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+)
+
+// observeInterval is how often the log of events is shown what there is, besides every new table.
+const observeInterval = 500 * time.Millisecond
+
+// runObserve shows the log what there is until ctx is done.
+func (n *Node) runObserve(ctx context.Context) {
+	ticker := time.NewTicker(observeInterval)
+	defer ticker.Stop()
+	for {
+		n.observe()
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.tabled:
+		case <-ticker.C:
+		}
+	}
+}
+
+// look makes runObserve look at once.
+func (n *Node) look() {
+	select {
+	case n.tabled <- struct{}{}:
+	default:
+	}
+}
+
+// observe shows the log what there is now.
+func (n *Node) observe() {
+	s := n.Stats()
+	state := events.State{
+		Mode: s.Mode, StoreUp: s.Store.Up, StoreError: s.Store.Error, ClockDoubt: s.ClockDoubt,
+		Losses: s.Counter.LossesTotal, Waiting: s.Counter.WaitingForRoom,
+		Behind: s.Counter.BehindTotal,
+	}
+	t := n.table()
+	for i := range t.Len() {
+		state.Members = append(state.Members, n.memberView(t, i, s.Peers.Silent))
+	}
+	if n.opt.Rules != nil {
+		state.Rules, state.RulesBy = n.opt.Rules()
+	}
+	n.log.Observe(state)
+}
+
+// Events returns what all nodes have seen that answer within a second.
+func (n *Node) Events(ctx context.Context) cluster.Events {
+	parts := []cluster.Events{n.log.Snapshot()}
+	t := n.table()
+	var members, missing []string
+	for i := range t.Len() {
+		members = append(members, t.Member(i).ID)
+	}
+	if n.opt.Ring != nil {
+		var mu sync.Mutex
+		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
+			var seen cluster.Events
+			err := n.opt.Peers.Ask(ctx, m, &EventsQuestion{}, &seen)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				missing = append(missing, m.ID)
+				return
+			}
+			parts = append(parts, seen)
+		})
+	}
+	all := events.Merge(parts, members)
+	slices.Sort(missing)
+	all.Missing = missing
+	return all
+}
