@@ -40,6 +40,8 @@ type Options struct {
 	Rules Rules
 	// Verdicts counts what acquires decide. Default: nothing is counted.
 	Verdicts Verdicts
+	// Decisions records what acquires decide. Default: nothing is recorded.
+	Decisions Decisions
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.

@@ -20,12 +20,21 @@ type Verdicts interface {
 	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
+// Decisions records decisions one by one, for audit and analytics. It must not wait.
+type Decisions interface {
+	// Chosen reports whether the next decision with this verdict is to be recorded.
+	Chosen(v rule.Verdict) bool
+	// Record records a decision. It keeps nothing of d.
+	Record(d *rule.Decision)
+}
+
 // countVerdicts counts what the acquires among the operations of x decided.
 func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
-	if s.opts.Verdicts == nil {
+	if s.opts.Verdicts == nil && s.opts.Decisions == nil {
 		return
 	}
 	run := verdicts.Begin(s.opts.Verdicts, x.door)
+	run.RecordTo(s.opts.Decisions)
 	for i := range results {
 		if op, res := &x.ops[i], &results[i]; res.Err == nil && verdicts.Decides(op) {
 			run.Decision()
@@ -45,5 +54,9 @@ func (d *decoder) origins(i, j int) func(k int) verdicts.Origin {
 	if len(d.named) == 0 {
 		return nil
 	}
-	return func(k int) verdicts.Origin { return d.ruleOf(i, j, k).origin() }
+	return func(k int) verdicts.Origin {
+		o := d.ruleOf(i, j, k).origin()
+		o.Version = d.inForce.Version()
+		return o
+	}
 }

@@ -127,7 +127,7 @@ func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error
 		if i > 0 {
 			cfg.Join = []string{nodes[0].ring.Gossip()}
 		}
-		s, err := newServer(ctx, cfg, shared, log.With("node", cfg.Node))
+		s, err := newServer(ctx, cfg, shared, log.With("node", cfg.Node), io.Discard)
 		if err != nil {
 			return nodes, err
 		}

@@ -20,7 +20,8 @@ func (s *server) addResp(web *httpapi.Options) error {
 	}
 	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
 	door, err := resp.New(resp.Options{
-		Service: s.node, Rules: web.Rules, Verdicts: web.Verdicts, Version: version(),
+		Service: s.node, Rules: web.Rules, Verdicts: web.Verdicts,
+		Decisions: web.Decisions, Version: version(),
 		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
 		MaxConnsPerAddress: each, Logger: s.log,
@@ -34,7 +35,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 // addEnvoy makes the rate limiter for Envoy, which the HTTP API serves as JSON, and its gRPC
 // server, if there is to be one.
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
-	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts)
+	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
 	web.RateLimiter = limiter
 	if s.cfg.GRPC == "" {
 		return nil

@@ -40,7 +40,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		cfg.Node = newNodeID()
 	}
 	limitHeap(cfg, log)
-	s, err := newServer(ctx, cfg, nil, log)
+	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err
 	}
@@ -82,6 +82,7 @@ func (s *server) reload() {
 		"restart")
 	s.tell(reloading())
 	s.files.Reload()
+	s.reopenOutputs()
 	s.tell(daemon.SdNotifyReady)
 }
 

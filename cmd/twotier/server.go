@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/linelog"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -47,6 +49,7 @@ type server struct {
 	http      *httpapi.Server
 	history   *verdicts.History
 	doors     []door         // other ways in than http
+	outputs   []*linelog.Log // what is written besides the log
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
 }
@@ -54,7 +57,7 @@ type server struct {
 // newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
 // if shared is nil.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
-	log *slog.Logger) (s *server, err error) {
+	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
@@ -105,7 +108,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	web.Service, web.Verdicts = s.node, counters
 	web.Collectors = append(web.Collectors, counters)
 	s.history = verdicts.NewHistory(counters, s.node)
-	if err := cmp.Or(s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addResp(&web),
+		s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)
@@ -179,6 +183,7 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
 // it.
 func (s *server) open(ctx context.Context) error {
+	s.openOutputs()
 	if err := s.store.open(ctx); err != nil {
 		return err
 	}
@@ -280,5 +285,6 @@ func (s *server) close() error {
 	}
 	s.files.Close()
 	s.rules.Close()
+	s.closeOutputs()
 	return errors.Join(err, s.store.close(leave))
 }

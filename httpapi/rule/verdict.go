@@ -1,5 +1,11 @@
 package rule
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Verdict is what a rule, or a limit that is of no rule, has to say about an acquire.
 type Verdict uint8
 
@@ -14,9 +20,21 @@ const (
 // Verdicts is the number of verdicts.
 const Verdicts = 3
 
+// verdicts are the names of the verdicts, in their order.
+var verdicts = [Verdicts]string{"allowed", "refused", "shadow_refused"}
+
 // String returns "allowed", "refused" or "shadow_refused".
-func (v Verdict) String() string {
-	return [Verdicts]string{"allowed", "refused", "shadow_refused"}[v]
+func (v Verdict) String() string { return verdicts[v] }
+
+// ParseVerdict reads what String returns.
+func ParseVerdict(text string) (Verdict, error) {
+	i := slices.Index(verdicts[:], text)
+	if i < 0 {
+		last := Verdicts - 1
+		return 0, fmt.Errorf("%q is not one of %s and %s", text,
+			strings.Join(verdicts[:last], ", "), verdicts[last])
+	}
+	return Verdict(i), nil
 }
 
 // VerdictOf returns the verdict of limits that refuse, or don't, and that are of a rule in shadow,

@@ -140,6 +140,9 @@ func importMap() map[string][]string {
 		"internal/account": {},
 		"internal/verdicts": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/request", prometheus},
+		"internal/linelog": {prometheus},
+		"internal/decisions": {"twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/internal/config"},
 		"internal/request": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/internal/rpc"},
 		"httpapi": {
 			"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/cluster",
@@ -164,7 +167,7 @@ func importMap() map[string][]string {
 			protobuf},
 
 		// The program: the only place that knows everything.
-		"internal/config": {"twotier.dev/twotier/leaparray",
+		"internal/config": {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
 			pflag, yamlLibrary},
 		"internal/demo": {},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/strictyaml"
 	"twotier.dev/twotier/leaparray"
 )
@@ -113,6 +114,10 @@ type Config struct {
 	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
 	LogLevel  slog.Level
 	LogFormat string
+	// Decisions is the path of the file that decisions are written to, [Stdout], or empty for none.
+	// DecisionsSample is the share of them that is written, by verdict.
+	Decisions       string
+	DecisionsSample [rule.Verdicts]float64
 	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
 	// settings of the default one.
 	Namespaces map[string]Namespace

@@ -25,7 +25,7 @@ type setting struct {
 // variable, so that nothing can change it.
 func settings() []setting {
 	return slices.Concat(serverSettings(), accessSettings(), clusterSettings(), storeSettings(),
-		countingSettings(), outsideSettings())
+		countingSettings(), outputSettings(), outsideSettings())
 }
 
 func serverSettings() []setting {

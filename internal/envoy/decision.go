@@ -20,6 +20,7 @@ type decision struct {
 	request   *ratelimitv3.RateLimitRequest
 	namespace []byte
 	items     []item // parallel to the descriptors of the request
+	version   int64  // of the rules, which the domain is of
 	counted   bool   // what had hits was counted
 }
 
@@ -139,9 +140,15 @@ func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item)
 }
 
 // countVerdicts counts one decision with the verdicts on the descriptors that have hits.
-func (d *decision) countVerdicts(run verdicts.Run, began time.Time) {
+func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
-		run.Verdict(d.namespace, it.limit.Name, rule.VerdictOf(it.over, it.limit.Shadow))
+		v := rule.VerdictOf(it.over, it.limit.Shadow)
+		run.Verdict(d.namespace, it.limit.Name, v)
+		if run.Records(v) {
+			run.Record(&rule.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
+				Rule: it.limit.Name, Version: d.version, Limits: []rule.Compared{{
+					Window: it.limit.Window(), Count: it.count, Max: int64(it.limit.Max)}}})
+		}
 	})
 	if len(items) > 0 {
 		run.Decision()

@@ -25,22 +25,24 @@ type Service interface {
 
 // Domains resolves the names of domains.
 type Domains interface {
-	// Domain returns a domain in force, or nil if there is none of that name. known is false while
-	// it is not known which domains there are.
-	Domain(name string) (d *rules.Domain, known bool)
+	// Domain returns a domain in force, or nil if there is none of that name, and the version of
+	// the rules that it is of. known is false while it is not known which domains there are.
+	Domain(name string) (d *rules.Domain, version int64, known bool)
 }
 
 // Limiter decides about the requests of Envoy.
 type Limiter struct {
 	service  Service
 	domains  Domains
-	verdicts verdicts.Counter // nil counts nothing
+	verdicts verdicts.Counter  // nil counts nothing
+	recorder verdicts.Recorder // nil records nothing
 }
 
-// NewLimiter returns a limiter that counts in service, and what it decides in counter, which may
-// be nil.
-func NewLimiter(service Service, domains Domains, counter verdicts.Counter) *Limiter {
-	return &Limiter{service, domains, counter}
+// NewLimiter returns a limiter that counts in service, and what it decides in counter, and that
+// records it with recorder. Both of them may be nil.
+func NewLimiter(service Service, domains Domains, counter verdicts.Counter,
+	recorder verdicts.Recorder) *Limiter {
+	return &Limiter{service, domains, counter, recorder}
 }
 
 // ShouldRateLimit decides about one request. A nil grant allows everything. An error is a
@@ -63,7 +65,7 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 		return nil, invalid("descriptors: want at most %d", request.MaxChecks)
 	}
 	d := decision{request: r, items: make([]item, len(r.GetDescriptors()))}
-	domain, known := l.domains.Domain(r.GetDomain())
+	domain, version, known := l.domains.Domain(r.GetDomain())
 	if !known {
 		return nil, &request.Error{Failure: request.RulesUnknown()}
 	}
@@ -78,7 +80,10 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err
 		}
-		d.countVerdicts(verdicts.Begin(l.verdicts, door), began)
+		d.version = version
+		run := verdicts.Begin(l.verdicts, door)
+		run.RecordTo(l.recorder)
+		d.countVerdicts(&run, began)
 	}
 	return d.response(), nil
 }

@@ -76,7 +76,7 @@ func start(t *testing.T) *bed {
 	b.book = new(rules.Book)
 	b.book.Set(doc, 1)
 	b.counted = verdicts.New()
-	b.counter, b.Limiter = counter, envoy.NewLimiter(b, b.book, b.counted)
+	b.counter, b.Limiter = counter, envoy.NewLimiter(b, b.book, b.counted, nil)
 	return b
 }
 

@@ -56,6 +56,8 @@ type Options struct {
 	Rules Rules
 	// Verdicts counts what acquires decide. Default: nothing is counted.
 	Verdicts verdicts.Counter
+	// Decisions records what acquires decide. Default: nothing is recorded.
+	Decisions verdicts.Recorder
 	// Listen is the TCP address; port 0 picks a free one. Required.
 	Listen string
 	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.

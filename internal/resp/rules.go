@@ -84,7 +84,8 @@ func (d *draft) addRules() errorReply {
 	for _, r := range d.w.naming {
 		for i, l := range r.For(d.check.Key) {
 			d.w.ruled = append(d.w.ruled, ruledLimit{len(d.w.limits),
-				verdicts.Origin{Rule: r, Max: l.Max, First: i == 0}})
+				verdicts.Origin{Rule: r, Max: l.Max, First: i == 0,
+					Version: d.inForce.Version()}})
 			d.w.limits = append(d.w.limits, syncer.Limit{Window: l.Window, Max: r.Enforced(l)})
 			if d.ruled++; d.ruled > maxRuled {
 				return d.refused("rules",

@@ -9,11 +9,12 @@ import (
 
 // countVerdicts counts what the acquires among the operations that were executed decided.
 func (c *conn) countVerdicts(results []syncer.Result) {
-	counters := c.server.opts.Verdicts
-	if counters == nil {
+	counters, recorder := c.server.opts.Verdicts, c.server.opts.Decisions
+	if counters == nil && recorder == nil {
 		return
 	}
 	run := verdicts.Begin(counters, verdicts.RESP)
+	run.RecordTo(recorder)
 	for i := range results {
 		op, res := &c.work.ops[i], &results[i]
 		if res.Err != nil || !verdicts.Decides(op) {

@@ -28,12 +28,12 @@ func (b *Book) Rules() *rule.Set {
 	return nil
 }
 
-// Domain returns a domain in force, or nil if there is none of that name. known is false if no
-// document is in force.
-func (b *Book) Domain(name string) (d *Domain, known bool) {
+// Domain returns a domain in force, or nil if there is none of that name, and the version that it
+// is of. known is false if no document is in force.
+func (b *Book) Domain(name string) (d *Domain, version int64, known bool) {
 	e := b.current.Load()
 	if e == nil {
-		return nil, false
+		return nil, 0, false
 	}
-	return e.domains[name], true
+	return e.domains[name], e.rules.Version(), true
 }

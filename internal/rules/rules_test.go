@@ -164,15 +164,15 @@ func TestEachWindow(t *testing.T) {
 
 func TestBook(t *testing.T) {
 	var b rules.Book
-	if _, known := b.Domain("d"); known || b.Rules() != nil {
+	if _, _, known := b.Domain("d"); known || b.Rules() != nil {
 		t.Error("an empty book knows rules")
 	}
 	b.Set(read(t, "rules: [{name: a, limits: [1/1s]}]\ndomain: d"), 7)
-	if d, known := b.Domain("d"); d == nil || !known || b.Rules().Find([]byte("a")) == nil ||
+	if d, _, known := b.Domain("d"); d == nil || !known || b.Rules().Find([]byte("a")) == nil ||
 		b.Rules().Version() != 7 {
 		t.Error("what was set is not in force")
 	}
-	if d, known := b.Domain("e"); d != nil || !known {
+	if d, _, known := b.Domain("e"); d != nil || !known {
 		t.Error("found a domain that does not exist")
 	}
 }

@@ -34,10 +34,14 @@ type Run struct {
 	decisions [rule.Verdicts]int64 // but for the last one, which is
 	last      rule.Verdict
 	decided   bool
+	recorder  Recorder
 }
 
 // Begin returns a run for what was asked at a door. A nil counter counts nothing.
 func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
+
+// RecordTo makes the run record what it counts; nil records nothing.
+func (r *Run) RecordTo(to Recorder) { r.recorder = to }
 
 // Decision says that the verdicts that follow are those of one more acquire.
 func (r *Run) Decision() {
@@ -96,6 +100,8 @@ type Origin struct {
 	Max int64
 	// First says that the limit is the first one of its rule.
 	First bool
+	// Version is the version of the rules that the rule is of.
+	Version int64
 }
 
 // Refuses reports whether the limit refused, or would have refused if its rule were on. n is what
@@ -111,34 +117,56 @@ func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool
 	return count > o.Max
 }
 
+// compared is the limits from one index up to another that one rule, or none, brought.
+type compared struct {
+	limits   []syncer.LimitResult
+	of       func(k int) Origin // nil if none is of a rule
+	from, to int
+}
+
+// plain is limits that are of no rule.
+func plain(limits []syncer.LimitResult) compared { return compared{limits, nil, 0, len(limits)} }
+
 // Check counts the verdicts on a check, the j-th of its operation: one of each rule that judged it,
 // and one of its limits that are of no rule. The limits of each follow each other; of says where
 // limit k is from, and is nil if none is of a rule.
 func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) Origin) {
 	judged := &res.Checks[j]
 	if of == nil {
-		r.Verdict(c.NS, "", rule.VerdictOf(judged.Refused, false))
+		r.origin(c, Origin{}, judged.Refused, plain(judged.Limits))
 		return
 	}
 	var last Origin
-	refuses := false
+	refuses, from := false, 0
 	for k := range judged.Limits {
 		o := of(k)
 		if k > 0 && (o.First || o.Rule == nil && last.Rule != nil) {
-			r.origin(c.NS, last, refuses)
-			refuses = false
+			r.origin(c, last, refuses, compared{judged.Limits, of, from, k})
+			refuses, from = false, k
 		}
 		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], res, c.N)
 	}
-	r.origin(c.NS, last, refuses)
+	r.origin(c, last, refuses, compared{judged.Limits, of, from, len(judged.Limits)})
 }
 
 // origin counts the verdict of limits that are from one origin. A rule that is off has none.
-func (r *Run) origin(ns []byte, o Origin, refuses bool) {
+func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
+	v := rule.VerdictOf(refuses, false)
 	switch {
 	case o.Rule == nil:
-		r.Verdict(ns, "", rule.VerdictOf(refuses, false))
-	case o.Rule.State != rule.Off:
-		r.Verdict(ns, o.Rule.Name, rule.VerdictOf(refuses, o.Rule.State == rule.Shadow))
+		r.Verdict(c.NS, "", v)
+	case o.Rule.State == rule.Off:
+		return
+	default:
+		v = rule.VerdictOf(refuses, o.Rule.State == rule.Shadow)
+		r.Verdict(c.NS, o.Rule.Name, v)
 	}
+	if r.Records(v) {
+		r.record(c, o, v, limits)
+	}
+}
+
+// Records reports whether a verdict that was counted with [Run.Verdict] is to be recorded.
+func (r *Run) Records(v rule.Verdict) bool {
+	return r.recorder != nil && r.recorder.Chosen(v)
 }

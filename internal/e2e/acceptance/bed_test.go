@@ -158,7 +158,7 @@ func start(t *testing.T, k kind, driven bool) *bed {
 	must(n.Open(t.Context(), ""))
 	server, err := httpapi.New(httpapi.Options{Service: n, Listen: "127.0.0.1:0",
 		Rules: loginRule{}, TrustedProxies: loopback(),
-		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil)})
+		RateLimiter: envoy.NewLimiter(n, edgeDomain(t), nil, nil)})
 	must(err)
 	must(server.Open(t.Context()))
 	b.base = "http://" + server.Addr().String()

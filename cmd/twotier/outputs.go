@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/decisions"
+	"twotier.dev/twotier/internal/linelog"
+)
+
+// outputTimeout is the time limit for writing the last lines of all outputs.
+const outputTimeout = time.Second
+
+// addDecisions makes the stream of decisions, if there is to be one.
+func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
+	if s.cfg.Decisions == "" {
+		return nil
+	}
+	to, err := s.addOutput(web, "decisions", "decisions", s.cfg.Decisions, stdout)
+	if err != nil {
+		return err
+	}
+	web.Decisions = decisions.New(to, s.cfg.Node, s.cfg.DecisionsSample, time.Now)
+	return nil
+}
+
+// addOutput makes an output, whose metrics are shown with those of the HTTP API.
+func (s *server) addOutput(web *httpapi.Options, name, flag, path string,
+	stdout io.Writer) (*linelog.Log, error) {
+	opt := linelog.Options{Name: name, Flag: flag, Path: path, Logger: s.log}
+	if path == config.Stdout {
+		opt.Path, opt.Writer = "", stdout
+	}
+	out, err := linelog.New(opt)
+	if err != nil {
+		return nil, err
+	}
+	s.outputs = append(s.outputs, out)
+	web.Collectors = append(web.Collectors, out)
+	return out, nil
+}
+
+// openOutputs starts to write the outputs.
+func (s *server) openOutputs() {
+	for _, out := range s.outputs {
+		out.Open()
+	}
+}
+
+// reopenOutputs opens their files again, which may have been renamed.
+func (s *server) reopenOutputs() {
+	for _, out := range s.outputs {
+		out.Reopen()
+	}
+}
+
+// closeOutputs writes what is left. What can't be written keeps no server from stopping well.
+func (s *server) closeOutputs() {
+	ctx, cancel := context.WithTimeout(context.Background(), outputTimeout)
+	defer cancel()
+	for _, out := range s.outputs {
+		if err := out.Close(ctx); err != nil {
+			s.log.Warn("not everything was written", "error", err)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package decisions
+
+import (
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/config"
+)
+
+// stamp is RFC 3339 in UTC with milliseconds.
+const stamp = "2006-01-02T15:04:05.000Z"
+
+// appendLine appends a decision as an object of JSON.
+func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
+	b = append(b, `{"time":"`...)
+	b = now.UTC().AppendFormat(b, stamp)
+	b = appendText(append(b, `","ns":`...), cmp.Or(string(d.NS), config.DefaultNamespace))
+	if d.Rule != "" {
+		b = appendText(append(b, `,"rule":`...), d.Rule)
+	}
+	b = appendText(append(b, `,"key":`...), string(d.Key))
+	b = strconv.AppendInt(append(b, `,"n":`...), d.N, 10)
+	b = append(append(b, `,"verdict":"`...), d.Verdict.String()...)
+	b = append(append(b, `","door":"`...), d.Door...)
+	b = append(b, `","limits":[`...)
+	for i, l := range d.Limits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"window":"`...)
+		b = append(b, config.FormatDuration(time.Duration(l.Window)*time.Millisecond)...)
+		b = strconv.AppendInt(append(b, `","count":`...), l.Count, 10)
+		b = strconv.AppendInt(append(b, `,"max":`...), l.Max, 10)
+		b = append(b, '}')
+	}
+	b = appendText(append(b, `],"node":`...), node)
+	if d.Version != 0 {
+		b = strconv.AppendInt(append(b, `,"rules_version":`...), d.Version, 10)
+	}
+	return append(b, '}')
+}
+
+// appendText appends a string of JSON.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			quoted, _ := json.Marshal(text) // a string always marshals
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}

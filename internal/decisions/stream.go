@@ -1,0 +1,58 @@
+package decisions
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+)
+
+// Lines takes lines. A linelog.Log is one.
+type Lines interface {
+	// Add takes a line without its end. It doesn't wait, and keeps nothing of it.
+	Add(line []byte)
+}
+
+// Stream writes decisions. Make one with [New].
+type Stream struct {
+	to    Lines
+	node  string
+	now   func() time.Time
+	below [rule.Verdicts]uint64 // a verdict is chosen if a random number is below this
+	pool  sync.Pool             // of *[]byte, the memory of lines
+}
+
+// New returns a stream of the decisions of a node, of which it chooses this share, from 0 to 1, by
+// verdict.
+func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Time) *Stream {
+	s := &Stream{to: to, node: node, now: now}
+	for v, p := range share {
+		// All 64 bits of a random number make 1 certain and 0 impossible.
+		switch {
+		case p >= 1:
+			s.below[v] = math.MaxUint64
+		case p > 0:
+			s.below[v] = uint64(p * math.MaxUint64)
+		}
+	}
+	return s
+}
+
+// Chosen reports whether the next decision with this verdict is to be recorded.
+func (s *Stream) Chosen(v rule.Verdict) bool {
+	below := s.below[v]
+	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below
+}
+
+// Record writes a line. It keeps nothing of d.
+func (s *Stream) Record(d *rule.Decision) {
+	b, ok := s.pool.Get().(*[]byte)
+	if !ok {
+		b = new([]byte)
+	}
+	*b = appendLine((*b)[:0], d, s.node, s.now())
+	s.to.Add(*b)
+	s.pool.Put(b)
+}

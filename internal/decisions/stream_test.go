@@ -1,0 +1,92 @@
+package decisions_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/decisions"
+)
+
+// lines keeps the lines.
+type lines []string
+
+func (l *lines) Add(line []byte) { *l = append(*l, string(line)) }
+
+func newStream(to *lines, share [rule.Verdicts]float64) *decisions.Stream {
+	return decisions.New(to, "a-1", share, func() time.Time {
+		return time.Date(2026, 5, 4, 3, 2, 1, 12e6, time.FixedZone("", 3600))
+	})
+}
+
+// TestLines compares lines, which are JSON whatever the key is.
+func TestLines(t *testing.T) {
+	var to lines
+	s := newStream(&to, [rule.Verdicts]float64{})
+	s.Record(&rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("alice"), N: 3,
+		Rule: "receiver", Version: 7, Verdict: rule.ShadowRefused, Limits: []rule.Compared{
+			{Window: 60_000, Count: 15, Max: 14}, {Window: 90_000_000, Count: 15, Max: 50}}})
+	s.Record(&rule.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
+	want := lines{`{"time":"2026-05-04T02:02:01.012Z","ns":"sms","rule":"receiver",` +
+		`"key":"alice","n":3,"verdict":"shadow_refused","door":"http",` +
+		`"limits":[{"window":"1m","count":15,"max":14},{"window":"25h","count":15,"max":50}],` +
+		`"node":"a-1","rules_version":7}`,
+		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"\"käse\"\\\ufffd","n":1,` +
+			`"verdict":"allowed","door":"resp","limits":[],"node":"a-1"}`}
+	for i, line := range to {
+		if line != want[i] || !json.Valid([]byte(line)) {
+			t.Errorf("got  %s\nwant %s", line, want[i])
+		}
+	}
+	if len(to) != len(want) {
+		t.Errorf("%d lines", len(to))
+	}
+}
+
+// TestShares asks often: all of a share of 1 are chosen, none of 0, and about half of a half.
+func TestShares(t *testing.T) {
+	const times = 20_000
+	s := newStream(new(lines), [rule.Verdicts]float64{rule.Allowed: 0.5, rule.Refused: 1})
+	var chosen [rule.Verdicts]int
+	for range times {
+		for v := range rule.Verdict(rule.Verdicts) {
+			if s.Chosen(v) {
+				chosen[v]++
+			}
+		}
+	}
+	// 1000 are 14 standard deviations.
+	if n := chosen[rule.Allowed]; n < times/2-1000 || n > times/2+1000 ||
+		chosen[rule.Refused] != times || chosen[rule.ShadowRefused] != 0 {
+		t.Errorf("%v of %d each", chosen, times)
+	}
+}
+
+// BenchmarkRecord records all decisions, or asks for those that are not chosen.
+func BenchmarkRecord(b *testing.B) {
+	d := &rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
+		Rule: "receiver", Version: 7, Limits: []rule.Compared{{Window: 60_000, Count: 15, Max: 14},
+			{Window: 86_400_000, Count: 15, Max: 50}}}
+	b.Run("recorded", func(b *testing.B) {
+		s := decisions.New(nowhere{}, "a", [rule.Verdicts]float64{1, 1, 1}, time.Now)
+		b.ReportAllocs()
+		for b.Loop() {
+			if s.Chosen(d.Verdict) {
+				s.Record(d)
+			}
+		}
+	})
+	b.Run("not chosen", func(b *testing.B) {
+		s := decisions.New(nowhere{}, "a", [rule.Verdicts]float64{1e-18, 0, 0}, time.Now)
+		for b.Loop() {
+			if s.Chosen(d.Verdict) {
+				s.Record(d)
+			}
+		}
+	})
+}
+
+type nowhere struct{}
+
+func (nowhere) Add([]byte) {}

@@ -1,0 +1,262 @@
+package linelog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// defaultQueue is the default of [Options.Queue].
+	defaultQueue = 4 << 20
+	// gather is how long the writer waits for more lines before it writes, so that it doesn't make
+	// a system call for each.
+	gather = 50 * time.Millisecond
+	// quiet is the least time between two lines in the log that say that writing fails.
+	quiet = time.Minute
+)
+
+// Options configure a [Log].
+type Options struct {
+	// Name is part of the names of the metrics, such as "decisions".
+	Name string
+	// Flag is what logs, errors and help call the lines: the flag that asks for them, such as
+	// "decisions".
+	Flag string
+	// Path is the file to append to. It is made if there is none.
+	Path string
+	// Writer is written to in place of a file if Path is empty.
+	Writer io.Writer
+	// Queue bounds the bytes that wait to be written; 0 means 4 MiB.
+	Queue int
+	// Logger gets a line when writing fails, and one when it works again; nil means silence.
+	Logger *slog.Logger
+}
+
+// Log takes lines. Make one with [New].
+type Log struct {
+	opt  Options
+	wake chan struct{} // holds one: there is something to do
+	stop chan struct{} // closed by Close
+	done chan struct{} // closed when the writer has ended
+
+	written, dropped atomic.Int64
+
+	mu      sync.Mutex
+	queue   []byte // whole lines
+	lines   int64  // that are in it
+	reopen  bool
+	started bool
+	closed  bool
+
+	// What follows belongs to the writer.
+	out     io.Writer
+	torn    bool      // the last write ended inside a line
+	failing bool      // the last write failed, and the log says so
+	logged  time.Time // when the log said so last
+}
+
+// New opens the file, so that a path that can't be used is an error at startup.
+func New(opt Options) (*Log, error) {
+	opt.Queue = cmp.Or(opt.Queue, defaultQueue)
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	l := &Log{opt: opt, out: opt.Writer, wake: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{})}
+	if opt.Path == "" {
+		return l, nil
+	}
+	f, err := openFile(opt.Path)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", opt.Flag, err)
+	}
+	l.out = f
+	return l, nil
+}
+
+// openFile opens a file to append to. A named pipe that nobody reads is an error, rather than a
+// server that waits for a reader.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
+}
+
+// Open starts to write.
+func (l *Log) Open() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.started && !l.closed {
+		l.started = true
+		go l.runWriter()
+	}
+}
+
+// Add queues a line, without its end, or drops it. It keeps nothing of line.
+func (l *Log) Add(line []byte) {
+	l.mu.Lock()
+	fits := !l.closed && len(l.queue)+len(line)+1 <= l.opt.Queue
+	if fits {
+		l.queue = append(append(l.queue, line...), '\n')
+		l.lines++
+	}
+	l.mu.Unlock()
+	if !fits {
+		l.dropped.Add(1)
+		return
+	}
+	l.poke()
+}
+
+// poke wakes the writer, unless it is to wake up already.
+func (l *Log) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Reopen has the file opened again by its name. Until that has worked, lines go to the file that
+// was open.
+func (l *Log) Reopen() {
+	l.mu.Lock()
+	l.reopen = l.opt.Path != ""
+	l.mu.Unlock()
+	l.poke()
+}
+
+// Close writes what is queued and closes the file. The error says how many lines are lost if that
+// is not done when ctx is. It may be called twice.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.stop)
+		if !l.started {
+			go l.runWriter()
+		}
+	}
+	l.mu.Unlock()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		// What holds the write up can't be told to give up if it is a terminal or another's pipe.
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return fmt.Errorf("--%s: at least %d lines are not written: %w", l.opt.Flag, l.lines,
+			ctx.Err())
+	}
+}
+
+// Written returns how many lines were written.
+func (l *Log) Written() int64 { return l.written.Load() }
+
+// Dropped returns how many lines were not, and won't be.
+func (l *Log) Dropped() int64 { return l.dropped.Load() }
+
+// runWriter writes until Close.
+func (l *Log) runWriter() {
+	defer close(l.done)
+	var spare []byte
+	for open := true; open; {
+		select {
+		case <-l.wake:
+			l.gather()
+		case <-l.stop:
+			open = false
+		}
+		spare = l.writeQueue(spare)
+	}
+	if f, ok := l.out.(*os.File); ok && l.opt.Path != "" {
+		if err := f.Close(); err != nil {
+			l.opt.Logger.Warn("a file could not be closed", "what", "--"+l.opt.Flag, "error", err)
+		}
+	}
+}
+
+// gather waits for more lines, but not once Close was called.
+func (l *Log) gather() {
+	t := time.NewTimer(gather)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.stop:
+	}
+}
+
+// writeQueue writes what is queued. The queue goes on in spare, whose memory it takes, and the
+// memory that it was in is returned.
+func (l *Log) writeQueue(spare []byte) []byte {
+	l.mu.Lock()
+	text, lines, reopen := l.queue, l.lines, l.reopen
+	l.queue, l.lines, l.reopen = spare[:0], 0, false
+	l.mu.Unlock()
+	if reopen {
+		l.openAgain()
+	}
+	if lines > 0 {
+		l.write(text, lines)
+	}
+	return text
+}
+
+// openAgain opens the file by its name, or goes on with the one that is open.
+func (l *Log) openAgain() {
+	f, err := openFile(l.opt.Path)
+	if err != nil {
+		l.opt.Logger.Warn("a file can't be opened again: going on with the one that was open",
+			"what", "--"+l.opt.Flag, "error", err)
+		return
+	}
+	if old, ok := l.out.(*os.File); ok {
+		_ = old.Close() // what it has was written; a late error of its disk can't be mended here
+	}
+	l.out, l.torn = f, false
+}
+
+// write writes lines, of which those that fail are dropped.
+func (l *Log) write(text []byte, lines int64) {
+	if l.torn {
+		if _, err := l.out.Write([]byte{'\n'}); err != nil {
+			l.drop(lines, err)
+			return
+		}
+		l.torn = false
+	}
+	n, err := l.out.Write(text)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	whole := lines
+	if err != nil {
+		whole = int64(bytes.Count(text[:n], []byte{'\n'}))
+		l.torn = n > 0 && text[n-1] != '\n'
+	}
+	l.written.Add(whole)
+	if err != nil {
+		l.drop(lines-whole, err)
+	} else if l.failing {
+		l.failing = false
+		l.opt.Logger.Info("lines are written again", "what", "--"+l.opt.Flag, "dropped",
+			l.Dropped())
+	}
+}
+
+// drop counts lines that could not be written, and says why unless it has been said.
+func (l *Log) drop(lines int64, err error) {
+	l.dropped.Add(lines)
+	// A disk that is almost full fails every other write.
+	if !l.failing && (l.logged.IsZero() || time.Since(l.logged) >= quiet) {
+		l.failing, l.logged = true, time.Now()
+		l.opt.Logger.Warn("lines can't be written: they are dropped and counted until they can be",
+			"what", "--"+l.opt.Flag, "error", err)
+	}
+}

@@ -1,0 +1,38 @@
+package verdicts
+
+import (
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// Recorder records decisions one by one.
+type Recorder interface {
+	// Chosen reports whether the next decision with this verdict is to be recorded.
+	Chosen(v rule.Verdict) bool
+	// Record records a decision, of which it keeps nothing.
+	Record(d *rule.Decision)
+}
+
+// record records one verdict.
+func (r *Run) record(c *syncer.Check, o Origin, v rule.Verdict, limits compared) {
+	d := &rule.Decision{Door: r.door, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
+		Version: o.Version}
+	if o.Rule != nil {
+		d.Rule = o.Rule.Name
+	}
+	for k := limits.from; k < limits.to; k++ {
+		l := &limits.limits[k]
+		most := l.Max
+		if o.Rule != nil {
+			most = limits.of(k).Max
+		}
+		d.Limits = append(d.Limits, rule.Compared{Window: l.Window, Count: l.Count, Max: most})
+	}
+	r.recorder.Record(d)
+}
+
+// Record records a verdict that Records chose.
+func (r *Run) Record(d *rule.Decision) {
+	d.Door = r.door
+	r.recorder.Record(d)
+}

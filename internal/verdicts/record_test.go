@@ -1,0 +1,64 @@
+package verdicts_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// records keeps what is recorded, but for verdicts that are not chosen.
+type records struct {
+	without rule.Verdict
+	all     []string
+}
+
+func (r *records) Chosen(v rule.Verdict) bool { return v != r.without }
+
+func (r *records) Record(d *rule.Decision) {
+	r.all = append(r.all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N, d.Rule,
+		d.Version, d.Verdict, d.Limits))
+}
+
+// TestRecords records a check that a rule, a rule in shadow, one that is off, and limits of its own
+// judged: one decision for each that judges, with its own limits and maxima.
+func TestRecords(t *testing.T) {
+	on := &rule.Rule{Name: "on"}
+	shadow := &rule.Rule{Name: "shadow", State: rule.Shadow}
+	off := &rule.Rule{Name: "off", State: rule.Off}
+	origins := []verdicts.Origin{{Rule: on, Max: 9, First: true, Version: 3},
+		{Rule: on, Max: 50, Version: 3}, {Rule: shadow, Max: 4, First: true, Version: 3},
+		{Rule: off, Max: 1, First: true, Version: 3}, {}, {}}
+	check := syncer.Check{NS: []byte("sms"), Key: []byte("k"), N: 2}
+	res := syncer.Result{Allowed: true, Checks: []syncer.CheckResult{{}}}
+	for i, max := range []int64{9, 50, rule.Unlimited, rule.Unlimited, 7, 8} {
+		res.Checks[0].Limits = append(res.Checks[0].Limits,
+			syncer.LimitResult{Window: int64(i+1) * 1000, Count: 5, Max: max})
+	}
+	for _, tt := range []struct {
+		without rule.Verdict
+		of      func(k int) verdicts.Origin
+		want    []string
+	}{
+		{rule.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
+			`resp sms:k x2 "on" v3 allowed [{1000 5 9} {2000 5 50}]`,
+			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`,
+			`resp sms:k x2 "" v0 allowed [{5000 5 7} {6000 5 8}]`}},
+		{rule.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
+			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`}},
+		{rule.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [{1000 5 9} `+
+			`{2000 5 50} {3000 5 %[1]d} {4000 5 %[1]d} {5000 5 7} {6000 5 8}]`,
+			int64(rule.Unlimited))}},
+	} {
+		r := &records{without: tt.without}
+		run := verdicts.Begin(nil, verdicts.RESP)
+		run.RecordTo(r)
+		run.Check(&check, 0, &res, tt.of)
+		if !slices.Equal(r.all, tt.want) {
+			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, r.all, tt.want)
+		}
+	}
+}
