@@ -37,7 +37,18 @@ func (c *Client) Series(ctx context.Context, namespace, key string,
 // Top returns up to n (1 to 1000) of the busiest keys of the cluster over a window that ends now,
 // largest first.
 func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
-	query := url.Values{"n": {strconv.Itoa(n)}, "window": {string(appendWindow(nil, window))}}
+	return c.top(ctx, n, window, url.Values{})
+}
+
+// TopRefused is Top for the keys that refused the most acquires: a KeyCount has how many.
+func (c *Client) TopRefused(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
+	return c.top(ctx, n, window, url.Values{"by": {"refused"}})
+}
+
+func (c *Client) top(ctx context.Context, n int, window time.Duration,
+	query url.Values) ([]KeyCount, error) {
+	query.Set("n", strconv.Itoa(n))
+	query.Set("window", string(appendWindow(nil, window)))
 	var raw struct {
 		Keys []KeyCount `json:"keys"`
 	}

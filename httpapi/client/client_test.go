@@ -3,6 +3,7 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,6 +89,12 @@ func TestCallsOfOneNode(t *testing.T) {
 	top, err := c.Top(t.Context(), 5, time.Minute)
 	if err != nil || len(top) != 1 || top[0].Count != 3 {
 		t.Errorf("top: %+v, %v", top, err)
+	}
+	refused, err := c.TopRefused(t.Context(), 5, time.Minute)
+	if err != nil || !slices.Equal(refused, []client.KeyCount{
+		{Namespace: "default", Key: `a "key" \ é`, Count: 1},
+		{Namespace: "default", Key: "c", Count: 1}}) {
+		t.Errorf("refused most: %+v, %v", refused, err)
 	}
 	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil ||
 		counted(t, c, `a "key" \ é`) != 0 {

@@ -18,6 +18,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -34,6 +35,7 @@ type service struct {
 	hold            chan struct{} // if not nil, operations wait until it is closed
 	resets          atomic.Int64
 	deals           atomic.Int64 // batches
+	refused         *topkeys.Refused
 }
 
 func newService(t testing.TB) *service {
@@ -47,6 +49,9 @@ func newService(t testing.TB) *service {
 		t.Fatal(err)
 	}
 	s.counter = c
+	if s.refused, err = topkeys.NewRefused(s.now.Load); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +82,11 @@ func (s *service) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 	if err := s.fault(); err != nil {
 		return err
 	}
-	return s.counter.Do(ctx, op, res)
+	err := s.counter.Do(ctx, op, res)
+	if err == nil {
+		s.refused.NoteOne(op, res)
+	}
+	return err
 }
 
 func (s *service) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
@@ -89,6 +98,7 @@ func (s *service) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resul
 		return
 	}
 	s.counter.DoAll(ctx, ops, res)
+	s.refused.Note(ops, res)
 }
 
 func (s *service) Series(ctx context.Context, ns, key []byte,
@@ -98,6 +108,10 @@ func (s *service) Series(ctx context.Context, ns, key []byte,
 
 func (s *service) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
 	return s.counter.Top(ctx, n, window)
+}
+
+func (s *service) TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+	return s.refused.Top(ctx, n, window)
 }
 
 func (s *service) Reset(context.Context, []byte, []byte) error {

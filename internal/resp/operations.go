@@ -26,6 +26,7 @@ const (
 	optionDryRun
 	optionBounds
 	optionWindow
+	optionBy
 )
 
 // optionOf returns the option of that name, in any case.
@@ -59,6 +60,8 @@ func optionOf(word []byte) option {
 		return optionBounds
 	case "WINDOW":
 		return optionWindow
+	case "BY":
+		return optionBy
 	}
 	return optionNone
 }
@@ -83,7 +86,7 @@ type draft struct {
 	start   int  // where the limits of check begin
 	checks  int  // number of checks before it
 	several bool // errors name the check
-	seen    [optionWindow + 1]bool
+	seen    [optionBy + 1]bool
 	bounds  bool
 	inForce *rule.Set // the rules of this command, once one is named
 	ruled   int       // limits of rules so far

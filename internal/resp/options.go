@@ -30,6 +30,8 @@ type Service interface {
 	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
 	// that ends now, largest first.
 	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	// TopRefused is Top for the keys that refused the most acquires.
+	TopRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
 }

@@ -66,24 +66,45 @@ func (s *Server) errorOfQuery(err error) errorReply {
 	return s.errorOf(err, request.FailureOfOp(err, &op, false))
 }
 
-// top is TT.TOP [n] [WINDOW w].
-func (c *conn) top(args [][]byte) errorReply {
-	n, window, args := int64(request.DefaultTop), int64(request.DefaultTopMS), args[1:]
+// topQuery is what TT.TOP asks for.
+type topQuery struct {
+	n, window int64
+	refused   bool
+}
+
+// parse reads [n] [WINDOW w] [BY refused].
+func (q *topQuery) parse(args [][]byte) errorReply {
+	*q = topQuery{n: request.DefaultTop, window: request.DefaultTopMS}
 	if len(args)%2 == 1 {
 		v, ok := integer(args[0])
-		if n = v; !ok || n < 1 || n > request.MaxTop {
+		if q.n = v; !ok || v < 1 || v > request.MaxTop {
 			return refused("n", "want 1 to 1000")
 		}
 		args = args[1:]
 	}
-	if len(args) > 2 || len(args) == 2 && optionOf(args[0]) != optionWindow {
-		return refused(clip(args[0]), "unknown option; want WINDOW and a duration")
-	}
-	if len(args) == 2 {
-		ms, wrong := request.ParseWindow(args[1])
-		if window = ms; wrong != "" {
-			return refused("window", wrong+`, got "`+clip(args[1])+`"`)
+	for ; len(args) > 0; args = args[2:] {
+		switch optionOf(args[0]) {
+		case optionWindow:
+			ms, wrong := request.ParseWindow(args[1])
+			if q.window = ms; wrong != "" {
+				return refused("window", wrong+`, got "`+clip(args[1])+`"`)
+			}
+		case optionBy:
+			if q.refused = string(args[1]) == "refused"; !q.refused && string(args[1]) != "count" {
+				return refused("by", `want count or refused, got "`+clip(args[1])+`"`)
+			}
+		default:
+			return refused(clip(args[0]), "unknown option; want WINDOW and a duration, or BY refused")
 		}
+	}
+	return ""
+}
+
+// top is TT.TOP [n] [WINDOW w] [BY refused].
+func (c *conn) top(args [][]byte) errorReply {
+	var q topQuery
+	if e := q.parse(args[1:]); e != "" {
+		return e
 	}
 	if g := c.session.grant; g != nil && !g.AllNamespaces() {
 		return errorf(codeNoPerm, "this concerns all namespaces, and the token %s is for some",
@@ -92,7 +113,11 @@ func (c *conn) top(args [][]byte) errorReply {
 	if _, why := c.session.grant.Refusal(token.Read, nil); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
-	keys, err := c.server.opts.Service.Top(c.deadline(), int(n), window)
+	list := c.server.opts.Service.Top
+	if q.refused {
+		list = c.server.opts.Service.TopRefused
+	}
+	keys, err := list(c.deadline(), int(q.n), q.window)
 	if err != nil {
 		return c.server.errorOfQuery(err)
 	}
