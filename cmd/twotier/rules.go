@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/strictyaml"
 )
 
 // addRules makes the keeper of the rules, which puts them into book, and offers it what the
@@ -28,20 +31,52 @@ func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 	return nil
 }
 
-// addRuleList offers the list in the configuration file. Mistakes have their place in that file.
+// addRuleList offers the list in the configuration file, now and whenever it changes. Mistakes have
+// their place in that file.
 func (s *server) addRuleList() error {
-	doc, err := rules.ReadList(s.cfg.File, s.cfg.RuleList)
+	offered, err := s.offerRuleList(s.cfg.RuleList, nil)
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(s.cfg.File); err != nil || !info.Mode().IsRegular() {
+		return err // a pipe, which can't be read again
+	}
+	return s.files.Add(reload.Source{Name: "rules in --config", Paths: []string{s.cfg.File},
+		Apply: func(contents [][]byte) error {
+			list, err := config.ReadRules(s.cfg.File, contents[0])
+			switch {
+			case err != nil:
+				return err
+			case list == nil:
+				return fmt.Errorf("%s: there is no list of rules in it any more; write rules: [] "+
+					"to have none, or restart", s.cfg.File)
+			}
+			text, err := s.offerRuleList(list, offered)
+			if err == nil {
+				offered = text
+			}
+			return err
+		}})
+}
+
+// offerRuleList offers a list of the configuration file, unless it is the one that was offered
+// last: other settings in the file may have changed, and rules by other means. It returns the text
+// of the list.
+func (s *server) offerRuleList(list *strictyaml.Node, last []byte) (text []byte, err error) {
+	doc, err := rules.ReadList(s.cfg.File, list)
 	if err == nil {
 		err = s.checkRules(doc)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	text, err := rules.Text(s.cfg.RuleList)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.cfg.File, err)
+	if text, err = rules.Text(list); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.cfg.File, err)
 	}
-	return s.rules.Offer(text, s.whoOf(s.cfg.File), false)
+	if last != nil && bytes.Equal(text, last) {
+		return text, nil
+	}
+	return text, s.rules.Offer(text, s.whoOf(s.cfg.File), last != nil)
 }
 
 // addRuleFile offers the file of rules, now and whenever it changes.

@@ -43,6 +43,18 @@ func readFile(path string) (fileValues, error) {
 	if len(text) > maxFile {
 		return fileValues{}, fmt.Errorf("--config: %s is longer than 1MiB", path)
 	}
+	return parseFile(path, text)
+}
+
+// ReadRules returns the list of rules in the text of a configuration file, which is nil if it has
+// none, or an error that lists all mistakes in the file. path is what errors call it.
+func ReadRules(path string, text []byte) (*strictyaml.Node, error) {
+	file, err := parseFile(path, text)
+	return file.rules, err
+}
+
+// parseFile returns the values that a text sets, or an error that lists all mistakes in it.
+func parseFile(path string, text []byte) (fileValues, error) {
 	r := fileReader{strictyaml.New(path), fileValues{
 		settings: map[string]value{}, namespaces: map[string]map[string]value{}}}
 	if top := r.Document(text); top != nil {

@@ -29,6 +29,7 @@ type reloaded struct {
 	secret  string // of who asks
 	replace func()
 	spoil   func() // writes what can't be used
+	says    string // what the log says about that
 	follows func(base string) bool
 }
 
@@ -37,7 +38,8 @@ func reloadables(t *testing.T) map[string]reloaded {
 	plain := proctest.NewClient()
 	t.Cleanup(plain.CloseIdleConnections)
 	return map[string]reloaded{
-		"nothing": {client: plain}, "rules": withRules(t, plain), "tokens": withTokens(t, plain),
+		"nothing": {client: plain}, "rules": withRules(t, plain),
+		"rules in --config": withRuleList(t, plain), "tokens": withTokens(t, plain),
 		"certificate": withCertificate(t),
 	}
 }
@@ -54,6 +56,28 @@ func withRules(t *testing.T, c *http.Client) reloaded {
 	write("rules:\n- {name: old, limits: [9/1m]}\n")()
 	return reloaded{args: []string{"--rules", path}, client: c,
 		replace: write("rules:\n- {name: new, limits: [9/1m]}\n"), spoil: write("rules: [{"),
+		follows: func(base string) bool {
+			code, _ := ask(t, c, "", "POST", base+"/v1/acquire", `{"key":"r","rules":["new"]}`)
+			return code == http.StatusOK
+		}}
+}
+
+// withRuleList has rules in the configuration file. What spoils it is a mistake in another setting:
+// the file is refused as a whole.
+func withRuleList(t *testing.T, c *http.Client) reloaded {
+	path := filepath.Join(t.TempDir(), "twotier.yaml")
+	write := func(text string) func() {
+		return func() {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write("rules:\n- {name: old, limits: [9/1m]}\n")()
+	return reloaded{args: []string{"--config", path}, client: c,
+		replace: write("request-timeout: 3s\nrules:\n- {name: new, limits: [9/1m]}\n"),
+		spoil:   write("request-timeut: 3s\nrules:\n- {name: newer, limits: [9/1m]}\n"),
+		says:    path + ":1:1: ",
 		follows: func(base string) bool {
 			code, _ := ask(t, c, "", "POST", base+"/v1/acquire", `{"key":"r","rules":["new"]}`)
 			return code == http.StatusOK
@@ -128,6 +152,9 @@ func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
 				proctest.Until(t, "it says that a file is spoiled", func() bool {
 					return strings.Contains(p.Log.String(), "keeping the previous content")
 				})
+				if !strings.Contains(p.Log.String(), r.says) {
+					t.Errorf("it does not say %q", r.says)
+				}
 				if !r.follows(p.Base) {
 					t.Error("a spoiled file is followed")
 				}
