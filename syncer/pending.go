@@ -112,7 +112,8 @@ func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
 }
 
 // tidyPending releases the memory of a pending counter once it contains nothing but what was
-// flushed, which is this many buckets.
+// flushed, which is this many buckets. What was counted since may have pushed those out, so their
+// number says little about an entry that is dirty again.
 func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 	pending := s.pending(e)
 	keep := false
@@ -120,7 +121,8 @@ func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
 		keep = true
 		return false
 	})
-	for level := 0; !keep && l.Buckets(pending) > flushed && level < l.Len(); level++ {
+	more := e.has(flagDirty|flagParked) || l.Buckets(pending) > flushed
+	for level := 0; !keep && more && level < l.Len(); level++ {
 		_, keep = s.unsentZero(e, l, level)
 	}
 	if !keep {
