@@ -71,7 +71,8 @@ mutants: ## break the code on purpose and show that the schedules notice
 
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
-  check-fuzz check-mutants check-faults check-path check-clients check-openapi check-deploy
+  check-fuzz check-mutants check-faults check-path check-clients check-openapi check-deploy \
+  check-page
 .PHONY: $(CHECKS)
 check-lint:
 	@./scripts/part "gofmt, golangci-lint" ./scripts/lint
@@ -104,6 +105,10 @@ check-deploy:
 		./internal/e2e/deploytest
 	@./scripts/part "deploy/: Kubernetes, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
+check-page:
+	@./scripts/part "the page in a real Chromium" \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		./internal/e2e/pagetest
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:

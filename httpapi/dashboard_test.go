@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,30 +17,45 @@ func TestDashboardIsSelfContained(t *testing.T) {
 	markup := regexp.MustCompile(
 		`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`)
 	inline := regexp.MustCompile(`(?i)\son[a-z]+=|<style|<script>|\sstyle=|javascript:`)
-	for path, media := range map[string]string{"/": "text/html",
-		"/assets/dashboard.js": "text/javascript", "/assets/style.css": "text/css"} {
-		ctx := call(s, "GET "+path, "")
+	for at, media := range pageFiles(t, s) {
+		ctx := call(s, "GET "+at, "")
 		body := string(ctx.Response.Body())
 		if got := string(ctx.Response.Header.ContentType()); ctx.Response.StatusCode() != 200 ||
 			!strings.HasPrefix(got, media) {
-			t.Errorf("%s: %d %s", path, ctx.Response.StatusCode(), got)
+			t.Errorf("%s: %d %s", at, ctx.Response.StatusCode(), got)
 		}
 		if policy := string(ctx.Response.Header.Peek(
 			"Content-Security-Policy")); !strings.HasPrefix(policy, "default-src 'none'") ||
 			strings.Contains(policy, "unsafe") {
-			t.Errorf("%s: policy %q", path, policy)
+			t.Errorf("%s: policy %q", at, policy)
 		}
 		text := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "") // a name, not an address
 		text = regexp.MustCompile(`(?m)^\s*// .*$`).ReplaceAllString(text, "")
 		for _, bad := range []*regexp.Regexp{outside, markup, inline} {
-			if bad == inline && path != "/" {
+			if bad == inline && at != "/" {
 				continue
 			}
 			if hit := bad.FindString(text); hit != "" {
-				t.Errorf("%s contains %q", path, hit)
+				t.Errorf("%s contains %q", at, hit)
 			}
 		}
 	}
+}
+
+// pageFiles returns the paths of the page and its files, and the media type that each should have.
+func pageFiles(t *testing.T, s *httpapi.Server) map[string]string {
+	t.Helper()
+	files := map[string]string{"/": "text/html"}
+	media := map[string]string{".js": "text/javascript", ".css": "text/css"}
+	for request := range s.Served() {
+		if name, ok := strings.CutPrefix(request, "get /assets/"); ok {
+			files["/assets/"+name] = media[path.Ext(name)]
+		}
+	}
+	if len(files) < 4 || files["/assets/dashboard.js"] == "" || files["/assets/style.css"] == "" {
+		t.Fatalf("files of the page: %v", files)
+	}
+	return files
 }
 
 // TestLinksOfTheDashboard: links that need a token, which a browser does not send, are marked for

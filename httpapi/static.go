@@ -1,7 +1,8 @@
 package httpapi
 
 import (
-	_ "embed" // for the go:embed directives below
+	"embed"
+	"path"
 
 	"github.com/valyala/fasthttp"
 )
@@ -9,16 +10,12 @@ import (
 //go:embed openapi.json
 var openAPIDocument []byte
 
-//go:embed assets/dashboard.html
-var pageHTML []byte
+// assets has the files of the page.
+//
+//go:embed assets
+var assets embed.FS
 
-//go:embed assets/dashboard.js
-var scriptJS []byte
-
-//go:embed assets/style.css
-var styleCSS []byte
-
-// contentPolicy lets the dashboard load its own two files and talk to this server, nothing else.
+// contentPolicy lets the page load its own files and talk to this server, nothing else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; " +
 	"connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -26,14 +23,31 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 func openAPI(ctx *fasthttp.RequestCtx) *problem {
 	return asset(ctx, "application/json", openAPIDocument)
 }
-func page(ctx *fasthttp.RequestCtx) *problem {
-	return asset(ctx, "text/html; charset=utf-8", pageHTML)
+
+// addPage adds the routes of the page and its files.
+func addPage(routes map[string]route) {
+	list, _ := assets.ReadDir("assets") // what is embedded can be read
+	for _, file := range list {
+		body, _ := assets.ReadFile("assets/" + file.Name())
+		at, mediaType := "/assets/"+file.Name(), mediaTypeOf(file.Name())
+		if path.Ext(at) == ".html" {
+			at = "/"
+		}
+		routes[at] = route{at: clientAPI, handler: func(ctx *fasthttp.RequestCtx) *problem {
+			return asset(ctx, mediaType, body)
+		}}
+	}
 }
-func script(ctx *fasthttp.RequestCtx) *problem {
-	return asset(ctx, "text/javascript; charset=utf-8", scriptJS)
-}
-func style(ctx *fasthttp.RequestCtx) *problem {
-	return asset(ctx, "text/css; charset=utf-8", styleCSS)
+
+// mediaTypeOf returns the media type of a file of the page.
+func mediaTypeOf(name string) string {
+	switch path.Ext(name) {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	}
+	return "text/javascript; charset=utf-8"
 }
 
 // asset answers with an embedded file.

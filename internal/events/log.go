@@ -111,14 +111,23 @@ func (l *Log) members(old, members []cluster.Member) {
 		m := &members[i]
 		before := find(old, m.ID)
 		if before == nil || before.Started != m.Started {
-			l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
-				return d.ID == m.ID
-			})
-			l.add(cluster.Joined, m.ID, "%s has joined", m.ID)
+			l.joined(m, find(members, l.node))
 			continue
 		}
 		l.member(before, m)
 	}
+}
+
+// joined notes that a member is there, unless it was before this node, self, was.
+func (l *Log) joined(m, self *cluster.Member) {
+	known := len(l.departed)
+	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
+		return d.ID == m.ID
+	})
+	if self != nil && m.Started < self.Started && len(l.departed) == known {
+		return
+	}
+	l.add(cluster.Joined, m.ID, "%s has joined", m.ID)
 }
 
 // member notes the change of a member that stays.

@@ -125,6 +125,18 @@ func TestStoreIsDownAtFirst(t *testing.T) {
 	}
 }
 
+// TestWhoWasThereBeforeHasNotJoined, unless it was away meanwhile.
+func TestWhoWasThereBeforeHasNotJoined(t *testing.T) {
+	l := newBed("b")
+	a, b := member("a", 1), member("b", 2)
+	for _, members := range [][]cluster.Member{{b}, {a, b}, {b}, {a, b}} {
+		l.Observe(events.State{Members: members, StoreUp: true})
+	}
+	if got := kinds(l.Snapshot()); got != "started:b crashed:a joined:a" {
+		t.Error(got)
+	}
+}
+
 func TestLogIsBounded(t *testing.T) {
 	l := newBed("a")
 	for i := range int64(2 * events.MaxEvents) {

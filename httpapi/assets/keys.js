@@ -1,0 +1,320 @@
+// The lists of keys, and what is known of one.
+import {
+  $,
+  clock,
+  element,
+  figure,
+  milliseconds,
+  number,
+  read,
+  shape,
+  show,
+  sync,
+  tabs,
+  write,
+} from "./page.js";
+import { Chart } from "./chart.js";
+import { rulesOf } from "./rules.js";
+
+const LISTED = 1000,
+  SHOWN = { top: 12, refused: 8 };
+const state = {
+  window: "1m",
+  lists: { top: [], refused: [] },
+  key: null,
+  seriesWindow: "1h",
+  drawn: null,
+  pressed: false,
+};
+let chart;
+
+const name = (k) => k.ns + " " + k.key;
+
+// held reports whether a list must not move: somebody points at it, or has a row of it in focus.
+const held = (list) =>
+  state.pressed === list || list.matches(":hover") || Boolean(list.querySelector(":focus-visible"));
+
+function keyRow(k) {
+  const svg = shape("svg", {
+    viewBox: "0 0 100 10",
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  });
+  svg.append(shape("rect", { height: 10, rx: 0.8 }));
+  const label = element("span", { class: "name" });
+  if (k.ns !== "default") label.append(element("span", { class: "ns" }, k.ns + " / "));
+  label.append(k.key);
+  const button = element(
+    "button",
+    { type: "button", title: k.key },
+    svg,
+    label,
+    element("span", { class: "n" }),
+  );
+  button.addEventListener("click", () => lookup(k.ns, k.key));
+  return element("li", {}, button);
+}
+
+// showList shows the rows of a list that match what is searched for.
+function showList(id) {
+  const search = $("search").value.trim().toLowerCase();
+  const all = state.lists[id];
+  const rows = all
+    .filter((k) => !search || name(k).toLowerCase().includes(search))
+    .slice(0, SHOWN[id]);
+  const most = Math.max(1, ...rows.map((k) => k.count));
+  sync(
+    $(id),
+    rows,
+    name,
+    keyRow,
+    (row, k) => {
+      const [svg, , n] = row.firstChild.children;
+      svg.firstChild.setAttribute("width", Math.max(0, (k.count / most) * 100));
+      write(n, figure(k.count));
+    },
+    held($(id)),
+  );
+  show(
+    id + "-empty",
+    rows.length
+      ? ""
+      : all.length
+        ? "None of the first 1,000 matches."
+        : id === "top"
+          ? "No keys yet. Count one: POST /v1/add"
+          : "Nothing was refused.",
+  );
+}
+
+async function list(id, query) {
+  state.lists[id] = (await read(`/v1/top?n=${LISTED}&${query}&window=${state.window}`)).keys;
+  showList(id);
+}
+
+export const refreshLists = () =>
+  Promise.all([list("top", "by=count"), list("refused", "by=refused")]);
+
+// showSince says from when on the lists know anything.
+export function showSince(members) {
+  const since = members.map((m) => m.started).filter(Boolean);
+  if (since.length)
+    write(
+      $("since"),
+      `Busiest: of the keys in memory. Refused: what nodes were asked since they started, the last one at ${clock(Math.max(...since))}.`,
+    );
+}
+
+// limitsOf returns the limits of the rules of a namespace for a key, as the server chooses them.
+function limitsOf(rules, key) {
+  return rules.flatMap((r) => {
+    const over = (r.overrides || [])
+      .filter((o) => o.key === key || (o.prefix && key.startsWith(o.prefix)))
+      .sort(
+        (a, b) =>
+          (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,
+      )[0];
+    return (over ? over.limits : r.limits || []).map((text) => {
+      const [max, window] = text.split("/");
+      return { rule: r.name, state: r.state || "on", max: Number(max), window };
+    });
+  });
+}
+
+const PLAIN = ["1m", "1h", "24h"];
+
+// windowsOf returns what to show of a key: each limit with its window, and the usual windows.
+function windowsOf(limits) {
+  const known = new Set(limits.map((l) => l.window));
+  return [...limits, ...PLAIN.filter((w) => !known.has(w)).map((window) => ({ window }))];
+}
+
+function countRow(l) {
+  const id = `${l.rule || ""} ${l.max} ${l.window}`;
+  const row = element(
+    "tr",
+    {},
+    element("th", { scope: "row" }, l.rule || "no limit"),
+    element("td", {}, l.window),
+    element("td", { class: "num" }),
+    element("td", { class: "num" }, l.rule ? number.format(l.max) : "–"),
+    element("td", { class: "num" }),
+    element("td", {}),
+  );
+  if (l.state && l.state !== "on")
+    row.firstChild.append(" ", element("span", { class: "badge warn" }, l.state));
+  if (l.rule) {
+    const box = element("input", {
+      type: "radio",
+      name: "drawn",
+      "aria-label": `draw ${l.rule} ${l.max}/${l.window}`,
+    });
+    box.addEventListener("change", () => {
+      state.drawn = id;
+      refreshKey();
+    });
+    row.lastChild.append(box);
+  }
+  return row;
+}
+
+function showCounts(rows, counts) {
+  const by = new Map(counts.map((c) => [milliseconds(c.window), c]));
+  const each = rows.map((l) => ({ ...l, c: by.get(milliseconds(l.window)) }));
+  // Unless somebody has chosen one, the limit is drawn that is nearest to being reached.
+  const limits = each.filter((l) => l.rule);
+  let drawn = limits.find((l) => `${l.rule} ${l.max} ${l.window}` === state.drawn);
+  if (!drawn)
+    drawn = limits.sort((a, b) => b.c.count / (b.max || 0.5) - a.c.count / (a.max || 0.5))[0];
+  sync(
+    $("counts"),
+    each,
+    (l) => `${state.key.ns} ${state.key.key} ${l.rule || ""} ${l.state} ${l.max} ${l.window}`,
+    countRow,
+    (row, l) => {
+      const [, , count, , left, at] = row.children,
+        c = l.c;
+      write(
+        count,
+        c
+          ? figure(c.count) + (c.min === c.max ? "" : ` (${figure(c.min)} to ${figure(c.max)})`)
+          : "–",
+      );
+      write(left, c && l.rule ? figure(Math.max(0, l.max - c.count)) : "–");
+      row.classList.toggle("over", Boolean(c && l.rule && c.count >= l.max));
+      if (at.firstChild) at.firstChild.checked = l === drawn;
+    },
+  );
+  return drawn;
+}
+
+// rolling returns how many there were in the window before the end of each bucket.
+function rolling(values, n) {
+  let sum = 0;
+  return values.map((v, i) => {
+    sum += v - (i >= n ? values[i - n] : 0);
+    return i >= n - 1 ? sum : null;
+  });
+}
+
+// showSeries draws the buckets, and what counts against a limit beside it.
+function showSeries(s, drawn) {
+  const values = s.points.map((p) => p[1]);
+  if (!values.length) return;
+  const from = s.points[0][0],
+    to = from + values.length * s.bucket_ms;
+  const series = [{ name: "count", kind: "count", bars: true, values }],
+    limits = [];
+  let note = `Bars: one for each ${bucketText(s.bucket_ms)}.`;
+  if (drawn) {
+    const n = milliseconds(drawn.window) / s.bucket_ms,
+      text = `${drawn.rule} ${drawn.max}/${drawn.window}`;
+    if (n < 1)
+      note += ` The window of ${text} is shorter than a bar; look at less to see it drawn.`;
+    else if (n > values.length)
+      note += ` The window of ${text} is longer than what is shown; look at more to see it drawn.`;
+    else {
+      series.push({
+        name: "in " + drawn.window,
+        kind: "rolling",
+        values: rolling(values, Math.round(n)),
+      });
+      limits.push({ name: text, max: drawn.max });
+      note += ` Curve: the last ${drawn.window} at each moment, whose limit is the dashed line.`;
+    }
+  }
+  chart.show({ from, to, bucket: s.bucket_ms, series, limits });
+  write($("series-note"), note);
+  const rows = s.points.filter((p) => p[1] > 0).reverse();
+  if ($("series-rows").closest("details").open) {
+    sync(
+      $("series-rows"),
+      rows,
+      (p) => p[0],
+      (p) => element("tr", {}, element("td", {}, clock(p[0])), element("td", { class: "num" })),
+      (row, p) => write(row.lastChild, number.format(p[1])),
+    );
+  }
+}
+
+function bucketText(ms) {
+  for (const [unit, word] of [
+    [36e5, "h"],
+    [6e4, "min"],
+    [1e3, "s"],
+  ])
+    if (ms % unit === 0) return ms / unit + " " + word;
+  return ms + " ms";
+}
+
+export async function refreshKey() {
+  const asked = state.key,
+    window = state.seriesWindow;
+  if (!asked) return;
+  const query = new URLSearchParams(asked);
+  try {
+    const rows = windowsOf(limitsOf(rulesOf(asked.ns), asked.key));
+    const windows = [...new Set(rows.map((l) => l.window))].slice(0, 16);
+    const [counts, series] = await Promise.all([
+      read(`/v1/count?${query}&window=${windows.join(",")}`),
+      read(`/v1/series?${query}&window=${window}`),
+    ]);
+    if (state.key !== asked || state.seriesWindow !== window) return;
+    write($("found-title"), (asked.ns === "default" ? "" : asked.ns + " / ") + asked.key);
+    $("found").hidden = false; // before it is drawn, which takes its width
+    showSeries(series, showCounts(rows, counts.counts));
+    show("lookup-error", "");
+  } catch (e) {
+    if (state.key !== asked) return;
+    if (e instanceof TypeError) throw e;
+    $("found").hidden = true;
+    show("lookup-error", e.message);
+  }
+}
+
+export function lookup(ns, key) {
+  $("ns").value = ns;
+  $("key").value = key;
+  $("lookup-empty").hidden = true;
+  state.key = { ns: ns || "default", key };
+  state.drawn = null;
+  window.history.replaceState(null, "", "#" + new URLSearchParams(state.key));
+  refreshKey().catch(() => {});
+}
+
+export function openKeys() {
+  chart = new Chart($("series"), "Counts of the key", 210);
+  tabs("top-window", (w) => {
+    state.window = w;
+    refreshLists().catch(() => {});
+  });
+  $("search").addEventListener("input", () => {
+    showList("top");
+    showList("refused");
+  });
+  for (const id of ["top", "refused"]) {
+    // A finger that is down does not hover everywhere.
+    $(id).addEventListener("pointerdown", () => {
+      state.pressed = $(id);
+    });
+  }
+  for (const end of ["pointerup", "pointercancel"]) {
+    window.addEventListener(end, () =>
+      setTimeout(() => {
+        state.pressed = false;
+      }, 400),
+    );
+  }
+  $("lookup").addEventListener("submit", (e) => {
+    e.preventDefault();
+    state.seriesWindow = $("series-window").value;
+    lookup($("ns").value.trim() || "default", $("key").value);
+  });
+  $("series-window").addEventListener("change", (e) => {
+    if (!e.target.checkValidity()) return;
+    state.seriesWindow = e.target.value;
+    refreshKey().catch(() => {});
+  });
+  const linked = new URLSearchParams(location.hash.slice(1));
+  if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key"));
+}

@@ -1,0 +1,234 @@
+// Rules: what they decided, and changing them.
+import { $, ask, clock, element, figure, read, show, sync, write, TOKEN } from "./page.js";
+
+const state = { rules: [], version: "", read: 0, text: "", base: "", served: true };
+const EVERY = 5000;
+
+// rulesOf returns the rules of a namespace.
+export const rulesOf = (ns) => state.rules.filter((r) => (r.namespace || "default") === ns);
+
+// MOST bounds how many rules have figures: two requests each.
+const MOST = 50;
+
+// decisions returns how often a verdict was that of a rule, in the last minute and in 24 hours.
+async function decisions(r, verdict) {
+  const key = `${r.namespace || "default"}/${verdict}/${r.name}`;
+  const query = new URLSearchParams({ ns: "@verdicts", key, window: "1m,24h" });
+  return (await read("/v1/count?" + query)).counts.map((c) => c.count);
+}
+
+// figuresOf returns what a rule decided: allowed and refused in a minute, and in 24 hours.
+async function figuresOf(r) {
+  const refused = r.state === "shadow" ? "shadow_refused" : "refused";
+  const [yes, no] = await Promise.all([decisions(r, "allowed"), decisions(r, refused)]);
+  return [yes[0], no[0], yes[1], no[1]];
+}
+
+function ruleRow(r) {
+  const stateOf = r.state || "on";
+  const limits =
+    (r.limits || []).join(", ") + (r.overrides ? ` (${r.overrides.length} for some keys)` : "");
+  return element(
+    "tr",
+    {},
+    element("th", { scope: "row" }, r.name),
+    element("td", {}, r.namespace || "default"),
+    element(
+      "td",
+      {},
+      element(
+        "span",
+        { class: "badge " + ({ on: "good", shadow: "warn" }[stateOf] || "") },
+        stateOf,
+      ),
+    ),
+    element("td", { class: "limits" }, limits),
+    ...Array.from({ length: 4 }, () => element("td", { class: "num" })),
+  );
+}
+
+function showFigures(rules, decided) {
+  const by = new Map(rules.map((r, i) => [r, decided[i]]));
+  sync(
+    $("rules-rows"),
+    rules,
+    (r) => JSON.stringify(r),
+    ruleRow,
+    (row, r) => {
+      for (let i = 0; i < 4; i++)
+        write(row.children[4 + i], by.get(r) ? figure(by.get(r)[i]) : "–");
+    },
+  );
+}
+
+export async function refreshRules(now) {
+  if (!state.served || now - state.read < EVERY) return;
+  state.read = now;
+  let response;
+  try {
+    response = await ask("/v1/rules");
+  } catch (e) {
+    if (e instanceof TypeError || e.unauthorized) throw e;
+    state.served = e.status !== 404;
+    show("rules-empty", state.served ? e.message : "Rules are served at the address of --admin.");
+    $("rules-edit").disabled = !state.served;
+    return;
+  }
+  const version = response.headers.get("ETag") || "";
+  const rules = (await response.json()).rules || [];
+  const changed = version !== state.version;
+  Object.assign(state, { rules, version });
+  write($("rules-version"), "version " + version.replaceAll('"', ""));
+  show(
+    "rules-empty",
+    rules.length ? "" : "There are no rules yet. Edit the document to make some.",
+  );
+  const decided = await Promise.all(
+    rules.slice(0, MOST).map((r) => figuresOf(r).catch(() => null)),
+  );
+  showFigures(rules, decided); // a rule without figures is shown nevertheless
+  if (changed) await showVersions();
+}
+
+async function showVersions() {
+  const { versions } = await read("/v1/rules?history=true");
+  sync(
+    $("versions"),
+    versions,
+    (v) => v.version,
+    (v) =>
+      element(
+        "tr",
+        {},
+        element("td", { class: "num" }, String(v.version)),
+        element("td", {}, v.at > 0 ? clock(v.at) : "–"),
+        element("td", {}, v.who),
+      ),
+    () => {},
+  );
+}
+
+// open fills the editor with the newest version.
+async function openEditor() {
+  say("", "");
+  try {
+    const response = await ask("/v1/rules", { headers: { Accept: "application/yaml" } });
+    state.base = response.headers.get("ETag") || "*";
+    state.text = await response.text();
+  } catch (e) {
+    return say(e.message, "");
+  } finally {
+    $("editor").hidden = false;
+  }
+  $("rules-text").value = state.text || "rules: []\n";
+  write($("editor-base"), "made from version " + state.base.replaceAll('"', ""));
+  result("");
+  $("rules-text").focus();
+}
+
+function say(error, done) {
+  write($("rules-error"), error);
+  write($("rules-done"), done);
+}
+
+function result(text) {
+  show("rules-shown", text);
+}
+
+// diff compares two texts line by line: what they have in common is as long as can be.
+export function diff(a, b) {
+  const x = a.split("\n"),
+    y = b.split("\n");
+  const common = Array.from({ length: x.length + 1 }, () => new Uint16Array(y.length + 1));
+  for (let i = x.length - 1; i >= 0; i--) {
+    for (let j = y.length - 1; j >= 0; j--) {
+      common[i][j] =
+        x[i] === y[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+    }
+  }
+  const lines = [];
+  let i = 0,
+    j = 0;
+  while (i < x.length || j < y.length) {
+    if (i < x.length && j < y.length && x[i] === y[j]) {
+      lines.push("  " + x[i++]);
+      j++;
+    } else if (i < x.length && (j === y.length || common[i + 1][j] >= common[i][j + 1]))
+      lines.push("- " + x[i++]);
+    else lines.push("+ " + y[j++]);
+  }
+  return lines;
+}
+
+const NEAR = 3;
+
+// showDiff shows what differs, with a few lines around it.
+function showDiff() {
+  const lines = diff(state.text, $("rules-text").value);
+  const changed = lines.map((l) => l[0] !== " ");
+  if (!changed.includes(true)) {
+    result("Nothing differs from version " + state.base.replaceAll('"', "") + ".");
+    return;
+  }
+  const near = lines.filter((_, i) =>
+    changed.slice(Math.max(0, i - NEAR), i + NEAR + 1).includes(true),
+  );
+  result(near.join("\n"));
+  const kinds = { "+": "added", "-": "removed" };
+  $("rules-shown").replaceChildren(
+    ...near.map((l) => element("span", { class: kinds[l[0]] || "same" }, l + "\n")),
+  );
+}
+
+// goTo selects the place that an error names, as NAME:LINE:COLUMN.
+function goTo(message) {
+  const place = /:(\d+):(\d+)/.exec(message);
+  if (!place) return;
+  const area = $("rules-text"),
+    lines = area.value.split("\n");
+  const line = Math.min(Number(place[1]), lines.length);
+  const start = lines.slice(0, line - 1).reduce((n, l) => n + l.length + 1, 0);
+  const at = start + Math.min(Number(place[2]) - 1, lines[line - 1].length);
+  area.focus();
+  area.setSelectionRange(at, start + lines[line - 1].length);
+}
+
+const token = () => $("rules-token").value.trim() || sessionStorage.getItem(TOKEN) || "";
+
+async function apply() {
+  say("", "");
+  try {
+    const response = await ask("/v1/rules", {
+      method: "PUT",
+      body: $("rules-text").value,
+      token: token(),
+      headers: { "Content-Type": "application/yaml", "If-Match": state.base },
+    });
+    const made = await response.json();
+    state.base = response.headers.get("ETag");
+    state.text = $("rules-text").value;
+    state.read = 0;
+    write($("editor-base"), "made from version " + made.version);
+    say("", `Version ${made.version} is in force on this node, and within a second on the others.`);
+    await refreshRules(performance.now());
+  } catch (e) {
+    if (e.status === 412)
+      e.message += ". Close and edit again to start from it; copy what you have written first.";
+    say(e.message, "");
+    goTo(e.message);
+  }
+}
+
+export function openRules() {
+  $("rules-edit").addEventListener("click", openEditor);
+  $("rules-diff").addEventListener("click", showDiff);
+  $("rules-close").addEventListener("click", () => {
+    $("editor").hidden = true;
+    $("rules-edit").focus();
+  });
+  $("editor").addEventListener("submit", (e) => {
+    e.preventDefault();
+    apply();
+  });
+  $("rules-backtest").hidden = true;
+}

@@ -1,0 +1,294 @@
+package pagetest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// browser is a headless Chromium that is told what to do in the DevTools protocol, over a pipe: no
+// library is needed for that, and no port.
+type browser struct {
+	t  testing.TB
+	to io.WriteCloser
+
+	mu      sync.Mutex
+	last    int
+	waiting map[int]chan reply
+	wrong   []string // what the page did wrong
+	outside []string // what it asked others for
+	base    string   // the address that it may ask
+	ended   chan struct{}
+}
+
+// reply is a message of the browser.
+type reply struct {
+	ID     int
+	Method string
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  *struct{ Message string }
+}
+
+// startBrowser starts a browser that ends with the test, or skips the test if there is none.
+func startBrowser(t testing.TB) *browser {
+	t.Helper()
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	if path == "" {
+		t.Skip("there is no chromium on this machine")
+	}
+	theirIn, ourOut, err := os.Pipe()
+	check(t, err)
+	ourIn, theirOut, err := os.Pipe()
+	check(t, err)
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+		"--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
+		"--lang=en", "about:blank")
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4 there
+	check(t, cmd.Start())
+	check(t, theirIn.Close())
+	check(t, theirOut.Close())
+	b := &browser{t: t, to: ourOut, waiting: map[int]chan reply{}, ended: make(chan struct{})}
+	go b.runRead(ourIn)
+	t.Cleanup(func() {
+		b.send("", "Browser.close", nil)
+		select {
+		case <-b.ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill() // it has ended, or does now
+		}
+		_ = ourOut.Close()
+		_ = cmd.Wait() // however it ended
+	})
+	return b
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runRead hands on what the browser says until it ends.
+func (b *browser) runRead(from io.ReadCloser) {
+	defer close(b.ended)
+	defer from.Close()
+	for r := bufio.NewReader(from); ; {
+		text, err := r.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var m reply
+		if json.Unmarshal(text[:len(text)-1], &m) != nil {
+			continue
+		}
+		b.mu.Lock()
+		if to := b.waiting[m.ID]; to != nil && m.ID > 0 {
+			delete(b.waiting, m.ID)
+			to <- m
+		} else {
+			b.eventLocked(m)
+		}
+		b.mu.Unlock()
+	}
+}
+
+// eventLocked notes what a page does wrong: exceptions, violations of the content policy, and
+// requests to others.
+func (b *browser) eventLocked(m reply) {
+	text := string(m.Params)
+	switch m.Method {
+	case "Runtime.exceptionThrown":
+		b.wrong = append(b.wrong, text)
+	case "Log.entryAdded":
+		if strings.Contains(text, "Content Security Policy") ||
+			strings.Contains(text, `"source":"javascript"`) {
+			b.wrong = append(b.wrong, text)
+		}
+	case "Network.requestWillBeSent":
+		var p struct{ Request struct{ URL string } }
+		if json.Unmarshal(m.Params, &p) == nil && !strings.HasPrefix(p.Request.URL, b.base+"/") &&
+			!strings.HasPrefix(p.Request.URL, "data:") {
+			b.outside = append(b.outside, p.Request.URL)
+		}
+	}
+}
+
+// send sends a command, and returns where its reply arrives.
+func (b *browser) send(session, method string, params any) chan reply {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	command := map[string]any{"id": b.last, "method": method}
+	if params != nil {
+		command["params"] = params
+	}
+	if session != "" {
+		command["sessionId"] = session
+	}
+	to := make(chan reply, 1)
+	b.waiting[b.last] = to
+	text, err := json.Marshal(command)
+	if err != nil {
+		b.t.Error(err)
+	}
+	_, _ = b.to.Write(append(text, 0)) // without an answer, whoever waits for one says so
+	return to
+}
+
+// patience is how long the browser may take for anything.
+const patience = 2 * time.Minute
+
+// do sends a command and reads its result into result, if that is not nil.
+func (b *browser) do(session, method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	select {
+	case m := <-b.send(session, method, params):
+		switch {
+		case m.Error != nil:
+			return fmt.Errorf("%s: %s", method, m.Error.Message)
+		case result != nil:
+			return json.Unmarshal(m.Result, result)
+		}
+		return nil
+	case <-b.ended:
+		return fmt.Errorf("%s: the browser has ended", method)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: no answer", method)
+	}
+}
+
+// page is a page in a browser.
+type page struct {
+	*browser
+	session string
+}
+
+// open opens the page of a node. At the end of the test it must not have done anything wrong.
+func (b *browser) open(node *proctest.Process, fragment string) *page {
+	b.t.Helper()
+	b.base = node.Base
+	var made struct{ TargetID, SessionID string }
+	check(b.t, b.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &made))
+	check(b.t, b.do("", "Target.attachToTarget",
+		map[string]any{"targetId": made.TargetID, "flatten": true}, &made))
+	p := &page{browser: b, session: made.SessionID}
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		p.tell(domain+".enable", nil)
+	}
+	p.tell("Page.navigate", map[string]any{"url": node.Base + "/" + fragment})
+	p.until("it is there", `document.readyState === "complete"`)
+	b.t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.wrong)+len(b.outside) > 0 {
+			b.t.Errorf("the page did wrong: %v; asked others: %v", b.wrong, b.outside)
+		}
+	})
+	return p
+}
+
+// tell sends a command that must succeed.
+func (p *page) tell(method string, params map[string]any) {
+	p.t.Helper()
+	check(p.t, p.do(p.session, method, params, nil))
+}
+
+// eval evaluates an expression, and reads its value into value, if that is not nil.
+func (p *page) eval(expression string, value any) {
+	p.t.Helper()
+	var got struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	check(p.t, p.do(p.session, "Runtime.evaluate", map[string]any{"expression": expression,
+		"returnByValue": true, "awaitPromise": true}, &got))
+	if got.ExceptionDetails != nil {
+		p.t.Fatalf("%s: %s", expression, got.ExceptionDetails)
+	}
+	if value != nil && len(got.Result.Value) > 0 {
+		check(p.t, json.Unmarshal(got.Result.Value, value))
+	}
+}
+
+// text returns the text of the first element that a selector matches.
+func (p *page) text(selector string) (text string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf("document.querySelector(%q)?.textContent ?? ''", selector), &text)
+	return text
+}
+
+// until waits until an expression is true.
+func (p *page) until(what, expression string) {
+	p.t.Helper()
+	proctest.Until(p.t, what+": "+expression, func() bool {
+		var holds bool
+		p.eval("Boolean("+expression+")", &holds)
+		return holds
+	})
+}
+
+// press clicks with the mouse at a point.
+func (p *page) press(x, y float64) {
+	p.t.Helper()
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		p.mouse(kind, x, y)
+	}
+}
+
+// mouse sends one event of the mouse.
+func (p *page) mouse(kind string, x, y float64) {
+	p.t.Helper()
+	params := map[string]any{"type": kind, "x": x, "y": y}
+	if kind != "mouseMoved" {
+		params["button"], params["clickCount"] = "left", 1
+	}
+	p.tell("Input.dispatchMouseEvent", params)
+}
+
+// click clicks in the middle of the first element that a selector matches.
+func (p *page) click(selector string) {
+	p.t.Helper()
+	var at []float64
+	p.eval(fmt.Sprintf(`(() => { const e = document.querySelector(%q);
+		e.scrollIntoView({ block: "center", behavior: "instant" });
+		const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`,
+		selector), &at)
+	p.mouse("mouseMoved", at[0], at[1])
+	p.press(at[0], at[1])
+}
+
+// key presses a key.
+func (p *page) key(name string) {
+	p.t.Helper()
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		p.tell("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": name, "code": name,
+			"windowsVirtualKeyCode": map[string]int{"Tab": 9, "ArrowLeft": 37, "Home": 36,
+				"Enter": 13}[name]})
+	}
+}
+
+// write replaces what a field has.
+func (p *page) write(selector, text string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf("document.querySelector(%q).focus()", selector), nil)
+	p.eval(fmt.Sprintf("document.querySelector(%q).select()", selector), nil)
+	p.tell("Input.insertText", map[string]any{"text": text})
+}

@@ -1,0 +1,253 @@
+package pagetest
+
+import (
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// program is the command under test.
+var program *proctest.Program
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if program, err = proctest.NewProgram(false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	if err := program.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(status)
+}
+
+const (
+	document = "rules:\n  - {name: login, limits: [3/1m, 50/24h]}\n" +
+		"  - {name: tight, limits: [1/1m], state: shadow}\n"
+	secret = "at-least-16-characters"
+)
+
+// serve starts a node with rules.
+func serve(t *testing.T, redis *redistest.Server, listen string, args ...string) *proctest.Process {
+	t.Helper()
+	file := t.TempDir() + "/rules.yaml"
+	check(t, os.WriteFile(file, []byte(document), 0o600))
+	opt := proctest.Options{Listen: listen, MayComplain: true,
+		Env: []string{"TWOTIER_ADMIN_TOKEN=" + secret}}
+	return program.Serve(t, opt,
+		append([]string{"--redis", redis.URL(), "--rules", file}, args...)...)
+}
+
+// acquire asks for n decisions about each of some keys.
+func acquire(node *proctest.Process, keys, n int) {
+	for i := range keys {
+		for range n {
+			node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":"user:%d","n":%d,"rules":["login",`+
+				`"tight"],"limits":[{"window":"1m","max":1000000}]}`, i, 1+i%2))
+		}
+	}
+}
+
+// TestPageHasHistory restarts the only node: what was decided before is shown by a page that is
+// opened afterwards, while nobody asks for anything.
+func TestPageHasHistory(t *testing.T) {
+	b := startBrowser(t)
+	redis := redistest.Start(t)
+	node := serve(t, redis, "")
+	acquire(node, 3, 6)
+	if status := node.Stop(); status != 0 { // everything is flushed
+		t.Fatalf("status %d", status)
+	}
+	p := b.open(serve(t, redis, ""), "")
+	const label = `document.querySelector("#decisions .canvas").getAttribute("aria-label")`
+	p.until("decisions are drawn", label)
+	var text string
+	p.eval(label, &text)
+	for _, verdict := range []string{"allowed", "refused", "refused in shadow"} {
+		if !strings.Contains(text, verdict+": last ") || strings.Contains(text,
+			verdict+": last 0, most 0;") || strings.Contains(text, verdict+": last 0, most 0.") &&
+			!strings.Contains(text, verdict+": last 0, most 0.0") {
+			t.Errorf("nothing of what was %s: %s", verdict, text)
+		}
+	}
+	var curves int
+	p.eval(`document.querySelectorAll("#decisions polyline").length`, &curves)
+	if curves != 3 {
+		t.Errorf("%d curves", curves)
+	}
+	// The chart is read with the keyboard.
+	p.eval(`document.querySelector("#decisions .canvas").focus()`, nil)
+	p.key("ArrowLeft")
+	p.until("a value is read", `/allowed .*refused/.test(
+		document.querySelector("#decisions .readout").textContent)`)
+}
+
+// TestEveryClickIsTaken clicks sixty times on rows of the busiest keys while their figures and
+// their order change all the time.
+func TestEveryClickIsTaken(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 20, 1)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default: // every key is the busiest one for a while
+				node.MustPost("/v1/add", fmt.Sprintf(`{"key":"user:%d","n":%d}`, i%20, i%997+1))
+			}
+		}
+	})
+	defer load.Wait()
+	defer close(stop)
+	p := b.open(node, "")
+	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
+	p.eval(`document.querySelector("#top").scrollIntoView({ block: "center",
+		behavior: "instant" })`, nil)
+	taken := 0
+	for i := range 60 {
+		var at []float64
+		p.eval(fmt.Sprintf(`(() => { const r = document.querySelectorAll("#top button")[%d]
+			.getBoundingClientRect(); return [r.x + 40, r.y + r.height / 2]; })()`, i%12), &at)
+		p.mouse("mouseMoved", at[0], at[1])
+		var key string
+		p.eval(fmt.Sprintf(`document.elementFromPoint(%f, %f).closest("button").title`, at[0], at[1]),
+			&key)
+		p.press(at[0], at[1])
+		var fragment string
+		p.eval("location.hash", &fragment)
+		if fragment == "#"+(url.Values{"ns": {"default"}, "key": {key}}).Encode() ||
+			fragment == "#ns=default&key="+url.QueryEscape(key) {
+			taken++
+		}
+		if i%12 == 11 { // the list moves on while nobody points at it
+			p.mouse("mouseMoved", 1, 1)
+			before := p.text("#top")
+			p.until("figures change",
+				fmt.Sprintf("document.querySelector('#top').textContent !== %q", before))
+		}
+	}
+	if taken != 60 {
+		t.Errorf("%d of 60 clicks were taken", taken)
+	}
+	p.until("the key is shown", `document.querySelectorAll("#counts tr").length >= 4 &&
+		document.querySelector("#series svg .bar")`)
+	rows := p.text("#counts")
+	if !strings.Contains(rows, "login") || !strings.Contains(rows, "tight") {
+		t.Errorf("counts are not beside the limits of rules: %s", rows)
+	}
+	p.click(`#counts input`)
+	p.write("#series-window", "5m")
+	p.key("Enter")
+	p.until("its limit is drawn", `document.querySelector("#series svg .limit") &&
+		/login 3\/1m/.test(document.querySelector("#series .limit-name").textContent)`)
+	p.shoot("key.png")
+}
+
+// TestPageSaysWhenItIsStale ends the node under an open page, and starts it again.
+func TestPageSaysWhenItIsStale(t *testing.T) {
+	b := startBrowser(t)
+	redis := redistest.Start(t)
+	node := serve(t, redis, "")
+	p := b.open(node, "")
+	p.until("figures are shown", `/^updated /.test(document.querySelector("#clock").textContent)`)
+	const opacity = `Number(getComputedStyle(document.querySelector("#members")).opacity)`
+	p.until("they are not grey", opacity+" === 1")
+	node.Kill()
+	p.until("it says since when", `!document.querySelector("#stale").hidden &&
+		/has not answered since .*[0-9]:[0-9]/.test(document.querySelector("#stale").textContent)`)
+	p.until("figures are grey", opacity+" < 0.5")
+	p.until("nothing is said to be alive",
+		`document.querySelector("#state").textContent === "no answer" && getComputedStyle(
+			document.querySelector("#members .state"), "::before").content.includes("was")`)
+	p.shoot("stale.png")
+	serve(t, redis, node.Listen)
+	p.until("it is over", `document.querySelector("#stale").hidden && `+opacity+" === 1")
+}
+
+// TestDepartedMembersStay kills one node of three and stops another one.
+func TestDepartedMembersStay(t *testing.T) {
+	b := startBrowser(t)
+	redis := redistest.Start(t)
+	gossip := []string{"--gossip", "127.0.0.1:0", "--cluster-secret",
+		"0123456789abcdef0123456789abcdef"}
+	nodes := []*proctest.Process{serve(t, redis, "", append(gossip, "--node", "a")...)}
+	for _, id := range []string{"b", "c"} {
+		nodes = append(nodes, serve(t, redis, "",
+			append(gossip, "--node", id, "--join", nodes[0].Gossip)...))
+	}
+	p := b.open(nodes[0], "")
+	p.until("all are there", `document.querySelectorAll("#members .state.good").length === 3`)
+	nodes[1].Kill()
+	nodes[2].Stop()
+	const row = `[...document.querySelectorAll("#members .gone")].find((r) =>
+		r.querySelector("a").textContent === %q)?.textContent ?? ""`
+	p.until("who crashed is shown",
+		fmt.Sprintf("/gone.*crashed.*since.*[0-9]:[0-9].*ago/.test("+row+")", "b"))
+	p.until("who left is shown",
+		fmt.Sprintf("/left.*stopped.*since.*[0-9]:[0-9].*ago/.test("+row+")", "c"))
+	for _, event := range []string{"b is gone without", "c is leaving", "c has left",
+		"a has started"} {
+		p.until("the event is shown",
+			fmt.Sprintf("document.querySelector('#events').textContent.includes(%q)", event))
+	}
+	redis.Kill()
+	p.until("Redis is down", `document.querySelector("#redis-state").textContent === "Down" &&
+		/redis-lost/.test(document.querySelector("#events").textContent)`)
+	p.shoot("departed.png")
+}
+
+// TestRulesAreEdited makes a mistake, mends it, and applies the document, with a token and without.
+func TestRulesAreEdited(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 1, 4)
+	p := b.open(node, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	p.until("with their figures", `(() => {
+		const cells = document.querySelector("#rules-rows tr").children;
+		return cells[6].textContent === "3" && cells[7].textContent === "1"; })()`)
+	p.click("#rules-edit")
+	p.until("the document is there",
+		`document.querySelector("#rules-text").value.includes("name: login")`)
+	p.write("#rules-text", strings.Replace(document, "3/1m", "many", 1))
+	p.write("#rules-token", secret)
+	p.click("#rules-apply")
+	p.until("the mistake has line and column",
+		`/:2:[0-9]+: .*"many"/.test(document.querySelector("#rules-error").textContent)`)
+	var selected string
+	p.eval(`(() => { const a = document.querySelector("#rules-text");
+		return a.value.slice(a.selectionStart, a.selectionEnd); })()`, &selected)
+	if !strings.HasPrefix(selected, "many") {
+		t.Errorf("%q is selected", selected)
+	}
+	p.write("#rules-text", strings.Replace(document, "3/1m", "7/1m", 1))
+	p.click("#rules-diff")
+	p.until("the difference is shown",
+		`document.querySelector("#rules-shown .removed").textContent.includes("3/1m") &&
+		document.querySelector("#rules-shown .added").textContent.includes("7/1m")`)
+	p.shoot("rules.png")
+	p.write("#rules-token", "tt_nobody")
+	p.click("#rules-apply")
+	p.until("it is refused", `/token/.test(document.querySelector("#rules-error").textContent)`)
+	p.write("#rules-token", secret)
+	p.click("#rules-apply")
+	p.until("it is in force",
+		`/Version 2 is in force/.test(document.querySelector("#rules-done").textContent) &&
+		document.querySelector("#rules-rows").textContent.includes("7/1m")`)
+	if _, text := node.Get("/v1/rules"); !strings.Contains(string(text), "7/1m") {
+		t.Errorf("the node has %s", text)
+	}
+	p.until("the version is listed", `document.querySelectorAll("#versions tr").length === 2`)
+}
