@@ -86,7 +86,8 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 					want = 403
 				}
 				s := guarded(t, httpapi.Options{Tokens: store, Rules: testRules{},
-					RateLimiter: &limiter{}, RuleBook: newRuleBook(t)})
+					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
+					Backtester: new(backtester)})
 				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
 					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
 				}

@@ -24,6 +24,7 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 	s, err := httpapi.New(httpapi.Options{Service: f, AdminToken: adminToken, Rules: testRules{},
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
+		Backtester:     new(backtester),
 		Verdicts:       verdicts.New(),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {

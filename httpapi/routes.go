@@ -55,6 +55,10 @@ func (s *Server) routeTable() map[string]route {
 			handler: s.showRules,
 			put: &route{post: true, yaml: true, body: rule.MaxText, need: token.Admin,
 				guarded: true, at: adminAPI, handler: s.putRules}}
+		if s.opts.Backtester != nil {
+			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
+				need: token.Read | token.Admin, at: adminAPI, handler: s.backtest}
+		}
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBody, need: token.Count, at: clientAPI,

@@ -44,6 +44,9 @@ type Options struct {
 	Decisions Decisions
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
+	// Backtester says what rules would do. Default: none, and its path does not exist, nor does it
+	// without RuleBook.
+	Backtester Backtester
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.
 	RateLimiter RateLimiter
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's

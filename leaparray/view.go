@@ -1,5 +1,7 @@
 package leaparray
 
+import "slices"
+
 // View reads one counter, or two as their sum. Either may be nil.
 type View struct {
 	Ladder *Ladder
@@ -86,6 +88,22 @@ func (v *View) holds(level int, lo int64) bool {
 		return lo >= max(head, v.Ladder.Index(level, v.Now))-v.Ladder.keep[level]
 	}
 	return lo >= head-v.Ladder.keep[level] && (head >= lo || !v.lost(level, head))
+}
+
+// Complete returns the oldest bucket from which on a level certainly has everything that was
+// counted, or false if it has lost newer ones than it holds.
+func (v View) Complete(level int) (oldest int64, ok bool) {
+	head := v.head(level)
+	if v.Now != 0 {
+		return max(head, v.Ladder.Index(level, v.Now)) - v.Ladder.keep[level], true
+	}
+	return head - v.Ladder.keep[level], !v.lost(level, head)
+}
+
+// Clone returns a view of copies of the counters, which stays as it is.
+func (v View) Clone() View {
+	v.A, v.B = slices.Clone(v.A), slices.Clone(v.B)
+	return v
 }
 
 // lost reports whether a coarser level has a bucket that begins after the newest one of this level.

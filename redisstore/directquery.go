@@ -13,36 +13,56 @@ import (
 // first, and their width.
 func (d *Direct) Series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []syncer.Point, err error) {
-	op := syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
-	now := d.opt.Now()
-	if _, err := syncer.Validate(&op, d.ladder, now); err != nil {
-		return 0, nil, err
-	}
-	c := d.encode(&op, now, now)
-	if err := d.submit(c); err != nil {
-		return 0, nil, err
-	}
-	if err := c.wait(ctx, d.opt.Timeout); err != nil {
-		return 0, nil, err
-	}
-	var res syncer.Result
-	if err := c.outcome(&op, &res); err != nil {
-		return 0, nil, err
-	}
-	l := d.ladder(ns)
-	held, err := c.held()
+	op := readOf(ns, key, window)
+	v, now, err := d.read(ctx, &op)
 	if err != nil {
 		return 0, nil, err
 	}
-	v := leaparray.View{Ladder: l, A: counterOf(l, held)}
 	bucketMS, ok := v.Series(window, now, func(start, n int64) {
 		points = append(points, syncer.Point{Start: start, Count: n})
 	})
 	if !ok {
-		return 0, nil, syncer.OutOfReach(&op, l, window, now, now)
+		return 0, nil, syncer.OutOfReach(&op, v.Ladder, window, now, now)
 	}
 	return bucketMS, points, nil
+}
+
+// Snapshot returns all buckets of a key, and the present time in unix milliseconds.
+func (d *Direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64,
+	err error) {
+	op := readOf(ns, key, 1)
+	return d.read(ctx, &op)
+}
+
+func readOf(ns, key []byte, window int64) syncer.Op {
+	return syncer.Op{Kind: syncer.Count,
+		Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
+}
+
+// read reads the key of an operation.
+func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now int64, err error) {
+	now = d.opt.Now()
+	if _, err := syncer.Validate(op, d.ladder, now); err != nil {
+		return v, now, err
+	}
+	c := d.encode(op, now, now)
+	if err := d.submit(c); err != nil {
+		return v, now, err
+	}
+	if err := c.wait(ctx, d.opt.Timeout); err != nil {
+		return v, now, err
+	}
+	var res syncer.Result
+	if err := c.outcome(op, &res); err != nil {
+		return v, now, err
+	}
+	l := d.ladder(op.Checks[0].NS)
+	held, err := c.held()
+	v = leaparray.View{Ladder: l, A: counterOf(l, held)}
+	if c.aging {
+		v.Now = now
+	}
+	return v, now, err
 }
 
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier

@@ -14,36 +14,74 @@ import (
 // first, and their width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
 func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
 	allowNonOwner bool) (bucketMS int64, points []Point, err error) {
+	err = c.read(ctx, ns, key, window, allowNonOwner, func(k *call) error {
+		var ok bool
+		bucketMS, ok = k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
+			points = append(points, Point{start, max(0, n)})
+		})
+		if !ok {
+			return k.outOfReach(&k.targets[0], &k.op.Checks[0].Limits[0])
+		}
+		return nil
+	})
+	return bucketMS, points, err
+}
+
+// Snapshot returns all buckets of a key, as a copy, and the present time in unix milliseconds.
+// allowNonOwner is as in Op.AllowNonOwner.
+func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
+	allowNonOwner bool) (v leaparray.View, now int64, err error) {
+	err = c.read(ctx, ns, key, 1, allowNonOwner, func(k *call) error {
+		v, now = k.view(&k.targets[0]).Clone(), k.ts
+		return nil
+	})
+	return v, now, err
+}
+
+// read calls fn with a read of a key, which is in memory and whose partition is locked.
+func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
+	fn func(k *call) error) error {
 	op := Op{Kind: Count, AllowNonOwner: allowNonOwner,
 		Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
 	if c.closed.Load() {
-		return 0, nil, ErrClosed
+		return ErrClosed
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	if err := k.prepare(&c.directory, &op, c.opt.Now()); err != nil {
-		return 0, nil, err
+		return err
 	}
 	if err := k.lockWarm(ctx, c.opt.LoadTimeout); err != nil {
-		return 0, nil, err
+		return err
 	}
 	defer k.unlock()
 	if k.targets[0].storeDown {
-		return 0, nil, errUnread
+		return errUnread
 	}
-	bucketMS, ok := k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
-		points = append(points, Point{start, max(0, n)})
-	})
-	if !ok {
-		return 0, nil, k.outOfReach(&k.targets[0], &op.Checks[0].Limits[0])
-	}
-	return bucketMS, points, nil
+	return fn(k)
 }
 
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest
 // first. It looks at every key, and locks a partition for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
-	if window < 1 || window > c.namespaces.longestSpan() {
+	return c.top(ctx, n, window, nil)
+}
+
+// TopOf is Top for some namespaces. Where one does not reach back as far as the window, it is
+// shorter.
+func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
+	window int64) ([]KeyCount, error) {
+	only := make(map[string]bool, len(namespaces))
+	for _, name := range namespaces {
+		only[name] = true
+	}
+	return c.top(ctx, n, window, only)
+}
+
+// top is Top for the namespaces in only, or for all if it is nil.
+func (c *Counter) top(ctx context.Context, n int, window int64,
+	only map[string]bool) ([]KeyCount, error) {
+	if window < 1 || only == nil && window > c.namespaces.longestSpan() {
 		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
 			"%v is longer than any namespace covers (%v)", duration(window),
 			duration(c.namespaces.longestSpan()))}
@@ -51,7 +89,7 @@ func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, err
 	if n < 1 {
 		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
 	}
-	t := topper{n: n, window: window, now: c.opt.Now()}
+	t := topper{n: n, window: window, now: c.opt.Now(), only: only}
 	for i := range c.parts {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -69,6 +107,7 @@ type topper struct {
 	window, now int64
 	least       int64 // a count must be above this to be among the first n
 	rows        []KeyCount
+	only        map[string]bool // namespaces; nil for all
 }
 
 func (t *topper) scan(p *partition, at int) (more bool) {
@@ -86,12 +125,15 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 }
 
 func (t *topper) add(p *partition, e entry) {
-	sp := p.keys.space(e)
-	if sp.unlisted || t.window > sp.ladder.Span() {
+	sp, window := p.keys.space(e), t.window
+	if t.only != nil {
+		window = min(window, sp.ladder.Span())
+	}
+	if sp.unlisted || window > sp.ladder.Span() {
 		return
 	}
 	v := leaparray.View{Ladder: sp.ladder, A: p.keys.synced(e), B: p.keys.pending(e)}
-	est, ok := v.Count(t.window, t.now, true)
+	est, ok := v.Count(window, t.now, true)
 	if !ok || est.Count <= t.least {
 		return
 	}
@@ -99,6 +141,9 @@ func (t *topper) add(p *partition, e entry) {
 	row := KeyCount{NS: DefaultNamespace, Key: string(key), Count: est.Count}
 	if len(ns) > 0 {
 		row.NS = string(ns)
+	}
+	if t.only != nil && !t.only[row.NS] {
+		return
 	}
 	t.rows = append(t.rows, row)
 	if len(t.rows) >= 4*t.n+64 {

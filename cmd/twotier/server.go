@@ -105,7 +105,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		}
 		web.Peer = messages
 	}
-	web.Service, web.Verdicts = s.node, counters
+	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters)
 	s.history = verdicts.NewHistory(counters, s.node)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addResp(&web),

@@ -322,6 +322,7 @@ func (s *server) listen(t testing.TB, address string) {
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
 		Service: s.node, Listen: address, Rules: someRules(),
+		RuleBook: noDocument(t), Backtester: s.node,
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must(t, err)

@@ -186,16 +186,24 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 // mostOfRule bounds the limits of one rule in an answer. Servers allow fewer.
 const mostOfRule = 64
 
-// window reads a window as a rule spells it: a duration of Go, which may have days in front.
+// window reads a window as a rule spells it.
 func (r *reader) window(v *fastjson.Value) time.Duration {
-	days, rest, found := strings.Cut(string(r.text(v, "window")), "d")
+	d, err := parseWindow(string(r.text(v, "window")))
+	return check(r, d, err)
+}
+
+// parseWindow reads a window as a rule spells it: a duration of Go, which may have days in front.
+func parseWindow(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
 	if !found {
 		days, rest = "0", days
 	}
 	n, err := strconv.ParseUint(days, 10, 16)
-	check(r, n, err)
+	if err != nil {
+		return 0, err
+	}
 	d, err := time.ParseDuration("0s" + rest)
-	return check(r, time.Duration(n)*24*time.Hour+d, err)
+	return time.Duration(n)*24*time.Hour + d, err
 }
 
 // counts reads as many counts as were asked for, and those of so many rules.

@@ -83,6 +83,8 @@ func importMap() map[string][]string {
 		"internal/rpc":      {"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer"},
 		"internal/refusals": {"twotier.dev/twotier/syncer", ristretto},
 		"internal/topkeys":  {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray"},
+		"httpapi/backtest": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/httpapi/rule"},
 		"internal/hotkeys": {
 			"twotier.dev/twotier/internal/rpc", "twotier.dev/twotier/internal/retry",
 			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/ring",
@@ -110,7 +112,8 @@ func importMap() map[string][]string {
 		"internal/events": {"twotier.dev/twotier/httpapi/cluster"},
 		"internal/node": {
 			"twotier.dev/twotier/ring", "twotier.dev/twotier/syncer",
-			"twotier.dev/twotier/httpapi/cluster",
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/httpapi/backtest",
+			"twotier.dev/twotier/httpapi/cluster", "twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/routing", "twotier.dev/twotier/internal/ownership",
 			"twotier.dev/twotier/internal/multiowner", "twotier.dev/twotier/internal/events",
 			"twotier.dev/twotier/internal/modes", "twotier.dev/twotier/internal/hotkeys",
@@ -150,6 +153,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/peerhttp", "twotier.dev/twotier/internal/replay",
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/verdicts",
+			"twotier.dev/twotier/httpapi/backtest",
 			fasthttp, fastjson, prometheus,
 			prometheusText, prometheusData,
 		},

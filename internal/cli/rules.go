@@ -23,29 +23,43 @@ const rulesPath = "/v1/rules"
 type ruleFlags struct {
 	token   string
 	version int64
+	names   string
+	top     int
 }
 
 func rulesSpec() spec {
 	return spec{
-		name: "rules", args: "show|apply FILE|diff FILE|history|rollback VERSION [flags]",
-		summary: "show the rules, or change them while the cluster runs",
+		name: "rules", args: "show|diff FILE|backtest FILE|apply FILE|history|rollback N",
+		summary: "show the rules, try them, or change them while the cluster runs",
+		timeout: backtestTimeout,
 		details: "The cluster has one document of rules, in versions of which the last 20 are " +
 			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
-			"what that would change, history who made which version when, and rollback makes " +
-			"an old version the next one. A file with a mistake is refused whole. Every node " +
-			"has a new version within a second. apply and rollback take the " +
-			"--admin-token of the servers, or a token with the role admin.",
+			"what that would change, backtest what its rules would do, history who made which " +
+			"version when, and rollback makes an old version the next one. A file with a mistake " +
+			"is refused whole. Every node has a new version within a second.\n\n" +
+			"backtest looks at the keys with the most events in the last day and in the last " +
+			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
+			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
+			"that they had in the last day it would have REFUSED, were it on; and for each key " +
+			"what the window of a limit holds now (COUNT) and held at most (PEAK). 3-5 is at " +
+			"least 3 and at most 5. Nothing is counted or changed.\n\napply and rollback take " +
+			"the --admin-token of the servers, or a token with the role admin.",
 		examples: "twotier rules show > rules.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
+			"twotier rules backtest rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
-		valid: []string{"show", "apply", "diff", "history", "rollback"},
+		valid: []string{"show", "apply", "diff", "backtest", "history", "rollback"},
 		bind: func(fs *pflag.FlagSet) runner {
 			var f ruleFlags
 			fs.StringVar(&f.token, "admin-token", "",
 				"`TEXT` that the servers were started with (default $TWOTIER_ADMIN_TOKEN)")
 			fs.Int64Var(&f.version, "version", 0,
 				"`NUMBER` of the version that show prints, or that apply replaces")
+			fs.StringVar(&f.names, "rule", "",
+				"`NAMES` of rules in force to backtest, with commas between them")
+			fs.IntVar(&f.top, "top", backtestTop,
+				"`NUMBER` of keys in each list that backtest looks at, up to 1000")
 			return func(ctx context.Context, s *session, args []string) error {
 				s.client.token = cmp.Or(f.token, s.getenv("TWOTIER_ADMIN_TOKEN"), s.client.token)
 				s.client.unknown = "they may or may not have changed; twotier rules history tells"
@@ -62,11 +76,13 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 		action, args = args[0], args[1:]
 	}
 	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
-		"rollback": "VERSION"}
+		"rollback": "VERSION", "backtest": "[FILE]"}
 	needed, known := takes[action]
 	switch {
 	case !known:
-		return usagef("%q is none of show, apply, diff, history and rollback", action)
+		return usagef("%q is none of show, apply, diff, backtest, history and rollback",
+			action)
+	case needed == "[FILE]" && len(args) == 0:
 	case needed != "" && len(args) == 0:
 		return usagef("the %s is missing", needed)
 	case needed != "":
@@ -78,6 +94,8 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 	switch action {
 	case "apply":
 		return s.applyRules(ctx, f.version, operand)
+	case "backtest":
+		return s.backtestRules(ctx, f, operand)
 	case "diff":
 		return s.diffRules(ctx, operand)
 	case "history":

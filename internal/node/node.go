@@ -20,6 +20,7 @@ import (
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -30,6 +31,7 @@ type Direct interface {
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 	Series(ctx context.Context, ns, key []byte,
 		window int64) (bucketMS int64, points []syncer.Point, err error)
+	Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64, err error)
 	Forget(ctx context.Context, ns, key []byte) error
 }
 
@@ -98,11 +100,13 @@ type Node struct {
 	owned   *ownership.Partitions
 	changed chan struct{} // buffered, size 1: there may be a new table
 	tabled  chan struct{} // the same for the log of events
-	parts   *multiowner.Participant
-	router  *routing.Router
-	hot     *hotkeys.Tracker
-	refused refusals.Cache
-	log     *events.Log
+	// backtests has an element while a backtest runs; size 1.
+	backtests chan struct{}
+	parts     *multiowner.Participant
+	router    *routing.Router
+	hot       *hotkeys.Tracker
+	refused   refusals.Cache
+	log       *events.Log
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
@@ -171,6 +175,7 @@ func New(opt Options) (*Node, error) {
 	}
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.changed, n.tabled = make(chan struct{}, 1), make(chan struct{}, 1)
+	n.backtests = make(chan struct{}, 1)
 	n.newParts()
 	return n, nil
 }

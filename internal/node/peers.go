@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 
+	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
@@ -33,10 +34,11 @@ type (
 	// PingQuestion asks whether a node is alive. The answer is empty.
 	PingQuestion struct{}
 
-	// TopQuestion asks for the busiest keys that a node owns.
+	// TopQuestion asks for the busiest keys that a node owns, of some namespaces if there are any.
 	TopQuestion struct {
-		Limit  int
-		Window int64
+		Limit      int
+		Window     int64
+		Namespaces []string `json:",omitempty"`
 	}
 	// TopRefusedQuestion asks for the keys of which a node was told the most refusals.
 	TopRefusedQuestion struct {
@@ -61,6 +63,11 @@ type (
 
 	// EventsQuestion asks for what a node has seen, its cluster.Events.
 	EventsQuestion struct{}
+
+	// ReplayQuestion asks what lists of limits make of keys that a node owns.
+	ReplayQuestion struct{ backtest.Ask }
+	// ReplayAnswer has that for each key, nothing for one that could not be read.
+	ReplayAnswer struct{ Outcomes [][]backtest.Outcome }
 
 	// StatusQuestion asks for a node's Status.
 	StatusQuestion struct{}

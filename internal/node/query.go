@@ -71,7 +71,8 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCo
 	if err != nil {
 		return nil, err
 	}
-	return topkeys.Largest(n.gather(ctx, &TopQuestion{limit, window}, rows), limit), nil
+	rows = n.gather(ctx, &TopQuestion{Limit: limit, Window: window}, rows)
+	return topkeys.Largest(rows, limit), nil
 }
 
 // TopRefused is Top for the keys that refused the most acquires, be it that several nodes were

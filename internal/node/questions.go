@@ -50,7 +50,7 @@ var questions = [...]Question{
 			return n.parts.Outcome(q)
 		}),
 	fromUsers(question(5, "top", func(ctx context.Context, n *Node, q *TopQuestion) (any, error) {
-		keys, err := n.top.Top(ctx, q.Limit, q.Window)
+		keys, err := n.ownTop(ctx, q)
 		return &TopAnswer{keys}, err
 	})),
 	fromUsers(question(6, "series",
@@ -81,6 +81,10 @@ var questions = [...]Question{
 		func(_ context.Context, n *Node, _ *EventsQuestion) (any, error) {
 			seen := n.log.Snapshot()
 			return &seen, nil
+		})),
+	fromUsers(question(13, "replay",
+		func(ctx context.Context, n *Node, q *ReplayQuestion) (any, error) {
+			return &ReplayAnswer{n.replayOwn(ctx, &q.Ask)}, nil
 		})),
 }
 

@@ -267,5 +267,15 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 }
 
+// Read returns the rules of a text without putting them in force. The error is a
+// *[rule.DocumentError] if they could not be.
+func (k *Keeper) Read(text []byte) (*rule.Set, error) {
+	doc, err := k.read(text)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Rules, nil
+}
+
 // JSON returns a text as JSON.
 func (k *Keeper) JSON(text []byte) ([]byte, error) { return rules.JSON(text) }

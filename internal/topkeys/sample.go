@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxSampled is how many keys a [Sample] tracks.
-const maxSampled = 4096
+// MaxSampled is how many keys a [Sample] tracks.
+const MaxSampled = 4096
 
 // longestName is the length of the longest name of a key plus some room: it stays on the stack.
 const longestName = 384
@@ -66,7 +66,7 @@ func (s *Sample) keyLocked(check *syncer.Check) *sampled {
 	name := check.AppendName(b[:0])
 	k := s.keys[string(name)]
 	if k == nil {
-		if len(s.keys) >= maxSampled {
+		if len(s.keys) >= MaxSampled {
 			s.makeRoomLocked()
 		}
 		ns := cmp.Or(string(check.NS), syncer.DefaultNamespace)

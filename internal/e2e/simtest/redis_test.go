@@ -214,6 +214,15 @@ func (d *direct) Series(ctx context.Context, ns, key []byte,
 	return bucketMS, points, nil
 }
 
+// Snapshot implements node.Direct.
+func (d *direct) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, now int64,
+	err error) {
+	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
+		return v, 0, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+	}
+	return d.view(key), d.now(), nil
+}
+
 // Forget implements node.Direct.
 func (d *direct) Forget(ctx context.Context, ns, key []byte) error {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {

@@ -1,0 +1,227 @@
+package backtest
+
+import (
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// day is how far back events are replayed, in milliseconds.
+const day = int64(24 * time.Hour / time.Millisecond)
+
+// Limit is at most Max events in any window of this many milliseconds.
+type Limit struct {
+	Window int64 `json:"w"`
+	Max    int64 `json:"m"`
+}
+
+// Bounds are what a number is at least and at most.
+type Bounds struct {
+	Min int64 `json:"min"`
+	Max int64 `json:"max"`
+}
+
+// Now is how many events the window that ends now has.
+type Now struct {
+	Count int64 `json:"count"`
+	Bounds
+}
+
+// LimitOutcome is what a limit makes of a key.
+type LimitOutcome struct {
+	Now Now `json:"now"`
+	// Refuses says that an acquire for one event would be refused now.
+	Refuses bool `json:"refuses,omitempty"`
+	// Peak is the largest number of events that any window of the last day had.
+	Peak Bounds `json:"peak"`
+	// Refused is how many events of the last day the limit alone would have refused.
+	Refused Bounds `json:"refused"`
+}
+
+// Outcome is what a rule makes of a key.
+type Outcome struct {
+	// Refuses says that an acquire for one event would be refused now.
+	Refuses bool `json:"refuses,omitempty"`
+	// From is the beginning of the first bucket of the last day that has events, in unix
+	// milliseconds, 0 if there is none, and Events is how many there were since.
+	From   int64 `json:"from,omitempty"`
+	Events int64 `json:"events"`
+	// Refused is how many of them the rule would have refused.
+	Refused Bounds `json:"refused"`
+	// Limits has one element for each limit of the rule.
+	Limits []LimitOutcome `json:"limits"`
+}
+
+// Replay returns what a rule with some limits makes of a key with this history.
+func Replay(v leaparray.View, now int64, limits []Limit) Outcome {
+	h := newHistory(v, now)
+	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.events()}
+	if h.first < len(h.segments) {
+		o.From = h.segments[h.first].from
+	}
+	reaches := make([]reach, len(limits))
+	for i, l := range limits {
+		reaches[i] = h.reach(l)
+		lim := &o.Limits[i]
+		lim.Now = h.now(l)
+		lim.Refuses = lim.Now.Max >= l.Max
+		lim.Refused.Min, lim.Peak.Min = h.atLeast(l)
+		lim.Refused.Max = h.atMost(reaches[i : i+1])
+		lim.Peak.Max = h.peak(l)
+		o.Refuses = o.Refuses || lim.Refuses
+		o.Refused.Min = max(o.Refused.Min, lim.Refused.Min)
+	}
+	o.Refused.Max = h.atMost(reaches)
+	return o
+}
+
+// history is the segments of a key, and running totals of them.
+type history struct {
+	view     leaparray.View
+	at       int64
+	segments []segment
+	first    int     // the first segment of the last day
+	lo, hi   []int64 // the sums of all segments before each one
+}
+
+func newHistory(v leaparray.View, now int64) *history {
+	h := &history{view: v, at: now, segments: segments(v, now), lo: []int64{0}, hi: []int64{0}}
+	for i, s := range h.segments {
+		h.lo = append(h.lo, h.lo[i]+s.lo)
+		h.hi = append(h.hi, h.hi[i]+s.hi)
+	}
+	h.first = h.since(now - day + 1)
+	return h
+}
+
+// since returns the first segment that reaches to that moment.
+func (h *history) since(ms int64) int {
+	i, _ := slices.BinarySearchFunc(h.segments, ms, func(s segment, ms int64) int {
+		if s.to <= ms {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// events returns how many events the last day had.
+func (h *history) events() int64 { return h.hi[len(h.segments)] - h.hi[h.first] }
+
+// now counts the window that ends now.
+func (h *history) now(l Limit) Now {
+	if e, ok := h.view.Count(l.Window, h.at, true); ok {
+		return Now{max(0, e.Count), Bounds{max(0, e.Lo), max(0, e.Hi)}}
+	}
+	// The level that covers the window has lost buckets.
+	begin := h.at - l.Window + 1
+	i := h.since(begin)
+	n := Now{Bounds: Bounds{Max: h.hi[len(h.segments)] - h.hi[i]}}
+	if i < len(h.segments) && h.segments[i].from < begin {
+		i++
+	}
+	n.Min = h.lo[len(h.segments)] - h.lo[i]
+	n.Count = n.Min + (n.Max-n.Min)/2
+	return n
+}
+
+// peak returns how many events any window of the last day had at most.
+func (h *history) peak(l Limit) (most int64) {
+	for i := h.first; i < len(h.segments); i++ {
+		most = max(most, h.hi[i+1]-h.hi[h.since(h.segments[i].from-l.Window+1)])
+	}
+	return most
+}
+
+// reach says, for each segment of the last day, what a decision about an event in it may look at.
+type reach struct {
+	max  int64
+	from []int   // the first segment that it may look at
+	sum  []int64 // what that one and all up to this one hold at most
+}
+
+// reach returns the reach of a limit. A decision looks at whole buckets of the finest level that
+// covers the window.
+func (h *history) reach(l Limit) reach {
+	r := reach{max: l.Max}
+	width := int64(1)
+	for level, spec := range h.view.Ladder.Levels() {
+		if spec.Span().Milliseconds() >= l.Window {
+			width = h.view.Ladder.Width(level)
+			break
+		}
+	}
+	for i := h.first; i < len(h.segments); i++ {
+		begin := max(0, h.segments[i].from-l.Window+1) / width * width
+		from := h.since(begin)
+		r.from = append(r.from, from)
+		r.sum = append(r.sum, h.hi[i+1]-h.hi[from])
+	}
+	return r
+}
+
+// atMost returns how many events of the last day limits that judge together refuse at most.
+func (h *history) atMost(limits []reach) int64 {
+	n := len(h.segments) - h.first
+	most := make([]int64, n+1) // of the segments before each one
+	for i := range n {
+		var here, since int64 // if one is refused in this segment: in it, and in all so far
+		for _, l := range limits {
+			if over := l.sum[i] - l.max; over > 0 {
+				here = max(here, over)
+				// The limit was full at the last refusal, so all but max of what it looked at was
+				// refused, at most.
+				since = max(since, over+most[max(0, l.from[i]-h.first)])
+			}
+		}
+		here = min(here, h.segments[h.first+i].hi)
+		most[i+1] = max(most[i], min(most[i]+here, since))
+	}
+	return most[n]
+}
+
+// atLeast returns how many events of the last day a limit refuses at least, and how many some
+// window has at least.
+func (h *history) atLeast(l Limit) (refused, peak int64) {
+	n := len(h.segments)
+	least := make([]int64, n+1) // of the segments before each one
+	total := h.lo[n] - h.lo[h.first]
+	counts := h.windowCounts(l)
+	begins := make([]int, len(counts)) // the first segment of the longest run that so many cover
+	for i := range begins {
+		begins[i] = h.first
+	}
+	for i := h.first; i < n; i++ {
+		least[i+1] = least[i]
+		for c, windows := range counts {
+			for h.segments[i].to-h.segments[begins[c]].from > windows*l.Window && begins[c] < i {
+				begins[c]++
+			}
+			from := begins[c]
+			if h.segments[i].to-h.segments[from].from > windows*l.Window {
+				continue
+			}
+			sum := h.lo[i+1] - h.lo[from]
+			peak = max(peak, (sum+windows-1)/windows)
+			if l.Max == 0 || windows <= total/l.Max {
+				least[i+1] = max(least[i+1], least[from]+sum-windows*l.Max)
+			}
+		}
+	}
+	return least[n], peak
+}
+
+// windowCounts returns by how many windows to cover runs of segments: some that may be tight.
+func (h *history) windowCounts(l Limit) (counts []int64) {
+	const most = 4
+	for n := range int64(most) {
+		counts = append(counts, n+1)
+		for level := range h.view.Ladder.Len() {
+			run := (n + 1) * h.view.Ladder.Width(level)
+			counts = append(counts, (run+l.Window-1)/l.Window)
+		}
+	}
+	slices.Sort(counts)
+	return slices.Compact(counts)
+}

@@ -1,0 +1,268 @@
+package backtest_test
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/backtest"
+	"twotier.dev/twotier/leaparray"
+)
+
+var first = flag.Uint64("first", 0, "seed of the first random history; 0 picks one")
+
+const (
+	noon = int64(1_763_035_200_000)
+	hour = int64(time.Hour / time.Millisecond)
+)
+
+// ladders are the default one, one that reaches back longer than a day, one whose widths don't
+// divide one another, and one with a single level.
+func ladders(t *testing.T) (all []*leaparray.Ladder) {
+	t.Helper()
+	for _, levels := range [][]leaparray.Level{
+		leaparray.DefaultLevels(),
+		{{Width: time.Second, Count: 90}, {Width: 10 * time.Minute, Count: 500}},
+		{{Width: 700 * time.Millisecond, Count: 100}, {Width: 45 * time.Second, Count: 90},
+			{Width: 1000 * time.Second, Count: 100}},
+		{{Width: 5 * time.Minute, Count: 300}},
+	} {
+		l, err := leaparray.NewLadder(levels...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// counted returns a view of a key with these events, of which some are in the second counter.
+func counted(l *leaparray.Ladder, rnd *rand.Rand, events []int64) leaparray.View {
+	v := leaparray.View{Ladder: l}
+	for _, ms := range events {
+		to := &v.A
+		if rnd.IntN(3) == 0 {
+			to = &v.B
+		}
+		*to = add(l, *to, ms)
+	}
+	return v
+}
+
+// add counts an event.
+func add(l *leaparray.Ladder, c leaparray.Counter, ms int64) leaparray.Counter {
+	for level := range l.Len() {
+		if _, ok := l.Add(c, level, l.Index(level, ms), 1); !ok {
+			c = l.Grow(c, leaparray.Heap{}, level, l.Index(level, ms), 1)
+			l.Add(c, level, l.Index(level, ms), 1)
+		}
+	}
+	return c
+}
+
+// happened returns random events of up to this many milliseconds before noon, oldest first: single
+// ones, and bursts of all lengths.
+func happened(rnd *rand.Rand, back int64) (events []int64) {
+	for range 1 + rnd.IntN(12) {
+		at, length := noon-rnd.Int64N(back), int64(1)<<rnd.IntN(26)
+		if rnd.IntN(3) == 0 {
+			at = noon - 1 - rnd.Int64N(2*hour)
+		}
+		for range rnd.IntN(60) {
+			if ms := at + rnd.Int64N(length); ms <= noon && ms > noon-back {
+				events = append(events, ms)
+			}
+		}
+	}
+	slices.Sort(events)
+	return events
+}
+
+// within counts the events in the window that ends at a moment.
+func within(events []int64, window, at int64) (n int64) {
+	for _, ms := range events {
+		if ms > at-window && ms <= at {
+			n++
+		}
+	}
+	return n
+}
+
+// refusedBy asks limits about one event after the other and returns those that are refused. Those
+// that are not are counted, as exact times or in the buckets of a key.
+func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
+	exact bool) (refused []int64) {
+	var passed []int64
+	kept := leaparray.View{Ladder: l}
+	for _, ms := range events {
+		full := slices.ContainsFunc(limits, func(limit backtest.Limit) bool {
+			if exact {
+				return within(passed, limit.Window, ms) >= limit.Max
+			}
+			peak, _, ok := kept.Peak(limit.Window, ms)
+			return !ok || peak >= limit.Max
+		})
+		if full {
+			refused = append(refused, ms)
+			continue
+		}
+		passed = append(passed, ms)
+		kept.A = add(l, kept.A, ms)
+	}
+	return refused
+}
+
+// TestBoundsHoldTheTruth replays random histories, and asks about each of their events with exact
+// windows and with buckets. Whatever that refuses is within the bounds, for each limit alone and
+// for the rule, and so are the peak and the present count.
+func TestBoundsHoldTheTruth(t *testing.T) {
+	seed := *first
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("repeat with -first=%d", seed)
+	all := ladders(t)
+	tight, loose, somewhere := 0, 0, 0
+	for n := range uint64(400) {
+		rnd := rand.New(rand.NewPCG(seed, n))
+		l := all[rnd.IntN(len(all))]
+		events := happened(rnd, l.Span())
+		limits := randomLimits(rnd, l)
+		o := backtest.Replay(counted(l, rnd, events), noon, limits)
+		recent := func(list []int64) int64 {
+			if o.From == 0 {
+				return 0
+			}
+			return within(list, noon-o.From+1, noon)
+		}
+		if got := recent(events); got < within(events, 24*hour, noon) || got > o.Events {
+			t.Errorf("%d: %d of %d events since %d, replayed %d", n, got, len(events), o.From,
+				o.Events)
+		}
+		for _, exact := range []bool{true, false} {
+			got := recent(refusedBy(limits, l, events, exact))
+			if got < o.Refused.Min || got > o.Refused.Max {
+				t.Errorf("%d: exact %v: refused %d, bounds %+v: %v on %v", n, exact, got,
+					o.Refused, limits, l)
+			}
+			for i, limit := range limits {
+				got := recent(refusedBy(limits[i:i+1], l, events, exact))
+				if b := o.Limits[i].Refused; got < b.Min || got > b.Max {
+					t.Errorf("%d: exact %v: %+v refused %d, bounds %+v on %v", n, exact, limit, got,
+						b, l)
+				}
+			}
+		}
+		judgeCounts(t, n, o, limits, events)
+		switch {
+		case o.Refused.Max == 0:
+		case o.Refused.Min == o.Refused.Max:
+			tight++
+		default:
+			somewhere++
+			loose += int(100 * (o.Refused.Max - o.Refused.Min) / o.Events)
+		}
+	}
+	t.Logf("%d tight bounds, %d others, on average %d %% of the events apart", tight, somewhere,
+		loose/max(1, somewhere))
+	if tight == 0 || somewhere == 0 {
+		t.Error("the histories are all alike")
+	}
+}
+
+// randomLimits returns one to three limits that a ladder covers.
+func randomLimits(rnd *rand.Rand, l *leaparray.Ladder) (limits []backtest.Limit) {
+	for range 1 + rnd.IntN(3) {
+		window := []int64{1, 1500, 60_000, 600_000, hour, 5 * hour, 24 * hour}[rnd.IntN(7)]
+		if rnd.IntN(3) == 0 {
+			window = 1 + rnd.Int64N(24*hour)
+		}
+		limits = append(limits, backtest.Limit{Window: min(window, l.Span()),
+			Max: rnd.Int64N(1 << rnd.IntN(8))})
+	}
+	return limits
+}
+
+// judgeCounts compares the present counts and the peaks with the truth.
+func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.Limit,
+	events []int64) {
+	t.Helper()
+	refuses := false
+	for i, limit := range limits {
+		lim := &o.Limits[i]
+		if now := within(events, limit.Window, noon); now < lim.Now.Min || now > lim.Now.Max {
+			t.Errorf("%d: %+v: %d now, bounds %+v", n, limit, now, lim.Now)
+		}
+		if lim.Refuses != (lim.Now.Max+1 > limit.Max) {
+			t.Errorf("%d: %+v refuses: %v with %+v", n, limit, lim.Refuses, lim.Now)
+		}
+		refuses = refuses || lim.Refuses
+		peak := int64(0)
+		for _, ms := range events {
+			if o.From > 0 && ms >= o.From {
+				peak = max(peak, within(events, limit.Window, ms))
+			}
+		}
+		if peak < lim.Peak.Min || peak > lim.Peak.Max {
+			t.Errorf("%d: %+v: peak %d, bounds %+v", n, limit, peak, lim.Peak)
+		}
+	}
+	if o.Refuses != refuses {
+		t.Errorf("%d: the rule refuses: %v", n, o.Refuses)
+	}
+}
+
+// TestReplayOfABurst is an example that can be worked out by hand: 20 events within one minute, six
+// hours ago, and 3 now.
+func TestReplayOfABurst(t *testing.T) {
+	l := ladders(t)[0]
+	var v leaparray.View
+	v.Ladder = l
+	for i := range int64(20) {
+		v.A = add(l, v.A, noon-6*hour+i*3000)
+	}
+	for i := range int64(3) {
+		v.A = add(l, v.A, noon-2000+i*1000)
+	}
+	limit := func(window, most int64) []backtest.Limit {
+		return []backtest.Limit{{Window: window, Max: most}}
+	}
+	for _, test := range []struct {
+		limits  []backtest.Limit
+		refused backtest.Bounds
+		peak    backtest.Bounds
+		now     bool
+	}{
+		// A quarter of an hour is all that is known of the burst: it may have been spread over it.
+		{limit(60_000, 5), backtest.Bounds{Min: 0, Max: 15}, backtest.Bounds{Min: 3, Max: 20},
+			false},
+		{limit(60_000, 1), backtest.Bounds{Min: 7, Max: 21}, backtest.Bounds{Min: 3, Max: 20},
+			true},
+		{limit(900_000, 5), backtest.Bounds{Min: 15, Max: 15}, backtest.Bounds{Min: 20, Max: 20},
+			false},
+		{limit(24*hour, 22), backtest.Bounds{Min: 1, Max: 1}, backtest.Bounds{Min: 23, Max: 23},
+			true},
+		{limit(24*hour, 23), backtest.Bounds{}, backtest.Bounds{Min: 23, Max: 23}, true},
+		{limit(24*hour, 24), backtest.Bounds{}, backtest.Bounds{Min: 23, Max: 23}, false},
+		{limit(60_000, 0), backtest.Bounds{Min: 23, Max: 23}, backtest.Bounds{Min: 3, Max: 20},
+			true},
+	} {
+		o := backtest.Replay(v, noon, test.limits)
+		if o.Refused != test.refused || o.Limits[0].Peak != test.peak || o.Refuses != test.now ||
+			o.Events != 23 {
+			t.Errorf("%+v: %+v", test.limits, o)
+		}
+	}
+}
+
+// TestReplayOfNothing has nothing to say.
+func TestReplayOfNothing(t *testing.T) {
+	for _, l := range ladders(t) {
+		o := backtest.Replay(leaparray.View{Ladder: l}, noon, []backtest.Limit{{Window: 1, Max: 1}})
+		if o.Refuses || o.Events != 0 || o.From != 0 || o.Refused.Max != 0 {
+			t.Errorf("%v: %+v", l, o)
+		}
+	}
+}

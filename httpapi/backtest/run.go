@@ -1,0 +1,207 @@
+package backtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// What one backtest may take, see [Run].
+const (
+	// MaxTop is the largest number of keys in each of the three lists that are looked at.
+	MaxTop = 1000
+	// MaxRules bounds the rules, and MaxLimits the limits of all of them.
+	MaxRules  = 32
+	MaxLimits = 64
+)
+
+// recent is the window of the second list of busy keys, in milliseconds.
+const recent = int64(time.Minute / time.Millisecond)
+
+// Source reads the counts of a cluster.
+type Source interface {
+	// Busiest returns up to n keys of some namespaces with the largest counts over a window in
+	// milliseconds, and which nodes did not answer.
+	Busiest(ctx context.Context, namespaces []string, n int,
+		window int64) (keys []syncer.KeyCount, silent []string, err error)
+	// TopRefused returns up to n keys of any namespaces that refused the most acquires.
+	TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
+	// Replay returns, for each key, what each of its lists of limits makes of it, or nil if the key
+	// could not be read before ctx was done.
+	Replay(ctx context.Context, ask *Ask) [][]Outcome
+}
+
+// Ask is what a [Source] replays: each key has some of the lists, by index.
+type Ask struct {
+	Lists [][]Limit
+	Keys  []Key
+}
+
+// Key is a key to replay.
+type Key struct {
+	NS, Key string
+	Lists   []int
+}
+
+// Report is the result of a backtest.
+type Report struct {
+	// LookedAt is how many keys were looked at, in which namespaces, and Unread how many more could
+	// not be read. Silent are the nodes that did not say which keys they have.
+	LookedAt   int         `json:"looked_at"`
+	Unread     int         `json:"unread"`
+	Silent     []string    `json:"silent,omitempty"`
+	Namespaces []Namespace `json:"namespaces"`
+	// Rules has one element for each rule.
+	Rules []RuleReport `json:"rules"`
+}
+
+// Namespace says how many keys of a namespace were looked at.
+type Namespace struct {
+	NS       string `json:"ns"`
+	LookedAt int    `json:"looked_at"`
+}
+
+// RuleReport is what a rule would do, were it on.
+type RuleReport struct {
+	Rule     string `json:"rule"`
+	NS       string `json:"ns"`
+	State    string `json:"state"`
+	LookedAt int    `json:"looked_at"`
+	// Refusing is how many of those keys it would refuse now.
+	Refusing int `json:"refusing"`
+	// Events is how many events they had in the last day, and Refused how many of those it would
+	// have refused.
+	Events  int64  `json:"events"`
+	Refused Bounds `json:"refused"`
+	// Keys are those that it would refuse now, and then those of which it may have refused
+	// something; LeftOut is how many more there are than the answer may have.
+	Keys    []KeyReport `json:"keys"`
+	LeftOut int         `json:"left_out"`
+
+	rule *rule.Rule
+}
+
+// Run says what rules would do to the busiest keys of their namespaces, in the last day and in the
+// last minute, and to the most refused ones: up to top of each list. It changes nothing. It takes
+// up to [MaxRules] and [MaxLimits], which are an *syncer.InvalidError otherwise.
+func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report, error) {
+	if err := check(rules); err != nil {
+		return nil, err
+	}
+	r := &Report{Namespaces: []Namespace{}, Rules: []RuleReport{}}
+	for _, one := range rules {
+		r.Rules = append(r.Rules, RuleReport{Rule: one.Name, NS: one.Space(),
+			State: one.State.String(), Keys: []KeyReport{}, rule: one})
+	}
+	keys, err := r.find(ctx, from, top)
+	if err != nil {
+		return nil, err
+	}
+	plan := newPlan(rules, keys)
+	for i, outcomes := range from.Replay(ctx, &plan.ask) {
+		r.add(&plan.ask.Keys[i], plan.rules[i], outcomes)
+	}
+	for i := range r.Rules {
+		r.Rules[i].finish(top)
+	}
+	return r, nil
+}
+
+// check refuses more rules than are replayed at once.
+func check(rules []*rule.Rule) error {
+	limits := 0
+	for _, r := range rules {
+		most := len(r.Limits)
+		for _, o := range r.Overrides {
+			most = max(most, len(o.Limits))
+		}
+		limits += most
+	}
+	if len(rules) > MaxRules || limits > MaxLimits {
+		return &syncer.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: fmt.Sprintf(
+			"%d rules with %d limits; want at most %d with %d: name some of them", len(rules),
+			limits, MaxRules, MaxLimits)}
+	}
+	return nil
+}
+
+// find returns the keys to look at.
+func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCount, error) {
+	at := map[string]int{}
+	var names []string
+	for i := range r.Rules {
+		if ns := r.Rules[i].NS; !slices.Contains(names, ns) {
+			names = append(names, ns)
+		}
+	}
+	slices.Sort(names)
+	for i, ns := range names {
+		at[ns] = i
+		r.Namespaces = append(r.Namespaces, Namespace{NS: ns})
+	}
+	var lists []syncer.KeyCount
+	for _, window := range []int64{day, recent} {
+		keys, silent, err := from.Busiest(ctx, names, top, window)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, keys...)
+		r.Silent = append(r.Silent, silent...)
+	}
+	refused, err := from.TopRefused(ctx, top, day)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(r.Silent)
+	r.Silent = slices.Compact(r.Silent)
+	seen := map[[2]string]bool{}
+	return slices.DeleteFunc(append(lists, refused...), func(k syncer.KeyCount) bool {
+		name := [2]string{k.NS, k.Key}
+		_, wanted := at[k.NS]
+		twice := seen[name]
+		seen[name] = true
+		return !wanted || twice
+	}), nil
+}
+
+// plan is what is asked of a source.
+type plan struct {
+	ask   Ask
+	rules [][]int // for each key, which rule each of its lists is of
+}
+
+func newPlan(rules []*rule.Rule, keys []syncer.KeyCount) (p plan) {
+	lists := map[*rule.Limit]int{} // by their first limit
+	for _, k := range keys {
+		key := Key{NS: k.NS, Key: k.Key}
+		var of []int
+		for i, r := range rules {
+			if r.Space() != k.NS {
+				continue
+			}
+			limits := r.For([]byte(k.Key))
+			at, known := lists[&limits[0]]
+			if !known {
+				at = len(p.ask.Lists)
+				lists[&limits[0]] = at
+				p.ask.Lists = append(p.ask.Lists, replayed(limits))
+			}
+			key.Lists = append(key.Lists, at)
+			of = append(of, i)
+		}
+		p.ask.Keys = append(p.ask.Keys, key)
+		p.rules = append(p.rules, of)
+	}
+	return p
+}
+
+func replayed(limits []rule.Limit) (list []Limit) {
+	for _, l := range limits {
+		list = append(list, Limit{Window: l.Window, Max: l.Max})
+	}
+	return list
+}

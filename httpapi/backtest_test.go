@@ -1,0 +1,110 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/backtest"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// backtester says what it was asked, in the only rule of its report.
+type backtester struct{ err error }
+
+func (b *backtester) Backtest(_ context.Context, rules []*rule.Rule,
+	top int) (*backtest.Report, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	asked := fmt.Sprint(top)
+	for _, r := range rules {
+		asked += fmt.Sprintf(" %s %s %v", r.Name, r.Space(), r.For([]byte("vip"))[0])
+	}
+	return &backtest.Report{LookedAt: 1, Namespaces: []backtest.Namespace{},
+		Rules: []backtest.RuleReport{{Rule: asked, Keys: []backtest.KeyReport{}}}}, nil
+}
+
+// TestBacktestTakesDocumentsAndNames and has the rules with all that they say.
+func TestBacktestTakesDocumentsAndNames(t *testing.T) {
+	s := newServer(t, newFake())
+	for _, test := range []struct{ body, want string }{
+		{`{"rules":["sms","login"],"top":3}`,
+			`"top":3,"rules_version":7,"looked_at":1,"unread":0,"namespaces":[],` +
+				`"rules":[{"rule":"3 sms sms {60000 2 1m} login default {60000 3 1m}"`},
+		{`{"rules":{"rules":[{"name":"b","namespace":"x","limits":["1/1h"]},{"name":"a","limits":
+			["2/1m"],"overrides":[{"prefix":"v","limits":["9/1s"]}]}]}}`,
+			`"top":1000,"looked_at":1,"unread":0,"namespaces":[],` +
+				`"rules":[{"rule":"1000 a default {1000 9 1s} b x {3600000 1 1h}"`},
+		{`{"top":1,"rules":"# \"proposed\"\nrules:\n- {name: a, limits: [7/1d]}\n"}`,
+			`"rules":[{"rule":"1 a default {86400000 7 1d}"`},
+	} {
+		got := call(s, "POST /v1/backtest", test.body)
+		status(t, got, http.StatusOK, test.want)
+	}
+	if _, number, _ := showRules(t, s); number != `"0"` {
+		t.Errorf("version %s is in force after backtests", number)
+	}
+}
+
+// showRules returns the rules in force and their version.
+func showRules(t *testing.T, s *httpapi.Server) (text, tag string, code int) {
+	t.Helper()
+	got := call(s, "GET /v1/rules", "")
+	return string(got.Response.Body()), etag(got), got.Response.StatusCode()
+}
+
+// TestBacktestsThatAreRefused are refused whole, with the place of each mistake: in the text, or in
+// the body if the document is a part of it.
+func TestBacktestsThatAreRefused(t *testing.T) {
+	s := newServer(t, newFake())
+	for _, test := range []struct {
+		body string
+		code int
+		want string
+	}{
+		{`{"rules":"rules:\n- {name: a, limits: [1/1m]}\n- {name: b, limits: [1]}\n"}`, 422,
+			`rules:3:22: limit: \"1\" is not MAX/WINDOW`},
+		{"{\"top\":5,\n \"rules\":{\"rules\":[{\"name\":\"é\",\"limits\":[\"1/1m\"]},\n" +
+			`{"name":"a","limits":["1/1m"],"state":"of"}]}}`, 422, `rules:3:39: state:`},
+		{`{"rules":"rules:\n- {name: a, limits: [1/48h]}\n"}`, 422, `rules:2:21: too long`},
+		{`{"rules":"rules: []"}`, 422, "rules: want a document with at least one rule"},
+		{`{"rules":[]}`, 422, "rules: want a document with at least one rule"},
+		{`{}`, 422, "rules: want a document with at least one rule"},
+		{`{"rules":["login","nobody"]}`, 422, `rules[1]: there is no rule \"nobody\"`},
+		{`{"rules":[` + strings.Repeat(`"login",`, 32) + `"login"]}`, 422,
+			"rules[32]: want at most 32 rules"},
+		{`{"rules":["login"],"top":0}`, 422, "top: want 1 to 1000"},
+		{`{"rules":["login"],"top":1001}`, 422, "top: want 1 to 1000"},
+		{`{"rules":["login"],"rules":["login"]}`, 422, "rules: given twice"},
+		{`{"rules":["login"],"bottom":1}`, 422, "bottom: unknown field"},
+		{`{"rules":7}`, 422, "rules: want a document"},
+		{`{"rules":["login"]`, 400, "malformed JSON at byte 18"},
+		{`{"rules":{"rules":[}}`, 400, "malformed JSON at byte 19"},
+		{`{"rules":"` + strings.Repeat("#", rule.MaxText) + `#"}`, 422, "longer than"},
+	} {
+		status(t, call(s, "POST /v1/backtest", test.body), test.code, test.want)
+	}
+	status(t, call(s, "POST /v1/backtest?top=3", `{"rules":["login"]}`), 422, "top")
+	text, tag, _ := showRules(t, s)
+	if text != "{}" || tag != `"0"` {
+		t.Errorf("in force now: %s %s", tag, text)
+	}
+}
+
+// TestBacktestsThatFail says why.
+func TestBacktestsThatFail(t *testing.T) {
+	for code, err := range map[int]error{429: syncer.ErrOverload, 503: syncer.ErrUnavailable,
+		422: &syncer.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: "too many"}} {
+		s, failed := httpapi.New(httpapi.Options{Service: newFake(), Rules: testRules{},
+			RuleBook: newRuleBook(t), Backtester: &backtester{err}})
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		status(t, call(s, "POST /v1/backtest", `{"rules":["login"]}`), code, "")
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// backtestPath is where rules are tried.
+const backtestPath = "/v1/backtest"
+
+// backtestTimeout is how long to wait for a backtest, which reads many keys.
+const backtestTimeout = 15 * time.Second
+
+// backtestTop is how many keys of each list are looked at, the most that a server takes.
+const backtestTop = 1000
+
+// maxShown is how many keys of each rule are shown.
+const maxShown = 20
+
+// bounds are what a number is at least and at most.
+type bounds struct{ Min, Max int64 }
+
+func (b bounds) String() string {
+	if b.Min == b.Max {
+		return strconv.FormatInt(b.Min, 10)
+	}
+	return fmt.Sprintf("%d-%d", b.Min, b.Max)
+}
+
+// backtested is the answer to a backtest.
+type backtested struct {
+	LookedAt   int `json:"looked_at"`
+	Unread     int
+	Silent     []string
+	Namespaces []struct {
+		NS       string
+		LookedAt int `json:"looked_at"`
+	}
+	Rules []struct {
+		Rule, NS, State string
+		LookedAt        int `json:"looked_at"`
+		Refusing        int
+		Events          int64
+		Refused         bounds
+		Keys            []backtestedKey
+		LeftOut         int `json:"left_out"`
+	}
+}
+
+// backtestedKey is a key in it.
+type backtestedKey struct {
+	Key    string
+	Events int64
+	Limits []struct {
+		Window  string
+		Max     int64
+		Now     struct{ Count, Min, Max int64 }
+		Refuses bool
+		Peak    bounds
+		Refused bounds
+	}
+}
+
+// backtestRules asks what a file of rules would do, or rules in force by name, or all of those.
+func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) error {
+	body := map[string]any{"top": f.top}
+	switch {
+	case f.top < 1:
+		return usagef("--top: %d is not a number of keys", f.top)
+	case f.names != "" && path != "":
+		return usagef("want either a FILE or --rule, not both")
+	case f.names != "":
+		body["rules"] = strings.Split(f.names, ",")
+	case path != "":
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		body["rules"] = string(text)
+	default:
+		inForce, _, err := s.readRules(ctx, 0, "application/yaml")
+		if err != nil {
+			return err
+		}
+		body["rules"] = string(inForce.body)
+	}
+	s.client.unknown = "a backtest changes nothing"
+	var answer backtested
+	if err := s.call(ctx, http.MethodPost, backtestPath, nil, body, &answer); err != nil || s.json {
+		return err
+	}
+	fmt.Fprintln(s.Stdout, answer.extent())
+	if err := answer.summary().print(s.Stdout); err != nil {
+		return err
+	}
+	if t := answer.keys(); len(t.rows) > 1 {
+		fmt.Fprintln(s.Stdout)
+		return t.print(s.Stdout)
+	}
+	return nil
+}
+
+// extent says how many keys were looked at, and what is missing.
+func (b *backtested) extent() string {
+	var out strings.Builder
+	keys := "keys"
+	if b.LookedAt == 1 {
+		keys = "key"
+	}
+	fmt.Fprintf(&out, "looked at %d %s:", b.LookedAt, keys)
+	for i, ns := range b.Namespaces {
+		fmt.Fprintf(&out, "%s %d of %s", [...]string{"", ","}[min(i, 1)], ns.LookedAt, ns.NS)
+	}
+	if b.Unread > 0 {
+		fmt.Fprintf(&out, "; %d more could not be read", b.Unread)
+	}
+	if len(b.Silent) > 0 {
+		fmt.Fprintf(&out, "; no answer from %s", strings.Join(b.Silent, ", "))
+	}
+	return out.String()
+}
+
+// summary has a row for each rule.
+func (b *backtested) summary() *table {
+	t := &table{left: 2}
+	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
+	for i := range b.Rules {
+		r := &b.Rules[i]
+		t.add(r.Rule, r.State, r.LookedAt, r.Refusing, r.Events, r.Refused)
+	}
+	return t
+}
+
+// keys has a row for each limit of each key that is shown.
+func (b *backtested) keys() *table {
+	t := &table{left: 3}
+	t.add("RULE", "KEY", "LIMIT", "COUNT", "PEAK", "EVENTS", "REFUSED", "")
+	for i := range b.Rules {
+		r := &b.Rules[i]
+		for j := range min(len(r.Keys), maxShown) {
+			t.addKey(r.Rule, &r.Keys[j])
+		}
+		if more := len(r.Keys) - maxShown + r.LeftOut; more > 0 {
+			t.add(r.Rule, fmt.Sprintf("(%d more)", more), "", "", "", "", "", "")
+		}
+	}
+	return t
+}
+
+// addKey adds a row for each limit that the rule has for a key.
+func (t *table) addKey(rule string, k *backtestedKey) {
+	for i := range k.Limits {
+		l, mark := &k.Limits[i], ""
+		if l.Refuses {
+			mark = "refuses now"
+		}
+		t.add(rule, printable(k.Key), fmt.Sprintf("%d/%s", l.Max, l.Window),
+			bounds{l.Now.Min, l.Now.Max}, l.Peak, k.Events, l.Refused, mark)
+	}
+}

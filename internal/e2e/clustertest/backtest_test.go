@@ -1,0 +1,165 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+)
+
+// backtested is the part of a backtest's answer that is judged.
+type backtested struct {
+	LookedAt int `json:"looked_at"`
+	Unread   int
+	Version  *int64 `json:"rules_version"`
+	Rules    []struct {
+		Rule     string
+		LookedAt int `json:"looked_at"`
+		Refusing int
+		Events   int64
+		Refused  minMax
+		Keys     []struct {
+			Key     string
+			Events  int64
+			Refuses bool
+			Refused minMax
+			Limits  []struct{ Now, Peak, Refused minMax }
+		}
+	}
+}
+
+type minMax struct{ Min, Max int64 }
+
+// backtest asks node i what rules would do.
+func (c *cluster) backtest(i int, rules string) (b backtested) {
+	c.t.Helper()
+	status, text, _ := admin(c.t, c.nodes[i], "POST", "/v1/backtest",
+		fmt.Sprintf(`{"rules":%s,"top":50}`, rules), "Content-Type", "application/json")
+	if err := json.Unmarshal([]byte(text), &b); err != nil || status != http.StatusOK {
+		c.t.Fatalf("%d %s", status, text)
+	}
+	return b
+}
+
+// past is how many events each key had three hours ago, and recent how many it has now.
+const past, recent = 20, 3
+
+// proposed are the rules of TestBacktestOfACluster.
+func proposed(spared string) string {
+	return fmt.Sprintf(`{"rules":[
+		{"name":"a-day","limits":["21/24h"],"overrides":[{"key":%q,"limits":["99/24h"]}]},
+		{"name":"b-quarter","limits":["5/15m"],"state":"shadow"},
+		{"name":"c-minute","limits":["5/1m"],"state":"off"},
+		{"name":"d-sms","namespace":"sms","limits":["22/24h"]},
+		{"name":"e-empty","namespace":"empty","limits":["0/24h"]}]}`, spared)
+}
+
+// TestBacktestOfACluster asks each of three nodes what rules would do to keys of all of them, of
+// which one has been refused and counted nothing. All say the same, and it is true of the events
+// that there were. Nothing is different afterwards.
+func TestBacktestOfACluster(t *testing.T) {
+	c := start(t, 3, "--admin-token", rulesToken)
+	c.putRules(0, 0, "rules:\n- {name: in-force, limits: [2/24h]}\n")
+	c.haveRules(1)
+	var keys []string
+	for i := range 3 {
+		keys = append(keys, c.keyOf(i, "replayed"))
+		for _, ns := range []string{"default", "sms"} {
+			c.count(i+1, ns, keys[i], past, time.Now().Add(-3*time.Hour))
+			c.count(i+2, ns, keys[i], recent, time.Time{})
+		}
+	}
+	c.nodes[1].MustPost("/v1/acquire", `{"key":"refused","limits":[{"window":"1m","max":0}]}`)
+	before := c.nodes[0].Count(keys[0], "24h").Counts[0]
+	for i := range 3 {
+		b := c.backtest(i, proposed(keys[1]))
+		if b.LookedAt != 7 || b.Unread != 0 || b.Version != nil {
+			t.Errorf("node %d looked at %d keys, not at %d; version %v", i, b.LookedAt, b.Unread,
+				b.Version)
+		}
+		c.judgeBacktest(b, 1, 0, 1, 2, 3, 4)
+		named := c.backtest(i, `["in-force"]`)
+		if r := named.Rules[0]; r.LookedAt != 4 || r.Refusing != 3 || r.Refused !=
+			(minMax{63, 63}) || *named.Version != 1 {
+			t.Errorf("node %d: %+v", i, named)
+		}
+	}
+	if after := c.nodes[0].Count(keys[0], "24h").Counts[0]; after != before {
+		t.Errorf("counted %+v, before %+v", after, before)
+	}
+	if status, text, header := admin(t, c.nodes[0], "GET", "/v1/rules", ""); status != 200 ||
+		header.Get("ETag") != `"1"` {
+		t.Errorf("the rules have changed: %s", text)
+	}
+	c.backtestInRedis(keys)
+}
+
+// count counts events of a key through a node, at a time unless that is zero.
+func (c *cluster) count(i int, ns, key string, n int, at time.Time) {
+	ts := ""
+	if !at.IsZero() {
+		ts = fmt.Sprintf(`,"ts":%d`, at.UnixMilli())
+	}
+	c.nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"ns":%q,"key":%q,"n":%d%s}`, ns, key, n, ts))
+}
+
+// judgeBacktest compares a backtest of the proposed rules with what keys 0 and 2 had, and key 1,
+// which one rule spares: past events, and recent ones so many times. It judges some of the rules.
+func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
+	c.t.Helper()
+	events := past + recent*times
+	for i, want := range []struct {
+		lookedAt, refusing int
+		refused            minMax // of each key that has refusals
+		spared             bool
+	}{
+		{4, 2, minMax{events - 21, events - 21}, true},
+		{4, 0, minMax{past - 5, past - 5}, false},
+		// All that is known of the past is a quarter of an hour.
+		{4, 0, minMax{0, past - 5}, false},
+		{3, 3, minMax{events - 22, events - 22}, false},
+		{0, 0, minMax{}, false},
+	} {
+		if !slices.Contains(judged, i) {
+			continue
+		}
+		r, refused := &b.Rules[i], 3
+		if want.spared {
+			refused--
+		} else if want.lookedAt == 0 {
+			refused = 0
+		}
+		n := int64(refused)
+		if r.LookedAt != want.lookedAt || r.Refusing != want.refusing || len(r.Keys) != refused ||
+			r.Refused != (minMax{n * want.refused.Min, n * want.refused.Max}) {
+			c.t.Errorf("%+v, want %+v", r, want)
+		}
+		for _, k := range r.Keys {
+			if k.Refused != want.refused || k.Events != events || len(k.Limits) != 1 ||
+				k.Limits[0].Refused != want.refused || k.Refuses != (want.refusing > 0) {
+				c.t.Errorf("%s: %+v, want %+v", r.Rule, k, want)
+			}
+		}
+	}
+}
+
+// backtestInRedis has the cluster count in Redis. The keys are then those that any of the nodes was
+// asked about, and their buckets are in Redis.
+func (c *cluster) backtestInRedis(keys []string) {
+	c.t.Helper()
+	if status, text, _ := admin(c.t, c.nodes[0], "POST", "/v1/admin/mode",
+		`{"mode":"redis"}`, "Content-Type", "application/json"); status != http.StatusOK {
+		c.t.Fatalf("mode: %d %s", status, text)
+	}
+	for i, key := range keys {
+		for _, ns := range []string{"default", "sms"} {
+			c.count(i, ns, key, recent, time.Time{})
+		}
+	}
+	for i := range 3 {
+		// Of the last minute and quarter there may be more than the limits by now, or not.
+		c.judgeBacktest(c.backtest(i, proposed(keys[1])), 2, 0, 3)
+	}
+}

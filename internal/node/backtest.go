@@ -1,0 +1,222 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/httpapi/backtest"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+const (
+	// backtestTimeout bounds a backtest. Keys that have not been read by then are reported as such.
+	backtestTimeout = 8 * time.Second
+	// searchTimeout bounds how long other nodes may take to find their busiest keys, of all that
+	// they have.
+	searchTimeout = 2 * time.Second
+	// replayBatch is how many keys one question to another node has, and replayReaders is how many
+	// keys a node reads at once: some may have to be loaded.
+	replayBatch   = 32
+	replayReaders = 16
+)
+
+// Backtest says what rules would do, see backtest.Run. A node runs one at a time; the error is
+// syncer.ErrOverload if another one takes too long.
+func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
+	top int) (*backtest.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, backtestTimeout)
+	defer cancel()
+	select {
+	case n.backtests <- struct{}{}:
+		defer func() { <-n.backtests }()
+	case <-ctx.Done():
+		return nil, syncer.ErrOverload
+	}
+	return backtest.Run(ctx, replays{n}, rules, top)
+}
+
+// replays is a node as backtests need it.
+type replays struct{ n *Node }
+
+// Busiest implements [backtest.Source].
+func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
+	window int64) (keys []syncer.KeyCount, silent []string, err error) {
+	n := r.n
+	q := &TopQuestion{limit, window, namespaces}
+	if keys, err = n.ownTop(ctx, q); err != nil || n.opt.Ring == nil {
+		return keys, nil, err
+	}
+	var mu sync.Mutex
+	rpc.Broadcast(ctx, n.table(), searchTimeout, func(ctx context.Context, m *ring.Member) {
+		var a TopAnswer
+		err := n.opt.Peers.Ask(ctx, m, q, &a)
+		mu.Lock()
+		defer mu.Unlock()
+		if keys = append(keys, a.Keys...); err != nil {
+			silent = append(silent, m.ID)
+		}
+	})
+	return topkeys.Largest(topkeys.Sum(keys), limit), silent, nil
+}
+
+// ownTop returns the busiest keys that this node owns; in Redis mode, if only some namespaces are
+// of interest, the most frequent of those that it was asked about.
+func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]syncer.KeyCount, error) {
+	switch {
+	case len(q.Namespaces) == 0:
+		return n.top.Top(ctx, q.Limit, q.Window)
+	case !n.inRedis():
+		return n.opt.Counter.TopOf(ctx, q.Namespaces, q.Limit, q.Window)
+	}
+	keys, err := n.sample.Top(topkeys.MaxSampled, q.Window, n.opt.Clock.Now())
+	keys = slices.DeleteFunc(keys, func(k syncer.KeyCount) bool {
+		return !slices.Contains(q.Namespaces, k.NS)
+	})
+	return keys[:min(q.Limit, len(keys))], err
+}
+
+// TopRefused implements [backtest.Source].
+func (r replays) TopRefused(ctx context.Context, limit int,
+	window int64) ([]syncer.KeyCount, error) {
+	return r.n.TopRefused(ctx, limit, window)
+}
+
+// Replay implements [backtest.Source]. The owner of each key replays it.
+func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
+	n := r.n
+	outcomes := make([][]backtest.Outcome, len(ask.Keys))
+	owners, mine := n.ownersOf(ctx, ask)
+	var done sync.WaitGroup
+	for to, at := range owners {
+		done.Go(func() {
+			for part := range slices.Chunk(at, replayBatch) {
+				n.replayAt(ctx, to, ask, part, outcomes)
+			}
+		})
+	}
+	n.replay(ctx, ask, mine, outcomes, true)
+	done.Wait()
+	var unread []int
+	for i := range outcomes {
+		if len(outcomes[i]) == 0 {
+			unread = append(unread, i)
+		}
+	}
+	// Their owners can't be reached, or don't own them any more.
+	n.replay(ctx, ask, unread, outcomes, true)
+	return outcomes
+}
+
+// ownersOf returns which keys other nodes own, and which ones this node is to read.
+func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*ring.Member][]int,
+	mine []int) {
+	owners = map[*ring.Member][]int{}
+	members := map[string]*ring.Member{}
+	for i, k := range ask.Keys {
+		to, err := n.owned.Locate(ctx, n.opt.Placement.Of([]byte(k.NS), []byte(k.Key)))
+		if err != nil || to == nil {
+			mine = append(mine, i)
+			continue
+		}
+		if members[to.Name] == nil {
+			members[to.Name] = to
+		}
+		owners[members[to.Name]] = append(owners[members[to.Name]], i)
+	}
+	return owners, mine
+}
+
+// replayAt has another node replay some keys.
+func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.Ask, at []int,
+	outcomes [][]backtest.Outcome) {
+	q := ReplayQuestion{backtest.Ask{Lists: ask.Lists}}
+	for _, i := range at {
+		q.Keys = append(q.Keys, ask.Keys[i])
+	}
+	var a ReplayAnswer
+	if n.opt.Peers.Ask(ctx, to, &q, &a) != nil || len(a.Outcomes) != len(at) {
+		return
+	}
+	for j, i := range at {
+		outcomes[i] = a.Outcomes[j]
+	}
+}
+
+// replayOwn replays keys that this node owns, for another one.
+func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
+	outcomes := make([][]backtest.Outcome, len(ask.Keys))
+	all := make([]int, len(ask.Keys))
+	for i := range all {
+		all[i] = i
+	}
+	n.replay(ctx, ask, all, outcomes, false)
+	return outcomes
+}
+
+// replay replays some keys of a question on this node. It reads those that other nodes own in the
+// store, if allowNonOwner is set.
+func (n *Node) replay(ctx context.Context, ask *backtest.Ask, at []int,
+	outcomes [][]backtest.Outcome, allowNonOwner bool) {
+	next := make(chan int)
+	var done sync.WaitGroup
+	for range min(replayReaders, len(at)) {
+		done.Go(func() {
+			for i := range next {
+				outcomes[i] = n.replayKey(ctx, ask, i, allowNonOwner)
+			}
+		})
+	}
+	for _, i := range at {
+		next <- i
+	}
+	close(next)
+	done.Wait()
+}
+
+// replayKey replays one key, or returns nil if it can't be read.
+func (n *Node) replayKey(ctx context.Context, ask *backtest.Ask, i int,
+	allowNonOwner bool) (list []backtest.Outcome) {
+	if ctx.Err() != nil {
+		return nil
+	}
+	key := &ask.Keys[i]
+	v, now, err := n.snapshot(ctx, []byte(key.NS), []byte(key.Key), allowNonOwner)
+	if err != nil {
+		return nil
+	}
+	for _, l := range key.Lists {
+		if l < 0 || l >= len(ask.Lists) {
+			return nil
+		}
+		list = append(list, backtest.Replay(v, now, ask.Lists[l]))
+	}
+	return list
+}
+
+// snapshot reads all buckets of a key.
+func (n *Node) snapshot(ctx context.Context, ns, key []byte,
+	allowNonOwner bool) (v leaparray.View, now int64, err error) {
+	if n.inRedis() {
+		err = n.modes.During(ctx, modes.Redis, func() (err error) {
+			v, now, err = n.opt.Direct.Snapshot(ctx, ns, key)
+			return err
+		})
+		if !errors.Is(err, modes.ErrChanged) {
+			return v, now, err
+		}
+	}
+	v, now, err = n.opt.Counter.Snapshot(ctx, ns, key, false)
+	if allowNonOwner && errors.Is(err, syncer.ErrNotOwner) {
+		v, now, err = n.opt.Counter.Snapshot(ctx, ns, key, true)
+	}
+	return v, now, err
+}
