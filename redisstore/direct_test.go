@@ -281,6 +281,12 @@ func TestDirectForgetAndSeries(t *testing.T) {
 	if got != want {
 		t.Errorf("series is %s, want %s", got, want)
 	}
+	all, now, err := d.Snapshot(t.Context(), nil, []byte("a"))
+	for _, window := range []int64{60_000, 86_400_000} {
+		if e, ok := all.Count(window, now, true); err != nil || !ok || e.Count != 6 {
+			t.Errorf("snapshot has %+v in %d ms, want 6: %v", e, window, err)
+		}
+	}
 	if err := d.Forget(t.Context(), []byte("default"), []byte("a")); err != nil {
 		t.Fatal(err)
 	}
