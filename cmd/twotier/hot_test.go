@@ -140,8 +140,8 @@ func TestLimitForEverybody(t *testing.T) {
 				all.unknown, all.errors)
 		}
 	}()
-	eventually(t, "the limit is used up, and what was lent is back", 2*time.Minute, func() bool {
-		more := crowd(t, nodes, limit, 200)
+	eventually(t, "the limit is used up, and what was lent is back", 5*time.Minute, func() bool {
+		more := crowd(t, nodes, limit, 60)
 		all.add(more)
 		return more.allowed == 0 && all.allowed+all.unknown >= limit
 	})
