@@ -86,3 +86,6 @@ func (s *Server) Taken() Taken {
 	}
 	return t
 }
+
+// TraceID is traceID as text.
+func TraceID(h *fasthttp.RequestHeader) string { return string(traceID(h)) }

@@ -42,6 +42,10 @@ type Options struct {
 	Verdicts Verdicts
 	// Decisions records what acquires decide. Default: nothing is recorded.
 	Decisions Decisions
+	// AccessLog takes a line about each request that is answered, of which AccessShare is the share
+	// that is chosen, from 0 to 1. Default: none.
+	AccessLog   Lines
+	AccessShare float64
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
 	// Backtester says what rules would do. Default: none, and its path does not exist, nor does it
@@ -50,7 +54,7 @@ type Options struct {
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.
 	RateLimiter RateLimiter
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's
-	// address matters, in /v1/forward-auth. Default: none.
+	// address matters, in /v1/forward-auth and the access log. Default: none.
 	TrustedProxies []netip.Prefix
 	// AdminToken may do everything. Without Tokens it is required for calls that change how the
 	// cluster works. Default: none; without Tokens those calls are refused.

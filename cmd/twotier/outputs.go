@@ -27,6 +27,19 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	return nil
 }
 
+// addAccessLog makes the access log, if there is to be one.
+func (s *server) addAccessLog(web *httpapi.Options, stdout io.Writer) error {
+	if s.cfg.AccessLog == "" {
+		return nil
+	}
+	to, err := s.addOutput(web, "access_log", "access-log", s.cfg.AccessLog, stdout)
+	if err != nil {
+		return err
+	}
+	web.AccessLog, web.AccessShare = to, s.cfg.AccessLogSample
+	return nil
+}
+
 // addOutput makes an output, whose metrics are shown with those of the HTTP API.
 func (s *server) addOutput(web *httpapi.Options, name, flag, path string,
 	stdout io.Writer) (*linelog.Log, error) {

@@ -118,6 +118,10 @@ type Config struct {
 	// DecisionsSample is the share of them that is written, by verdict.
 	Decisions       string
 	DecisionsSample [rule.Verdicts]float64
+	// AccessLog is the path of the file that HTTP requests are logged to, [Stdout], or empty for
+	// none. AccessLogSample is the share of them that is logged.
+	AccessLog       string
+	AccessLogSample float64
 	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
 	// settings of the default one.
 	Namespaces map[string]Namespace

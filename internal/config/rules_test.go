@@ -47,3 +47,32 @@ func TestTrustedProxies(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestShares(t *testing.T) {
+	for text, want := range map[string]string{
+		"1": "[1 1 1]", "0.25": "[0.25 0.25 0.25]", "refused=1, allowed=0.01": "[0.01 1 0]",
+	} {
+		c := mustParse(t, []string{"--decisions-sample", text}, nil)
+		if got := fmt.Sprint(c.DecisionsSample); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"2": `"2" is not a number from 0 to 1`, "NaN": "is not a number", "-1": "is not a number",
+		"denied=1":             `"denied" is not one of allowed, refused`,
+		"refused=1,refused=.5": "refused is there twice", "refused=": `"" is not a number`,
+	} {
+		_, err := config.Parse([]string{"--decisions-sample", text}, nil)
+		if err == nil || !strings.Contains(err.Error(), "--decisions-sample: ") ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for _, args := range [][]string{{"--access-log-sample", "x"},
+		{"--decisions", "same", "--access-log", "same"}} {
+		if _, err := config.Parse(args, nil); err == nil {
+			t.Errorf("%v was accepted", args)
+		}
+	}
+	mustParse(t, []string{"--decisions", "-", "--access-log", "-"}, nil)
+}

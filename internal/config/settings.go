@@ -221,7 +221,7 @@ func outsideSettings() []setting {
 // check checks that the values fit together, once each value is valid by itself.
 func (c *Config) check() error {
 	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(),
-		c.checkLag()); err != nil {
+		c.checkLag(), c.checkOutputs()); err != nil {
 		return err
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {

@@ -1,0 +1,58 @@
+package httpapi
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/internal/peerhttp"
+)
+
+// Lines takes lines of text.
+type Lines interface {
+	// Add takes a line without its end. It must not wait, and keeps nothing of it.
+	Add(line []byte)
+}
+
+// maxLoggedPath bounds the part of a path that is logged.
+const maxLoggedPath = 256
+
+// logAccess writes a line of JSON about a request that is answered, if it is one of those that are
+// chosen. Messages of other nodes are not: the requests that they are about are logged where
+// clients sent them. The query is left out, as it has keys.
+func (s *Server) logAccess(ctx *fasthttp.RequestCtx) {
+	if rand.Float64() >= s.opts.AccessShare {
+		return
+	}
+	path := exactPath(ctx.Request.Header.RequestURI())
+	if string(path) == peerhttp.Path {
+		return
+	}
+	now := time.Now()
+	began := ctx.Time()
+	if began.IsZero() {
+		began = now // it could not be read as a request
+	}
+	b := make([]byte, 0, 384)
+	b = append(b, `{"time":"`...)
+	b = began.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	b = appendString(append(b, `","method":`...), ctx.Method())
+	b = appendString(append(b, `,"path":`...), path[:min(len(path), maxLoggedPath)])
+	b = appendField(b, "status", int64(ctx.Response.StatusCode()))
+	b = append(b, `,"duration_ms":`...)
+	b = strconv.AppendFloat(b, max(0, now.Sub(began).Seconds()*1000), 'f', 3, 64)
+	b = appendField(b, "bytes", int64(len(ctx.Response.Body())))
+	peer, _ := netip.ParseAddrPort(ctx.RemoteAddr().String())
+	client := s.clientAddress(plainAddr(peer.Addr()), ctx)
+	b = appendString(append(b, `,"client":`...), client.String())
+	if g := grantOf(ctx); g != nil {
+		b = appendString(append(b, `,"token":`...), g.Name())
+	}
+	if id := traceID(&ctx.Request.Header); id != nil {
+		b = appendString(append(b, `,"trace_id":`...), id)
+	}
+	s.opts.AccessLog.Add(append(b, '}'))
+}
