@@ -17,6 +17,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -39,11 +40,16 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if cfg.Node == "" {
 		cfg.Node = newNodeID()
 	}
+	inherited, cfg, err := inherit(cfg)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
 	limitHeap(cfg, log)
 	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err
 	}
+	s.inherited = inherited
 	if err := s.open(ctx); err != nil {
 		return errors.Join(err, s.close())
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -47,6 +48,7 @@ type server struct {
 	rules     *rulebook.Keeper
 	node      *node.Node
 	http      *httpapi.Server
+	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
 	doors     []door         // other ways in than http
 	outputs   []*linelog.Log // what is written besides the log
@@ -188,7 +190,7 @@ func (s *server) open(ctx context.Context) error {
 		return err
 	}
 	s.rules.Open(ctx)
-	if err := s.http.Open(ctx); err != nil {
+	if err := s.openHTTP(ctx); err != nil {
 		return s.explainListen(err)
 	}
 	if err := s.openDoors(ctx); err != nil {

@@ -25,7 +25,7 @@ const (
 	prometheus     = "github.com/prometheus/client_golang/prometheus"
 	ristretto      = "github.com/dgraph-io/ristretto/v2"
 	protobuf       = "google.golang.org/protobuf"
-	systemd        = "github.com/coreos/go-systemd/v22/daemon"
+	systemd        = "github.com/coreos/go-systemd/v22"
 	prometheusData = "github.com/prometheus/client_model/go"
 	prometheusText = "github.com/prometheus/common/expfmt"
 	xxhash         = "github.com/cespare/xxhash/v2"

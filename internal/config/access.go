@@ -98,6 +98,13 @@ func (c *Config) AllHosts() []string {
 	return append(slices.Clone(c.Hosts), host)
 }
 
+// ListeningOn returns the settings with another address for Listen, or says why they don't fit
+// together with it.
+func (c Config) ListeningOn(address string) (Config, error) {
+	c.Listen = address
+	return c, c.check()
+}
+
 // checkAccess checks the access settings. It refuses an address that other machines can reach if
 // there are no tokens, unless --insecure allows it.
 func (c *Config) checkAccess() error {

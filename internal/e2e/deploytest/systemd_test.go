@@ -17,7 +17,9 @@ func TestSystemdUnit(t *testing.T) {
 		"/usr/local/bin/twotier", program.Path(t))
 	path := filepath.Join(t.TempDir(), "twotier.service")
 	write(t, path, unit)
-	if out := run(t, "", analyze, "verify", path); out != "" {
+	socket := filepath.Join(filepath.Dir(path), "twotier.socket")
+	write(t, socket, read(t, "deploy", "systemd", "twotier.socket"))
+	if out := run(t, "", analyze, "verify", path, socket); out != "" {
 		t.Errorf("systemd says:\n%s", out)
 	}
 	run(t, "", analyze, "security", "--offline=true", "--threshold=20", path)
