@@ -27,6 +27,8 @@ type cluster struct {
 	// place returns where node i listens and gossips, and within which command it runs.
 	place func(i int) place
 	nodes map[int]*proctest.Process // the running ones, by number
+	// program is what nodes are started from.
+	program *proctest.Program
 }
 
 // place is where a node runs.
@@ -36,6 +38,18 @@ type place struct {
 }
 
 func loopback(int) place { return place{gossip: "127.0.0.1:0"} }
+
+// startWith is start with nodes of another program.
+func startWith(t *testing.T, program *proctest.Program, n int) *cluster {
+	t.Helper()
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		loopback, "--redis-expiry", redistest.Expiry(t, server))
+	c.program = program
+	c.grow(n)
+	return c
+}
 
 // start starts a Redis and n nodes on loopback.
 func start(t *testing.T, n int, args ...string) *cluster {
@@ -51,17 +65,29 @@ func start(t *testing.T, n int, args ...string) *cluster {
 func startOn(t *testing.T, url string, direct redis.UniversalClient, n int, at func(int) place,
 	args ...string) *cluster {
 	t.Helper()
-	c := &cluster{
+	c := newCluster(t, url, direct, at, args...)
+	c.grow(n)
+	return c
+}
+
+// newCluster returns a cluster without nodes.
+func newCluster(t *testing.T, url string, direct redis.UniversalClient, at func(int) place,
+	args ...string) *cluster {
+	t.Cleanup(func() { _ = direct.Close() })
+	return &cluster{
 		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: syncer.DefaultPartitions,
-		args: args, place: at,
+		args: args, place: at, program: chosen.program,
 		nodes: map[int]*proctest.Process{},
 	}
-	t.Cleanup(func() { _ = direct.Close() })
+}
+
+// grow starts the first n nodes and waits until they are one cluster.
+func (c *cluster) grow(n int) {
+	c.t.Helper()
 	for i := range n {
 		c.serve(i)
 	}
 	c.settled()
-	return c
 }
 
 // command returns the arguments of node i, which joins all running nodes.
@@ -81,7 +107,7 @@ func (c *cluster) command(i int) []string {
 // serve starts node i.
 func (c *cluster) serve(i int) *proctest.Process {
 	c.t.Helper()
-	c.nodes[i] = chosen.program.Serve(c.t, c.place(i).opt, c.command(i)...)
+	c.nodes[i] = c.program.Serve(c.t, c.place(i).opt, c.command(i)...)
 	return c.nodes[i]
 }
 

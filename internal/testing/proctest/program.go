@@ -13,6 +13,7 @@ import (
 // tests have run.
 type Program struct {
 	dir   string
+	from  string   // the directory of the module; "" is this one's
 	flags []string // of go build
 	once  sync.Once
 	err   error
@@ -33,6 +34,13 @@ func NewProgramWith(flags ...string) (*Program, error) {
 	return &Program{dir: dir, flags: flags}, err
 }
 
+// NewProgramFrom is NewProgram for another source tree of the module, in a directory.
+func NewProgramFrom(source string) (*Program, error) {
+	p, err := NewProgramWith()
+	p.from = source
+	return p, err
+}
+
 // Remove removes what was built.
 func (p *Program) Remove() error { return os.RemoveAll(p.dir) }
 
@@ -46,8 +54,9 @@ func (p *Program) Path(t testing.TB) string {
 			goTool = "go"
 		}
 		args := append([]string{"build", "-buildvcs=false", "-o", path}, p.flags...)
-		if out, err := exec.Command(goTool,
-			append(args, "twotier.dev/twotier/cmd/twotier")...).CombinedOutput(); err != nil {
+		build := exec.Command(goTool, append(args, "twotier.dev/twotier/cmd/twotier")...)
+		build.Dir = p.from
+		if out, err := build.CombinedOutput(); err != nil {
 			p.err = fmt.Errorf("build: %w\n%s", err, out)
 		}
 	})

@@ -1,0 +1,123 @@
+package clustertest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// previous returns the program of the commit before this one, or of the one that TWOTIER_PREVIOUS
+// names, and its source.
+func previous(t *testing.T) (*proctest.Program, string) {
+	t.Helper()
+	commit := os.Getenv("TWOTIER_PREVIOUS")
+	if commit == "" {
+		commit = "HEAD~1"
+	}
+	top, err := command("", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		t.Skipf("no git history: %v", err)
+	}
+	top = top[:len(top)-1]
+	if _, err := command("", "git", "rev-parse", "--verify", commit+"^{commit}"); err != nil {
+		t.Skipf("no git history: %v", err)
+	}
+	dir := t.TempDir()
+	tree := filepath.Join(t.TempDir(), "tree.tar")
+	archive := exec.Command("git", "archive", "-o", tree, commit)
+	archive.Dir = top
+	if out, err := archive.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := command("", "tar", "-xf", tree, "-C", dir); err != nil {
+		t.Fatal(err)
+	}
+	p, err := proctest.NewProgramFrom(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, dir
+}
+
+// protocols returns what a source tree says about the versions of the messages between nodes, and
+// of the gossip. Nodes of different versions are no cluster.
+func protocols(t *testing.T, dir string) (found [2]string) {
+	t.Helper()
+	for i, at := range []struct{ file, what string }{
+		{"internal/peer/message.go", `(?m)^const version = \d+$`},
+		{"ring/table.go", `(?m)^const Protocol = \d+$`},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(at.file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[i] = regexp.MustCompile(at.what).FindString(string(text)); found[i] == "" {
+			t.Fatalf("%s in %s has no %s", at.file, dir, at.what)
+		}
+	}
+	return found
+}
+
+// TestUpgradeFromThePreviousCommit replaces three nodes of the commit before this one by nodes of
+// this one, and then goes back, one node after the other while clients count. Nothing is lost and
+// no limit is exceeded. If the two don't speak the same protocol, all nodes are stopped before the
+// new ones start, as docs/operations.md says.
+func TestUpgradeFromThePreviousCommit(t *testing.T) {
+	old, source := previous(t)
+	rolling := protocols(t, source) == protocols(t, filepath.Join("..", "..", ".."))
+	c := startWith(t, old, 3)
+	c.t.Logf("rolling: %v", rolling)
+	for _, to := range []struct {
+		name    string
+		program *proctest.Program
+	}{{"to this commit", chosen.program}, {"back to the previous one", old}} {
+		c.program = to.program
+		tr := c.traffic()
+		tr.Accept(200)
+		if rolling {
+			c.replaceEach(tr)
+		} else {
+			tr.Stop()
+			c.replaceAll()
+			tr = c.traffic()
+		}
+		tr.Accept(200)
+		tr.Stop()
+		orderly(t, tr, c.settle("9 upgrade "+to.name, 0))
+	}
+}
+
+// replaceEach restarts one node after the other while clients count.
+func (c *cluster) replaceEach(tr *proctest.Traffic) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		c.stop(i)
+		tr.Accept(100)
+		c.serve(i)
+		tr.To(c.bases()...)
+		tr.Accept(100)
+		c.settled()
+	}
+}
+
+// replaceAll stops all nodes and then starts them again.
+func (c *cluster) replaceAll() {
+	c.t.Helper()
+	all := c.running()
+	for _, i := range all {
+		c.stop(i)
+	}
+	for _, i := range all {
+		c.serve(i)
+	}
+	c.settled()
+}
