@@ -17,8 +17,9 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// maxAnswer bounds an answer, in bytes. The longest that a server gives is a list of 1000 keys.
-const maxAnswer = 16 << 20
+// maxAnswer bounds an answer, in bytes. The longest that a server gives is a backtest of 64 limits,
+// each with 1000 keys.
+const maxAnswer = 48 << 20
 
 // caller makes one request to one server, through a proxy if the environment names one, and returns
 // the answer verbatim: --json prints it, and errors are about that server and that request. A
