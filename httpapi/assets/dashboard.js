@@ -35,12 +35,9 @@ function answered() {
   $("login").hidden = true;
 }
 
-// lost reports whether an error means that there is no answer at all.
-const lost = (e) => e instanceof TypeError || e.name === "TimeoutError" || e.name === "AbortError";
-
 function failed(e) {
   if (e.unauthorized) return askForToken(e.message);
-  if (lost(e)) return stale();
+  if (e.lost) return stale();
   badge("state", e.message, "bad");
 }
 
@@ -48,7 +45,11 @@ function failed(e) {
 async function refresh() {
   const now = performance.now();
   const parts = [refreshDecisions, refreshLists, refreshEvents, refreshRules, refreshKey].map(
-    (part) => part(now).catch((e) => e),
+    (part) =>
+      part(now).catch((e) => {
+        if (!e.status && !e.lost) reportError(e); // a mistake of this page
+        return e;
+      }),
   );
   let error;
   try {
@@ -59,7 +60,7 @@ async function refresh() {
   } catch (e) {
     error = e;
   }
-  error ||= (await Promise.all(parts)).find((e) => e && (e.unauthorized || lost(e)));
+  error ||= (await Promise.all(parts)).find((e) => e && (e.unauthorized || e.lost));
   if (error) failed(error);
   else answered();
 }

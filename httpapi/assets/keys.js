@@ -161,11 +161,14 @@ function countRow(l) {
 function showCounts(rows, counts) {
   const by = new Map(counts.map((c) => [milliseconds(c.window), c]));
   const each = rows.map((l) => ({ ...l, c: by.get(milliseconds(l.window)) }));
-  // Unless somebody has chosen one, the limit is drawn that is nearest to being reached.
+  // Unless somebody has chosen one, the limit is drawn that is nearest to being reached, of a rule
+  // that is on if there is one.
   const limits = each.filter((l) => l.rule);
   let drawn = limits.find((l) => `${l.rule} ${l.max} ${l.window}` === state.drawn);
-  if (!drawn)
-    drawn = limits.sort((a, b) => b.c.count / (b.max || 0.5) - a.c.count / (a.max || 0.5))[0];
+  const near = (l) => (l.c ? l.c.count / (l.max || 0.5) : 0);
+  if (!drawn) {
+    drawn = limits.sort((a, b) => (b.state === "on") - (a.state === "on") || near(b) - near(a))[0];
+  }
   sync(
     $("counts"),
     each,
@@ -266,7 +269,7 @@ export async function refreshKey() {
     show("lookup-error", "");
   } catch (e) {
     if (state.key !== asked) return;
-    if (e instanceof TypeError) throw e;
+    if (e.lost) throw e;
     $("found").hidden = true;
     show("lookup-error", e.message);
   }

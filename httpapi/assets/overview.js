@@ -61,7 +61,7 @@ export async function refreshDecisions(now) {
     }
     show("decisions-note", "");
   } catch (e) {
-    if (e.unauthorized || e instanceof TypeError) throw e;
+    if (e.unauthorized || e.lost) throw e;
     show("decisions-note", "The history can't be read: " + e.message);
   }
 }
@@ -129,7 +129,7 @@ function showLag(c) {
   const bound = Math.max(0, ...all.map((s) => s.max_lag_ms)) / 1000;
   const sum = (name) => all.reduce((n, s) => n + s[name], 0);
   write($("lag"), seconds(age));
-  write($("lag-bound"), bound ? "of " + seconds(bound) + " (--max-lag)" : "no --max-lag");
+  write($("lag-bound"), bound ? "of " + seconds(bound) : "no --max-lag");
   meter(
     "lag-meter",
     bound ? age / bound : 0,

@@ -148,6 +148,13 @@ export function sync(list, rows, keyOf, make, update, held = false) {
 export const TOKEN = "twotier-token";
 const PATIENCE = 8000;
 
+// gone is the error of a request that was not answered.
+function gone(cause) {
+  const error = new Error("no answer: " + cause.message);
+  error.lost = true;
+  throw error;
+}
+
 // ask makes a request, and throws unless it succeeds.
 export async function ask(path, options = {}) {
   const token = options.token || sessionStorage.getItem(TOKEN);
@@ -158,7 +165,7 @@ export async function ask(path, options = {}) {
     headers,
     body: options.body,
     signal: AbortSignal.timeout(PATIENCE),
-  });
+  }).catch(gone);
   if (response.ok) return response;
   let detail = response.status + " " + response.statusText;
   try {
@@ -172,7 +179,7 @@ export async function ask(path, options = {}) {
   throw error;
 }
 
-export const read = async (path) => (await ask(path)).json();
+export const read = async (path) => (await ask(path)).json().catch(gone);
 
 export const postJSON = async (path, body, token) =>
   (

@@ -68,7 +68,7 @@ export async function refreshRules(now) {
   try {
     response = await ask("/v1/rules");
   } catch (e) {
-    if (e instanceof TypeError || e.unauthorized) throw e;
+    if (e.lost || e.unauthorized) throw e;
     state.served = e.status !== 404;
     show("rules-empty", state.served ? e.message : "Rules are served at the address of --admin.");
     $("rules-edit").disabled = !state.served;

@@ -202,6 +202,11 @@ func TestDepartedMembersStay(t *testing.T) {
 		p.until("the event is shown",
 			fmt.Sprintf("document.querySelector('#events').textContent.includes(%q)", event))
 	}
+	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
+		"deviceScaleFactor": 1, "mobile": true})
+	p.until("members fit a phone", `innerWidth === 390 && (() => {
+		const at = document.querySelector("#cluster .scroll");
+		return at.scrollWidth <= at.clientWidth; })()`)
 	redis.Kill()
 	p.until("Redis is down", `document.querySelector("#redis-state").textContent === "Down" &&
 		/redis-lost/.test(document.querySelector("#events").textContent)`)
