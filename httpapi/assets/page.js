@@ -164,7 +164,7 @@ export async function ask(path, options = {}) {
     method: options.method,
     headers,
     body: options.body,
-    signal: AbortSignal.timeout(PATIENCE),
+    signal: AbortSignal.timeout(options.patience || PATIENCE),
   }).catch(gone);
   if (response.ok) return response;
   let detail = response.status + " " + response.statusText;
@@ -181,11 +181,12 @@ export async function ask(path, options = {}) {
 
 export const read = async (path) => (await ask(path)).json().catch(gone);
 
-export const postJSON = async (path, body, token) =>
+export const postJSON = async (path, body, token, patience) =>
   (
     await ask(path, {
       method: "POST",
       token,
+      patience,
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(body),
     })

@@ -1,8 +1,10 @@
 // Rules: what they decided, and changing them.
-import { $, ask, clock, element, figure, read, show, sync, write, TOKEN } from "./page.js";
+import { $, ask, clock, element, figure, postJSON, read, show, sync, write, TOKEN } from "./page.js";
 
 const state = { rules: [], version: "", read: 0, text: "", base: "", served: true };
 const EVERY = 5000;
+// How long a backtest may take, in milliseconds.
+const BACKTEST = 15000;
 
 // rulesOf returns the rules of a namespace.
 export const rulesOf = (ns) => state.rules.filter((r) => (r.namespace || "default") === ns);
@@ -219,6 +221,46 @@ async function apply() {
   }
 }
 
+const range = (b) => (b.min === b.max ? figure(b.min) : `${figure(b.min)} to ${figure(b.max)}`);
+
+// NAMED is how many keys of a rule a backtest names.
+const NAMED = 20;
+
+// backtested says what a rule would do.
+function backtested(r) {
+  const lines = [
+    `${r.rule} (${r.ns}, ${r.state}): would refuse ${figure(r.refusing)} of ${figure(r.looked_at)} keys now, ` +
+      `and would have refused ${range(r.refused)} of the ${figure(r.events)} events of their last day`,
+  ];
+  for (const k of r.keys.slice(0, NAMED)) {
+    const now = k.limits.map((l) => `${figure(l.now.count)} of ${l.max}/${l.window}`).join(", ");
+    lines.push(
+      `  ${k.refuses ? "refuses" : "allows "} ${k.key}: ${now}; ` +
+        `would have refused ${range(k.refused)} of ${figure(k.events)}`,
+    );
+  }
+  const more = Math.max(0, r.keys.length - NAMED) + r.left_out;
+  if (more) lines.push(`  and ${figure(more)} more keys`);
+  return lines;
+}
+
+// backtest asks what the document would do to the keys that are busy now.
+async function backtest() {
+  say("", "Looking at the busiest keys…");
+  $("rules-backtest").disabled = true;
+  try {
+    const body = { rules: $("rules-text").value, top: 1000 };
+    const answer = await postJSON("/v1/backtest", body, token(), BACKTEST);
+    say("", `Looked at ${figure(answer.looked_at)} keys; nothing was counted or changed.`);
+    result(answer.rules.flatMap(backtested).join("\n") || "There are no rules in it.");
+  } catch (e) {
+    say(e.message, "");
+    goTo(e.message);
+  } finally {
+    $("rules-backtest").disabled = false;
+  }
+}
+
 export function openRules() {
   $("rules-edit").addEventListener("click", openEditor);
   $("rules-diff").addEventListener("click", showDiff);
@@ -230,5 +272,5 @@ export function openRules() {
     e.preventDefault();
     apply();
   });
-  $("rules-backtest").hidden = true;
+  $("rules-backtest").addEventListener("click", backtest);
 }

@@ -242,6 +242,11 @@ func TestRulesAreEdited(t *testing.T) {
 	p.until("the difference is shown",
 		`document.querySelector("#rules-shown .removed").textContent.includes("3/1m") &&
 		document.querySelector("#rules-shown .added").textContent.includes("7/1m")`)
+	p.write("#rules-text", strings.Replace(document, "50/24h", "2/24h", 1))
+	p.click("#rules-backtest")
+	p.until("the backtest is shown", `/login .*would refuse 1 of 1 keys now[^]*refuses user:0: .*`+
+		`3 of 2\/24h/.test(document.querySelector("#rules-shown").textContent)`)
+	p.write("#rules-text", strings.Replace(document, "3/1m", "7/1m", 1))
 	p.shoot("rules.png")
 	p.write("#rules-token", "tt_nobody")
 	p.click("#rules-apply")
