@@ -103,7 +103,7 @@ check-deploy:
 	@./scripts/part "deploy/: alerts and dashboard in a real Prometheus" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
 		./internal/e2e/deploytest
-	@./scripts/part "deploy/: Kubernetes, Compose" \
+	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
 check-page:
 	@./scripts/part "the page in a real Chromium" \

@@ -17,12 +17,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects in deploy/kubernetes.
+// manifests are the objects in deploy/kubernetes, or those of the chart in deploy/helm.
 type manifests struct {
 	set        appsv1.StatefulSet
 	services   map[string]corev1.Service
 	disruption policyv1.PodDisruptionBudget
 	network    networkingv1.NetworkPolicy
+	secrets    map[string]corev1.Secret
+	configs    map[string]corev1.ConfigMap
 }
 
 func read(t *testing.T, parts ...string) []byte {
@@ -40,7 +42,7 @@ func load(t *testing.T) *manifests {
 	t.Helper()
 	var list types.Kustomization
 	strict(t, read(t, "kubernetes", "kustomization.yaml"), &list)
-	m := &manifests{services: map[string]corev1.Service{}}
+	m := newManifests()
 	for _, file := range list.Resources {
 		for document := range bytes.SplitSeq(read(t, "kubernetes", file), []byte("\n---\n")) {
 			var kind metav1.TypeMeta
@@ -53,6 +55,11 @@ func load(t *testing.T) *manifests {
 	return m
 }
 
+func newManifests() *manifests {
+	return &manifests{services: map[string]corev1.Service{}, secrets: map[string]corev1.Secret{},
+		configs: map[string]corev1.ConfigMap{}}
+}
+
 func (m *manifests) add(t *testing.T, kind string, document []byte) {
 	t.Helper()
 	switch kind {
@@ -62,6 +69,14 @@ func (m *manifests) add(t *testing.T, kind string, document []byte) {
 		var s corev1.Service
 		strict(t, document, &s)
 		m.services[s.Name] = s
+	case "v1/Secret":
+		var s corev1.Secret
+		strict(t, document, &s)
+		m.secrets[s.Name] = s
+	case "v1/ConfigMap":
+		var c corev1.ConfigMap
+		strict(t, document, &c)
+		m.configs[c.Name] = c
 	case "policy/v1/PodDisruptionBudget":
 		strict(t, document, &m.disruption)
 	case "networking.k8s.io/v1/NetworkPolicy":
@@ -78,10 +93,16 @@ func strict(t *testing.T, document []byte, into any) {
 	}
 }
 
-// TestKubernetesSelectsItsPods checks that everything that selects pods selects those of the set,
-// and that ports and the service that names the pods exist.
-func TestKubernetesSelectsItsPods(t *testing.T) {
-	m := load(t)
+// TestKubernetesSelectsItsPods is selectsItsPods for deploy/kubernetes.
+func TestKubernetesSelectsItsPods(t *testing.T) { selectsItsPods(t, load(t)) }
+
+// TestKubernetesStartsWithItsSettings is startsWithItsSettings for deploy/kubernetes.
+func TestKubernetesStartsWithItsSettings(t *testing.T) { startsWithItsSettings(t, load(t)) }
+
+// selectsItsPods checks that everything that selects pods selects those of the set, and that ports
+// and the service that names the pods exist.
+func selectsItsPods(t *testing.T, m *manifests) {
+	t.Helper()
 	pods := labels.Set(m.set.Spec.Template.Labels)
 	selectors := map[string]map[string]string{
 		"set":        m.set.Spec.Selector.MatchLabels,
@@ -111,10 +132,11 @@ func TestKubernetesSelectsItsPods(t *testing.T) {
 	}
 }
 
-// TestKubernetesStartsWithItsSettings checks that twotier accepts the settings, that what they name
-// is mounted, and that the pod is given the time that stopping takes.
-func TestKubernetesStartsWithItsSettings(t *testing.T) {
-	pod := load(t).set.Spec.Template.Spec
+// startsWithItsSettings checks that twotier accepts the settings, that what they name is mounted,
+// and that the pod is given the time that stopping takes.
+func startsWithItsSettings(t *testing.T, m *manifests) {
+	t.Helper()
+	pod := m.set.Spec.Template.Spec
 	container := pod.Containers[0]
 	var environ []string
 	for _, v := range container.Env {

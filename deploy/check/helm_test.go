@@ -1,0 +1,158 @@
+package check
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+)
+
+// render returns what the chart in deploy/helm makes of some values, as text by file.
+func render(release, values string) (map[string]string, error) {
+	chart, err := loader.LoadDir(filepath.Join("..", "helm"))
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, err
+	}
+	all, err := chartutil.ToRenderValues(chart, chosen, chartutil.ReleaseOptions{Name: release,
+		Namespace: "default", IsInstall: true}, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Engine{Strict: true}.Render(chart, all)
+}
+
+// rendered decodes what the chart makes of some values, strictly.
+func rendered(t *testing.T, release, values string) *manifests {
+	t.Helper()
+	files, err := render(release, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newManifests()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for document := range bytes.SplitSeq([]byte(files[name]), []byte("\n---\n")) {
+			var kind metav1.TypeMeta
+			if err := yaml.Unmarshal(document, &kind); err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, document)
+			}
+			if kind.Kind != "" { // not all of a file may be wanted
+				m.add(t, kind.APIVersion+"/"+kind.Kind, document)
+			}
+		}
+	}
+	return m
+}
+
+const secrets = "clusterSecret: 0123456789abcdef0123456789abcdef\ntokens: t\n"
+
+// charts are values with the name of their release.
+var charts = [...]struct{ release, values string }{
+	{"twotier", secrets},
+	{"shop", "existingSecret: kept\nreplicas: 5\nnetworkPolicy: {enabled: false}\n" +
+		"env: {TWOTIER_ON_COLD: deny}\nredisPassword: {secret: redis}\n" +
+		"resp: {enabled: true}\ngrpc: {enabled: true}\nservice: {annotations: {a: b}}\n" +
+		"podAnnotations: {a: b}\nimagePullSecrets: [{name: r}]\nnodeSelector: {a: b}\n" +
+		"tolerations: [{key: a, operator: Exists}]\naffinity: {nodeAffinity: {}}\n"},
+	{"twotier-eu", secrets + "resp: {enabled: true}\n"},
+}
+
+// TestChart renders the chart with several values, and checks the objects as those of
+// deploy/kubernetes are checked: each is decoded strictly, all fit together, and twotier accepts
+// the settings.
+func TestChart(t *testing.T) {
+	for _, c := range charts {
+		t.Run(c.release, func(t *testing.T) {
+			m := rendered(t, c.release, c.values)
+			if strings.Contains(c.values, "networkPolicy") {
+				if m.network.Name != "" {
+					t.Error("there is a network policy")
+				}
+				m.network.Spec.PodSelector = *m.set.Spec.Selector // nothing to compare
+			}
+			selectsItsPods(t, m)
+			startsWithItsSettings(t, m)
+			m.checkNames(t)
+		})
+	}
+}
+
+// checkNames checks that the nodes that are joined are those of the set, and that its volumes
+// exist.
+func (m *manifests) checkNames(t *testing.T) {
+	t.Helper()
+	var join []string
+	for i := range *m.set.Spec.Replicas {
+		join = append(join, fmt.Sprintf("%s-%d.%s:7946", m.set.Name, i, m.set.Spec.ServiceName))
+	}
+	environ := map[string]string{}
+	for _, v := range m.set.Spec.Template.Spec.Containers[0].Env {
+		environ[v.Name] = v.Value
+	}
+	if environ["TWOTIER_JOIN"] != strings.Join(join, ",") {
+		t.Errorf("nodes join %s, and are %s", environ["TWOTIER_JOIN"], join)
+	}
+	for _, v := range m.set.Spec.Template.Spec.Volumes {
+		switch {
+		case v.ConfigMap != nil:
+			if c := m.configs[v.ConfigMap.Name]; !strings.Contains(c.Data["rules.yaml"], "rules:") {
+				t.Errorf("volume %s: %v", v.Name, c)
+			}
+		case v.Secret.SecretName != "kept" && v.Secret.SecretName != "redis":
+			s := m.secrets[v.Secret.SecretName]
+			if s.StringData["cluster-secret"] == "" || s.StringData["tokens"] == "" {
+				t.Errorf("volume %s: %v", v.Name, slices.Collect(maps.Keys(s.StringData)))
+			}
+		}
+	}
+}
+
+// TestChartIsAsTheManifests compares the set of the chart with that of deploy/kubernetes: what it
+// is made of is the same.
+func TestChartIsAsTheManifests(t *testing.T) {
+	plain, chart := load(t).set.Spec, rendered(t, "twotier", secrets).set.Spec
+	for what, of := range map[string]func(p *corev1.PodSpec) any{
+		"security":   func(p *corev1.PodSpec) any { return p.SecurityContext },
+		"container":  func(p *corev1.PodSpec) any { return p.Containers[0].SecurityContext },
+		"startup":    func(p *corev1.PodSpec) any { return p.Containers[0].StartupProbe },
+		"liveness":   func(p *corev1.PodSpec) any { return p.Containers[0].LivenessProbe },
+		"readiness":  func(p *corev1.PodSpec) any { return p.Containers[0].ReadinessProbe },
+		"resources":  func(p *corev1.PodSpec) any { return p.Containers[0].Resources },
+		"image":      func(p *corev1.PodSpec) any { return p.Containers[0].Image },
+		"mounts":     func(p *corev1.PodSpec) any { return p.Containers[0].VolumeMounts },
+		"ports":      func(p *corev1.PodSpec) any { return p.Containers[0].Ports },
+		"time":       func(p *corev1.PodSpec) any { return p.TerminationGracePeriodSeconds },
+		"privileges": func(p *corev1.PodSpec) any { return p.AutomountServiceAccountToken },
+	} {
+		a, errA := yaml.Marshal(of(&plain.Template.Spec))
+		b, errB := yaml.Marshal(of(&chart.Template.Spec))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: deploy/kubernetes has\n%s\nthe chart has\n%s%v %v", what, a, b, errA,
+				errB)
+		}
+	}
+}
+
+// TestChartWantsSecrets: without any, it says what to do.
+func TestChartWantsSecrets(t *testing.T) {
+	for _, values := range []string{"", "clusterSecret: x", "tokens: x"} {
+		if _, err := render("twotier", values); err == nil ||
+			!strings.Contains(err.Error(), "set existingSecret, or") {
+			t.Errorf("%q: %v", values, err)
+		}
+	}
+}
