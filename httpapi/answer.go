@@ -108,6 +108,9 @@ func (d *decoder) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	if !res.Allowed {
 		b = d.appendRefusedBy(b, i, res)
 	}
+	if len(res.Bans) > 0 {
+		b = d.appendBans(b, i, res)
+	}
 	b = appendField(b, "retry_after_ms", res.RetryAfter)
 	if !d.forms[i].checks {
 		b = appendTime(b, res, 0)
@@ -163,31 +166,63 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *syncer.Result) []byte {
 // appendRefusedBy appends the paths of the limits that refused.
 func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `,"refused_by":[`...)
-	n := 0
 	for j := range res.Checks {
 		for k := range res.Checks[j].Limits {
-			if !res.Checks[j].Limits[k].Refused {
-				continue
+			if res.Checks[j].Limits[k].Refused {
+				b = append(appendComma(b), '"')
+				b = append(d.appendPath(b, i, j, k), '"')
 			}
-			if n++; n > 1 {
-				b = append(b, ',')
+		}
+		for k := range res.Bans {
+			if ban := &res.Bans[k]; ban.Check == j && !ban.Started {
+				b = append(appendComma(b), '"')
+				b = d.appendCheckPath(b, i, j)
+				b = append(append(b, ban.Rule...), `/ban"`...)
 			}
-			b = append(b, '"')
-			b = d.appendPath(b, i, j, k)
-			b = append(b, '"')
 		}
 	}
 	return append(b, ']')
 }
 
-// appendPath appends the path of a limit as the request spelled it, or the name of the policy if it
-// is of a rule.
-func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
+// appendComma appends a comma unless a list has just begun.
+func appendComma(b []byte) []byte {
+	if b[len(b)-1] == '[' {
+		return b
+	}
+	return append(b, ',')
+}
+
+// appendBans appends the bans that hold: which rule bans which key, until when, and whether this
+// refusal is why.
+func (d *decoder) appendBans(b []byte, i int, res *syncer.Result) []byte {
+	b = append(b, `,"bans":[`...)
+	for k := range res.Bans {
+		ban := &res.Bans[k]
+		b = append(append(appendComma(b), `{"rule":"`...), ban.Rule...)
+		b = appendString(append(b, `","key":`...), d.ops[i].Checks[ban.Check].Key)
+		b = appendField(b, "until", ban.Until)
+		if ban.Started {
+			b = append(b, `,"started":true`...)
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendCheckPath appends the path of a check, if the request spelled it in a list.
+func (d *decoder) appendCheckPath(b []byte, i, j int) []byte {
 	if d.forms[i].checks {
 		b = append(b, "checks["...)
 		b = strconv.AppendInt(b, int64(j), 10)
 		b = append(b, "]."...)
 	}
+	return b
+}
+
+// appendPath appends the path of a limit as the request spelled it, or the name of the policy if it
+// is of a rule.
+func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
+	b = d.appendCheckPath(b, i, j)
 	if r := d.ruleOf(i, j, k); r != nil {
 		return append(b, r.policy()...)
 	}

@@ -39,11 +39,12 @@ type decoder struct {
 	checks  []syncer.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []syncer.Limit
-	texts   [][]byte     // parallel to limits: the window as the request spelled it
-	named   []namedLimit // the limits that rules put there, in order
-	rules   Rules        // resolves the names of rules; nil if there are none
-	inForce *rule.Set    // the rules of this request, once one is named
-	naming  []*rule.Rule // what the check being read names
+	texts   [][]byte         // parallel to limits: the window as the request spelled it
+	named   []namedLimit     // the limits that rules put there, in order
+	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
+	rules   Rules            // resolves the names of rules; nil if there are none
+	inForce *rule.Set        // the rules of this request, once one is named
+	naming  []*rule.Rule     // what the check being read names
 	bads    []bad
 	quiet   bool
 	grant   *token.Grant   // nil allows everything
@@ -69,6 +70,9 @@ func (d *decoder) truncate(checks, limits int) {
 	for n := len(d.named); n > 0 && d.named[n-1].at >= limits; n-- {
 		d.named = d.named[:n-1]
 	}
+	for n := len(d.bans); n > 0 && d.bans[n-1].Check >= checks; n-- {
+		d.bans = d.bans[:n-1]
+	}
 }
 
 // link points operations to their checks and checks to their limits, once the slices have stopped
@@ -82,6 +86,9 @@ func (d *decoder) link() {
 	for i, f := range d.forms {
 		end := f.first + f.count
 		d.ops[i].Checks = d.checks[f.first:end:end]
+	}
+	if len(d.bans) > 0 {
+		d.linkBans()
 	}
 }
 

@@ -104,6 +104,12 @@ func (c counters) Collect(ch chan<- prometheus.Metric) {
 	e.cluster(st)
 	e.counter(st.Counter)
 	e.store(st)
+	if rules := c.s.opts.Rules; rules != nil {
+		if set := rules.Rules(); set != nil {
+			e.gauge("twotier_rules_version",
+				"Version of the rules in force; absent until the node knows it.", set.Version())
+		}
+	}
 	c.s.transport(e)
 }
 

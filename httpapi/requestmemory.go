@@ -230,11 +230,14 @@ const (
 	answerOp    = 128
 	answerCheck = 128
 	answerLimit = 160 // four figures, their names and a duration
-	costOp      = 3*(48+24+88)/2 + answerOp
-	costCheck   = 3*(80+8+48)/2 + answerCheck
+	costOp      = 3*(88+24+112)/2 + answerOp
+	costCheck   = 3*(88+8+48)/2 + answerCheck
 	costLimit   = 3*(16+24+56)/2 + answerLimit
 	costNamed   = 3*48/2 + answerNamed
 	costBad     = 1 << 10
+	// A rule that bans adds a check, its limit, its names and their results.
+	costBan     = 2*(96+48+384) + 224 + answerBan
+	answerBan   = 384 // its path, the name of the rule, and the key
 	answerNamed = 128 // the name of a rule, that it is one, and the version
 	// escaped is how many bytes one byte of a key can take in an answer.
 	escaped = 6

@@ -110,11 +110,34 @@ func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *proble
 		return p
 	}
 	for _, r := range d.naming {
+		from := len(d.limits) - start
 		if p := d.addRule(r, c.Key); p != nil {
 			return p
 		}
+		if r.Bans() && kind == syncer.Acquire {
+			d.bans = append(d.bans, syncer.BanRule{Check: len(d.checks), Rule: r.Name,
+				Window: r.Ban, From: from, To: len(d.limits) - start})
+			if p := d.spend(costBan); p != nil {
+				return p
+			}
+			d.answers += answerBan
+		}
 	}
 	return nil
+}
+
+// linkBans gives each operation the rules that ban what they refuse of it.
+func (d *decoder) linkBans() {
+	next := 0
+	for i, f := range d.forms {
+		from := next
+		for ; next < len(d.bans) && d.bans[next].Check < f.first+f.count; next++ {
+			d.bans[next].Check -= f.first
+		}
+		if next > from {
+			d.ops[i].Rules = d.bans[from:next:next]
+		}
+	}
 }
 
 // nameDefaults names the default rules of a namespace.

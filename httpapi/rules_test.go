@@ -31,6 +31,10 @@ func (testRules) Rules() *rule.Set {
 			Limits: []rule.Limit{limit(60, 2, "1m")}, Overrides: []rule.Override{
 				{Prefix: "corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
 				{Key: "corp-1", Limits: []rule.Limit{limit(60, 1, "1m")}}}},
+		{Name: "strict", Ban: 600_000, Limits: []rule.Limit{limit(60, 3, "1m"),
+			limit(3600, 5, "1h")}},
+		{Name: "strict-off", Ban: 600_000, State: rule.Off, Limits: []rule.Limit{
+			limit(60, 3, "1m")}},
 		{Name: "never", Namespace: "never", Limits: []rule.Limit{limit(60, 0, "1m")}},
 	}).Numbered(7)
 }

@@ -45,6 +45,7 @@ type DirectOptions struct {
 // one refuses.
 type Direct struct {
 	opt   DirectOptions
+	bans  *leaparray.Ladder // of all bans
 	lanes []*directLane
 
 	closed atomic.Bool
@@ -68,7 +69,8 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt, calls: sync.Pool{New: func() any { return new(directCall) }}}
+	d := &Direct{opt: opt, bans: syncer.BanLadder(),
+		calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Lanes {
 		d.lanes = append(d.lanes, newDirectLane(d, i))
 	}
@@ -116,6 +118,9 @@ func (d *Direct) Close(ctx context.Context) error {
 func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	if l, ok := d.opt.Store.opt.Ladders[string(ns)]; ok {
 		return l
+	}
+	if syncer.IsBan(ns) {
+		return d.bans
 	}
 	return d.opt.Store.opt.Ladders[syncer.DefaultNamespace]
 }
@@ -251,11 +256,14 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	parts := make([]syncer.Result, len(op.Checks))
+	counted := make([]bool, len(op.Checks))
 	var failed error
-	counted := 0
-	for i := range op.Checks {
+	for i, end := 0, 0; i < len(op.Checks); i = end {
+		for end = i + 1; end < len(op.Checks) && op.Checks[end].N == 0; {
+			end++ // a key and its bans are in one partition
+		}
 		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
-			DryRun: op.DryRun, Checks: op.Checks[i : i+1]}
+			DryRun: op.DryRun, Checks: op.Checks[i:end]}
 		var at []mark
 		if at, failed = d.do(ctx, &one, &parts[i]); failed != nil {
 			break
@@ -268,17 +276,17 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 			parts[i].RetryAfter > res.RetryAfter) {
 			res.RetryAfter = parts[i].RetryAfter
 		}
-		if parts[i].Allowed || op.CountDenied {
-			counted |= 1 << i
+		counted[i] = parts[i].Allowed || op.CountDenied && !one.Banned(&parts[i])
+		for _, r := range parts[i].Checks {
+			*res.AddCheck() = r
 		}
-		*res.AddCheck() = parts[i].Checks[0]
 	}
-	if failed == nil && (res.Allowed || op.CountDenied) {
+	if failed == nil && (res.Allowed || op.CountDenied && !op.Banned(res)) {
 		return marks, nil
 	}
 	undo := context.WithoutCancel(ctx)
 	for i := range op.Checks {
-		if counted&(1<<i) == 0 {
+		if !counted[i] {
 			continue
 		}
 		back := op.Checks[i]
@@ -296,5 +304,5 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 			lr.Count, lr.Lo, lr.Hi = lr.Count+back.N, lr.Lo+back.N, lr.Hi+back.N
 		}
 	}
-	return nil, failed
+	return marks, failed
 }

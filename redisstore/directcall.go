@@ -70,12 +70,20 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 		c.limits = append(c.limits, check.Limits...)
 		c.names = appendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
-			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: check.N,
+			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(op, check),
 			ladder: d.ladder(ns), limits: len(c.limits),
 			end: len(c.names),
 		})
 	}
 	return c
+}
+
+// packedN returns the n of a check for the script, which says of a ban what it watches.
+func packedN(op *syncer.Op, c *syncer.Check) int64 {
+	if c.N == 0 && op.Kind == syncer.Acquire {
+		return -1 - int64(c.Ban.From)<<16 - int64(c.Ban.To)
+	}
+	return c.N
 }
 
 // Size implements batching.Item. Batches are bounded by operations alone.
@@ -218,7 +226,8 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 		c.judged(op, i, values[:n], res)
 		values = values[n:]
 	}
-	if res.Allowed = c.allowed; (!c.repeated || op.DryRun) && (c.allowed || op.CountDenied) {
+	res.Allowed = c.allowed
+	if (!c.repeated || op.DryRun) && (c.allowed || op.CountDenied && !op.Banned(res)) {
 		raise(op, res)
 	}
 	c.setTimes(op, res)
@@ -283,6 +292,9 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 	for j, limit := range op.Checks[i].Limits {
 		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1],
 			values[valuesOfLimit*j+2]
+		if width < 0 {
+			width, r.TS = -width, c.now // a ban that has started
+		}
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
 			Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.

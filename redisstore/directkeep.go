@@ -29,7 +29,7 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 
 // keep waits until what an operation counted is kept as its ack says.
 func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, marks []mark) error {
-	if d.ackOf(op) <= syncer.AckStore || !op.Counts(res) {
+	if d.ackOf(op) <= syncer.AckStore || !op.Changes(res) {
 		return nil
 	}
 	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
@@ -43,7 +43,7 @@ func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 		var list []mark
 		var of []int // positions of the operations
 		for i := range ops {
-			if d.ackOf(&ops[i]) != ack || !ops[i].Counts(&res[i]) {
+			if d.ackOf(&ops[i]) != ack || !ops[i].Changes(&res[i]) {
 				continue
 			}
 			for _, m := range marks[i] {

@@ -87,8 +87,23 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 			c.N = -c.N
 		}
 		op.Checks = append(op.Checks, c)
+		for i := range dice.IntN(3) {
+			if op.Kind == syncer.Acquire {
+				op.Checks = append(op.Checks, banOf(dice, &c, i))
+			}
+		}
 	}
 	return op
+}
+
+// banOf draws a ban of a key by one of two rules, which have some of its limits.
+func banOf(dice *rand.Rand, c *syncer.Check, i int) syncer.Check {
+	from := dice.IntN(len(c.Limits))
+	b := syncer.Check{Ban: syncer.Ban{From: uint16(from),
+		To: uint16(from + 1 + dice.IntN(len(c.Limits)-from))},
+		Limits: []syncer.Limit{{Window: 1000 + dice.Int64N(5000)}}}
+	b.NS, b.Key = syncer.BanKey(c.NS, fmt.Sprint("rule", i), c.Key)
+	return b
 }
 
 // keyOf names the keys of a random operation. In the other namespace two have one hash tag each,

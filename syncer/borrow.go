@@ -81,9 +81,9 @@ func (a *allowance) covers(op *Op, t *target, now time.Time) bool {
 
 // MayBorrow reports whether the operation is of a kind that a counter may execute although another
 // one owns some of its keys, if it borrows those keys: it happens now, counts only what is allowed,
-// and needs to know no more than that.
+// starts no ban, and needs to know no more than that.
 func (op *Op) MayBorrow() bool {
-	return op.TS == 0 && !op.CountDenied &&
+	return op.TS == 0 && !op.CountDenied && !op.mayBan() &&
 		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
 }
 

@@ -44,12 +44,20 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 		}
 	}
 	k.setSource(res)
+	started := false
+	if !res.Allowed && len(k.targets) > 1 {
+		if started, err = k.startBans(res); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case op.Kind == Add:
 		k.setTimes(res)
 		return true, nil
 	case op.Kind == Count || !res.Allowed && (!op.CountDenied || k.reservation != nil):
-		return false, nil
+		return started, nil
+	case !res.Allowed && op.Banned(res):
+		return started, nil
 	case op.DryRun:
 		k.includeCounted(res)
 		return false, nil
@@ -142,6 +150,9 @@ func (k *call) setSource(res *Result) {
 func (k *call) count() error {
 	for i := range k.targets {
 		t := &k.targets[i]
+		if t.check.N == 0 {
+			continue // a ban
+		}
 		r, _, err := t.entry(k.now)
 		if err != nil {
 			return err
@@ -150,6 +161,9 @@ func (k *call) count() error {
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
+		if t.check.N == 0 {
+			continue
+		}
 		e := t.p.keys.entry(t.ref)
 		if k.op.TakesNewest() {
 			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
@@ -228,7 +242,11 @@ func (t *target) markLimit(at bool) {
 // admits compares one limit of an Acquire. Earlier checks of the same operation may count the same
 // key, see target.extra. It returns false if the limit's window is out of reach.
 func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
-	peak, rng, ok := v.Peak(lr.Window, k.ts)
+	at := k.ts
+	if t.check.N == 0 {
+		at = k.now // a ban holds for whoever asks now, also about an event of the past
+	}
+	peak, rng, ok := v.Peak(lr.Window, at)
 	if !ok {
 		return false
 	}
@@ -243,7 +261,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	lr.Refused = true
 	retry := int64(reservedRetry)
 	if peak+t.check.N+t.extra > lr.Max {
-		retry = v.RetryAfter(lr.Window, k.ts, t.check.N+t.extra, lr.Max)
+		retry = v.RetryAfter(lr.Window, at, t.check.N+t.extra, lr.Max)
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry

@@ -40,8 +40,12 @@ func (n *namespaces) init(opt *Options) error {
 	if err := n.add(DefaultNamespace, opt.Namespaces[DefaultNamespace], aging); err != nil {
 		return err
 	}
+	bans := Namespace{Ladder: BanLadder(), Unlisted: true}
+	if err := n.add(BanNamespace, bans, aging); err != nil {
+		return err
+	}
 	for name, ns := range opt.Namespaces {
-		if name == DefaultNamespace {
+		if name == DefaultNamespace || name == BanNamespace {
 			continue
 		}
 		if err := n.add(name, ns, aging); err != nil {
@@ -103,6 +107,9 @@ func (n *namespaces) index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
 	}
+	if IsBan(ns) {
+		return n.byName[BanNamespace]
+	}
 	return 0
 }
 
@@ -122,10 +129,12 @@ func (n *namespaces) hash(ns, key []byte) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// longestSpan returns the longest span of any namespace, in milliseconds.
+// longestSpan returns the longest span of any namespace of clients, in milliseconds.
 func (n *namespaces) longestSpan() (span int64) {
 	for _, sp := range n.all {
-		span = max(span, sp.ladder.Span())
+		if sp.name != BanNamespace {
+			span = max(span, sp.ladder.Span())
+		}
 	}
 	return span
 }

@@ -78,10 +78,12 @@ type Check struct {
 	Key []byte
 	// N is the number of events, 1 to 2^31-1. In an Add, negative values take events back: from the
 	// buckets of its time or, if it has none, from the newest buckets that hold something, and
-	// never more than a bucket holds.
+	// never more than a bucket holds. In an Acquire 0 makes the check a [Ban].
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
+	// Ban says what starts the ban that the check is, if N is 0.
+	Ban Ban
 }
 
 // AppendName appends a name that is unique to the key: its namespace (the same for an empty one and
@@ -114,15 +116,23 @@ type Op struct {
 	// effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
+	// Rules are the rules with a ban that some of the checks are judged by, for internal/bans. A
+	// [Counter] ignores them.
+	Rules []BanRule
 }
 
 // Reads reports whether the operation counts nothing, whatever its result.
 func (op *Op) Reads() bool { return op.Kind == Count || op.Kind == Acquire && op.DryRun }
 
-// Counts reports whether the operation, which had this result and no error, was counted.
+// Counts reports whether the keys of the operation, which had this result and no error, were
+// counted.
 func (op *Op) Counts(res *Result) bool {
-	return !op.Reads() && (op.Kind == Add || res.Allowed || op.CountDenied)
+	return !op.Reads() && (op.Kind == Add || res.Allowed || op.CountDenied && !op.Banned(res))
 }
+
+// Changes reports whether the operation, which had this result and no error, was counted or started
+// a ban.
+func (op *Op) Changes(res *Result) bool { return op.Counts(res) || op.startedBan(res) }
 
 // TakesNewest reports whether the operation takes events back from the newest buckets that hold
 // something, because it does not say when they happened.
@@ -171,6 +181,8 @@ type Result struct {
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
+	// Bans are those of Op.Rules that hold now. A [Counter] leaves them empty.
+	Bans []BanResult
 }
 
 // Reset empties r, keeping the memory of its slices.

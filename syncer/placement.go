@@ -28,8 +28,12 @@ type Placement struct {
 }
 
 // Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
-// namespace. A key with a hash tag has the same partition as its tag in the default namespace.
+// namespace. A key with a hash tag has the same partition as its tag in the default namespace, and
+// a ban that of the key that it bans.
 func (p Placement) Of(ns, key []byte) int {
+	if IsBan(ns) {
+		ns, key = bannedKey(ns, key)
+	}
 	if p.HashTags != nil {
 		ns, key = p.HashTags.placedAs(ns, key)
 	}

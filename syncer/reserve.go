@@ -52,6 +52,9 @@ func (op *Op) reserves() bool { return op.Reserve != "" && op.Kind == Acquire }
 func (k *call) reserve() {
 	for i := range k.targets {
 		t := &k.targets[i]
+		if t.check.N == 0 {
+			continue // a ban
+		}
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
 		h := reservedKey{id: k.reservation.id, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
 			key: b[len(t.ns):], n: t.check.N}

@@ -108,7 +108,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		web.Peer = messages
 	}
 	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
-	web.Collectors = append(web.Collectors, counters)
+	web.Collectors = append(web.Collectors, counters, s.node.BanLog())
 	s.history = verdicts.NewHistory(counters, s.node)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addResp(&web),
 		s.addEnvoy(&web, book)); err != nil {

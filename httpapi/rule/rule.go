@@ -55,6 +55,9 @@ type Rule struct {
 	// Limits are compared in order. There is at least one.
 	Limits []Limit
 	State  State
+	// Ban is for how long, in milliseconds, the rule refuses a key that it has refused once, if it
+	// is on; 0 means that it doesn't.
+	Ban int64
 	// Overrides are other limits for some keys, see For.
 	Overrides []Override
 	// Default says that the rule judges every acquire in its namespace that names neither limits
@@ -82,6 +85,9 @@ func (r *Rule) Enforced(l Limit) int64 {
 	return l.Max
 }
 
+// Bans reports whether the rule bans what it refuses.
+func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == On }
+
 // PolicyName returns the name in headers of limit i of those that r has for a key: that of the
 // rule, and the window, too, if there are several.
 func (r *Rule) PolicyName(limits []Limit, i int) string {
@@ -90,6 +96,9 @@ func (r *Rule) PolicyName(limits []Limit, i int) string {
 	}
 	return r.Name + "/" + limits[i].Text
 }
+
+// Banned is a key that a rule has banned, with its namespace.
+type Banned struct{ NS, Rule, Key string }
 
 // Set is rules by name. The zero value has none.
 type Set struct {
@@ -131,7 +140,12 @@ func (s *Set) Defaults(ns []byte) []*Rule {
 func (s *Set) Numbered(version int64) *Set { return &Set{s.byName, s.defaults, version} }
 
 // Version returns the number of the version that the rules are of, 0 if they are of none.
-func (s *Set) Version() int64 { return s.version }
+func (s *Set) Version() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.version
+}
 
 // Find returns the rule of that name, or nil if there is none.
 func (s *Set) Find(name []byte) *Rule {

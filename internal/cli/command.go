@@ -69,7 +69,7 @@ func (o IO) columns() int {
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), seriesSpec(), topSpec(), clusterSpec(), modeSpec(),
-		resetSpec(), rulesSpec(), benchSpec(),
+		resetSpec(), rulesSpec(), bansSpec(), unbanSpec(), benchSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

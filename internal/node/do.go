@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"twotier.dev/twotier/httpapi/cluster"
@@ -18,7 +19,12 @@ func (n *Node) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 	if !n.opened.Load() {
 		return errStarting
 	}
-	err := n.router.Do(ctx, op, res)
+	var err error
+	if len(op.Rules) == 0 {
+		err = n.router.Do(ctx, op, res)
+	} else {
+		err = n.doWithBans(ctx, op, res)
+	}
 	n.count(op, res, err)
 	return err
 }
@@ -32,7 +38,11 @@ func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 		}
 		return
 	}
-	n.router.DoAll(ctx, ops, res)
+	if slices.ContainsFunc(ops, func(op syncer.Op) bool { return len(op.Rules) > 0 }) {
+		n.doAllWithBans(ctx, ops, res)
+	} else {
+		n.router.DoAll(ctx, ops, res)
+	}
 	n.countAll(ops, res)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
@@ -96,6 +97,7 @@ type Node struct {
 	sample  *topkeys.Sample // only if the node can be in Redis mode
 	top     *topkeys.Cache  // only if the node has a counter
 	denied  *topkeys.Refused
+	bans    bans.Log
 	modes   *modes.Switch
 	owned   *ownership.Partitions
 	changed chan struct{} // buffered, size 1: there may be a new table

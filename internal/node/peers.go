@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -48,6 +49,16 @@ type (
 	// TopAnswer has them, largest first.
 	TopAnswer struct {
 		Keys []syncer.KeyCount
+	}
+
+	// BansQuestion asks for the bans that a node knows of, see Node.Bans.
+	BansQuestion struct {
+		NS, Rule string
+		Limit    int
+	}
+	// BansAnswer has them.
+	BansAnswer struct {
+		Bans []rule.Banned
 	}
 
 	// SeriesQuestion asks for the buckets of a key that a node owns.

@@ -77,6 +77,10 @@ var questions = [...]Question{
 			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
 			return &TopAnswer{keys}, err
 		})),
+	fromUsers(question(15, "bans", func(_ context.Context, n *Node, q *BansQuestion) (any, error) {
+		return &BansAnswer{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
+			n.opt.Clock.Now())}, nil
+	})),
 	fromUsers(question(14, "events",
 		func(_ context.Context, n *Node, _ *EventsQuestion) (any, error) {
 			seen := n.log.Snapshot()

@@ -14,10 +14,11 @@ const (
 	ackShift = 4
 )
 
-// Bounds of namespaces and keys, the same as everywhere.
+// Bounds of namespaces and keys: those of bans, which are longer than those of clients, see
+// syncer.BanKey.
 const (
-	maxNS  = 64
-	maxKey = 256
+	maxNS  = len(syncer.BanNamespace) + 1 + 64
+	maxKey = 64 + 1 + 256
 )
 
 // limitBytes is the least that a limit and its result take where they are spelled out, and
@@ -37,7 +38,8 @@ func alike(a, b *syncer.Op) bool {
 	}
 	for i := range a.Checks {
 		x, y := &a.Checks[i], &b.Checks[i]
-		if x.N != y.N || !bytes.Equal(x.NS, y.NS) || !slices.Equal(x.Limits, y.Limits) {
+		if x.N != y.N || x.Ban != y.Ban || !bytes.Equal(x.NS, y.NS) ||
+			!slices.Equal(x.Limits, y.Limits) {
 			return false
 		}
 	}
@@ -58,7 +60,9 @@ func appendChecks(b []byte, op *syncer.Op) []byte {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		b = appendInt(b, c.N)
+		if b = appendInt(b, c.N); c.N == 0 && op.Kind == syncer.Acquire {
+			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
+		}
 		b = appendUint(b, uint64(len(c.Limits)))
 		for j := range c.Limits {
 			b = appendInt(appendInt(b, c.Limits[j].Window), c.Limits[j].Max)
@@ -70,12 +74,15 @@ func appendChecks(b []byte, op *syncer.Op) []byte {
 // span is a part of a list.
 type span struct{ from, to int }
 
-// readChecks reads the checks of an operation. Their keys are views into the message.
-func (l *taskList) readChecks(r *reader) {
+// readChecks reads the checks of an operation of a kind. Their keys are views into the message.
+func (l *taskList) readChecks(r *reader, kind syncer.Kind) {
 	for range r.count() {
 		c := syncer.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
+		}
+		if c.N == 0 && kind == syncer.Acquire {
+			c.Ban = syncer.Ban{From: r.uint16(), To: r.uint16()}
 		}
 		from := len(l.limits)
 		for range r.count() {

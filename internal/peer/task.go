@@ -116,7 +116,7 @@ func (l *taskList) readWhole(r *reader, first byte) {
 	}
 	l.readStep(r, &t)
 	start := len(l.checks)
-	l.readChecks(r)
+	l.readChecks(r, t.Op.Kind)
 	if !fits(&t, len(l.checks)-start) {
 		r.fail()
 	}

@@ -3,6 +3,7 @@ package peer
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 )
 
 // errFormat says that a message is malformed.
@@ -120,4 +121,14 @@ func (r *reader) end() error {
 		r.err = errFormat
 	}
 	return r.err
+}
+
+// uint16 reads a number below 65,536.
+func (r *reader) uint16() uint16 {
+	v := r.uint()
+	if v > math.MaxUint16 {
+		r.fail()
+		return 0
+	}
+	return uint16(v)
 }

@@ -82,6 +82,7 @@ func (d *draft) addRules() errorReply {
 	}
 	d.check.NS = []byte(space)
 	for _, r := range d.w.naming {
+		from := len(d.w.limits) - d.start
 		for i, l := range r.For(d.check.Key) {
 			d.w.ruled = append(d.w.ruled, ruledLimit{len(d.w.limits),
 				verdicts.Origin{Rule: r, Max: l.Max, First: i == 0,
@@ -91,6 +92,10 @@ func (d *draft) addRules() errorReply {
 				return d.refused("rules",
 					fmt.Sprintf("they have more than %d limits in one command", maxRuled))
 			}
+		}
+		if r.Bans() {
+			d.w.bans = append(d.w.bans, syncer.BanRule{Check: len(d.w.checks), Rule: r.Name,
+				Window: r.Ban, From: from, To: len(d.w.limits) - d.start})
 		}
 	}
 	return ""

@@ -37,9 +37,10 @@ type work struct {
 	checks  []syncer.Check
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []syncer.Limit
-	ruled   []ruledLimit // the limits that rules put there, in order
-	naming  []*rule.Rule // what the check that is being read names
-	rules   Rules        // resolves the names of rules; nil if there are none
+	ruled   []ruledLimit     // the limits that rules put there, in order
+	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
+	naming  []*rule.Rule     // what the check that is being read names
+	rules   Rules            // resolves the names of rules; nil if there are none
 	results []syncer.Result
 	out     []byte
 	context *request.Context
@@ -104,6 +105,9 @@ func (w *work) truncate(ops, checks, limits int) {
 	for n := len(w.ruled); n > 0 && w.ruled[n-1].at >= limits; n-- {
 		w.ruled = w.ruled[:n-1]
 	}
+	for n := len(w.bans); n > 0 && w.bans[n-1].Check >= checks; n-- {
+		w.bans = w.bans[:n-1]
+	}
 }
 
 // link points operations to their checks and checks to their limits, once the slices have stopped
@@ -114,9 +118,15 @@ func (w *work) link() {
 		w.checks[i].Limits = w.limits[w.starts[i]:end:end]
 		end = w.starts[i]
 	}
+	next := 0
 	for i, f := range w.forms {
 		end := f.first + f.count
 		w.ops[i].Checks = w.checks[f.first:end:end]
+		from := next
+		for ; next < len(w.bans) && w.bans[next].Check < end; next++ {
+			w.bans[next].Check -= f.first
+		}
+		w.ops[i].Rules = w.bans[from:next:next]
 	}
 }
 

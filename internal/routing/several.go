@@ -60,6 +60,9 @@ func (r *Router) afterwards(
 func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
+		if c.N == 0 {
+			continue // a ban
+		}
 		c.Limits = nil
 		add := syncer.Op{Kind: syncer.Add, TS: op.TS, Ack: op.Ack, Checks: []syncer.Check{c}}
 		var counted syncer.Result

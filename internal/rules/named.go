@@ -46,6 +46,8 @@ func (r *reader) rule(item *strictyaml.Node) {
 				limits, one.Limits = to, r.limits(to)
 			case "state":
 				one.State = r.state(to)
+			case "ban":
+				one.Ban = r.ban(to)
 			case "overrides":
 				overrides, one.Overrides = to, r.overrides(to)
 			case "default":
@@ -82,7 +84,7 @@ func (r *reader) countDefault(item *strictyaml.Node, namespace string) {
 
 // ruleKeys returns what a rule may have.
 func ruleKeys() []string {
-	return []string{"name", "namespace", "limits", "state", "overrides", "default"}
+	return []string{"name", "namespace", "limits", "state", "ban", "overrides", "default"}
 }
 
 // judgeAll notes the windows of limits for EachWindow.
@@ -123,6 +125,28 @@ func (r *reader) state(n *strictyaml.Node) rule.State {
 		r.Fail(n, "state: %v", err)
 	}
 	return s
+}
+
+// maxBan is the longest ban, and minBan the shortest.
+const (
+	maxBan = 24 * time.Hour
+	minBan = time.Second
+)
+
+// ban reads for how long a rule bans, in milliseconds.
+func (r *reader) ban(n *strictyaml.Node) int64 {
+	text, ok := r.Text(n, "ban")
+	if !ok {
+		return 0
+	}
+	d, err := config.ParseDuration(text)
+	switch {
+	case err != nil:
+		r.Fail(n, "ban: %v", err)
+	case d < minBan || d > maxBan || d%time.Millisecond != 0:
+		r.Fail(n, "ban: %q is not from %v to %v, in whole milliseconds", text, "1s", "24h")
+	}
+	return d.Milliseconds()
 }
 
 // limits reads a list such as [15/1m, 50/24h].

@@ -138,15 +138,19 @@ func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) O
 	}
 	var last Origin
 	refuses, from := false, 0
+	end := func(to int) {
+		banned := last.Rule != nil && res.BannedBy(j, last.Rule.Name)
+		r.origin(c, last, refuses || banned, compared{judged.Limits, of, from, to})
+		refuses, from = false, to
+	}
 	for k := range judged.Limits {
 		o := of(k)
 		if k > 0 && (o.First || o.Rule == nil && last.Rule != nil) {
-			r.origin(c, last, refuses, compared{judged.Limits, of, from, k})
-			refuses, from = false, k
+			end(k)
 		}
 		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], res, c.N)
 	}
-	r.origin(c, last, refuses, compared{judged.Limits, of, from, len(judged.Limits)})
+	end(len(judged.Limits))
 }
 
 // origin counts the verdict of limits that are from one origin. A rule that is off has none.

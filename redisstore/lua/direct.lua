@@ -10,13 +10,18 @@
 -- mode, time, number of checks, then position of the version, plan and n for each). Then the hashes
 -- for the list of keys, one for each check.
 --
+-- A negative n in an acquire makes the check the ban of the last check before it without one: it
+-- refuses while it has any count at present, whatever the mode. If there is none, and one of some
+-- limits of the other check refuses, it is counted once, unless the mode is 3. Which limits is in n,
+-- see watched.
+--
 -- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
 -- back from the newest buckets that hold something, 3 to count nothing.
 --
 -- Reply: a MessagePack array: whether the sequence was known, then for each operation either 2 and
 -- an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire is count,
 -- bucket width and retry after (or 0 or -1) for each limit. That of an add is the number of
--- buckets, and the field and count of each.
+-- buckets, and the field and count of each. The bucket width of a ban that has started is negative.
 --
 -- After the first write nothing that may raise is called. If a key refuses, its operation is taken
 -- back and fails alone.
@@ -589,9 +594,10 @@ end
 
 -- carry counts the checks of an operation. If a key refuses, it counts none of them and returns an
 -- error text.
-local function carry(checks, ts, mode)
+local function carry(checks, ts, mode, acquire)
   for i = 1, checks do
-    local refused = touch(args[a + 3 * i - 2], key + i)
+    local ban = acquire and args[a + 3 * i] < 0
+    local refused = not ban and touch(args[a + 3 * i - 2], key + i)
     if refused then return refused end
   end
   for i = #done, 1, -1 do done[i] = nil end
@@ -602,7 +608,7 @@ local function carry(checks, ts, mode)
     local name, plan, n, refused = KEYS[key + i], plans[args[c - 1]], args[c], nil
     if mode == 2 then
       refused, seen = takeNewest(name, plan, -n, ts), nil
-    else
+    elseif not acquire or n > 0 then
       refused = count(name, plan, n, ts)
     end
     if refused then
@@ -612,11 +618,50 @@ local function carry(checks, ts, mode)
   end
 end
 
+-- Where the values of each check of the current operation begin in out.
+local begins = {}
+
+-- watched reports whether one of the limits that a ban watches refuses. They are those from one
+-- number, from 0 on, up to another of the check that begins at from in out.
+local function watched(n, from)
+  local x = -n - 1
+  for j = floor(x / 65536) + 1, x % 65536 do
+    if out[from + 3 * j] ~= 0 then return true end
+  end
+  return false
+end
+
+-- ban starts the bans of an acquire that was refused. If a key refuses, none is started, and it
+-- returns an error text.
+local function ban(checks)
+  local banned, started = nil, {}
+  for i = #done, 1, -1 do done[i] = nil end
+  several = true
+  for i = 1, checks do
+    local c, from = a + 3 * i, begins[i]
+    if args[c] > 0 then
+      banned = from
+    elseif banned and out[from + 3] == 0 and watched(args[c], banned) then
+      local name, plan, width = KEYS[key + i], plans[args[c - 1]], out[from + 2]
+      position, state = key + i, args[c - 2]
+      local refused = touch(state, position)
+      if not refused and not started[name] then refused = count(name, plan, 1, now) end
+      if refused then
+        takeBack()
+        return refused
+      end
+      started[name] = true
+      out[from + 1], out[from + 2] = 1, -width
+      out[from + 3] = math.max(1, (floor(now / width) + 1) * width + plan.window[1] - 1 - now)
+    end
+  end
+end
+
 local decided = {}
 for op = 1, num() do
   local acquire, mode, ts, checks = args[a + 1] == 1, args[a + 2], args[a + 3], args[a + 4]
   a = a + 4
-  local allowed, failed, start = true, nil, o + 1
+  local allowed, failed, start, banned, bans = true, nil, o + 1, false, false
   o, seen = start, nil
   for i = 1, checks do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
@@ -624,10 +669,17 @@ for op = 1, num() do
       local h, again, holds
       h, again, failed = load(name)
       if failed then break end
-      for j = 1, i - 1 do
-        if KEYS[key + j] == name then n = n + args[a + 3 * j] end
+      begins[i] = o
+      if acquire and n < 0 then
+        bans = true
+        holds, failed = judge(acquire, h, plan, now, 0, i, again)
+        banned = banned or holds == false
+      else
+        for j = 1, i - 1 do
+          if KEYS[key + j] == name then n = n + args[a + 3 * j] end
+        end
+        holds, failed = judge(acquire, h, plan, ts, n, i, again)
       end
-      holds, failed = judge(acquire, h, plan, ts, n, i, again)
       if failed then break end
       allowed = allowed and holds
     end
@@ -636,8 +688,9 @@ for op = 1, num() do
     local verdict = string.sub(verdicts, op, op)
     if verdict == 'e' then failed = failed or 'ERR refused before' else failed = nil end
     allowed = verdict == '1'
-  elseif not failed and (allowed or mode == 1) and mode ~= 3 then
-    failed = carry(checks, ts, mode)
+  elseif not failed and mode ~= 3 then
+    if allowed or mode == 1 and not banned then failed = carry(checks, ts, mode, acquire) end
+    if bans and not allowed and not failed then failed = ban(checks) end
   end
   decided[op] = failed and 'e' or (allowed and '1' or '0')
   if failed then

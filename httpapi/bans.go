@@ -1,0 +1,254 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/syncer"
+)
+
+// Banner lists bans. A [Service] may be one.
+type Banner interface {
+	// Bans returns up to limit bans that nodes have heard of, and that may hold: of a namespace and
+	// of a rule, unless these are empty. A [Server] asks its Service whether they do.
+	Bans(ctx context.Context, ns, rule string, limit int) []rule.Banned
+}
+
+// How many bans an answer lists: at most, and unless the query says otherwise.
+const (
+	maxBans     = request.MaxTop
+	defaultBans = 100
+)
+
+// banQuery is a query of bans. A key is nil unless the query is about that one.
+type banQuery struct {
+	ns, rule string
+	key      []byte
+	n        int
+}
+
+// banQueryOf reads the query of /v1/bans.
+func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *problem) {
+	q.n = defaultBans
+	p = eachArg(ctx, func(name, value []byte) *problem {
+		switch string(name) {
+		case "ns":
+			if q.ns = string(value); !request.ValidNS(value) {
+				return refused("ns", request.WantNS)
+			}
+		case "rule":
+			q.rule = string(value)
+		case "key":
+			if q.key = value; !request.ValidKey(value) {
+				return refused("key", request.WantKey)
+			}
+		case "n":
+			v, end, fits := request.Digits(value, 0)
+			if q.n = int(v); len(value) == 0 || end != len(value) || !fits || v < 1 || v > maxBans {
+				return refused("n", "want 1 to 1000")
+			}
+		default:
+			return unknownArg(name, "bans has ns, rule, key and n")
+		}
+		return nil
+	})
+	if p == nil && q.key != nil && q.rule == "" {
+		p = refused("rule", "missing; want the rule that may ban the key")
+	}
+	return q, p
+}
+
+// listBans answers which bans hold: those that nodes have heard of, or that of one key.
+func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
+	q, p := banQueryOf(ctx)
+	if p != nil {
+		return p
+	}
+	if q.ns == "" && q.rule == "" {
+		if p := needsAllNamespaces(grantOf(ctx)); p != nil {
+			return p
+		}
+	}
+	x := s.begin(ctx)
+	if p = x.takeRules(); p == nil {
+		p = s.findBans(x, &q, grantOf(ctx))
+	}
+	if p == nil {
+		x.answer(ctx)
+	}
+	s.finish(x)
+	return p
+}
+
+// findBans appends the answer to a query.
+func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *problem {
+	if q.rule != "" {
+		r, p := x.findRule([]byte(q.rule))
+		if p == nil && q.ns != "" && q.ns != r.Space() {
+			p = refused("ns", "rule "+r.Name+" counts in namespace "+r.Space())
+		}
+		if p != nil {
+			return p.in("rule")
+		}
+		q.ns = r.Space()
+	}
+	if q.ns != "" {
+		if p := forbidden(grant, token.Read, []byte(q.ns)); p != nil {
+			return p
+		}
+	}
+	var known []rule.Banned
+	if q.key != nil {
+		known = []rule.Banned{{NS: q.ns, Rule: q.rule, Key: string(q.key)}}
+	} else if banner, ok := s.service.(Banner); ok {
+		known = banner.Bans(x.context, q.ns, q.rule, q.n)
+	}
+	held, err := s.held(x.context, x.inForce, known)
+	if err != nil {
+		return s.problemOf(err, false)
+	}
+	b := append(x.out, `{"bans":[`...)
+	for i := range held {
+		b = appendString(append(appendComma(b), `{"ns":`...), held[i].NS)
+		b = appendString(append(b, `,"rule":`...), held[i].Rule)
+		b = appendString(append(b, `,"key":`...), held[i].Key)
+		b = append(appendField(b, "retry_after_ms", held[i].left), '}')
+	}
+	x.out = append(appendField(append(b, ']'), "rules_version", x.inForce.Version()), '}')
+	return nil
+}
+
+// heldBan is a ban that holds, and for how many milliseconds more.
+type heldBan struct {
+	rule.Banned
+	left int64
+}
+
+// held asks which bans hold by the rules in force, and returns those that end last first.
+func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) ([]heldBan, error) {
+	var ops []syncer.Op
+	var of []rule.Banned
+	for _, b := range known {
+		if r := set.Find([]byte(b.Rule)); r != nil && r.Bans() && r.Space() == b.NS {
+			ops = append(ops, bans.Question([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
+			of = append(of, b)
+		}
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	res := make([]syncer.Result, len(ops))
+	s.service.DoAll(ctx, ops, res)
+	var list []heldBan
+	for i := range res {
+		switch {
+		case res[i].Err != nil:
+			return nil, res[i].Err
+		case !res[i].Allowed:
+			list = append(list, heldBan{of[i], res[i].RetryAfter})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b heldBan) int { return cmp.Compare(b.left, a.left) })
+	return list, nil
+}
+
+// unban lifts the ban of a key under a rule.
+func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
+	if p := noQuery(ctx); p != nil {
+		return p
+	}
+	x := s.begin(ctx)
+	r, key, p := x.unbanBody(ctx.PostBody())
+	if p == nil {
+		p = forbidden(x.grant, token.Admin, []byte(r.Space()))
+	}
+	if p == nil {
+		p = s.lift(x, r, key)
+	}
+	if p == nil {
+		x.answer(ctx)
+	}
+	s.finish(x)
+	return p
+}
+
+// lift forgets a ban, and appends the answer.
+func (s *Server) lift(x *requestState, r *rule.Rule, key []byte) *problem {
+	held, err := s.held(x.context, x.inForce, []rule.Banned{{NS: r.Space(), Rule: r.Name,
+		Key: string(key)}})
+	if err == nil {
+		ns, name := syncer.BanKey([]byte(r.Space()), r.Name, key)
+		err = s.service.Reset(x.context, ns, name)
+	}
+	if err != nil {
+		return s.problemOf(err, true)
+	}
+	b := appendString(append(x.out, `{"rule":`...), r.Name)
+	b = appendString(append(b, `,"key":`...), key)
+	b = append(b, `,"lifted":`...)
+	if len(held) > 0 {
+		x.out = append(b, "true}"...)
+	} else {
+		x.out = append(b, "false}"...)
+	}
+	return nil
+}
+
+// unbanBody reads {"rule","key"}.
+func (d *decoder) unbanBody(body []byte) (r *rule.Rule, key []byte, p *problem) {
+	d.reset(body)
+	if r, key, p = d.unbanFields(); p == nil {
+		p = d.end()
+	}
+	if p != nil {
+		return nil, nil, d.malformedFirst(p)
+	}
+	return r, key, nil
+}
+
+func (d *decoder) unbanFields() (r *rule.Rule, key []byte, p *problem) {
+	if p := d.enter('{', "an object with rule and key"); p != nil {
+		return nil, nil, p
+	}
+	for first := true; ; first = false {
+		name, p := d.member(first)
+		if p != nil {
+			return nil, nil, p
+		}
+		if name == nil {
+			break
+		}
+		switch field := string(name); {
+		case field == "rule" && r == nil:
+			var text []byte
+			if text, p = d.text(); p == nil {
+				r, p = d.findRule(text)
+			}
+		case field == "key" && key == nil:
+			if key, p = d.text(); p == nil && !request.ValidKey(key) {
+				p = refused("", request.WantKey)
+			}
+		case field == "rule" || field == "key":
+			p = refused("", "given twice")
+		default:
+			return nil, nil, unknown(name, "unban has rule and key")
+		}
+		if p != nil {
+			return nil, nil, p.in(string(name))
+		}
+	}
+	switch {
+	case r == nil:
+		return nil, nil, refused("rule", "missing; want the rule that bans the key")
+	case key == nil:
+		return nil, nil, refused("key", "missing; "+request.WantKey)
+	}
+	return r, key, nil
+}

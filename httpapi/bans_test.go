@@ -1,0 +1,181 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/syncer"
+)
+
+// banning is a service that bans some keys, and notes by which rules it was asked.
+type banning struct {
+	*fake
+	held  map[string]bool
+	known []rule.Banned
+	rules [][]syncer.BanRule
+	reset []string
+}
+
+func (b *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	b.rules = append(b.rules, append([]syncer.BanRule(nil), op.Rules...))
+	err := b.fake.Do(ctx, op, res)
+	for _, r := range op.Rules {
+		if b.held[string(op.Checks[r.Check].Key)] {
+			res.Allowed, res.RetryAfter = false, 500_000
+			res.Checks[r.Check].Refused = true
+			res.Bans = append(res.Bans, syncer.BanResult{Check: r.Check, Rule: r.Rule, Until: 9,
+				Started: string(op.Checks[r.Check].Key) == "new"})
+		}
+	}
+	return err
+}
+
+// DoAll decides about bans themselves as well.
+func (b *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		c := &ops[i].Checks[0]
+		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && syncer.IsBan(c.NS) {
+			res[i].Allowed = !b.held[key]
+			res[i].RetryAfter = int64(len(key))
+		} else {
+			res[i].Err = b.Do(ctx, &ops[i], &res[i])
+		}
+	}
+}
+
+func (b *banning) Bans(_ context.Context, ns, name string, limit int) []rule.Banned {
+	if ns == "" && name == "" {
+		return b.known[:min(limit, len(b.known))]
+	}
+	return []rule.Banned{{NS: ns, Rule: name, Key: "new"}}
+}
+
+func (b *banning) Reset(_ context.Context, ns, key []byte) error {
+	b.reset = append(b.reset, string(ns)+" "+string(key))
+	return nil
+}
+
+// banningServer returns a server that bans the keys old and new.
+func banningServer(t *testing.T) (*httpapi.Server, *banning) {
+	b := &banning{fake: newFake(), held: map[string]bool{"old": true, "new": true}}
+	s, err := httpapi.New(httpapi.Options{Service: b, Rules: testRules{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, b
+}
+
+// TestBansAreShown in the answers of acquires. Only rules that are on ban, and only what they
+// judge.
+func TestBansAreShown(t *testing.T) {
+	s, b := banningServer(t)
+	strict := syncer.BanRule{Rule: "strict", Window: 600_000}
+	at := func(check, from, to int) (r syncer.BanRule) {
+		r = strict
+		r.Check, r.From, r.To = check, from, to
+		return r
+	}
+	for _, test := range []struct {
+		path, body, want string
+		rules            []syncer.BanRule
+	}{
+		{"acquire", `{"key":"old","rules":["strict"]}`, `"refused_by":["strict/ban"],"bans":[` +
+			`{"rule":"strict","key":"old","until":9}],"retry_after_ms":500000`,
+			[]syncer.BanRule{at(0, 0, 2)}},
+		{"acquire", `{"key":"new","limits":[{"window":"1m","max":9}],"rules":["login","strict"]}`,
+			`"refused_by":[],"bans":[{"rule":"strict","key":"new","until":9,"started":true}]`,
+			[]syncer.BanRule{at(0, 3, 5)}},
+		{"acquire", `{"checks":[{"key":"a","rules":["login"]},{"key":"old","rules":["strict"]}]}`,
+			`"refused_by":["checks[1].strict/ban"],"bans":[{"rule":"strict","key":"old"`,
+			[]syncer.BanRule{at(1, 0, 2)}},
+		{"acquire", `{"key":"old","rules":["strict-off","login"]}`, `"allowed":true`, nil},
+		{"add", `{"key":"old","rules":["strict"]}`, `"over":`, nil},
+		{"batch", `{"ops":[{"op":"acquire","key":"a","rules":["login"]},{"op":"acquire","n":0,` +
+			`"key":"old","rules":["strict"]},{"op":"acquire","key":"old","rules":["strict"]}]}`,
+			`"strict/ban"],"bans":[{"rule":"strict"`, []syncer.BanRule{at(0, 0, 2)}},
+	} {
+		got := string(call(s, "POST /v1/"+test.path, test.body).Response.Body())
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%s: %s, want %s", test.body, got, test.want)
+		}
+		if last := b.rules[len(b.rules)-1]; !reflect.DeepEqual(last, test.rules) {
+			t.Errorf("%s: asked by %+v, want %+v", test.body, last, test.rules)
+		}
+	}
+	res := &forward(s, "1.2.3.4:5", "rule=strict&key=User", "User: old").Response
+	if res.StatusCode() != 429 || string(res.Header.Peek("Retry-After")) != "500" {
+		t.Errorf("forward-auth: %d %s", res.StatusCode(), res.Header.String())
+	}
+}
+
+// TestBansAreListed if they hold by the rules in force, and can be lifted.
+func TestBansAreListed(t *testing.T) {
+	s, b := banningServer(t)
+	for i, key := range []string{"new", "over", "old"} {
+		b.known = append(b.known, rule.Banned{NS: "default", Rule: "strict", Key: key},
+			rule.Banned{NS: "elsewhere", Rule: "strict", Key: key},
+			rule.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i], Key: key})
+	}
+	one := func(key string) string {
+		return fmt.Sprintf(`{"ns":"default","rule":"strict","key":%q,"retry_after_ms":3}`, key)
+	}
+	for query, want := range map[string]string{
+		"":                                   `{"bans":[` + one("new") + "," + one("old") + `],"rules`,
+		"?n=1":                               `{"bans":[` + one("new") + `],"rules_version":7}`,
+		"?rule=strict":                       `{"bans":[` + one("new") + `],"rules_version":7}`,
+		"?rule=strict&key=old":               `{"bans":[` + one("old") + `],"rules_version":7}`,
+		"?rule=strict&key=over":              `{"bans":[],"rules_version":7}`,
+		"?key=old":                           `rule: missing`,
+		"?rule=strict&ns=sms":                `rule strict counts in namespace default`,
+		"?rule=nobody":                       `there is no rule \"nobody\"`,
+		"?n=1001":                            `want 1 to 1000`,
+		"?rule=strict&key=" + "a%00":         `key: want 1 to 256 bytes`,
+		"?rule=strict&by=count":              `bans has ns, rule, key and n`,
+		"?ns=%20":                            `ns: want 1 to 64`,
+		"?ns=default&rule=login&key=old&n=1": `{"bans":[],"rules_version":7}`,
+	} {
+		if got := string(call(s, "GET /v1/bans"+query, "").Response.Body()); !strings.Contains(got,
+			want) {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"rule":"strict","key":"old"}`:                `"key":"old","lifted":true}`,
+		`{"key":"over","rule":"strict"}`:               `"key":"over","lifted":false}`,
+		`{"rule":"strict"}`:                            `key: missing`,
+		`{"key":"old"}`:                                `rule: missing`,
+		`{"rule":"nobody","key":"old"}`:                `there is no rule`,
+		`{"rule":"strict","key":"old","key":"new"}`:    `key: given twice`,
+		`{"rule":"strict","key":"old","ns":"default"}`: `unban has rule and key`,
+	} {
+		if got := string(call(s, "POST /v1/unban", body).Response.Body()); !strings.Contains(got,
+			want) {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+	if len(b.reset) != 2 || !strings.HasPrefix(b.reset[0], "@bans/default strict/o") {
+		t.Errorf("reset %q", b.reset)
+	}
+	if _, ok := any(b).(httpapi.Banner); !ok {
+		t.Error("the service lists no bans")
+	}
+	q := bans.Question([]byte("sms"), "strict", []byte("k"), 5)
+	if !q.DryRun || string(q.Checks[0].NS) != "@bans/sms" || q.Checks[0].Limits[0].Window != 5 {
+		t.Errorf("asked %+v", q)
+	}
+}
+
+// TestRulesVersionIsAMetric of the rules in force.
+func TestRulesVersionIsAMetric(t *testing.T) {
+	s, _ := banningServer(t)
+	if got := string(call(s, "GET /metrics", "").Response.Body()); !strings.Contains(got,
+		"\ntwotier_rules_version 7\n") {
+		t.Errorf("no version in %d bytes of metrics", len(got))
+	}
+}

@@ -1,0 +1,134 @@
+package bans
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/syncer"
+)
+
+// The most bans that a log remembers, and the most rules that it counts bans of.
+const (
+	maxBans  = 16 << 10
+	maxRules = 4096
+)
+
+// named is a rule and its namespace.
+type named struct{ ns, rule string }
+
+// Log remembers bans until they end, and counts those that start. The zero value is empty. It is
+// safe for concurrent use.
+type Log struct {
+	mu      sync.Mutex
+	until   map[rule.Banned]int64
+	started map[named]int64
+}
+
+// Note remembers what the result of an operation says of bans at a time.
+func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
+	if len(res.Bans) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until == nil {
+		l.until, l.started = map[rule.Banned]int64{}, map[named]int64{}
+	}
+	for _, b := range res.Bans {
+		c := &op.Checks[b.Check]
+		ns := cmp.Or(string(c.NS), syncer.DefaultNamespace)
+		l.remember(rule.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
+		of := named{ns, b.Rule}
+		if _, known := l.started[of]; b.Started && (known || len(l.started) < maxRules) {
+			l.started[of]++
+		}
+	}
+}
+
+// remember notes a ban. If there are too many, it forgets those that have ended, or else one.
+func (l *Log) remember(b rule.Banned, until, now int64) {
+	if _, known := l.until[b]; !known && len(l.until) >= maxBans {
+		ended := 0
+		for old, end := range l.until {
+			if end <= now {
+				delete(l.until, old)
+				ended++
+			}
+		}
+		for old := range l.until {
+			if ended > 0 {
+				break
+			}
+			delete(l.until, old)
+			ended++
+		}
+	}
+	l.until[b] = until
+}
+
+// List returns up to limit bans that had not ended at a time when they were last heard of, those
+// that end last first: of a namespace and of a rule, unless these are empty.
+func (l *Log) List(ns, name string, limit int, now int64) []rule.Banned {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []rule.Banned
+	for b, until := range l.until {
+		switch {
+		case until <= now:
+			delete(l.until, b)
+		case (ns == "" || b.NS == ns) && (name == "" || b.Rule == name):
+			list = append(list, b)
+		}
+	}
+	slices.SortFunc(list, func(a, b rule.Banned) int {
+		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), compare(a, b))
+	})
+	return list[:min(limit, len(list))]
+}
+
+// compare orders bans by their names.
+func compare(a, b rule.Banned) int {
+	return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+}
+
+// Union returns up to limit of the bans of some lists, each once and those of each list in its
+// order.
+func Union(limit int, lists ...[]rule.Banned) (all []rule.Banned) {
+	seen := map[rule.Banned]bool{}
+	for at := 0; ; at++ {
+		more := false
+		for _, list := range lists {
+			if at >= len(list) {
+				continue
+			}
+			if more = true; !seen[list[at]] && len(all) < limit {
+				seen[list[at]] = true
+				all = append(all, list[at])
+			}
+		}
+		if !more || len(all) == limit {
+			return all
+		}
+	}
+}
+
+// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
+// collector.
+func (l *Log) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (l *Log) Collect(ch chan<- prometheus.Metric) {
+	started := prometheus.NewDesc("twotier_bans_total",
+		"Bans that acquires which this node was asked for have started, by namespace and rule.",
+		[]string{"ns", "rule"}, nil)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for of, n := range l.started {
+		ch <- prometheus.MustNewConstMetric(started, prometheus.CounterValue, float64(n), of.ns,
+			of.rule)
+	}
+}

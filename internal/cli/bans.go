@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+func bansSpec() spec {
+	return spec{
+		name: "bans", args: "[KEY] [--rule login] [flags]",
+		summary: "list the keys that rules have banned",
+		details: "The bans that nodes have seen start, or refuse something, and that hold now, " +
+			"those that end last first: of all rules, of a namespace, or of one rule. With a " +
+			"KEY it asks about that one, whether or not a node has heard of its ban.",
+		examples: "twotier bans\ntwotier bans --rule login\ntwotier bans alice --rule login",
+		bind: func(fs *pflag.FlagSet) runner {
+			ns := fs.String("ns", "", "`NAMESPACE` of the keys")
+			rule := fs.String("rule", "", "`NAME` of the rule")
+			n := fs.IntP("n", "n", 100, "`NUMBER` of bans at most")
+			return func(ctx context.Context, s *session, args []string) error {
+				key, err := "", error(nil)
+				if len(args) > 0 {
+					if key, err = oneKey(args); err != nil {
+						return err
+					}
+					if *rule == "" {
+						return usagef("a KEY needs --rule")
+					}
+				}
+				query := url.Values{"n": {strconv.Itoa(*n)}}
+				for name, value := range map[string]string{"ns": *ns, "rule": *rule, "key": key} {
+					if value != "" {
+						query.Set(name, value)
+					}
+				}
+				return s.bans(ctx, query)
+			}
+		},
+	}
+}
+
+func (s *session) bans(ctx context.Context, query url.Values) error {
+	var answer struct {
+		Bans []struct {
+			NS, Rule, Key string
+			RetryAfter    int64 `json:"retry_after_ms"`
+		}
+	}
+	err := s.call(ctx, http.MethodGet, "/v1/bans", query, nil, &answer)
+	if err != nil || s.json {
+		return err
+	}
+	t := table{left: 3, rows: [][]string{{"NAMESPACE", "RULE", "KEY", "ENDS IN"}}}
+	for _, b := range answer.Bans {
+		left := (time.Duration(b.RetryAfter) * time.Millisecond).Round(time.Second)
+		t.add(b.NS, b.Rule, printable(b.Key), config.FormatDuration(max(left, time.Second)))
+	}
+	return t.print(s.Stdout)
+}
+
+func unbanSpec() spec {
+	return spec{
+		name: "unban", args: "KEY --rule login [flags]", summary: "lift the ban of a key",
+		details: "Ends the ban of a key by a rule on every node. What is counted of it stays, " +
+			"so the rule bans it again if it is still over a limit; twotier reset forgets that.",
+		examples: "twotier unban alice --rule login",
+		bind: func(fs *pflag.FlagSet) runner {
+			rule := fs.String("rule", "", "`NAME` of the rule that bans the key")
+			return func(ctx context.Context, s *session, args []string) error {
+				key, err := oneKey(args)
+				switch {
+				case err != nil:
+					return err
+				case *rule == "":
+					return usagef("--rule is missing")
+				}
+				s.client.unknown = "it may or may not have been lifted"
+				return s.unban(ctx, *rule, key)
+			}
+		},
+	}
+}
+
+func (s *session) unban(ctx context.Context, rule, key string) error {
+	var answer struct{ Lifted bool }
+	err := s.call(ctx, http.MethodPost, "/v1/unban", nil,
+		map[string]string{"rule": rule, "key": key}, &answer)
+	switch {
+	case err != nil || s.json:
+	case answer.Lifted:
+		_, err = fmt.Fprintf(s.Stdout, "lifted the ban of %s by %s\n", printable(key), rule)
+	default:
+		_, err = fmt.Fprintf(s.Stdout, "%s was not banned by %s\n", printable(key), rule)
+	}
+	return err
+}

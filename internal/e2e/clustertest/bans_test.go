@@ -1,0 +1,174 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// banRules are two rules, of which one bans.
+const banRules = "rules:\n- {name: login, limits: [3/24h], ban: 1h}\n" +
+	"- {name: plain, namespace: other, limits: [1000/24h]}\n"
+
+// banned is what an acquire answers.
+type banned struct {
+	Allowed   bool
+	RefusedBy []string `json:"refused_by"`
+	Bans      []struct {
+		Rule, Key string
+		Until     int64
+		Started   bool
+	}
+	RetryAfter int64 `json:"retry_after_ms"`
+}
+
+// asks sends an acquire of n events of a key by the rule that bans to a node.
+func (c *cluster) asks(i int, key string, n int) (a banned) {
+	c.t.Helper()
+	body := fmt.Sprintf(`{"key":%q,"n":%d,"rules":["login"],"ack":"redis"}`, key, n)
+	proctest.UntilNil(c.t, "an answer", func() error {
+		status, text, err := c.nodes[i].Post("/v1/acquire", body)
+		if err == nil && status != 200 {
+			err = fmt.Errorf("%d %s", status, text)
+		}
+		if err == nil {
+			a = banned{}
+			err = json.Unmarshal(text, &a)
+		}
+		return err
+	})
+	return a
+}
+
+// stillBanned fails the test unless every running node refuses one event because of the ban.
+func (c *cluster) stillBanned(key, when string) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		if a := c.asks(i, key, 1); a.Allowed || len(a.Bans) != 1 || a.Bans[0].Started ||
+			a.Bans[0].Key != key || a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
+			strings.Join(a.RefusedBy, " ") != "login/ban" {
+			c.t.Errorf("%s, node %d: %+v", when, i, a)
+		}
+	}
+}
+
+// breach bans a key at a node: it has two events, and a third is allowed, but not two.
+func (c *cluster) breach(i int, key string) {
+	c.t.Helper()
+	if a := c.asks(i, key, 2); !a.Allowed {
+		c.t.Errorf("two of three: %+v", a)
+	}
+	a := c.asks(i, key, 2)
+	if a.Allowed || len(a.Bans) != 1 || !a.Bans[0].Started || a.RetryAfter < 3_600_000 {
+		c.t.Errorf("the breach: %+v", a)
+	}
+}
+
+// TestABanOutlivesItsOwner bans a key at each of three nodes. It is refused at the others, in every
+// way that there is to ask, and nothing is counted; also after its owner was killed, in Redis mode,
+// and after all nodes were started again. Once it is lifted, what is counted decides.
+func TestABanOutlivesItsOwner(t *testing.T) {
+	c := start(t, 3, "--admin-token", rulesToken, "--resp", "127.0.0.1:0")
+	c.putRules(0, 0, banRules)
+	c.haveRules(1)
+	var keys []string
+	for i := range 3 {
+		key := c.keyOf((i+1)%3, "ban")
+		c.breach(i, key)
+		c.stillBanned(key, "after the breach")
+		keys = append(keys, key)
+	}
+	key := keys[0] // owned by node 1
+	c.bannedEverywhere(key)
+	c.listed(0, len(keys))
+	c.kill(1)
+	c.stillBanned(key, "after its owner was killed")
+	c.serve(1)
+	c.haveRules(1)
+	c.stillBanned(key, "after its owner is back")
+	c.modeOf(0, "redis")
+	c.stillBanned(key, "in Redis mode")
+	c.modeOf(0, "two-tier")
+	for i := range 3 {
+		c.kill(i)
+	}
+	for i := range 3 {
+		c.serve(i)
+	}
+	c.haveRules(1)
+	c.stillBanned(key, "after all nodes were started again")
+	c.listed(2, 1) // the others nobody has asked about
+	for lifted := range 2 {
+		_, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban",
+			fmt.Sprintf(`{"rule":"login","key":%q}`, key), "Content-Type", "application/json")
+		if want := fmt.Sprintf(`"lifted":%v`, lifted == 0); !strings.Contains(text, want) {
+			t.Errorf("unban %d: %s", lifted, text)
+		}
+	}
+	if a := c.asks(0, key, 1); !a.Allowed {
+		t.Errorf("the third event after the ban was lifted: %+v", a)
+	}
+	c.stillBanned(keys[1], "although another ban was lifted")
+}
+
+// modeOf changes how the cluster counts.
+func (c *cluster) modeOf(i int, mode string) {
+	c.t.Helper()
+	if status, text, _ := admin(c.t, c.nodes[i], "POST", "/v1/admin/mode",
+		fmt.Sprintf(`{"mode":%q}`, mode)); status != 200 {
+		c.t.Fatalf("mode %s: %d %s", mode, status, text)
+	}
+}
+
+// listed fails the test unless a node lists so many bans.
+func (c *cluster) listed(i, want int) {
+	c.t.Helper()
+	_, text, _ := admin(c.t, c.nodes[i], "GET", "/v1/bans?rule=login", "")
+	if strings.Count(text, `"retry_after_ms"`) != want {
+		c.t.Errorf("want %d bans: %s", want, text)
+	}
+}
+
+// bannedEverywhere asks about a banned key at each node through all doors, and then looks whether
+// anything was counted: of that key, or of another one beside it.
+func (c *cluster) bannedEverywhere(key string) {
+	t := c.t
+	t.Helper()
+	other := c.keyOf(2, "beside")
+	both := fmt.Sprintf(`{"op":"acquire","count_denied":true,"checks":[`+
+		`{"key":%q,"rules":["plain"]},{"key":%q,"rules":["login"]}]}`, other, key)
+	for i := range 3 {
+		_, text, err := c.nodes[i].Post("/v1/batch", `{"ops":[`+both+`,`+both+`]}`)
+		if err != nil || strings.Count(string(text), `"refused_by":["checks[1].login/ban"]`) != 2 {
+			t.Errorf("batch at node %d: %s %v", i, text, err)
+		}
+		_, text, err = c.nodes[i].Post("/v1/acquire", fmt.Sprintf(
+			`{"key":%q,"rules":["login"],"dry_run":true}`, key))
+		if err != nil || !strings.Contains(string(text), `"refused_by":["login/ban"]`) {
+			t.Errorf("dry run at node %d: %s %v", i, text, err)
+		}
+		status, _, header := admin(t, c.nodes[i], "GET", "/v1/forward-auth?rule=login&key=User", "",
+			"User", key)
+		if retry := header.Get("Retry-After"); status != 429 || len(retry) != 4 {
+			t.Errorf("forward-auth at node %d: %d, retry after %s", i, status, retry)
+		}
+		client := redis.NewClient(&redis.Options{Addr: c.nodes[i].Resp})
+		values, err := client.Do(t.Context(), "TT.ACQUIRE", key, "RULE", "login").Int64Slice()
+		_ = client.Close()
+		if err != nil || values[0] != 0 || values[1] < 3_000_000 {
+			t.Errorf("TT.ACQUIRE at node %d: %v %v", i, values, err)
+		}
+	}
+	for ns, counted := range map[string]string{"default": key, "other": other} {
+		_, text := c.nodes[0].Get(fmt.Sprintf("/v1/count?ns=%s&key=%s&window=24h", ns, counted))
+		if want := map[string]string{"default": `"count":2,`, "other": `"count":0,`}[ns]; !strings.
+			Contains(string(text), want) {
+			t.Errorf("%s in %s: %s, want %s", counted, ns, text, want)
+		}
+	}
+}

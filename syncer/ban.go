@@ -1,0 +1,187 @@
+package syncer
+
+import (
+	"bytes"
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// Ban makes a check of an Acquire with N 0 a ban of the last check before it that has another N: a
+// counter that is 0 unless that key is banned. Its only limit has the Max 0, and the length of the
+// ban as its Window. NS and Key are those of [BanKey], so the ban has the partition of its key.
+//
+// Nothing is counted while a ban holds, not even with CountDenied. If there is none, and one of the
+// limits of the banned check from number From up to number To refuses because of what is counted,
+// the ban starts: it is counted once, in the same decision. What is refused during a ban does not
+// make it longer, and a dry run starts none. A result with TS is that of a ban that the operation
+// has started.
+type Ban struct{ From, To uint16 }
+
+// BanNamespace is the namespace whose settings are those of bans, which no Options change.
+const BanNamespace = "@bans"
+
+// MaxBan is the longest time that a ban can last. One of up to an hour ends within a second of its
+// time, and a longer one within a minute, but never before it.
+const MaxBan = 24 * time.Hour
+
+// BanLadder returns the ladder of all bans. A ban takes a bucket of each level, as it is counted
+// once.
+func BanLadder() *leaparray.Ladder {
+	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 3600},
+		leaparray.Level{Width: time.Minute, Count: int(MaxBan / time.Minute)})
+	if err != nil {
+		panic(err) // it depends on nothing
+	}
+	return l
+}
+
+// bansOf begins the namespaces of bans. What follows is the namespace of the banned keys.
+const bansOf = BanNamespace + "/"
+
+// BanKey returns the namespace and the key that count the ban of a key under a rule. The name of
+// the rule has no slash.
+func BanKey(ns []byte, rule string, key []byte) (banNS, banKey []byte) {
+	if len(ns) == 0 {
+		ns = []byte(DefaultNamespace)
+	}
+	banNS = append(append(make([]byte, 0, len(bansOf)+len(ns)), bansOf...), ns...)
+	banKey = append(make([]byte, 0, len(rule)+1+len(key)), rule...)
+	return banNS, append(append(banKey, '/'), key...)
+}
+
+// BanRule is a rule that bans what it refuses for some time. One of the limits From up to To of a
+// check, which are those that the rule has for the key, starts the ban.
+type BanRule struct {
+	Check    int
+	Rule     string
+	Window   int64 // the length of the ban in milliseconds
+	From, To int
+}
+
+// BanResult is a ban that holds for a check: it is why an Acquire was refused, or Started by that
+// refusal. Until is when it ends, in unix milliseconds.
+type BanResult struct {
+	Check   int
+	Rule    string
+	Until   int64
+	Started bool
+}
+
+// BannedBy reports whether a ban of a rule holds for a check.
+func (r *Result) BannedBy(check int, rule string) bool {
+	for i := range r.Bans {
+		if r.Bans[i].Check == check && r.Bans[i].Rule == rule {
+			return true
+		}
+	}
+	return false
+}
+
+// IsBan reports whether a namespace is one of bans.
+func IsBan(ns []byte) bool {
+	return len(ns) > len(bansOf) && ns[0] == '@' && string(ns[:len(bansOf)]) == bansOf
+}
+
+// bannedKey returns the namespace and the key of which a ban is.
+func bannedKey(ns, key []byte) (_, _ []byte) {
+	return ns[len(bansOf):], key[bytes.IndexByte(key, '/')+1:]
+}
+
+// mayBan reports whether some of the operation's checks are bans.
+func (op *Op) mayBan() bool {
+	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
+		if op.Checks[i].N == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Banned reports whether the operation had this result because of a ban that was there before.
+func (op *Op) Banned(res *Result) bool {
+	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
+		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// startedBan reports whether the operation, which had this result, has started a ban.
+func (op *Op) startedBan(res *Result) bool {
+	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
+		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// breaches reports whether an Acquire that was refused breaches one of some limits of a check:
+// because of what is counted, and not only of what others have reserved or borrowed.
+func (t *target) breaches(r *CheckResult, b Ban) bool {
+	for i := int(b.From); i < min(int(b.To), len(r.Limits)); i++ {
+		lr := &r.Limits[i]
+		if lr.Refused && lr.Count+t.check.N+t.extra > lr.Max {
+			return true
+		}
+	}
+	return false
+}
+
+// startBans starts the bans of an operation that was refused, and reports whether there were any.
+// The partitions are locked. All entries are found or made before the first is counted.
+func (k *call) startBans(res *Result) (started bool, err error) {
+	if k.op.Kind != Acquire || k.op.DryRun {
+		return false, nil
+	}
+	var starting []int
+	banned := 0
+	for i := range k.targets {
+		t := &k.targets[i]
+		if t.check.N != 0 {
+			banned = i
+			continue
+		}
+		if res.Checks[i].Refused || len(t.check.Limits) != 1 ||
+			!k.targets[banned].breaches(&res.Checks[banned], t.check.Ban) {
+			continue
+		}
+		switch {
+		case t.p.draining:
+			return false, ErrClosed
+		case !k.admission.admits(t):
+			return false, ErrBehind
+		}
+		starting = append(starting, i)
+	}
+	for _, i := range starting {
+		t := &k.targets[i]
+		if t.ref, _, err = t.entry(k.now); err != nil {
+			return false, err
+		}
+	}
+	for _, i := range starting {
+		k.startBan(&k.targets[i], &res.Checks[i])
+		if retry := res.Checks[i].RetryAfter; res.RetryAfter >= 0 {
+			res.RetryAfter = max(res.RetryAfter, retry)
+		}
+	}
+	return len(starting) > 0, nil
+}
+
+// startBan counts a ban, unless another check of the operation has just done that.
+func (k *call) startBan(t *target, r *CheckResult) {
+	lr, l := &r.Limits[0], t.sp.ladder
+	if peak, _, _ := k.view(t).Peak(lr.Window, k.now); peak <= 0 {
+		e := t.p.keys.entry(t.ref)
+		s := l.Stamp(k.now)
+		t.p.keys.count(e, l, &s, 1, false)
+		t.p.enlist(t.ref, e)
+		k.refused = k.refused || e.has(flagParked)
+	}
+	t.markLimit(true)
+	r.Refused, r.RetryAfter, r.TS = true, k.view(t).RetryAfter(lr.Window, k.now, 0, 0), k.now
+	lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, 1
+}

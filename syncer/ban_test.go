@@ -1,0 +1,156 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// banned returns an Acquire of n events of a key by limits of which those from the first on start a
+// ban of so many milliseconds.
+func banned(key string, n, window int64, first uint16, l []syncer.Limit) syncer.Op {
+	ns, name := syncer.BanKey(nil, "rule", []byte(key))
+	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+		{Key: []byte(key), N: n, Limits: l},
+		{NS: ns, Key: name, Limits: limits(window, 0),
+			Ban: syncer.Ban{From: first, To: uint16(len(l))}},
+	}}
+}
+
+// TestBansAgainstAModel bans some keys at random, and compares with the times at which bans should
+// end: none ends early, and each within a second, when it said it would. Nothing is counted during
+// a ban.
+func TestBansAgainstAModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 0))
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	type state struct{ since, end, counted int64 }
+	keys := map[string]*state{}
+	starts, ends, during := 0, 0, 0
+	for range 4000 {
+		now := clk.Now() + dice.Int64N(1500)
+		clk.set(now)
+		key := fmt.Sprint("k", dice.IntN(3))
+		s := keys[key]
+		if s == nil {
+			s = new(state)
+			keys[key] = s
+		}
+		op := banned(key, 1+dice.Int64N(3), 20_000, 1, limits(1000, 5, 10_000, 8))
+		op.DryRun, op.CountDenied = dice.IntN(5) == 0, dice.IntN(8) == 0
+		if dice.IntN(6) == 0 {
+			op.TS = now - dice.Int64N(8000)
+		}
+		res := do(t, c, op)
+		r, ban := &res.Checks[0], &res.Checks[1]
+		holds := ban.Refused && ban.TS == 0
+		switch {
+		case holds != (now < s.end):
+			t.Fatalf("at %d: a ban %v, but there is one from %d to %d", now, holds, s.since, s.end)
+		case holds && (res.Allowed || now+ban.RetryAfter != s.end || res.RetryAfter != -1 &&
+			res.RetryAfter < ban.RetryAfter):
+			t.Fatalf("at %d: %+v, want refused until %d", now, res, s.end)
+		case holds:
+			during++
+		case s.end != 0:
+			ends++
+			s.end = 0
+		}
+		breach := !holds && r.Limits[1].Refused && !op.DryRun
+		if started := ban.TS != 0 && ban.Refused; started != breach {
+			t.Fatalf("at %d: %+v, want a ban: %v", now, res, breach)
+		}
+		if breach {
+			starts++
+			s.since, s.end = now, now+ban.RetryAfter
+			if ban.RetryAfter < 20_000 || ban.RetryAfter >= 21_000 {
+				t.Fatalf("a ban of %d ms", ban.RetryAfter)
+			}
+		}
+		if !op.DryRun && !holds && (res.Allowed || op.CountDenied) {
+			s.counted += op.Checks[0].N
+		}
+		if got := count(t, c, key, 86_400_000); got != s.counted {
+			t.Fatalf("at %d: %d events of %s, want %d", now, got, key, s.counted)
+		}
+	}
+	if starts < 20 || ends < 20 || during < 200 {
+		t.Errorf("too few: %d starts, %d ends, %d refusals", starts, ends, during)
+	}
+}
+
+// TestABanIsPlacedWithItsKey in every namespace, with hash tags and without.
+func TestABanIsPlacedWithItsKey(t *testing.T) {
+	p := syncer.Placement{Partitions: 1021, Seed: 7, HashTags: syncer.HashTags{"sms": true}}
+	for _, ns := range []string{"", "default", "login", "sms"} {
+		for _, key := range []string{"a", "{1}:x", "a/b", "login/a", "{}"} {
+			banNS, name := syncer.BanKey([]byte(ns), "rule", []byte(key))
+			if got, want := p.Of(banNS, name), p.Of([]byte(ns), []byte(key)); got != want {
+				t.Errorf("%s %s: partition %d, its key has %d", ns, key, got, want)
+			}
+		}
+	}
+}
+
+// TestABanIsAllOrNothing breaches one rule in an Acquire of several keys: none of them is counted,
+// and only that key is banned. Nor does another one's ban start because of the refusal.
+func TestABanIsAllOrNothing(t *testing.T) {
+	clk := &clock{now: t0}
+	c := open(t, syncer.Options{Now: clk.Now})
+	a := banned("a", 2, 60_000, 0, limits(60_000, 1))
+	b := banned("b", 1, 60_000, 0, limits(60_000, 9))
+	both := syncer.Op{Kind: syncer.Acquire, CountDenied: true,
+		Checks: append(append([]syncer.Check(nil), b.Checks...), a.Checks...)}
+	both.CountDenied = false
+	res := do(t, c, both)
+	if res.Allowed || res.Checks[1].Refused || !res.Checks[3].Refused || res.Checks[3].TS == 0 {
+		t.Errorf("the breach: %+v", res)
+	}
+	both.CountDenied = true
+	if res = do(t, c, both); res.Allowed || !both.Banned(&res) {
+		t.Errorf("during the ban: %+v", res)
+	}
+	if n := count(t, c, "a", 60_000) + count(t, c, "b", 60_000); n != 0 {
+		t.Errorf("%d were counted", n)
+	}
+	if res = do(t, c, b); !res.Allowed {
+		t.Errorf("the other key: %+v", res)
+	}
+	ns, name := syncer.BanKey(nil, "rule", []byte("a"))
+	if err := c.Forget(context.Background(), ns, name); err != nil {
+		t.Fatal(err)
+	}
+	a.Checks[0].N = 1
+	if res = do(t, c, a); !res.Allowed {
+		t.Errorf("after the ban was lifted: %+v", res)
+	}
+}
+
+// TestReservationsStartNoBan: what others have reserved may never be counted, so that to refuse
+// because of it is no breach.
+func TestReservationsStartNoBan(t *testing.T) {
+	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
+	op := banned("k", 1, 60_000, 0, limits(60_000, 1))
+	op.Reserve = "held"
+	if res := do(t, c, op); !res.Allowed {
+		t.Fatalf("%+v", res)
+	}
+	op.Reserve = ""
+	if res := do(t, c, op); res.Allowed || res.Checks[1].Refused {
+		t.Errorf("beside a reservation: %+v", res)
+	}
+	if err := c.Confirm(context.Background(), "held", syncer.AckMemory); err != nil {
+		t.Fatal(err)
+	}
+	if res := do(t, c, op); res.Allowed || res.Checks[1].TS == 0 {
+		t.Errorf("once it is counted: %+v", res)
+	}
+	if n := count(t, c, "k", 60_000); n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
