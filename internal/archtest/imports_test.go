@@ -198,6 +198,7 @@ func importMap() map[string][]string {
 		"internal/testing/simnet":     {memberlist},
 		"internal/testing/testrun":    {},
 		"internal/archtest":           {},
+		"scripts/sbom":                {},
 		"internal/testing/faultstore": {"twotier.dev/twotier/syncer",
 			"twotier.dev/twotier/leaparray"},
 		"internal/e2e/faulttest":   {"twotier.dev/twotier", cobra, goRedis, grpc},
