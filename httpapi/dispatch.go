@@ -109,8 +109,8 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	if v == nil {
 		return
 	}
-	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v), "trace_id",
-		string(traceID(&ctx.Request.Header)), "stack", string(debug.Stack()))
+	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v),
+		"trace_id", string(traceID(&ctx.Request.Header)), "stack", string(debug.Stack()))
 	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
 	// send replaces the body.
 	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}

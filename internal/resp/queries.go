@@ -94,7 +94,8 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 				return refused("by", `want count or refused, got "`+clip(args[1])+`"`)
 			}
 		default:
-			return refused(clip(args[0]), "unknown option; want WINDOW and a duration, or BY refused")
+			return refused(clip(args[0]),
+				"unknown option; want WINDOW and a duration, or BY refused")
 		}
 	}
 	return ""

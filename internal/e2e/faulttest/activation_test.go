@@ -78,7 +78,8 @@ func TestSocketThatOthersReach(t *testing.T) {
 	p, err := build.program.TryServe(t, opt)
 	<-p.Done()
 	if text := p.Log.String(); err == nil || p.ExitCode() != 2 ||
-		!strings.Contains(text, "LISTEN_FDS") || !strings.Contains(text, "can be reached by others") {
+		!strings.Contains(text, "LISTEN_FDS") ||
+		!strings.Contains(text, "can be reached by others") {
 		t.Errorf("status %d, %v:\n%s", p.ExitCode(), err, text)
 	}
 	opt.MayComplain = true // it warns about --insecure
