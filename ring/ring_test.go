@@ -323,8 +323,8 @@ func TestTagsReachEverybody(t *testing.T) {
 	})
 }
 
-// TestAnnouncementsAtOnce lets a node announce several changes at the same time: everybody hears the
-// last one. The race detector sees the rest.
+// TestAnnouncementsAtOnce lets a node announce several changes at the same time: everybody hears
+// the last one. The race detector sees the rest.
 func TestAnnouncementsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
