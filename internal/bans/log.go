@@ -49,22 +49,17 @@ func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
 	}
 }
 
-// remember notes a ban. If there are too many, it forgets those that have ended, or else one.
+// remember notes a ban. If there are too many, it forgets one of a few, preferably one that has
+// ended: to look for those among all would keep others waiting while bans start faster than they
+// end.
 func (l *Log) remember(b rule.Banned, until, now int64) {
 	if _, known := l.until[b]; !known && len(l.until) >= maxBans {
-		ended := 0
+		looked := 0
 		for old, end := range l.until {
-			if end <= now {
+			if looked++; end <= now || looked == 8 {
 				delete(l.until, old)
-				ended++
-			}
-		}
-		for old := range l.until {
-			if ended > 0 {
 				break
 			}
-			delete(l.until, old)
-			ended++
 		}
 	}
 	l.until[b] = until
