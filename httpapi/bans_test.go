@@ -179,3 +179,28 @@ func TestRulesVersionIsAMetric(t *testing.T) {
 		t.Errorf("no version in %d bytes of metrics", len(got))
 	}
 }
+
+// changingRules are those of testRules in a version that changes.
+type changingRules struct {
+	testRules
+	version int64
+}
+
+func (r *changingRules) Rules() *rule.Set {
+	return r.testRules.Rules().Numbered(r.version)
+}
+
+// TestBansAreOfTheRulesInForce although the memory of a request is used again.
+func TestBansAreOfTheRulesInForce(t *testing.T) {
+	r := &changingRules{}
+	s, err := httpapi.New(httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r.version = 1; r.version < 20; r.version++ {
+		answer := string(call(s, "GET /v1/bans?rule=strict&key=new", "").Response.Body())
+		if want := fmt.Sprintf(`"rules_version":%d`, r.version); !strings.Contains(answer, want) {
+			t.Errorf("%s, want %s", answer, want)
+		}
+	}
+}

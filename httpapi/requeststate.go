@@ -109,7 +109,7 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	if start.IsZero() || body > prefetched { // receiving the body took time
 		start = time.Now()
 	}
-	x.grant, x.rules = grantOf(ctx), s.opts.Rules
+	x.grant, x.rules, x.inForce = grantOf(ctx), s.opts.Rules, nil
 	x.door, x.began = verdicts.HTTP, start
 	x.context.Reset(start.Add(s.opts.RequestTimeout))
 	return x
