@@ -39,7 +39,7 @@ type (
 	TopQuestion struct {
 		Limit      int
 		Window     int64
-		Namespaces []string `json:",omitempty"`
+		Namespaces []string
 	}
 	// TopRefusedQuestion asks for the keys of which a node was told the most refusals.
 	TopRefusedQuestion struct {
