@@ -40,15 +40,42 @@ func newScraped(t *testing.T) *scraped {
 	if err != nil {
 		t.Fatal(err)
 	}
+	client, hash := token.New()
+	another, err := token.Line("client", hash, token.Count, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "tokens"), line+"\n")
+	write(t, filepath.Join(dir, "tokens"), line+"\n"+another+"\n")
 	write(t, filepath.Join(dir, "token"), secret)
 	s := &scraped{t: t, redis: redistest.Start(t), token: secret}
 	s.node = program.Serve(t, proctest.Options{}, "--redis", s.redis.URL(), "--gossip",
 		"127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens",
 		filepath.Join(dir, "tokens"), "--decisions", filepath.Join(dir, "decisions"))
+	s.acquire(client)
 	s.startPrometheus(dir)
 	return s
+}
+
+// acquire has the node decide something: until then it has no metrics of decisions.
+func (s *scraped) acquire(token string) {
+	t := s.t
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.node.Base+"/v1/acquire",
+		strings.NewReader(`{"key":"k","limits":[{"window":"1m","max":5}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := s.node.HTTP.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", res.Status, text, err)
+	}
 }
 
 func write(t *testing.T, path, text string) {
