@@ -111,8 +111,8 @@ func (s sharedKeys) lent(t *target, window, now int64) (n int64) {
 }
 
 // Lend lends events of a key that this counter decides about, renews the loan, and takes back what
-// the borrower has no use for. While nothing can be lent, the ceiling stays as it is. After an
-// error it may be asked again.
+// the borrower has no use for, or what is not there any more. While nothing can be lent, the
+// ceiling stays as it is. After an error it may be asked again.
 func (c *Counter) Lend(ctx context.Context, q *LoanRequest) (a LoanResponse, err error) {
 	op := Op{Kind: Acquire, Checks: []Check{{NS: q.NS, Key: q.Key, N: 1, Limits: q.Limits}}}
 	k := c.calls.Get().(*call)
@@ -150,7 +150,7 @@ func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 	l.extend(k.now)
 	more := int64(0)
 	switch known := !t.storeDown && !t.p.degraded() && !t.p.draining; {
-	case known && (q.Want > 0 || l.doubtful):
+	case known && (q.Want > 0 || q.Ceiling > q.InStore || l.doubtful):
 		more = k.spare(t, l, q.Want, &a)
 	case l.doubtful:
 		more = -l.Ceiling
@@ -160,16 +160,15 @@ func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 }
 
 // adjust lends so many events more, and returns the ceiling to tell the borrower. If the number is
-// negative, that many are not there: a doubtful loan gives them back, or as many as it may not have
-// used. Until the borrower says that it has heard so, they still count as lent.
+// negative, that many are not there, because the loan is doubtful, or because others decided about
+// the key at the same time: the borrower gives them back, or as many as it may not have used. Until
+// it says that it has heard so, they still count as lent.
 func (l *loan) adjust(more int64) (ceiling int64) {
-	switch {
-	case more >= 0:
-		l.doubtful = false
-		l.Ceiling += more
-	case l.doubtful:
+	if more < 0 {
 		return max(l.inStore, l.Ceiling+more)
 	}
+	l.doubtful = false
+	l.Ceiling += more
 	return l.Ceiling
 }
 

@@ -388,6 +388,37 @@ func TestALoanOfADeadOwner(t *testing.T) {
 	}
 }
 
+// TestALoanBesideAnotherDecider has a counter that stands in for the owner, as both sides of a split
+// do, count most of what is left of a limit while some of it is lent. The owner takes back what the
+// borrower has not used, once it has read of the other's counts.
+func TestALoanBesideAnotherDecider(t *testing.T) {
+	for _, used := range []int64{0, 50, 150, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 1600})
+			b := l.counters[1]
+			l.ask(b, 200)
+			for b.admitted < used {
+				l.acquire(b)
+			}
+			other := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
+				Checks: []syncer.Check{{Key: []byte("hot"), N: 1500}}}
+			var res syncer.Result
+			if err := l.counters[2].Do(t.Context(), &other, &res); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				time.Sleep(300 * time.Millisecond)
+				l.ask(b, 200-used)
+			}
+			l.drain(b)
+			l.drain(l.counters[0])
+			if owner := l.counters[0].admitted; b.admitted+owner != max(100, used) {
+				t.Errorf("%d were used: %d and %d admitted beside 1500", used, b.admitted, owner)
+			}
+		})
+	}
+}
+
 // TestClockThatStepsOverAWindow steps the clock by more than the window of a loan, which is then
 // used and not flushed: the events lie after the step, and still stand in the way.
 func TestClockThatStepsOverAWindow(t *testing.T) {
