@@ -388,9 +388,9 @@ func TestALoanOfADeadOwner(t *testing.T) {
 	}
 }
 
-// TestALoanBesideAnotherDecider has a counter that stands in for the owner, as both sides of a split
-// do, count most of what is left of a limit while some of it is lent. The owner takes back what the
-// borrower has not used, once it has read of the other's counts.
+// TestALoanBesideAnotherDecider has a counter that stands in for the owner, as both sides of a
+// split do, count most of what is left of a limit while some of it is lent. The owner takes back
+// what the borrower has not used, once it has read of the other's counts.
 func TestALoanBesideAnotherDecider(t *testing.T) {
 	for _, used := range []int64{0, 50, 150, 200} {
 		synctest.Test(t, func(t *testing.T) {
