@@ -85,12 +85,19 @@ func (o *Ordinary) count() int {
 }
 
 // Stop ends the clients and returns a line about their latencies. It fails the test if a request
-// was not served.
+// was refused, or if more than one in a hundred did not arrive in time: on a busy machine a client
+// may stand still in the middle of its request for as long as a server waits.
 func (o *Ordinary) Stop() string {
 	o.t.Helper()
 	close(o.stop)
 	o.running.Wait()
-	if len(o.bad) > 0 {
+	late := 0
+	for _, what := range o.bad {
+		if strings.HasPrefix(what, fmt.Sprint(http.StatusRequestTimeout, " ")) {
+			late++
+		}
+	}
+	if len(o.bad) > late || late*100 > len(o.took) {
 		o.t.Errorf("%d of %d ordinary requests were not served: %s", len(o.bad), len(o.took),
 			o.bad[0])
 	}
