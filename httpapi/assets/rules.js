@@ -29,7 +29,9 @@ async function figuresOf(r) {
 function ruleRow(r) {
   const stateOf = r.state || "on";
   const limits =
-    (r.limits || []).join(", ") + (r.overrides ? ` (${r.overrides.length} for some keys)` : "");
+    (r.limits || []).join(", ") +
+    (r.ban ? `, then a ban of ${r.ban}` : "") +
+    (r.overrides ? ` (${r.overrides.length} for some keys)` : "");
   return element(
     "tr",
     {},
