@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -10,12 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// tellWithin bounds how long a supervisor that does not listen can hold up the node.
+const tellWithin = time.Second
+
 // tell tells the supervisor that started this process, if it wants to know (NOTIFY_SOCKET, as
 // systemd with Type=notify), about a state: see sd_notify(3).
 func (s *server) tell(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return
+	}
+	if err := notify(name, state); err != nil {
 		s.log.Warn("the supervisor at NOTIFY_SOCKET can't be told", "state", state, "error", err)
 	}
+}
+
+// notify sends a state to the socket of a supervisor. The kernel queues few messages, usually ten,
+// and makes whoever sends one more wait until the supervisor reads: in daemon.SdNotify for ever.
+func notify(socket, state string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetWriteDeadline(time.Now().Add(tellWithin)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(state))
+	return err
 }
 
 // reloading says that files are being read again. Type=notify-reload wants the time with it.

@@ -79,21 +79,23 @@ var rejected = regexp.MustCompile(`cmdstat_eval(sha)?:\S*,rejected_calls=[1-9]`)
 // script when it is sent again. The refusal says nothing about the first attempt, so the outcome is
 // unknown.
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
-	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10s")
+	// With such a long timeout the script is sent again until Redis has refused it.
+	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10m")
 	tr := (&proctest.Traffic{T: t, Ledger: b.l}).To(b.node.Base).Open()
 	tr.Add("a", 1, false)
 	b.proxy.SwallowReplies(true)
-	got := make(chan proctest.Outcome)
+	got := make(chan proctest.Outcome, 1)
 	go func() { got <- tr.Add("a", 1, false) }()
 	proctest.Until(t, "Redis has counted", func() bool {
 		held, err := b.stored([]string{"a"})
 		return err == nil && held["a"] == 2
 	})
 	b.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+	// Without replies a new connection can't be set up, and no attempt would reach Redis any more.
+	b.proxy.Pass()
 	proctest.Until(t, "Redis has refused another attempt", func() bool {
 		return rejected.MatchString(b.redis.Do("INFO", "commandstats").String())
 	})
-	b.proxy.Pass()
 	if o := <-got; o != proctest.Unknown {
 		t.Errorf("the outcome of what Redis has counted is %d, want unknown (%d)", o,
 			proctest.Unknown)

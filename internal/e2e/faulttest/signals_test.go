@@ -3,6 +3,7 @@ package faulttest
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -296,18 +297,24 @@ func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
 	}
 }
 
-// TestSupervisorIsTold checks what a node tells the supervisor that started it: that it is ready,
-// again and again that it is alive, that it reads files again, and that it stops.
-func TestSupervisorIsTold(t *testing.T) {
-	t.Parallel()
+// supervisor is the socket of a supervisor, and the environment that tells a node of it.
+func supervisor(t *testing.T) (socket *net.UnixConn, env []string) {
+	t.Helper()
 	address := net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
 	socket, err := net.ListenUnixgram("unixgram", &address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
-	p := build.program.Serve(t, proctest.Options{Env: []string{"NOTIFY_SOCKET=" + address.Name,
-		"WATCHDOG_USEC=20000"}})
+	t.Cleanup(func() { socket.Close() })
+	return socket, []string{"NOTIFY_SOCKET=" + address.Name, "WATCHDOG_USEC=20000"}
+}
+
+// TestSupervisorIsTold checks what a node tells the supervisor that started it: that it is ready,
+// again and again that it is alive, that it reads files again, and that it stops.
+func TestSupervisorIsTold(t *testing.T) {
+	t.Parallel()
+	socket, env := supervisor(t)
+	p := build.program.Serve(t, proctest.Options{Env: env})
 	told := func(want string) {
 		t.Helper()
 		if err := socket.SetReadDeadline(time.Now().Add(proctest.Patience)); err != nil {
@@ -332,6 +339,36 @@ func TestSupervisorIsTold(t *testing.T) {
 	told("READY=1")
 	p.Terminate()
 	told("STOPPING=1")
+	if status := p.ExitCode(); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// TestSupervisorThatDoesNotListen checks that a node starts, serves and ends beside a supervisor
+// whose queue of messages is full.
+func TestSupervisorThatDoesNotListen(t *testing.T) {
+	t.Parallel()
+	socket, env := supervisor(t)
+	self, err := net.DialUnix("unixgram", nil, socket.LocalAddr().(*net.UnixAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	for err == nil {
+		if err = self.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err == nil {
+			_, err = self.Write([]byte("full"))
+		}
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	p := build.program.Serve(t, proctest.Options{Env: env, MayComplain: true})
+	p.MustPost("/v1/add", `{"key":"a"}`)
+	proctest.Until(t, "it says that it can't tell", func() bool {
+		return strings.Contains(p.Log.String(), "NOTIFY_SOCKET can't be told")
+	})
+	p.Terminate()
+	proctest.Wait(t, "its end", p.Done())
 	if status := p.ExitCode(); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
