@@ -65,6 +65,8 @@ func steps() []step {
 			"--sizes=duration=2s"},
 		{"decisions", "Judge decisions by an exact log of what was admitted.", &Decisions{}, nil,
 			"--receivers=20 --live=3s"},
+		{"accuracy", "Compare ways of counting a window with the truth.", &Accuracy{}, nil,
+			"--length=1h --questions=100"},
 		{"interval", "Measure what the flush interval trades.", &Benchmarks{},
 			flags{"bench": "Flush=1x,Shared=25x,Steady=4x", "count": "1",
 				"sizes": "duration=5s,rate=50000"},

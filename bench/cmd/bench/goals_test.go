@@ -49,6 +49,8 @@ func TestPagesOfTheResults(t *testing.T) {
 			checkPage[CompareResult](t, s.name)
 		case *Decisions:
 			checkPage[DecisionsResult](t, s.name)
+		case *Accuracy:
+			checkPage[AccuracyResult](t, s.name)
 		case *Messages:
 			checkPage[MessagesResult](t, s.name)
 		}

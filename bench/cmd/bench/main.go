@@ -12,11 +12,13 @@ import (
 	"strings"
 	"syscall"
 	"text/template"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/config"
 )
 
 // cli is the command line, to which steps add a command each.
@@ -143,6 +145,10 @@ func templates() *template.Template {
 			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
 		},
 		"share": func(v float64) float64 { return 100 * v },
+		"span": func(ms int64) string {
+			return config.FormatDuration(time.Duration(ms) * time.Millisecond)
+		},
+		"percent": percent,
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.md"))
 }

@@ -1,0 +1,180 @@
+package arithmetic
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// Window decides about one window of one key.
+type Window interface {
+	// Fits reports whether one more event at ts passes.
+	Fits(ts int64) bool
+	// Count counts an event at ts.
+	Count(ts int64)
+}
+
+// Estimate is what a window answers about its events.
+type Estimate struct {
+	// Events is the estimate. Min and Max bound the truth where there are such bounds, which is
+	// what Bounded says.
+	Events, Min, Max int64
+	Bounded          bool
+}
+
+// Reader is a [Window] that also says how many events it holds.
+type Reader interface {
+	Window
+	// Read returns the number of events in the window that ends at ts, which is not before the
+	// newest event.
+	Read(ts int64) Estimate
+}
+
+// Method is one way of counting.
+type Method struct {
+	Name string
+	// New returns an empty window of a length in milliseconds that may hold most events. If the
+	// method only decides, it is not a Reader.
+	New func(length, most int64) Window
+}
+
+// Others returns the methods beside twotier's.
+func Others() []Method {
+	return []Method{
+		{"sub-windows, last n", newLastN},
+		{"two fixed windows, weighted", newWeighted},
+		{"fixed window", newFixed},
+		{"token bucket (GCRA)", newTokens},
+	}
+}
+
+// Ladder returns twotier's method with a ladder, which must cover the windows.
+func Ladder(name string, levels ...leaparray.Level) (Method, error) {
+	l, err := leaparray.NewLadder(levels...)
+	if err != nil {
+		return Method{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return Method{name, func(length, most int64) Window {
+		return &buckets{ladder: l, length: length, most: most}
+	}}, nil
+}
+
+// buckets is twotier.
+type buckets struct {
+	ladder       *leaparray.Ladder
+	counter      leaparray.Counter
+	length, most int64
+}
+
+func (b *buckets) view() leaparray.View { return leaparray.View{Ladder: b.ladder, A: b.counter} }
+
+func (b *buckets) Count(ts int64) {
+	for level := range b.ladder.Len() {
+		idx := b.ladder.Index(level, ts)
+		if _, ok := b.ladder.Add(b.counter, level, idx, 1); !ok {
+			b.counter = b.ladder.Grow(b.counter, leaparray.Heap{}, level, idx, 1)
+			b.ladder.Add(b.counter, level, idx, 1)
+		}
+	}
+}
+
+func (b *buckets) Fits(ts int64) bool {
+	peak, _, ok := b.view().Peak(b.length, ts)
+	return ok && peak < b.most
+}
+
+func (b *buckets) Read(ts int64) Estimate {
+	e, _ := b.view().Count(b.length, ts, true)
+	return Estimate{Events: e.Count, Min: e.Lo, Max: e.Hi, Bounded: true}
+}
+
+// lastN sums as many sub-windows as fit into the window, the current one included, which has not
+// ended: what most scripts over a Hash do. The sub-windows are those of twotier's default ladder.
+type lastN struct{ buckets }
+
+func newLastN(length, most int64) Window {
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		panic(err) // it is the default
+	}
+	return &lastN{buckets{ladder: l, length: length, most: most}}
+}
+
+func (w *lastN) Fits(ts int64) bool { return w.Read(ts).Events < w.most }
+
+func (w *lastN) Read(ts int64) Estimate {
+	level := slices.IndexFunc(w.ladder.Levels(), func(l leaparray.Level) bool {
+		return l.Span().Milliseconds() >= w.length
+	})
+	width, last := w.ladder.Width(level), w.ladder.Index(level, ts)
+	first := last - (w.length+width-1)/width + 1
+	return Estimate{Events: w.ladder.Sum(w.counter, level, first, last)}
+}
+
+// fixed is a counter that starts again at zero with each calendar window.
+type fixed struct {
+	length, most int64
+	index, held  int64 // of the calendar window
+	before       int64 // what the one before it held
+}
+
+func newFixed(length, most int64) Window { return &fixed{length: length, most: most} }
+
+// advance goes on to the calendar window of ts.
+func (w *fixed) advance(ts int64) {
+	switch index := ts / w.length; cmp.Compare(index, w.index+1) {
+	case 1:
+		w.index, w.held, w.before = index, 0, 0
+	case 0:
+		w.index, w.held, w.before = index, 0, w.held
+	}
+}
+
+func (w *fixed) Count(ts int64) {
+	w.advance(ts)
+	w.held++
+}
+
+func (w *fixed) Fits(ts int64) bool { return w.Read(ts).Events < w.most }
+
+func (w *fixed) Read(ts int64) Estimate {
+	w.advance(ts)
+	return Estimate{Events: w.held}
+}
+
+// weighted adds to the calendar window the share of the one before it that the sliding window still
+// touches, as if its events had been spread evenly: two numbers for each rule.
+type weighted struct{ fixed }
+
+func newWeighted(length, most int64) Window {
+	return &weighted{fixed{length: length, most: most}}
+}
+
+// sum is the weighted sum, times the length.
+func (w *weighted) sum(ts int64) int64 {
+	w.advance(ts)
+	return w.before*(w.length-ts%w.length) + w.held*w.length
+}
+
+func (w *weighted) Fits(ts int64) bool { return w.sum(ts)+w.length <= w.most*w.length }
+
+func (w *weighted) Read(ts int64) Estimate {
+	return Estimate{Events: (w.sum(ts) + w.length/2) / w.length}
+}
+
+// tokens is a bucket of as many tokens as the limit, which fills at the limit's mean rate. GCRA
+// makes the same decisions. It keeps the time at which the bucket will be full, times the limit.
+type tokens struct {
+	length, most int64
+	full         int64
+}
+
+func newTokens(length, most int64) Window { return &tokens{length: length, most: most} }
+
+func (w *tokens) Fits(ts int64) bool {
+	return max(w.full, ts*w.most)+w.length <= (ts+w.length)*w.most
+}
+
+func (w *tokens) Count(ts int64) { w.full = max(w.full, ts*w.most) + w.length }

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/bench/arithmetic"
+	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/config"
+)
+
+// Accuracy compares ways of counting with the truth: what they answer about windows of lengths that
+// are not multiples of their buckets, asked at random moments, and what they decide. The time is
+// simulated, so a result depends on nothing but the seed.
+type Accuracy struct {
+	Seed      uint64        `help:"Of the traffic and of the moments at which it is asked." default:"1"`
+	Length    time.Duration `help:"Of the time in which it is asked." default:"24h"`
+	Questions int           `help:"How many times every window is read." default:"2000"`
+}
+
+// AccuracyResult is the result of Accuracy.
+type AccuracyResult struct {
+	PerSecond float64         `json:"events_per_second"`
+	Ladders   []LadderOf      `json:"ladders"`
+	Shapes    []AccuracyShape `json:"shapes"`
+}
+
+// LadderOf is a ladder with its name.
+type LadderOf struct {
+	Name   string `json:"name"`
+	Levels string `json:"levels"`
+}
+
+// AccuracyShape is what was measured with one shape of traffic.
+type AccuracyShape struct {
+	Name      string         `json:"name"`
+	About     string         `json:"about"`
+	Reads     []AccuracyRead `json:"reads"`
+	Decisions []Decided      `json:"decisions"`
+}
+
+// AccuracyRead is how far the answers about one window were from the truth. The errors are relative
+// to the mean of the truth.
+type AccuracyRead struct {
+	Method   string  `json:"method"`
+	WindowMS int64   `json:"window_ms"`
+	Truth    float64 `json:"mean_truth"`
+	Mean     float64 `json:"mean_error"`
+	P99      float64 `json:"p99_error"`
+	Most     float64 `json:"worst_error"`
+	// Bounds is the mean distance of the bounds, Outside how often the truth was not within them.
+	// A method without bounds has -1.
+	Bounds  float64 `json:"mean_bounds"`
+	Outside int     `json:"outside_of_bounds"`
+}
+
+// Decided is what one method decided under one limit, judged by an exact log of what it admitted.
+type Decided struct {
+	WindowMS int64 `json:"window_ms"`
+	Limit    int64 `json:"limit"`
+	Tally
+}
+
+// AdmittedShare is that of all events. So are OverShare and EarlyShare; ExcessShare is the worst
+// excess relative to the limit.
+func (d Decided) AdmittedShare() float64 { return float64(d.Admitted) / float64(d.Events) }
+
+// OverShare is what was admitted though a true window was full.
+func (d Decided) OverShare() float64 { return float64(d.Over) / float64(d.Events) }
+
+// ExcessShare is how far a true window held more than the limit.
+func (d Decided) ExcessShare() float64 { return float64(d.WorstExcess) / float64(d.Limit) }
+
+// EarlyShare is what was refused though there was room.
+func (d Decided) EarlyShare() float64 { return float64(d.Early) / float64(d.Events) }
+
+// ladders are the ladders that are compared, with the flags that make them.
+func ladders() []LadderOf {
+	return []LadderOf{
+		{"twotier, default ladder", "1s x 60, 1m x 60, 15m x 96"},
+		{"twotier, fine ladder", "1s x 600, 10s x 720, 1m x 1440"},
+		{"twotier, coarse ladder", "1m x 60, 1h x 24"},
+	}
+}
+
+// readWindows are the windows that are read. None is a multiple of the default ladder's buckets.
+func readWindows() []time.Duration {
+	const s, m, h = time.Second, time.Minute, time.Hour
+	const half = 500 * time.Millisecond
+	return []time.Duration{3*s + half, 7*s + half, 17*s + half, 37*s + half, 59*s + half,
+		97 * s, 4*m + 37*s, 11*m + 37*s, 29*m + 37*s, 59*m + 37*s, 97*m + 37*s, 4*h + 37*m,
+		11*h + 37*m, 23*h + 37*m}
+}
+
+// limitWindows are the windows that are decided about: round ones, and others.
+func limitWindows() []time.Duration {
+	return []time.Duration{time.Minute, 97 * time.Second, 30 * time.Minute, time.Hour,
+		5*time.Hour + 13*time.Minute}
+}
+
+// Run measures all shapes, and draws a picture of the errors for each.
+func (o *Accuracy) Run(ctx context.Context, b *bench) error {
+	r := AccuracyResult{PerSecond: perSecond, Ladders: ladders()}
+	methods, err := methods()
+	if err != nil {
+		return err
+	}
+	for i, s := range shapes() {
+		draw := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+		// Before anything is asked there is traffic in two calendar windows of the longest.
+		warm := 2 * slices.Max(readWindows())
+		times := s.times(draw, (warm + o.Length).Milliseconds())
+		// A round number of days.
+		const start = 20_000 * 24 * 3_600_000
+		for k := range times {
+			times[k] += start
+		}
+		at := AccuracyShape{Name: s.name, About: s.about}
+		moments := make([]int64, o.Questions)
+		for k := range moments {
+			moments[k] = start + warm.Milliseconds() + draw.Int64N(o.Length.Milliseconds())
+		}
+		slices.Sort(moments)
+		for _, m := range methods {
+			for _, w := range readWindows() {
+				if read, ok := readErrors(m, w.Milliseconds(), times, moments); ok {
+					at.Reads = append(at.Reads, read)
+				}
+			}
+		}
+		if at.Decisions, err = decideAll(ctx, methods, times); err != nil {
+			return err
+		}
+		r.Shapes = append(r.Shapes, at)
+	}
+	return errors.Join(save(b, o, r), r.draw(b.out))
+}
+
+// methods returns all, with twotier's ladders first.
+func methods() ([]arithmetic.Method, error) {
+	var all []arithmetic.Method
+	for _, l := range ladders() {
+		levels, err := config.ParseLadder(l.Levels)
+		if err != nil {
+			return nil, fmt.Errorf("accuracy: %w", err)
+		}
+		m, err := arithmetic.Ladder(l.Name, levels...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return append(all, arithmetic.Others()...), nil
+}
+
+// readErrors counts all times, and reads the window at each moment. ok is false if the method only
+// decides.
+func readErrors(m arithmetic.Method, length int64, times, moments []int64) (AccuracyRead, bool) {
+	w, ok := m.New(length, math.MaxInt32).(arithmetic.Reader)
+	if !ok {
+		return AccuracyRead{}, false
+	}
+	r := AccuracyRead{Method: m.Name, WindowMS: length, Bounds: -1}
+	wrong := make([]float64, 0, len(moments))
+	next, first := 0, 0
+	for _, at := range moments {
+		for ; next < len(times) && times[next] <= at; next++ {
+			w.Count(times[next])
+		}
+		for first < next && times[first] <= at-length {
+			first++
+		}
+		truth, e := int64(next-first), w.Read(at)
+		r.Truth += float64(truth)
+		wrong = append(wrong, math.Abs(float64(e.Events-truth)))
+		if e.Bounded {
+			r.Bounds = max(r.Bounds, 0) + float64(e.Max-e.Min)
+			if truth < e.Min || truth > e.Max {
+				r.Outside++
+			}
+		}
+	}
+	r.summarize(wrong)
+	return r, true
+}
+
+// summarize sets the errors, relative to the mean of the truth.
+func (r *AccuracyRead) summarize(wrong []float64) {
+	whole := max(r.Truth, 1)
+	slices.Sort(wrong)
+	for _, e := range wrong {
+		r.Mean += e
+	}
+	n := float64(len(wrong))
+	r.Truth /= n
+	r.Mean /= whole
+	r.P99, r.Most = wrong[len(wrong)*99/100]*n/whole, wrong[len(wrong)-1]*n/whole
+	if r.Bounds > 0 {
+		r.Bounds /= whole
+	}
+}
+
+// decideAll puts every method under limits that half of the traffic exceeds.
+func decideAll(ctx context.Context, methods []arithmetic.Method,
+	times []int64) (list []Decided, err error) {
+	for _, window := range limitWindows() {
+		for _, m := range append([]arithmetic.Method{exactLog()}, methods...) {
+			d, err := decide(ctx, m, window.Milliseconds(),
+				int64(window.Seconds()*perSecond/2), times)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// decide asks a method about every event, and judges what it says.
+func decide(ctx context.Context, m arithmetic.Method, window, limit int64,
+	times []int64) (Decided, error) {
+	calls := make([]limiter.Call, len(times))
+	check := limiter.One("key", []limiter.Limit{{Window: window, Max: limit}})
+	for i, ts := range times {
+		calls[i] = limiter.At(ts, check)
+	}
+	t, err := replay(ctx, &oneWindow{m.Name, m.New(window, limit)}, calls)
+	if err != nil {
+		return Decided{}, fmt.Errorf("accuracy: %s: %w", m.Name, err)
+	}
+	return Decided{WindowMS: window, Limit: limit, Tally: *t}, nil
+}
+
+// exactLog keeps the time of every event, as a sorted set in Redis does.
+func exactLog() arithmetic.Method {
+	return arithmetic.Method{Name: "exact log (sorted set)",
+		New: func(length, most int64) arithmetic.Window {
+			return &logOf{length: length, most: most}
+		}}
+}
+
+type logOf struct {
+	limiter.Exact
+	length, most int64
+}
+
+func (l *logOf) Fits(ts int64) bool { return l.Held([]byte("key"), l.length, ts) < l.most }
+
+func (l *logOf) Count(ts int64) { l.Record(limiter.At(ts, limiter.One("key", nil))) }
+
+// oneWindow is a limiter for calls of one event of one key under one limit.
+type oneWindow struct {
+	name   string
+	window arithmetic.Window
+}
+
+func (o *oneWindow) Name() string { return o.name }
+
+func (o *oneWindow) Decide(_ context.Context, calls []limiter.Call) (admitted int, err error) {
+	for _, c := range calls {
+		if o.window.Fits(c.TS) {
+			o.window.Count(c.TS)
+			admitted++
+		}
+	}
+	return admitted, nil
+}
+
+// Names returns the methods that read, in order.
+func (s AccuracyShape) Names() (names []string) {
+	for _, r := range s.Reads {
+		if !slices.Contains(names, r.Method) {
+			names = append(names, r.Method)
+		}
+	}
+	return names
+}
+
+// Windows returns the windows that were read, in order.
+func (s AccuracyShape) Windows() (list []int64) {
+	for _, r := range s.Reads {
+		if !slices.Contains(list, r.WindowMS) {
+			list = append(list, r.WindowMS)
+		}
+	}
+	return list
+}
+
+// Read returns what was measured of a method and a window.
+func (s AccuracyShape) Read(method string, window int64) AccuracyRead {
+	return s.Reads[slices.IndexFunc(s.Reads, func(r AccuracyRead) bool {
+		return r.Method == method && r.WindowMS == window
+	})]
+}
+
+// Of returns what was decided about a window.
+func (s AccuracyShape) Of(window int64) (list []Decided) {
+	for _, d := range s.Decisions {
+		if d.WindowMS == window {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// Limited returns the windows that were decided about, in order.
+func (s AccuracyShape) Limited() (list []int64) {
+	for _, d := range s.Decisions {
+		if !slices.Contains(list, d.WindowMS) {
+			list = append(list, d.WindowMS)
+		}
+	}
+	return list
+}
+
+// Picture returns the name of the picture's file.
+func (s AccuracyShape) Picture() string {
+	return "accuracy-" + strings.ReplaceAll(s.Name, " ", "-") + ".svg"
+}
+
+// draw draws one picture for each shape.
+func (r AccuracyResult) draw(dir string) error {
+	for _, s := range r.Shapes {
+		p := Picture{
+			Title: "Error of a count, " + s.Name, xUnit: "window, seconds",
+			yUnit: "mean error, % of the mean count", logX: true, logY: true,
+		}
+		for _, read := range s.Reads {
+			p.point(read.Method, float64(read.WindowMS)/1e3, 100*read.Mean)
+		}
+		picture, err := p.svg()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, s.Picture()), picture, 0o644); err != nil {
+			return fmt.Errorf("accuracy: %w", err)
+		}
+	}
+	return nil
+}
+
+// percent formats a share with two significant digits.
+func percent(share float64) string {
+	if share >= 0.1 {
+		return fmt.Sprintf("%.0f %%", 100*share)
+	}
+	return fmt.Sprintf("%.2g %%", 100*share)
+}
