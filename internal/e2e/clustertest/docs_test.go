@@ -17,7 +17,7 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a network
 // of its own.
 var documented = []string{"README.md", "docs/cluster.md", "docs/doors.md",
-	"docs/operations.md", "docs/rules.md"}
+	"docs/operations.md", "docs/rules.md", "docs/accuracy.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment says that it is refused, and must print what the page says, except
