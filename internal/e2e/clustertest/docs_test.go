@@ -17,7 +17,8 @@ import (
 // documented lists the pages whose commands are run, each from the top in one shell, on a network
 // of its own.
 var documented = []string{"README.md", "docs/cluster.md", "docs/doors.md",
-	"docs/operations.md", "docs/rules.md", "docs/accuracy.md"}
+	"docs/operations.md", "docs/rules.md", "docs/accuracy.md",
+	"docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment says that it is refused, and must print what the page says, except
@@ -145,7 +146,7 @@ func paste(t *testing.T, lines []line) []outcome {
 	link(t, "deploy", dir)
 	link(t, "clients", dir)
 	write(t, filepath.Join(dir, "script"), 0o644, script.String())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	args := append(append([]string{}, alone[1:len(alone)-1]...), "bash", "script")
 	cmd := exec.CommandContext(ctx, alone[0], args...)
