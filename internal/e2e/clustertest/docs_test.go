@@ -18,7 +18,7 @@ import (
 // of its own.
 var documented = []string{"README.md", "docs/cluster.md", "docs/doors.md",
 	"docs/operations.md", "docs/rules.md", "docs/accuracy.md",
-	"docs/tour.md"}
+	"docs/tour.md", "docs/security.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment says that it is refused, and must print what the page says, except
