@@ -29,9 +29,16 @@ func plants() map[string]string {
 		"text":     `redis.call('HSET', KEYS[1], ARGV[1], 'many', ARGV[2], 'some')`,
 		"names":    `redis.call('HSET', KEYS[1], 'a', '1', '-10', '2', '1e3', '3', '99999999999999999999999', '4')`,
 		"ahead":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] + 10 * 86400), '7')`,
-		"fields":   `for i = 1, 100000 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] - 10 * i), '1') end`,
-		"junk":     `for i = 1, 100000 do redis.call('HSET', KEYS[1], 'field' .. i, 'x') end`,
+		"fields":   many(`string.format('%.0f', ARGV[1] - 10 * i)`, "1"),
+		"junk":     many(`'field' .. i`, "x"),
 	}
+}
+
+// many returns a script that sets 100,000 fields. One by one they would keep Redis busy for long.
+func many(field, value string) string {
+	return `for n = 0, 99 do local a = {} for i = 1000 * n + 1, 1000 * n + 1000 do
+		a[#a + 1] = ` + field + ` a[#a + 1] = '` + value + `' end
+		redis.call('HSET', KEYS[1], unpack(a)) end`
 }
 
 // broken lists the plants that can't be read or can't be counts.
@@ -43,13 +50,14 @@ var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text
 // can't be read or can't be a count as if all were well. Other keys are not delayed.
 func TestFault8AlienData(t *testing.T) {
 	t.Run("keys that are taken for new", func(t *testing.T) {
-		b := newBed(t, nil, "--mode", "two-tier", "--redis-timeout", "5s", "--partitions", "1")
+		b := newBed(t, nil, "--mode", "two-tier", "--redis-timeout", "1m",
+			"--request-timeout", "1m", "--partitions", "1")
 		b.node.MustPost("/v1/add", `{"key":"new","ack":"redis"}`)
 		b.plant()
 	})
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
-			newBed(t, nil, "--mode", mode, "--redis-timeout", "5s").plant()
+			newBed(t, nil, "--mode", mode, "--redis-timeout", "1m", "--request-timeout", "1m").plant()
 		})
 		t.Run(mode+" in a Redis Cluster", func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +65,7 @@ func TestFault8AlienData(t *testing.T) {
 			b := &bed{t: t}
 			b.open(cluster.URL(), func() redis.UniversalClient {
 				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-			}, "--mode", mode, "--redis-timeout", "5s")
+			}, "--mode", mode, "--redis-timeout", "1m", "--request-timeout", "1m")
 			b.plant()
 		})
 	}

@@ -125,7 +125,7 @@ func TestStartsWithRedisDown(t *testing.T) {
 // long outage: Redis keeps the sequence of a writer for as long as a node may wait before it sends
 // the batch again.
 func TestSequencesOutliveTheLongestOutage(t *testing.T) {
-	b := newBed(t, nil, "--partitions", "1")
+	b := newBed(t, nil, "--partitions", "1", "--redis-timeout", "1m", "--request-timeout", "1m")
 	b.l.Sending("a", 1)
 	b.l.Note("a", 1, proctest.Acked)
 	b.node.MustPost("/v1/add", `{"key":"a","ack":"redis"}`)
