@@ -57,7 +57,8 @@ func TestFault8AlienData(t *testing.T) {
 	})
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
-			newBed(t, nil, "--mode", mode, "--redis-timeout", "1m", "--request-timeout", "1m").plant()
+			newBed(t, nil, "--mode", mode, "--redis-timeout", "1m",
+				"--request-timeout", "1m").plant()
 		})
 		t.Run(mode+" in a Redis Cluster", func(t *testing.T) {
 			t.Parallel()

@@ -7,7 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
+
+// nodeTimeout is how long a node of a cluster may be silent before others take it for dead: long
+// enough for a machine that stands still for a moment, short enough to wait for a failover.
+const nodeTimeout = 5 * time.Second
 
 // Slots is the number of slots of a Redis Cluster.
 const Slots = 16384
@@ -24,7 +29,7 @@ type Cluster struct {
 // each with the given number of replicas, and waits until all of them agree that the cluster is up.
 // The options apply to every node.
 //
-// A node that doesn't answer for two seconds is considered dead. If it has a replica, a failover
+// A node that doesn't answer for five seconds is considered dead. If it has a replica, a failover
 // follows. If not, the cluster refuses everything until the node is back, as it does in production.
 func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluster {
 	t.Helper()
@@ -69,12 +74,24 @@ func (c *Cluster) assign(t testing.TB, primaries int) {
 // meet introduces the nodes to each other and waits until each knows all others.
 func (c *Cluster) meet(t testing.TB) {
 	t.Helper()
-	for _, s := range c.Nodes[1:] {
-		must(t, c.Nodes[0], "CLUSTER", "MEET", loopback, s.port)
+	var introduced time.Time
+	introduce := func() {
+		for _, s := range c.Nodes[1:] {
+			must(t, c.Nodes[0], "CLUSTER", "MEET", loopback, s.port)
+		}
+		introduced = time.Now()
 	}
+	introduce()
 	want := "cluster_known_nodes:" + strconv.Itoa(len(c.Nodes)) + "\r\n"
 	for _, s := range c.Nodes {
-		waitFor(t, "nodes meet", func() error { return infoHas(s, []any{"CLUSTER", "INFO"}, want) })
+		waitFor(t, "nodes meet", func() error {
+			err := infoHas(s, []any{"CLUSTER", "INFO"}, want)
+			// A handshake that is not done within the timeout of a node is forgotten.
+			if err != nil && time.Since(introduced) > 2*nodeTimeout {
+				introduce()
+			}
+			return err
+		})
 	}
 }
 

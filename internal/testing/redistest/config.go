@@ -79,8 +79,7 @@ func (s *Server) dataLines() []string {
 	if c.cluster {
 		lines = append(lines, "cluster-enabled yes", "cluster-config-file nodes.conf",
 			"cluster-announce-ip "+loopback,
-			// Long enough for a machine under load, short enough to wait for a failover.
-			"cluster-node-timeout 2000",
+			fmt.Sprintf("cluster-node-timeout %d", nodeTimeout.Milliseconds()),
 			"cluster-replica-validity-factor 0", "cluster-allow-replica-migration no")
 	}
 	return lines
@@ -99,6 +98,8 @@ func (s *Server) newClient() (*redis.Client, error) {
 		DialerRetries:   1,
 		PoolSize:        1,
 		DisableIdentity: true,
+		ReadTimeout:     commandTimeout,
+		WriteTimeout:    commandTimeout,
 
 		ContextTimeoutEnabled:    true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -18,7 +18,7 @@ type Sentinel struct {
 }
 
 // StartSentinel starts all five processes and waits until the replica is connected and the
-// sentinels know it and each other. They consider a server dead if it hasn't answered for two
+// sentinels know it and each other. They consider a server dead if it hasn't answered for five
 // seconds. The options apply to the servers that hold data; TLS and UnixSocket don't work here.
 func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	t.Helper()
@@ -56,9 +56,9 @@ func (s *Sentinel) watching(primary *Server) config {
 		fmt.Sprintf("sentinel monitor %s %s %s 2", s.Name, host, port),
 		// After a switch a sentinel may need a second to connect to the new primary; with 1000 here
 		// the new primary was sometimes considered dead at once, and the old one promoted again.
-		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 5000", s.Name),
 		// An election that fails is repeated after twice this time.
-		fmt.Sprintf("sentinel failover-timeout %s 3000", s.Name),
+		fmt.Sprintf("sentinel failover-timeout %s 8000", s.Name),
 	}}
 	if primary.cfg.user != "" {
 		c.lines = append(c.lines,

@@ -9,9 +9,9 @@ import (
 const (
 	// patience bounds everything that a healthy server does at once. It is long because a machine
 	// under load is slow.
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	// commandTimeout bounds one command of the server's own client.
-	commandTimeout = 10 * time.Second
+	commandTimeout = time.Minute
 	interval       = 20 * time.Millisecond
 )
 
