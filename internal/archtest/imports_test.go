@@ -182,7 +182,7 @@ func importMap() map[string][]string {
 		"internal/cli": {"twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/nearest",
 			"twotier.dev/twotier/httpapi/client",
-			cobra, pflag, lineDiff},
+			cobra, pflag, lineDiff, "golang.org/x/term"},
 		"internal/doctor": {"twotier.dev/twotier/redisstore"},
 		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist,
 			prometheus, systemd, "golang.org/x/sys/unix"},

@@ -30,7 +30,9 @@ func (e *UsageError) Unwrap() error { return e.Err }
 type IO struct {
 	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables that the help
 	// names, COLUMNS, NO_COLOR and TERM.
-	Environ        []string
+	Environ []string
+	// Stdin has the keys that are pressed, for commands that take over a terminal. May be nil.
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 

@@ -97,15 +97,21 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 
 func topSpec() spec {
 	return spec{
-		name: "top", args: "[-n 20] [--window 1m] [--by count] [flags]",
-		summary: "list the busiest keys, or the most refused",
-		details: "The keys with the most events in the window, of all nodes; or those that " +
-			"refused the most acquires.",
-		examples: "twotier top\ntwotier top -n 5 --window 1h --by refused",
+		name: "top", args: "[-n 20] [--window 1m] [--by count] [--once] [flags]",
+		summary: "watch the busiest keys, and the most refused",
+		details: "On a terminal, the keys with the most events in the window and those that " +
+			"refused the most acquires, of all nodes, with its members and what they decide a " +
+			"second: every second anew. A - is a figure too small for its list. Keys: q or " +
+			"Ctrl-C ends it; c, r and k sort by events, refused and key; w takes the next " +
+			"window.\n\nElsewhere, and with --once or --json, one list of keys, by events or, " +
+			"with --by refused, by refused acquires.",
+		examples: "twotier top\ntwotier top --by refused\n" +
+			"twotier top --once -n 5 --window 1h --by refused",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
 			by := fs.String("by", "count", "`WHAT` to order by: count or refused")
+			once := fs.Bool("once", false, "print the list once, also on a terminal")
 			return func(ctx context.Context, s *session, args []string) error {
 				if err := noArgs(args); err != nil {
 					return err
@@ -117,40 +123,55 @@ func topSpec() spec {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
 				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
+				live := &liveTop{window: *window, order: 'c'}
 				switch *by {
 				case "refused":
 					query.Set("by", *by)
+					live.order = 'r'
 				case "count":
 				default:
 					return usagef("--by: %q is neither count nor refused", *by)
 				}
-				return s.top(ctx, query)
+				if _, _, ok := s.terminals(); !ok || *once || s.json {
+					return s.top(ctx, query)
+				}
+				if fs.Changed("n") {
+					live.n = *n
+				}
+				return s.watchTop(ctx, live)
 			}
 		},
 	}
 }
 
+// topKey is a key with its count: of events or, if that was asked, of refused acquires.
+type topKey struct {
+	NS, Key string
+	Count   int64
+}
+
+func (s *session) topKeys(ctx context.Context, query url.Values) ([]topKey, error) {
+	var answer struct{ Keys []topKey }
+	err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer)
+	return answer.Keys, err
+}
+
 func (s *session) top(ctx context.Context, query url.Values) error {
-	var answer struct {
-		Keys []struct {
-			NS, Key string
-			Count   int64
-		}
-	}
-	if err := s.call(ctx, http.MethodGet, "/v1/top", query, nil, &answer); err != nil || s.json {
+	keys, err := s.topKeys(ctx, query)
+	if err != nil || s.json {
 		return err
 	}
 	events, count := "events", "COUNT"
 	if query.Has("by") {
 		events, count = "refusals", "REFUSED"
 	}
-	if len(answer.Keys) == 0 {
+	if len(keys) == 0 {
 		_, err := fmt.Fprintf(s.Stdout, "no %s in the last %s\n", events, query.Get("window"))
 		return err
 	}
 	t := table{left: 2, rows: [][]string{{"KEY", "NAMESPACE", count, ""}}}
-	largest := max(answer.Keys[0].Count, 1)
-	for _, k := range answer.Keys {
+	largest := max(keys[0].Count, 1)
+	for _, k := range keys {
 		t.add(printable(k.Key), printable(k.NS), k.Count,
 			strings.Repeat("█", int(max(k.Count, 0)*20/largest)))
 	}
