@@ -74,17 +74,13 @@ func unbanSpec() spec {
 		examples: "twotier unban alice --rule login",
 		bind: func(fs *pflag.FlagSet) runner {
 			rule := fs.String("rule", "", "`NAME` of the rule that bans the key")
-			return func(ctx context.Context, s *session, args []string) error {
-				key, err := oneKey(args)
-				switch {
-				case err != nil:
-					return err
-				case *rule == "":
+			return ofKey(func(ctx context.Context, s *session, key string) error {
+				if *rule == "" {
 					return usagef("--rule is missing")
 				}
 				s.client.unknown = "it may or may not have been lifted"
 				return s.unban(ctx, *rule, key)
-			}
+			})
 		},
 	}
 }

@@ -333,6 +333,8 @@ func TestWrongUsage(t *testing.T) {
 		{"add a --speed 1", "unknown flag --speed"},
 		{"add a --limt 1/1m", "unknown flag --limt; did you mean --limit?"},
 		{"add a -limit 1/1m", "unknown flag -limit; did you mean --limit?"},
+		{"bans --addr localhost:80", "unknown flag --addr; --server URL names the server"},
+		{"rules --url localhost:80", "unknown flag --url; --server URL names the server"},
 		{"add a -x", "unknown flag -x"},
 		{"add a -n", "no value for -n"},
 		{"add a --ns", "no value for --ns"},

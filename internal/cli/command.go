@@ -100,8 +100,9 @@ type session struct {
 
 func (s spec) command(o IO) *cobra.Command {
 	var c connection
+	args := strings.Replace(s.args, "[flags]", "[--server URL] [flags]", 1)
 	cmd := &cobra.Command{
-		Use: s.name + " " + s.args, Short: s.summary, Long: s.details, Example: s.examples,
+		Use: s.name + " " + args, Short: s.summary, Long: s.details, Example: s.examples,
 		ValidArgsFunction: cobra.FixedCompletions(s.valid, cobra.ShellCompDirectiveNoFileComp),
 	}
 	run := s.bind(cmd.Flags())
@@ -132,6 +133,17 @@ func oneKey(args []string) (string, error) {
 		return "", usagef("the KEY is empty")
 	}
 	return args[0], nil
+}
+
+// ofKey returns a runner for the key that is the only argument.
+func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
+	return func(ctx context.Context, s *session, args []string) error {
+		key, err := oneKey(args)
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, key)
+	}
 }
 
 // noArgs refuses arguments that are not flags.

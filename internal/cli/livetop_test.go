@@ -251,8 +251,8 @@ func TestLiveTop(t *testing.T) {
 	end()
 }
 
-// What ends it: q; Ctrl-C, which a terminal in raw mode sends as a byte; and the end of its context,
-// which is what a signal does. None waits for a server.
+// What ends it: q; Ctrl-C, which a terminal in raw mode sends as a byte; and the end of its
+// context, which is what a signal does. None waits for a server.
 func TestLiveTopEnds(t *testing.T) {
 	for name, act := range map[string]func(t *testing.T, p *terminal, cancel func()){
 		"Ctrl-C":   func(t *testing.T, p *terminal, _ func()) { p.press(t, "\x03") },

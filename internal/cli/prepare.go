@@ -117,6 +117,11 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 		name, _, _ = strings.Cut(letters, "=")
 		typed = "-" + name
 	}
+	// What other programs call the server.
+	if slices.Contains([]string{"addr", "address", "endpoint", "host", "url"}, name) &&
+		cmd.Flags().Lookup("server") != nil {
+		return usagef("unknown flag %s; --server URL names the server", typed)
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	if near := nearest.Of(name, names); near != "" {

@@ -26,17 +26,13 @@ func countSpec() spec {
 			at := fs.Int64("at", 0, "end of the windows in unix `MILLISECONDS` rather than now")
 			windows := fs.String("window", "1m,1h,24h",
 				"`WINDOWS` to count, with commas between them")
-			return func(ctx context.Context, s *session, args []string) error {
-				key, err := oneKey(args)
-				if err != nil {
-					return err
-				}
+			return ofKey(func(ctx context.Context, s *session, key string) error {
 				query := keyQuery(*ns, key, *windows)
 				if *at != 0 {
 					query.Set("at", strconv.FormatInt(*at, 10))
 				}
 				return s.count(ctx, query)
-			}
+			})
 		},
 	}
 }
@@ -97,7 +93,7 @@ func (s *session) printCounts(counts []windowCount, rules limits) error {
 
 func topSpec() spec {
 	return spec{
-		name: "top", args: "[-n 20] [--window 1m] [--by count] [--once] [flags]",
+		name: "top", args: "[-n 20] [--window 1m] [--once] [flags]",
 		summary: "watch the busiest keys, and the most refused",
 		details: "On a terminal, the keys with the most events in the window and those that " +
 			"refused the most acquires, of all nodes, with its members and what they decide a " +

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// What a screen tells the terminal: take another screen, hide the cursor and cut long lines; and all
-// of that back.
+// What a screen tells the terminal: take another screen, hide the cursor and cut long lines; and
+// all of that back.
 const (
 	takeScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"

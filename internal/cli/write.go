@@ -130,7 +130,7 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 
 func acquireSpec() spec {
 	return spec{
-		name: "acquire", args: "KEY [--limit 15/1m]... [--rule login]... [flags]",
+		name: "acquire", args: "KEY [--limit 15/1m]... [--rule R] [flags]",
 		summary: "count events of a key if its limits allow them",
 		details: "Compares first, and counts only if every limit of every key holds. With " +
 			"neither --limit nor --rule the default rules of the namespace judge. Several keys, " +
@@ -268,20 +268,17 @@ func resetSpec() spec {
 		examples: "twotier reset alice\ntwotier reset alice --ns login",
 		bind: func(fs *pflag.FlagSet) runner {
 			ns := fs.String("ns", "", "`NAMESPACE` of the key")
-			return func(ctx context.Context, s *session, args []string) error {
-				key, err := oneKey(args)
-				if err != nil {
-					return err
-				}
+			return ofKey(func(ctx context.Context, s *session, key string) error {
 				var answer struct{}
-				if err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key},
-					&answer); err != nil || s.json {
+				err := s.call(ctx, http.MethodPost, "/v1/reset", nil, check{NS: *ns, Key: key},
+					&answer)
+				if err != nil || s.json {
 					return err
 				}
 				_, err = fmt.Fprintf(s.Stdout, "forgot %s\n",
 					strings.TrimPrefix(*ns+":"+printable(key), ":"))
 				return err
-			}
+			})
 		},
 	}
 }
