@@ -36,7 +36,7 @@ func openDirect(t testing.TB, opt redisstore.DirectOptions) *redisstore.Direct {
 		opt.Writer = "direct"
 	}
 	if opt.Timeout == 0 {
-		opt.Timeout = 10 * time.Second
+		opt.Timeout = time.Minute
 	}
 	d, err := redisstore.NewDirect(opt)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -95,7 +96,7 @@ func TestDirectWithoutACommand(t *testing.T) {
 			continue
 		}
 		d := openDirect(t, redisstore.DirectOptions{
-			Store: s, Now: newClock(t0).now.Load, Writer: command, Timeout: 500_000_000,
+			Store: s, Now: newClock(t0).now.Load, Writer: command, Timeout: time.Minute,
 		})
 		key, other := fmt.Sprint("k", i), fmt.Sprint("o", i)
 		ops := []syncer.Op{

@@ -16,8 +16,8 @@ import (
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 	t.Helper()
-	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, 10*time.Second,
-		10*time.Second
+	opt.FlushInterval, opt.LoadTimeout, opt.RoundTimeout = 5*time.Millisecond, time.Minute,
+		time.Minute
 	c, err := syncer.New(opt)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -37,7 +37,7 @@ func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 
 func flush(t testing.TB, c *syncer.Counter) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := c.Flush(ctx); err != nil {
 		t.Fatal(err)

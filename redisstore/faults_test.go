@@ -365,3 +365,26 @@ func TestRefusedKeyStaysRefused(t *testing.T) {
 		t.Errorf("the next round: %v, lost %v, %v", next.Err, next.Lost, next.Keys[0].Err)
 	}
 }
+
+// TestSlowRedisBecomesReady has a Redis that answers well within the timeout of a round trip, but
+// not several times within it, which is what the first exchange takes.
+func TestSlowRedisBecomesReady(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := faultproxy.New(t, srv.Addr())
+	const timeout = time.Second
+	s := open(t, redisstore.Options{URL: "redis://" + p.Addr(), Timeout: timeout})
+	p.Delay(timeout / 3)
+	for end := time.Now().Add(3 * time.Minute); ; {
+		r := oneRound(s, "a", 1)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		s.Exchange(ctx, []*syncer.Round{r})
+		cancel()
+		if r.Err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(r.Err)
+		}
+	}
+}

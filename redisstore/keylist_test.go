@@ -15,7 +15,7 @@ import (
 // readKeys reads a partition's list of keys to its end.
 func readKeys(t *testing.T, s *redisstore.Store, l *syncer.KeyList) map[uint32]bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	found := map[uint32]bool{}
 	for l.More = true; l.More; {

@@ -90,9 +90,11 @@ type Store struct {
 	rtt        atomic.Int64 // microseconds
 	durations  durations.Histogram
 
-	mu     sync.Mutex
-	failed error // why Redis could not be used at the last exchange, nil if it could
-	silent error // why it has not told its time since, nil if it has
+	mu      sync.Mutex
+	failed  error    // why Redis could not be used at the last exchange, nil if it could
+	silent  error    // why it has not told its time since, nil if it has
+	probing *attempt // the probe under way, if there is one
+
 }
 
 // New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is

@@ -73,14 +73,54 @@ func (s *Store) Probe(ctx context.Context) error {
 	return err
 }
 
+// attempt is a probe that several callers wait for.
+type attempt struct {
+	done chan struct{} // closed at its end
+	err  error         // after done
+}
+
+// probeTimeouts bounds a probe, which takes several round trips, in multiples of the timeout of
+// one.
+const probeTimeouts = 20
+
+// ensureReady probes unless a probe has succeeded. The probe goes on when ctx ends: where it takes
+// longer than the callers have, because Redis is far or busy, a later one finds it done.
 func (s *Store) ensureReady(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	if err := s.Probe(ctx); err != nil {
-		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
+	a := s.attempt(ctx)
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: probe: %w", syncer.ErrNotApplied, ctx.Err())
+	}
+	if a.err != nil {
+		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
 	}
 	return nil
+}
+
+// attempt returns the probe under way, or starts one.
+func (s *Store) attempt(ctx context.Context) *attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probing != nil {
+		return s.probing
+	}
+	a := &attempt{done: make(chan struct{})}
+	s.probing = a
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+			probeTimeouts*s.opt.Timeout)
+		defer cancel()
+		a.err = s.Probe(ctx)
+		s.mu.Lock()
+		s.probing = nil
+		s.mu.Unlock()
+		close(a.done)
+	}()
+	return a
 }
 
 func (s *Store) probe(ctx context.Context) error {

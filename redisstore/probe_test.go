@@ -20,7 +20,7 @@ import (
 
 func probe(t testing.TB, s *redisstore.Store) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return s.Probe(ctx)
 }
@@ -35,7 +35,7 @@ func oneRound(s *redisstore.Store, key string, seq uint64) *syncer.Round {
 
 func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s.Exchange(ctx, rounds)
 }

@@ -53,7 +53,7 @@ func open(t testing.TB, opt syncer.Options) *syncer.Counter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -100,7 +100,7 @@ func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64,
 
 func flush(t testing.TB, c *syncer.Counter) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Flush(ctx); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/multiowner"
@@ -44,7 +43,7 @@ func startDemo(t *testing.T) []*server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "every node owns what is its", 30*time.Second, func() bool {
+	eventually(t, "every node owns what is its", patience, func() bool {
 		return !slices.ContainsFunc(nodes, func(s *server) bool {
 			st := s.node.Stats()
 			return st.Members != demoNodes || st.Phases.Own != st.Owned || st.Held != st.Owned
@@ -85,7 +84,7 @@ func TestFiguresOfACluster(t *testing.T) {
 	if err := nodes[2].close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "two are left", 30*time.Second, func() bool {
+	eventually(t, "two are left", patience, func() bool {
 		a, b := nodes[0].node.Stats(), nodes[1].node.Stats()
 		return a.Members == 2 && b.Members == 2 &&
 			a.Phases.Own+b.Phases.Own == nodes[0].cfg.Partitions
@@ -118,7 +117,7 @@ func TestSuspect(t *testing.T) {
 	if err := nodes[1].http.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "b is suspect", 30*time.Second, func() bool {
+	eventually(t, "b is suspect", patience, func() bool {
 		for k := range 20 { // these are counted even so
 			ask(t, "POST", "http://"+nodes[0].http.Addr().String()+"/v1/add",
 				fmt.Sprintf(`{"key":"k%d"}`, k))

@@ -194,7 +194,7 @@ func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 }
 
 // askTimeout bounds the final queries to the nodes.
-const askTimeout = 5 * time.Second
+const askTimeout = 30 * time.Second
 
 // printEnd prints the count of one key as each node reports it, and the totals of the traffic.
 func printEnd(w io.Writer, nodes []*server, traffic *demo.Traffic) error {

@@ -22,7 +22,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	body := `{"ops":[` + strings.Repeat(`{"op":"add","key":"hot"},`, batch-1) +
 		`{"op":"add","key":"hot"}]}`
 	total, near := 0, map[int]bool{}
-	eventually(t, "every node counts the key itself", time.Minute, func() bool {
+	eventually(t, "every node counts the key itself", patience, func() bool {
 		for i, n := range nodes {
 			answer := ask(t, "POST", n.url+"/v1/batch", body)
 			total += batch
@@ -35,7 +35,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 		}
 		return len(near) == len(nodes)-1
 	})
-	eventually(t, "the key is its owner's alone", time.Minute, func() bool {
+	eventually(t, "the key is its owner's alone", patience, func() bool {
 		for _, n := range nodes {
 			if v := ask(t, "GET", n.url+"/v1/cluster", ""); !strings.Contains(v,
 				`"hot_keys":0,"leased_keys":0,`) {
@@ -44,7 +44,7 @@ func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 		}
 		return true
 	})
-	eventually(t, "every node has all", 30*time.Second, func() bool {
+	eventually(t, "every node has all", patience, func() bool {
 		for _, n := range nodes {
 			answer := ask(t, "GET", n.url+"/v1/count?key=hot&window=24h", "")
 			if strings.Contains(answer, `"near"`) ||
@@ -62,7 +62,7 @@ func TestRefusalIsRememberedNearby(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL())
 	const acquire = `{"checks":[{"key":"k","limits":[{"window":"1h","max":3}]}]}`
 	allowed, near := 0, 0
-	eventually(t, "a refusal is remembered", 30*time.Second, func() bool {
+	eventually(t, "a refusal is remembered", patience, func() bool {
 		for _, n := range nodes {
 			answer := ask(t, "POST", n.url+"/v1/acquire", acquire)
 			if strings.Contains(answer, `"allowed":true`) {
@@ -110,7 +110,7 @@ func TestHotKeyWithoutRedis(t *testing.T) {
 	const limit = 10_000
 	all := untilBorrowed(t, nodes, limit)
 	server.Kill()
-	eventually(t, "only the owner decides", 20*time.Second, func() bool {
+	eventually(t, "only the owner decides", patience, func() bool {
 		more := crowd(t, nodes, limit, 20)
 		all.add(more)
 		return more.near == 0
@@ -140,7 +140,7 @@ func TestLimitForEverybody(t *testing.T) {
 				all.unknown, all.errors)
 		}
 	}()
-	eventually(t, "the limit is used up, and what was lent is back", 5*time.Minute, func() bool {
+	eventually(t, "the limit is used up, and what was lent is back", patience, func() bool {
 		more := crowd(t, nodes, limit, 60)
 		all.add(more)
 		return more.allowed == 0 && all.allowed+all.unknown >= limit
@@ -171,7 +171,7 @@ func (c *crowded) add(o crowded) {
 func untilBorrowed(t *testing.T, nodes []*served, limit int) crowded {
 	t.Helper()
 	all := crowded{errors: map[string]int{}}
-	eventually(t, "nodes borrow the key", time.Minute, func() bool {
+	eventually(t, "nodes borrow the key", patience, func() bool {
 		more := crowd(t, nodes, limit, 20)
 		all.add(more)
 		time.Sleep(20 * time.Millisecond) // a key that is used up before anybody looks is of no use

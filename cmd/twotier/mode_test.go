@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -68,7 +67,7 @@ func TestModeOfAHotKey(t *testing.T) {
 		total.Add(batch)
 		return answer
 	}
-	eventually(t, "every node counts the key itself", time.Minute, func() bool {
+	eventually(t, "every node counts the key itself", patience, func() bool {
 		near := 0
 		for _, n := range nodes {
 			near += min(1, strings.Count(count(n), `"source":"near"`))

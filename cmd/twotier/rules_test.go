@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -47,7 +46,7 @@ func TestRulesFromAShell(t *testing.T) {
 	everywhere := func(version int) {
 		t.Helper()
 		for _, n := range nodes {
-			eventually(t, "the newest version", time.Minute, func() bool {
+			eventually(t, "the newest version", patience, func() bool {
 				_, _, errs := exec(t, nil, "rules", "show", "--server", n.url)
 				return errs == fmt.Sprintf("version %d\n", version)
 			})

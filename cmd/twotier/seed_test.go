@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -30,19 +29,19 @@ func TestServeWaitsForTheSeed(t *testing.T) {
 		late.status <- run(t.Context(), args, nil, nil, &late.out, &late.errs)
 	}()
 	t.Cleanup(func() { late.wait(t) })
-	eventually(t, "says what it waits for", 30*time.Second, func() bool {
+	eventually(t, "says what it waits for", patience, func() bool {
 		return strings.Contains(late.errs.String(), "waiting for it, it has the hash seed")
 	})
 	if late.out.String() != "" {
 		t.Errorf("it serves: %s", late.out.String())
 	}
 	redis.Restart(t)
-	eventually(t, "ready", 30*time.Second, func() bool {
+	eventually(t, "ready", patience, func() bool {
 		return strings.Contains(late.out.String(), "\n")
 	})
 	direct := startServe(t, t.Context(), "--node", "direct", "--mode", "redis", "--redis",
 		redis.URL())
-	eventually(t, "both counts", 30*time.Second, func() bool {
+	eventually(t, "both counts", patience, func() bool {
 		return strings.Contains(ask(t, "GET", direct.url+"/v1/count?key=k&window=24h", ""),
 			`"count":4,`)
 	})
@@ -61,7 +60,7 @@ func TestServeEndsWhileItWaits(t *testing.T) {
 		args := []string{"serve", "--listen", "127.0.0.1:0", "--redis", "redis://127.0.0.1:1"}
 		status <- run(ctx, args, nil, nil, &out, &errs)
 	}()
-	eventually(t, "waits", 30*time.Second, func() bool {
+	eventually(t, "waits", patience, func() bool {
 		return strings.Contains(errs.String(), "waiting for it")
 	})
 	stop()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -61,7 +60,7 @@ func startServe(t *testing.T, ctx context.Context, args ...string) *served {
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}, args...)
 	go func() { s.status <- run(ctx, args, nil, nil, &s.out, &s.errs) }()
 	t.Cleanup(func() { stop(); s.wait(t) })
-	eventually(t, "ready", 30*time.Second, func() bool {
+	eventually(t, "ready", patience, func() bool {
 		return strings.Contains(s.out.String(), "\n")
 	})
 	var ready struct{ Listen, Gossip string }
@@ -81,7 +80,7 @@ func startThree(t *testing.T, ctx context.Context, args ...string) (nodes []*ser
 		nodes = append(nodes, startServe(t, ctx, own...))
 	}
 	for _, n := range nodes {
-		eventually(t, "three members", 30*time.Second, func() bool {
+		eventually(t, "three members", patience, func() bool {
 			return strings.Count(ask(t, "GET", n.url+"/v1/cluster", ""), `"state":"alive"`) == 3
 		})
 	}

@@ -241,7 +241,8 @@ func (b *bed) until(what string, ok func() bool) {
 // client returns a client that knows the table.
 func (b *bed) client(change ...func(*client.Options)) *client.Client {
 	b.t.Helper()
-	var o client.Options
+	// Time is the subject only of tests that set it.
+	o := client.Options{Timeout: time.Minute, AttemptTimeout: 20 * time.Second}
 	for _, s := range b.nodes {
 		if !s.gone {
 			o.Addresses = append(o.Addresses, s.reached())

@@ -64,7 +64,7 @@ func livesFor(t *testing.T, s syncer.Store, name string, want time.Duration) {
 	if !ok {
 		return
 	}
-	if got := ttl.TTL(t, 17, nil, []byte(name)); got > want || got < want-6*patience {
+	if got := ttl.TTL(t, 17, nil, []byte(name)); got > want || got < want-6*slack {
 		t.Errorf("%s lives for %v more, want %v", name, got, want)
 	}
 }

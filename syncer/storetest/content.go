@@ -163,7 +163,7 @@ func testTTL(t *testing.T, s syncer.Store) {
 	name := []byte("a")
 	check := func(want time.Duration) {
 		t.Helper()
-		if got := ttl.TTL(t, 17, nil, name); got > want || got < want-patience {
+		if got := ttl.TTL(t, 17, nil, name); got > want || got < want-slack {
 			t.Errorf("time to live %v, want %v", got, want)
 		}
 	}

@@ -287,7 +287,7 @@ func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *synce
 	if !ok || want == 0 {
 		return
 	}
-	if got := ttl.TTL(t, partition, k.NS, k.Key); got > want || got < want-patience*6 {
+	if got := ttl.TTL(t, partition, k.NS, k.Key); got > want || got < want-6*slack {
 		t.Fatalf("%s: it lives for %v more, want %v", k.Key, got, want)
 	}
 }

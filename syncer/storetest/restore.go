@@ -266,7 +266,7 @@ func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 11))
 	holds(t, s, "b", bucket(0, 0, 7))
 	if ttl, ok := s.(TTLer); ok {
-		if got := ttl.TTL(t, 17, nil, []byte("a")); got > time.Hour || got < time.Hour-patience {
+		if got := ttl.TTL(t, 17, nil, []byte("a")); got > time.Hour || got < time.Hour-slack {
 			t.Errorf("time to live %v, want an hour", got)
 		}
 	}

@@ -57,7 +57,7 @@ func (b *bed) open(url string, direct func() redis.UniversalClient, args ...stri
 			b.parts, _ = strconv.Atoi(args[i+1])
 		}
 	}
-	b.args = append([]string{"--redis", url, "--redis-timeout", "400ms"}, args...)
+	b.args = append([]string{"--redis", url, "--redis-timeout", "1s"}, args...)
 	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
 }
 

@@ -80,7 +80,7 @@ func TestFault3RedisSlow(t *testing.T) {
 	tr := b.traffic()
 	tr.Pass(100)
 	noticed := b.moreFail()
-	b.do("CLIENT", "PAUSE", 900, "ALL")
+	b.do("CLIENT", "PAUSE", 2000, "ALL")
 	noticed()
 	tr.Pass(100)
 	b.redis.Pause()
