@@ -71,6 +71,9 @@ func (s *Server) makeEndpoints() []*endpoint {
 		d.hosts = newHosts(&s.opts, isLoopback(d.address))
 		d.routes = map[string]route{}
 		for path, r := range s.routes {
+			if r.put != nil && r.put.at&at[d] == 0 {
+				r.put = nil
+			}
 			if r.at&at[d] != 0 {
 				d.routes[path] = r
 			}

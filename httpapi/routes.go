@@ -54,7 +54,8 @@ func (s *Server) routeTable() map[string]route {
 	}
 	addPage(routes)
 	if s.opts.RuleBook != nil {
-		routes["/v1/rules"] = route{need: token.Read | token.Admin, at: adminAPI,
+		// The page, which is at --listen, shows the rules. They are changed at --admin.
+		routes["/v1/rules"] = route{need: token.Read | token.Admin, at: clientAPI | adminAPI,
 			handler: s.showRules,
 			put: &route{post: true, yaml: true, body: rule.MaxText, need: token.Admin,
 				guarded: true, at: adminAPI, handler: s.putRules}}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -170,4 +171,26 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 		status(t, got, 503, "has not been able to read the rules")
 	}
 	status(t, call(s, "POST /v1/acquire", `{"key":"k","limits":[{"window":"1m","max":1}]}`), 200, "")
+}
+
+// TestRulesAreChangedAtAdmin shows the rules at both addresses, and changes them at that of --admin
+// alone.
+func TestRulesAreChangedAtAdmin(t *testing.T) {
+	s, listen := open(t, httpapi.Options{Service: newFake(), RuleBook: newRuleBook(t),
+		Admin: "127.0.0.1:0", AdminToken: adminToken})
+	for _, c := range []struct {
+		address, request string
+		code             int
+	}{
+		{listen, "GET", 200}, {listen, "PUT", 405},
+		{s.AdminAddr().String(), "GET", 200}, {s.AdminAddr().String(), "PUT", 200},
+	} {
+		conn := dial(t, c.address)
+		fmt.Fprintf(conn, "%s /v1/rules HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n"+
+			"Authorization: Bearer %s\r\nContent-Type: application/yaml\r\n"+
+			"Content-Length: 9\r\n\r\nrules: []", c.request, adminToken)
+		if code, body := answer(t, bufio.NewReader(conn)); code != c.code {
+			t.Errorf("%s at %s: %d %s, want %d", c.request, c.address, code, body, c.code)
+		}
+	}
 }

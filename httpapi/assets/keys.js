@@ -20,6 +20,7 @@ const LISTED = 1000,
   SHOWN = { top: 12, refused: 8 };
 const state = {
   window: "1m",
+  since: 0, // when the last node started that is there; 0 if there is one that is no cluster
   lists: { top: [], refused: [] },
   key: null,
   seriesWindow: "1h",
@@ -83,8 +84,16 @@ function showList(id) {
         ? "None of the first 1,000 matches."
         : id === "top"
           ? "No keys yet. Count one: POST /v1/add"
-          : "Nothing was refused.",
+          : nothingRefused(),
   );
+}
+
+// nothingRefused says since when: which keys were refused is known to nodes since they started.
+function nothingRefused() {
+  if (state.since && Date.now() - state.since > milliseconds(state.window))
+    return `Nothing was refused in the last ${state.window}.`;
+  const since = state.since ? `${clock(state.since)}, when a node started` : "this node started";
+  return `Nothing was refused since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
 }
 
 async function list(id, query) {
@@ -98,11 +107,12 @@ export const refreshLists = () =>
 // showSince says from when on the lists know anything.
 export function showSince(members) {
   const since = members.map((m) => m.started).filter(Boolean);
-  if (since.length)
-    write(
-      $("since"),
-      `Busiest: of the keys in memory. Refused: what nodes were asked since they started, the last one at ${clock(Math.max(...since))}.`,
-    );
+  if (!since.length) return;
+  state.since = Math.max(...since);
+  write(
+    $("since"),
+    `Busiest: of the keys in memory. Refused: what nodes were asked since they started, the last one at ${clock(state.since)}.`,
+  );
 }
 
 // limitsOf returns the limits of the rules of a namespace for a key, as the server chooses them.

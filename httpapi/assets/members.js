@@ -4,7 +4,7 @@ import { spark } from "./chart.js";
 
 const PERIOD = 1000,
   KEPT = 30;
-const state = { traffic: new Map(), colours: new Map(), departed: [], view: null, seen: 0 };
+const state = { traffic: new Map(), colours: new Map(), departed: [], view: null, seen: -Infinity };
 
 const perSecond = (a, b, ms) => Math.max(0, Math.round((a - b) / (ms / 1000)));
 

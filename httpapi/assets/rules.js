@@ -1,7 +1,8 @@
 // Rules: what they decided, and changing them.
 import { $, ask, clock, element, figure, postJSON, read, show, sync, write, TOKEN } from "./page.js";
 
-const state = { rules: [], version: "", read: 0, text: "", base: "", served: true };
+// read is when the rules were read, by performance.now(), which begins at 0 with the page.
+const state = { rules: [], version: "", read: -Infinity, text: "", base: "" };
 const EVERY = 5000;
 // How long a backtest may take, in milliseconds.
 const BACKTEST = 15000;
@@ -66,16 +67,14 @@ function showFigures(rules, decided) {
 }
 
 export async function refreshRules(now) {
-  if (!state.served || now - state.read < EVERY) return;
+  if (now - state.read < EVERY) return;
   state.read = now;
   let response;
   try {
     response = await ask("/v1/rules");
   } catch (e) {
     if (e.lost || e.unauthorized) throw e;
-    state.served = e.status !== 404;
-    show("rules-empty", state.served ? e.message : "Rules are served at the address of --admin.");
-    $("rules-edit").disabled = !state.served;
+    show("rules-empty", e.message);
     return;
   }
   const version = response.headers.get("ETag") || "";
@@ -87,6 +86,7 @@ export async function refreshRules(now) {
     "rules-empty",
     rules.length ? "" : "There are no rules yet. Edit the document to make some.",
   );
+  if (changed) showFigures(rules, []); // until the figures are there
   const decided = await Promise.all(
     rules.slice(0, MOST).map((r) => figuresOf(r).catch(() => null)),
   );
@@ -197,6 +197,17 @@ function goTo(message) {
   area.setSelectionRange(at, start + lines[line - 1].length);
 }
 
+// failed says why the document was not taken or tried. Where --admin has an address of its own,
+// that happens there: this page comes from --listen, and may not ask another address.
+function failed(e) {
+  const elsewhere = e.status === 404 || e.status === 405;
+  const message = elsewhere
+    ? "Rules are changed and tried at the address of --admin, with twotier rules apply or backtest."
+    : e.message;
+  say(message, "");
+  goTo(message);
+}
+
 const token = () => $("rules-token").value.trim() || sessionStorage.getItem(TOKEN) || "";
 
 async function apply() {
@@ -211,15 +222,14 @@ async function apply() {
     const made = await response.json();
     state.base = response.headers.get("ETag");
     state.text = $("rules-text").value;
-    state.read = 0;
+    state.read = -Infinity;
     write($("editor-base"), "made from version " + made.version);
     say("", `Version ${made.version} is in force on this node, and within a second on the others.`);
     await refreshRules(performance.now());
   } catch (e) {
     if (e.status === 412)
       e.message += ". Close and edit again to start from it; copy what you have written first.";
-    say(e.message, "");
-    goTo(e.message);
+    failed(e);
   }
 }
 
@@ -256,8 +266,7 @@ async function backtest() {
     say("", `Looked at ${figure(answer.looked_at)} keys; nothing was counted or changed.`);
     result(answer.rules.flatMap(backtested).join("\n") || "There are no rules in it.");
   } catch (e) {
-    say(e.message, "");
-    goTo(e.message);
+    failed(e);
   } finally {
     $("rules-backtest").disabled = false;
   }

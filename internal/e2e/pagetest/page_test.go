@@ -68,6 +68,9 @@ func TestPageHasHistory(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	p := b.open(serve(t, redis, ""), "")
+	p.click(`#top-window [data-window="24h"]`)
+	p.until("the refused keys of before are said to be unknown",
+		`/is not kept/.test(document.querySelector("#refused-empty").textContent)`)
 	const label = `document.querySelector("#decisions .canvas").getAttribute("aria-label")`
 	p.until("decisions are drawn", label)
 	var text string
@@ -220,6 +223,16 @@ func TestRulesAreEdited(t *testing.T) {
 	acquire(node, 1, 4)
 	p := b.open(node, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	// They were asked for at once: before the page asked anything for the second time.
+	var first bool
+	p.eval(`(() => {
+		const asked = performance.getEntriesByType("resource").map((e) => new URL(e.name).pathname);
+		const again = asked.indexOf("/v1/cluster", asked.indexOf("/v1/cluster") + 1);
+		return asked.includes("/v1/rules") && (again < 0 || asked.indexOf("/v1/rules") < again); })()`,
+		&first)
+	if !first {
+		t.Error("the rules were not among what the page asked for first")
+	}
 	p.until("with their figures", `(() => {
 		const cells = document.querySelector("#rules-rows tr").children;
 		return cells[6].textContent === "3" && cells[7].textContent === "1"; })()`)
@@ -260,4 +273,23 @@ func TestRulesAreEdited(t *testing.T) {
 		t.Errorf("the node has %s", text)
 	}
 	p.until("the version is listed", `document.querySelectorAll("#versions tr").length === 2`)
+}
+
+// TestRulesWithAdminElsewhere shows the rules of a node whose --admin has an address of its own, and
+// says where they are changed.
+func TestRulesWithAdminElsewhere(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "", "--admin", "127.0.0.1:0")
+	p := b.open(node, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	p.click("#rules-edit")
+	p.until("the document is there",
+		`document.querySelector("#rules-text").value.includes("name: login")`)
+	for _, button := range []string{"#rules-apply", "#rules-backtest"} {
+		p.write("#rules-token", secret)
+		p.eval(`document.querySelector("#rules-error").textContent = ""`, nil)
+		p.click(button)
+		p.until(button+" says where", `/at the address of --admin/.test(
+			document.querySelector("#rules-error").textContent)`)
+	}
 }
