@@ -32,7 +32,8 @@ func rulesSpec() spec {
 		name: "rules", args: "ACTION [FILE|N] [flags]",
 		summary: "show the rules, try them, or change them while the cluster runs",
 		timeout: backtestTimeout,
-		details: "ACTION is show, diff FILE, backtest FILE, apply FILE, history or rollback N.\n\n" +
+		details: "ACTION is show, diff FILE, backtest FILE, apply FILE, history or " +
+			"rollback N.\n\n" +
 			"The cluster has one document of rules, in versions of which the last 20 are " +
 			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
 			"what that would change, backtest what its rules would do, history who made which " +

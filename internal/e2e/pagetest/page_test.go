@@ -275,8 +275,8 @@ func TestRulesAreEdited(t *testing.T) {
 	p.until("the version is listed", `document.querySelectorAll("#versions tr").length === 2`)
 }
 
-// TestRulesWithAdminElsewhere shows the rules of a node whose --admin has an address of its own, and
-// says where they are changed.
+// TestRulesWithAdminElsewhere shows the rules of a node whose --admin has an address of its own,
+// and says where they are changed.
 func TestRulesWithAdminElsewhere(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "", "--admin", "127.0.0.1:0")
