@@ -36,6 +36,13 @@
 // All times are unix milliseconds, and windows are half open at the older end: the window of length
 // W that ends at t holds the events with t-W < time <= t.
 //
+// # Others with other ladders
+//
+// Several processes may count the same keys by different ladders: each counts in the buckets of its
+// own levels. What is in a level by which only some count is not complete. [Terms] say so, and how
+// levels are numbered where counts are stored; whoever knows of the others provides them, see
+// [Ladder.Under].
+//
 // The package has no clock, locks, goroutines or I/O. A Counter is not safe for concurrent use; a
 // Ladder is immutable.
 package leaparray

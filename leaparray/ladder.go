@@ -35,7 +35,7 @@ type Level struct {
 // Span is the longest window that the level covers.
 func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
 
-// Ladder is an immutable list of levels, finest first.
+// Ladder is an immutable list of levels, finest first. It may be under terms that change.
 type Ladder struct {
 	levels []Level
 	width  [MaxLevels]int64   // milliseconds
@@ -46,6 +46,7 @@ type Ladder struct {
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
 	// mask; the entry after the last level is where the sparse buckets begin.
 	start [][MaxLevels + 1]uint16
+	terms func() *Terms // nil if there are none
 }
 
 // DefaultLevels are 1 s, 1 m and 15 m buckets covering a minute, an hour and a day.
@@ -68,8 +69,7 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 		l.width[i] = lv.Width.Milliseconds()
 		l.perMS[i] = 1 / float64(l.width[i])
 		l.span[i] = lv.Span().Milliseconds()
-		ahead := (MaxAhead.Milliseconds() + l.width[i] - 1) / l.width[i]
-		l.keep[i] = int64(lv.Count) + ahead
+		l.keep[i] = lv.Keep()
 		l.slots[i] = int(l.keep[i]) + 2
 		words += ringHead + l.slots[i]
 	}

@@ -68,8 +68,9 @@ func (v View) Range(window, at int64) (Range, bool) { return v.find(window, at) 
 // find is Range. Like everything that reads, it takes a pointer: copying a View copies seven words.
 func (v *View) find(window, at int64) (Range, bool) {
 	l := v.Ladder
+	terms := l.present()
 	for level := range l.levels {
-		if l.span[level] < window {
+		if l.reach(terms, level) < window {
 			continue
 		}
 		lo := l.Index(level, at-window+1)
@@ -93,6 +94,9 @@ func (v *View) holds(level int, lo int64) bool {
 // Complete returns the oldest bucket from which on a level certainly has everything that was
 // counted, or false if it has lost newer ones than it holds.
 func (v View) Complete(level int) (oldest int64, ok bool) {
+	if v.Ladder.lacks(level) {
+		return 0, false
+	}
 	head := v.head(level)
 	if v.Now != 0 {
 		return max(head, v.Ladder.Index(level, v.Now)) - v.Ladder.keep[level], true

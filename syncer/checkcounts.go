@@ -27,10 +27,10 @@ const (
 // counts. Each negative bucket is read as zero, by itself. If it offset the counts of other
 // buckets, limits could be exceeded that those counts alone have used up.
 func CheckCounts(l *leaparray.Ladder, held []Bucket) error {
-	var sums [leaparray.MaxLevels]int64
+	var sums [leaparray.MaxIDs]int64
 	for i := range held {
 		b := &held[i]
-		if int(b.Level) >= l.Len() {
+		if l.LevelOf(b.Level) < 0 {
 			continue
 		}
 		if b.N == NoCount || b.N > mostStored-sums[b.Level] {

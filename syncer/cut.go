@@ -6,7 +6,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
 	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
 	first, known := len(r.buckets), false
 	l.Each(pending, func(level int, idx, n int64) bool {
-		r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx, N: n})
+		r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx, N: n})
 		if level == l.Len()-1 {
 			known = l.Sum(synced, level, idx, idx) != 0
 			fresh = fresh || !known
@@ -16,7 +16,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
 	if l.Buckets(pending) > len(r.buckets)-first {
 		for level := range l.Len() {
 			if idx, owed := s.unsentZero(e, l, level); owed {
-				r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+				r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx})
 			}
 		}
 	}
@@ -32,7 +32,7 @@ func (s *keyspace) cutExpired(r *Round, e entry) {
 	l, pending := s.ladder(e), s.pending(e)
 	for level := range l.Len() {
 		l.Expire(s.synced(e), level, l.Head(pending, level), func(idx int64) {
-			r.buckets = append(r.buckets, Bucket{Level: uint8(level), Index: idx})
+			r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx})
 		})
 	}
 }

@@ -127,7 +127,7 @@ func (h *handoff) keepMost(e entry, known []Bucket) {
 	l := h.keys.ladder(e)
 	for i := range known {
 		b := &known[i]
-		if level := int(b.Level); level < l.Len() &&
+		if level := l.LevelOf(b.Level); level >= 0 &&
 			b.N > l.Sum(h.keys.synced(e), level, b.Index, b.Index) {
 			h.keys.setSynced(e, l, level, b.Index, b.N)
 		}

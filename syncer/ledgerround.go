@@ -58,7 +58,9 @@ func (b *ledger) excludePending(r *Round) {
 // includePending counts what a round adds as pending.
 func (b *ledger) includePending(r *Round) {
 	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
-		b.keys.addPending(e, l, int(add.Level), add.Index, add.N)
+		if level := l.LevelOf(add.Level); level >= 0 {
+			b.keys.addPending(e, l, level, add.Index, add.N)
+		}
 	})
 }
 
@@ -145,13 +147,17 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 	}
 	for i := range k.Adds {
 		add := &k.Adds[i]
+		level := l.LevelOf(add.Level)
+		if level < 0 {
+			continue // it was cut by another counter, whose ladder has this level
+		}
 		b.keys.subtractPending(e, l, add)
-		expected := add.N + l.Sum(b.keys.synced(e), int(add.Level), add.Index, add.Index)
+		expected := add.N + l.Sum(b.keys.synced(e), level, add.Index, add.Index)
 		gone = gone || add.Stored < expected
 		if load {
 			continue
 		}
-		held := b.keys.setSynced(e, l, int(add.Level), add.Index, add.Stored)
+		held := b.keys.setSynced(e, l, level, add.Index, add.Stored)
 		if add.Stored != expected || add.Stored != held {
 			// Someone else counts this key, or it was deleted, so what else the store holds is no
 			// longer known.

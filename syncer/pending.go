@@ -79,10 +79,11 @@ func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n in
 }
 
 // subtractPending removes what was acknowledged from a pending bucket. If the bucket has left every
-// window in the meantime, it is gone already.
+// window in the meantime, it is gone already. It never was there if another counter has cut it,
+// whose ladder has a level that is not in this one's.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
-	if e.hasPending() {
-		s.addPending(e, l, int(b.Level), b.Index, -b.N)
+	if level := l.LevelOf(b.Level); level >= 0 && e.hasPending() {
+		s.addPending(e, l, level, b.Index, -b.N)
 	}
 }
 
@@ -170,8 +171,9 @@ func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, store
 func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	s.dropSynced(e)
 	for i := range loaded {
-		if b := &loaded[i]; int(b.Level) < l.Len() {
-			s.setSynced(e, l, int(b.Level), b.Index, b.N)
+		b := &loaded[i]
+		if level := l.LevelOf(b.Level); level >= 0 {
+			s.setSynced(e, l, level, b.Index, b.N)
 		}
 	}
 }
@@ -185,8 +187,9 @@ func (s *keyspace) dropSynced(e entry) {
 // appendSynced appends everything that another counter, or the store, has to be told in order to
 // hold what synced does.
 func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
-	s.ladder(e).EachKept(s.synced(e), func(level int, idx, n int64) bool {
-		to = append(to, Bucket{Level: uint8(level), Index: idx, N: n})
+	l := s.ladder(e)
+	l.EachKept(s.synced(e), func(level int, idx, n int64) bool {
+		to = append(to, Bucket{Level: l.ID(level), Index: idx, N: n})
 		return true
 	})
 	return to

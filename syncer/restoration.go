@@ -187,9 +187,12 @@ func (s *restoration) takeRestored(r *Round) {
 		if e.has(flagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
+		l := s.keys.ladder(e)
 		for j := range k.Adds {
 			b := &k.Adds[j]
-			s.keys.setSynced(e, s.keys.ladder(e), int(b.Level), b.Index, b.Stored)
+			if level := l.LevelOf(b.Level); level >= 0 {
+				s.keys.setSynced(e, l, level, b.Index, b.Stored)
+			}
 		}
 	}
 }

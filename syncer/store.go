@@ -61,7 +61,8 @@ type Keeper interface {
 
 // Bucket is one bucket of a key, with a number.
 type Bucket struct {
-	// Level and Index identify the bucket.
+	// Level and Index identify the bucket. Level is what [leaparray.Ladder.ID] says of it. What
+	// another counter has cut may have levels that are not in this one's ladder.
 	Level uint8
 	Index int64
 	// N is a delta to add, or a count.

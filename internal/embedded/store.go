@@ -294,7 +294,7 @@ func (p *partition) renew(h *hash, k *syncer.KeyRound, now int64) {
 
 // purge drops the buckets that are further behind the newest of their level than the level keeps.
 func (p *partition) purge(h *hash, l *leaparray.Ladder) {
-	var newest [leaparray.MaxLevels]int64
+	var newest [leaparray.MaxIDs]int64
 	for i := range h.buckets {
 		b := h.buckets[i].bucket()
 		newest[b.Level] = max(newest[b.Level], b.Index)

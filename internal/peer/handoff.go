@@ -165,7 +165,7 @@ func (r *reader) buckets() []syncer.Bucket {
 		b := syncer.Bucket{Level: r.byte()}
 		b.Index = last + r.int()
 		b.N = r.int()
-		if b.Level >= leaparray.MaxLevels || b.Index < 0 {
+		if b.Level >= leaparray.MaxIDs || b.Index < 0 {
 			r.fail()
 			return nil
 		}
