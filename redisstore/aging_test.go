@@ -29,7 +29,8 @@ type ager struct {
 func (a ager) overdue(ns string, buckets []syncer.Bucket) (gone []syncer.Bucket) {
 	l := a.ladders[ns]
 	for _, b := range buckets {
-		if (b.Index+l.Keep(int(b.Level))+1)*l.Width(int(b.Level)) <= a.now() &&
+		level := l.LevelOf(b.Level)
+		if (b.Index+l.Keep(level)+1)*l.Width(level) <= a.now() &&
 			a.dice.IntN(2) == 0 {
 			gone = append(gone, b)
 		}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"twotier.dev/twotier/syncer"
 )
@@ -38,15 +37,44 @@ func (s *Store) agree(ctx context.Context) error {
 		if err := s.compare(s.agreement(), have, complete); err != nil {
 			return err
 		}
-		missing := s.missing(have)
-		if len(missing) == 0 {
-			s.agreed = true
-			return nil
+		if s.joining.Load() && (len(have) > 0 || !s.opt.AnySeed) {
+			return s.lookAtLevels(ctx, have)
 		}
-		if complete, err = s.write(ctx, missing); err != nil {
+		missing := s.missing(have)
+		if len(missing) > 0 {
+			if complete, err = s.write(ctx, missing); err != nil {
+				return err
+			}
+			continue
+		}
+		if done, err := s.agreeOnLevels(ctx, have, false); done || err != nil {
+			s.agreed = s.agreed || done
+			s.compared.Store(s.agreed)
 			return err
 		}
 	}
+}
+
+// lookAtLevels is agreeOnLevels for a process that is not to write anything yet. Levels that nobody
+// else counts by get their numbers later.
+func (s *Store) lookAtLevels(ctx context.Context, have map[string]string) error {
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("time: %w", err)
+	}
+	if _, err = s.changeOfLevels(have, now.UnixMilli(), false); err != nil {
+		return err
+	}
+	known := map[string]levels{}
+	for _, ns := range s.namespaces(have) {
+		if known[ns], err = s.levelsOf(have, ns); err != nil {
+			return err
+		}
+	}
+	s.useLevels(known, now)
+	s.agreed = true
+	s.compared.Store(true)
+	return nil
 }
 
 // readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
@@ -127,15 +155,11 @@ func (s *Store) agreement() map[string]string {
 	if s.opt.Expiry == ExpiryTairhash {
 		want["hash-type"] = "tairhash"
 	}
-	for name, l := range s.opt.Ladders {
-		want["ladder:"+name] = l.String()
-	}
 	return want
 }
 
 // compare refuses values that differ and, if have should be complete, values that are missing.
 func (s *Store) compare(want, have map[string]string, complete bool) error {
-	// A namespace that is not listed here is counted like the default one.
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
 		if stored, ok := have[field]; stored != value && (ok || complete) {
@@ -143,18 +167,6 @@ func (s *Store) compare(want, have map[string]string, complete bool) error {
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,
 				field, stored, value, field, metaKey)
-		}
-	}
-	// A namespace that this node does not list is counted by it like the default one.
-	for _, field := range slices.Sorted(maps.Keys(have)) {
-		name, isLadder := strings.CutPrefix(field, "ladder:")
-		if _, listed := want[field]; isLadder && !listed &&
-			have[field] != want["ladder:"+syncer.DefaultNamespace] {
-			return fmt.Errorf("%w: its counts of namespace %s were made with %s, which this "+
-				"node does not configure; add "+
-				"a ladder to the namespaces of its configuration, or delete the field %q of the "+
-				"hash %s once those counts don't matter",
-				ErrMismatch, name, have[field], field, metaKey)
 		}
 	}
 	return nil

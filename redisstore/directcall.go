@@ -258,12 +258,12 @@ func (c *directCall) held() ([]syncer.Bucket, error) {
 func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	values := c.values
 	for i := range op.Checks {
-		n := int(values[0])
+		n, l := int(values[0]), c.checks[i].ladder
 		buckets := make([]syncer.Bucket, n)
 		for b := range buckets {
 			f := values[1+2*b]
-			buckets[b] = syncer.Bucket{Level: uint8(f % levelBase), Index: f / levelBase,
-				N: values[2+2*b]}
+			buckets[b] = syncer.Bucket{Level: l.ID(int(f % levelBase)), Index: f / levelBase,
+				N: values[2+2*b]} // the script tells positions of levels
 		}
 		if err := c.estimate(op, i, buckets, res); err != nil {
 			return err
@@ -358,8 +358,8 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
 // counterOf makes a counter of the buckets of a hash.
 func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counter) {
 	for _, b := range buckets {
-		level := int(b.Level)
-		if level >= l.Len() {
+		level := l.LevelOf(b.Level)
+		if level < 0 {
 			continue
 		}
 		// A bucket that was taken back to zero may be the newest, which decides what the level

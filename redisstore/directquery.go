@@ -72,7 +72,7 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 		ns = nil
 	}
 	s := d.opt.Store
-	if err := s.ensureReady(ctx); err != nil {
+	if err := s.ensureJoined(ctx); err != nil {
 		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)
 	}
 	partition := s.opt.Placement.Of(ns, key)

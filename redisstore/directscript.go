@@ -135,7 +135,7 @@ func (g *directScript) packPlans() {
 	for _, l := range g.ladders {
 		g.pack(int64(l.Len()))
 		for i, lv := range l.Levels() {
-			g.pack(l.Width(i), lv.Span().Milliseconds(), l.Keep(i), fieldTTL(l, i))
+			g.pack(l.Width(i), l.Reach(i), l.Keep(i), fieldTTL(lv), int64(l.ID(i)))
 		}
 	}
 	g.pack(int64(len(g.plans)))

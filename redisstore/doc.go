@@ -34,15 +34,23 @@
 // out of reach, and an acquire would pass that must not.
 //
 // There is also one tt:meta, with what all users of the data must agree on: the number of
-// partitions, the hash seed, which namespaces have hash tags, how buckets expire, and the ladder of
-// every namespace. The first store to connect writes it. With Options.AnySeed, a store takes the
-// seed it finds there.
+// partitions, the hash seed, which namespaces have hash tags, and how buckets expire. The first
+// store to connect writes it. With Options.AnySeed, a store takes the seed it finds there.
+//
+// A field ladder:NAMESPACE of tt:meta has the widths of all buckets that the keys of a namespace
+// are, or were, counted in, in the order of their numbers in fields, and how many of each all users
+// keep: "1s x 60, 1m x 60, 100ms x 0+50@1767225600000" says that all have counted in 50 buckets of
+// 100 ms since that moment, and that these are not complete before they have been filled. As long
+// as a level is not complete, windows are read from a coarser one, see [Store.Follow]. A number
+// stays with its width, so users with different ladders count the same keys, and each reads what it
+// knows.
 //
 // And there is one tt:rules, a Hash with the versions of the rules that are kept: v, the number of
 // the newest, i, its ID, and each by its number as JSON (id, who, at in unix milliseconds, text).
 //
-// After a round is applied, a key's Hash holds no more buckets than its ladder has: whoever writes
-// to a key deletes the buckets that have fallen behind, even if no node has them in memory.
+// After a round is applied, a key's Hash holds no more buckets than its ladder has, and those of
+// levels that only others have: whoever writes to a key deletes the buckets that have fallen
+// behind, even if no node has them in memory.
 //
 // # Exactly once
 //

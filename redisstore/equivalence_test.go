@@ -49,6 +49,11 @@ func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Na
 	short := ladderOf(t, shortLevels()...)
 	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
 		leaparray.Level{Width: 2 * time.Second, Count: 30})
+	// It was changed once, and others keep fewer of its finest buckets.
+	terms := &leaparray.Terms{ID: [leaparray.MaxLevels]uint8{2, 1},
+		Reach: [leaparray.MaxLevels]int64{1500, other.Span()}}
+	terms.Stored[0] = leaparray.Level{Width: time.Second, Count: 20}
+	other = other.Under(func() *leaparray.Terms { return terms })
 	return map[string]*leaparray.Ladder{"default": short, "other": other},
 		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
 }
@@ -146,7 +151,7 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds()}
 		for level := range l.Len() {
 			k.Adds = append(k.Adds,
-				syncer.Bucket{Level: uint8(level), Index: l.Index(level, now), N: -7})
+				syncer.Bucket{Level: l.ID(level), Index: l.Index(level, now), N: -7})
 		}
 		r := &syncer.Round{Partition: at.Of(ns, k.Key),
 			Writer: fmt.Sprint("robber of ", name, key, now), Seq: 1,

@@ -29,7 +29,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(rounds) == 0 {
 		return
 	}
-	if err := s.ensureReady(ctx); err != nil {
+	if err := s.ensureJoined(ctx); err != nil {
 		for _, r := range rounds {
 			r.Err = err
 		}
@@ -226,9 +226,14 @@ func (c *scriptCall) withParts() {
 func (c *scriptCall) withLadders() {
 	head := []any{number(int64(len(c.ladders)))}
 	for _, l := range c.ladders {
-		head = append(head, number(int64(l.Len())))
-		for level := range l.Len() {
-			head = append(head, number(l.Keep(level)))
+		stored := l.Stored()
+		head = append(head, number(int64(len(stored))))
+		for _, lv := range stored {
+			keep := int64(-1)
+			if lv.Count > 0 {
+				keep = lv.Keep()
+			}
+			head = append(head, number(keep))
 		}
 	}
 	c.args = append(head, c.args...)
@@ -268,7 +273,7 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 }
 
 func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
-	var ttls []string
+	var ttls *ttls
 	if s.opt.Expiry != ExpiryKey {
 		ttls = s.fieldTTLs(k.NS)
 	}

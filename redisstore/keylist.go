@@ -40,7 +40,7 @@ func allHashes(r *syncer.Round) (hashes []byte) {
 
 // ListKeys implements syncer.Lister with one script call for each list, all in one pipeline.
 func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
-	if err := s.ensureReady(ctx); err != nil {
+	if err := s.ensureJoined(ctx); err != nil {
 		for _, l := range lists {
 			l.Err = err
 		}

@@ -11,8 +11,8 @@ const (
 	keyPrefix   = "tt:{p"
 	metaKey     = "tt:meta"
 	stateSuffix = "!s"
-	// levelBase separates the level from the index in a field.
-	levelBase = 10
+	// levelBase separates the number of the level from the index in a field.
+	levelBase = leaparray.MaxIDs
 )
 
 func appendTag(b []byte, partition int) []byte {
@@ -63,7 +63,7 @@ func Field(level int, idx int64) string {
 // parseField is the inverse of Field.
 func parseField(s string) (level uint8, idx int64, ok bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n%levelBase >= leaparray.MaxLevels {
+	if err != nil || n < 0 || n%levelBase >= leaparray.MaxIDs {
 		return 0, 0, false
 	}
 	return uint8(n % levelBase), n / levelBase, true
@@ -72,8 +72,8 @@ func parseField(s string) (level uint8, idx int64, ok bool) {
 // fields remembers the last field made for each level: most keys of a batch are counted in the same
 // buckets.
 type fields struct {
-	idx  [leaparray.MaxLevels]int64
-	name [leaparray.MaxLevels]string
+	idx  [leaparray.MaxIDs]int64
+	name [leaparray.MaxIDs]string
 }
 
 func (f *fields) of(b *syncer.Bucket) string {

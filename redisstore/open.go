@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -57,10 +58,16 @@ type Options struct {
 	// KeepReplicas is how many replicas must have a count before AckReplica acknowledges it, and
 	// how many must be connected to each server that takes writes. Default: 1.
 	KeepReplicas int
-	// Placement and Ladders must be the same for all users of the data, and are compared with what
-	// Redis has. Ladders is by namespace; "default" applies to all that are not listed. Required.
+	// Placement must be the same for all users of the data, and is compared with what Redis has.
 	Placement syncer.Placement
-	Ladders   map[string]*leaparray.Ladder
+	// Ladders is by namespace; "default" applies to all that are not listed. They may differ from
+	// those of others, which then have to be heard of: see [Store.Follow] and [Store.Ladders].
+	// Required.
+	Ladders map[string]*leaparray.Ladder
+	// Joining says that the process does not count yet. Until it calls [Store.Join], which it must
+	// before it sends the first round, nothing is written to Redis, unless nobody has used it yet
+	// and the seed must be agreed on.
+	Joining bool
 	// AnySeed takes the hash seed from Redis, and writes the one in Placement there if Redis has
 	// none. Until the first probe succeeds no key can be placed: see [Store.Placement].
 	AnySeed bool
@@ -78,13 +85,17 @@ type Store struct {
 	aging       bool
 	sequenceTTL string
 	keyTTL      int64 // the longest time to live of a key, in milliseconds
-	ttls        map[string][]string
-	ready       atomic.Bool
-	readyMu     sync.Mutex // held while Redis is probed for the first time, or after it lost data
-	encryption  encryption // under readyMu
-	agreed      bool       // a probe has succeeded; the placement does not change any more
-	keepers     keepers
-	policies    policies
+	// ttls is by namespace.
+	ttls       atomic.Pointer[map[string]*ttls]
+	ready      atomic.Bool
+	readyMu    sync.Mutex  // held while Redis is probed for the first time, or after it lost data
+	encryption encryption  // under readyMu
+	agreed     bool        // a probe has succeeded; the placement does not change any more
+	joining    atomic.Bool // Join was not called yet
+	compared   atomic.Bool // the ladders were compared with those of others
+	ladders    ladderState // under readyMu
+	keepers    keepers
+	policies   policies
 
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
@@ -124,17 +135,18 @@ func New(opt Options) (*Store, error) {
 	if opt.Ladders[syncer.DefaultNamespace] == nil {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
+	opt.Ladders = maps.Clone(opt.Ladders)
 	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey,
 		failed: errors.New("not connected yet")}
+	s.ladders.terms = map[string]*atomic.Pointer[leaparray.Terms]{}
 	ttl := sequenceTTL
-	s.ttls = map[string][]string{}
-	for name, l := range opt.Ladders {
+	for name, l := range s.opt.Ladders {
+		s.addLadder(name, l)
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
 		s.keyTTL = max(s.keyTTL, syncer.KeyTTL(l))
-		for level := range l.Len() {
-			s.ttls[name] = append(s.ttls[name], number(fieldTTL(l, level)))
-		}
 	}
+	s.setTTLs()
+	s.joining.Store(opt.Joining)
 	s.sequenceTTL = number(ttl.Milliseconds())
 	if err := s.connect(); err != nil {
 		return nil, err
@@ -146,18 +158,37 @@ func New(opt Options) (*Store, error) {
 // fieldTTL returns how long a bucket lives, in milliseconds, after it was first counted in, if
 // every field has a time to live. That is until it is further behind than its level keeps, even if
 // it was counted MaxAhead early, plus another MaxAhead for clocks that differ.
-func fieldTTL(l *leaparray.Ladder, level int) int64 {
-	return (l.Keep(level)+1)*l.Width(level) + 2*leaparray.MaxAhead.Milliseconds()
+func fieldTTL(l leaparray.Level) int64 {
+	return (l.Keep()+1)*l.Width.Milliseconds() + 2*leaparray.MaxAhead.Milliseconds()
 }
 
 // Aging implements syncer.Ager.
 func (s *Store) Aging() bool { return s.aging }
 
-func (s *Store) fieldTTLs(ns []byte) []string {
-	if t, ok := s.ttls[string(ns)]; ok {
+// ttls are how long the buckets of each level live, by the level's number.
+type ttls [leaparray.MaxIDs]string
+
+// setTTLs sets the times to live of buckets, of all levels that may be stored.
+func (s *Store) setTTLs() {
+	all := map[string]*ttls{}
+	for name, l := range s.opt.Ladders {
+		all[name] = new(ttls)
+		for id, lv := range l.Stored() {
+			all[name][id] = number(fieldTTL(lv))
+			if lv.Count == 0 { // nobody has said yet what it is
+				all[name][id] = number(s.keyTTL)
+			}
+		}
+	}
+	s.ttls.Store(&all)
+}
+
+func (s *Store) fieldTTLs(ns []byte) *ttls {
+	all := *s.ttls.Load()
+	if t, ok := all[string(ns)]; ok {
 		return t
 	}
-	return s.ttls[syncer.DefaultNamespace]
+	return all[syncer.DefaultNamespace]
 }
 
 // Close closes all connections. Callers that wait in Keep get an unknown outcome.

@@ -111,8 +111,6 @@ func TestProbeComparesTheLayout(t *testing.T) {
 			o.Placement.HashTags = syncer.HashTags{"sms": true}
 		}, "hash-tags = no namespace, this node has sms; use the same, another Redis (or " +
 			`database), or write what this node has into the field "hash-tags" of the hash tt:meta`},
-		"ladder": {func(o *redisstore.Options) { o.Ladders = ladders(other) },
-			"ladder:default = 1s x 60, 1m x 60, 15m x 96, this node has 1s x 60, 1h x 24"},
 	} {
 		opt := good
 		tc.change(&opt)

@@ -31,6 +31,8 @@ var (
 	directLua string
 	//go:embed lua/rules.lua
 	rulesLua string
+	//go:embed lua/meta.lua
+	metaLua string
 	//go:embed lua/expiry_key.lua
 	expiryKeyLua string
 	//go:embed lua/expiry_field.lua
@@ -41,8 +43,8 @@ var (
 
 // scripts are the scripts for one way of expiring buckets.
 type scripts struct {
-	round, republish, reset, keys, direct, rules *redis.Script
-	directText                                   string
+	round, republish, reset, keys, direct, rules, meta *redis.Script
+	directText                                         string
 }
 
 func newScripts(e Expiry) scripts {
@@ -60,6 +62,7 @@ func scriptsOf(expiry string) scripts {
 		reset:     redis.NewScript(rounds + resetLua),
 		keys:      redis.NewScript(keysLua),
 		rules:     redis.NewScript(rulesLua),
+		meta:      redis.NewScript(metaLua),
 		direct:    redis.NewScript(direct), directText: direct,
 	}
 }

@@ -4,9 +4,9 @@
 -- where the versions are.
 --
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
--- many arguments: the present, number of ladders, the ladders (number of levels, then width, span,
--- keep and ttl of a field for each), number of plans, the plans (ladder, ttl, number of limits,
--- then window and max for each), number of operations, the operations (acquire or add (1 or 0),
+-- many arguments: the present, number of ladders, the ladders (number of levels, then width, reach,
+-- keep, ttl of a field and number in fields for each), number of plans, the plans (ladder, ttl,
+-- number of limits, then window and max for each), number of operations, the operations (acquire or add (1 or 0),
 -- mode, time, number of checks, then position of the version, plan and n for each). Then the hashes
 -- for the list of keys, one for each check.
 --
@@ -70,12 +70,28 @@ local function num() a = a + 1; return args[a] end
 local now = num()
 local ladders, plans = {}, {}
 for i = 1, num() do
-  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, ttl = {}}
+  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, ttl = {}, id = {},
+    level = {}, moved = false}
   for j = 1, l.levels do
-    l.width[j], l.span[j], l.keep[j], l.ttl[j] = num(), num(), num(), digits[num()]
+    l.width[j], l.span[j], l.keep[j], l.ttl[j], l.id[j] = num(), num(), num(), digits[num()], num()
     l.most = l.most + l.keep[j] + 1
+    l.level[l.id[j]], l.moved = j - 1, l.moved or l.id[j] ~= j - 1
   end
   ladders[i] = l
+end
+
+-- Wherever hashes are read here, a level has the number of its position in the ladder. placed
+-- returns a field with that number, given the field in Redis, or -1 if the ladder has no such
+-- level; nameOf is its inverse.
+local function placed(f, ladder)
+  if not ladder.moved or f < 0 then return f end
+  local level = ladder.level[f % 10]
+  return level and f - f % 10 + level or -1
+end
+
+local function nameOf(f, ladder)
+  if not ladder.moved or f < 0 then return digits[f] end
+  return digits[f - f % 10 + ladder.id[f % 10 + 1]]
 end
 
 -- finest returns the first level that covers a window ending at ts and, where buckets go by age,
@@ -107,7 +123,7 @@ end
 local hashes = {}
 
 -- load reads a hash once. It also returns whether the hash had been read before.
-local function load(key)
+local function load(key, ladder)
   local h = hashes[key]
   if h then return h, true end
   h = try(HGETALL, key)
@@ -116,6 +132,7 @@ local function load(key)
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
     if many then f = tonumber(f) or -1 else f = fields[f] end
+    f = placed(f, ladder)
     if not n and f >= 0 and f < 1e17 then
       h.alien = h.alien or {}
       h.alien[f % 10 + 1] = true
@@ -152,7 +169,7 @@ local function follow(plan, ts)
   for l = 1, levels do
     local f = floor(ts / ladder.width[l]) * 10 + l - 1
     if f ~= present[l] then
-      present[l], plan.name[l], plan.stamp = f, digits[f], plan.stamp + 1
+      present[l], plan.name[l], plan.stamp = f, nameOf(f, ladder), plan.stamp + 1
       gone[l] = f - 10 * ladder.keep[l]
     end
   end
@@ -322,7 +339,7 @@ local function prune(key, h)
     local f = h[i]
     local first = gone[f % 10 + 1]
     if first and f < first then
-      names[#names + 1] = digits[f]
+      names[#names + 1] = nameOf(f, ladder)
     else
       h[kept + 1], h[kept + 2] = f, h[i + 1]
       kept = kept + 2
@@ -339,7 +356,7 @@ local function purge(key, ladder)
   if flat.err then return end
   for pass = 1, 2 do
     for i = 1, #flat, 2 do
-      local f = fields[flat[i]]
+      local f = placed(fields[flat[i]], ladder)
       local level = f % 10 + 1
       if ladder.width[level] then
         local idx = (f - level + 1) / 10
@@ -391,7 +408,7 @@ local function each(key, h, plan, n, ts)
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
     local d, f, ttl, err = n, idx * 10 + level - 1, ladder.ttl[level], nil
-    local field = digits[f]
+    local field = nameOf(f, ladder)
     if n < 0 then
       d, err = held(key, field, -n)
       if err then return err end
@@ -436,13 +453,13 @@ end
 -- takeNewest takes n back from the newest buckets of every level that hold something. It returns an
 -- error text if the key refuses.
 local function takeNewest(key, plan, n, ts)
-  local h, _, err = load(key)
+  local h, _, err = load(key, plan.ladder)
   if not h then return err end
   local ladder, left = plan.ladder, {}
   h.memo = nil
   for l = 1, ladder.levels do left[l] = n end
   for _, i in ipairs(recent(h, ladder, ts)) do
-    local l, field, d = h[i] % 10 + 1, digits[h[i]], 0
+    local l, field, d = h[i] % 10 + 1, nameOf(h[i], ladder), 0
     if left[l] > 0 then
       d, err = held(key, field, left[l])
       if err then return err end
@@ -667,7 +684,7 @@ for op = 1, num() do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
     if acquire or plan.limits > 0 then
       local h, again, holds
-      h, again, failed = load(name)
+      h, again, failed = load(name, plan.ladder)
       if failed then break end
       begins[i] = o
       if acquire and n < 0 then

@@ -19,17 +19,19 @@ local function lacks(told, last)
   return redis.call('TIME')[1] - at < 86400
 end
 
--- ladders reads ladders from ARGV[p] on: how many there are, and for each the number of levels and
--- how many buckets behind the newest each level keeps. It returns a list of them and where they
--- end.
+-- ladders reads ladders from ARGV[p] on: how many there are, and for each how many levels may be
+-- stored and how many buckets behind the newest each of them keeps, or -1 if there is none of that
+-- number. It returns a list of them and where they end.
 local function ladders(p)
   local list = {}
   for i = 1, tonumber(ARGV[p]) do
     local keep, levels = {}, tonumber(ARGV[p + 1])
-    keep.most = levels
+    keep.most = 0
     for l = 1, levels do
-      keep[l] = tonumber(ARGV[p + 1 + l])
-      keep.most = keep.most + keep[l]
+      local behind = tonumber(ARGV[p + 1 + l])
+      if behind >= 0 then
+        keep[l], keep.most = behind, keep.most + behind + 1
+      end
     end
     list[i], p = keep, p + 1 + levels
   end
