@@ -24,8 +24,17 @@ type Agreement struct {
 	// Partitions is the number of partitions, and Seed the seed of the hash.
 	Partitions int
 	Seed       uint64
-	// Data is a digest of everything else that must be the same, such as ladders and hash tags.
+	// Data is a digest of everything else that must be the same, such as hash tags.
 	Data uint64
+	// Ladders is a digest of the ladders. Those of members may differ if both have compared theirs
+	// with what is stored: Compared, if set, reports whether this node has.
+	Ladders  uint32
+	Compared func() bool
+}
+
+// fits reports whether ladders with this digest may be used along with this node's.
+func (a *Agreement) fits(ladders uint32) bool {
+	return a.Ladders == ladders || a.Compared != nil && a.Compared()
 }
 
 // meta is what a node announces about itself, in at most memberlist.MetaMaxSize (512) bytes.
@@ -34,6 +43,7 @@ type meta struct {
 	Partitions int    `json:"p"`
 	Seed       uint64 `json:"s,omitempty"`
 	Data       uint64 `json:"d,omitempty"`
+	Ladders    uint32 `json:"w,omitempty"`
 	ID         string `json:"i"`
 	Host       string `json:"h,omitempty"` // empty: that of the gossip
 	Port       int    `json:"a"`
@@ -88,7 +98,7 @@ func decode(n *memberlist.Node, want Agreement) (announced, error) {
 			n.Address())
 	}
 	member := announced{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
-		Starting: m.Starting, Tag: m.Tag}, m.Change}
+		Starting: m.Starting, Tag: m.Tag, Ladders: m.Ladders}, m.Change}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()
@@ -106,8 +116,10 @@ func decode(n *memberlist.Node, want Agreement) (announced, error) {
 	case m.Seed != want.Seed:
 		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
 	case m.Data != want.Data:
-		return member, fmt.Errorf("%w: %s has different namespaces, ladders or hash tags",
-			ErrRefused, where)
+		return member, fmt.Errorf("%w: %s has different hash tags", ErrRefused, where)
+	case !want.fits(m.Ladders):
+		return member, fmt.Errorf("%w: %s has different ladders, and the store, which says "+
+			"whether they fit together, does not answer", ErrRefused, where)
 	}
 	return member, nil
 }

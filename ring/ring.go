@@ -103,11 +103,12 @@ func New(opt Options) (*Ring, error) {
 	}
 	r.meta = meta{
 		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed,
-		Data: opt.Agreement.Data,
-		ID:   opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
+		Data: opt.Agreement.Data, Ladders: opt.Agreement.Ladders,
+		ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
 	}
 	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true,
-		Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
+		Tag: opt.Tag, Ladders: opt.Agreement.Ladders}}, opt.Name, opt.Agreement.Partitions,
+		opt.Agreement.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,8 @@ func (r *Ring) Self() Member {
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)),
 		Born:     r.born,
 		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
-		Peer: r.meta.peer(host),
+		Ladders: r.meta.Ladders,
+		Peer:    r.meta.peer(host),
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Protocol is the version of the gossip messages and of placement. Nodes of different versions
 // don't form a cluster.
-const Protocol = 2
+const Protocol = 3
 
 // The parameters of placement. With 200 virtual nodes and a load of at most 1.25 times the mean, a
 // change moves little more than it must: see TestMovement.
@@ -39,6 +39,8 @@ type Member struct {
 	Starting bool
 	// Tag is a short text that the node announces to all others, see [Ring.SetTag].
 	Tag string
+	// Ladders is Agreement.Ladders of the node.
+	Ladders uint32
 	// Peer is where the node takes messages from other nodes, as host:port, prefixed with https://
 	// if it expects TLS. Empty means Address.
 	Peer string

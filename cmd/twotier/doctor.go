@@ -71,6 +71,9 @@ func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 	}
 	servers, refused := store.Examine(ctx)
 	findings := []doctor.Finding{doctor.Refused(refused)}
+	if refused == nil {
+		findings = append(findings, doctor.Ladders(store.OtherLadders()))
+	}
 	for i := range servers {
 		findings = append(findings, doctor.Redis(&servers[i])...)
 	}

@@ -20,7 +20,7 @@ import (
 // changes.
 func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: book, Check: s.checkRules,
-		Timeout: s.cfg.RedisTimeout, Logger: s.log})
+		Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
 	web.Rules, web.RuleBook = book, s.rules
 	switch {
 	case s.cfg.RuleList != nil:

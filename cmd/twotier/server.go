@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,13 +52,16 @@ type server struct {
 	outputs   []*linelog.Log // what is written besides the log
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
+	following sync.WaitGroup // follow
+	unfollow  context.CancelFunc
 }
 
 // newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
 // if shared is nil.
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
-	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log)}
+	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
+		unfollow: func() {}}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
@@ -77,8 +78,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	web.TrustedProxies = cfg.TrustedProxies
 	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode), Store: s.store,
-		Clock: s.clock, Placement: s.store.place,
+		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode), Join: s.join,
+		Store: s.store, Clock: s.clock, Placement: s.store.place,
 		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log,
 	}
 	if s.store.direct != nil {
@@ -122,11 +123,9 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 func (s *server) joinCluster(opt *node.Options) (err error) {
 	s.ring, err = ring.New(ring.Options{
 		ID: s.cfg.Node, Bind: s.cfg.Gossip, Advertise: s.cfg.GossipAdvertise, Join: s.cfg.Join,
-		Secret: []byte(s.cfg.ClusterSecret),
-		Agreement: ring.Agreement{
-			Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store),
-		},
-		Tag: modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
+		Secret:    []byte(s.cfg.ClusterSecret),
+		Agreement: s.agreement(),
+		Tag:       modes.Tag(modes.Mode(s.cfg.Mode)), Logger: s.log,
 		OnChange: func(t *ring.Table) { s.node.Changed(t) },
 	})
 	if err != nil {
@@ -145,19 +144,6 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	return err
 }
 
-// dataOf returns a digest of what all nodes must agree on besides partitions and seed: the ladders,
-// and which namespaces have hash tags.
-func dataOf(st stores) uint64 {
-	h := fnv.New64a()
-	for _, name := range slices.Sorted(maps.Keys(st.ladders)) {
-		fmt.Fprintf(h, "%s=%s\n", name, st.ladders[name])
-	}
-	if st.place.HashTags != nil {
-		fmt.Fprintf(h, "hash tags: %s\n", st.place.HashTags)
-	}
-	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
-}
-
 // ackOf is what a write waits for that doesn't say.
 func ackOf(cfg config.Config) syncer.Ack {
 	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica,
@@ -168,9 +154,12 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
 	for name, ladder := range st.ladders {
-		spaces[name] = syncer.Namespace{Ladder: ladder,
-			OnCold:  syncer.OnCold(cfg.Namespaces[name].OnCold),
-			MaxKeys: cfg.Namespaces[name].MaxKeys}
+		ns, listed := cfg.Namespaces[name]
+		if !listed { // others list it
+			ns = cfg.Namespaces[config.DefaultNamespace]
+		}
+		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(ns.OnCold),
+			MaxKeys: ns.MaxKeys}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}
@@ -186,10 +175,9 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 // it.
 func (s *server) open(ctx context.Context) error {
 	s.openOutputs()
-	if err := s.store.open(ctx); err != nil {
+	if err := s.openStore(ctx); err != nil {
 		return err
 	}
-	s.rules.Open(ctx)
 	if err := s.openHTTP(ctx); err != nil {
 		return s.explainListen(err)
 	}
@@ -207,7 +195,27 @@ func (s *server) open(ctx context.Context) error {
 	if err := explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip); err != nil {
 		return err
 	}
+	s.rules.Join(ctx) // what it stores is stored once, however often it is called
 	s.history.Open()
+	s.follow()
+	return nil
+}
+
+// openStore opens the store and reads the rules. A node of a cluster writes nothing before it has
+// joined; one without has nobody to join.
+func (s *server) openStore(ctx context.Context) error {
+	if s.ring == nil {
+		if err := s.join(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.store.open(ctx); err != nil {
+		return err
+	}
+	s.rules.Open(ctx)
+	if s.ring == nil {
+		s.rules.Join(ctx)
+	}
 	return nil
 }
 
@@ -286,6 +294,7 @@ func (s *server) close() error {
 		s.transport.Close()
 	}
 	s.files.Close()
+	s.unfollow()
 	s.rules.Close()
 	s.closeOutputs()
 	return errors.Join(err, s.store.close(leave))

@@ -83,6 +83,9 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 			st.redis.Close())
 	}
 	st.place = st.redis.Placement()
+	if st.ladders, err = st.redis.Ladders(); err != nil {
+		return st, errors.Join(err, st.redis.Close())
+	}
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
 		Ack: ackOf(cfg),
@@ -102,7 +105,7 @@ func newStore(cfg config.Config, ladders map[string]*leaparray.Ladder,
 		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
-		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
+		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Joining: true, Logger: log,
 	})
 	if err != nil { // New does not connect, so the URL is wrong
 		return nil, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}

@@ -43,6 +43,18 @@ func Refused(err error) Finding {
 		Do: "a server with these settings does not start; change what the message names"}
 }
 
+// Ladders returns the finding about namespaces that are not counted by the configured ladders
+// alone.
+func Ladders(others []string) Finding {
+	const about = "ladders of all nodes"
+	if len(others) == 0 {
+		return Finding{Level: Fine, About: about, Found: "as configured"}
+	}
+	return Finding{Level: Warning, About: about, Found: "Redis has " + strings.Join(others, "; "),
+		Do: "restart the nodes that have other ladders, one after the other; until then, and " +
+			"until levels with a + have filled, windows are read from the levels that all have"}
+}
+
 // Redis judges a server of Redis.
 func Redis(s *redisstore.Server) []Finding {
 	list := []Finding{latency(s), clock(s)}

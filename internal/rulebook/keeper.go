@@ -26,6 +26,8 @@ type Options struct {
 	Book  *rules.Book
 	// Check returns what is wrong with a document on this node besides its form. Required.
 	Check func(*rules.Document) error
+	// Joining says that nothing is to be stored until Join is called.
+	Joining bool
 	// Timeout bounds one attempt to reach the store. Required.
 	Timeout time.Duration
 	// Logger receives changes of the rules and of what can be reached. Required.
@@ -40,8 +42,9 @@ type Keeper struct {
 	refused refusal // the last version that can't be used here
 	trouble string  // what was logged last
 
-	mu   sync.Mutex // held while the store is asked
-	file *file      // what is not stored yet, nil if there is nothing
+	mu      sync.Mutex // held while the store is asked
+	file    *file      // what is not stored yet, nil if there is nothing
+	joining bool
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -60,7 +63,7 @@ type refusal struct {
 }
 
 // New returns a keeper that has not asked its store yet.
-func New(opt Options) *Keeper { return &Keeper{opt: opt} }
+func New(opt Options) *Keeper { return &Keeper{opt: opt, joining: opt.Joining} }
 
 // Open learns the newest version, and stores what was offered, if the store can be reached. Then it
 // keeps asking, until Close. If there is a file and the store can't be reached, that is in force
@@ -69,6 +72,14 @@ func (k *Keeper) Open(ctx context.Context) {
 	k.poll(ctx)
 	ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(func() { k.runPoll(ctx) })
+}
+
+// Join stores what was offered, and whatever is from now on.
+func (k *Keeper) Join(ctx context.Context) {
+	k.mu.Lock()
+	k.joining = false
+	k.mu.Unlock()
+	k.poll(ctx)
 }
 
 // Close stops asking. It may be called twice, and without Open.
@@ -99,7 +110,7 @@ func (k *Keeper) poll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, k.opt.Timeout)
 	defer cancel()
 	err := k.sync(ctx)
-	if err == nil && k.file != nil {
+	if err == nil && k.file != nil && !k.joining {
 		err = k.storeFile(ctx)
 	}
 	if err != nil && k.file != nil && k.force.Load() == nil {
@@ -141,6 +152,8 @@ func (k *Keeper) sync(ctx context.Context) error {
 	case held != nil && held.version.Number == number && held.version.ID == id:
 		k.force.Store(&state{held.version, time.Now()})
 		return nil
+	case k.joining && held != nil && held.version.Number > number:
+		return nil // it is put back later
 	case held != nil && held.version.Number > number:
 		k.opt.Logger.Warn("the store has lost rules: putting back the version in force", "version",
 			held.version.Number, "newest", number)
