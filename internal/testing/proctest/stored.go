@@ -43,10 +43,12 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 		for field, value := range fields {
 			f, err1 := strconv.ParseInt(field, 10, 64)
 			n, err2 := strconv.ParseInt(value, 10, 64)
-			if err := errors.Join(err1, err2); err != nil || f%10 > 2 {
+			if err := errors.Join(err1, err2); err != nil {
 				return nil, fmt.Errorf("%s: field %s=%s: %w", keys[i], field, value, err)
 			}
-			levels[f%10] += n
+			if f%10 < 3 { // a changed ladder has others too
+				levels[f%10] += n
+			}
 		}
 		if levels[1] != levels[2] {
 			return nil, fmt.Errorf("%s: the levels sum to %v", keys[i], levels)
