@@ -87,7 +87,7 @@ func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 				}
 				s := guarded(t, httpapi.Options{Tokens: store, Rules: testRules{},
 					RateLimiter: &limiter{}, RuleBook: newRuleBook(t),
-					Backtester: new(backtester)})
+					Backtester: new(backtester), Distincter: newFake()})
 				if got := as(s, texts[role], request, body).Response.StatusCode(); got != want {
 					t.Errorf("%s %s with %q: %d, want %d", method, path, role, got, want)
 				}

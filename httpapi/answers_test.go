@@ -25,6 +25,7 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 		RateLimiter:    &limiter{},
 		RuleBook:       newRuleBook(t),
 		Backtester:     new(backtester),
+		Distincter:     f,
 		Verdicts:       verdicts.New(),
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	if err != nil {

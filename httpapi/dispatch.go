@@ -52,6 +52,8 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	if r.put != nil && ctx.IsPut() {
 		r = *r.put
+	} else if r.get != nil && (ctx.IsGet() || ctx.IsHead()) {
+		r = *r.get
 	} else if p := checkMethod(ctx, &r); p != nil {
 		return p
 	}
@@ -85,6 +87,8 @@ func checkMethod(ctx *fasthttp.RequestCtx, r *route) *problem {
 	switch {
 	case r.any, r.post && ctx.IsPost(), !r.post && (ctx.IsGet() || ctx.IsHead()):
 		return nil
+	case r.get != nil:
+		return &problem{kind: kindMethod, detail: "want GET or POST", allow: "GET, HEAD, POST"}
 	case r.post:
 		return &problem{kind: kindMethod, detail: "want POST", allow: "POST"}
 	case r.put != nil:

@@ -19,6 +19,9 @@ func (s *Server) Served() map[string]bool {
 	served := make(map[string]bool)
 	for path, r := range s.routes {
 		served[map[bool]string{false: "get ", true: "post "}[r.post]+path] = true
+		if r.get != nil {
+			served["get "+path] = true
+		}
 		if r.put != nil {
 			served["put "+path] = true
 		}

@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -30,6 +31,7 @@ type fake struct {
 	ready  error
 	source syncer.Source
 	soft   bool // degraded
+	engine *distinct.Engine
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }

@@ -15,6 +15,7 @@ type route struct {
 	binary  bool       // the body is not JSON
 	yaml    bool       // the body may be YAML
 	put     *route     // what PUT does at this path, read as a POST is; nil if there is no PUT
+	get     *route     // what GET does at a path with a POST; nil if there is no GET
 	need    token.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool       // needs a token even if there are no Tokens
 	at      apiSet     // where it is served
@@ -63,6 +64,11 @@ func (s *Server) routeTable() map[string]route {
 			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
 				need: token.Read | token.Admin, at: adminAPI, handler: s.backtest}
 		}
+	}
+	if s.opts.Distincter != nil {
+		routes["/v1/distinct"] = route{post: true, body: maxBody, need: token.Count,
+			at: clientAPI, handler: s.addDistinct,
+			get: &route{need: token.Read, at: clientAPI, handler: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
 		routes["/json"] = route{post: true, body: maxBody, need: token.Count, at: clientAPI,

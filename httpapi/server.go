@@ -51,6 +51,8 @@ type Options struct {
 	// Backtester says what rules would do. Default: none, and its path does not exist, nor does it
 	// without RuleBook.
 	Backtester Backtester
+	// Distincter counts distinct values. Default: none, and its path does not exist.
+	Distincter Distincter
 	// RateLimiter answers POST /json. Default: none, and the path does not exist.
 	RateLimiter RateLimiter
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's

@@ -33,6 +33,8 @@ var (
 	rulesLua string
 	//go:embed lua/meta.lua
 	metaLua string
+	//go:embed lua/distinct.lua
+	distinctLua string
 	//go:embed lua/expiry_key.lua
 	expiryKeyLua string
 	//go:embed lua/expiry_field.lua
@@ -43,8 +45,8 @@ var (
 
 // scripts are the scripts for one way of expiring buckets.
 type scripts struct {
-	round, republish, reset, keys, direct, rules, meta *redis.Script
-	directText                                         string
+	round, republish, reset, keys, direct, rules, meta, distinct *redis.Script
+	directText                                                   string
 }
 
 func newScripts(e Expiry) scripts {
@@ -63,6 +65,7 @@ func scriptsOf(expiry string) scripts {
 		keys:      redis.NewScript(keysLua),
 		rules:     redis.NewScript(rulesLua),
 		meta:      redis.NewScript(metaLua),
+		distinct:  redis.NewScript(distinctLua),
 		direct:    redis.NewScript(direct), directText: direct,
 	}
 }

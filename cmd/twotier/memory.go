@@ -41,13 +41,16 @@ func doors(cfg config.Config) int64 {
 	return n
 }
 
-// counterMemory returns the part of --max-memory that is for the counters: all of it, or half
-// without Redis, where the embedded store gets the other half.
+// distinctMemory returns the part of --max-memory that is for distinct values.
+func distinctMemory(cfg config.Config) int64 { return cfg.MaxMemory / 16 }
+
+// counterMemory returns the part of --max-memory that is for the counters: what is left, or without
+// Redis what is left of a half, because the embedded store gets the other half.
 func counterMemory(cfg config.Config) int64 {
 	if cfg.Redis == "" {
-		return cfg.MaxMemory / 2
+		return cfg.MaxMemory/2 - distinctMemory(cfg)
 	}
-	return cfg.MaxMemory
+	return cfg.MaxMemory - distinctMemory(cfg)
 }
 
 // boundWeb sets the limits on the memory and the connections of the HTTP server.

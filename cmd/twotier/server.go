@@ -88,6 +88,9 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if opt.Counter, err = newCounter(cfg, s.store, s.clock, log); err != nil {
 		return nil, err
 	}
+	if opt.Distinct, err = newDistinct(cfg, s.store, s.clock, log); err != nil {
+		return nil, err
+	}
 	if cfg.Gossip != "" {
 		if err := s.joinCluster(&opt); err != nil {
 			return nil, err
@@ -109,7 +112,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		web.Peer = messages
 	}
 	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
-	web.Collectors = append(web.Collectors, counters, s.node.BanLog())
+	web.Distincter = s.node
+	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history = verdicts.NewHistory(counters, s.node)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addResp(&web),
 		s.addEnvoy(&web, book)); err != nil {

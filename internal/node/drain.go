@@ -82,9 +82,20 @@ var (
 // counts are flushed until the store has everything, stops accepting, or ctx is done. It logs its
 // progress every second. The error says why it gave up; Close reports what is left.
 func (n *Node) Flush(ctx context.Context) error {
-	c := n.opt.Counter
 	n.draining.Store(true)
-	if c == nil || !n.opened.Load() {
+	if !n.opened.Load() {
+		return nil
+	}
+	distinct := make(chan error, 1)
+	go func() { distinct <- n.drainDistinct(ctx) }()
+	err := n.flushCounter(ctx)
+	return errors.Join(err, <-distinct)
+}
+
+// flushCounter is Flush for what the counter has.
+func (n *Node) flushCounter(ctx context.Context) error {
+	c := n.opt.Counter
+	if c == nil {
 		return nil
 	}
 	c.Drain()

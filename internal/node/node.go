@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
@@ -77,6 +78,8 @@ type Options struct {
 	// ClockInterval is how often to ask the store for its time while nothing is wrong with it.
 	// Default: 10 s.
 	ClockInterval time.Duration
+	// Distinct counts distinct values. Nil if that is not possible.
+	Distinct *distinct.Engine
 	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
 	// that is unknown: then a suspension looks like a step of the store's clock.
 	Asleep func() time.Duration
@@ -221,6 +224,7 @@ func (n *Node) Open(ctx context.Context, address string) error {
 			return err
 		}
 	}
+	n.openDistinct()
 	n.spawn(func() { n.time.Run(n.run) })
 	n.background(n.runObserve)
 	if n.opt.Ring != nil {
@@ -310,6 +314,7 @@ func (n *Node) Close(ctx context.Context) error {
 		if n.opt.Counter != nil {
 			n.err = n.closeCounter(ctx)
 		}
+		n.err = errors.Join(n.err, n.closeDistinct(ctx))
 		if n.opt.Ring != nil {
 			n.err = errors.Join(n.err, n.opt.Ring.Close(ctx))
 		}

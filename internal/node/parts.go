@@ -1,6 +1,9 @@
 package node
 
 import (
+	"context"
+	"errors"
+
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
@@ -59,7 +62,9 @@ func (n *Node) newSwitch() *modes.Switch {
 		Go: n.background, Logger: n.opt.Logger,
 	}
 	if n.opt.Counter != nil {
-		opt.Flush = n.opt.Counter.Flush
+		opt.Flush = func(ctx context.Context) error {
+			return errors.Join(n.opt.Counter.Flush(ctx), n.flushDistinct(ctx))
+		}
 	}
 	if n.opt.Ring != nil {
 		opt.Announce = n.opt.Ring.SetTag

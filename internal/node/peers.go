@@ -6,6 +6,7 @@ import (
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -79,6 +80,18 @@ type (
 	ReplayQuestion struct{ backtest.Ask }
 	// ReplayAnswer has that for each key, nothing for one that could not be read.
 	ReplayAnswer struct{ Outcomes [][]backtest.Outcome }
+
+	// DistinctQuestion asks for an operation on distinct values. It may be asked again: what was
+	// added already is not added twice.
+	DistinctQuestion struct{ Op distinct.Op }
+	// DistinctAnswer has its result.
+	DistinctAnswer struct{ Result distinct.Result }
+
+	// DistinctPendingQuestion asks for what a node has of the distinct values of some partitions,
+	// about which it does not decide any more, and the store may lack.
+	DistinctPendingQuestion struct{ Partitions []int }
+	// DistinctPendingAnswer has it.
+	DistinctPendingAnswer struct{ Keys []distinct.Pending }
 
 	// StatusQuestion asks for a node's Status.
 	StatusQuestion struct{}

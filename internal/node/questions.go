@@ -86,6 +86,16 @@ var questions = [...]Question{
 			seen := n.log.Snapshot()
 			return &seen, nil
 		})),
+	fromUsers(question(16, "distinct",
+		func(ctx context.Context, n *Node, q *DistinctQuestion) (any, error) {
+			a := new(DistinctAnswer)
+			err := n.serveDistinct(ctx, &q.Op, &a.Result)
+			return a, err
+		})),
+	question(17, "distinct pending",
+		func(_ context.Context, n *Node, q *DistinctPendingQuestion) (any, error) {
+			return n.pendingDistinct(q), nil
+		}),
 	fromUsers(question(13, "replay",
 		func(ctx context.Context, n *Node, q *ReplayQuestion) (any, error) {
 			return &ReplayAnswer{n.replayOwn(ctx, &q.Ask)}, nil

@@ -62,6 +62,15 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
+// Tenure reports whether this node decides about a partition at present, and if so, a number that
+// is another one whenever it begins to.
+func (o *Partitions) Tenure(p int) (tenure int64, decides bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	return o.parts[p].since.UnixNano(), known && to == nil
+}
+
 // ownerLocked returns the owner of a partition by the current table, or nil if it is this node.
 func (o *Partitions) ownerLocked(p int) *ring.Member {
 	t := o.opt.Table()

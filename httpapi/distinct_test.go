@@ -1,0 +1,142 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// noon is the time at which the fake counts distinct values.
+const noon = 1_767_225_600_000
+
+// Distinct counts in memory.
+func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
+	res *distinct.Result) error {
+	if f.err != nil {
+		return f.err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.engine == nil {
+		l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+		if err != nil {
+			return err
+		}
+		if f.engine, err = distinct.New(distinct.Options{
+			Now: func() int64 { return noon }, Placement: syncer.Placement{Partitions: 1},
+			Namespaces: map[string]distinct.Namespace{"default": {Ladder: l}},
+		}); err != nil {
+			return err
+		}
+	}
+	for _, v := range values {
+		op.Hashes = append(op.Hashes, f.engine.Hash(v))
+	}
+	return f.engine.Do(ctx, op, res, false)
+}
+
+// TestDistinct adds and counts, and shows the whole answers.
+func TestDistinct(t *testing.T) {
+	s := newServer(t, newFake())
+	const tail = `"source":"memory","degraded":false}`
+	for _, test := range []struct {
+		request, body string
+		code          int
+		want          string
+	}{
+		{"POST /v1/distinct", `{"key":"k","values":["a","b","a"]}`, 200,
+			`{"key":"k","counts":[],"over":false,` + tail},
+		{"POST /v1/distinct", `{"values":["\u00e9"],"window":"1m,1h","limits":[
+			{"window":"1d","max":3}],"key":"k"}`, 200, `{"key":"k","counts":[` +
+			`{"window":"1d","max":3,"count":3,"error":0,"bucket_ms":900000},` +
+			`{"window":"1m","count":3,"error":0,"bucket_ms":1000},` +
+			`{"window":"1h","count":3,"error":0,"bucket_ms":60000}],"over":false,` + tail},
+		{"POST /v1/distinct", `{"key":"k","values":["é"],"limits":[{"window":"1h","max":3}]}`, 200,
+			`"count":3,"error":0,"bucket_ms":60000}],"over":false,`},
+		{"POST /v1/distinct", `{"key":"k","values":["a","x"],"limits":[{"window":"1h","max":9},
+			{"window":"1m","max":3}]}`, 200,
+			`"count":3,"error":0,"bucket_ms":1000}],"over":true,"refused_by":["limits[1]"],` + tail},
+		{"POST /v1/distinct?deny=429", `{"key":"k","values":["x"],"limits":[
+			{"window":"1m","max":3}]}`, 429, `"over":true,"refused_by":["limits[0]"],`},
+		{"GET /v1/distinct?key=k&window=24h,1s", "", 200, `{"key":"k","counts":[` +
+			`{"window":"24h","count":3,"error":0,"bucket_ms":900000},` +
+			`{"window":"1s","count":3,"error":0,"bucket_ms":1000}],` + tail},
+		{"GET /v1/distinct?key=none&window=1m&at=" + fmt.Sprint(noon-5000), "", 200, `"count":0`},
+	} {
+		got := call(s, test.request, test.body)
+		status(t, got, test.code, test.want)
+	}
+}
+
+// TestDistinctOfManyValues says how far an estimate may be off.
+func TestDistinctOfManyValues(t *testing.T) {
+	s := newServer(t, newFake())
+	for i := range 10 {
+		var values []string
+		for j := range 1000 {
+			values = append(values, fmt.Sprintf("%q", fmt.Sprint(i, ":", j)))
+		}
+		status(t, call(s, "POST /v1/distinct", `{"key":"k","values":[`+strings.Join(values, ",")+
+			`]}`), http.StatusOK, `"over":false`)
+	}
+	status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), http.StatusOK, `"error":0.01625,`)
+}
+
+// TestDistinctRefusals says which field is wrong, and adds nothing.
+func TestDistinctRefusals(t *testing.T) {
+	s := newServer(t, newFake())
+	long := strings.Repeat("x", distinct.MaxValueBytes+1)
+	many := strings.Repeat(`"v",`, distinct.MaxValues) + `"v"`
+	for _, test := range []struct {
+		request, body string
+		code          int
+		want          string
+	}{
+		{"POST /v1/distinct", `{"key":"k"}`, 422, "values: missing"},
+		{"POST /v1/distinct", `{"values":["v"]}`, 422, "key: missing"},
+		{"POST /v1/distinct", `{"key":"k","values":[]}`, 422, "values: missing"},
+		{"POST /v1/distinct", `{"key":"k","values":["v",""]}`, 422,
+			"values[1]: want 1 to 1024 bytes"},
+		{"POST /v1/distinct", `{"key":"k","values":["` + long + `"]}`, 422,
+			"values[0]: want 1 to 1024 bytes"},
+		{"POST /v1/distinct", `{"key":"k","values":[` + many + `]}`, 422,
+			"values: want at most 1000 values"},
+		{"POST /v1/distinct", `{"key":"k","values":[1]}`, 422, "values[0]: want a string"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"ack":"disk"}`, 422,
+			"ack: distinct values wait for"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"n":1}`, 422, "n: unknown field"},
+		{"POST /v1/distinct", `{"key":"k","key":"l","values":["v"]}`, 422, "key: given twice"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"window":"x"}`, 422, "window: want a"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"limits":[{"window":"2d","max":1}]}`, 422,
+			"limits[0].window: 48h is longer than"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"ts":1}`, 422, "ts: 1 is"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"]`, 400, "malformed JSON"},
+		{"POST /v1/distinct", `{"window":"1m","key":"k","values":["v"]`, 400, "malformed JSON"},
+		{"GET /v1/distinct?key=k", "", 422, "window: missing"},
+		{"GET /v1/distinct?window=1m", "", 422, "key: missing"},
+		{"GET /v1/distinct?key=k&window=9d", "", 422, "window: "},
+		{"GET /v1/distinct?key=k&window=1m&values=v", "", 422, "unknown parameter"},
+		{"PUT /v1/distinct", "", 405, "want GET or POST"},
+	} {
+		status(t, call(s, test.request, test.body), test.code, test.want)
+	}
+	status(t, call(s, "GET /v1/distinct?key=k&window=1d", ""), 200, `"count":0`)
+}
+
+// TestDistinctErrors shows errors of the service.
+func TestDistinctErrors(t *testing.T) {
+	f := newFake()
+	s := newServer(t, f)
+	for err, code := range map[error]int{syncer.ErrUnavailable: 503, syncer.ErrUnknownOutcome: 503,
+		syncer.ErrFull: 429} {
+		f.err = err
+		status(t, call(s, "POST /v1/distinct", `{"key":"k","values":["v"]}`), code, "")
+		status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), code, "")
+	}
+}

@@ -1,0 +1,220 @@
+package distinct_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+var errStore = errors.New("the store is gone")
+
+// memory is a distinct.Store with faults.
+type memory struct {
+	mu    sync.Mutex
+	keys  map[string]*stored
+	fault func() fault // nil: none
+	calls int
+}
+
+type stored struct {
+	version string
+	buckets map[[2]int64][]byte
+}
+
+// fault is what happens to an exchange.
+type fault int
+
+const (
+	none    fault = iota
+	lost          // the request
+	unheard       // the reply
+)
+
+func newMemory() *memory { return &memory{keys: map[string]*stored{}} }
+
+func (m *memory) Compare(_ context.Context, list []*distinct.Exchange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range list {
+		m.calls++
+		f := none
+		if m.fault != nil {
+			f = m.fault()
+		}
+		if f != lost {
+			m.compare(x)
+		}
+		if f != none {
+			x.Err = errStore
+		}
+	}
+}
+
+func (m *memory) compare(x *distinct.Exchange) {
+	name := fmt.Sprintf("%d:%s:%s", x.Partition, x.NS, x.Key)
+	k := m.keys[name]
+	if k == nil {
+		k = &stored{buckets: map[[2]int64][]byte{}}
+	}
+	x.Err, x.Found, x.Buckets = nil, k.version, nil
+	if k.version != x.Expect {
+		for at, data := range k.buckets {
+			x.Buckets = append(x.Buckets, distinct.Bucket{Level: uint8(at[0]), Index: at[1],
+				Data: data})
+		}
+		return
+	}
+	if x.Version == "" {
+		return
+	}
+	m.keys[name], k.version = k, x.Version
+	for _, b := range x.Sets {
+		k.buckets[[2]int64{int64(b.Level), b.Index}] = b.Data
+	}
+	for _, b := range x.Deletes {
+		delete(k.buckets, [2]int64{int64(b.Level), b.Index})
+	}
+}
+
+// set changes the faults.
+func (m *memory) set(f func() fault) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = f
+}
+
+// snapshot returns a copy of everything, restore goes back to one.
+func (m *memory) snapshot() map[string]*stored {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string]*stored{}
+	for name, k := range m.keys {
+		c := &stored{k.version, map[[2]int64][]byte{}}
+		for at, data := range k.buckets {
+			c.buckets[at] = data
+		}
+		all[name] = c
+	}
+	return all
+}
+
+func (m *memory) restore(to map[string]*stored) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = to
+}
+
+// buckets returns how many buckets a key has.
+func (m *memory) buckets() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.keys {
+		n += len(k.buckets)
+	}
+	return n
+}
+
+const start = 1_700_000_000_000
+
+// clock is the time of a test.
+type clock struct{ ms atomic.Int64 }
+
+func newClock() *clock {
+	c := new(clock)
+	c.ms.Store(start)
+	return c
+}
+
+func ladder(t *testing.T) *leaparray.Ladder {
+	t.Helper()
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// engine makes an engine and opens it.
+func engine(t *testing.T, c *clock, store distinct.Store, owner distinct.Owner,
+	gather distinct.Gather, change func(o *distinct.Options)) *distinct.Engine {
+	t.Helper()
+	opt := distinct.Options{
+		Store: store, Now: c.ms.Load, Placement: syncer.Placement{Partitions: 7, Seed: 5},
+		Namespaces: map[string]distinct.Namespace{
+			syncer.DefaultNamespace: {Ladder: ladder(t)},
+			"strict":                {Ladder: ladder(t), OnCold: syncer.OnColdDeny},
+		},
+		FlushInterval: 2 * time.Millisecond, VerifyInterval: 20 * time.Millisecond,
+	}
+	if change != nil {
+		change(&opt)
+	}
+	e, err := distinct.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Open(owner, gather)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = e.Close(ctx)
+	})
+	return e
+}
+
+// values returns the hashes of some values.
+func values(e *distinct.Engine, names ...int) (hashes []uint64) {
+	for _, n := range names {
+		hashes = append(hashes, e.Hash([]byte(strconv.Itoa(n))))
+	}
+	return hashes
+}
+
+// do runs an operation, which must succeed.
+func do(t *testing.T, e *distinct.Engine, op *distinct.Op) distinct.Result {
+	t.Helper()
+	var res distinct.Result
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := e.Do(ctx, op, &res, false); err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// query counts the values of a key in a window.
+func query(t *testing.T, e *distinct.Engine, key string, window time.Duration) distinct.Count {
+	t.Helper()
+	res := do(t, e, &distinct.Op{Key: []byte(key), Windows: []int64{window.Milliseconds()}})
+	return res.Counts[0]
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for by := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(by) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// sometimes returns faults with a probability.
+func sometimes(random *rand.Rand, share float64) func() fault {
+	return func() fault {
+		if random.Float64() < share {
+			return fault(1 + random.IntN(2))
+		}
+		return none
+	}
+}

@@ -1,0 +1,137 @@
+package distinct
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/syncer"
+)
+
+// DoInStore runs an operation in the store, for which every node may do it: the values are written,
+// or the answer given, if the key is as it was when the decision was made. Otherwise the decision
+// is made anew. What is in memory saves reading the key each time.
+func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
+	if _, err := op.validate(e.space(op.NS).Ladder, e.opt.Now()); err != nil {
+		return err
+	}
+	e.makeRoom()
+	sh, en, err := e.seize(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer e.release([]*entry{en})
+	for ctx.Err() == nil {
+		d := e.plan(sh, en, op, res)
+		within, cancel := context.WithTimeout(ctx, e.opt.Timeout)
+		e.opt.Store.Compare(within, []*Exchange{d.x})
+		cancel()
+		if done, err := e.conclude(sh, en, d, res); done || err != nil {
+			return err
+		}
+	}
+	return errLate
+}
+
+// seize returns the entry of a key, marked as busy.
+func (e *Engine) seize(ctx context.Context, op *Op) (*shard, *entry, error) {
+	for {
+		sh, id := e.lock(op)
+		en, err := e.entry(sh, id, op, true)
+		if err != nil {
+			sh.mu.Unlock()
+			return nil, nil, err
+		}
+		busy := en.busy
+		if busy == nil {
+			en.busy = make(chan struct{})
+		}
+		sh.mu.Unlock()
+		if busy == nil {
+			return sh, en, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, nil, errLate
+		}
+	}
+}
+
+// plan is a decision that is right if the store has what is in memory.
+type plan struct {
+	op      *Op
+	x       *Exchange
+	ts, now int64
+	load    bool // there is no decision yet: the key is to be read first
+}
+
+// plan decides.
+func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := &plan{op: op, now: e.opt.Now(), load: !en.loaded}
+	if d.ts = op.TS; d.ts == 0 {
+		d.ts = d.now
+	}
+	en.used = time.Now()
+	en.prune(d.now)
+	d.x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
+		TTL: syncer.KeyTTL(en.ladder), cut: en.used}
+	if d.load || !allows(&sh.union, en, op, res, d.now) {
+		return d
+	}
+	for level := range en.ladder.Len() {
+		index := en.ladder.Index(level, d.ts)
+		if index < oldest(en.ladder, level, d.now) {
+			continue
+		}
+		var grown sketch.Set
+		if i, found := en.find(level, index); found {
+			grown = en.levels[level][i].set.Clone()
+		}
+		some := false
+		for _, h := range op.Hashes {
+			some = grown.Add(h) || some
+		}
+		if some {
+			d.x.Sets = append(d.x.Sets, Bucket{uint8(level), index, grown.Append(nil)})
+		}
+	}
+	if len(d.x.Sets) > 0 {
+		d.x.Version = rand.Text()[:13]
+		d.x.Deletes, en.gone = en.gone, nil
+	}
+	return d
+}
+
+// conclude takes the outcome of an exchange, and answers if the decision was right.
+func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool, err error) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	x := d.x
+	if x.Matched() && x.Version != "" {
+		clean := !en.dirty()
+		en.add(d.op.Hashes, d.ts, d.now)
+		if clean {
+			en.flushed = en.seq
+		}
+	}
+	en.settle(x, en.flushed, d.now)
+	sh.note(en)
+	e.weigh(en)
+	switch {
+	case x.Err != nil && x.Version != "":
+		return true, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, x.Err)
+	case x.Err != nil:
+		return true, fmt.Errorf("%w: %v", syncer.ErrUnavailable, x.Err)
+	case !x.Matched() || d.load:
+		return false, nil
+	}
+	res.Degraded = false
+	res.fill(&sh.union, en, d.op, d.ts, d.now)
+	res.Source = syncer.SourceRedis
+	return true, nil
+}

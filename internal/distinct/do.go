@@ -1,0 +1,225 @@
+package distinct
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/syncer"
+)
+
+var (
+	errLate = fmt.Errorf("%w: the store has not sent the key's values in time",
+		syncer.ErrUnavailable)
+	errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
+		syncer.ErrUnavailable)
+	errUnflushed = fmt.Errorf("%w: in memory, but the store did not acknowledge it in time",
+		syncer.ErrUnknownOutcome)
+)
+
+// Do runs an operation in memory. If this node does not decide about the key, the error is
+// syncer.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
+func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
+	now := e.opt.Now()
+	ts, err := op.validate(e.space(op.NS).Ladder, now)
+	if err != nil {
+		return err
+	}
+	if len(op.Hashes) > 0 && e.draining.Load() {
+		return syncer.ErrClosed
+	}
+	e.makeRoom()
+	t := turn{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace,
+		began: time.Now()}
+	for {
+		wait, err := t.try(ctx)
+		if err != nil {
+			return err
+		}
+		if wait == nil {
+			break
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return errLate
+		}
+	}
+	ack := op.Ack
+	if ack == syncer.AckDefault {
+		ack = e.opt.Ack
+	}
+	if t.seq > 0 && ack == syncer.AckStore {
+		return e.awaitFlush(ctx, t.sh, t.en, t.seq)
+	}
+	return nil
+}
+
+// turn is one operation in memory on its way.
+type turn struct {
+	e       *Engine
+	op      *Op
+	res     *Result
+	ts, now int64
+	inPlace bool
+	began   time.Time
+
+	sh  *shard
+	en  *entry
+	seq uint64 // of the change that was made, 0 if there was none
+}
+
+// try runs the operation, unless it has to wait for the store.
+func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
+	e := t.e
+	tenure, err := e.decide(ctx, t.op, t.inPlace)
+	if err != nil {
+		return nil, err
+	}
+	e.deciding.RLock()
+	defer e.deciding.RUnlock()
+	if !t.inPlace && e.owner != nil {
+		if now, decides := e.owner.Tenure(e.Partition(t.op)); !decides || now != tenure {
+			return nil, syncer.ErrNotOwner
+		}
+	}
+	sh, id := e.lock(t.op)
+	defer sh.mu.Unlock()
+	en, err := e.entry(sh, id, t.op, len(t.op.Hashes) > 0 || e.opt.Store != nil)
+	if err != nil {
+		return nil, err
+	}
+	if en == nil { // a query of what is not there
+		en = &entry{ladder: e.space(t.op.NS).Ladder}
+	}
+	t.sh, t.en, en.used = sh, en, time.Now()
+	t.res.Degraded = e.down.Load()
+	if t.op.reads() && !t.warm(tenure) {
+		if !e.down.Load() && !(en.failed != nil && en.tried.After(t.began)) {
+			return e.compare(en), nil
+		}
+		if len(t.op.Limits) > 0 && e.space(t.op.NS).OnCold == syncer.OnColdDeny {
+			return nil, errCold
+		}
+		e.compare(en) // for the next ones
+		t.res.Degraded = true
+	}
+	return nil, t.decide(sh, en)
+}
+
+// warm reports whether all that the store has of the key is in memory. Where this node is not the
+// owner, others write meanwhile.
+func (t *turn) warm(tenure int64) bool {
+	en := t.en
+	switch {
+	case t.e.opt.Store == nil:
+		return true
+	case !en.loaded:
+		return false
+	case en.compared.After(t.began):
+		en.tenure = tenure
+		return true
+	case t.inPlace:
+		return time.Since(en.compared) < t.e.opt.FlushInterval
+	}
+	return en.tenure == tenure
+}
+
+// decide compares, adds, and counts.
+func (t *turn) decide(sh *shard, en *entry) error {
+	e, op, res := t.e, t.op, t.res
+	en.prune(t.now)
+	if !allows(&sh.union, en, op, res, t.now) {
+		res.fill(&sh.union, en, op, t.ts, t.now)
+		return nil
+	}
+	if len(op.Hashes) > 0 {
+		if e.bytes.Load() > e.opt.MaxMemory/4*5 {
+			return errFull
+		}
+		if en.add(op.Hashes, t.ts, t.now) {
+			e.weigh(en)
+			if t.seq = en.seq; e.opt.Store == nil {
+				t.seq, en.flushed = 0, en.seq
+			}
+			sh.note(en)
+		} else if en.dirty() {
+			t.seq = en.seq // they may be among what the store lacks
+		}
+	}
+	res.fill(&sh.union, en, op, t.ts, t.now)
+	return nil
+}
+
+// allows compares the limits with what the windows would then have.
+func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
+	res.Over = res.Over[:0]
+	for i, l := range op.Limits {
+		if en.count(u, l.Window, now, now, op.Hashes).Values > l.Max {
+			res.Over = append(res.Over, i)
+		}
+	}
+	res.Allowed = len(res.Over) == 0
+	return res.Allowed
+}
+
+// fill counts what the windows have.
+func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
+	res.Counts = res.Counts[:0]
+	if res.Source = syncer.SourceMemory; res.Degraded {
+		res.Source = syncer.SourceDegraded
+	}
+	for _, l := range op.Limits {
+		res.Counts = append(res.Counts, en.count(u, l.Window, now, now, nil))
+	}
+	at := now
+	if op.TS != 0 {
+		at = ts
+	}
+	for _, w := range op.Windows {
+		res.Counts = append(res.Counts, en.count(u, w, at, now, nil))
+	}
+}
+
+// compare starts to compare an entry of a locked shard with the store, unless that is under way,
+// and returns what is closed when it is over.
+func (e *Engine) compare(en *entry) <-chan struct{} {
+	if en.busy == nil {
+		en.busy = make(chan struct{})
+		if !e.spawn(func() { e.exchange([]*entry{en}) }) {
+			en.failed = syncer.ErrClosed
+			close(en.busy)
+			over := en.busy
+			en.busy = nil
+			return over
+		}
+	}
+	return en.busy
+}
+
+// awaitFlush waits until the store has a change.
+func (e *Engine) awaitFlush(ctx context.Context, sh *shard, en *entry, seq uint64) error {
+	for failures := 0; ; {
+		sh.mu.Lock()
+		if en.flushed >= seq {
+			sh.mu.Unlock()
+			return nil
+		}
+		over := e.compare(en)
+		sh.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return errUnflushed
+		}
+		sh.mu.Lock()
+		failed := en.failed
+		sh.mu.Unlock()
+		if failed != nil {
+			if failures++; failures > 1 {
+				return fmt.Errorf("%w: %v", errUnflushed, failed)
+			}
+		}
+	}
+}

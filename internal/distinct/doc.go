@@ -1,0 +1,33 @@
+// Package distinct counts how many different values keys have had in a window: the devices of an
+// account, the cards of an address.
+//
+// An [Engine] keeps, for each key, a sketch.Set for every bucket of the ladder of its namespace. A
+// window is the union of the buckets that it touches on the finest level that covers it, the oldest
+// one included: so a count is never below the true number, apart from its stated error, and may
+// include values that were seen up to a bucket before the window began.
+//
+// # Two tiers
+//
+// A value is in memory first, and in the [Store] (Redis) after the next flush. A bucket only ever
+// grows, and merging is idempotent: what was sent twice, merged by two nodes, or restored after a
+// loss, changes nothing. So there are no numbered rounds, and what got no answer is sent again. A
+// key in the store has a version, which is drawn anew with each write. A node writes only if the
+// version is the one that it has merged; if not, it is told the key as it is, merges that, and
+// tries again. So whoever holds a version has everything of the key, and whatever the store lacks
+// when its version is another one than expected is written again: changes by other nodes and losses
+// of the store need no other protocol. An idle key is compared every [Options.VerifyInterval].
+//
+// # Who decides
+//
+// The owner of a partition decides about its keys in memory, see package ownership; the node asks
+// it. A node that begins to decide first asks all others for what they have of the partition and
+// the store does not. Whoever counts in place of an owner that can't be reached does the same as
+// the owner, and both meet in the store. While the cluster counts in Redis, every node decides about
+// any key by reading, comparing, and writing if the version has not changed: in the order in which
+// Redis executes them.
+//
+// # Left out
+//
+// A lost flush is not noticed if the key also left the memory of all nodes. Limits are about the
+// present: they can't be combined with the time of a late event.
+package distinct

@@ -1,0 +1,241 @@
+package distinct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// Namespace is what an engine knows of a namespace.
+type Namespace struct {
+	Ladder *leaparray.Ladder
+	// OnCold says how limits are decided for a key that is not in memory while the store is down.
+	OnCold syncer.OnCold
+}
+
+// Owner says which partitions a node decides about.
+type Owner interface {
+	// Tenure reports whether this node decides about a partition, and if so, a number that is
+	// another one whenever it begins to.
+	Tenure(partition int) (tenure int64, decides bool)
+}
+
+// Options configure an [Engine].
+type Options struct {
+	// Store is nil if there is none: then memory is all there is.
+	Store Store
+	// Now is the present in unix milliseconds. Required.
+	Now func() int64
+	// Placement maps keys to partitions; its seed is that of the hashes. Required.
+	Placement syncer.Placement
+	// Namespaces by name. Those that are not listed are like syncer.DefaultNamespace, which is
+	// required.
+	Namespaces map[string]Namespace
+	// Ack is what AckDefault means. Default: AckMemory.
+	Ack syncer.Ack
+	// MaxMemory bounds the memory in bytes. Keys that are known may exceed it by a quarter.
+	// Default: 64 MiB.
+	MaxMemory int64
+	// FlushInterval is how long a value stays in memory only. Default: 200 ms.
+	FlushInterval time.Duration
+	// VerifyInterval is how often an idle key is compared with the store. Default: 5 s.
+	VerifyInterval time.Duration
+	// Timeout bounds one exchange with the store. Default: 1 s.
+	Timeout time.Duration
+	// Logger receives changes of state. Default: none.
+	Logger *slog.Logger
+}
+
+// shards is the number of locks.
+const shards = 64
+
+// Engine counts different values. Make one with [New]. It is safe for concurrent use.
+type Engine struct {
+	opt    Options
+	owner  Owner // nil: the engine decides about everything
+	gather Gather
+	seed   maphash.Seed
+	shards [shards]shard
+	// deciding is held for reading from the look at the owner until the operation is done, and for
+	// writing to know that all those are over which began before.
+	deciding sync.RWMutex
+	taking   sync.Mutex     // held to gather what others have
+	tenures  []atomic.Int64 // by partition: that in which others were asked
+
+	bytes    atomic.Int64
+	keys     atomic.Int64
+	down     atomic.Bool // the last exchange failed
+	draining atomic.Bool
+	stats    stats
+	kicked   chan struct{}
+	run      context.Context
+	stop     context.CancelFunc
+	spawning sync.Mutex
+	done     sync.WaitGroup
+}
+
+// shard is some of the keys.
+type shard struct {
+	mu    sync.Mutex
+	keys  map[string]*entry
+	dirty map[*entry]bool // those with something that the store lacks
+	name  []byte          // scratch memory
+	union sketch.Union
+}
+
+// New returns an engine that decides about all keys until Open.
+func New(opt Options) (*Engine, error) {
+	if opt.Now == nil || opt.Placement.Partitions == 0 ||
+		opt.Namespaces[syncer.DefaultNamespace].Ladder == nil {
+		return nil, errors.New("distinct: Options needs Now, Placement and a default namespace")
+	}
+	if opt.Ack == syncer.AckDefault {
+		opt.Ack = syncer.AckMemory
+	}
+	opt.Ack = min(opt.Ack, syncer.AckStore)
+	if opt.Store == nil {
+		opt.Ack = syncer.AckMemory
+	}
+	if opt.MaxMemory == 0 {
+		opt.MaxMemory = 64 << 20
+	}
+	for _, d := range []struct {
+		value  *time.Duration
+		preset time.Duration
+	}{
+		{&opt.FlushInterval, 200 * time.Millisecond}, {&opt.VerifyInterval, 5 * time.Second},
+		{&opt.Timeout, time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.preset
+		}
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{opt: opt, seed: maphash.MakeSeed(), kicked: make(chan struct{}, 1),
+		tenures: make([]atomic.Int64, opt.Placement.Partitions)}
+	for i := range e.shards {
+		e.shards[i].keys, e.shards[i].dirty = map[string]*entry{}, map[*entry]bool{}
+	}
+	e.run, e.stop = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// Open starts to flush. owner says which partitions this node decides about, and gather asks the
+// other nodes; both are nil if there are none.
+func (e *Engine) Open(owner Owner, gather Gather) {
+	e.owner, e.gather = owner, gather
+	if e.opt.Store != nil {
+		e.spawn(e.runFlush)
+	} else {
+		e.spawn(e.runSweep)
+	}
+}
+
+// spawn runs fn unless the engine is closed. Close waits for it.
+func (e *Engine) spawn(fn func()) (running bool) {
+	e.spawning.Lock()
+	defer e.spawning.Unlock()
+	if e.run.Err() != nil {
+		return false
+	}
+	e.done.Go(fn)
+	return true
+}
+
+// Drain refuses values from now on.
+func (e *Engine) Drain() { e.draining.Store(true) }
+
+// Close flushes until the store has everything or ctx is done, and stops. The error says how many
+// keys have values that the store lacks.
+func (e *Engine) Close(ctx context.Context) error {
+	e.Drain()
+	err := e.Flush(ctx)
+	e.spawning.Lock()
+	e.stop()
+	e.spawning.Unlock()
+	e.done.Wait()
+	return err
+}
+
+// Hash returns the hash of a value.
+func (e *Engine) Hash(value []byte) uint64 { return sketch.Hash(e.opt.Placement.Seed, value) }
+
+// Partition returns the partition of a key.
+func (e *Engine) Partition(op *Op) int { return e.opt.Placement.Of(op.NS, op.Key) }
+
+// space returns the configuration of a namespace.
+func (e *Engine) space(ns []byte) Namespace {
+	if s, ok := e.opt.Namespaces[string(ns)]; ok {
+		return s
+	}
+	return e.opt.Namespaces[syncer.DefaultNamespace]
+}
+
+// lock returns the locked shard of a key, and the name under which it has the key.
+func (e *Engine) lock(op *Op) (sh *shard, id []byte) {
+	check := syncer.Check{NS: op.NS, Key: op.Key}
+	var short [128]byte
+	id = check.AppendName(short[:0])
+	sh = &e.shards[maphash.Bytes(e.seed, id)%shards]
+	sh.mu.Lock()
+	sh.name = append(sh.name[:0], id...)
+	return sh, sh.name
+}
+
+// entry returns the entry of a key, which it makes if make is set and there is room.
+func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error) {
+	en := sh.keys[string(id)]
+	if en != nil || !create {
+		return en, nil
+	}
+	if e.bytes.Load() > e.opt.MaxMemory {
+		return nil, errFull
+	}
+	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.space(op.NS).Ladder,
+		used: time.Now()}
+	en.ns, en.key = append(en.ns, op.NS...), append(en.key, op.Key...)
+	sh.keys[en.id] = en
+	e.keys.Add(1)
+	e.weigh(en)
+	return en, nil
+}
+
+// errFull is a syncer.ErrFull.
+var errFull = fmt.Errorf("%w (of distinct values)", syncer.ErrFull)
+
+// weigh notes how much memory an entry takes.
+func (e *Engine) weigh(en *entry) {
+	n := en.measure()
+	e.bytes.Add(n - en.bytes)
+	en.bytes = n
+}
+
+// note notes whether the store lacks something of an entry.
+func (sh *shard) note(en *entry) {
+	if en.dirty() {
+		sh.dirty[en] = true
+	} else {
+		delete(sh.dirty, en)
+	}
+}
+
+// forget removes an entry of a locked shard.
+func (e *Engine) forget(sh *shard, en *entry) {
+	if sh.keys[en.id] == en {
+		delete(sh.keys, en.id)
+		e.keys.Add(-1)
+		e.bytes.Add(-en.bytes)
+		en.bytes = 0
+	}
+}

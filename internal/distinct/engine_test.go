@@ -1,0 +1,360 @@
+package distinct_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+func add(t *testing.T, e *distinct.Engine, key string, names ...int) distinct.Result {
+	t.Helper()
+	return do(t, e, &distinct.Op{Key: []byte(key), Hashes: values(e, names...)})
+}
+
+// TestWindows counts values in windows of all levels as time goes by.
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]distinct.Store{"memory": nil, "two tiers": newMemory()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			e := engine(t, c, store, nil, nil, nil)
+			add(t, e, "k", 1, 2, 2, 3)
+			c.ms.Add(30_000)
+			add(t, e, "k", 3, 4)
+			for _, test := range []struct {
+				later  time.Duration
+				window time.Duration
+				want   int64
+			}{
+				{0, time.Minute, 4}, {0, 10 * time.Second, 2}, {0, 24 * time.Hour, 4},
+				{40 * time.Second, time.Minute, 2}, {40 * time.Second, 2 * time.Minute, 4},
+				{2 * time.Hour, time.Hour, 0}, {2 * time.Hour, 4 * time.Hour, 4},
+				{30 * time.Hour, 24 * time.Hour, 0},
+			} {
+				c.ms.Store(start + 30_000 + test.later.Milliseconds())
+				got := query(t, e, "k", test.window)
+				if got.Values != test.want || got.Error != 0 {
+					t.Errorf("%v later, the last %v: %d with an error of %v, want %d", test.later,
+						test.window, got.Values, got.Error, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLateValues adds values in the past, and asks for windows that ended there.
+func TestLateValues(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	e := engine(t, c, nil, nil, nil, nil)
+	hour := time.Hour.Milliseconds()
+	late := distinct.Op{Key: []byte("k"), TS: start - 2*hour, Hashes: values(e, 1, 2)}
+	do(t, e, &late)
+	add(t, e, "k", 2, 3)
+	if n := query(t, e, "k", time.Hour).Values; n != 2 {
+		t.Errorf("the last hour: %d, want 2", n)
+	}
+	if n := query(t, e, "k", 5*time.Hour).Values; n != 3 {
+		t.Errorf("the last five hours: %d, want 3", n)
+	}
+	res := do(t, e, &distinct.Op{Key: []byte("k"), TS: start - hour, Windows: []int64{2 * hour}})
+	if n := res.Counts[0].Values; n != 2 {
+		t.Errorf("two hours that ended an hour ago: %d, want 2", n)
+	}
+}
+
+// TestRefusals checks what can't be answered.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	e := engine(t, c, nil, nil, nil, nil)
+	day := 24 * time.Hour.Milliseconds()
+	limit := []syncer.Limit{{Window: day, Max: 1}}
+	for field, op := range map[string]*distinct.Op{
+		"window":           {Windows: []int64{day + 1}},
+		"limits[0].window": {Hashes: values(e, 1), Limits: []syncer.Limit{{Window: day + 1}}},
+		"ts":               {Hashes: values(e, 1), TS: start - 5, Limits: limit},
+		"values":           {Hashes: make([]uint64, distinct.MaxValues+1)},
+		"ack":              {Hashes: values(e, 1), Ack: syncer.AckDisk},
+		"at":               {TS: start - 5000, Windows: []int64{day - 2000}, Key: []byte("far")},
+	} {
+		if field == "at" {
+			op.TS, op.Windows[0] = start-day+1, day
+		}
+		var res distinct.Result
+		err := e.Do(t.Context(), op, &res, false)
+		if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok ||
+			fmt.Sprint(invalid)[:len(field)] != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// TestLimits adds values only as long as no window would hold too many.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]distinct.Store{"memory": nil, "two tiers": newMemory(),
+		"in the store": newMemory()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			e := engine(t, c, store, nil, nil, nil)
+			limits := []syncer.Limit{{Window: 60_000, Max: 2}, {Window: 3_600_000, Max: 3}}
+			ask := func(want bool, counts string, names ...int) {
+				t.Helper()
+				op := &distinct.Op{Key: []byte("k"), Hashes: values(e, names...), Limits: limits}
+				var res distinct.Result
+				run := func() error { return e.Do(t.Context(), op, &res, false) }
+				if name == "in the store" {
+					run = func() error { return e.DoInStore(t.Context(), op, &res) }
+				}
+				if err := run(); err != nil {
+					t.Fatal(err)
+				}
+				got := fmt.Sprint(res.Counts[0].Values, res.Counts[1].Values, res.Over)
+				if res.Allowed != want || got != counts {
+					t.Errorf("%v: %v %s, want %v %s", names, res.Allowed, got, want, counts)
+				}
+			}
+			ask(true, "1 1 []", 1)
+			ask(false, "1 1 [0]", 2, 3) // all or nothing
+			ask(true, "2 2 []", 1, 2)
+			ask(true, "2 2 []", 2) // it is in the window already
+			ask(false, "2 2 [0]", 3)
+			c.ms.Add(62_000)
+			ask(true, "1 3 []", 3)
+			ask(false, "1 3 [1]", 4)
+			ask(true, "2 3 []", 1)
+		})
+	}
+}
+
+// TestReadsWhatTheStoreHas restarts: another engine reads what the first one has flushed.
+func TestReadsWhatTheStoreHas(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	e := engine(t, c, store, nil, nil, nil)
+	add(t, e, "k", 1, 2, 3)
+	add(t, e, "l", 1)
+	if err := e.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := e.Stats(); s.Pending != 0 {
+		t.Errorf("%d keys were not flushed", s.Pending)
+	}
+	if err := e.Do(t.Context(), &distinct.Op{Key: []byte("k"), Hashes: values(e, 9)},
+		new(distinct.Result), false); !errors.Is(err, syncer.ErrClosed) {
+		t.Errorf("add after Close: %v", err)
+	}
+	second := engine(t, c, store, nil, nil, nil)
+	add(t, second, "k", 3, 4) // which does not read first
+	if n := query(t, second, "k", time.Minute).Values; n != 4 {
+		t.Errorf("%d, want 4", n)
+	}
+	if n := query(t, second, "l", time.Hour).Values; n != 1 {
+		t.Errorf("%d, want 1", n)
+	}
+}
+
+// TestAckStore waits for the store, through lost requests and replies.
+func TestAckStore(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	// Nothing is flushed unless somebody waits for it.
+	e := engine(t, c, store, nil, nil, func(o *distinct.Options) { o.FlushInterval = time.Hour })
+	op := distinct.Op{Key: []byte("k"), Hashes: values(e, 1, 2), Ack: syncer.AckStore}
+	var res distinct.Result
+	for _, f := range []fault{none, unheard, lost} {
+		once := f
+		store.set(func() fault { f := once; once = none; return f })
+		op.Hashes = append(op.Hashes, values(e, 10+int(f))...)
+		if err := e.Do(t.Context(), &op, &res, false); err != nil {
+			t.Fatalf("fault %d: %v", f, err)
+		}
+		fresh := engine(t, c, store, nil, nil, nil)
+		if n := query(t, fresh, "k", time.Minute).Values; n != int64(len(op.Hashes)) {
+			t.Errorf("fault %d: the store has %d, want %d", f, n, len(op.Hashes))
+		}
+	}
+	store.set(func() fault { return lost })
+	op.Hashes = values(e, 99)
+	if err := e.Do(t.Context(), &op, &res, false); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("without a store: %v", err)
+	}
+}
+
+// TestStoreDown answers from memory, says so, and flushes later.
+func TestStoreDown(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	store.set(func() fault { return lost })
+	e := engine(t, c, store, nil, nil, nil)
+	add(t, e, "k", 1, 2)
+	ask := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
+	if res := do(t, e, ask); !res.Degraded || res.Source != syncer.SourceDegraded ||
+		res.Counts[0].Values != 2 {
+		t.Errorf("without a store: %+v", res)
+	}
+	strict := &distinct.Op{NS: []byte("strict"), Key: []byte("k"), Hashes: values(e, 1),
+		Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}
+	if err := e.Do(t.Context(), strict, new(distinct.Result), false); !errors.Is(err,
+		syncer.ErrUnavailable) {
+		t.Errorf("on-cold is deny: %v", err)
+	}
+	store.set(nil)
+	eventually(t, "an answer that is not degraded, and nothing pending", func() bool {
+		return !do(t, e, ask).Degraded && e.Stats().Pending == 0
+	})
+	do(t, e, strict)
+	fresh := engine(t, c, store, nil, nil, nil)
+	if n := query(t, fresh, "k", time.Minute).Values; n != 2 {
+		t.Errorf("the store has %d, want 2", n)
+	}
+}
+
+// TestLossIsRestored loses everything, and then the last moments: what is in memory is written
+// again, be it that nobody asks for it.
+func TestLossIsRestored(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	e := engine(t, c, store, nil, nil, nil)
+	flushed := func() bool { return e.Stats().Pending == 0 }
+	add(t, e, "k", 1, 2)
+	eventually(t, "flushed", flushed)
+	before := store.snapshot()
+	add(t, e, "k", 3)
+	eventually(t, "flushed", flushed)
+	for name, left := range map[string]map[string]*stored{"everything": {}, "the last": before} {
+		store.restore(left)
+		eventually(t, "the store has it again after it lost "+name, func() bool {
+			fresh := engine(t, c, store, nil, nil, nil)
+			return query(t, fresh, "k", time.Minute).Values == 3
+		})
+	}
+}
+
+// TestMemoryIsBounded adds more keys than there is room for. What left memory is read again.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	const room = 100 << 10
+	e := engine(t, c, store, nil, nil, func(o *distinct.Options) { o.MaxMemory = room })
+	name := func(i int) string { return fmt.Sprint("key", i) }
+	for i := range 500 {
+		op := &distinct.Op{Key: []byte(name(i)), Hashes: values(e, i, i+1, i+2)}
+		eventually(t, "room", func() bool {
+			err := e.Do(t.Context(), op, new(distinct.Result), false)
+			if err != nil && !errors.Is(err, syncer.ErrFull) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		if s := e.Stats(); s.Bytes > room/4*5 {
+			t.Fatalf("%d bytes, %d are allowed", s.Bytes, room)
+		}
+	}
+	for i := range 500 {
+		var res distinct.Result
+		op := &distinct.Op{Key: []byte(name(i)), Windows: []int64{60_000}}
+		eventually(t, "room", func() bool { return e.Do(t.Context(), op, &res, false) == nil })
+		if res.Counts[0].Values != 3 {
+			t.Fatalf("%s: %d, want 3", name(i), res.Counts[0].Values)
+		}
+	}
+	store.set(func() fault { return lost })
+	err := error(nil)
+	for i := 0; err == nil && i < 500; i++ {
+		op := &distinct.Op{Key: fmt.Append(nil, "more", i), Hashes: values(e, 1)}
+		err = e.Do(t.Context(), op, new(distinct.Result), false)
+	}
+	if !errors.Is(err, syncer.ErrFull) {
+		t.Errorf("memory full of what the store does not take: %v", err)
+	}
+}
+
+// TestStoreIsBounded counts for three days: neither memory nor the store keeps more buckets than
+// the ladder has.
+func TestStoreIsBounded(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	e := engine(t, c, store, nil, nil, nil)
+	most := ladder(t).Most()
+	for i := range 3 * 24 * 4 {
+		c.ms.Add(15 * 60_000)
+		op := &distinct.Op{Key: []byte("k"), Hashes: values(e, i), Ack: syncer.AckStore}
+		do(t, e, op)
+		if n := store.buckets(); n > most {
+			t.Fatalf("%d buckets in the store, the ladder has %d", n, most)
+		}
+	}
+	if n := query(t, e, "k", 24*time.Hour).Values; n < 96 || n > 97 {
+		t.Errorf("%d values in a day, want 96 or 97", n)
+	}
+}
+
+// TestManyWriters has several engines that all decide in place of each other, with a store that
+// loses requests and replies. In the end each knows all values, and nothing else.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	random := rand.New(rand.NewPCG(1, 1))
+	store.set(sometimes(random, 0.3))
+	var engines []*distinct.Engine
+	for range 3 {
+		engines = append(engines, engine(t, c, store, nil, nil, nil))
+	}
+	sure, maybe := map[string]map[int]bool{}, map[string]map[int]bool{}
+	for i := range 5 {
+		sure[fmt.Sprint("k", i)], maybe[fmt.Sprint("k", i)] = map[int]bool{}, map[int]bool{}
+	}
+	choose := rand.New(rand.NewPCG(2, 2))
+	for range 600 {
+		e := engines[choose.IntN(len(engines))]
+		key, value := fmt.Sprint("k", choose.IntN(5)), choose.IntN(300)
+		op := &distinct.Op{Key: []byte(key), Hashes: values(e, value)}
+		var res distinct.Result
+		err := error(nil)
+		if how := choose.IntN(4); how == 0 {
+			err = e.DoInStore(t.Context(), op, &res)
+		} else {
+			op.Windows = []int64{60_000}[:how%2]
+			err = e.Do(t.Context(), op, &res, false)
+		}
+		switch {
+		case err == nil:
+			sure[key][value] = true
+			fallthrough
+		case errors.Is(err, syncer.ErrUnknownOutcome):
+			maybe[key][value] = true
+		case !errors.Is(err, syncer.ErrUnavailable):
+			t.Fatal(err)
+		}
+	}
+	store.set(nil)
+	for i, e := range engines {
+		for key := range sure {
+			n := int64(0)
+			eventually(t, fmt.Sprintf("engine %d has all of %s", i, key), func() bool {
+				n = query(t, e, key, time.Minute).Values
+				return n >= int64(len(sure[key]))
+			})
+			if n > int64(len(maybe[key])) {
+				t.Errorf("engine %d: %d values of %s, %d were added", i, n, key, len(maybe[key]))
+			}
+		}
+	}
+	flush, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, e := range engines {
+		if err := e.Flush(flush); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package distinct
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// entry is one key in memory. The lock of its shard guards it.
+type entry struct {
+	id        string // see syncer.Check.AppendName
+	ns, key   []byte
+	partition int
+	ladder    *leaparray.Ladder
+	levels    [leaparray.MaxLevels][]bucket
+	// gone are buckets that the store may have and no window needs any more.
+	gone []Bucket
+
+	// version is the one of the store that is merged; loaded says that there was an exchange.
+	version string
+	loaded  bool
+	// tenure is that of the partition in which the entry was last compared.
+	tenure int64
+	// seq counts changes. The store has those up to flushed.
+	seq, flushed uint64
+	since        time.Time // the oldest change that the store does not have
+	compared     time.Time // with the store: when the last exchange began that it answered
+	tried        time.Time // when the last one began that is over
+	used         time.Time
+	// busy is closed when the exchange under way is over; nil if there is none. failed is why the
+	// last one failed.
+	busy   chan struct{}
+	failed error
+	bytes  int64
+}
+
+// bucket is one bucket of a level.
+type bucket struct {
+	index   int64
+	set     *sketch.Set
+	changed uint64 // entry.seq of the last change
+}
+
+// Rough costs of what an entry holds, in bytes.
+const (
+	entryCost  = 512
+	bucketCost = 96
+)
+
+// dirty reports whether the store lacks something.
+func (en *entry) dirty() bool { return en.seq > en.flushed }
+
+// find returns the position of a bucket on its level, and whether it is there. Most are the newest.
+func (en *entry) find(level int, index int64) (at int, found bool) {
+	list := en.levels[level]
+	if n := len(list); n == 0 || list[n-1].index < index {
+		return n, false
+	}
+	return slices.BinarySearchFunc(list, index, func(b bucket, index int64) int {
+		return int(min(1, max(-1, b.index-index)))
+	})
+}
+
+// at returns a bucket, which it makes if it has to.
+func (en *entry) at(level int, index int64) *bucket {
+	i, found := en.find(level, index)
+	if !found {
+		b := bucket{index: index, set: new(sketch.Set)}
+		en.levels[level] = slices.Insert(en.levels[level], i, b)
+	}
+	return &en.levels[level][i]
+}
+
+// add adds hashes that were seen at a moment, and reports whether that changed anything.
+func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
+	for level := range en.ladder.Len() {
+		index := en.ladder.Index(level, ts)
+		if index < oldest(en.ladder, level, now) {
+			continue
+		}
+		b, some := en.at(level, index), false
+		for _, h := range hashes {
+			some = b.set.Add(h) || some
+		}
+		if some {
+			en.change(b)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// change notes that a bucket has something that the store lacks.
+func (en *entry) change(b *bucket) {
+	if !en.dirty() {
+		en.since = time.Now()
+	}
+	en.seq++
+	b.changed = en.seq
+}
+
+// merge merges a bucket of the store, or of another node if the store may lack it.
+func (en *entry) merge(from *Bucket, stored bool, now int64) {
+	level := int(from.Level)
+	set, err := sketch.Decode(from.Data)
+	if err != nil || level >= en.ladder.Len() {
+		return // it is of another program, or of a later version of this one
+	}
+	if from.Index < oldest(en.ladder, level, now) {
+		if stored {
+			en.gone = append(en.gone, Bucket{Level: from.Level, Index: from.Index})
+		}
+		return
+	}
+	b := en.at(level, from.Index)
+	grown := b.set.Merge(&set)
+	switch {
+	case !stored && grown:
+		en.change(b)
+	case stored && bytes.Equal(b.set.Append(nil), from.Data):
+		b.changed = 0
+	case stored:
+		en.change(b) // the store lacks something of it
+	}
+}
+
+// prune forgets buckets that no window needs any more.
+func (en *entry) prune(now int64) {
+	for level := range en.ladder.Len() {
+		list, least, n := en.levels[level], oldest(en.ladder, level, now), 0
+		for n < len(list) && list[n].index < least {
+			if en.version != "" {
+				en.gone = append(en.gone, Bucket{Level: uint8(level), Index: list[n].index})
+			}
+			n++
+		}
+		en.levels[level] = slices.Delete(list, 0, n)
+	}
+}
+
+// empty reports whether nothing is left.
+func (en *entry) empty() bool {
+	for level := range en.ladder.Len() {
+		if len(en.levels[level]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// count counts the values in a window that ends at a moment, together with some more.
+func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Count {
+	level, lo, hi, ok := span(en.ladder, window, at, now)
+	if !ok { // validate has refused those
+		return Count{Window: window}
+	}
+	u.Reset()
+	list := en.levels[level]
+	i, _ := en.find(level, lo)
+	for ; i < len(list) && list[i].index <= hi; i++ {
+		u.Add(list[i].set)
+	}
+	u.AddHashes(more)
+	c := Count{Window: window, BucketMS: en.ladder.Width(level)}
+	c.Values, c.Error = u.Count()
+	return c
+}
+
+// measure returns what the entry takes in memory.
+func (en *entry) measure() int64 {
+	n := int64(entryCost + 3*len(en.id) + 40*len(en.gone))
+	for level := range en.ladder.Len() {
+		n += int64(bucketCost * cap(en.levels[level]))
+		for i := range en.levels[level] {
+			n += en.levels[level][i].set.Bytes()
+		}
+	}
+	return n
+}
+
+// exchange returns what is to be said to the store about the entry, and the last change that it
+// includes.
+func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
+	en.prune(now)
+	x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
+		TTL: syncer.KeyTTL(en.ladder), cut: time.Now()}
+	if !en.dirty() {
+		return x, en.seq
+	}
+	x.Version = version
+	for level := range en.ladder.Len() {
+		for i := range en.levels[level] {
+			if b := &en.levels[level][i]; b.changed > en.flushed {
+				x.Sets = append(x.Sets, Bucket{uint8(level), b.index, b.set.Append(nil)})
+			}
+		}
+	}
+	x.Deletes, en.gone = en.gone, nil
+	return x, en.seq
+}
+
+// settle takes the outcome of an exchange.
+func (en *entry) settle(x *Exchange, seq uint64, now int64) {
+	en.tried = x.cut
+	switch {
+	case x.Err != nil:
+		en.failed = x.Err
+		en.gone = append(en.gone, x.Deletes...)
+		return
+	case x.Matched():
+		if x.Version != "" {
+			en.version = x.Version
+			en.flushed = max(en.flushed, seq)
+			en.since = x.cut // nothing older is left
+		}
+	default:
+		en.adopt(x, now)
+	}
+	en.failed, en.loaded, en.compared = nil, true, x.cut
+}
+
+// adopt merges all that the store has of the key, and finds out what it lacks.
+func (en *entry) adopt(x *Exchange, now int64) {
+	en.version, en.gone = x.Found, nil
+	clean := !en.dirty()
+	for level := range en.ladder.Len() {
+		for i := range en.levels[level] {
+			en.levels[level][i].changed = max(1, en.levels[level][i].changed)
+		}
+	}
+	if en.flushed = 0; clean {
+		en.since = time.Now()
+	}
+	for i := range x.Buckets {
+		en.merge(&x.Buckets[i], true, now)
+	}
+	en.prune(now)
+	for level := range en.ladder.Len() {
+		for i := range en.levels[level] {
+			if en.levels[level][i].changed > 0 {
+				en.seq = max(1, en.seq)
+				return
+			}
+		}
+	}
+	en.flushed = en.seq
+}
+
+// pending returns the buckets that the store may lack.
+func (en *entry) pending() (list []Bucket) {
+	if !en.dirty() {
+		return nil
+	}
+	for level := range en.ladder.Len() {
+		for i := range en.levels[level] {
+			if b := &en.levels[level][i]; b.changed > en.flushed {
+				list = append(list, Bucket{uint8(level), b.index, b.set.Append(nil)})
+			}
+		}
+	}
+	return list
+}

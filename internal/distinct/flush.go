@@ -1,0 +1,215 @@
+package distinct
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"time"
+
+	"twotier.dev/twotier/syncer"
+)
+
+const (
+	// maxTogether and bytesTogether bound what goes to the store at once.
+	maxTogether   = 256
+	bytesTogether = 2 << 20
+	// verifiedPerFlush bounds the idle keys that one flush compares.
+	verifiedPerFlush = 2000
+)
+
+// runFlush flushes and compares until the engine is closed.
+func (e *Engine) runFlush() {
+	ticker := time.NewTicker(e.opt.FlushInterval)
+	defer ticker.Stop()
+	at := 0
+	for {
+		select {
+		case <-e.run.Done():
+			return
+		case <-ticker.C:
+		}
+		e.flushAll()
+		at = e.visit(at)
+		e.makeRoom()
+	}
+}
+
+// flushAll exchanges every key that the store lacks something of, once. It stops when the store
+// fails.
+func (e *Engine) flushAll() {
+	for i := range e.shards {
+		sh := &e.shards[i]
+		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).dirty)) {
+			return
+		}
+	}
+}
+
+// exchangeAll exchanges keys, and reports whether the store answered.
+func (e *Engine) exchangeAll(lists [][]*entry) (answered bool) {
+	answered = true
+	for _, list := range lists {
+		if !answered || e.run.Err() != nil {
+			e.release(list)
+			answered = false
+			continue
+		}
+		answered = e.exchange(list)
+	}
+	return answered
+}
+
+// collect returns those keys of a shard for which due is true, in parts, and marks them as busy.
+func collect(sh *shard, from iter.Seq[*entry], due func(en *entry) bool) (lists [][]*entry) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var list []*entry
+	size := int64(0)
+	for en := range from {
+		if en.busy != nil || !due(en) {
+			continue
+		}
+		en.busy = make(chan struct{})
+		list, size = append(list, en), size+en.bytes
+		if len(list) >= maxTogether || size >= bytesTogether {
+			lists, list, size = append(lists, list), nil, 0
+		}
+	}
+	if len(list) > 0 {
+		lists = append(lists, list)
+	}
+	return lists
+}
+
+// release ends what collect began for keys that were not exchanged.
+func (e *Engine) release(list []*entry) {
+	for _, en := range list {
+		sh := e.shardOf(en)
+		sh.mu.Lock()
+		if en.busy != nil {
+			close(en.busy)
+			en.busy = nil
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// exchange exchanges keys that are marked as busy with the store, and reports whether the store
+// answered.
+func (e *Engine) exchange(list []*entry) bool {
+	exchanges, seqs := make([]*Exchange, len(list)), make([]uint64, len(list))
+	for i, en := range list {
+		sh := e.shardOf(en)
+		sh.mu.Lock()
+		exchanges[i], seqs[i] = en.exchange(e.opt.Now(), rand.Text()[:13])
+		sh.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.opt.Timeout)
+	defer cancel()
+	e.opt.Store.Compare(ctx, exchanges)
+	answered := false
+	for i, en := range list {
+		err := exchanges[i].Err
+		answered = answered || err == nil || errors.Is(err, syncer.ErrRefused)
+		e.settle(en, exchanges[i], seqs[i])
+	}
+	e.note(answered, exchanges)
+	return answered
+}
+
+// settle takes the outcome of one exchange.
+func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
+	sh := e.shardOf(en)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if x.Err == nil && !x.Matched() && en.loaded {
+		e.stats.conflicts.Add(1)
+	}
+	en.settle(x, seq, e.opt.Now())
+	sh.note(en)
+	if sh.keys[en.id] == en {
+		e.weigh(en)
+	}
+	if en.busy != nil {
+		close(en.busy)
+		en.busy = nil
+	}
+}
+
+// note notes whether the store answers, and logs when that changes.
+func (e *Engine) note(answered bool, list []*Exchange) {
+	failed := 0
+	for _, x := range list {
+		if x.Err != nil {
+			failed++
+		}
+	}
+	e.stats.failures.Add(int64(failed))
+	if e.down.Swap(!answered) == answered {
+		if answered {
+			e.opt.Logger.Info("Redis takes distinct values again")
+		} else {
+			e.opt.Logger.Warn("Redis does not take distinct values: keeping them in memory",
+				"error", list[0].Err)
+		}
+	}
+}
+
+// Flush flushes until the store has everything that is in memory now, or ctx is done. The error
+// says how many keys are left.
+func (e *Engine) Flush(ctx context.Context) error {
+	if e.opt.Store == nil {
+		return nil
+	}
+	for {
+		e.flushAll()
+		left := e.unflushed()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: distinct values of %d keys are not in Redis",
+				syncer.ErrUnavailable, left)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// unflushed returns how many keys have something that the store lacks.
+func (e *Engine) unflushed() (n int) {
+	for i := range e.shards {
+		sh := &e.shards[i]
+		sh.mu.Lock()
+		n += len(sh.dirty)
+		sh.mu.Unlock()
+	}
+	return n
+}
+
+// visit looks after the keys of some shards, from at on, and returns where to go on: it forgets
+// those that are not needed, and compares idle ones with the store.
+func (e *Engine) visit(at int) (next int) {
+	// All shards have their turn within the interval.
+	n := int(shards*e.opt.FlushInterval/e.opt.VerifyInterval) + 1
+	left, old := verifiedPerFlush, time.Now().Add(-e.opt.VerifyInterval/2)
+	for range min(n, shards) {
+		sh := &e.shards[at%shards]
+		e.sweep(sh)
+		lists := collect(sh, maps.Values(sh.keys), func(en *entry) bool {
+			due := left > 0 && en.loaded && en.compared.Before(old)
+			if due {
+				left--
+			}
+			return due
+		})
+		if !e.exchangeAll(lists) || left <= 0 {
+			break
+		}
+		at++
+	}
+	return at % shards
+}

@@ -1,0 +1,90 @@
+package distinct
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// samples is how many keys are looked at to find one to forget.
+	samples = 8
+	// roomAttempts bounds how many are forgotten at a time.
+	roomAttempts = 64
+	// linger is how long a key that is empty, or of another node, stays after its last use.
+	linger = time.Second
+)
+
+func (e *Engine) shardOf(en *entry) *shard {
+	return &e.shards[maphash.String(e.seed, en.id)%shards]
+}
+
+// makeRoom forgets keys that the store has, those unused for longest first, as long as there are
+// too many. Of some keys it forgets the one that was not used for longest.
+func (e *Engine) makeRoom() {
+	for range roomAttempts {
+		if e.bytes.Load() <= e.opt.MaxMemory {
+			return
+		}
+		e.evictOne(&e.shards[rand.IntN(shards)])
+	}
+}
+
+func (e *Engine) evictOne(sh *shard) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var idlest *entry
+	n := 0
+	for _, en := range sh.keys {
+		if !en.dirty() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
+			idlest = en
+		}
+		if n++; n == samples && idlest != nil {
+			break
+		}
+	}
+	if idlest != nil {
+		e.forget(sh, idlest)
+		e.stats.evicted.Add(1)
+	}
+}
+
+// runSweep forgets keys that no window reaches any more, where there is no store.
+func (e *Engine) runSweep() {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for at := 0; ; at++ {
+		select {
+		case <-e.run.Done():
+			return
+		case <-ticker.C:
+			e.sweep(&e.shards[at%shards])
+		}
+	}
+}
+
+// sweep forgets the keys of a shard that no window reaches any more, and those of other nodes.
+func (e *Engine) sweep(sh *shard) {
+	now := e.opt.Now()
+	idle := time.Now().Add(-linger)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, en := range sh.keys {
+		if en.dirty() || en.busy != nil || !en.used.Before(idle) {
+			continue
+		}
+		en.prune(now)
+		if e.weigh(en); en.empty() || e.isForeign(en) {
+			e.forget(sh, en)
+		}
+	}
+}
+
+// isForeign reports whether another node decides about a key.
+func (e *Engine) isForeign(en *entry) bool {
+	if e.owner == nil {
+		return false
+	}
+	_, decides := e.owner.Tenure(en.partition)
+	return !decides
+}

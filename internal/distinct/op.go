@@ -1,0 +1,118 @@
+package distinct
+
+import (
+	"fmt"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// What one operation may contain.
+const (
+	// MaxValues bounds the values of an operation.
+	MaxValues = 1000
+	// MaxValueBytes bounds one value.
+	MaxValueBytes = 1024
+)
+
+// Op adds values to a key, or only counts those that it has had.
+type Op struct {
+	// NS and Key name the key, as in a syncer.Check.
+	NS, Key []byte
+	// Hashes are those of the values to add, see sketch.Hash; none in a query.
+	Hashes []uint64
+	// TS is when the values were seen, or the end of the windows of a query, in unix milliseconds;
+	// 0 means now.
+	TS int64
+	// Ack is what an operation that adds waits for: AckMemory or AckStore.
+	Ack syncer.Ack
+	// Limits are compared first: values are added only if no window would then have more than Max
+	// different ones. Windows, in milliseconds, are counted as well.
+	Limits  []syncer.Limit
+	Windows []int64
+}
+
+// Count is the number of different values in a window.
+type Count struct {
+	// Window is its length in milliseconds.
+	Window int64
+	// Values is their number, Error the relative standard error of that: 0 if it is exact.
+	Values int64
+	Error  float64
+	// BucketMS is the width of the buckets that were read: the window may begin up to that earlier.
+	BucketMS int64
+}
+
+// Result is the outcome of an [Op].
+type Result struct {
+	// Allowed is false if a limit kept the values from being added.
+	Allowed bool
+	// Counts are those of the limits and then those of the windows, after the operation.
+	Counts []Count
+	// Over has the positions of the limits that stood in the way.
+	Over []int
+	// Source says where the answer came from.
+	Source syncer.Source
+	// Degraded is set if the answer is from memory alone because the store can't be reached.
+	Degraded bool
+}
+
+// reads reports whether the key's past is needed.
+func (op *Op) reads() bool { return len(op.Limits)+len(op.Windows) > 0 }
+
+// validate refuses what a ladder can't answer, and returns the time of the operation.
+func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
+	check := syncer.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
+	q := syncer.Op{Kind: syncer.Add, TS: op.TS, Checks: []syncer.Check{check}}
+	if len(op.Hashes) == 0 {
+		q.Kind = syncer.Count
+	}
+	ladder := func([]byte) *leaparray.Ladder { return l }
+	if ts, err = syncer.Validate(&q, ladder, now); err != nil {
+		return 0, err
+	}
+	for _, w := range op.Windows {
+		if w < 1 || w > l.Span() {
+			return 0, invalid("window", fmt.Sprintf("%d ms is longer than the namespace covers "+
+				"(%d ms)", w, l.Span()))
+		}
+	}
+	switch {
+	case len(op.Hashes) > MaxValues:
+		return 0, invalid("values", fmt.Sprintf("want at most %d", MaxValues))
+	case op.TS != 0 && len(op.Limits) > 0:
+		return 0, invalid("ts", "limits are about the present; want limits without ts")
+	case op.Ack > syncer.AckStore:
+		return 0, invalid("ack", `distinct values wait for "memory" or "redis"`)
+	case op.TS == 0:
+		return ts, nil
+	}
+	for _, w := range op.Windows {
+		if _, _, _, ok := span(l, w, ts, now); !ok {
+			return 0, syncer.OutOfReach(&q, l, w, ts, now)
+		}
+	}
+	return ts, nil
+}
+
+func invalid(field, detail string) error {
+	return &syncer.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
+}
+
+// span returns the buckets that a window touches which ends at the given moment: those of the
+// finest level that covers it and still keeps all of them.
+func span(l *leaparray.Ladder, window, at, now int64) (level int, lo, hi int64, ok bool) {
+	for level := range l.Len() {
+		lo, hi := l.Index(level, at-window+1), l.Index(level, at)
+		if hi-lo <= l.Keep(level) && lo >= oldest(l, level, now) &&
+			window <= l.Levels()[level].Span().Milliseconds() {
+			return level, lo, hi, true
+		}
+	}
+	return 0, 0, 0, false
+}
+
+// oldest returns the oldest bucket of a level that is kept.
+func oldest(l *leaparray.Ladder, level int, now int64) int64 {
+	return l.Index(level, now) - l.Keep(level)
+}

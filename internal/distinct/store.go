@@ -1,0 +1,46 @@
+package distinct
+
+import (
+	"context"
+	"time"
+)
+
+// Bucket is an encoded sketch.Set.
+type Bucket struct {
+	Level uint8
+	Index int64
+	Data  []byte
+}
+
+// Exchange compares one key with the store and, if the store has what is expected, writes.
+type Exchange struct {
+	Partition int
+	NS, Key   []byte
+	// Expect is the version that the sender has merged; "" if it knows of none.
+	Expect string
+	// Version is that of what is written; "" only compares.
+	Version string
+	// Sets are the buckets to write. Deletes are those to delete, without data.
+	Sets, Deletes []Bucket
+	// TTL is the time to live to set with a write, in milliseconds.
+	TTL int64
+
+	// Found is the version that the store has: if it is not Expect, nothing was written, and
+	// Buckets are all of the key's.
+	Found   string
+	Buckets []Bucket
+	// Err says why the key could not be compared. It may or may not have been written then.
+	Err error
+
+	cut time.Time // when Sets were read
+}
+
+// Matched reports whether the store had what was expected, and so has what was to be written.
+func (x *Exchange) Matched() bool { return x.Err == nil && x.Found == x.Expect }
+
+// Store keeps what engines have seen. It is declared here, by its only user; redisstore implements
+// it.
+type Store interface {
+	// Compare makes the exchanges, each of which is atomic, and sets their outcomes.
+	Compare(ctx context.Context, list []*Exchange)
+}

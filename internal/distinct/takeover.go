@@ -1,0 +1,105 @@
+package distinct
+
+import (
+	"context"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// Pending is what a node has of a key and the store may lack.
+type Pending struct {
+	NS, Key []byte
+	Sets    []Bucket
+}
+
+// Gather asks all other nodes for what they have of some partitions and the store may lack.
+type Gather func(ctx context.Context, partitions []int) []Pending
+
+// MaxPending bounds the buckets of an answer of [Engine.Pending], in bytes. What does not fit is
+// found in the store after the next flush of the node that has it.
+const MaxPending = 1 << 20
+
+// decide returns the tenure in which this node decides about a key, 0 if there is none. At the
+// beginning of a tenure it asks the others first.
+func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (tenure int64, err error) {
+	if e.owner == nil || inPlace {
+		return 0, nil
+	}
+	p := e.Partition(op)
+	tenure, decides := e.owner.Tenure(p)
+	switch {
+	case !decides:
+		return 0, syncer.ErrNotOwner
+	case e.gather != nil && e.tenures[p].Load() != tenure:
+		e.takeOver(ctx, p)
+	}
+	return tenure, nil
+}
+
+// takeOver gathers what others have of a partition, and of all others that this node has begun to
+// decide about as well.
+func (e *Engine) takeOver(ctx context.Context, partition int) {
+	e.taking.Lock()
+	defer e.taking.Unlock()
+	begun, decides := e.owner.Tenure(partition)
+	if !decides || e.tenures[partition].Load() == begun {
+		return
+	}
+	var list []int
+	tenures := map[int]int64{}
+	for p := range e.tenures {
+		if tenure, decides := e.owner.Tenure(p); decides && e.tenures[p].Load() != tenure {
+			list, tenures[p] = append(list, p), tenure
+		}
+	}
+	e.Import(e.gather(ctx, list))
+	for p, tenure := range tenures {
+		e.tenures[p].Store(tenure)
+	}
+}
+
+// Import merges what another node has.
+func (e *Engine) Import(list []Pending) {
+	now := e.opt.Now()
+	for i := range list {
+		from := &list[i]
+		sh, id := e.lock(&Op{NS: from.NS, Key: from.Key})
+		en, err := e.entry(sh, id, &Op{NS: from.NS, Key: from.Key}, true)
+		if err == nil {
+			for j := range from.Sets {
+				en.merge(&from.Sets[j], false, now)
+			}
+			e.weigh(en)
+			sh.note(en)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// Pending returns what this node has of some partitions and the store may lack. If another node
+// decides about them by now, nothing that this one decided is added any more: what had begun is
+// waited for.
+func (e *Engine) Pending(partitions []int) (list []Pending) {
+	e.deciding.Lock()
+	defer e.deciding.Unlock()
+	wanted := make(map[int]bool, len(partitions))
+	for _, p := range partitions {
+		wanted[p] = true
+	}
+	room := MaxPending
+	for i := range e.shards {
+		sh := &e.shards[i]
+		sh.mu.Lock()
+		for en := range sh.dirty {
+			if wanted[en.partition] && room > 0 {
+				sets := en.pending()
+				for i := range sets {
+					room -= len(sets[i].Data)
+				}
+				list = append(list, Pending{en.ns, en.key, sets})
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return list
+}

@@ -1,0 +1,198 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/ownership"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks.
+const pendingTimeout = 500 * time.Millisecond
+
+var errNoDistinct = fmt.Errorf("%w: this node does not count distinct values",
+	syncer.ErrUnavailable)
+
+// openDistinct makes the engine for distinct values follow the ownership of this node.
+func (n *Node) openDistinct() {
+	switch {
+	case n.opt.Distinct == nil:
+	case n.opt.Ring == nil:
+		n.opt.Distinct.Open(nil, nil)
+	default:
+		n.opt.Distinct.Open(n.owned, n.gatherDistinct)
+	}
+}
+
+// flushDistinct flushes what is there now.
+func (n *Node) flushDistinct(ctx context.Context) error {
+	if n.opt.Distinct == nil {
+		return nil
+	}
+	return n.opt.Distinct.Flush(ctx)
+}
+
+// drainDistinct ends the adding of values, and flushes all.
+func (n *Node) drainDistinct(ctx context.Context) error {
+	if n.opt.Distinct == nil {
+		return nil
+	}
+	n.opt.Distinct.Drain()
+	err := n.opt.Distinct.Flush(ctx)
+	if err != nil {
+		n.gaveUp.Store(true)
+	}
+	return err
+}
+
+// closeDistinct closes the engine. It does not wait again if an earlier flush has given up.
+func (n *Node) closeDistinct(ctx context.Context) error {
+	if n.opt.Distinct == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if n.gaveUp.Load() {
+		cancel()
+	}
+	return n.opt.Distinct.Close(ctx)
+}
+
+// Distinct adds values to a key, unless a limit forbids it, and counts how many different ones it
+// has had. An operation without values only counts. Whatever becomes of one, it can be repeated: a
+// value that was added already changes nothing.
+func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
+	res *distinct.Result) error {
+	switch {
+	case !n.opened.Load():
+		return errStarting
+	case n.opt.Distinct == nil:
+		return errNoDistinct
+	}
+	op.Hashes = op.Hashes[:0]
+	for _, v := range values {
+		op.Hashes = append(op.Hashes, n.opt.Distinct.Hash(v))
+	}
+	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
+		err := n.distinct(ctx, op, res)
+		if err == nil {
+			if n.opt.Clock.Doubt() != "" {
+				res.Degraded = true
+			}
+			return nil
+		}
+		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+}
+
+// distinct is one attempt of Distinct.
+func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
+	if n.inRedis() {
+		return n.distinctInRedis(ctx, op, res)
+	}
+	p := n.opt.Distinct.Partition(op)
+	to, err := n.owned.Locate(ctx, p)
+	switch {
+	case errors.Is(err, ownership.ErrInRedis):
+		return modes.ErrChanged
+	case err != nil:
+		return err
+	case to == nil:
+		return n.distinctInMemory(ctx, op, res, false)
+	}
+	var a DistinctAnswer
+	err = n.opt.Peers.Ask(ctx, to, &DistinctQuestion{*op}, &a)
+	switch {
+	case errors.Is(err, rpc.ErrUnreachable) && n.owned.DecidedBy(to, p):
+		if err = n.distinctInMemory(ctx, op, res, true); res.Source == syncer.SourceMemory {
+			res.Source = syncer.SourceFallback
+		}
+		return err
+	case errors.Is(err, rpc.ErrUnreachable):
+		return syncer.ErrNotOwner
+	case err != nil:
+		return err
+	}
+	if *res = a.Result; res.Source == syncer.SourceMemory {
+		res.Source = syncer.SourceOwner
+	}
+	return nil
+}
+
+func (n *Node) distinctInRedis(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
+	return n.modes.During(ctx, modes.Redis, func() error {
+		return n.opt.Distinct.DoInStore(ctx, op, res)
+	})
+}
+
+// distinctInMemory runs an operation here; inPlace is set if another node should decide.
+func (n *Node) distinctInMemory(ctx context.Context, op *distinct.Op, res *distinct.Result,
+	inPlace bool) error {
+	return n.modes.During(ctx, modes.TwoTier, func() error {
+		return n.opt.Distinct.Do(ctx, op, res, inPlace)
+	})
+}
+
+// serveDistinct runs an operation for another node. It forwards nothing.
+func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
+	if n.opt.Distinct == nil {
+		return errNoDistinct
+	}
+	if n.inRedis() {
+		return elsewhere(n.distinctInRedis(ctx, op, res))
+	}
+	to, err := n.owned.Locate(ctx, n.opt.Distinct.Partition(op))
+	switch {
+	case err != nil:
+		return elsewhere(err)
+	case to != nil:
+		return syncer.ErrNotOwner
+	}
+	return elsewhere(n.distinctInMemory(ctx, op, res, false))
+}
+
+// elsewhere makes an ErrNotOwner of errors that only mean something on this node.
+func elsewhere(err error) error {
+	if errors.Is(err, modes.ErrChanged) || errors.Is(err, ownership.ErrInRedis) {
+		return syncer.ErrNotOwner
+	}
+	return err
+}
+
+// gatherDistinct asks the other nodes what they have of some partitions and the store may lack.
+func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []distinct.Pending) {
+	silent := n.opt.Peers.Stats().Silent
+	var mu sync.Mutex
+	rpc.Broadcast(ctx, n.table(), pendingTimeout, func(ctx context.Context, m *ring.Member) {
+		var a DistinctPendingAnswer
+		if slices.Contains(silent, m.Name) ||
+			n.opt.Peers.Ask(ctx, m, &DistinctPendingQuestion{partitions}, &a) != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, a.Keys...)
+	})
+	return all
+}
+
+// pendingDistinct answers gatherDistinct.
+func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswer {
+	if n.opt.Distinct == nil {
+		return &DistinctPendingAnswer{}
+	}
+	return &DistinctPendingAnswer{n.opt.Distinct.Pending(q.Partitions)}
+}

@@ -1,0 +1,73 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+
+	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+// distinctKey returns the name of the Hash with a key's distinct values.
+func distinctKey(partition int, ns, key []byte) string {
+	name, tag := Key(partition, ns, key), len(appendTag(nil, partition))
+	return name[:tag] + "!d" + name[tag:]
+}
+
+// Distinct keeps distinct values in Redis. Make one with [Store.Distinct]. It is safe for
+// concurrent use.
+type Distinct struct{ store *Store }
+
+// Distinct returns the distinct values that this Redis keeps.
+func (s *Store) Distinct() *Distinct { return &Distinct{s} }
+
+// Compare implements distinct.Store, with one script call for each key, all in one pipeline.
+func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
+	if err := d.store.ensureReady(ctx); err != nil {
+		for _, x := range list {
+			x.Err = err
+		}
+		return
+	}
+	calls := make([]*scriptCall, len(list))
+	for i, x := range list {
+		args := []any{x.Expect, x.Version, x.TTL, len(x.Sets)}
+		for j := range x.Sets {
+			b := &x.Sets[j]
+			args = append(args, Field(int(b.Level), b.Index), b.Data)
+		}
+		for j := range x.Deletes {
+			args = append(args, Field(int(x.Deletes[j].Level), x.Deletes[j].Index))
+		}
+		calls[i] = &scriptCall{script: d.store.scripts.distinct, args: args,
+			keys: []string{distinctKey(x.Partition, x.NS, x.Key)}}
+	}
+	d.store.run(ctx, calls)
+	for i, x := range list {
+		takeDistinct(x, calls[i])
+	}
+}
+
+// takeDistinct reads the reply to a call into an exchange.
+func takeDistinct(x *distinct.Exchange, c *scriptCall) {
+	reply, err := c.cmd.Slice()
+	if err != nil {
+		if isRefusal(err) {
+			err = fmt.Errorf("%w: %w", syncer.ErrRefused, err)
+		}
+		x.Err = fmt.Errorf("distinct values: %w", err)
+		return
+	}
+	x.Err, x.Found, x.Buckets = nil, textAt(reply, 0), nil
+	if len(reply) < 2 {
+		return
+	}
+	fields, _ := reply[1].([]any)
+	for i := 0; i+1 < len(fields); i += 2 {
+		level, index, ok := parseField(textAt(fields, i))
+		if ok {
+			x.Buckets = append(x.Buckets, distinct.Bucket{Level: level, Index: index,
+				Data: []byte(textAt(fields, i+1))})
+		}
+	}
+}
