@@ -92,6 +92,8 @@ check-scale:
 check-models:
 	@./scripts/part "models of the counter" \
 		$(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
+	@./scripts/part "accuracy of distinct counts" \
+		$(GO) test -count=1 -v -run 'Accuracy$$' ./internal/sketch -values 10000000
 check-path:
 	@./scripts/part "files on the request path" \
 		$(GO) run ./internal/testing/testrun -- -count=1 ./internal/e2e/requestpath

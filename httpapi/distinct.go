@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/token"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
@@ -203,7 +203,8 @@ func (d *decoder) distinctField(field string, into *distinctBody) (p *problem) {
 	case "limits":
 		p = d.limitList()
 	default:
-		return refused("", "unknown field; distinct has ns, key, values, ts, ack, limits and window")
+		return refused("", "unknown field; distinct has ns, key, values, ts, ack, limits and "+
+			"window")
 	}
 	return p
 }

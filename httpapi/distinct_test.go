@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )

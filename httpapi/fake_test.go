@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/syncer"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -31,7 +31,10 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 	calls := make([]*scriptCall, len(list))
 	for i, x := range list {
-		args := []any{x.Expect, x.Version, x.TTL, len(x.Sets)}
+		args := []any{x.Expect, x.Version, x.TTL, x.Mark, 0, len(x.Sets)}
+		if x.Reset {
+			args[4] = 1
+		}
 		for j := range x.Sets {
 			b := &x.Sets[j]
 			args = append(args, Field(int(b.Level), b.Index), b.Data)
@@ -58,14 +61,16 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall) {
 		x.Err = fmt.Errorf("distinct values: %w", err)
 		return
 	}
-	x.Err, x.Found, x.Buckets = nil, textAt(reply, 0), nil
+	x.Err, x.Found, x.FoundMark, x.Buckets = nil, textAt(reply, 0), "", nil
 	if len(reply) < 2 {
 		return
 	}
 	fields, _ := reply[1].([]any)
 	for i := 0; i+1 < len(fields); i += 2 {
-		level, index, ok := parseField(textAt(fields, i))
-		if ok {
+		name := textAt(fields, i)
+		if name == "r" {
+			x.FoundMark = textAt(fields, i+1)
+		} else if level, index, ok := parseField(name); ok {
 			x.Buckets = append(x.Buckets, distinct.Bucket{Level: level, Index: index,
 				Data: []byte(textAt(fields, i+1))})
 		}

@@ -29,8 +29,9 @@
 //	    reset in this epoch, in either mode
 //	tt:{p17}!d:NAMESPACE:KEY
 //	    a Hash with the distinct values of a key: v, its version, which is drawn anew with each
-//	    write, and each bucket, named as above, with an encoded set, see package sketch. It lives
-//	    as long as counts do. It has no part in rounds and losses, see package distinct
+//	    write; r, the mark of its last reset; and each bucket, named as above, with an encoded
+//	    set, see package sketch. It lives as long as counts do. It has no part in rounds and
+//	    losses, see package distinct
 //
 // A key lives for twice the longest span after a bucket of the coarsest level began. One span is
 // not enough: a late event may be a span old, and a window of a span that ends there reaches back

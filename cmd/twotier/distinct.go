@@ -3,11 +3,20 @@ package main
 import (
 	"log/slog"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/syncer"
 )
+
+// addCounters makes what counts events and distinct values.
+func (s *server) addCounters(opt *node.Options) (err error) {
+	if opt.Counter, err = newCounter(s.cfg, s.store, s.clock, s.log); err == nil {
+		opt.Distinct, err = newDistinct(s.cfg, s.store, s.clock, s.log)
+	}
+	return err
+}
 
 // newDistinct makes what counts distinct values. Without Redis they are in memory alone.
 func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,

@@ -85,10 +85,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct
 	}
-	if opt.Counter, err = newCounter(cfg, s.store, s.clock, log); err != nil {
-		return nil, err
-	}
-	if opt.Distinct, err = newDistinct(cfg, s.store, s.clock, log); err != nil {
+	if err := s.addCounters(&opt); err != nil {
 		return nil, err
 	}
 	if cfg.Gossip != "" {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/bans"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"

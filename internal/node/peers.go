@@ -3,10 +3,10 @@ package node
 import (
 	"context"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"

@@ -92,7 +92,10 @@ func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
 // forget resets a key that this node decides about.
 func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 	if !n.inRedis() {
-		return n.opt.Counter.Forget(ctx, c.NS, c.Key)
+		if err := n.opt.Counter.Forget(ctx, c.NS, c.Key); err != nil {
+			return err
+		}
+		return n.forgetDistinct(ctx, c)
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
@@ -104,8 +107,19 @@ func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 // forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
 func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 	return n.modes.During(ctx, modes.Redis, func() error {
-		return n.opt.Direct.Forget(ctx, c.NS, c.Key)
+		if err := n.opt.Direct.Forget(ctx, c.NS, c.Key); err != nil {
+			return err
+		}
+		return n.forgetDistinct(ctx, c)
 	})
+}
+
+// forgetDistinct forgets the distinct values of a key.
+func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
+	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
+		return nil
+	}
+	return n.opt.Distinct.Forget(ctx, c.NS, c.Key)
 }
 
 // dropAll makes all nodes forget what they know about a key that is being reset. This node does so

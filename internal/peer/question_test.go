@@ -21,6 +21,7 @@ var answers = map[string]any{
 	"series": &node.SeriesAnswer{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopAnswer{},
 	"bans": &node.BansAnswer{}, "events": &cluster.Events{}, "replay": &node.ReplayAnswer{},
+	"distinct": &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
 }
 
 // TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with

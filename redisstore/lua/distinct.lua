@@ -4,16 +4,27 @@
 -- KEYS: the key's hash of sets.
 --
 -- ARGV: the version that the caller has, '' if none; the version to write, '' to write nothing; ttl;
+-- the mark of the last reset that the caller knows of, '' if none; whether to make it now (0 or 1);
 -- number of buckets to write, then each with its set; the buckets to delete.
 --
 -- Reply: {version that was found} and, if it is not the caller's, all fields of the hash.
+if ARGV[5] == '1' then
+  if redis.call('EXISTS', KEYS[1]) == 1 then
+    redis.call('HSET', KEYS[1], 'r', ARGV[4]) -- if Redis refuses to write, it does so here
+    redis.call('DEL', KEYS[1])
+    redis.call('HSET', KEYS[1], 'v', ARGV[2], 'r', ARGV[4])
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  return {ARGV[1]}
+end
 local found = redis.call('HGET', KEYS[1], 'v') or ''
 if found ~= ARGV[1] then return {found, redis.call('HGETALL', KEYS[1])} end
 if ARGV[2] == '' then return {found} end
 -- If Redis refuses to write, it does so here.
 redis.call('HSET', KEYS[1], 'v', ARGV[2])
-local p = 5
-for _ = 1, tonumber(ARGV[4]) do
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'r', ARGV[4]) end
+local p = 7
+for _ = 1, tonumber(ARGV[6]) do
   redis.call('HSET', KEYS[1], ARGV[p], ARGV[p + 1])
   p = p + 2
 end

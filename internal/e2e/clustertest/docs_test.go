@@ -16,9 +16,9 @@ import (
 
 // documented lists the pages whose commands are run, each from the top in one shell, on a network
 // of its own.
-var documented = []string{"README.md", "docs/cluster.md", "docs/doors.md",
-	"docs/operations.md", "docs/rules.md", "docs/accuracy.md",
-	"docs/tour.md", "docs/security.md"}
+var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
+	"docs/distinct.md", "docs/doors.md", "docs/operations.md", "docs/rules.md",
+	"docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
 // must succeed, unless a comment says that it is refused, and must print what the page says, except

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/syncer"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -79,7 +79,7 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 	en.used = time.Now()
 	en.prune(d.now)
 	d.x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
-		TTL: syncer.KeyTTL(en.ladder), cut: en.used}
+		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder), cut: en.used}
 	if d.load || !allows(&sh.union, en, op, res, d.now) {
 		return d
 	}

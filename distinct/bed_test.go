@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -28,6 +28,7 @@ type memory struct {
 
 type stored struct {
 	version string
+	mark    string
 	buckets map[[2]int64][]byte
 }
 
@@ -67,6 +68,13 @@ func (m *memory) compare(x *distinct.Exchange) {
 		k = &stored{buckets: map[[2]int64][]byte{}}
 	}
 	x.Err, x.Found, x.Buckets = nil, k.version, nil
+	if x.Reset {
+		if x.Found = x.Expect; k.version != "" {
+			m.keys[name] = &stored{x.Version, x.Mark, map[[2]int64][]byte{}}
+		}
+		return
+	}
+	x.FoundMark = k.mark
 	if k.version != x.Expect {
 		for at, data := range k.buckets {
 			x.Buckets = append(x.Buckets, distinct.Bucket{Level: uint8(at[0]), Index: at[1],
@@ -78,6 +86,9 @@ func (m *memory) compare(x *distinct.Exchange) {
 		return
 	}
 	m.keys[name], k.version = k, x.Version
+	if x.Mark != "" {
+		k.mark = x.Mark
+	}
 	for _, b := range x.Sets {
 		k.buckets[[2]int64{int64(b.Level), b.Index}] = b.Data
 	}
@@ -99,7 +110,7 @@ func (m *memory) snapshot() map[string]*stored {
 	defer m.mu.Unlock()
 	all := map[string]*stored{}
 	for name, k := range m.keys {
-		c := &stored{k.version, map[[2]int64][]byte{}}
+		c := &stored{k.version, k.mark, map[[2]int64][]byte{}}
 		for at, data := range k.buckets {
 			c.buckets[at] = data
 		}

@@ -1,8 +1,8 @@
 // Package sketch estimates how many different values a bucket has seen, in bounded memory.
 //
 // A [Set] holds hashes of values, each of 64 bits: up to [MaxExact] of them exactly, and beyond
-// that the 4,096 registers of a HyperLogLog, which take as much memory. Sets are merged by union, or
-// by the maximum of each register, so merging is commutative, associative and idempotent: in
+// that the 4,096 registers of a HyperLogLog, which take as much memory. Sets are merged by union,
+// or by the maximum of each register, so merging is commutative, associative and idempotent: in
 // whatever order sets are merged, and however often, the result is the same.
 //
 // A [Union] is what several buckets have seen together. It is exact until it holds more than

@@ -22,13 +22,19 @@ type Exchange struct {
 	Version string
 	// Sets are the buckets to write. Deletes are those to delete, without data.
 	Sets, Deletes []Bucket
+	// Mark is that of the last reset that the sender knows of, "" if none. It is written too.
+	// Reset says that it is to be made now: if the key exists, whatever its version, it is empty
+	// afterwards. There is nothing to write then.
+	Mark  string
+	Reset bool
 	// TTL is the time to live to set with a write, in milliseconds.
 	TTL int64
 
 	// Found is the version that the store has: if it is not Expect, nothing was written, and
-	// Buckets are all of the key's.
-	Found   string
-	Buckets []Bucket
+	// Buckets are all of the key's, and FoundMark is the mark that it has.
+	Found     string
+	FoundMark string
+	Buckets   []Bucket
 	// Err says why the key could not be compared. It may or may not have been written then.
 	Err error
 

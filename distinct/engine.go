@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )

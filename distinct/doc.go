@@ -22,9 +22,9 @@
 // The owner of a partition decides about its keys in memory, see package ownership; the node asks
 // it. A node that begins to decide first asks all others for what they have of the partition and
 // the store does not. Whoever counts in place of an owner that can't be reached does the same as
-// the owner, and both meet in the store. While the cluster counts in Redis, every node decides about
-// any key by reading, comparing, and writing if the version has not changed: in the order in which
-// Redis executes them.
+// the owner, and both meet in the store. While the cluster counts in Redis, every node decides
+// about any key by reading, comparing, and writing if the version has not changed: in the order in
+// which Redis executes them.
 //
 // # Left out
 //

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct"
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -237,6 +237,52 @@ func TestLossIsRestored(t *testing.T) {
 			fresh := engine(t, c, store, nil, nil, nil)
 			return query(t, fresh, "k", time.Minute).Values == 3
 		})
+	}
+}
+
+// TestReset empties a key. What another engine had of it in memory does not come back, nor does
+// what the store has after a loss that goes back in time.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	var engines []*distinct.Engine
+	for range 2 {
+		engines = append(engines, engine(t, c, store, nil, nil, nil))
+	}
+	first, second := engines[0], engines[1]
+	add(t, first, "k", 1, 2)
+	eventually(t, "the other one has it", func() bool {
+		return query(t, second, "k", time.Minute).Values == 2
+	})
+	before := store.snapshot()
+	if err := first.Forget(t.Context(), nil, []byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	if n := query(t, first, "k", time.Minute).Values; n != 0 {
+		t.Errorf("%d after the reset", n)
+	}
+	add(t, first, "k", 3)
+	add(t, second, "k", 4) // which it may not have heard of
+	eventually(t, "both have what was added since", func() bool {
+		a, b := query(t, first, "k", time.Minute).Values, query(t, second, "k", time.Minute).Values
+		// What is added where the reset was not heard of yet may be void.
+		return a == b && (a == 1 || a == 2) && first.Stats().Pending+second.Stats().Pending == 0
+	})
+	want := query(t, first, "k", time.Minute).Values
+	store.restore(before)
+	eventually(t, "the store has the reset again", func() bool {
+		return query(t, engine(t, c, store, nil, nil, nil), "k", time.Minute).Values == want
+	})
+	store.set(func() fault { return lost })
+	if err := first.Forget(t.Context(), nil, []byte("k")); !errors.Is(err,
+		syncer.ErrUnknownOutcome) {
+		t.Errorf("without a store: %v", err)
+	}
+	alone := engine(t, c, nil, nil, nil, nil)
+	add(t, alone, "k", 1)
+	if err := alone.Forget(t.Context(), nil, []byte("k")); err != nil ||
+		query(t, alone, "k", time.Minute).Values != 0 {
+		t.Errorf("in memory alone: %v", err)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/internal/distinct/sketch"
+	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -23,6 +23,8 @@ type entry struct {
 	// version is the one of the store that is merged; loaded says that there was an exchange.
 	version string
 	loaded  bool
+	// mark is that of the last reset. Marks grow with time.
+	mark string
 	// tenure is that of the partition in which the entry was last compared.
 	tenure int64
 	// seq counts changes. The store has those up to flushed.
@@ -187,7 +189,8 @@ func (en *entry) measure() int64 {
 func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	en.prune(now)
 	x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
-		TTL: syncer.KeyTTL(en.ladder), cut: time.Now()}
+		Mark: en.mark,
+		TTL:  syncer.KeyTTL(en.ladder), cut: time.Now()}
 	if !en.dirty() {
 		return x, en.seq
 	}
@@ -225,6 +228,10 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 
 // adopt merges all that the store has of the key, and finds out what it lacks.
 func (en *entry) adopt(x *Exchange, now int64) {
+	if x.FoundMark > en.mark {
+		en.clear()
+		en.mark = x.FoundMark
+	}
 	en.version, en.gone = x.Found, nil
 	clean := !en.dirty()
 	for level := range en.ladder.Len() {
@@ -236,7 +243,11 @@ func (en *entry) adopt(x *Exchange, now int64) {
 		en.since = time.Now()
 	}
 	for i := range x.Buckets {
-		en.merge(&x.Buckets[i], true, now)
+		if b := &x.Buckets[i]; x.FoundMark == en.mark {
+			en.merge(b, true, now)
+		} else { // the store has lost the reset that made it void
+			en.gone = append(en.gone, Bucket{Level: b.Level, Index: b.Index})
+		}
 	}
 	en.prune(now)
 	for level := range en.ladder.Len() {
@@ -247,6 +258,12 @@ func (en *entry) adopt(x *Exchange, now int64) {
 			}
 		}
 	}
+	en.flushed = en.seq
+}
+
+// clear forgets everything, because of a reset.
+func (en *entry) clear() {
+	en.levels, en.gone = [leaparray.MaxLevels][]bucket{}, nil
 	en.flushed = en.seq
 }
 

@@ -1,0 +1,273 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// distinctAnswer is the part of an answer that is judged.
+type distinctAnswer struct {
+	Counts []struct {
+		Count int64
+		Error float64
+	}
+	Over     bool
+	Source   string
+	Degraded bool
+}
+
+// tryDistinct counts the values of a key in the last day at node i.
+func (c *cluster) tryDistinct(i int, key string) (a distinctAnswer, err error) {
+	status, text, err := c.nodes[i].TryGet("/v1/distinct?window=24h&key=" + key)
+	if err == nil && status != 200 {
+		err = fmt.Errorf("%d %s", status, text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	return a, err
+}
+
+// hasDistinct waits until every running node knows so many values of a key, and is told no more.
+func (c *cluster) hasDistinct(key string, want int64, when string) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		proctest.UntilNil(c.t, when, func() error {
+			a, err := c.tryDistinct(i, key)
+			switch {
+			case err != nil:
+				return err
+			case a.Counts[0].Count > want || a.Counts[0].Error != 0:
+				c.t.Fatalf("%s, node %d: %+v, want %d", when, i, a, want)
+			case a.Counts[0].Count < want:
+				return fmt.Errorf("node %d has %+v of %s, want %d", i, a, key, want)
+			}
+			return nil
+		})
+	}
+}
+
+// addDistinct adds values at node i, with a limit of so many in a day.
+func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a distinctAnswer) {
+	c.t.Helper()
+	list, _ := json.Marshal(values)
+	body := fmt.Sprintf(`{"key":%q,"values":%s,"limits":[{"window":"24h","max":%d}],`+
+		`"ack":"redis"}`, key, list, most)
+	proctest.UntilNil(c.t, "values are added", func() error {
+		status, text, err := c.nodes[i].Post("/v1/distinct", body)
+		if err == nil && status != 200 {
+			err = fmt.Errorf("%d %s", status, text)
+		}
+		if err == nil {
+			a = distinctAnswer{}
+			err = json.Unmarshal(text, &a)
+		}
+		return err
+	})
+	return a
+}
+
+// refusesAnother fails the test unless every running node refuses another value of a key that has
+// three, and takes one that is there.
+func (c *cluster) refusesAnother(key, when string) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		if a := c.addDistinct(i, key, 3, "another"); !a.Over || a.Counts[0].Count != 3 {
+			c.t.Errorf("%s, node %d: %+v", when, i, a)
+		}
+		if a := c.addDistinct(i, key, 3, "b", "a"); a.Over || a.Counts[0].Count != 3 {
+			c.t.Errorf("%s, node %d, known values: %+v", when, i, a)
+		}
+	}
+}
+
+// TestDistinctValuesOutliveTheirOwner adds values at all of three nodes, with a limit. All count
+// the same and refuse the same after the owner was killed, in Redis mode, after Redis has lost its
+// data, after a graceful stop, and after all nodes were started again. A reset forgets them.
+func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
+	c := start(t, 3, "--admin-token", rulesToken)
+	key := c.keyOf(1, "distinct")
+	for i, values := range [][]string{{"a", "a"}, {"b", "a"}, {"c", "b"}} {
+		if a := c.addDistinct(i, key, 3, values...); a.Over || a.Counts[0].Count != int64(i+1) {
+			t.Errorf("values %v: %+v", values, a)
+		}
+	}
+	c.refusesAnother(key, "at first")
+	c.kill(1)
+	c.refusesAnother(key, "after the owner was killed")
+	c.serve(1)
+	c.settled()
+	c.refusesAnother(key, "after it is back")
+	c.modeOf(0, "redis")
+	c.refusesAnother(key, "in Redis mode")
+	if a, err := c.tryDistinct(2, key); err != nil || a.Source != "redis" {
+		t.Errorf("in Redis mode: %+v %v", a, err)
+	}
+	c.modeOf(0, "two-tier")
+	c.refusesAnother(key, "in memory again")
+	if err := c.direct.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.refusesAnother(key, "after Redis lost everything")
+	c.storedDistinct(key)
+	c.stop(1)
+	c.refusesAnother(key, "after the owner was stopped")
+	for _, i := range c.running() {
+		c.stop(i)
+	}
+	for i := range 3 {
+		c.serve(i)
+	}
+	c.settled()
+	c.refusesAnother(key, "after all nodes were started again")
+	if status, text, _ := admin(t, c.nodes[0], "POST", "/v1/reset", fmt.Sprintf(`{"key":%q}`,
+		key), "Content-Type", "application/json"); status != 200 {
+		t.Fatalf("reset: %d %s", status, text)
+	}
+	c.hasDistinct(key, 0, "after a reset")
+}
+
+// storedDistinct waits until Redis has the values of a key.
+func (c *cluster) storedDistinct(key string) {
+	c.t.Helper()
+	proctest.UntilNil(c.t, "Redis has the values again", func() error {
+		keys, err := c.direct.Keys(c.t.Context(), "tt:*!d:default:"+key).Result()
+		if err == nil && len(keys) != 1 {
+			err = fmt.Errorf("keys %v", keys)
+		}
+		return err
+	})
+}
+
+// distinctTraffic adds values until each was acknowledged, wherever that is possible.
+type distinctTraffic struct {
+	c    *cluster
+	keys []string
+	mu   sync.Mutex
+	to   []*proctest.Process
+	seen map[string]map[string]bool // by key: the values that were acknowledged
+	sent atomic.Int64               // how often a value was acknowledged
+	stop atomic.Bool
+	done sync.WaitGroup
+}
+
+// nodes sends to these nodes from now on.
+func (d *distinctTraffic) nodes(numbers []int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.to = nil
+	for _, i := range numbers {
+		d.to = append(d.to, d.c.nodes[i])
+	}
+}
+
+func (d *distinctTraffic) run(writer int) {
+	random := rand.New(rand.NewPCG(uint64(writer), 7))
+	for !d.stop.Load() {
+		// So few that the sets stay exact; many are added again.
+		key, value := d.keys[random.IntN(len(d.keys))], fmt.Sprint(writer, ":", random.IntN(100))
+		body := fmt.Sprintf(`{"key":%q,"values":[%q],"ack":"redis"}`, key, value)
+		for by := time.Now().Add(proctest.Patience); ; {
+			d.mu.Lock()
+			p := d.to[random.IntN(len(d.to))]
+			d.mu.Unlock()
+			status, text, err := p.Post("/v1/distinct", body)
+			if err == nil && status == 200 {
+				break
+			}
+			if time.Now().After(by) {
+				d.c.t.Errorf("%s: %d %s %v", body, status, text, err)
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		d.mu.Lock()
+		if d.seen[key] == nil {
+			d.seen[key] = map[string]bool{}
+		}
+		d.seen[key][value] = true
+		d.mu.Unlock()
+		d.sent.Add(1)
+	}
+}
+
+// pass waits until so many more values were acknowledged.
+func (d *distinctTraffic) pass(n int64) {
+	d.c.t.Helper()
+	want := d.sent.Load() + n
+	proctest.Until(d.c.t, "values are added", func() bool { return d.sent.Load() >= want })
+}
+
+// TestFault10DistinctValuesThroughFaults adds values while the owners of the keys are killed one
+// after the other, nodes stop and start, and Redis is killed and comes back empty. Each value is
+// sent until it is acknowledged, be it several times. In the end every node knows exactly those
+// values: none was lost, and none counts twice.
+func TestFault10DistinctValuesThroughFaults(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		loopback, "--redis-expiry", redistest.Expiry(t, server))
+	c.grow(3)
+	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
+	for i := range 6 {
+		d.keys = append(d.keys, c.keyOf(i%3, strings.Repeat("k", i+1)))
+	}
+	d.nodes(c.running())
+	for i := range 4 {
+		d.done.Go(func() { d.run(i) })
+	}
+	for i := range 3 {
+		d.pass(60)
+		others := without(c.running(), i)
+		if i == 2 {
+			d.nodes(others)
+			c.stop(i)
+		} else {
+			c.kill(i)
+			d.nodes(others)
+		}
+		d.pass(60)
+		c.serve(i)
+		d.nodes(c.running())
+		d.pass(30)
+		c.settled()
+	}
+	for _, key := range d.keys { // so that somebody has it in memory
+		for _, i := range c.running() {
+			proctest.UntilNil(t, "it is read", func() error {
+				_, err := c.tryDistinct(i, key)
+				return err
+			})
+		}
+	}
+	server.Kill()
+	server.Restart(t)
+	d.pass(100)
+	d.stop.Store(true)
+	d.done.Wait()
+	for _, key := range d.keys {
+		c.hasDistinct(key, int64(len(d.seen[key])), "in the end")
+	}
+	t.Logf("%d times a value was acknowledged", d.sent.Load())
+}
+
+// without returns a list without one number.
+func without(list []int, number int) (rest []int) {
+	for _, i := range list {
+		if i != number {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}

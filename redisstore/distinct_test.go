@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// exchange makes one exchange of key k, whose partition is 1.
+func exchange(t *testing.T, d *redisstore.Distinct, x distinct.Exchange) distinct.Exchange {
+	t.Helper()
+	x.Partition, x.Key, x.TTL = 1, []byte("k"), 60_000
+	d.Compare(t.Context(), []*distinct.Exchange{&x})
+	if x.Err != nil {
+		t.Fatal(x.Err)
+	}
+	return x
+}
+
+func bucketOf(level uint8, index int64, data string) distinct.Bucket {
+	return distinct.Bucket{Level: level, Index: index, Data: []byte(data)}
+}
+
+// contentOf returns the buckets that an exchange has found, in order.
+func contentOf(x distinct.Exchange) (list []string) {
+	for _, b := range x.Buckets {
+		list = append(list, redisstore.Field(int(b.Level), b.Index)+"="+string(b.Data))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestDistinctWritesOnlyWhatItExpects writes from several versions, and a reset.
+func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := open(t, redisstore.Options{URL: server.URL()}).Distinct()
+	if x := exchange(t, d, distinct.Exchange{}); !x.Matched() || x.Found != "" {
+		t.Errorf("nothing: %+v", x)
+	}
+	first := distinct.Exchange{Version: "one", Sets: []distinct.Bucket{
+		bucketOf(0, 7, "e\x00\xff\r\n"), bucketOf(2, 3, "d")}}
+	if x := exchange(t, d, first); !x.Matched() {
+		t.Errorf("the first write: %+v", x)
+	}
+	if x := exchange(t, d, first); x.Matched() || x.Found != "one" ||
+		!slices.Equal(contentOf(x), []string{"32=d", "70=e\x00\xff\r\n"}) {
+		t.Errorf("the first write again: %+v", x)
+	}
+	second := distinct.Exchange{Expect: "one", Version: "two", Mark: "m",
+		Sets:    []distinct.Bucket{bucketOf(0, 8, "x")},
+		Deletes: []distinct.Bucket{bucketOf(0, 7, "")}}
+	if x := exchange(t, d, second); !x.Matched() {
+		t.Errorf("the second write: %+v", x)
+	}
+	if x := exchange(t, d, distinct.Exchange{Expect: "two"}); !x.Matched() || x.Buckets != nil {
+		t.Errorf("only a look: %+v", x)
+	}
+	if x := exchange(t, d, distinct.Exchange{}); x.FoundMark != "m" ||
+		!slices.Equal(contentOf(x), []string{"32=d", "80=x"}) {
+		t.Errorf("everything: %+v", x)
+	}
+	exchange(t, d, distinct.Exchange{Version: "three", Mark: "n", Reset: true})
+	if x := exchange(t, d, distinct.Exchange{Expect: "two"}); x.Matched() || x.FoundMark != "n" ||
+		x.Found != "three" || len(x.Buckets) != 0 {
+		t.Errorf("after a reset: %+v", x)
+	}
+	const name = "tt:{p1}!d:default:k"
+	if left, err := server.Do("PTTL", name).Int64(); err != nil || left < 1 || left > 60_000 {
+		t.Errorf("it lives for %d ms, %v", left, err)
+	}
+	server.Do("SET", name, "of another program")
+	x := distinct.Exchange{Partition: 1, Key: []byte("k")}
+	if d.Compare(t.Context(), []*distinct.Exchange{&x}); !errors.Is(x.Err, syncer.ErrRefused) {
+		t.Errorf("a value of another type: %v", x.Err)
+	}
+}
+
+// TestDistinctInRedis has engines that share a Redis, which loses its data between. In the end it
+// has everything that any of them had.
+func TestDistinctInRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, redisstore.Options{URL: server.URL()})
+	fresh := func() *distinct.Engine {
+		e, err := distinct.New(distinct.Options{
+			Store: store.Distinct(), Placement: store.Placement(),
+			Now: func() int64 { return time.Now().UnixMilli() },
+			Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
+				Ladder: defaultLadder(t)}},
+			FlushInterval: 5 * time.Millisecond, VerifyInterval: 50 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Open(nil, nil)
+		t.Cleanup(func() {
+			if err := e.Close(t.Context()); err != nil && t.Context().Err() == nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}
+	engines, reader := []*distinct.Engine{fresh(), fresh()}, fresh()
+	var res distinct.Result
+	for i := range 40 {
+		op := &distinct.Op{Key: []byte("k"), Ack: syncer.AckStore}
+		for j := range 20 { // 800 in all: more than a bucket has exactly
+			op.Hashes = append(op.Hashes, reader.Hash([]byte{byte(i), byte(j)}))
+		}
+		run := func() error { return engines[i%2].Do(t.Context(), op, &res, false) }
+		if i%5 == 0 {
+			run = func() error { return engines[i%2].DoInStore(t.Context(), op, &res) }
+		}
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 20 {
+			flushAll(t, server)
+		}
+	}
+	day := 24 * time.Hour.Milliseconds()
+	for by := time.Now().Add(time.Minute); ; {
+		err := reader.Do(t.Context(), &distinct.Op{Key: []byte("k"), Windows: []int64{day}}, &res,
+			false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := res.Counts[0]
+		if c.Values > 720 && c.Values < 880 && c.Error > 0 {
+			break
+		}
+		if time.Now().After(by) {
+			t.Fatalf("%+v, want about 800", c)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
