@@ -249,6 +249,40 @@ ip      1m          1      1          0  refused
 	}
 }
 
+// TestDistinct adds values with a limit that refuses them, and counts without any.
+func TestDistinct(t *testing.T) {
+	s := &server{answer: `{"key":"a","counts":[` +
+		`{"window":"24h","max":2,"count":2,"error":0,"bucket_ms":900000},` +
+		`{"window":"1h","count":9012,"error":0.01625,"bucket_ms":60000}],` +
+		`"over":true,"source":"memory","degraded":false}`}
+	got, err := s.exec(t, "distinct", "a", "v", "w", "--limit", "2/24h", "--window", "1h", "--ns",
+		"x", "--ack", "redis")
+	const want = `a (memory)
+WINDOW  LIMIT  DIFFERENT  ERROR
+24h         2          2  exact
+1h                  9012  1.6 %
+`
+	if !errors.Is(err, cli.ErrRefused) || got != want {
+		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
+	}
+	const asked = `POST /v1/distinct {"ack":"redis","key":"a","limits":[{"window":"24h","max":2}],` +
+		`"ns":"x","values":["v","w"],"window":"1h"}`
+	if s.asked != asked {
+		t.Errorf("asked %s\nwant  %s", s.asked, asked)
+	}
+	s.answer = `{"key":"a","counts":[],"source":"owner","degraded":false}`
+	if _, err = s.exec(t, "distinct", "a"); err != nil ||
+		s.asked != `GET /v1/distinct?key=a&window=1h%2C24h` {
+		t.Errorf("%v, asked %s", err, s.asked)
+	}
+	for _, args := range [][]string{{"distinct"}, {"distinct", "a", "--window", "x"},
+		{"distinct", "a", "--limit", "1/1m"}} {
+		if _, err := s.exec(t, args...); !errors.As(err, new(*cli.UsageError)) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
 func TestErrorsOfTheServer(t *testing.T) {
 	const problem = "application/problem+json"
 	tests := []struct {

@@ -70,8 +70,8 @@ func (o IO) columns() int {
 // root command that holds them.
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
-		addSpec(), countSpec(), acquireSpec(), seriesSpec(), topSpec(), clusterSpec(), modeSpec(),
-		resetSpec(), rulesSpec(), bansSpec(), unbanSpec(), benchSpec(),
+		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
+		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(), benchSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

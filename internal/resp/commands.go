@@ -13,6 +13,7 @@ const (
 	cmdSeries
 	cmdTop
 	cmdForget
+	cmdDistinct
 	cmdThrottle
 	cmdHello
 	cmdAuth
@@ -49,6 +50,8 @@ func descriptions() [commandCount]description {
 		cmdSeries: {"tt.series", -3, "readonly", true, "Returns the buckets of a key."},
 		cmdTop:    {"tt.top", -1, "readonly", false, "Returns the busiest keys of this node."},
 		cmdForget: {"tt.reset", -2, "write", true, "Forgets a key."},
+		cmdDistinct: {"tt.distinct", -4, "write fast", true,
+			"Adds values to a key, and counts different ones in sliding windows."},
 		cmdThrottle: {"cl.throttle", -5, "write fast", true,
 			"Limits a rate with the arguments and answers of redis-cell."},
 		cmdHello:   {"hello", -1, "fast no_auth", false, "Chooses the protocol; may authenticate."},
@@ -85,6 +88,8 @@ func commandOf(name []byte) command {
 		return cmdTop
 	case "TT.RESET":
 		return cmdForget
+	case "TT.DISTINCT":
+		return cmdDistinct
 	case "CL.THROTTLE":
 		return cmdThrottle
 	case "HELLO":

@@ -53,7 +53,7 @@ func TestCommands(t *testing.T) {
 		{"CLIENT SETINFO LIB-NAME x", "OK"},
 		{"CONFIG GET save", "[save ]"},
 		{"CONFIG GET *", "[save  appendonly no]"},
-		{"COMMAND COUNT", "18"},
+		{"COMMAND COUNT", "19"},
 		{"COMMAND INFO tt.top nonsense", "[[tt.top -1 [readonly] 0 0 0 [] [] [] []] nil]"},
 		{"COMMAND DOCS echo", "[echo [summary Answers its argument. group connection]]"},
 		{"HELLO", "[server twotier version 7.0.0 proto 2 id 1 mode standalone role master modules []]"},

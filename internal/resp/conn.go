@@ -216,6 +216,8 @@ func (c *conn) other(id command, args [][]byte) errorReply {
 		return c.top(args)
 	case cmdForget:
 		return c.forget(args)
+	case cmdDistinct:
+		return c.distinct(args)
 	case cmdHello:
 		return c.withGrant(c.hello(args))
 	case cmdAuth:
