@@ -63,7 +63,8 @@ func (e *Engine) runSweep() {
 	}
 }
 
-// sweep forgets the keys of a shard that no window reaches any more, and those of other nodes.
+// sweep forgets the keys of a shard that no window reaches any more, and those of other nodes, once
+// these were compared with the store since they were used: it may have lost them meanwhile.
 func (e *Engine) sweep(sh *shard) {
 	now := e.opt.Now()
 	idle := time.Now().Add(-linger)
@@ -74,7 +75,7 @@ func (e *Engine) sweep(sh *shard) {
 			continue
 		}
 		en.prune(now)
-		if e.weigh(en); en.empty() || e.isForeign(en) {
+		if e.weigh(en); en.empty() || en.compared.After(en.used) && e.isForeign(en) {
 			e.forget(sh, en)
 		}
 	}

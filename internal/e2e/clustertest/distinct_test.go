@@ -82,6 +82,7 @@ func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a 
 // three, and takes one that is there.
 func (c *cluster) refusesAnother(key, when string) {
 	c.t.Helper()
+	c.hasDistinct(key, 3, when)
 	for _, i := range c.running() {
 		if a := c.addDistinct(i, key, 3, "another"); !a.Over || a.Counts[0].Count != 3 {
 			c.t.Errorf("%s, node %d: %+v", when, i, a)
