@@ -108,8 +108,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		}
 		web.Peer = messages
 	}
-	web.Service, web.Backtester, web.Verdicts = s.node, s.node, counters
-	web.Distincter = s.node
+	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history = verdicts.NewHistory(counters, s.node)
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addResp(&web),
