@@ -22,8 +22,8 @@ func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	if _, err := k.read(text); err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	_ = k.asking.take(context.Background())
+	defer k.asking.give()
 	k.file = &file{bytes.Clone(text), who, changed}
 	return nil
 }

@@ -42,8 +42,8 @@ type Keeper struct {
 	refused refusal // the last version that can't be used here
 	trouble string  // what was logged last
 
-	mu      sync.Mutex // held while the store is asked
-	file    *file      // what is not stored yet, nil if there is nothing
+	asking  turn  // whoever asks the store
+	file    *file // what is not stored yet, nil if there is nothing
 	joining bool
 
 	stop context.CancelFunc
@@ -62,8 +62,25 @@ type refusal struct {
 	err error
 }
 
+// turn is a lock that can be held during I/O: whoever waits for it may give up.
+type turn chan struct{}
+
+// take takes the lock, unless ctx ends before.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) give() { <-t }
+
 // New returns a keeper that has not asked its store yet.
-func New(opt Options) *Keeper { return &Keeper{opt: opt, joining: opt.Joining} }
+func New(opt Options) *Keeper {
+	return &Keeper{opt: opt, joining: opt.Joining, asking: make(turn, 1)}
+}
 
 // Open learns the newest version, and stores what was offered, if the store can be reached. Then it
 // keeps asking, until Close. If there is a file and the store can't be reached, that is in force
@@ -76,9 +93,9 @@ func (k *Keeper) Open(ctx context.Context) {
 
 // Join stores what was offered, and whatever is from now on.
 func (k *Keeper) Join(ctx context.Context) {
-	k.mu.Lock()
+	_ = k.asking.take(context.Background())
 	k.joining = false
-	k.mu.Unlock()
+	k.asking.give()
 	k.poll(ctx)
 }
 
@@ -105,8 +122,10 @@ func (k *Keeper) runPoll(ctx context.Context) {
 
 // poll asks the store once and logs what has changed about reaching it.
 func (k *Keeper) poll(ctx context.Context) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if k.asking.take(ctx) != nil {
+		return // it closes
+	}
+	defer k.asking.give()
 	ctx, cancel := context.WithTimeout(ctx, k.opt.Timeout)
 	defer cancel()
 	err := k.sync(ctx)
@@ -228,8 +247,10 @@ func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
 	if err != nil {
 		return rule.Version{}, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	if err := k.asking.take(ctx); err != nil {
+		return rule.Version{}, unavailable(err)
+	}
+	defer k.asking.give()
 	if err := k.sync(ctx); err != nil {
 		return rule.Version{}, fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 	}
