@@ -96,6 +96,15 @@ type CheckAnswer struct {
 	At time.Time
 }
 
+// Ban is a key that a rule has banned: it refuses until then, whatever is asked meanwhile.
+type Ban struct {
+	Rule, Key string
+	// Until is when the ban ends, the same in all answers about it.
+	Until time.Time
+	// Started is set if this refusal is why, and not a ban that there was before.
+	Started bool
+}
+
 // AcquireAnswer is the answer to an AcquireRequest.
 type AcquireAnswer struct {
 	Allowed bool
@@ -104,6 +113,10 @@ type AcquireAnswer struct {
 	Limits []LimitState
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
+	// Bans are those that hold now, of the rules that judged the request.
+	Bans []Ban
+	// RulesVersion is the version of the rules that judged, 0 if none did.
+	RulesVersion int64
 	// RetryAfter is the earliest time at which the request may be allowed, in whole milliseconds
 	// from now: 0 if it was allowed, negative if it never will be.
 	RetryAfter time.Duration

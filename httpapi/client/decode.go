@@ -179,6 +179,7 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	a.Allowed, a.Degraded, a.Source = r.boolean(v, "allowed"), r.boolean(v, "degraded"), r.source(v)
 	a.RetryAfter, a.At = millis(r.integer(v, "retry_after_ms")), r.moment(v, "ts")
 	a.Limits, a.Checks = r.limits(v, &of.Check), r.checks(v, of.Checks)
+	a.Bans, a.RulesVersion = r.bans(v, max(1, len(of.Checks))), r.integer(v, "rules_version")
 	complete := len(a.Checks) == len(of.Checks) && len(a.Limits) >= len(of.Limits)
 	return r.outcome(v, a.Source != "" && complete)
 }
@@ -245,6 +246,18 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 		}
 	}
 	return states
+}
+
+// mostBans bounds the bans of one check in an answer: servers judge it by no more rules.
+const mostBans = 16
+
+// bans reads the bans that hold for so many checks.
+func (r *reader) bans(v *fastjson.Value, checks int) (bans []Ban) {
+	for _, b := range r.list(v, "bans", checks*mostBans) {
+		bans = append(bans, Ban{Rule: string(r.text(b, "rule")), Key: string(r.text(b, "key")),
+			Until: r.moment(b, "until"), Started: r.boolean(b, "started")})
+	}
+	return bans
 }
 
 // checks reads the outcomes of the checks that were asked about.

@@ -118,6 +118,28 @@ func TestLentIsRead(t *testing.T) {
 	}
 }
 
+// TestBansAreRead: an answer says which rule bans which key until when, and by which version.
+func TestBansAreRead(t *testing.T) {
+	const text = `{"allowed":false,"limits":[{"refused":true},{}],"refused_by":[],` +
+		`"bans":[{"rule":"login","key":"a","until":1767226200999,"started":true},` +
+		`{"rule":"slow","key":"a","until":1767226260999}],"retry_after_ms":9,"source":"memory",` +
+		`"rules_version":3}`
+	r := asked()[3].Read([]byte(text))
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	want := []client.Ban{{"login", "a", time.UnixMilli(1767226200999), true},
+		{"slow", "a", time.UnixMilli(1767226260999), false}}
+	if !slices.Equal(r.Acquire.Bans, want) || r.Acquire.RulesVersion != 3 {
+		t.Errorf("%+v", r.Acquire)
+	}
+	many := strings.Replace(text, `{"rule"`, strings.Repeat(`{"rule":"x","key":"a","until":1},`,
+		20)+`{"rule"`, 1)
+	if r := asked()[3].Read([]byte(many)); r.Err == nil {
+		t.Errorf("more bans than a server sends: %+v", r.Acquire.Bans)
+	}
+}
+
 // FuzzAnswer parses answers: those that are accepted match their requests.
 func FuzzAnswer(f *testing.F) {
 	for i, text := range []string{
