@@ -119,16 +119,17 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *pro
 		b = appendString(append(appendComma(b), `{"ns":`...), held[i].NS)
 		b = appendString(append(b, `,"rule":`...), held[i].Rule)
 		b = appendString(append(b, `,"key":`...), held[i].Key)
+		b = appendField(b, "until", held[i].until)
 		b = append(appendField(b, "retry_after_ms", held[i].left), '}')
 	}
 	x.out = append(appendField(append(b, ']'), "rules_version", x.inForce.Version()), '}')
 	return nil
 }
 
-// heldBan is a ban that holds, and for how many milliseconds more.
+// heldBan is a ban that holds, until when, and for how many milliseconds more.
 type heldBan struct {
 	rule.Banned
-	left int64
+	until, left int64
 }
 
 // held asks which bans hold by the rules in force, and returns those that end last first.
@@ -151,8 +152,8 @@ func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) (
 		switch {
 		case res[i].Err != nil:
 			return nil, res[i].Err
-		case !res[i].Allowed:
-			list = append(list, heldBan{of[i], res[i].RetryAfter})
+		case !res[i].Allowed && len(res[i].Checks) == 1:
+			list = append(list, heldBan{of[i], bans.EndOf(&res[i].Checks[0]), res[i].RetryAfter})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b heldBan) int { return cmp.Compare(b.left, a.left) })

@@ -43,6 +43,7 @@ func (b *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resul
 		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && syncer.IsBan(c.NS) {
 			res[i].Allowed = !b.held[key]
 			res[i].RetryAfter = int64(len(key))
+			res[i].AddCheck().Limits = []syncer.LimitResult{{Hi: 9}}
 		} else {
 			res[i].Err = b.Do(ctx, &ops[i], &res[i])
 		}
@@ -123,7 +124,8 @@ func TestBansAreListed(t *testing.T) {
 			rule.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i], Key: key})
 	}
 	one := func(key string) string {
-		return fmt.Sprintf(`{"ns":"default","rule":"strict","key":%q,"retry_after_ms":3}`, key)
+		return fmt.Sprintf(`{"ns":"default","rule":"strict","key":%q,"until":9,"retry_after_ms":3}`,
+			key)
 	}
 	for query, want := range map[string]string{
 		"":                                   `{"bans":[` + one("new") + "," + one("old") + `],"rules`,

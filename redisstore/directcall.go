@@ -299,7 +299,9 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 			Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
-			r.Refused = true
+			if r.Refused = true; op.Checks[i].N == 0 {
+				lr.Hi = c.now + retry // the end of a ban
+			}
 			if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 				r.RetryAfter = retry
 			}

@@ -15,7 +15,8 @@ import (
 // limits of the banned check from number From up to number To refuses because of what is counted,
 // the ban starts: it is counted once, in the same decision. What is refused during a ban does not
 // make it longer, and a dry run starts none. A result with TS is that of a ban that the operation
-// has started.
+// has started. The Hi of the only limit of a ban that refuses is when it ends, in unix
+// milliseconds: the same in all answers about it.
 type Ban struct{ From, To uint16 }
 
 // BanNamespace is the namespace whose settings are those of bans, which no Options change.
@@ -130,13 +131,12 @@ func (t *target) breaches(r *CheckResult, b Ban) bool {
 	return false
 }
 
-// startBans starts the bans of an operation that was refused, and reports whether there were any.
-// The partitions are locked. All entries are found or made before the first is counted.
-func (k *call) startBans(res *Result) (started bool, err error) {
-	if k.op.Kind != Acquire || k.op.DryRun {
-		return false, nil
+// breached returns the targets whose bans an Acquire starts, if it was refused. The partitions are
+// locked. All entries are found or made before the first is counted.
+func (k *call) breached(res *Result) (starting []int, err error) {
+	if res.Allowed || k.op.DryRun {
+		return nil, nil
 	}
-	var starting []int
 	banned := 0
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -150,25 +150,29 @@ func (k *call) startBans(res *Result) (started bool, err error) {
 		}
 		switch {
 		case t.p.draining:
-			return false, ErrClosed
+			return nil, ErrClosed
 		case !k.admission.admits(t):
-			return false, ErrBehind
+			return nil, ErrBehind
 		}
 		starting = append(starting, i)
 	}
 	for _, i := range starting {
 		t := &k.targets[i]
 		if t.ref, _, err = t.entry(k.now); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
+	return starting, nil
+}
+
+// startBans starts the bans that are these targets.
+func (k *call) startBans(starting []int, res *Result) {
 	for _, i := range starting {
 		k.startBan(&k.targets[i], &res.Checks[i])
 		if retry := res.Checks[i].RetryAfter; res.RetryAfter >= 0 {
 			res.RetryAfter = max(res.RetryAfter, retry)
 		}
 	}
-	return len(starting) > 0, nil
 }
 
 // startBan counts a ban, unless another check of the operation has just done that.
@@ -183,5 +187,5 @@ func (k *call) startBan(t *target, r *CheckResult) {
 	}
 	t.markLimit(true)
 	r.Refused, r.RetryAfter, r.TS = true, k.view(t).RetryAfter(lr.Window, k.now, 0, 0), k.now
-	lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, 1
+	lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, k.now+r.RetryAfter
 }

@@ -44,35 +44,51 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 		}
 	}
 	k.setSource(res)
-	started := false
-	if !res.Allowed && len(k.targets) > 1 {
-		if started, err = k.startBans(res); err != nil {
-			return false, err
-		}
-	}
 	switch {
 	case op.Kind == Add:
 		k.setTimes(res)
 		return true, nil
-	case op.Kind == Count || !res.Allowed && (!op.CountDenied || k.reservation != nil):
-		return started, nil
-	case !res.Allowed && op.Banned(res):
-		return started, nil
+	case op.Kind == Count:
+		return false, nil
+	case !res.Allowed && (!op.CountDenied || k.reservation != nil || op.Banned(res)):
+		return k.refuse(res)
 	case op.DryRun:
 		k.includeCounted(res)
 		return false, nil
 	}
-	if err := k.admitsAll(); err != nil {
+	err = k.carryOut(res)
+	return err == nil, err
+}
+
+// refuse starts the bans of an Acquire that counts nothing. It reports whether there are any.
+func (k *call) refuse(res *Result) (started bool, err error) {
+	starting, err := k.breached(res)
+	if err != nil {
 		return false, err
+	}
+	k.startBans(starting, res)
+	return len(starting) > 0, nil
+}
+
+// carryOut counts an Acquire, or reserves it. If it was refused, it starts bans as well: all of
+// that or, with an error, nothing.
+func (k *call) carryOut(res *Result) error {
+	if err := k.admitsAll(); err != nil {
+		return err
+	}
+	starting, err := k.breached(res)
+	if err != nil {
+		return err
 	}
 	if k.reservation != nil {
 		k.reserve()
 	} else if err := k.count(); err != nil {
-		return false, err
+		return err
 	}
+	k.startBans(starting, res)
 	k.includeCounted(res)
 	k.setTimes(res)
-	return true, nil
+	return nil
 }
 
 // setTimes records when the checks were counted.
@@ -262,6 +278,9 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	retry := int64(reservedRetry)
 	if peak+t.check.N+t.extra > lr.Max {
 		retry = v.RetryAfter(lr.Window, at, t.check.N+t.extra, lr.Max)
+	}
+	if t.check.N == 0 {
+		lr.Hi = at + retry
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry

@@ -143,10 +143,12 @@ func (w *admission) admits(t *target) bool {
 	return false
 }
 
-// admitsAll returns why a call may not count, or nil if there is room for all of its keys.
+// admitsAll returns why a call may not count, or nil if there is room for all of its keys. A ban
+// needs room only if it starts, see breached.
 func (k *call) admitsAll() error {
 	for i := range k.targets {
 		switch t := &k.targets[i]; {
+		case t.check.N == 0:
 		case t.p.draining:
 			return ErrClosed
 		case !k.admission.admits(t):

@@ -38,9 +38,10 @@ func TestExtendAndFold(t *testing.T) {
 	}
 	res := syncer.Result{RetryAfter: 70, Checks: []syncer.CheckResult{
 		{TS: 1}, {}, {Refused: true, RetryAfter: 30, Limits: []syncer.LimitResult{{Count: 4}}},
-		{Refused: true, RetryAfter: 70, TS: 9}, {Refused: true, RetryAfter: 60},
+		{Refused: true, RetryAfter: 70, TS: 9, Limits: []syncer.LimitResult{{Hi: 1070}}},
+		{Refused: true, RetryAfter: 60, Limits: []syncer.LimitResult{{Hi: 1060}}},
 	}}
-	x.Fold(&res, 1000)
+	x.Fold(&res)
 	got = fmt.Sprintf("%+v %v", res.Bans, len(res.Checks))
 	if want := "[{Check:1 Rule:x Until:1070 Started:true} {Check:1 Rule:y Until:1060 " +
 		"Started:false}] 2"; got != want {

@@ -46,9 +46,17 @@ func Question(ns []byte, rule string, key []byte, window int64) syncer.Op {
 	return syncer.Op{Kind: syncer.Acquire, DryRun: true, Checks: []syncer.Check{c}}
 }
 
-// Fold turns the result of the extended operation, at a time in unix milliseconds, into that of the
-// original: what refuses is listed in its Bans.
-func (x *Extended) Fold(res *syncer.Result, now int64) {
+// EndOf returns when the ban ends that refuses a check, in unix milliseconds.
+func EndOf(r *syncer.CheckResult) int64 {
+	if len(r.Limits) != 1 {
+		return 0 // what another node sent may be short
+	}
+	return r.Limits[0].Hi
+}
+
+// Fold turns the result of the extended operation into that of the original: what refuses is listed
+// in its Bans.
+func (x *Extended) Fold(res *syncer.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
 		if of := x.of[i]; of >= 0 {
@@ -57,7 +65,7 @@ func (x *Extended) Fold(res *syncer.Result, now int64) {
 		} else if r := &res.Checks[i]; r.Refused && kept > 0 {
 			rule := &x.original.Rules[-1-of]
 			res.Bans = append(res.Bans, syncer.BanResult{Check: rule.Check, Rule: rule.Rule,
-				Until: now + r.RetryAfter, Started: r.TS != 0})
+				Until: EndOf(r), Started: r.TS != 0})
 			banned := &res.Checks[kept-1]
 			if banned.Refused = true; banned.RetryAfter >= 0 {
 				banned.RetryAfter = max(banned.RetryAfter, r.RetryAfter)

@@ -47,9 +47,8 @@ const maxBans = 10_000
 
 // fold takes the bans out of a result, and notes them.
 func (n *Node) fold(x *bans.Extended, op *syncer.Op, res *syncer.Result) {
-	now := n.opt.Clock.Now()
-	x.Fold(res, now)
-	n.bans.Note(op, res, now)
+	x.Fold(res)
+	n.bans.Note(op, res, n.opt.Clock.Now())
 }
 
 // Bans returns up to limit bans that nodes have seen start, or refuse something, and that may not

@@ -45,28 +45,31 @@ func (c *cluster) asks(i int, key string, n int) (a banned) {
 	return a
 }
 
-// stillBanned fails the test unless every running node refuses one event because of the ban.
-func (c *cluster) stillBanned(key, when string) {
+// stillBanned fails the test unless every running node refuses one event because of the ban, and
+// says when it ends.
+func (c *cluster) stillBanned(key string, until int64, when string) {
 	c.t.Helper()
 	for _, i := range c.running() {
 		if a := c.asks(i, key, 1); a.Allowed || len(a.Bans) != 1 || a.Bans[0].Started ||
-			a.Bans[0].Key != key || a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
+			a.Bans[0].Key != key || a.Bans[0].Until != until || a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
 			strings.Join(a.RefusedBy, " ") != "login/ban" {
-			c.t.Errorf("%s, node %d: %+v", when, i, a)
+			c.t.Errorf("%s, node %d: %+v, want a ban until %d", when, i, a, until)
 		}
 	}
 }
 
-// breach bans a key at a node: it has two events, and a third is allowed, but not two.
-func (c *cluster) breach(i int, key string) {
+// breach bans a key at a node: it has two events, and a third is allowed, but not two. It returns
+// when the ban ends.
+func (c *cluster) breach(i int, key string) (until int64) {
 	c.t.Helper()
 	if a := c.asks(i, key, 2); !a.Allowed {
 		c.t.Errorf("two of three: %+v", a)
 	}
 	a := c.asks(i, key, 2)
 	if a.Allowed || len(a.Bans) != 1 || !a.Bans[0].Started || a.RetryAfter < 3_600_000 {
-		c.t.Errorf("the breach: %+v", a)
+		c.t.Fatalf("the breach: %+v", a)
 	}
+	return a.Bans[0].Until
 }
 
 // TestABanOutlivesItsOwner bans a key at each of three nodes. It is refused at the others, in every
@@ -77,22 +80,22 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)
 	var keys []string
+	var ends []int64
 	for i := range 3 {
-		key := c.keyOf((i+1)%3, "ban")
-		c.breach(i, key)
-		c.stillBanned(key, "after the breach")
-		keys = append(keys, key)
+		keys = append(keys, c.keyOf((i+1)%3, "ban"))
+		ends = append(ends, c.breach(i, keys[i]))
+		c.stillBanned(keys[i], ends[i], "after the breach")
 	}
-	key := keys[0] // owned by node 1
+	key, until := keys[0], ends[0] // owned by node 1
 	c.bannedEverywhere(key)
-	c.listed(0, len(keys))
+	c.listed(0, ends...)
 	c.kill(1)
-	c.stillBanned(key, "after its owner was killed")
+	c.stillBanned(key, until, "after its owner was killed")
 	c.serve(1)
 	c.haveRules(1)
-	c.stillBanned(key, "after its owner is back")
+	c.stillBanned(key, until, "after its owner is back")
 	c.modeOf(0, "redis")
-	c.stillBanned(key, "in Redis mode")
+	c.stillBanned(key, until, "in Redis mode")
 	c.modeOf(0, "two-tier")
 	for i := range 3 {
 		c.kill(i)
@@ -101,8 +104,8 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 		c.serve(i)
 	}
 	c.haveRules(1)
-	c.stillBanned(key, "after all nodes were started again")
-	c.listed(2, 1) // the others nobody has asked about
+	c.stillBanned(key, until, "after all nodes were started again")
+	c.listed(2, until) // the others nobody has asked about
 	for lifted := range 2 {
 		_, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban",
 			fmt.Sprintf(`{"rule":"login","key":%q}`, key), "Content-Type", "application/json")
@@ -113,7 +116,7 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	if a := c.asks(0, key, 1); !a.Allowed {
 		t.Errorf("the third event after the ban was lifted: %+v", a)
 	}
-	c.stillBanned(keys[1], "although another ban was lifted")
+	c.stillBanned(keys[1], ends[1], "although another ban was lifted")
 }
 
 // modeOf changes how the cluster counts.
@@ -125,12 +128,18 @@ func (c *cluster) modeOf(i int, mode string) {
 	}
 }
 
-// listed fails the test unless a node lists so many bans.
-func (c *cluster) listed(i, want int) {
+// listed fails the test unless a node lists bans that end then, and no others.
+func (c *cluster) listed(i int, until ...int64) {
 	c.t.Helper()
 	_, text, _ := admin(c.t, c.nodes[i], "GET", "/v1/bans?rule=login", "")
-	if strings.Count(text, `"retry_after_ms"`) != want {
-		c.t.Errorf("want %d bans: %s", want, text)
+	found := strings.Count(text, `"retry_after_ms"`)
+	for _, end := range until {
+		if !strings.Contains(text, fmt.Sprintf(`"until":%d,`, end)) {
+			found = -1
+		}
+	}
+	if found != len(until) {
+		c.t.Errorf("want bans until %v: %s", until, text)
 	}
 }
 
