@@ -51,7 +51,8 @@ func (c *cluster) stillBanned(key string, until int64, when string) {
 	c.t.Helper()
 	for _, i := range c.running() {
 		if a := c.asks(i, key, 1); a.Allowed || len(a.Bans) != 1 || a.Bans[0].Started ||
-			a.Bans[0].Key != key || a.Bans[0].Until != until || a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
+			a.Bans[0].Key != key || a.Bans[0].Until != until ||
+			a.RetryAfter <= 0 || a.RetryAfter > 3_660_000 ||
 			strings.Join(a.RefusedBy, " ") != "login/ban" {
 			c.t.Errorf("%s, node %d: %+v, want a ban until %d", when, i, a, until)
 		}
