@@ -292,6 +292,8 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	s := (&stream{b: b, name: "new", workers: 2, keysEach: 500}).start()
 	proctest.Until(t, "a backlog", func() bool { return b.age() > time.Second })
 	pending := b.node.Pending()
+	// It must take longer than a second, after which the node tells how far it is.
+	b.proxy.Throttle(slowRedis / 4)
 	began := time.Now()
 	b.node.Terminate()
 	proctest.Until(t, "not ready", func() bool {
