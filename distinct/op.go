@@ -100,12 +100,15 @@ func invalid(field, detail string) error {
 }
 
 // span returns the buckets that a window touches which ends at the given moment: those of the
-// finest level that covers it and still keeps all of them.
+// finest level that covers it, still keeps all of them, and has them from all nodes.
 func span(l *leaparray.Ladder, window, at, now int64) (level int, lo, hi int64, ok bool) {
-	for level := range l.Len() {
+	for level, of := range l.Levels() {
 		lo, hi := l.Index(level, at-window+1), l.Index(level, at)
-		if hi-lo <= l.Keep(level) && lo >= oldest(l, level, now) &&
-			window <= l.Levels()[level].Span().Milliseconds() {
+		covered := of.Span().Milliseconds()
+		if reach := l.Reach(level); reach < covered { // the level may lack what is older
+			covered = reach - max(0, now-at)
+		}
+		if hi-lo <= l.Keep(level) && lo >= oldest(l, level, now) && window <= covered {
 			return level, lo, hi, true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 // Bucket is an encoded sketch.Set.
 type Bucket struct {
+	// Level is its position on the ladder of the key's namespace.
 	Level uint8
 	Index int64
 	Data  []byte
@@ -20,7 +21,7 @@ type Exchange struct {
 	Expect string
 	// Version is that of what is written; "" only compares.
 	Version string
-	// Sets are the buckets to write. Deletes are those to delete, without data.
+	// Sets are the buckets to write. Deletes are those to delete first, without data.
 	Sets, Deletes []Bucket
 	// Mark is that of the last reset that the sender knows of, "" if none. It is written too.
 	// Reset says that it is to be made now: if the key exists, whatever its version, it is empty

@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -70,6 +71,18 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 	if x := exchange(t, d, distinct.Exchange{Expect: "two"}); x.Matched() || x.FoundMark != "n" ||
 		x.Found != "three" || len(x.Buckets) != 0 {
 		t.Errorf("after a reset: %+v", x)
+	}
+	again := distinct.Exchange{Expect: "three", Version: "four", Mark: "n",
+		Sets:    []distinct.Bucket{bucketOf(0, 9, "y")},
+		Deletes: []distinct.Bucket{bucketOf(0, 9, "")}}
+	exchange(t, d, again)
+	if x := exchange(t, d, distinct.Exchange{}); !slices.Equal(contentOf(x), []string{"90=y"}) {
+		t.Errorf("written and deleted: %+v", x)
+	}
+	// By a clock that is behind.
+	exchange(t, d, distinct.Exchange{Version: "five", Mark: "m", Reset: true})
+	if x := exchange(t, d, distinct.Exchange{}); x.Found != "five" || x.FoundMark <= "n" {
+		t.Errorf("after another reset: %+v", x)
 	}
 	const name = "tt:{p1}!d:default:k"
 	if left, err := server.Do("PTTL", name).Int64(); err != nil || left < 1 || left > 60_000 {
@@ -140,5 +153,63 @@ func TestDistinctInRedis(t *testing.T) {
 			t.Fatalf("%+v, want about 800", c)
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestDistinctByOtherLadders has processes with different ladders, which count the same key. Each
+// knows the values of both, in every window.
+func TestDistinctByOtherLadders(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	now := time.Now().UnixMilli()
+	var engines []*distinct.Engine
+	for _, text := range []string{"1s x 60, 1m x 60, 15m x 96",
+		"250ms x 300, 1s x 400, 10s x 100, 1m x 60, 15m x 96"} {
+		l, err := leaparray.ParseLadder(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, redisstore.Options{URL: server.URL(), Ladders: ladders(l)})
+		if err := s.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.Ladders()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := distinct.New(distinct.Options{
+			Store: s.Distinct(), Placement: s.Placement(), Ack: syncer.AckStore,
+			Now: func() int64 { return now },
+			Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
+				Ladder: all[syncer.DefaultNamespace]}},
+			Timeout: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+	}
+	var res distinct.Result
+	for i, e := range []*distinct.Engine{engines[0], engines[1], engines[0]} {
+		for j, age := range []int64{0, 20_000, 70_000, 1_200_000} {
+			op := &distinct.Op{Key: []byte("k"), TS: now - age,
+				Hashes: []uint64{e.Hash([]byte{byte(i), byte(j)})}}
+			if err := e.Do(t.Context(), op, &res, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	windows := []int64{5_000, 30_000, 90_000, 3_000_000, 24 * time.Hour.Milliseconds()}
+	want := []int64{3, 6, 9, 12, 12}
+	for i, e := range engines {
+		op := &distinct.Op{Key: []byte("k"), Windows: windows}
+		if err := e.DoInStore(t.Context(), op, &res); err != nil {
+			t.Fatal(err)
+		}
+		for j, c := range res.Counts {
+			if c.Values != want[j] {
+				t.Errorf("engine %d: %+v, want %d values", i, c, want[j])
+			}
+		}
 	}
 }

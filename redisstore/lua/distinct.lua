@@ -5,14 +5,17 @@
 --
 -- ARGV: the version that the caller has, '' if none; the version to write, '' to write nothing; ttl;
 -- the mark of the last reset that the caller knows of, '' if none; whether to make it now (0 or 1);
--- number of buckets to write, then each with its set; the buckets to delete.
+-- number of buckets to delete, then each; the buckets to write, each with its set.
 --
 -- Reply: {version that was found} and, if it is not the caller's, all fields of the hash.
 if ARGV[5] == '1' then
   if redis.call('EXISTS', KEYS[1]) == 1 then
-    redis.call('HSET', KEYS[1], 'r', ARGV[4]) -- if Redis refuses to write, it does so here
+    -- Marks grow, even if the clock of who made the last reset was ahead.
+    local mark, before = ARGV[4], redis.call('HGET', KEYS[1], 'r')
+    if before and before >= mark then mark = before .. '0' end
+    redis.call('HSET', KEYS[1], 'r', mark) -- if Redis refuses to write, it does so here
     redis.call('DEL', KEYS[1])
-    redis.call('HSET', KEYS[1], 'v', ARGV[2], 'r', ARGV[4])
+    redis.call('HSET', KEYS[1], 'v', ARGV[2], 'r', mark)
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
   return {ARGV[1]}
@@ -23,11 +26,8 @@ if ARGV[2] == '' then return {found} end
 -- If Redis refuses to write, it does so here.
 redis.call('HSET', KEYS[1], 'v', ARGV[2])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'r', ARGV[4]) end
-local p = 7
-for _ = 1, tonumber(ARGV[6]) do
-  redis.call('HSET', KEYS[1], ARGV[p], ARGV[p + 1])
-  p = p + 2
-end
-for i = p, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+local sets = 7 + tonumber(ARGV[6])
+for i = 7, sets - 1 do redis.call('HDEL', KEYS[1], ARGV[i]) end
+for i = sets, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {found}
