@@ -9,7 +9,8 @@ import (
 // Pending is what a node has of a key and the store may lack.
 type Pending struct {
 	NS, Key []byte
-	Sets    []Bucket
+	// Sets are numbered by leaparray.Ladder.ID: the other node may have another ladder.
+	Sets []Bucket
 }
 
 // Gather asks all other nodes for what they have of some partitions and the store may lack.
@@ -52,7 +53,8 @@ func (e *Engine) takeOver(ctx context.Context, partition int) {
 			list, tenures[p] = append(list, p), tenure
 		}
 	}
-	e.Import(e.gather(ctx, list))
+	// It is for all later operations too, however little time this one has left.
+	e.Import(e.gather(context.WithoutCancel(ctx), list))
 	for p, tenure := range tenures {
 		e.tenures[p].Store(tenure)
 	}
@@ -66,8 +68,11 @@ func (e *Engine) Import(list []Pending) {
 		sh, id := e.lock(&Op{NS: from.NS, Key: from.Key})
 		en, err := e.entry(sh, id, &Op{NS: from.NS, Key: from.Key}, true)
 		if err == nil {
-			for j := range from.Sets {
-				en.merge(&from.Sets[j], false, now)
+			for _, b := range from.Sets {
+				if level := en.ladder.LevelOf(b.Level); level >= 0 {
+					b.Level = uint8(level)
+					en.merge(&b, false, now)
+				}
 			}
 			e.weigh(en)
 			sh.note(en)
@@ -95,6 +100,7 @@ func (e *Engine) Pending(partitions []int) (list []Pending) {
 				sets := en.pending()
 				for i := range sets {
 					room -= len(sets[i].Data)
+					sets[i].Level = en.ladder.ID(int(sets[i].Level))
 				}
 				list = append(list, Pending{en.ns, en.key, sets})
 			}
