@@ -89,11 +89,11 @@ func (m *memory) compare(x *distinct.Exchange) {
 	if x.Mark != "" {
 		k.mark = x.Mark
 	}
-	for _, b := range x.Sets {
-		k.buckets[[2]int64{int64(b.Level), b.Index}] = b.Data
-	}
 	for _, b := range x.Deletes {
 		delete(k.buckets, [2]int64{int64(b.Level), b.Index})
+	}
+	for _, b := range x.Sets {
+		k.buckets[[2]int64{int64(b.Level), b.Index}] = b.Data
 	}
 }
 

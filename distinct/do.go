@@ -188,7 +188,7 @@ func (e *Engine) compare(en *entry) <-chan struct{} {
 	if en.busy == nil {
 		en.busy = make(chan struct{})
 		if !e.spawn(func() { e.exchange([]*entry{en}) }) {
-			en.failed = syncer.ErrClosed
+			en.failed, en.tried = syncer.ErrClosed, time.Now()
 			close(en.busy)
 			over := en.busy
 			en.busy = nil

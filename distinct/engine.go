@@ -75,8 +75,8 @@ type Engine struct {
 	keys     atomic.Int64
 	down     atomic.Bool // the last exchange failed
 	draining atomic.Bool
+	next     atomic.Int64 // the shard with which the next flush begins
 	stats    stats
-	kicked   chan struct{}
 	run      context.Context
 	stop     context.CancelFunc
 	spawning sync.Mutex
@@ -122,7 +122,7 @@ func New(opt Options) (*Engine, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{opt: opt, seed: maphash.MakeSeed(), kicked: make(chan struct{}, 1),
+	e := &Engine{opt: opt, seed: maphash.MakeSeed(),
 		tenures: make([]atomic.Int64, opt.Placement.Partitions)}
 	for i := range e.shards {
 		e.shards[i].keys, e.shards[i].dirty = map[string]*entry{}, map[*entry]bool{}

@@ -38,11 +38,14 @@ func (e *Engine) runFlush() {
 }
 
 // flushAll exchanges every key that the store lacks something of, once. It stops when the store
-// fails.
+// fails. The next one begins behind that, for a part of the store may answer.
 func (e *Engine) flushAll() {
-	for i := range e.shards {
-		sh := &e.shards[i]
+	first := int(e.next.Load())
+	for i := range shards {
+		at := (first + i) % shards
+		sh := &e.shards[at]
 		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).dirty)) {
+			e.next.Store(int64(at+1) % shards)
 			return
 		}
 	}

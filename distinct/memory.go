@@ -9,6 +9,8 @@ import (
 const (
 	// samples is how many keys are looked at to find one to forget.
 	samples = 8
+	// mostSamples is how many are looked at if none of them can be forgotten.
+	mostSamples = 64
 	// roomAttempts bounds how many are forgotten at a time.
 	roomAttempts = 64
 	// linger is how long a key that is empty, or of another node, stays after its last use.
@@ -39,7 +41,7 @@ func (e *Engine) evictOne(sh *shard) {
 		if !en.dirty() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
 			idlest = en
 		}
-		if n++; n == samples && idlest != nil {
+		if n++; n >= samples && idlest != nil || n == mostSamples {
 			break
 		}
 	}

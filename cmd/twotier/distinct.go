@@ -23,8 +23,11 @@ func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}
 	for name, ladder := range st.ladders {
-		spaces[name] = distinct.Namespace{Ladder: ladder,
-			OnCold: syncer.OnCold(cfg.Namespaces[name].OnCold)}
+		ns, listed := cfg.Namespaces[name]
+		if !listed { // others list it
+			ns = cfg.Namespaces[config.DefaultNamespace]
+		}
+		spaces[name] = distinct.Namespace{Ladder: ladder, OnCold: syncer.OnCold(ns.OnCold)}
 	}
 	opt := distinct.Options{
 		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg),
