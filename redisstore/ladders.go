@@ -24,6 +24,9 @@ type ladderState struct {
 	levels   map[string]levels // as they were read last
 	looked   time.Time         // when that was, by Redis's clock
 	lessened bool              // see levels.joinedBy
+	// learned is what others said of the levels before Redis could be asked, see Store.Learn.
+	learned atomic.Pointer[map[string]levels]
+	numbers atomic.Pointer[string] // see Store.Numbers
 }
 
 // ladderOf returns the ladder by which this process counts the keys of a namespace.
@@ -50,10 +53,10 @@ func (s *Store) namespaces(have map[string]string) []string {
 // numbered by it. A namespace that nobody has listed was counted like the default one.
 func (s *Store) levelsOf(have map[string]string, ns string) (levels, error) {
 	text, ok := have[ladderField+ns]
-	if !ok && ns != syncer.DefaultNamespace && s.ladders.levels[ns] == nil {
+	if !ok && ns != syncer.DefaultNamespace && s.ladders.known(ns) == nil {
 		return s.levelsOf(have, syncer.DefaultNamespace)
 	}
-	known := s.ladders.levels[ns]
+	known := s.ladders.known(ns)
 	if !ok {
 		return known, nil
 	}
@@ -155,6 +158,8 @@ func (s *Store) agreeOnLevels(ctx context.Context, have map[string]string,
 // useLevels puts levels in force on this process.
 func (s *Store) useLevels(all map[string]levels, now time.Time) {
 	s.ladders.levels, s.ladders.looked = all, now
+	numbers := s.numbersOf(all)
+	s.ladders.numbers.Store(&numbers)
 	for name, l := range s.opt.Ladders {
 		if s.ladders.terms[name].Load() == nil && all[name].String() == l.String() {
 			continue // as without terms, which cost reads a little
@@ -232,8 +237,13 @@ func (s *Store) Follow(ctx context.Context, shared bool) error {
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
 	have, err := s.readMeta(ctx)
-	if err != nil || len(have) == 0 {
-		return err // if it is lost, whoever notices writes it again
+	if err != nil {
+		return err
+	}
+	if have[seedField] != s.agreement()[seedField] {
+		// Redis has lost it, and perhaps nobody counts anything by which that would be noticed. The
+		// next process to start would take what it finds, and not fit to the others.
+		return s.agree(ctx)
 	}
 	_, err = s.agreeOnLevels(ctx, have, shared) // if another one was faster, the next time does it
 	return err

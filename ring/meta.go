@@ -30,11 +30,18 @@ type Agreement struct {
 	// with what is stored: Compared, if set, reports whether this node has.
 	Ladders  uint32
 	Compared func() bool
+	// Learn, if set, is called with what a member with the same ladders announces by
+	// [Ring.SetNumbers], if this node has not compared its ladders. It reports whether this node
+	// can use that.
+	Learn func(numbers string) bool
 }
 
-// fits reports whether ladders with this digest may be used along with this node's.
-func (a *Agreement) fits(ladders uint32) bool {
-	return a.Ladders == ladders || a.Compared != nil && a.Compared()
+// fits reports whether the ladders of another node may be used along with this node's.
+func (a *Agreement) fits(m *meta) bool {
+	if a.Compared != nil && a.Compared() {
+		return true
+	}
+	return a.Ladders == m.Ladders && (m.Numbers == "" || a.Learn != nil && a.Learn(m.Numbers))
 }
 
 // meta is what a node announces about itself, in at most memberlist.MetaMaxSize (512) bytes.
@@ -44,6 +51,7 @@ type meta struct {
 	Seed       uint64 `json:"s,omitempty"`
 	Data       uint64 `json:"d,omitempty"`
 	Ladders    uint32 `json:"w,omitempty"`
+	Numbers    string `json:"m,omitempty"`
 	ID         string `json:"i"`
 	Host       string `json:"h,omitempty"` // empty: that of the gossip
 	Port       int    `json:"a"`
@@ -66,8 +74,16 @@ const (
 	maxPeerHost = 96
 )
 
+// tooLong is announced in place of Numbers for which there is no room. Nobody can use it.
+const tooLong = "?"
+
 func (m *meta) encode() []byte {
 	b, _ := json.Marshal(m) // a struct of strings and numbers always marshals
+	if len(b) > memberlist.MetaMaxSize && len(m.Numbers) > len(tooLong) {
+		short := *m
+		short.Numbers = tooLong
+		return short.encode()
+	}
 	return b
 }
 
@@ -117,9 +133,10 @@ func decode(n *memberlist.Node, want Agreement) (announced, error) {
 		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
 	case m.Data != want.Data:
 		return member, fmt.Errorf("%w: %s has different hash tags", ErrRefused, where)
-	case !want.fits(m.Ladders):
-		return member, fmt.Errorf("%w: %s has different ladders, and the store, which says "+
-			"whether they fit together, does not answer", ErrRefused, where)
+	case !want.fits(&m):
+		return member, fmt.Errorf("%w: %s has different ladders, or numbers their levels "+
+			"otherwise, and the store, which says whether they fit together, does not answer",
+			ErrRefused, where)
 	}
 	return member, nil
 }

@@ -309,6 +309,17 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	return nil
 }
 
+// SetNumbers announces how this node numbers the levels of its ladders, for nodes with the same
+// ladders that can't ask the store: see Agreement.Learn. It is empty if there is nothing to say.
+func (r *Ring) SetNumbers(ctx context.Context, numbers string) {
+	r.metaMu.Lock()
+	same := r.meta.Numbers == numbers
+	r.metaMu.Unlock()
+	if !same {
+		r.tell(ctx, func(m *meta) { m.Numbers = numbers })
+	}
+}
+
 // tell changes what this node announces. It does not wait for gossip, which takes its time, and all
 // the longer the more other news there is: it tells everyone who can be reached directly.
 func (r *Ring) tell(ctx context.Context, change func(*meta)) {

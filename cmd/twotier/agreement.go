@@ -22,7 +22,7 @@ func (s *server) agreement() ring.Agreement {
 		Data: dataOf(s.store.place), Ladders: laddersOf(s.store),
 	}
 	if s.store.redis != nil {
-		a.Compared = s.store.redis.Compared
+		a.Compared, a.Learn = s.store.redis.Compared, s.store.redis.Learn
 	}
 	return a
 }
@@ -64,7 +64,7 @@ func (s *server) join(ctx context.Context) error {
 	defer cancel()
 	lessens, err := s.store.redis.Join(attempt)
 	switch {
-	case isPermanent(err) && !s.store.optional:
+	case isPermanent(err) && !s.store.optional, err != nil && s.store.redis.Unnumbered():
 		return err
 	case err != nil:
 		s.log.Warn("Redis does not answer: other nodes do not know this one's ladders yet",
@@ -74,7 +74,15 @@ func (s *server) join(ctx context.Context) error {
 			"heard of it", "for", hearing)
 		retry.Pause(ctx, hearing)
 	}
+	s.announceNumbers(ctx)
 	return nil
+}
+
+// announceNumbers tells other nodes how the levels are numbered, if that has changed.
+func (s *server) announceNumbers(ctx context.Context) {
+	if s.ring != nil {
+		s.ring.SetNumbers(ctx, s.store.redis.Numbers())
+	}
 }
 
 // follow keeps learning what other nodes count by, until unfollow is called.
@@ -106,6 +114,7 @@ func (s *server) learn(ctx context.Context) {
 	if err := s.store.redis.Follow(ctx, s.alike()); err != nil {
 		s.log.Debug("can't read what other nodes count by", "error", err)
 	}
+	s.announceNumbers(ctx)
 }
 
 // alike reports whether all members have the ladders of this node.

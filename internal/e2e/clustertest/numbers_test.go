@@ -1,0 +1,59 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// TestANodeJoinsWithoutRedisAfterLaddersChanged: a finer level has come, so in Redis the levels do
+// not have the numbers that a node with this ladder would give them. While Redis is down such a
+// node starts, and is handed keys. All nodes know what was counted, then and once Redis is there.
+func TestANodeJoinsWithoutRedisAfterLaddersChanged(t *testing.T) {
+	t.Parallel()
+	const keys, each = 60, 3
+	server := redistest.Start(t, redistest.AOF())
+	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), loopback,
+		"--redis-expiry", redistest.Expiry(t, server), "--hash-seed", "7",
+		"--config", configured(t, plain))
+	c.grow(1)
+	c.stop(0)
+	c.args[len(c.args)-1] = configured(t,
+		"namespaces: {default: {ladder: [100ms x 50, 1s x 60, 1m x 60]}}")
+	c.grow(1)
+	server.Stop()
+	for key := range keys {
+		c.nodes[0].MustPost("/v1/add", fmt.Sprintf(`{"key":"k%d","n":%d,"ack":"memory"}`, key, each))
+	}
+	c.serve(1)
+	c.settled()
+	c.counts(keys, each)
+	server.Restart(t)
+	c.barrier()
+	c.counts(keys, each)
+}
+
+// counts waits until every node counts so many events of every key within an hour.
+func (c *cluster) counts(keys int, each int64) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		for key := range keys {
+			path := fmt.Sprintf("/v1/count?window=1h&key=k%d", key)
+			proctest.UntilNil(c.t, "the nodes count what was counted", func() error {
+				status, body, err := c.nodes[i].TryGet(path)
+				var a proctest.Answer
+				if err != nil || status != http.StatusOK || json.Unmarshal(body, &a) != nil ||
+					len(a.Counts) != 1 || a.Counts[0].Min != each || a.Counts[0].Max != each {
+					return fmt.Errorf("node %d: %d %s %w", i, status, body, err)
+				}
+				return nil
+			})
+		}
+	}
+}
