@@ -94,7 +94,7 @@ func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		en = &entry{ladder: e.space(t.op.NS).Ladder}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
-	t.res.Degraded = e.down.Load()
+	t.res.Degraded = e.down.Load() || en.failed != nil && en.dirty()
 	if t.op.reads() && !t.warm(tenure) {
 		if !e.down.Load() && !(en.failed != nil && en.tried.After(t.began)) {
 			return e.compare(en), nil

@@ -129,3 +129,30 @@ func TestFlushesWhatAnswers(t *testing.T) {
 	}
 	eventually(t, "only what is gone is pending", func() bool { return e.Stats().Pending == 100 })
 }
+
+// readonly is a store that refuses to write.
+type readonly struct{ *memory }
+
+func (r readonly) Compare(ctx context.Context, list []*distinct.Exchange) {
+	for _, x := range list {
+		if x.Version == "" {
+			r.memory.Compare(ctx, []*distinct.Exchange{x})
+		} else {
+			x.Err = syncer.ErrRefused
+		}
+	}
+}
+
+// TestRefusedWritesAreSaid answers that the values are in memory alone if the store does not take
+// them, although it can be read.
+func TestRefusedWritesAreSaid(t *testing.T) {
+	t.Parallel()
+	e := engine(t, newClock(), readonly{newMemory()}, nil, nil, nil)
+	ask := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
+	do(t, e, ask)
+	add(t, e, "k", 1)
+	eventually(t, "an answer that is degraded", func() bool { return do(t, e, ask).Degraded })
+	if res := do(t, e, &distinct.Op{Key: []byte("l"), Windows: []int64{60_000}}); res.Degraded {
+		t.Errorf("a key that can be read: %+v", res)
+	}
+}
