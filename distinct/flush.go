@@ -131,6 +131,9 @@ func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
 	if x.Err == nil && !x.Matched() && en.loaded {
 		e.stats.conflicts.Add(1)
 	}
+	if x.Matched() && x.Version != "" {
+		e.stats.flushed.Add(1)
+	}
 	en.settle(x, seq, e.opt.Now())
 	sh.note(en)
 	if sh.keys[en.id] == en {
@@ -175,7 +178,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: distinct values of %d keys are not in Redis",
+			return fmt.Errorf("%w: Redis lacks distinct values (keys: %d)",
 				syncer.ErrUnavailable, left)
 		case <-time.After(10 * time.Millisecond):
 		}

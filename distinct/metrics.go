@@ -9,7 +9,7 @@ import (
 
 // stats are counters of an engine.
 type stats struct {
-	failures, conflicts, evicted atomic.Int64
+	failures, conflicts, evicted, flushed atomic.Int64
 }
 
 // Stats is a snapshot of an engine's state.
@@ -18,13 +18,16 @@ type Stats struct {
 	// of the oldest.
 	Keys, Pending int64
 	UnflushedAge  time.Duration
+	// Flushed counts how often the store has taken what it lacked of a key.
+	Flushed int64
 	// Bytes is the memory in use, MaxBytes its bound.
 	Bytes, MaxBytes int64
 }
 
 // Stats returns a snapshot.
 func (e *Engine) Stats() Stats {
-	s := Stats{Keys: e.keys.Load(), Bytes: e.bytes.Load(), MaxBytes: e.opt.MaxMemory}
+	s := Stats{Keys: e.keys.Load(), Bytes: e.bytes.Load(), MaxBytes: e.opt.MaxMemory,
+		Flushed: e.stats.flushed.Load()}
 	now := time.Now()
 	for i := range e.shards {
 		sh := &e.shards[i]

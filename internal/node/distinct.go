@@ -47,12 +47,15 @@ func (n *Node) drainDistinct(ctx context.Context) error {
 	if n.opt.Distinct == nil {
 		return nil
 	}
-	n.opt.Distinct.Drain()
-	err := n.opt.Distinct.Flush(ctx)
-	if err != nil {
-		n.gaveUp.Store(true)
-	}
-	return err
+	d := n.opt.Distinct
+	d.Drain()
+	last := d.Stats().Flushed
+	return n.flushLast(ctx, d.Flush, func() (progress bool) {
+		s := d.Stats()
+		progress = s.Flushed > last
+		last = s.Flushed
+		return progress
+	})
 }
 
 // closeDistinct closes the engine. It does not wait again if an earlier flush has given up.

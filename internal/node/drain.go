@@ -89,7 +89,10 @@ func (n *Node) Flush(ctx context.Context) error {
 	distinct := make(chan error, 1)
 	go func() { distinct <- n.drainDistinct(ctx) }()
 	err := n.flushCounter(ctx)
-	return errors.Join(err, <-distinct)
+	if other := <-distinct; !errors.Is(err, other) {
+		err = errors.Join(err, other)
+	}
+	return err
 }
 
 // flushCounter is Flush for what the counter has.
@@ -99,13 +102,27 @@ func (n *Node) flushCounter(ctx context.Context) error {
 		return nil
 	}
 	c.Drain()
+	last := c.Stats().FlushedBucketsTotal
+	return n.flushLast(ctx, c.Flush, func() (progress bool) {
+		s := c.Stats()
+		n.reportFlush(s)
+		progress = s.FlushedBucketsTotal > last
+		last = s.FlushedBucketsTotal
+		return progress
+	})
+}
+
+// flushLast flushes until the store has everything, ctx is done, or there is no progress for
+// stallTimeout.
+func (n *Node) flushLast(ctx context.Context, flush func(context.Context) error,
+	progress func() bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	done := make(chan error, 1)
-	go func() { done <- c.Flush(ctx) }()
+	go func() { done <- flush(ctx) }()
 	ticker := time.NewTicker(flushReport)
 	defer ticker.Stop()
-	last, since := c.Stats().FlushedBucketsTotal, time.Now()
+	since := time.Now()
 	for {
 		select {
 		case err := <-done:
@@ -118,10 +135,8 @@ func (n *Node) flushCounter(ctx context.Context) error {
 			}
 			return errTooLong
 		case <-ticker.C:
-			s := c.Stats()
-			n.reportFlush(s)
-			if s.FlushedBucketsTotal > last {
-				last, since = s.FlushedBucketsTotal, time.Now()
+			if progress() {
+				since = time.Now()
 			}
 			if time.Since(since) >= stallTimeout {
 				stop(errStalled)
