@@ -91,13 +91,20 @@ func (s *Set) Merge(from *Set) (changed bool) {
 	return mergeRanks(s.dense, from.dense) || changed
 }
 
+// mergeRanks raises ranks to those of another set, eight registers at a time: a rank is less than
+// 128, so the top bit of a byte tells which of two is larger.
 func mergeRanks(into, from *[registers]uint8) (changed bool) {
-	for i, rank := range from {
-		if rank > into[i] {
-			into[i], changed = rank, true
-		}
+	const top, low = 0x8080808080808080, 0x0101010101010101
+	differ := uint64(0)
+	for i := 0; i < registers; i += 8 {
+		a := binary.LittleEndian.Uint64(into[i : i+8])
+		b := binary.LittleEndian.Uint64(from[i : i+8])
+		keep := ((a | top) - b) >> 7 & low * 0xff // all bits of the bytes of a that are not less
+		merged := a&keep | b&^keep
+		differ |= merged ^ a
+		binary.LittleEndian.PutUint64(into[i:i+8], merged)
 	}
-	return changed
+	return differ != 0
 }
 
 // Clone returns a copy.
