@@ -3,6 +3,7 @@ package embedded
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"twotier.dev/twotier/leaparray"
 )
@@ -33,15 +34,16 @@ func (s *Store) Flush() {
 }
 
 // Age deletes the buckets that are older than their levels keep as of now, in unix milliseconds,
-// like a store that gives each bucket a time to live. It exists for tests of stores that are
-// syncer.Ager.
-func (s *Store) Age(l *leaparray.Ladder, now int64) {
+// like a store that gives each bucket a time to live. ladder returns the ladder of a namespace. It
+// exists for tests of stores that are syncer.Ager.
+func (s *Store) Age(ladder func(ns []byte) *leaparray.Ladder, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {
 		p.mu.Lock()
 		for name, h := range p.keys {
-			had := len(h.buckets)
+			ns, _, _ := strings.Cut(name, "\x00")
+			had, l := len(h.buckets), ladder([]byte(ns))
 			h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
 				b := o.bucket()
 				return int(b.Level) < l.Len() &&

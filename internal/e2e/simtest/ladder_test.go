@@ -55,6 +55,16 @@ func between(rnd *rand.Rand, least, most float64) int64 {
 	return int64(least * math.Pow(most/least, rnd.Float64()))
 }
 
+// ladderOf returns the ladder of a namespace.
+func (w *world) ladderOf(ns []byte) *leaparray.Ladder {
+	if syncer.IsBan(ns) {
+		return banLadder
+	}
+	return w.ladder
+}
+
+var banLadder = syncer.BanLadder()
+
 // coarsest is the level that has everything that is counted in a schedule.
 func (w *world) coarsest() uint8 { return uint8(w.ladder.Len() - 1) }
 
@@ -69,16 +79,20 @@ func (w *world) windows() (list []int64) {
 // load returns what Redis has of a key. A bucket from which more was taken back than it had counts
 // as zero. A zero may be the newest bucket of its level, which says how far back the level is
 // complete.
-func (w *world) load(key []byte) (counter leaparray.Counter) {
-	for _, b := range w.redis.Get(w.partition(string(key)), nil, key) {
+func (w *world) load(ns, key []byte) (counter leaparray.Counter) {
+	l := w.ladderOf(ns)
+	if !syncer.IsBan(ns) {
+		ns = nil // the default one
+	}
+	for _, b := range w.redis.Get(w.placement().Of(ns, key), ns, key) {
 		level, n := int(b.Level), max(0, b.N)
 		set := func() bool {
-			_, marked := w.ladder.Mark(counter, level, b.Index)
-			_, added := w.ladder.Add(counter, level, b.Index, n)
+			_, marked := l.Mark(counter, level, b.Index)
+			_, added := l.Add(counter, level, b.Index, n)
 			return marked && added
 		}
 		if !set() {
-			counter = w.ladder.Grow(counter, leaparray.Heap{}, level, b.Index, max(1, n))
+			counter = l.Grow(counter, leaparray.Heap{}, level, b.Index, max(1, n))
 			set()
 		}
 	}
@@ -87,7 +101,12 @@ func (w *world) load(key []byte) (counter leaparray.Counter) {
 
 // view is how a counter that consists of what Redis has is read at a moment.
 func (w *world) view(counter leaparray.Counter, at int64) leaparray.View {
-	v := leaparray.View{Ladder: w.ladder, A: counter}
+	return w.viewOf(nil, counter, at)
+}
+
+// viewOf is view for a key of some namespace.
+func (w *world) viewOf(ns []byte, counter leaparray.Counter, at int64) leaparray.View {
+	v := leaparray.View{Ladder: w.ladderOf(ns), A: counter}
 	if w.plan.aging {
 		v.Now = at
 	}
@@ -122,7 +141,7 @@ func (w *world) checkAnswers(key string, nodes map[*proc]answers) {
 	if strings.HasPrefix(key, "group") {
 		return // there are many of these keys, each used once
 	}
-	counter := w.load([]byte(key))
+	counter := w.load(nil, []byte(key))
 	if p := w.alive()[len(key)%len(w.alive())]; !strings.HasPrefix(key, "once") {
 		w.checkSeries(key, p, counter)
 	}

@@ -293,6 +293,7 @@ func (w *world) check() (o outcome) {
 		}
 	}
 	w.checkGroups()
+	w.checkBans()
 	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
 	return o
 }

@@ -56,11 +56,19 @@ func (w *world) forgets(how func(*embedded.Store), since time.Time, all bool) {
 		})
 		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
-	had, restored := map[string]int64{}, w.restorable()
+	had, restored, banned := map[string]int64{}, w.restorable(), w.storedBans()
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
 	how(w.redis)
+	for name, left := range w.storedBans() {
+		if !all && !again && w.plan.kind != ruins {
+			left = max(left, known[name])
+		}
+		if left < banned[name] {
+			w.bans.lose(name)
+		}
+	}
 	for key, n := range had {
 		// A node that has once stood in for the decider may restore the key, too.
 		others := by[key] > 1 || w.plan.restoresOthers()

@@ -20,6 +20,7 @@ var (
 		"number of schedules to run; 0: 40, or 10 under the race detector")
 	kindFlag     = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
 	hotFlag      = flag.Bool("hot", false, "run schedules with hot keys only")
+	rulesFlag    = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )

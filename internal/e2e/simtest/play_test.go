@@ -92,7 +92,7 @@ func (w *world) joinOrLeave() {
 
 // bury writes off what a process had not flushed when it stopped.
 func (w *world) bury(p *proc) {
-	p.counter.Unflushed(func(_, key []byte, n int64) { w.ledger.lose(string(key), n) })
+	p.counter.Unflushed(w.writeOff)
 }
 
 // join starts a process on a free host.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/rulebook"
+	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/simnet"
@@ -34,7 +37,10 @@ type proc struct {
 	client  *peer.Client
 	node    *node.Node
 	http    *httpapi.Server
-	dead    atomic.Bool // its answers reach nobody
+	book    rules.Book
+	rules   *rulebook.Keeper
+	version atomic.Int64 // of the rules, the newest that it has judged by
+	dead    atomic.Bool  // its answers reach nobody
 	leaving atomic.Bool
 	asleep  atomic.Bool  // suspended
 	ahead   atomic.Int64 // error of the time that it reads from Redis
@@ -163,8 +169,15 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 
 // listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
-	p.http, err = httpapi.New(httpapi.Options{Service: p.node, Listen: p.ip + ":8080",
-		MaxMemory: 8 << 20})
+	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20}
+	if *rulesFlag {
+		p.rules = rulebook.New(rulebook.Options{Store: store{p, &p.w.rules}, Book: &p.book,
+			Check:   func(*rules.Document) error { return nil },
+			Timeout: time.Second, Logger: cmp.Or(p.w.logger(p.id), slog.New(slog.DiscardHandler))})
+		p.rules.Open(context.Background())
+		opt.Rules, opt.RuleBook, opt.AdminToken = &p.book, p.rules, adminToken
+	}
+	p.http, err = httpapi.New(opt)
 	if err != nil {
 		return err
 	}
@@ -176,6 +189,7 @@ func (p *proc) refused(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(ctx), p.node.Close(ctx), p.client.Close(ctx))
+	p.closeRules()
 	p.ends()
 	p.host.Stop()
 	return err
@@ -201,6 +215,7 @@ func (p *proc) leave() error {
 	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
+	p.closeRules()
 	p.ends()
 	p.host.Stop()
 	return err
@@ -214,12 +229,20 @@ func (p *proc) kill() {
 	p.ends()
 	p.store.SetDown(true)
 	p.host.Stop()
-	p.counter.Unflushed(func(_, key []byte, n int64) { p.w.ledger.lose(string(key), n) })
+	p.counter.Unflushed(p.w.writeOff)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.http.Close(ctx)
 	_ = p.node.Close(ctx)
 	_ = p.client.Close(ctx)
+	p.closeRules()
+}
+
+// closeRules stops the reading of rules, if there is any.
+func (p *proc) closeRules() {
+	if p.rules != nil {
+		p.rules.Close()
+	}
 }
 
 // gone removes a process from those that clients ask.

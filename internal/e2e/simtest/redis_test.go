@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,7 +80,7 @@ func (w *world) runAging(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			w.redis.Age(w.ladder, now.Add(-leeway).UnixMilli())
+			w.redis.Age(w.ladderOf, now.Add(-leeway).UnixMilli())
 		}
 	}
 }
@@ -116,44 +117,84 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	}
 	res.Allowed, res.Source = true, syncer.SourceRedis
 	for i := range op.Checks {
-		c := &op.Checks[i]
-		v := d.view(c.Key)
-		r := res.AddCheck()
-		for _, limit := range c.Limits {
-			lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
-			if op.Kind == syncer.Acquire {
-				lr.Count, _, _ = v.Peak(limit.Window, ts)
-				lr.Refused = lr.Count+c.N > limit.Max
-			} else {
-				e, _ := v.Count(limit.Window, ts, true)
-				lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
-			}
-			r.Refused = r.Refused || lr.Refused
-			r.Limits = append(r.Limits, lr)
-		}
-		res.Allowed = res.Allowed && !r.Refused
+		d.compare(op, &op.Checks[i], res.AddCheck(), ts)
+		res.Allowed = res.Allowed && !res.Checks[i].Refused
+	}
+	if !res.Allowed && !op.DryRun {
+		d.startBans(op, res)
 	}
 	if !op.Counts(res) {
 		return
 	}
 	for i := range op.Checks {
-		if op.TakesNewest() {
+		switch {
+		case op.Checks[i].N == 0: // a ban
+		case op.TakesNewest():
 			d.takeNewest(&op.Checks[i], ts)
-		} else {
-			d.add(&op.Checks[i], ts)
+		default:
+			d.add(&op.Checks[i], op.Checks[i].N, ts)
 		}
 	}
 }
 
-func (d *direct) view(key []byte) leaparray.View {
-	return d.p.w.view(d.p.w.load(key), d.now())
+// compare compares the limits of a check. A ban is compared with the present.
+func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, ts int64) {
+	v := d.view(c.NS, c.Key)
+	isBan := op.Kind == syncer.Acquire && c.N == 0
+	if isBan {
+		ts = d.now()
+	}
+	for _, limit := range c.Limits {
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
+		if op.Kind == syncer.Acquire {
+			lr.Count, _, _ = v.Peak(limit.Window, ts)
+			lr.Refused = lr.Count+c.N > limit.Max
+		} else {
+			e, _ := v.Count(limit.Window, ts, true)
+			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
+		}
+		r.Refused = r.Refused || lr.Refused
+		r.Limits = append(r.Limits, lr)
+		if isBan && lr.Refused {
+			r.RetryAfter = v.RetryAfter(limit.Window, ts, 0, 0)
+			r.Limits[0].Hi = ts + r.RetryAfter
+		}
+	}
 }
 
-func (d *direct) add(c *syncer.Check, ts int64) {
-	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}
-	for level, idx := range d.p.w.ladder.Stamp(ts) {
-		if level < d.p.w.ladder.Len() {
-			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: c.N})
+// startBans counts the bans whose limits have refused.
+func (d *direct) startBans(op *syncer.Op, res *syncer.Result) {
+	banned := 0
+	for i := range op.Checks {
+		c, r := &op.Checks[i], &res.Checks[i]
+		if c.N != 0 {
+			banned = i
+			continue
+		}
+		limits := res.Checks[banned].Limits[c.Ban.From:c.Ban.To]
+		if r.Refused || !slices.ContainsFunc(limits, func(l syncer.LimitResult) bool {
+			return l.Refused
+		}) {
+			continue
+		}
+		now := d.now()
+		d.add(c, 1, now)
+		r.Refused, r.TS = true, now
+		r.RetryAfter = d.view(c.NS, c.Key).RetryAfter(c.Limits[0].Window, now, 0, 0)
+		r.Limits[0].Hi = now + r.RetryAfter
+	}
+}
+
+func (d *direct) view(ns, key []byte) leaparray.View {
+	return d.p.w.viewOf(ns, d.p.w.load(ns, key), d.now())
+}
+
+func (d *direct) add(c *syncer.Check, n, ts int64) {
+	l := d.p.w.ladderOf(c.NS)
+	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * l.Span()}
+	for level, idx := range l.Stamp(ts) {
+		if level < l.Len() {
+			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: n})
 		}
 	}
 	d.writeCheck(c, k)
@@ -161,7 +202,8 @@ func (d *direct) add(c *syncer.Check, ts int64) {
 
 // takeNewest takes back from the newest buckets that hold something.
 func (d *direct) takeNewest(c *syncer.Check, ts int64) {
-	k, v := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}, d.view(c.Key)
+	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}
+	v := d.view(c.NS, c.Key)
 	for level := range d.p.w.ladder.Len() {
 		idx, n := v.Before(level, v.Head(level)+1)
 		oldest := max(v.Head(level), d.p.w.ladder.Index(level, ts)) - d.p.w.ladder.Keep(level)
@@ -183,12 +225,15 @@ func (d *direct) writeCheck(c *syncer.Check, k syncer.KeyRound) {
 
 // write changes a key in a round of its own.
 func (d *direct) write(k syncer.KeyRound) {
+	if !syncer.IsBan(k.NS) {
+		k.NS = nil // the default one
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.seqs == nil {
 		d.seqs = map[int]uint64{}
 	}
-	partition := d.p.w.partition(string(k.Key))
+	partition := d.p.w.placement().Of(k.NS, k.Key)
 	d.seqs[partition]++
 	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition],
 		Keys: []syncer.KeyRound{k}}
@@ -207,7 +252,7 @@ func (d *direct) Series(ctx context.Context, ns, key []byte,
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
-	v := d.view(key)
+	v := d.view(ns, key)
 	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) {
 		points = append(points, syncer.Point{Start: start, Count: n})
 	})
@@ -215,12 +260,12 @@ func (d *direct) Series(ctx context.Context, ns, key []byte,
 }
 
 // Snapshot implements node.Direct.
-func (d *direct) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, now int64,
+func (d *direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64,
 	err error) {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
 		return v, 0, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
 	}
-	return d.view(key), d.now(), nil
+	return d.view(ns, key), d.now(), nil
 }
 
 // Forget implements node.Direct.

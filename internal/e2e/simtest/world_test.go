@@ -39,6 +39,8 @@ type world struct {
 	lossy    []time.Time // when Redis lost data
 	outages  []span      // when some nodes could not write to Redis; guarded by atomic
 	ledger   ledger
+	rules    editions
+	bans     bans
 	journal  journal
 	refused  atomic.Int64
 	borrowed atomic.Int64 // answers about hot keys
@@ -191,6 +193,11 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		go w.runAging(ctx)
 	}
 	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladder.Levels())
+	if *rulesFlag {
+		if err := w.rules.begin(rand.New(rand.NewPCG(seed, 3))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := 1; i <= w.plan.nodes; i++ {
 		w.joinAt(i)
 	}
@@ -206,6 +213,12 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 			c.outside = outside
 		}
 		clients.Go(func() { c.run(stop) })
+	}
+	for i := range askers {
+		if *rulesFlag {
+			a := w.newAsker(i)
+			clients.Go(func() { a.run(stop) })
+		}
 	}
 	w.play()
 	close(stop)
