@@ -102,8 +102,8 @@ func (w *world) judge(asked *question, op *ruledOp, got *ruledAnswer) {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		w.journal.note("client: %s %+d by %v at %s: asked at %s, %d checks, count denied %v, "+
-			"dry run %v: %+v", c.Key, c.N, c.names(), p.id, asked.at.Format("05.000"), len(op.Checks),
-			op.CountDenied, op.DryRun, *got)
+			"dry run %v: %+v", c.Key, c.N, c.names(), p.id, asked.at.Format("05.000"),
+			len(op.Checks), op.CountDenied, op.DryRun, *got)
 	}
 	switch {
 	case got.Version < asked.least:
