@@ -153,15 +153,15 @@ func (c *cast) slowsDown() func() {
 	}
 }
 
-// lags delays what others send to one node, but by less than the time in which it has to hear from
-// a node that it pings.
+// lags delays what others send to one node, but by less than half of the time in which it has to
+// hear from a node that it pings: on a new connection a ping takes two round trips.
 func (c *cast) lags() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
 	}
 	c.cut = true
 	w, to, others := c.w, c.procs[0], c.procs[1:]
-	by, length := w.upTo(300*time.Millisecond), w.upTo(5*time.Second)
+	by, length := w.upTo(200*time.Millisecond), w.upTo(5*time.Second)
 	return func() {
 		w.say("what is sent to %s takes %v", to.id, by)
 		for _, o := range others {
