@@ -96,6 +96,16 @@ export class Twotier {
     return (await this.acquire({ key, limits: [{ window: period, max }] })).allowed;
   }
 
+  // distinct adds values (texts) to a key, unless a limit forbids it, and says how many different
+  // ones each limit and window has. Without values it only counts. A value counts once, so what got
+  // no answer is sent again. op: { key, values, limits, window: ["1h", ...], ns, ts or at, ack }
+  distinct(op) {
+    const { values = [], ...rest } = encoded(op);
+    if (values.length > 0) return this.#repeat("POST", "/v1/distinct", { ...rest, values });
+    const query = Object.entries(rest).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&");
+    return this.#repeat("GET", `/v1/distinct?${query}`);
+  }
+
   // batch carries out many operations, those on one key in order. Each has op ("add", "count" or
   // "acquire") and its fields. It returns their answers in order; where one was refused, a
   // TwotierError stands in its place.
@@ -111,6 +121,32 @@ export class Twotier {
         return await this.#enqueue(op, deadline);
       } catch (err) {
         await waitOrThrow(err, deadline);
+      }
+    }
+  }
+
+  // repeat sends a request, which it is safe to repeat, until there is an answer.
+  async #repeat(method, path, message) {
+    const deadline = Date.now() + this.#options.timeout;
+    for (let sent = false; ; ) {
+      try {
+        const { status, body } = await this.#exchange(method, path, message, {}, deadline);
+        if (status === 200) return body;
+        const err = failure(body, status);
+        if (err instanceof UnknownOutcome) [sent, err.retryAfter] = [true, 100];
+        if (err instanceof Unavailable && sent && message &&
+            Date.now() + err.retryAfter >= deadline) throw new UnknownOutcome(err.message, status);
+        await waitOrThrow(err, deadline);
+      } catch (err) {
+        if (err instanceof TwotierError) throw err;
+        const connected = err.code !== "ECONNREFUSED" && err.syscall !== "getaddrinfo";
+        sent ||= connected;
+        if (connected && Date.now() < deadline) {
+          await sleep(20);
+          continue;
+        }
+        const Kind = sent && message ? UnknownOutcome : Unavailable;
+        throw new Kind(`no answer from ${this.#url.host}: ${err.message}`);
       }
     }
   }
@@ -180,19 +216,25 @@ export class Twotier {
     if (status !== 200) throw failure(body, status);
   }
 
-  #send(message, deadline) {
-    const body = JSON.stringify(message);
+  async #send(message, deadline) {
     const headers = {
-      "Content-Type": "application/json",
-      "Content-Length": Buffer.byteLength(body),
       "Twotier-Session": this.#session,
       "Twotier-Sequence": String(this.#sequence),
     };
     if (this.#process) headers["Twotier-Process"] = this.#process;
+    const answer = await this.#exchange("POST", "/v1/batch", message, headers, deadline);
+    this.#process = answer.process ?? this.#process;
+    return answer;
+  }
+
+  #exchange(method, path, message, headers, deadline) {
+    const body = JSON.stringify(message) ?? "";
+    headers["Content-Type"] = "application/json";
+    headers["Content-Length"] = Buffer.byteLength(body);
     if (this.#options.token) headers.Authorization = `Bearer ${this.#options.token}`;
     return new Promise((resolve, reject) => {
-      const request = this.#request(new URL("/v1/batch", this.#url),
-        { method: "POST", agent: this.#agent, headers,
+      const request = this.#request(new URL(path, this.#url),
+        { method, agent: this.#agent, headers,
           signal: AbortSignal.timeout(Math.max(1, deadline - Date.now())) },
         (response) => {
           const parts = [];
@@ -201,8 +243,8 @@ export class Twotier {
           response.on("end", () => {
             try {
               const answer = JSON.parse(Buffer.concat(parts).toString());
-              this.#process = response.headers["twotier-process"] ?? this.#process;
-              resolve({ status: response.statusCode, body: answer });
+              const process = response.headers["twotier-process"];
+              resolve({ status: response.statusCode, body: answer, process });
             } catch (err) {
               reject(err);
             }

@@ -1,5 +1,5 @@
-// Tests the client against the server at TWOTIER, which loses the first answer about the key "lost",
-// and all about "vanished".
+// Tests the client against the server at TWOTIER, which loses the first answers about "lost" and
+// "astray", and all about "vanished".
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -31,6 +31,20 @@ test("actions", async () => {
   assert.ok(await tt.isActionAllowed("js", "\nreply", 60000, 3));
   assert.ok(await tt.isActionAllowed("j\u00ff:\u{1f40d}", "reply", "1h", 1));
   assert.equal(await counted("4:j\u00ff:\u{1f40d}:reply"), 1); // as the other clients
+});
+
+test("distinct", async () => {
+  const key = "js distinct", limits = { "24h": 2 };
+  const counts = (answer) => answer.counts.map((c) => c.count);
+  const first = await tt.distinct({ key, values: ["a", "b\n", "a"], limits, ack: "memory" });
+  assert.deepEqual([first.over, counts(first)], [false, [2]]);
+  const second = await tt.distinct({ key, values: ["c"], limits, window: [3600000] });
+  assert.deepEqual([second.over, counts(second)], [true, [2, 2]]);
+  const third = await tt.distinct({ key, window: ["1h", 60000], at: Date.now() });
+  assert.deepEqual(counts(third), [2, 2]);
+  const again = await tt.distinct({ key: "js astray", values: ["a"], window: ["1h"] });
+  assert.deepEqual(counts(again), [1]);
+  await assert.rejects(tt.distinct({ key, values: [""] }), Invalid);
 });
 
 test("batch", async () => {

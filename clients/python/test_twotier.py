@@ -1,8 +1,9 @@
-"""Tests the client against the server at sys.argv[1], which loses the first answer about the key
-"lost", and all about "vanished"."""
+"""Tests the client against the server at sys.argv[1], which loses the first answers about the keys
+"lost" and "astray", and all about "vanished"."""
 
 import sys
 import threading
+import time
 import unittest
 
 from twotier import Denied, Invalid, Twotier, Unavailable, UnknownOutcome, safe_key
@@ -37,6 +38,18 @@ class Client(unittest.TestCase):
         self.assertTrue(self.tt.isActionAllowed("py", "\nreply", 60, 3))
         self.assertTrue(self.tt.is_action_allowed("p\u00ff:\U0001f40d", "reply", "1h", 1))
         self.assertEqual(self.counted("4:p\u00ff:\U0001f40d:reply"), 1)  # as the other clients
+
+    def test_distinct(self):
+        limits = {"24h": 2}
+        answer = self.tt.distinct("py distinct", ["a", "b\n", "a"], limits=limits, ack="memory")
+        self.assertEqual((answer["over"], answer["counts"][0]["count"]), (False, 2))
+        answer = self.tt.distinct("py distinct", ["c"], windows=[3600], limits=limits)
+        self.assertEqual((answer["over"], [c["count"] for c in answer["counts"]]), (True, [2, 2]))
+        answer = self.tt.distinct("py distinct", windows=["1h", 60], at=int(time.time() * 1000))
+        self.assertEqual([c["count"] for c in answer["counts"]], [2, 2])
+        self.assertEqual(self.tt.distinct("py astray", ["a"], ["1h"])["counts"][0]["count"], 1)
+        with self.assertRaises(Invalid):
+            self.tt.distinct("py distinct", [""])
 
     def test_batch(self):
         ops = [{"op": "add", "key": "py%d" % (i % 7)} for i in range(500)] + [{"op": "add", "key": ""}]

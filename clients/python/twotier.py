@@ -25,6 +25,7 @@ import json
 import threading
 import time
 import unicodedata
+import urllib.parse
 import uuid
 
 __all__ = ["Twotier", "TwotierError", "Invalid", "Denied", "Overloaded", "Unavailable",
@@ -112,6 +113,20 @@ class Twotier:
 
     isActionAllowed = is_action_allowed
 
+    def distinct(self, key, values=(), windows=(), limits=None, ns=None, at=None, ack=None):
+        """Adds values (texts) to a key, unless a limit forbids it, and says how many different ones
+        each limit and window has. Without values it only counts. at is when they were seen, or
+        where the windows end, in Unix milliseconds. A value counts once, so what got no answer is
+        sent again."""
+        windows = [_duration(w) for w in windows]
+        if values:
+            body = _check(key=key, ns=ns, values=list(values), limits=limits, ts=at, ack=ack,
+                          window=windows or None)
+            return self._repeat("POST", "/v1/distinct", json.dumps(body))
+        query = {"key": key, "ns": ns, "window": ",".join(windows), "at": at}
+        query = urllib.parse.urlencode({k: v for k, v in query.items() if v is not None})
+        return self._repeat("GET", "/v1/distinct?" + query)
+
     def batch(self, ops):
         """Carries out many operations in one request, those on one key in order. ops are dicts
         with op ("add", "count" or "acquire") and its fields. Returns their answers in order; where
@@ -129,6 +144,36 @@ class Twotier:
             if not isinstance(answer, TwotierError):
                 return answer
             _wait_or_raise(answer, deadline)
+
+    def _repeat(self, method, path, body=None):
+        """Sends a request, which it is safe to repeat, until there is an answer."""
+        deadline = time.monotonic() + self._timeout
+        sent = False
+        while True:
+            try:
+                with self._lock:
+                    try:
+                        status, text, _ = self._exchange(method, path, body, {}, deadline)
+                    except (OSError, http.client.HTTPException):
+                        self._drop()
+                        raise
+                if status == 200:
+                    return json.loads(text)
+                error = _error(json.loads(text), status)
+                if isinstance(error, UnknownOutcome):
+                    sent, error.retry_after = True, 0.1
+                _wait_or_raise(error, deadline)
+            except (OSError, http.client.HTTPException) as err:
+                sent = True
+                if time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                kind = UnknownOutcome if sent and body else Unavailable
+                raise kind("no answer from %s: %s" % (self._address, err)) from err
+            except Unavailable as err:
+                if sent and body:
+                    raise UnknownOutcome(str(err)) from err
+                raise
 
     def _carry_out(self, ops, deadline):
         reads = all(o["op"] == "count" or o.get("dry_run") for o in ops)
@@ -181,21 +226,25 @@ class Twotier:
             raise _error(answer, status)
 
     def _send(self, body, deadline):
-        headers = {"Content-Type": "application/json", "Twotier-Session": self._session,
-                   "Twotier-Sequence": str(self._sequence)}
+        headers = {"Twotier-Session": self._session, "Twotier-Sequence": str(self._sequence)}
         if self._process:
             headers["Twotier-Process"] = self._process
+        status, text, process = self._exchange("POST", "/v1/batch", json.dumps(body), headers,
+                                               deadline)
+        self._process = process or self._process
+        return status, json.loads(text)
+
+    def _exchange(self, method, path, body, headers, deadline):
+        headers["Content-Type"] = "application/json"
         if self._token:
             headers["Authorization"] = "Bearer " + self._token
         left = max(0.001, deadline - time.monotonic())
         if self._connection is None:
             self._connect(left)
         self._connection.sock.settimeout(left)
-        self._connection.request("POST", "/v1/batch", json.dumps(body), headers)
+        self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
-        text = response.read()
-        self._process = response.getheader("Twotier-Process", self._process)
-        return response.status, json.loads(text)
+        return response.status, response.read(), response.getheader("Twotier-Process")
 
     def _connect(self, timeout):
         if self._ssl:
