@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/httpapi/cluster"
@@ -158,9 +159,14 @@ func (b *bed) start(proxied bool) *server {
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
+	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	must(b.t, err)
+	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: ladder}}})
+	must(b.t, err)
 	s.node, err = node.New(node.Options{
 		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},
-		Clock: clock, Placement: b.place,
+		Distinct: values, Clock: clock, Placement: b.place,
 	})
 	must(b.t, err)
 	s.listen(b.t, "127.0.0.1:0")
@@ -323,7 +329,7 @@ func (s *server) listen(t testing.TB, address string) {
 	var err error
 	s.http, err = httpapi.New(httpapi.Options{
 		Service: s.node, Listen: address, Rules: someRules(),
-		RuleBook: noDocument(t), Backtester: s.node,
+		RuleBook: noDocument(t), Backtester: s.node, Distincter: s.node,
 		Peer: peer.NewServer(peer.ServerOptions{Self: s.ring.Name(), Node: s.node}),
 	})
 	must(t, err)

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// DistinctRequest adds values to a key, and asks how many different ones it has had.
+type DistinctRequest struct {
+	// Namespace and Key are as in AddRequest.
+	Namespace, Key string
+	// Values, up to 1,000, are texts of 1 to 1,024 bytes. Without any, the request only counts.
+	Values []string
+	// Limits, up to 16, are how many different values a window may have: all Values are added, or
+	// none if any window would have more. They need Values, and no At.
+	Limits []Limit
+	// Windows, up to 64, are counted as well.
+	Windows []time.Duration
+	// At is when the values were seen, or where the windows end, in whole milliseconds. Default:
+	// now.
+	At time.Time
+	// Ack is AckMemory or AckRedis.
+	Ack Ack
+}
+
+// DistinctCount is how many different values a window has had.
+type DistinctCount struct {
+	// Window and Max are as in the request. Max is 0 in a count of Windows.
+	Window time.Duration
+	Max    int64
+	// Count is the number, and Error its relative standard error: 0 if it is exact.
+	Count int64
+	Error float64
+	// Bucket is the width of the buckets that were read: values that were seen up to that before
+	// the window may be among them.
+	Bucket time.Duration
+}
+
+// DistinctAnswer is the answer to a DistinctRequest.
+type DistinctAnswer struct {
+	// Counts has one element for each limit, and then one for each window.
+	Counts []DistinctCount
+	// Over is set if a limit has kept the values from being added.
+	Over   bool
+	Source Source
+	// Degraded is set while Redis can't be reached, or does not take the values.
+	Degraded bool
+}
+
+// Distinct adds values to a key, unless a limit forbids it, and counts different ones. A value
+// counts once, so a request that got no answer is sent again, and may be repeated after any error.
+func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswer, error) {
+	method, uri, body, err := r.encode()
+	if err != nil {
+		return DistinctAnswer{}, err
+	}
+	var raw struct {
+		Counts []struct {
+			Window   string
+			Max      int64
+			Count    int64
+			Error    float64
+			BucketMS int64 `json:"bucket_ms"`
+		}
+		Over     bool
+		Source   Source
+		Degraded bool
+	}
+	at := c.view.Load().table.owner(r.Namespace, r.Key)
+	if err := c.question(ctx, at, method, uri, body, &raw); err != nil {
+		if len(r.Values) > 0 && errors.Is(err, ErrUnavailable) {
+			// A node that did not answer may have added them.
+			err = fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
+		}
+		return DistinctAnswer{}, err
+	}
+	a := DistinctAnswer{Over: raw.Over, Source: raw.Source, Degraded: raw.Degraded}
+	for _, n := range raw.Counts {
+		window, err := parseWindow(n.Window)
+		if err != nil {
+			return DistinctAnswer{}, unknown(len(r.Values) > 0, errAnswer)
+		}
+		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
+			Error: n.Error, Bucket: millis(n.BucketMS)})
+	}
+	return a, nil
+}
+
+// encode returns the request as HTTP has it.
+func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) {
+	var windows []string
+	for _, w := range r.Windows {
+		windows = append(windows, string(appendWindow(nil, w)))
+	}
+	list := strings.Join(windows, ",")
+	if len(r.Values) == 0 {
+		if len(r.Limits) > 0 {
+			return "", "", nil, fmt.Errorf("%w: Limits need Values", ErrInvalid)
+		}
+		query := url.Values{"key": {r.Key}, "window": {list}}
+		if r.Namespace != "" {
+			query.Set("ns", r.Namespace)
+		}
+		if !r.At.IsZero() {
+			query.Set("at", strconv.FormatInt(r.At.UnixMilli(), 10))
+		}
+		return "GET", "/v1/distinct?" + query.Encode(), nil, nil
+	}
+	if body, err = appendKey(nil, r.Namespace, r.Key, 0, r.Limits); err != nil {
+		return "", "", nil, err
+	}
+	body[0] = '{'
+	for i, v := range r.Values {
+		if !utf8.ValidString(v) {
+			return "", "", nil, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
+		}
+		if i == 0 {
+			body = append(body, `,"values":[`...)
+		} else {
+			body = append(body, ',')
+		}
+		body = appendText(body, v)
+	}
+	body = appendWhen(append(body, ']'), "ts", r.At, r.Ack)
+	if list != "" {
+		body = append(append(append(body, `,"window":"`...), list...), '"')
+	}
+	return "POST", "/v1/distinct", append(body, '}'), nil
+}

@@ -1,0 +1,93 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/client"
+)
+
+// TestDistinct adds values of keys of all nodes, with and without limits, and asks for them.
+func TestDistinct(t *testing.T) {
+	c := newBed(t, 3).client()
+	for i := range 10 {
+		r := client.DistinctRequest{Key: fmt.Sprint("key-", i), Values: []string{"a", "\"b\\\n", "a"},
+			Limits:  []client.Limit{{Window: 24 * time.Hour, Max: 2}},
+			Windows: []time.Duration{time.Minute, 90 * time.Minute}}
+		for _, over := range []bool{false, true} {
+			a, err := c.Distinct(t.Context(), r)
+			must(t, err)
+			if a.Over != over || a.Degraded || a.Source == "" || len(a.Counts) != 3 {
+				t.Fatalf("%+v", a)
+			}
+			for j, want := range []client.DistinctCount{
+				{Window: 24 * time.Hour, Max: 2, Count: 2, Bucket: 15 * time.Minute},
+				{Window: time.Minute, Count: 2, Bucket: time.Second},
+				{Window: 90 * time.Minute, Count: 2, Bucket: 15 * time.Minute},
+			} {
+				// A minute may pass.
+				if got := a.Counts[j]; got != want && want.Window != time.Minute {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+			}
+			r.Values = []string{"a", "c"}
+		}
+		at := time.Now()
+		_, err := c.Distinct(t.Context(), client.DistinctRequest{Key: r.Key, Values: []string{"late"},
+			At: at.Add(-2 * time.Hour), Ack: client.AckMemory})
+		must(t, err)
+		a, err := c.Distinct(t.Context(), client.DistinctRequest{Namespace: "default", Key: r.Key,
+			At: at, Windows: []time.Duration{time.Hour, 3 * time.Hour}})
+		must(t, err)
+		if a.Over || a.Counts[0].Count != 2 || a.Counts[1].Count != 3 {
+			t.Errorf("later: %+v", a)
+		}
+	}
+}
+
+// TestDistinctOfManyValues asks for a number that is not exact.
+func TestDistinctOfManyValues(t *testing.T) {
+	c := newBed(t, 1).client()
+	for i := range 6 {
+		r := client.DistinctRequest{Key: "many", Windows: []time.Duration{time.Hour}}
+		for j := range 1000 {
+			r.Values = append(r.Values, fmt.Sprint(i, "-", j))
+		}
+		a, err := c.Distinct(t.Context(), r)
+		must(t, err)
+		n, truth := a.Counts[0], float64(1000*(i+1))
+		if n.Error <= 0 || float64(n.Count) < truth*(1-6*n.Error) ||
+			float64(n.Count) > truth*(1+6*n.Error) {
+			t.Errorf("%+v of %v", n, truth)
+		}
+	}
+}
+
+// TestDistinctRefusals sends what is wrong, and asks where nobody is.
+func TestDistinctRefusals(t *testing.T) {
+	c := newBed(t, 1).client()
+	for _, r := range []client.DistinctRequest{
+		{Key: "k"}, {Key: "k", Values: []string{""}}, {Key: "k", Values: []string{"\xff"}},
+		{Key: "\xff", Values: []string{"a"}}, {Key: "k", Windows: []time.Duration{9999 * time.Hour}},
+		{Key: "k", Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
+		{Key: "k", Values: []string{"a"}, Ack: client.AckDisk},
+	} {
+		if a, err := c.Distinct(t.Context(), r); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %+v, %v", r, a, err)
+		}
+	}
+	nobody, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
+	must(t, err)
+	defer nobody.Close(t.Context())
+	hour := []time.Duration{time.Hour}
+	ask := client.DistinctRequest{Key: "k", Windows: hour}
+	if _, err := nobody.Distinct(t.Context(), ask); !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("a question: %v", err)
+	}
+	add := client.DistinctRequest{Key: "k", Values: []string{"a"}}
+	if _, err := nobody.Distinct(t.Context(), add); !errors.Is(err, client.ErrUnknownOutcome) {
+		t.Errorf("values: %v", err)
+	}
+}
