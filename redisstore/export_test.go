@@ -75,3 +75,7 @@ func PackTo(b []byte, numbers []int64) []byte {
 	setPackedHead(b, len(numbers))
 	return b
 }
+
+// FieldTTL returns how long the store lets a bucket of a namespace live, in milliseconds, where
+// each bucket has a time to live.
+func (s *Store) FieldTTL(ns string, id int) string { return s.fieldTTLs([]byte(ns))[id] }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -170,7 +171,10 @@ type ttls [leaparray.MaxIDs]string
 
 // setTTLs sets the times to live of buckets, of all levels that may be stored.
 func (s *Store) setTTLs() {
-	all := map[string]*ttls{}
+	all := map[string]*ttls{syncer.BanNamespace: new(ttls)}
+	for id, lv := range syncer.BanLadder().Levels() {
+		all[syncer.BanNamespace][id] = number(fieldTTL(lv))
+	}
 	for name, l := range s.opt.Ladders {
 		all[name] = new(ttls)
 		for id, lv := range l.Stored() {
@@ -187,6 +191,9 @@ func (s *Store) fieldTTLs(ns []byte) *ttls {
 	all := *s.ttls.Load()
 	if t, ok := all[string(ns)]; ok {
 		return t
+	}
+	if bytes.HasPrefix(ns, []byte(syncer.BanNamespace)) {
+		return all[syncer.BanNamespace]
 	}
 	return all[syncer.DefaultNamespace]
 }
