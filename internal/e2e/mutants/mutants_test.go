@@ -48,10 +48,10 @@ func mutants() []mutant {
 		},
 		{
 			name: "a new owner merges by max", file: "syncer/ledgerround.go",
-			old: "\t\tb.keys.addPending(e, l, int(add.Level), add.Index, add.N)\n",
-			new: "\t\thad := l.Sum(b.keys.pending(e), int(add.Level), add.Index, add.Index)\n" +
-				"\t\tif add.N > had {\n" +
-				"\t\t\tb.keys.addPending(e, l, int(add.Level), add.Index, add.N-had)\n\t\t}\n",
+			old: "\t\t\tb.keys.addPending(e, l, level, add.Index, add.N)\n",
+			new: "\t\t\thad := l.Sum(b.keys.pending(e), level, add.Index, add.Index)\n" +
+				"\t\t\tif add.N > had {\n" +
+				"\t\t\t\tb.keys.addPending(e, l, level, add.Index, add.N-had)\n\t\t\t}\n",
 			kind: "everything",
 		},
 		{
