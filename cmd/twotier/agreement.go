@@ -60,9 +60,7 @@ func (s *server) join(ctx context.Context) error {
 	if s.store.redis == nil {
 		return nil
 	}
-	attempt, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	lessens, err := s.store.redis.Join(attempt)
+	lessens, err := s.joinStore(ctx)
 	switch {
 	case isPermanent(err) && !s.store.optional, err != nil && s.store.redis.Unnumbered():
 		return err
@@ -76,6 +74,27 @@ func (s *server) join(ctx context.Context) error {
 	}
 	s.announceNumbers(ctx)
 	return nil
+}
+
+// joinStore tells Redis. A node that does not know yet how its levels are numbered can't do without
+// an answer, so it waits.
+func (s *server) joinStore(ctx context.Context) (lessens bool, err error) {
+	for warned := false; ; {
+		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
+		lessens, err = s.store.redis.Join(attempt)
+		cancel()
+		if err == nil || isPermanent(err) || !s.store.redis.Unnumbered() {
+			return lessens, err
+		}
+		if !warned {
+			s.log.Warn("Redis does not answer: waiting for it, it says how levels are numbered",
+				"error", err)
+			warned = true
+		}
+		if !retry.Pause(ctx, seedPause) {
+			return false, err
+		}
+	}
 }
 
 // announceNumbers tells other nodes how the levels are numbered, if that has changed.

@@ -1,9 +1,11 @@
 package faulttest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -138,4 +140,21 @@ func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 		t.Errorf("the sequence lives for %d ms, %v", ttl, err)
 	}
 	b.settle("one key", 0)
+}
+
+// TestStartsWhenRedisAnswersLate loses an answer that a node can't do without while it joins: it
+// asks again.
+func TestStartsWhenRedisAnswersLate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := faultproxy.New(t, server.Addr())
+	lost := proxy.SwallowNext("hash-tags") // written to tt:meta first
+	p := build.program.Serve(t, proctest.Options{}, "--redis", "redis://"+proxy.Addr(),
+		"--redis-timeout", "1s", "--hash-seed", "7")
+	<-lost
+	p.MustPost("/v1/add", `{"key":"a"}`)
+	p.Flushed()
+	if !strings.Contains(p.Log.String(), "waiting for it, it says how levels are numbered") {
+		t.Errorf("nothing was waited for:\n%s", p.Log.String())
+	}
 }
