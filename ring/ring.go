@@ -71,10 +71,11 @@ type Ring struct {
 	host       string // of the gossip
 	gossip     string // its address
 
-	stop context.CancelFunc
-	done sync.WaitGroup
-	once sync.Once
-	err  error
+	stop       context.CancelFunc
+	rebuilding sync.WaitGroup
+	done       sync.WaitGroup
+	once       sync.Once
+	err        error
 }
 
 // New checks the options and returns a ring that consists of this node alone until it is opened.
@@ -183,7 +184,7 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	r.stop = stop
 	err = r.join(run, r.opt.Join)
 	r.rebuild()
-	r.done.Go(func() { r.runRebuild(run) })
+	r.rebuilding.Go(func() { r.runRebuild(run) })
 	r.done.Go(func() { r.runRejoin(run) })
 	return err
 }
@@ -347,6 +348,7 @@ func (r *Ring) Close(ctx context.Context) error {
 			return
 		}
 		r.stop()
+		r.rebuilding.Wait() // a table without this node is none of ours
 		wait := leaveTimeout
 		if by, ok := ctx.Deadline(); ok {
 			wait = max(min(wait, time.Until(by)), time.Millisecond)

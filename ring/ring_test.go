@@ -1,9 +1,11 @@
 package ring_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -370,6 +372,32 @@ func TestClose(t *testing.T) {
 		}
 		if err := never.Close(context.Background()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestClosingIsNoChange closes nodes as soon as they are open: none makes a table that it is not in.
+func TestClosingIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t, lan())
+		var log bytes.Buffer
+		for range 100 {
+			r, err := v.start(1, func(o *ring.Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log,
+					&slog.HandlerOptions{Level: slog.LevelError}))
+				o.OnChange = func(t *ring.Table) {
+					if t.Self() < 0 {
+						v.t.Error("a table without the node itself")
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.leave(r)
+		}
+		if log.Len() > 0 {
+			t.Errorf("the log has\n%s", log.String())
 		}
 	})
 }
