@@ -376,7 +376,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestClosingIsNoChange closes nodes as soon as they are open: none makes a table that it is not in.
+// TestClosingIsNoChange closes nodes as soon as they are open: none makes a table without itself.
 func TestClosingIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
