@@ -1,6 +1,7 @@
 package multiowner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -102,6 +103,29 @@ func TestRefusedShowsWhatIsCounted(t *testing.T) {
 		}
 		if got := res.Checks[1].Limits[0].Count; got != 0 {
 			t.Errorf("a's count is %d although nothing was counted", got)
+		}
+	})
+}
+
+// TestNothingIsCountedDuringABan, not even what is refused, and the counts in the answer say so.
+func TestNothingIsCountedDuringABan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		b := c.node("b")
+		b.bans = true
+		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{
+			{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3}, {Key: []byte("ban of b")}}}
+		res := new(syncer.Result)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		c.acquirer.Acquire(ctx, []multiowner.Request{{Op: &op, Res: res, Parts: []multiowner.Part{
+			{Checks: []int{0}}, {To: &b.self, Checks: []int{1, 2}}}}})
+		synctest.Wait()
+		if res.Err != nil || res.Allowed || !op.Banned(res) || op.Counts(res) {
+			t.Fatalf("%+v", res)
+		}
+		if a := res.Checks[0]; a.TS != 0 || a.Limits[0].Count != 0 || c.state() != "[0 0] 0" {
+			t.Errorf("a has %+v, state %s", a, c.state())
 		}
 	})
 }

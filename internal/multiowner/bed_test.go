@@ -25,6 +25,7 @@ type node struct {
 	counted  int64
 	reserved map[string]int64
 	fails    error // of DoAll
+	bans     bool  // its key is banned, if the acquire has a check for that
 	slow     bool  // the store acknowledges nothing in time
 	acks     []syncer.Ack
 
@@ -59,12 +60,15 @@ func (n *node) do(op *syncer.Op, res *syncer.Result) {
 	for _, r := range n.reserved {
 		all += r
 	}
-	for range op.Checks {
+	banned := false
+	for i := range op.Checks {
 		c := res.AddCheck()
 		c.Limits = append(c.Limits, syncer.LimitResult{Count: all})
+		c.Refused = n.bans && op.Checks[i].N == 0
+		banned = banned || c.Refused
 	}
 	res.Source = syncer.SourceMemory
-	switch res.Allowed = all <= n.limit; {
+	switch res.Allowed = all <= n.limit && !banned; {
 	case !res.Allowed:
 		res.RetryAfter = 70
 	case op.Reserve != "":

@@ -29,7 +29,7 @@ func (a *acquire) merge(res *syncer.Result) {
 			res.RetryAfter = r
 		}
 	}
-	if !res.Allowed && !a.op.CountDenied {
+	if !res.Allowed && (!a.op.CountDenied || a.op.Banned(res)) {
 		a.takeOut(res)
 	}
 }
