@@ -27,10 +27,16 @@ type banned struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
-// asks sends an acquire of n events of a key by the rule that bans to a node.
-func (c *cluster) asks(i int, key string, n int) (a banned) {
+// asks sends an acquire of n events of a key by the rule that bans to a node, with ack=redis.
+func (c *cluster) asks(i int, key string, n int) banned {
 	c.t.Helper()
-	body := fmt.Sprintf(`{"key":%q,"n":%d,"rules":["login"],"ack":"redis"}`, key, n)
+	return c.asksFor(i, key, n, "redis")
+}
+
+// asksFor is asks with another ack.
+func (c *cluster) asksFor(i int, key string, n int, ack string) (a banned) {
+	c.t.Helper()
+	body := fmt.Sprintf(`{"key":%q,"n":%d,"rules":["login"],"ack":%q}`, key, n, ack)
 	proctest.UntilNil(c.t, "an answer", func() error {
 		status, text, err := c.nodes[i].Post("/v1/acquire", body)
 		if err == nil && status != 200 {
