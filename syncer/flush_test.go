@@ -87,6 +87,31 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 	}
 }
 
+// TestAResetLeavesNothing takes over what the store held of a key while a round that deletes it is
+// in flight, as a restoration may.
+func TestAResetLeavesNothing(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	store := fakeStore{}
+	f.add("k", 2)
+	f.setWarm(f.at("k"))
+	f.at("k").set(flagReset)
+	r := f.cut(time.Now())
+	l := f.keys.ladder(f.at("k"))
+	last := l.Len() - 1
+	f.takeLoaded(f.at("k"), []Bucket{{Level: l.ID(last), Index: l.Index(last, testSecond) - 1,
+		N: 9}})
+	if synced, _ := f.sums("k"); synced != 9 {
+		t.Fatalf("synced %d, want 9", synced)
+	}
+	store.answer(r)
+	f.settle(r)
+	if synced, pending := f.sums("k"); synced != 2 || pending != 0 || store.has("k") != 2 {
+		t.Errorf("synced %d, pending %d, the store has %d, want 2 there", synced, pending,
+			store.has("k"))
+	}
+}
+
 // TestARoundThatOnlyReadsIsGivenBack fails a round that changes nothing.
 func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	f, _ := newFlushing(t)

@@ -13,6 +13,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	if o.EpochKnown {
 		h.reconcile(o, owned)
 	}
+	h.cutResets(o.Rounds)
 	for _, r := range o.Rounds {
 		h.takeRound(r, time.Now().Add(-o.Unflushed))
 	}
@@ -98,7 +99,7 @@ func (h *handoff) install(k *KeyState) {
 	hash := h.keys.names.hash(k.NS, k.Key)
 	at := h.keys.find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
-		h.keepMost(h.keys.entry(at), k.Buckets)
+		h.keepMost(hash, h.keys.entry(at), k.Buckets)
 		return
 	}
 	if at == 0 {
@@ -109,7 +110,7 @@ func (h *handoff) install(k *KeyState) {
 		at = h.keys.insertCold(hash, k.NS, k.Key)
 	}
 	e := h.keys.entry(at)
-	if !e.has(flagReset) {
+	if !h.resetting(hash, e) {
 		h.takeLoaded(e, k.Buckets)
 	}
 	if k.Cold {
@@ -120,8 +121,8 @@ func (h *handoff) install(k *KeyState) {
 // keepMost takes over what another counter knew of a key that both have to read again: of each
 // bucket, the higher count. If the store loses the key before that, this is what it would hold once
 // each had restored what it knew.
-func (h *handoff) keepMost(e entry, known []Bucket) {
-	if e.has(flagReset) {
+func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
+	if h.resetting(hash, e) {
 		return
 	}
 	l := h.keys.ladder(e)
@@ -131,6 +132,30 @@ func (h *handoff) keepMost(e entry, known []Bucket) {
 			b.N > l.Sum(h.keys.synced(e), level, b.Index, b.Index) {
 			h.keys.setSynced(e, l, level, b.Index, b.N)
 		}
+	}
+}
+
+// cutResets puts the resets that the store has not been told of before the rounds that are about to
+// be taken over, if those count the same keys. A reset that came after them would delete what the
+// other counter has counted since, which was acknowledged, and the reset was not.
+func (h *handoff) cutResets(before []*Round) {
+	resets := h.newRound()
+	for _, r := range before {
+		for i := range r.Keys {
+			k := &r.Keys[i]
+			at := h.keys.find(h.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+			if at == 0 || resets.full() {
+				continue
+			}
+			if e := h.keys.entry(at); e.has(flagReset) && !e.has(flagBusy|flagParked) {
+				h.flushing.take(resets, at, e, false)
+			}
+		}
+	}
+	if h.flushing.seal(resets) {
+		h.loads.putBack(resets, false)
+		h.detach(resets)
+		h.outbox.queue = append(h.outbox.queue, resets)
 	}
 }
 

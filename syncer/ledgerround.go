@@ -1,8 +1,6 @@
 package syncer
 
 import (
-	"slices"
-
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
@@ -170,18 +168,18 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 // changing reports whether the store may be changing what it holds of a key, or is about to delete
 // it: the key is to be reset, or is part of a round that is or may still be in flight. A round that
 // was refused each time it was sent is not in flight until it is sent again.
-func (b *ledger) changing(at arena.Ref, e entry) bool {
+func (b *ledger) changing(hash uint32, e entry) bool {
 	switch {
-	case e.has(flagReset):
+	case b.resetting(hash, e):
 		return true
 	case !e.has(flagBusy):
 		return false
 	}
-	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown ||
-		b.outbox.flight.resets(at)
+	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown
 }
 
-// resets reports whether a round deletes a key.
-func (r *Round) resets(at arena.Ref) bool {
-	return slices.ContainsFunc(r.Keys, func(k KeyRound) bool { return k.ref == at && k.Reset })
+// resetting reports whether the store has yet to be told that a key is reset. What it holds until
+// then is nothing to rely on.
+func (b *ledger) resetting(hash uint32, e entry) bool {
+	return e.has(flagReset) || b.outbox.resets(hash, e)
 }

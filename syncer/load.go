@@ -51,7 +51,7 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 		}
 		if at := l.keys.find(w.hash, w.ns, w.key); at != 0 {
 			e := l.keys.entry(at)
-			if l.changing(at, e) {
+			if l.changing(w.hash, e) {
 				continue
 			}
 			unknown = unknown && e.synced() == 0

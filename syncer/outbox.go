@@ -144,15 +144,28 @@ func (o *outbox) release(counter string) {
 // has reports whether any unacknowledged round writes a key.
 func (o *outbox) has(hash uint32, e entry) bool { return anyWrites(o.all(), hash, e) }
 
+// resets reports whether any unacknowledged round deletes a key.
+func (o *outbox) resets(hash uint32, e entry) bool {
+	deletes := func(r *Round) bool {
+		k := r.part(hash, e)
+		return k != nil && k.Reset
+	}
+	return e.has(flagBusy) && o.flight != nil && deletes(o.flight) ||
+		slices.ContainsFunc(o.queue, deletes)
+}
+
 // anyWrites reports whether any of the rounds has a part for a key.
 func anyWrites(rounds []*Round, hash uint32, e entry) bool {
-	for _, r := range rounds {
-		for i := range r.Keys {
-			k := &r.Keys[i]
-			if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {
-				return true
-			}
+	return slices.ContainsFunc(rounds, func(r *Round) bool { return r.part(hash, e) != nil })
+}
+
+// part returns a round's part for a key, nil if there is none.
+func (r *Round) part(hash uint32, e entry) *KeyRound {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {
+			return k
 		}
 	}
-	return false
+	return nil
 }

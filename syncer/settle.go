@@ -84,13 +84,16 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 		return
 	}
 	e := f.keys.entry(k.ref)
-	if e.synced() == 0 {
-		f.budget.easeSynced(sec)
-	}
 	e.drop(flagBusy)
 	if k.Err != nil {
 		f.park(k, e, w)
 		return
+	}
+	if k.Reset {
+		f.keys.dropSynced(e) // what was known since it was cut is of before
+	}
+	if e.synced() == 0 {
+		f.budget.easeSynced(sec)
 	}
 	alien := CheckCounts(f.keys.ladder(e), k.Loaded)
 	load := k.Load && alien == nil

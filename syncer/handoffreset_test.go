@@ -1,0 +1,118 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// resetBed is three counters of a partition over one store, which each of them can lose.
+type resetBed struct {
+	t        *testing.T
+	inner    *embedded.Store
+	stores   [3]*faultstore.Store
+	counters [3]*syncer.Counter
+}
+
+func newResetBed(t *testing.T) *resetBed {
+	b := &resetBed{t: t, inner: embedded.New(embedded.Options{})}
+	clk := &clock{now: t0}
+	for i := range b.counters {
+		b.stores[i] = faultstore.New(faultstore.Options{Store: b.inner, Report: t.Errorf,
+			Adopts: true})
+		b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now, NotOwner: i > 0,
+			Placement:     syncer.Placement{Partitions: 1},
+			FlushInterval: 50 * time.Millisecond, VerifyInterval: time.Hour})
+	}
+	return b
+}
+
+// stored is what the store holds of the key.
+func (b *resetBed) stored() (n int64) {
+	for _, bucket := range b.inner.Get(0, nil, []byte("k")) {
+		if bucket.Level == 0 {
+			n += bucket.N
+		}
+	}
+	return n
+}
+
+func (b *resetBed) setDown(down bool) {
+	for _, s := range b.stores {
+		s.SetDown(down)
+	}
+}
+
+// reset resets the key at a counter that can't reach the store.
+func (b *resetBed) reset(i int) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.counters[i].Forget(ctx, nil, []byte("k")); !errors.Is(err,
+		syncer.ErrUnknownOutcome) {
+		b.t.Fatalf("reset without a store: %v", err)
+	}
+}
+
+// end waits until everything is flushed. The counter, the store, and a counter that reads the store
+// say that there are so many.
+func (b *resetBed) end(i int, want int64) {
+	b.t.Helper()
+	b.setDown(false)
+	flush(b.t, b.counters[i])
+	if told, stored := count(b.t, b.counters[i], "k", 60_000), b.stored(); told != stored ||
+		told != want {
+		b.t.Errorf("the counter says %d, the store has %d, want %d", told, stored, want)
+	}
+}
+
+// TestResetBeforeATakeover resets a key at a counter that is about to take the partition over from
+// another one, which has counted it meanwhile. Neither has reached the store. What was counted
+// stays: who asked for the reset was not told that it was done.
+func TestResetBeforeATakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newResetBed(t)
+		add(t, b.counters[0], "k", 5, 0)
+		flush(t, b.counters[0])
+		b.counters[1].StartOwning(0)
+		add(t, b.counters[1], "other", 1, 0)
+		if got := count(t, b.counters[1], "k", 60_000); got != 5 {
+			t.Fatalf("%d, want 5", got)
+		}
+		flush(t, b.counters[1])
+		b.setDown(true)
+		add(t, b.counters[1], "other", 1, 0)
+		time.Sleep(time.Second) // a round without the reset gets no answer
+		b.reset(1)
+		add(t, b.counters[0], "k", 2, 0)
+		hand(t, b.counters[0], b.counters[1], 0, 1<<20)
+		b.end(1, 2)
+	})
+}
+
+// TestResetThatIsHandedOver hands a reset over that the store has not been told of, to a counter
+// that took counts of the key over from another one before, and reads the key along with them.
+func TestResetThatIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newResetBed(t)
+		add(t, b.counters[0], "k", 5, 0)
+		flush(t, b.counters[0])
+		b.counters[2].StartOwning(0)
+		add(t, b.counters[2], "other", 1, 0)
+		flush(t, b.counters[2])
+		b.setDown(true)
+		b.counters[1].StartOwning(0)
+		add(t, b.counters[1], "k", 2, 0)
+		time.Sleep(time.Second) // a round that counts and reads the key gets no answer
+		b.reset(0)
+		hand(t, b.counters[1], b.counters[2], 0, 1<<20)
+		hand(t, b.counters[0], b.counters[2], 0, 1<<20)
+		b.end(2, 0)
+	})
+}
