@@ -15,7 +15,7 @@ import (
 // TestPoolMemoryGoesWithTheCounter opens and closes counters that are not kept.
 func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	if !syncer.HugePages {
-		t.Skip("the Go heap is used instead")
+		t.Skip("under the race detector, and where memory can't be mapped, it is of the Go heap")
 	}
 	before := mapped(t)
 	var most int64

@@ -37,10 +37,11 @@ func run(dir string, race bool, allowed []*regexp.Regexp, args []string) error {
 	}
 	report, err := goTest(dir, first)
 	skips := report.skips
-	if race && len(skips) > 0 {
-		again, againErr := goTest(dir, rerun(skips))
-		announce(skips, again.skips)
-		skips, err = again.skips, errors.Join(err, againErr)
+	if ofRace := ofRaceDetector(skips); race && len(ofRace) > 0 {
+		again, againErr := goTest(dir, rerun(ofRace))
+		announce(ofRace, again.skips)
+		skips = slices.DeleteFunc(skips, func(s skip) bool { return slices.Contains(ofRace, s) })
+		skips, err = append(skips, again.skips...), errors.Join(err, againErr)
 	}
 	err = errors.Join(err, judge(skips, allowed))
 	for _, line := range report.results {
@@ -68,7 +69,18 @@ func goTest(dir string, args []string) (*report, error) {
 	return r, readErr
 }
 
-// rerun returns the arguments of go test that run the skipped tests.
+// ofRaceDetector returns the skips whose reason is the race detector.
+func ofRaceDetector(skips []skip) (of []skip) {
+	for _, s := range skips {
+		if strings.Contains(s.reason, "race detector") {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
+// rerun returns the arguments of go test that run the skipped tests. They have been vetted with all
+// others.
 func rerun(skips []skip) []string {
 	var names, pkgs []string
 	for _, s := range skips {
@@ -78,7 +90,7 @@ func rerun(skips []skip) []string {
 	slices.Sort(names)
 	slices.Sort(pkgs)
 	pattern := "^(" + strings.Join(slices.Compact(names), "|") + ")$"
-	return append([]string{"-count=1", "-run", pattern}, slices.Compact(pkgs)...)
+	return append([]string{"-count=1", "-vet=off", "-run", pattern}, slices.Compact(pkgs)...)
 }
 
 // announce prints which tests only ran without the race detector.

@@ -61,9 +61,18 @@ func TestReportOfNonsense(t *testing.T) {
 
 func TestRerun(t *testing.T) {
 	got := rerun([]skip{{"x/b", "TestB/sub", ""}, {"x/a", "TestA", ""}, {"x/b", "TestB", ""}})
-	if want := []string{"-count=1", "-run", "^(TestA|TestB)$", "x/a",
+	if want := []string{"-count=1", "-vet=off", "-run", "^(TestA|TestB)$", "x/a",
 		"x/b"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRerunIsOfTheRaceDetectorOnly: without it, a test finds no other server or program.
+func TestRerunIsOfTheRaceDetectorOnly(t *testing.T) {
+	detector := skip{"x/a", "TestA", "the race detector empties pools at random"}
+	got := ofRaceDetector([]skip{{"x/b", "TestB", "no IPv6 here"}, detector})
+	if !slices.Equal(got, []skip{detector}) {
+		t.Errorf("got %v, want %v", got, detector)
 	}
 }
 
