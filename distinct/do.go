@@ -3,6 +3,7 @@ package distinct
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"twotier.dev/twotier/internal/sketch"
@@ -154,13 +155,13 @@ func (t *turn) decide(sh *shard, en *entry) error {
 
 // allows compares the limits with what the windows would then have.
 func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
-	res.Over = res.Over[:0]
+	res.Over, res.Allowed = res.Over[:0], true
 	for i, l := range op.Limits {
 		if en.count(u, l.Window, now, now, op.Hashes).Values > l.Max {
 			res.Over = append(res.Over, i)
+			res.Allowed = res.Allowed && slices.Contains(op.Shadow, i)
 		}
 	}
-	res.Allowed = len(res.Over) == 0
 	return res.Allowed
 }
 

@@ -107,9 +107,11 @@ func TestLimits(t *testing.T) {
 			c := newClock()
 			e := engine(t, c, store, nil, nil, nil)
 			limits := []syncer.Limit{{Window: 60_000, Max: 2}, {Window: 3_600_000, Max: 3}}
+			var shadow []int
 			ask := func(want bool, counts string, names ...int) {
 				t.Helper()
-				op := &distinct.Op{Key: []byte("k"), Hashes: values(e, names...), Limits: limits}
+				op := &distinct.Op{Key: []byte("k"), Hashes: values(e, names...), Limits: limits,
+					Shadow: shadow}
 				var res distinct.Result
 				run := func() error { return e.Do(t.Context(), op, &res, false) }
 				if name == "in the store" {
@@ -132,6 +134,10 @@ func TestLimits(t *testing.T) {
 			ask(true, "1 3 []", 3)
 			ask(false, "1 3 [1]", 4)
 			ask(true, "2 3 []", 1)
+			shadow = []int{0}
+			ask(false, "2 3 [0 1]", 4)
+			shadow = []int{0, 1}
+			ask(true, "3 4 [0 1]", 4)
 		})
 	}
 }

@@ -13,6 +13,8 @@ const (
 	MaxValues = 1000
 	// MaxValueBytes bounds one value.
 	MaxValueBytes = 1024
+	// MaxLimits bounds the limits of an operation, those of rules included.
+	MaxLimits = 64
 )
 
 // Op adds values to a key, or only counts those that it has had.
@@ -27,8 +29,10 @@ type Op struct {
 	// Ack is what an operation that adds waits for: AckMemory or AckStore.
 	Ack syncer.Ack
 	// Limits are compared first: values are added only if no window would then have more than Max
-	// different ones. Windows, in milliseconds, are counted as well.
+	// different ones. Shadow has the positions of those that are compared, but forbid nothing.
+	// Windows, in milliseconds, are counted as well.
 	Limits  []syncer.Limit
+	Shadow  []int
 	Windows []int64
 }
 
@@ -49,7 +53,8 @@ type Result struct {
 	Allowed bool
 	// Counts are those of the limits and then those of the windows, after the operation.
 	Counts []Count
-	// Over has the positions of the limits that stood in the way.
+	// Over has the positions of the limits that the values were too many for, those in shadow
+	// included, which did not stand in the way.
 	Over []int
 	// Source says where the answer came from.
 	Source syncer.Source
@@ -78,10 +83,12 @@ func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
 		}
 	}
 	switch {
+	case len(op.Limits) > MaxLimits:
+		return 0, invalid("limits", fmt.Sprintf("want at most %d", MaxLimits))
 	case len(op.Hashes) > MaxValues:
 		return 0, invalid("values", fmt.Sprintf("want at most %d", MaxValues))
 	case op.TS != 0 && len(op.Limits) > 0:
-		return 0, invalid("ts", "limits are about the present; want limits without ts")
+		return 0, invalid("ts", "limits and rules are about the present; want them without ts")
 	case op.Ack > syncer.AckStore:
 		return 0, invalid("ack", `distinct values wait for "memory" or "redis"`)
 	case op.TS == 0:
