@@ -48,6 +48,17 @@ login  bob    4/24h      5     5       5        1  refuses now
 		"--top", "1"); strings.Contains(out, "sms") || !strings.Contains(out, "bob") {
 		t.Errorf("of one rule and one key:\n%s", out)
 	}
+	s.write("rules:\n- {name: login, limits: [4/24h], distinct: 5/24h}\n" +
+		"- {name: devices, namespace: sms, distinct: [1/1h]}\n")
+	const without = `looked at 3 keys: 3 of default
+distinct limits are not replayed: devices, login
+RULE     STATE  KEYS  REFUSING  EVENTS  REFUSED
+devices  on        0         0       0        0
+login    on        3         1       9        1
+`
+	if out := s.rules(exitOK, "", "backtest", s.file); !strings.HasPrefix(out, without) {
+		t.Errorf("printed\n%s, want\n%s", out, without)
+	}
 	s.rules(exitFailed, `rules[1]: there is no rule "x"`, "backtest", "--rule", "login,x")
 	s.write("rules:\n- {name: login, limits: [4/24h, 5]}\n")
 	s.rules(exitFailed, `rules:2:33: limit: "5" is not MAX/WINDOW`, "backtest", s.file)

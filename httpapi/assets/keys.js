@@ -119,7 +119,7 @@ export function showSince(members) {
 function limitsOf(rules, key) {
   return rules.flatMap((r) => {
     const over = (r.overrides || [])
-      .filter((o) => o.key === key || (o.prefix && key.startsWith(o.prefix)))
+      .filter((o) => o.limits && (o.key === key || (o.prefix && key.startsWith(o.prefix))))
       .sort(
         (a, b) =>
           (b.key === key) - (a.key === key) || (b.prefix || "").length - (a.prefix || "").length,

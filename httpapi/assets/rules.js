@@ -29,8 +29,10 @@ async function figuresOf(r) {
 
 function ruleRow(r) {
   const stateOf = r.state || "on";
+  // A single limit on different values need not be a list.
+  const distinct = [r.distinct || []].flat().map((l) => l + " different");
   const limits =
-    (r.limits || []).join(", ") +
+    [...(r.limits || []), ...distinct].join(", ") +
     (r.ban ? `, then a ban of ${r.ban}` : "") +
     (r.overrides ? ` (${r.overrides.length} for some keys)` : "");
   return element(
@@ -240,6 +242,8 @@ const NAMED = 20;
 
 // backtested says what a rule would do.
 function backtested(r) {
+  if (r.distinct && !r.looked_at)
+    return [`${r.rule} (${r.ns}, ${r.state}): limits on different values are not replayed`];
   const lines = [
     `${r.rule} (${r.ns}, ${r.state}): would refuse ${figure(r.refusing)} of ${figure(r.looked_at)} keys now, ` +
       `and would have refused ${range(r.refused)} of the ${figure(r.events)} events of their last day`,
@@ -253,6 +257,7 @@ function backtested(r) {
   }
   const more = Math.max(0, r.keys.length - NAMED) + r.left_out;
   if (more) lines.push(`  and ${figure(more)} more keys`);
+  if (r.distinct) lines.push("  without its limits on different values, which are not replayed");
   return lines;
 }
 

@@ -67,10 +67,13 @@ type Namespace struct {
 
 // RuleReport is what a rule would do, were it on.
 type RuleReport struct {
-	Rule     string `json:"rule"`
-	NS       string `json:"ns"`
-	State    string `json:"state"`
-	LookedAt int    `json:"looked_at"`
+	Rule  string `json:"rule"`
+	NS    string `json:"ns"`
+	State string `json:"state"`
+	// Distinct says that the rule has limits on different values, which are not replayed: the
+	// figures are those of its other limits, and there are none if it has no others.
+	Distinct bool `json:"distinct,omitempty"`
+	LookedAt int  `json:"looked_at"`
 	// Refusing is how many of those keys it would refuse now.
 	Refusing int `json:"refusing"`
 	// Events is how many events they had in the last day, and Refused how many of those it would
@@ -95,7 +98,7 @@ func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report
 	r := &Report{Namespaces: []Namespace{}, Rules: []RuleReport{}}
 	for _, one := range rules {
 		r.Rules = append(r.Rules, RuleReport{Rule: one.Name, NS: one.Space(),
-			State: one.State.String(), Keys: []KeyReport{}, rule: one})
+			State: one.State.String(), Distinct: len(one.Distinct) > 0, Keys: []KeyReport{}, rule: one})
 	}
 	keys, err := r.find(ctx, from, top)
 	if err != nil {
@@ -134,9 +137,13 @@ func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCo
 	at := map[string]int{}
 	var names []string
 	for i := range r.Rules {
-		if ns := r.Rules[i].NS; !slices.Contains(names, ns) {
+		ns, limits := r.Rules[i].NS, r.Rules[i].rule.Limits
+		if len(limits) > 0 && !slices.Contains(names, ns) {
 			names = append(names, ns)
 		}
+	}
+	if len(names) == 0 { // there is nothing to replay
+		return nil, nil
 	}
 	slices.Sort(names)
 	for i, ns := range names {
@@ -180,7 +187,7 @@ func newPlan(rules []*rule.Rule, keys []syncer.KeyCount) (p plan) {
 		key := Key{NS: k.NS, Key: k.Key}
 		var of []int
 		for i, r := range rules {
-			if r.Space() != k.NS {
+			if r.Space() != k.NS || len(r.Limits) == 0 {
 				continue
 			}
 			limits := r.For([]byte(k.Key))

@@ -43,6 +43,8 @@ type BacktestRule struct {
 	Namespace string `json:"ns"`
 	// State is "on", "shadow" or "off".
 	State string `json:"state"`
+	// Distinct says that the rule has limits on different values, which are not replayed.
+	Distinct bool `json:"distinct"`
 	// LookedAt is how many keys of its namespace were looked at, and Refusing how many of them it
 	// would refuse now.
 	LookedAt int `json:"looked_at"`

@@ -9,43 +9,81 @@ import (
 // MaxPrefixes bounds the overrides of a rule that are for a prefix.
 const MaxPrefixes = 64
 
-// Override is the limits of a rule for some keys, in place of the rule's own. It has a list of its
-// own: other windows, and more or fewer of them.
+// Override is the limits of a rule for some keys, in place of the rule's own. Its lists are its own:
+// other windows, and more or fewer of them.
 type Override struct {
 	// Key is the only key that it is for, or else Prefix is what its keys begin with.
 	Key, Prefix string
-	// Limits are compared in order. There is at least one.
-	Limits []Limit
+	// Limits and Distinct are compared in order. One that is empty leaves the rule's list as it is.
+	Limits, Distinct []Limit
 }
 
-// For returns the limits for a key: those of its override, else those of the override with the
-// longest prefix of the key, else the rule's own. It does not allocate.
+// For returns the limits on events for a key: those of its override, else those of the override
+// with the longest prefix of the key, else the rule's own. It does not allocate.
 func (r *Rule) For(key []byte) []Limit {
 	if len(r.Overrides) == 0 {
 		return r.Limits
 	}
-	if limits, ok := r.exact[string(key)]; ok {
-		return limits
-	}
-	for i := range r.prefixes {
-		if bytes.HasPrefix(key, []byte(r.prefixes[i].Prefix)) {
-			return r.prefixes[i].Limits
-		}
-	}
-	return r.Limits
+	return r.limits.of(key, r.Limits)
 }
 
-// index prepares For.
-func (r *Rule) index() {
-	r.exact, r.prefixes = map[string][]Limit{}, nil
-	for _, o := range r.Overrides {
-		if o.Key != "" {
-			r.exact[o.Key] = o.Limits
-		} else {
-			r.prefixes = append(r.prefixes, o)
+// DistinctFor is For for the limits on different values.
+func (r *Rule) DistinctFor(key []byte) []Limit {
+	if len(r.Overrides) == 0 {
+		return r.Distinct
+	}
+	return r.distinct.of(key, r.Distinct)
+}
+
+// overridden is the overrides of one list of a rule.
+type overridden struct {
+	exact    map[string][]Limit
+	prefixes []prefixed // the longest first
+}
+
+type prefixed struct {
+	prefix string
+	limits []Limit
+}
+
+// add adds what an override has for the list, if it has anything.
+func (o *overridden) add(of *Override, limits []Limit) {
+	switch {
+	case len(limits) == 0:
+	case of.Key == "":
+		o.prefixes = append(o.prefixes, prefixed{of.Prefix, limits})
+	default:
+		if o.exact == nil {
+			o.exact = map[string][]Limit{}
+		}
+		o.exact[of.Key] = limits
+	}
+}
+
+// of returns the limits for a key, which are the rule's own if no override has any.
+func (o *overridden) of(key []byte, own []Limit) []Limit {
+	if limits, ok := o.exact[string(key)]; ok {
+		return limits
+	}
+	for i := range o.prefixes {
+		if bytes.HasPrefix(key, []byte(o.prefixes[i].prefix)) {
+			return o.prefixes[i].limits
 		}
 	}
-	slices.SortStableFunc(r.prefixes, func(a, b Override) int {
-		return cmp.Compare(len(b.Prefix), len(a.Prefix)) // the longest first
-	})
+	return own
+}
+
+// index prepares For and DistinctFor.
+func (r *Rule) index() {
+	r.limits, r.distinct = overridden{}, overridden{}
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		r.limits.add(o, o.Limits)
+		r.distinct.add(o, o.Distinct)
+	}
+	for _, o := range []*overridden{&r.limits, &r.distinct} {
+		slices.SortStableFunc(o.prefixes, func(a, b prefixed) int {
+			return cmp.Compare(len(b.prefix), len(a.prefix))
+		})
+	}
 }

@@ -37,7 +37,7 @@ func ParseState(text string) (State, error) {
 // small enough that nothing overflows when a count is added to it.
 const Unlimited = 1 << 53
 
-// Limit is one limit of a rule: at most Max events in any Window.
+// Limit is one limit of a rule: at most Max events, or different values, in any Window.
 type Limit struct {
 	// Window is in milliseconds, at least 1.
 	Window int64
@@ -52,20 +52,20 @@ type Rule struct {
 	Name string
 	// Namespace is where the keys that it judges are counted; "" means the default one.
 	Namespace string
-	// Limits are compared in order. There is at least one.
-	Limits []Limit
-	State  State
-	// Ban is for how long, in milliseconds, the rule refuses a key that it has refused once, if it
-	// is on; 0 means that it doesn't.
+	// Limits are on events, and Distinct on how many different values a key has had. Each list is
+	// compared in order. One of them may be empty: such a rule judges only what the other is about.
+	Limits, Distinct []Limit
+	State            State
+	// Ban is for how long, in milliseconds, the rule refuses a key that it has refused once by its
+	// Limits, if it is on; 0 means that it doesn't.
 	Ban int64
 	// Overrides are other limits for some keys, see For.
 	Overrides []Override
-	// Default says that the rule judges every acquire in its namespace that names neither limits
-	// nor rules.
+	// Default says that the rule judges every acquire, and all that adds values now, in its
+	// namespace that names neither limits nor rules.
 	Default bool
 
-	exact    map[string][]Limit // of Overrides, by key
-	prefixes []Override         // the longest first
+	limits, distinct overridden // by Overrides
 }
 
 // Space returns the namespace that the rule counts in.
@@ -103,13 +103,15 @@ type Banned struct{ NS, Rule, Key string }
 // Set is rules by name. The zero value has none.
 type Set struct {
 	byName   map[string]*Rule
-	defaults map[string][]*Rule // by namespace
+	defaults map[string][]*Rule // by namespace: those with Limits
+	distinct map[string][]*Rule // the same of those with Distinct
 	version  int64
 }
 
 // NewSet returns a set of rules. Of two with one name it has the first.
 func NewSet(rules []Rule) *Set {
-	s := &Set{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{}}
+	s := &Set{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{},
+		distinct: map[string][]*Rule{}}
 	for i := range rules {
 		r := &rules[i]
 		if _, twice := s.byName[r.Name]; twice {
@@ -117,8 +119,11 @@ func NewSet(rules []Rule) *Set {
 		}
 		r.index()
 		s.byName[r.Name] = r
-		if r.Default {
+		if r.Default && len(r.Limits) > 0 {
 			s.defaults[r.Space()] = append(s.defaults[r.Space()], r)
+		}
+		if r.Default && len(r.Distinct) > 0 {
+			s.distinct[r.Space()] = append(s.distinct[r.Space()], r)
 		}
 	}
 	return s
@@ -136,8 +141,21 @@ func (s *Set) Defaults(ns []byte) []*Rule {
 	return s.defaults[string(ns)]
 }
 
+// DistinctDefaults is Defaults for what adds values.
+func (s *Set) DistinctDefaults(ns []byte) []*Rule {
+	if s == nil {
+		return nil
+	}
+	if len(ns) == 0 {
+		return s.distinct["default"]
+	}
+	return s.distinct[string(ns)]
+}
+
 // Numbered returns a set of the same rules that is of that version of the document.
-func (s *Set) Numbered(version int64) *Set { return &Set{s.byName, s.defaults, version} }
+func (s *Set) Numbered(version int64) *Set {
+	return &Set{s.byName, s.defaults, s.distinct, version}
+}
 
 // Version returns the number of the version that the rules are of, 0 if they are of none.
 func (s *Set) Version() int64 {

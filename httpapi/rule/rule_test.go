@@ -63,16 +63,51 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// TestOverridesOfEachList looks up limits on events and on values, which overrides replace apart.
+func TestOverridesOfEachList(t *testing.T) {
+	limits := func(text string) []rule.Limit { return []rule.Limit{{Text: text}} }
+	set := rule.NewSet([]rule.Rule{{Name: "r", Limits: limits("own"), Distinct: limits("few"),
+		Overrides: []rule.Override{{Prefix: "corp-", Limits: limits("corp")},
+			{Prefix: "corp-vip-", Distinct: limits("many")},
+			{Key: "corp-1", Limits: limits("one"), Distinct: limits("two")}}}})
+	r := set.Find([]byte("r"))
+	for key, want := range map[string]string{"x": "own few", "corp-": "corp few",
+		"corp-vip-7": "corp many", "corp-1": "one two"} {
+		got := r.For([]byte(key))[0].Text + " " + r.DistinctFor([]byte(key))[0].Text
+		if got != want {
+			t.Errorf("%q: %s, want %s", key, got, want)
+		}
+	}
+	plain := rule.Rule{Distinct: limits("few")}
+	if plain.For(nil) != nil || plain.DistinctFor(nil)[0].Text != "few" {
+		t.Errorf("without overrides: %+v", plain)
+	}
+}
+
 func TestDefaults(t *testing.T) {
-	set := rule.NewSet([]rule.Rule{{Name: "a", Default: true}, {Name: "b", Namespace: "sms",
-		Default: true}, {Name: "c", Default: true, State: rule.Shadow}, {Name: "d"}}).Numbered(3)
-	for ns, want := range map[string]string{"": "a c", "default": "a c", "sms": "b", "x": ""} {
-		var got []string
-		for _, r := range set.Defaults([]byte(ns)) {
-			got = append(got, r.Name)
+	some := []rule.Limit{{Text: "1m"}}
+	set := rule.NewSet([]rule.Rule{
+		{Name: "a", Default: true, Limits: some},
+		{Name: "b", Namespace: "sms", Default: true, Limits: some, Distinct: some},
+		{Name: "c", Default: true, State: rule.Shadow, Limits: some},
+		{Name: "d", Limits: some, Distinct: some},
+		{Name: "e", Default: true, Distinct: some}}).Numbered(3)
+	names := func(rules []*rule.Rule) string {
+		var all []string
+		for _, r := range rules {
+			all = append(all, r.Name)
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("namespace %q: %v, want %s", ns, got, want)
+		return strings.Join(all, " ")
+	}
+	for ns, want := range map[string]string{"": "a c; e", "default": "a c; e", "sms": "b; b",
+		"x": "; "} {
+		got := names(set.Defaults([]byte(ns))) + "; " + names(set.DistinctDefaults([]byte(ns)))
+		if got != want {
+			t.Errorf("namespace %q: %s, want %s", ns, got, want)
 		}
+	}
+	var none *rule.Set
+	if len(none.Defaults(nil))+len(none.DistinctDefaults(nil)) > 0 {
+		t.Error("no rules, but defaults")
 	}
 }

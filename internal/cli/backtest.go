@@ -44,6 +44,7 @@ type backtested struct {
 	Rules []struct {
 		Rule, NS, State string
 		LookedAt        int `json:"looked_at"`
+		Distinct        bool
 		Refusing        int
 		Events          int64
 		Refused         bounds
@@ -122,7 +123,20 @@ func (b *backtested) extent() string {
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(&out, "; no answer from %s", strings.Join(b.Silent, ", "))
 	}
+	if names := b.distinct(); len(names) > 0 {
+		fmt.Fprintf(&out, "\ndistinct limits are not replayed: %s", strings.Join(names, ", "))
+	}
 	return out.String()
+}
+
+// distinct returns the names of rules that have limits on different values.
+func (b *backtested) distinct() (names []string) {
+	for i := range b.Rules {
+		if b.Rules[i].Distinct {
+			names = append(names, b.Rules[i].Rule)
+		}
+	}
+	return names
 }
 
 // summary has a row for each rule.

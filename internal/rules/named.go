@@ -34,7 +34,7 @@ func (r *reader) ruleList(list *strictyaml.Node) {
 // rule reads one rule with a name.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one rule.Rule
-	var name, limits, overrides *strictyaml.Node
+	var name, limits, distinct, ban, overrides *strictyaml.Node
 	strictyaml.Mapping{Name: "a rule", Example: "name: login",
 		Each: func(key string, at, to *strictyaml.Node) {
 			switch key {
@@ -44,10 +44,12 @@ func (r *reader) rule(item *strictyaml.Node) {
 				one.Namespace = r.name(to, "namespace")
 			case "limits":
 				limits, one.Limits = to, r.limits(to)
+			case "distinct":
+				distinct, one.Distinct = to, r.distinct(to)
 			case "state":
 				one.State = r.state(to)
 			case "ban":
-				one.Ban = r.ban(to)
+				ban, one.Ban = to, r.ban(to)
 			case "overrides":
 				overrides, one.Overrides = to, r.overrides(to)
 			case "default":
@@ -61,16 +63,22 @@ func (r *reader) rule(item *strictyaml.Node) {
 		r.Fail(item, "a rule without a name")
 	case first != nil:
 		r.Fail(name, "there is a rule %s already in line %d", one.Name, first.Line)
-	case limits == nil:
-		r.Fail(item, "rule %s has no limits, such as limits: [15/1m, 50/24h]", one.Name)
+	case limits == nil && distinct == nil:
+		r.Fail(item, "rule %s has no limits, such as limits: [15/1m, 50/24h] or distinct: 5/24h",
+			one.Name)
+	case limits == nil && ban != nil:
+		r.Fail(ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
 	default:
 		if r.seen[one.Name] = name; one.Default {
 			r.countDefault(item, one.Space())
 		}
+		r.checkOverrides(&one, overrides, limits != nil, distinct != nil)
 		r.rules = append(r.rules, one)
 		r.judgeAll(one.Namespace, one.Limits, limits)
+		r.judgeAll(one.Namespace, one.Distinct, distinct)
 		for _, o := range one.Overrides {
 			r.judgeAll(one.Namespace, o.Limits, overrides)
+			r.judgeAll(one.Namespace, o.Distinct, overrides)
 		}
 	}
 }
@@ -84,7 +92,8 @@ func (r *reader) countDefault(item *strictyaml.Node, namespace string) {
 
 // ruleKeys returns what a rule may have.
 func ruleKeys() []string {
-	return []string{"name", "namespace", "limits", "state", "ban", "overrides", "default"}
+	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "overrides",
+		"default"}
 }
 
 // judgeAll notes the windows of limits for EachWindow.
@@ -155,7 +164,23 @@ func (r *reader) limits(n *strictyaml.Node) []rule.Limit {
 	if len(items) == 0 || len(items) > maxLimits {
 		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
 	}
-	var limits []rule.Limit
+	return r.limitsOf(items)
+}
+
+// distinct reads such a list, or a single one.
+func (r *reader) distinct(n *strictyaml.Node) []rule.Limit {
+	if !strictyaml.IsList(n) {
+		return r.limitsOf([]*strictyaml.Node{n})
+	}
+	items := r.List(n, "distinct")
+	if len(items) == 0 || len(items) > maxLimits {
+		r.Fail(n, "distinct: want 1 to %d of them, such as 5/24h", maxLimits)
+	}
+	return r.limitsOf(items)
+}
+
+// limitsOf reads limits.
+func (r *reader) limitsOf(items []*strictyaml.Node) (limits []rule.Limit) {
 	for _, item := range items {
 		text, ok := r.Text(item, "a limit")
 		if !ok {

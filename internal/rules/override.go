@@ -36,7 +36,7 @@ func (r *reader) overrides(n *strictyaml.Node) (all []rule.Override) {
 
 // override reads one override.
 func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
-	known := []string{"key", "prefix", "limits"}
+	known := []string{"key", "prefix", "limits", "distinct"}
 	seen := map[string]bool{}
 	strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
 		Each: func(key string, at, to *strictyaml.Node) {
@@ -48,14 +48,29 @@ func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
 				o.Prefix = r.key(to, "prefix")
 			case "limits":
 				o.Limits = r.limits(to)
+			case "distinct":
+				o.Distinct = r.distinct(to)
 			default:
-				r.Unknown(at, key, known, "an override has key or prefix, and limits")
+				r.Unknown(at, key, known, "an override has key or prefix, and limits or distinct")
 			}
 		}}.Read(r.Reader, item)
-	if seen["key"] == seen["prefix"] || !seen["limits"] {
-		r.Fail(item, "an override has either key or prefix, and limits")
+	if seen["key"] == seen["prefix"] || !seen["limits"] && !seen["distinct"] {
+		r.Fail(item, "an override has either key or prefix, and limits or distinct")
 	}
 	return o
+}
+
+// checkOverrides refuses overrides of a list that the rule does not have: what the rule judges must
+// not depend on the key.
+func (r *reader) checkOverrides(one *rule.Rule, at *strictyaml.Node, limits, distinct bool) {
+	for _, o := range one.Overrides {
+		switch {
+		case len(o.Limits) > 0 && !limits:
+			r.Fail(at, "overrides: one has limits, and rule %s has only distinct", one.Name)
+		case len(o.Distinct) > 0 && !distinct:
+			r.Fail(at, "overrides: one has distinct, and rule %s has only limits", one.Name)
+		}
+	}
 }
 
 // key reads a key or the beginning of one.

@@ -107,7 +107,18 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		overridden(many(65)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
 		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
 		"rules: [" + defaults(17) + "]":                    "r.yaml:1:697: more than 16 default",
-		"rules: []\n---\nrules: [{}]":                      "r.yaml:3:9: a rule without a name",
+		"rules: [{name: a, distinct: []}]":                 "r.yaml:1:29: distinct: want 1 to 16 of them",
+		"rules: [{name: a, distinct: 5}]":                  `r.yaml:1:29: limit: "5" is not MAX/WINDOW`,
+		"rules: [{name: a, distinct: [5/1d, 1]}]":          `r.yaml:1:36: limit: "1" is not MAX/WINDOW`,
+		"rules: [{name: a, distinct: {}}]":                 "r.yaml:1:29: a limit is not a single value",
+		"rules: [{name: a, distinct: ~}]":                  "r.yaml:1:29: ",
+		"rules: [{name: a, distinct: 5/1d, ban: 10m}]": "r.yaml:1:40: ban: rule a has only " +
+			"distinct limits, and these start no bans",
+		"rules: [{name: a, limits: [1/1s], overrides: [{key: b, distinct: 5/1d}]}]": "r.yaml:1:46: " +
+			"overrides: one has distinct, and rule a has only limits",
+		"rules: [{name: a, distinct: 5/1d, overrides: [{key: b, limits: [5/1d]}]}]": "r.yaml:1:46: " +
+			"overrides: one has limits, and rule a has only distinct",
+		"rules: []\n---\nrules: [{}]": "r.yaml:3:9: a rule without a name",
 		"descriptors: []": "r.yaml:1:14: descriptors without " +
 			"a domain",
 		"domain: \"\"":                  "r.yaml:1:9: domain: the name is empty",
@@ -196,6 +207,33 @@ func TestOverridesAndDefaults(t *testing.T) {
 	var windows []int64
 	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
 	if got := fmt.Sprint(windows); got != "[60000 60000 86400000 7200000]" {
+		t.Errorf("windows %s", got)
+	}
+}
+
+// TestDistinct reads limits on different values: one, a list, beside limits and in overrides.
+func TestDistinct(t *testing.T) {
+	doc := read(t, `rules:
+- {name: one, distinct: 5/24h, default: true}
+- {name: both, limits: [9/1m], distinct: [2/1h, 5/1d], ban: 1h, overrides: [{key: vip,
+  distinct: [50/2h]}, {prefix: corp-, limits: [90/3m], distinct: 7/1m}]}`)
+	for name, want := range map[string]string{"one/vip": "[] [{86400000 5 24h}]",
+		"both/a":      "[{60000 9 1m}] [{3600000 2 1h} {86400000 5 1d}]",
+		"both/vip":    "[{60000 9 1m}] [{7200000 50 2h}]",
+		"both/corp-1": "[{180000 90 3m}] [{60000 7 1m}]"} {
+		of, key, _ := strings.Cut(name, "/")
+		r := doc.Rules.Find([]byte(of))
+		if got := fmt.Sprint(r.For([]byte(key)), r.DistinctFor([]byte(key))); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	if got := doc.Rules.DistinctDefaults(nil); len(got) != 1 || doc.Rules.Defaults(nil) != nil {
+		t.Errorf("defaults %v", got)
+	}
+	var windows []int64
+	_ = doc.EachWindow(func(_ string, ms int64) error { windows = append(windows, ms); return nil })
+	if got := fmt.Sprint(windows); got !=
+		"[86400000 60000 3600000 86400000 7200000 180000 60000]" {
 		t.Errorf("windows %s", got)
 	}
 }
