@@ -1,14 +1,16 @@
 package rule
 
-// Decision is one verdict on an acquire, with what it was about, for those who record decisions.
+// Decision is one verdict on an acquire, or on values to be added, with what it was about, for those who record decisions.
 type Decision struct {
 	// Door is how the acquire was asked for, such as "http".
 	Door string
 	// NS and Key are what was judged. They are views into memory of the request. An empty namespace
 	// is the default one.
 	NS, Key []byte
-	// N is how many events were asked for.
-	N int64
+	// N is how many events were asked for, or how many values if Distinct is set: the limits are on
+	// different ones.
+	N        int64
+	Distinct bool
 	// Rule is the rule that judged, and Version the version of the rules that it is of. It is empty
 	// for limits without a name. The version is 0 for limits that the request brought along.
 	Rule    string

@@ -147,8 +147,9 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/idle", fasthttp},
 		// What all doors agree on.
 		"internal/account": {},
-		"internal/verdicts": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/rule",
-			"twotier.dev/twotier/internal/request", prometheus},
+		"internal/verdicts": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/distinct",
+			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/request",
+			prometheus},
 		"internal/linelog": {prometheus},
 		"internal/decisions": {"twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/config"},

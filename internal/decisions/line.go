@@ -24,6 +24,9 @@ func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
 	}
 	b = appendText(append(b, `,"key":`...), string(d.Key))
 	b = strconv.AppendInt(append(b, `,"n":`...), d.N, 10)
+	if d.Distinct {
+		b = append(b, `,"distinct":true`...)
+	}
 	b = append(append(b, `,"verdict":"`...), d.Verdict.String()...)
 	b = append(append(b, `","door":"`...), d.Door...)
 	b = append(b, `","limits":[`...)

@@ -27,11 +27,16 @@ func TestLines(t *testing.T) {
 	s.Record(&rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("alice"), N: 3,
 		Rule: "receiver", Version: 7, Verdict: rule.ShadowRefused, Limits: []rule.Compared{
 			{Window: 60_000, Count: 15, Max: 14}, {Window: 90_000_000, Count: 15, Max: 50}}})
+	s.Record(&rule.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
+		Verdict: rule.Refused, Limits: []rule.Compared{{Window: 3_600_000, Count: 5, Max: 5}}})
 	s.Record(&rule.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
 	want := lines{`{"time":"2026-05-04T02:02:01.012Z","ns":"sms","rule":"receiver",` +
 		`"key":"alice","n":3,"verdict":"shadow_refused","door":"http",` +
 		`"limits":[{"window":"1m","count":15,"max":14},{"window":"25h","count":15,"max":50}],` +
 		`"node":"a-1","rules_version":7}`,
+		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"ann","n":2,"distinct":true,` +
+			`"verdict":"refused","door":"http","limits":[{"window":"1h","count":5,"max":5}],` +
+			`"node":"a-1"}`,
 		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"\"käse\"\\\ufffd","n":1,` +
 			`"verdict":"allowed","door":"resp","limits":[],"node":"a-1"}`}
 	for i, line := range to {

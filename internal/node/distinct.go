@@ -89,6 +89,9 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		err := n.distinct(ctx, op, res)
 		if err == nil {
+			if len(op.Hashes) > 0 && !res.Allowed {
+				n.denied.NoteKey(op.NS, op.Key)
+			}
 			if n.opt.Clock.Doubt() != "" {
 				res.Degraded = true
 			}

@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Refused tracks the keys that refused the most acquires, as a [Sample] of what one node was asked.
-// It is exact up to some thousand refusals a second. Of more it notes some, which stand for the
-// rest: noting one costs as much as deciding.
+// Refused tracks the keys that refused the most, acquires or values, as a [Sample] of what one node
+// was asked. It is exact up to some thousand refusals a second. Of more it notes some, which stand
+// for the rest: noting one costs as much as deciding.
 type Refused struct {
 	sample *Sample
 	now    func() int64
@@ -49,6 +49,14 @@ func (r *Refused) Note(ops []syncer.Op, res []syncer.Result) {
 func (r *Refused) NoteOne(op *syncer.Op, res *syncer.Result) {
 	if op.Kind == syncer.Acquire && !op.DryRun && !res.Allowed {
 		r.note(op, res, r.now())
+	}
+}
+
+// NoteKey counts a refusal to add values to a key.
+func (r *Refused) NoteKey(ns, key []byte) {
+	now := r.now()
+	if n := r.thin.weight(now); n > 0 {
+		r.sample.Add(&syncer.Check{NS: ns, Key: key, N: n}, now)
 	}
 }
 

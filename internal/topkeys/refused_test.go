@@ -36,6 +36,23 @@ func acquire(keys ...string) (syncer.Op, syncer.Result) {
 	return op, res
 }
 
+// TestRefusedCountsValues beside acquires.
+func TestRefusedCountsValues(t *testing.T) {
+	r, now := refusedAt(t)
+	op, res := acquire("a!")
+	r.NoteOne(&op, &res)
+	r.NoteKey(nil, []byte("a!"))
+	r.NoteKey([]byte("cards"), []byte("b"))
+	*now++
+	r.NoteKey(nil, []byte("a!"))
+	rows, err := r.Top(t.Context(), 9, 60_000)
+	want := []syncer.KeyCount{{NS: "default", Key: "a!", Count: 3},
+		{NS: "cards", Key: "b", Count: 1}}
+	if err != nil || !slices.Equal(rows, want) {
+		t.Errorf("%v, %v, want %v", rows, err, want)
+	}
+}
+
 // TestRefusedCountsRefusals and nothing else: not what was asked for, and not what other keys of
 // the same acquire allowed.
 func TestRefusedCountsRefusals(t *testing.T) {

@@ -16,7 +16,7 @@ type Recorder interface {
 // record records one verdict.
 func (r *Run) record(c *syncer.Check, o Origin, v rule.Verdict, limits compared) {
 	d := &rule.Decision{Door: r.door, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
-		Version: o.Version}
+		Version: o.Version, Distinct: o.Distinct}
 	if o.Rule != nil {
 		d.Rule = o.Rule.Name
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
@@ -60,5 +61,50 @@ func TestRecords(t *testing.T) {
 		if !slices.Equal(r.all, tt.want) {
 			t.Errorf("without %v:\n%q\nwant\n%q", tt.without, r.all, tt.want)
 		}
+	}
+}
+
+// TestRecordsOfValues records what was decided about values. Whether a limit was too low is not a
+// matter of the count alone: that of a rule in shadow is so, too, if another limit refused, and
+// values that the window has already don't count again.
+func TestRecordsOfValues(t *testing.T) {
+	on := &rule.Rule{Name: "on"}
+	shadow := &rule.Rule{Name: "shadow", State: rule.Shadow}
+	origins := []verdicts.Origin{{}, {Rule: shadow, Max: 5, First: true, Version: 3},
+		{Rule: on, Max: 9, First: true, Version: 3}, {Rule: on, Max: 50, Version: 3}}
+	op := &distinct.Op{NS: []byte("cards"), Key: []byte("k"), Shadow: []int{1},
+		Limits: []syncer.Limit{{Window: 1000, Max: 4}, {Window: 2000, Max: 5},
+			{Window: 3000, Max: 9}, {Window: 4000, Max: 50}}}
+	for _, tt := range []struct {
+		over    []int
+		allowed bool
+		want    []string
+	}{
+		{nil, true, []string{`http cards:k x7 "" v0 allowed [{1000 4 4}]`,
+			`http cards:k x7 "shadow" v3 allowed [{2000 4 5}]`,
+			`http cards:k x7 "on" v3 allowed [{3000 4 9} {4000 4 50}]`}},
+		{[]int{1}, true, []string{`http cards:k x7 "" v0 allowed [{1000 4 4}]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [{2000 4 5}]`,
+			`http cards:k x7 "on" v3 allowed [{3000 4 9} {4000 4 50}]`}},
+		{[]int{0, 1, 3}, false, []string{`http cards:k x7 "" v0 refused [{1000 4 4}]`,
+			`http cards:k x7 "shadow" v3 shadow_refused [{2000 4 5}]`,
+			`http cards:k x7 "on" v3 refused [{3000 4 9} {4000 4 50}]`}},
+	} {
+		r := &records{without: rule.Verdicts}
+		run := verdicts.Begin(nil, verdicts.HTTP)
+		run.RecordTo(r)
+		res := &distinct.Result{Allowed: tt.allowed, Over: tt.over}
+		for range 5 { // four limits and a window
+			res.Counts = append(res.Counts, distinct.Count{Values: 4})
+		}
+		run.Values(op, 7, res, func(k int) verdicts.Origin { return origins[k] })
+		if !slices.Equal(r.all, tt.want) || !run.Decided() {
+			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, r.all, tt.want)
+		}
+	}
+	run := verdicts.Begin(nil, verdicts.HTTP)
+	run.Values(&distinct.Op{}, 1, &distinct.Result{Allowed: true}, nil)
+	if run.Decided() {
+		t.Error("a decision without limits")
 	}
 }

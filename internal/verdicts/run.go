@@ -102,12 +102,15 @@ type Origin struct {
 	First bool
 	// Version is the version of the rules that the rule is of.
 	Version int64
+	// Distinct says that the limit is on different values. Whether such a limit was too low is known
+	// from its result, whatever the state of its rule.
+	Distinct bool
 }
 
 // Refuses reports whether the limit refused, or would have refused if its rule were on. n is what
 // the check asked for.
 func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool {
-	if o.Rule == nil || o.Rule.State == rule.On {
+	if o.Rule == nil || o.Distinct || o.Rule.State == rule.On {
 		return l.Refused
 	}
 	count := l.Count
