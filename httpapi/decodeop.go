@@ -25,11 +25,12 @@ const (
 	fieldWindow
 	fieldAt
 	fieldDryRun
+	fieldValues
 )
 
 // fieldNames are the names of the fields in the order of their bits.
 var fieldNames = [...]string{"op", "ns", "key", "n", "ts", "ack", "limits", "rules",
-	"checks", "count_denied", "window", "at", "dry_run"}
+	"checks", "count_denied", "window", "at", "dry_run", "values"}
 
 // ofCheck is the set of fields that make up a check.
 const ofCheck = fieldNS | fieldKey | fieldN | fieldLimits | fieldRules
@@ -63,6 +64,8 @@ func fieldOf(name []byte) fields {
 		return fieldAt
 	case "dry_run":
 		return fieldDryRun
+	case "values":
+		return fieldValues
 	}
 	return 0
 }
@@ -78,7 +81,7 @@ func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
 			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run"
 	}
-	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
+	return 1<<len(fieldNames) - 1 - fieldValues, "want op and the fields of that operation"
 }
 
 // draft is an operation while it is being read.

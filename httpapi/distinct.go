@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -44,6 +45,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *problem {
 	if p == nil {
 		x.out = x.appendDistinct(x.out, &body.op, &res, true)
 		x.answer(ctx)
+		s.countDistinctVerdicts(x, &body, &res)
 		if deny429 && !res.Allowed {
 			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
 		}
@@ -100,10 +102,10 @@ func (d *decoder) distinctQuery(ctx *fasthttp.RequestCtx, op *distinct.Op) *prob
 	return d.spend(len(d.limits) * costLimit)
 }
 
-// distinctBody reads {"ns","key","values","ts","ack","limits","window"}.
+// distinctBody reads {"ns","key","values","ts","ack","limits","rules","window"}.
 func (d *decoder) distinctBody(body []byte, into *distinctBody) *problem {
 	d.reset(body)
-	p := d.distinctFields(into)
+	p := d.distinctObject(into)
 	if p == nil {
 		p = d.end()
 	}
@@ -126,12 +128,16 @@ func (d *decoder) distinctWindows(op *distinct.Op, start int) {
 	}
 }
 
-func (d *decoder) distinctFields(into *distinctBody) *problem {
+// ofDistinct is the set of fields of a request that adds values.
+const ofDistinct = fieldNS | fieldKey | fieldValues | fieldTS | fieldAck | fieldLimits |
+	fieldRules | fieldWindow
+
+func (d *decoder) distinctObject(into *distinctBody) *problem {
 	if p := d.enter('{', "an object with key and values"); p != nil {
 		return p
 	}
-	seen := map[string]bool{}
-	var windows int // where the text of the windows begins, 0 if there is none yet
+	var o draft
+	var windows int // where the text of the windows begins, 0 if there is none
 	for first := true; ; first = false {
 		name, p := d.member(first)
 		if p != nil {
@@ -140,29 +146,29 @@ func (d *decoder) distinctFields(into *distinctBody) *problem {
 		if name == nil {
 			break
 		}
-		field := clip(name)
-		if seen[field] {
-			return refused(field, "given twice")
+		f := fieldOf(name)
+		const has = "distinct has ns, key, values, ts, ack, limits, rules and window"
+		if p := once(&o.seen, f, ofDistinct, name, has); p != nil {
+			return p
 		}
-		seen[field] = true
-		if field == "window" {
+		switch f {
+		case fieldValues:
+			p = d.valueList(into)
+		case fieldWindow:
 			// They come after the limits, wherever they are in the body.
 			if d.peek(); d.pos < len(d.src) {
 				windows = d.pos
 			}
 			p = d.skip(0)
-		} else {
-			p = d.distinctField(field, into)
+		default:
+			p = d.opValue(&o, f)
 		}
 		if p != nil {
-			return p.in(field)
+			return p.in(string(name))
 		}
 	}
-	switch {
-	case into.op.Key == nil:
-		return refused("key", "missing; "+request.WantKey)
-	case len(into.values) == 0:
-		return refused("values", "missing; want at least one value")
+	if p := d.finishDistinct(&o, into); p != nil {
+		return p
 	}
 	if into.start = len(d.limits); windows > 0 {
 		end := d.pos
@@ -175,38 +181,23 @@ func (d *decoder) distinctFields(into *distinctBody) *problem {
 	return nil
 }
 
-// distinctField reads the value of one field.
-func (d *decoder) distinctField(field string, into *distinctBody) (p *problem) {
-	var b []byte
-	switch field {
-	case "ns":
-		if into.op.NS, p = d.text(); p == nil && !request.ValidNS(into.op.NS) {
-			p = refused("", request.WantNS)
-		}
-	case "key":
-		if into.op.Key, p = d.text(); p == nil && !request.ValidKey(into.op.Key) {
-			p = refused("", request.WantKey)
-		}
-	case "values":
-		p = d.valueList(into)
-	case "ts":
-		if into.op.TS, p = d.integer(); p == nil && into.op.TS < 1 {
-			p = refused("", "want unix milliseconds, at least 1")
-		}
-	case "ack":
-		if b, p = d.text(); p == nil {
-			into.op.Ack, p = ackOf(b)
-		}
-		if p == nil && into.op.Ack > syncer.AckStore {
-			p = refused("", `distinct values wait for "memory" or "redis"`)
-		}
-	case "limits":
-		p = d.limitList()
-	default:
-		return refused("", "unknown field; distinct has ns, key, values, ts, ack, limits and "+
-			"window")
+// finishDistinct makes the checks that are only possible at the end, and adds what rules have.
+func (d *decoder) finishDistinct(o *draft, into *distinctBody) *problem {
+	switch {
+	case o.check.Key == nil:
+		return refused("key", "missing; "+request.WantKey)
+	case len(into.values) == 0:
+		return refused("values", "missing; want at least one value")
+	case o.op.Ack > syncer.AckStore:
+		return refused("ack", `distinct values wait for "memory" or "redis"`)
 	}
-	return p
+	op := &into.op
+	op.TS, op.Ack = o.op.TS, o.op.Ack
+	if p := d.distinctRules(&o.check, op); p != nil {
+		return p
+	}
+	op.NS, op.Key = o.check.NS, o.check.Key
+	return nil
 }
 
 // valueList reads "values".
@@ -246,20 +237,39 @@ func (d *decoder) appendDistinct(b []byte, op *distinct.Op, res *distinct.Result
 		}
 		b = appendField(b, "count", c.Values)
 		b = strconv.AppendFloat(append(b, `,"error":`...), c.Error, 'f', -1, 64)
-		b = append(appendField(b, "bucket_ms", c.BucketMS), '}')
+		b = appendField(b, "bucket_ms", c.BucketMS)
+		if slices.Contains(res.Over, i) {
+			b = append(b, `,"refused":true`...)
+		}
+		b = append(d.namedAt(i).append(b), '}')
 	}
 	b = append(b, ']')
 	if adds {
 		b = strconv.AppendBool(append(b, `,"over":`...), !res.Allowed)
-		if len(res.Over) > 0 {
-			b = append(b, `,"refused_by":[`...)
-			for _, i := range res.Over {
-				b = appendString(appendComma(b), "limits["+itoa(i)+"]")
-			}
-			b = append(b, ']')
-		}
+		b = d.appendDistinctRefused(b, op, res)
+	}
+	if len(d.naming) > 0 {
+		b = appendField(b, "rules_version", d.inForce.Version())
 	}
 	b = append(append(b, `,"source":"`...), res.Source...)
 	b = strconv.AppendBool(append(b, `","degraded":`...), res.Degraded)
 	return append(b, '}')
+}
+
+// appendDistinctRefused appends which limits refused, if any did.
+func (d *decoder) appendDistinctRefused(b []byte, op *distinct.Op, res *distinct.Result) []byte {
+	if res.Allowed {
+		return b
+	}
+	b = append(b, `,"refused_by":[`...)
+	for _, i := range res.Over {
+		path := "limits[" + itoa(i) + "]"
+		if r := d.namedAt(i); r != nil {
+			path = r.policy()
+		}
+		if !slices.Contains(op.Shadow, i) {
+			b = appendString(appendComma(b), path)
+		}
+	}
+	return append(b, ']')
 }

@@ -61,7 +61,8 @@ func TestDistinct(t *testing.T) {
 			`"count":3,"error":0,"bucket_ms":60000}],"over":false,`},
 		{"POST /v1/distinct", `{"key":"k","values":["a","x"],"limits":[{"window":"1h","max":9},
 			{"window":"1m","max":3}]}`, 200,
-			`"count":3,"error":0,"bucket_ms":1000}],"over":true,"refused_by":["limits[1]"],` + tail},
+			`"count":3,"error":0,"bucket_ms":1000,"refused":true}],"over":true,` +
+				`"refused_by":["limits[1]"],` + tail},
 		{"POST /v1/distinct?deny=429", `{"key":"k","values":["x"],"limits":[
 			{"window":"1m","max":3}]}`, 429, `"over":true,"refused_by":["limits[0]"],`},
 		{"GET /v1/distinct?key=k&window=24h,1s", "", 200, `{"key":"k","counts":[` +
@@ -72,6 +73,61 @@ func TestDistinct(t *testing.T) {
 		got := call(s, test.request, test.body)
 		status(t, got, test.code, test.want)
 	}
+}
+
+// TestDistinctByRules has rules judge values: on, in shadow, off, with an override, by default, and
+// beside limits. They are all or nothing, and a verdict of each that judged is counted.
+func TestDistinctByRules(t *testing.T) {
+	s, counted := judging(t, newFake())
+	const tail = `,"rules_version":7,"source":"memory","degraded":false}`
+	const version = `"over":false,"rules_version":7,`
+	for i, test := range []struct{ body, want string }{
+		{`{"key":"k","values":["a","b"],"window":"7h","rules":["devices-off","devices"]}`,
+			`{"key":"k","counts":[` +
+				`{"window":"1h","max":2,"count":2,"error":0,"bucket_ms":60000,"rule":"devices"},` +
+				`{"window":"24h","max":3,"count":2,"error":0,"bucket_ms":900000,"rule":"devices"},` +
+				`{"window":"7h","count":2,"error":0,"bucket_ms":900000}],"over":false` + tail},
+		{`{"rules":["devices-tight","devices"],"limits":[{"window":"1h","max":3}],"key":"k",` +
+			`"values":["b"]}`, `{"key":"k","counts":[` +
+			`{"window":"1h","max":3,"count":2,"error":0,"bucket_ms":60000},` +
+			`{"window":"1m","max":1,"count":2,"error":0,"bucket_ms":1000,"refused":true,` +
+			`"rule":"devices-tight","shadow":true},` +
+			`{"window":"1h","max":2,"count":2,"error":0,"bucket_ms":60000,"rule":"devices"},` +
+			`{"window":"24h","max":3,"count":2,"error":0,"bucket_ms":900000,"rule":"devices"}],` +
+			`"over":false` + tail},
+		// A rule in shadow does not refuse, a limit beside it does, and nothing is added.
+		{`{"key":"k","values":["c","d"],"rules":["devices-tight","devices"],"limits":[` +
+			`{"window":"2h","max":3}]}`, `"over":true,"refused_by":["limits[0]","devices/1h",` +
+			`"devices/24h"]` + tail},
+		{`{"key":"k","values":["c"],"rules":["devices","devices-tight"]}`,
+			`"over":true,"refused_by":["devices/1h"]` + tail},
+		{`{"key":"k","values":["c"],"rules":["devices-tight"]}`, version},
+		{`{"key":"vip","values":["a","b","c","d"],"rules":["devices"]}`, `"counts":[{"window":` +
+			`"1h","max":9,"count":4,"error":0,"bucket_ms":60000,"rule":"devices"}],` + version},
+		{`{"key":"k","values":["e"],"rules":["devices-off"]}`, `"counts":[],` + version},
+		{`{"key":"k","values":["f"]}`, `"counts":[],"over":false,"source"`},
+		{`{"ns":"risk","key":"k","values":["a"]}`, `"rule":"risk"}],` + version},
+		{`{"ns":"risk","key":"k","values":["b"]}`, `"over":true,"refused_by":["risk"]` + tail},
+		{`{"ns":"risk","key":"k","values":["b"],"limits":[{"window":"1h","max":2}]}`,
+			`"count":2,"error":0,"bucket_ms":60000}],"over":false,"source"`},
+		{fmt.Sprintf(`{"ns":"risk","key":"k","values":["c"],"ts":%d}`, noon-5000),
+			`"counts":[],"over":false,"source"`},
+		{`{"key":"l","values":["a"],"rules":["risk"]}`, version},
+		{`{"ns":"risk","key":"l","values":["b"],"rules":["risk"]}`, `"over":true,"refused_by":["risk"]`},
+	} {
+		got := string(call(s, "POST /v1/distinct", test.body).Response.Body())
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%d: %s\n got %s\nwant %s", i, test.body, got, test.want)
+		}
+	}
+	got := call(s, "POST /v1/distinct?deny=429", `{"ns":"cards","key":"k","values":["a","b"]}`)
+	status(t, got, 429, `"refused_by":["cards"]`)
+	want := "http cards/cards [0 1 0]\nhttp default/ [1 1 0]\nhttp default/devices [3 2 0]\n" +
+		"http default/devices-tight [0 0 4]\nhttp risk/ [1 0 0]\nhttp risk/risk [2 2 0]"
+	if got := counted(); got != want {
+		t.Errorf("verdicts\n%s\nwant\n%s", got, want)
+	}
+	status(t, call(s, "POST /v1/acquire", `{"ns":"risk","key":"k"}`), 200, `"rule":"risk"`)
 }
 
 // TestDistinctOfManyValues says how far an estimate may be off.
@@ -115,6 +171,27 @@ func TestDistinctRefusals(t *testing.T) {
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"window":"x"}`, 422, "window: want a"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"limits":[{"window":"2d","max":1}]}`, 422,
 			"limits[0].window: 48h is longer than"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"rules":["devices","x"]}`, 422,
+			`rules[1]: there is no rule \"x\"`},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"rules":["devices-off","login"]}`, 422,
+			"rules[1]: rule login has no distinct limits: name it in /v1/acquire"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"rules":["devices","cards"]}`, 422,
+			"rules[1]: rule devices counts in namespace default and rule cards in cards"},
+		{"POST /v1/distinct", `{"ns":"x","key":"k","values":["v"],"rules":["devices"]}`, 422,
+			"ns: rule devices counts in namespace default; leave ns out"},
+		{"POST /v1/distinct", `{"key":"k","values":["v"],"rules":[` +
+			strings.Repeat(`"devices-off",`, 16) + `"devices"]}`, 422, "want at most 16 rules"},
+		{"POST /v1/distinct", fmt.Sprintf(`{"key":"k","values":["v"],"ts":%d,`+
+			`"rules":["devices"]}`, noon-5000), 422, "ts: limits and rules are about the present"},
+		{"POST /v1/acquire", `{"key":"k","rules":["login","devices"]}`, 422,
+			"rules[1]: rule devices has only distinct limits, which judge values: name it in"},
+		{"POST /v1/acquire", `{"checks":[{"key":"k","rules":["devices"]}]}`, 422,
+			"checks[0].rules[0]: rule devices has only distinct limits"},
+		{"POST /v1/add", `{"key":"k","rules":["devices"]}`, 422, "rules[0]: rule devices has only"},
+		{"GET /v1/forward-auth?rule=devices&key=ip", "", 422, "rule: rule devices has only"},
+		{"POST /v1/acquire", `{"ns":"cards","key":"k"}`, 422, "limits: missing"},
+		{"POST /v1/batch", `{"ops":[{"values":["v"],"op":"add","key":"k"}]}`, 200,
+			"values: unknown field"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"],"ts":1}`, 422, "ts: 1 is"},
 		{"POST /v1/distinct", `{"key":"k","values":["v"]`, 400, "malformed JSON"},
 		{"POST /v1/distinct", `{"window":"1m","key":"k","values":["v"]`, 400, "malformed JSON"},

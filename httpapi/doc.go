@@ -39,8 +39,9 @@
 //     through the store
 //   - twotier_forwarded_total, twotier_peer_failures_total, twotier_ring_changes_total, and
 //     twotier_ops_total with the source fallback
-//   - twotier_decisions_total: what acquires decided, by namespace, rule, verdict and door, and
-//     twotier_decision_seconds: how long that took, by door. No series is of a key
+//   - twotier_decisions_total: what was decided about acquires and values, by namespace, rule,
+//     verdict and door, and twotier_decision_seconds: how long that took, by door. No series is of
+//     a key
 //
 // # Sessions
 //

@@ -90,6 +90,9 @@ func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
 		return all, refused("", "want at most 16 rules")
 	}
 	r, p := d.findRule(name)
+	if p == nil && len(r.Limits) == 0 {
+		p = refused("", request.OnlyDistinct(r.Name))
+	}
 	return append(all, judged{rule: r}), p
 }
 

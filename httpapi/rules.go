@@ -109,7 +109,10 @@ func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *proble
 	if p := setNamespace(c, d.naming[0]); p != nil {
 		return p
 	}
-	for _, r := range d.naming {
+	for i, r := range d.naming {
+		if len(r.Limits) == 0 {
+			return refused("rules["+itoa(i)+"]", request.OnlyDistinct(r.Name))
+		}
 		from := len(d.limits) - start
 		if p := d.addRule(r, c.Key); p != nil {
 			return p
@@ -208,7 +211,13 @@ func (d *decoder) ruleOf(i, j, k int) *namedLimit {
 	if len(d.named) == 0 {
 		return nil
 	}
-	if n, ok := d.seekNamed(d.starts[d.forms[i].first+j] + k); ok {
+	return d.namedAt(d.starts[d.forms[i].first+j] + k)
+}
+
+// namedAt returns the rule's limit that has this index among all limits, or nil if it is not of a
+// rule.
+func (d *decoder) namedAt(limit int) *namedLimit {
+	if n, ok := d.seekNamed(limit); ok {
 		return &d.named[n]
 	}
 	return nil

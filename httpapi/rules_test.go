@@ -35,6 +35,14 @@ func (testRules) Rules() *rule.Set {
 			limit(3600, 5, "1h")}},
 		{Name: "strict-off", Ban: 600_000, State: rule.Off, Limits: []rule.Limit{
 			limit(60, 3, "1m")}},
+		{Name: "devices", Distinct: []rule.Limit{limit(3600, 2, "1h"), limit(86400, 3, "24h")},
+			Overrides: []rule.Override{{Key: "vip", Distinct: []rule.Limit{limit(3600, 9, "1h")}}}},
+		{Name: "devices-tight", State: rule.Shadow, Distinct: []rule.Limit{limit(60, 1, "1m")}},
+		{Name: "devices-off", State: rule.Off, Distinct: []rule.Limit{limit(60, 0, "1m")}},
+		{Name: "risk", Namespace: "risk", Default: true, Limits: []rule.Limit{limit(60, 9, "1m")},
+			Distinct: []rule.Limit{limit(86400, 1, "24h")}},
+		{Name: "cards", Namespace: "cards", Default: true,
+			Distinct: []rule.Limit{limit(86400, 1, "24h")}},
 		{Name: "never", Namespace: "never", Limits: []rule.Limit{limit(60, 0, "1m")}},
 	}).Numbered(7)
 }

@@ -51,6 +51,18 @@ func RulesUnknown() Failure {
 		Detail: "this node has not been able to read the rules from Redis yet"}
 }
 
+// OnlyDistinct says why events can't be judged by a rule.
+func OnlyDistinct(rule string) string {
+	return "rule " + rule + " has only distinct limits, which judge values: name it in " +
+		"/v1/distinct or TT.DISTINCT, or give it limits"
+}
+
+// OnlyEvents says why values can't be judged by a rule.
+func OnlyEvents(rule string) string {
+	return "rule " + rule + " has no distinct limits: name it in /v1/acquire or TT.ACQUIRE, or " +
+		"give it some, such as distinct: 5/24h"
+}
+
 // FailureOf explains an error of an operation. A write that ran out of time has an unknown outcome.
 func FailureOf(err error, write bool) Failure {
 	var invalid *syncer.InvalidError
