@@ -2,11 +2,14 @@ package resp_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -28,20 +31,7 @@ func (d *distincter) Distinct(ctx context.Context, op *distinct.Op, values [][]b
 // TestDistinct adds and counts values.
 func TestDistinct(t *testing.T) {
 	t.Parallel()
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const now = 1_700_000_000_000
-	engine, err := distinct.New(distinct.Options{
-		Now: func() int64 { return now }, Placement: syncer.Placement{Partitions: 1},
-		Namespaces: map[string]distinct.Namespace{"default": {Ladder: l}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := serve(t, resp.Options{Service: &distincter{newService(t), engine}})
-	c := dial(t, s)
+	c := dial(t, serve(t, resp.Options{Service: &distincter{newService(t), newEngine(t)}}))
 	for _, test := range []struct{ command, want string }{
 		{"TT.DISTINCT k VALUES 2 a b", "[]"},
 		{"tt.distinct k values 3 a c c window 1m 1h", "[3 3]"},
@@ -57,7 +47,12 @@ func TestDistinct(t *testing.T) {
 		{"TT.DISTINCT k WINDOW 9d", "window: "},
 		{"TT.DISTINCT k WINDOW nonsense", "window: want a duration"},
 		{"TT.DISTINCT k NS other", "values: missing"},
-		{"TT.DISTINCT k LIMIT 1m", "LIMIT: unknown option"},
+		{"TT.DISTINCT k LIMIT 1m", "limits[0].window: want LIMIT, a window and a maximum"},
+		{"TT.DISTINCT k LIMIT 1m x VALUES 1 a", "limits[0].max: want 0 or more"},
+		{"TT.DISTINCT k LIMIT 1m 5 WINDOW 1m", "values: missing; limits and rules judge"},
+		{"TT.DISTINCT k LIMIT 1m 5 TS 1699996400000 VALUES 1 a", "ts: limits and rules are about"},
+		{"TT.DISTINCT k N 3 VALUES 1 a", "N: unknown option; want NS, TS, VALUES, LIMIT, RULE or"},
+		{"TT.DISTINCT k RULE devices VALUES 1 a", `rules: there is no rule "devices"`},
 		{"TT.DISTINCT k NS x WINDOW", "WINDOW: its value is missing"},
 		{"TT.DISTINCT k", "wrong number of arguments"},
 	} {
@@ -66,4 +61,82 @@ func TestDistinct(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", test.command, got, test.want)
 		}
 	}
+}
+
+// TestDistinctByRules adds values that limits and rules judge, and counts what they decide.
+func TestDistinctByRules(t *testing.T) {
+	t.Parallel()
+	limits := func(most ...int64) (all []rule.Limit) {
+		for i, m := range most {
+			all = append(all, rule.Limit{Window: int64(i+1) * 3_600_000, Max: m,
+				Text: fmt.Sprint(i+1, "h")})
+		}
+		return all
+	}
+	named := namedRules{rule.NewSet([]rule.Rule{
+		{Name: "devices", Distinct: limits(2, 9), Overrides: []rule.Override{{Key: "vip",
+			Distinct: limits(5)}}},
+		{Name: "tight", Distinct: limits(1), State: rule.Shadow},
+		{Name: "off", Distinct: limits(0), State: rule.Off},
+		{Name: "events", Limits: limits(9)},
+		{Name: "risk", Namespace: "risk", Default: true, Distinct: limits(1)},
+		{Name: "risk-tight", Namespace: "risk", Default: true, State: rule.Shadow,
+			Distinct: limits(0)},
+		{Name: "risk-events", Namespace: "risk", Default: true, Limits: limits(9)},
+		{Name: "many", Distinct: limits(9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9)},
+	})}
+	counted := verdicts.New()
+	c := dial(t, serve(t, resp.Options{Service: &distincter{newService(t), newEngine(t)},
+		Rules: named, Verdicts: counted}))
+	for _, test := range []struct{ command, want string }{
+		{"TT.DISTINCT k VALUES 2 a b LIMIT 1h 2", "[1 2 0]"},
+		{"TT.DISTINCT k LIMIT 1h 2 LIMIT 24h 9 VALUES 1 c WINDOW 7h", "[0 2 0 2 7 2]"},
+		{"TT.DISTINCT k RULE tight RULE devices VALUES 1 a", "[1 2 0 2 0 2 7]"},
+		{"TT.DISTINCT k RULE off RULE devices LIMIT 1h 5 VALUES 1 c", "[0 2 3 2 0 2 7]"},
+		{"TT.DISTINCT vip RULE devices VALUES 3 a b c WINDOW 1h", "[1 3 2 3]"},
+		{"TT.DISTINCT k RULE off VALUES 1 c WINDOW 1h", "[1 3]"},
+		{"TT.DISTINCT k NS risk VALUES 1 a", "[]"},
+		{"TT.DISTINCT k NS risk VALUES 1 a WINDOW 1h", "[1]"},
+		{"TT.DISTINCT k NS risk VALUES 1 b WINDOW 1h", "-REFUSED by risk; nothing was added"},
+		{"TT.DISTINCT k NS risk TS 1699999999000 VALUES 1 b WINDOW 1h", "[2]"},
+		{"TT.DISTINCT k RULE risk VALUES 1 b", "[0 2 0]"},
+		{"TT.DISTINCT k NS x RULE risk VALUES 1 b", "ns: rule risk counts in namespace risk"},
+		{"TT.DISTINCT k RULE risk RULE devices VALUES 1 b", "rules: rule risk counts in namespace"},
+		{"TT.DISTINCT k RULE events VALUES 1 b", "rules: rule events has no distinct limits: name"},
+		{"TT.DISTINCT k" + strings.Repeat(" RULE many", 5) + " VALUES 1 b", "more than 64 limits"},
+		{"TT.ACQUIRE k RULE devices", "rules: rule devices has only distinct limits, which judge"},
+		{"TT.ACQUIRE k NS risk", "[1 0 1 8]"},
+	} {
+		got, exact := c.do(test.command), strings.HasPrefix(test.want, "[")
+		if exact && got != test.want || !strings.Contains(got, test.want) {
+			t.Errorf("%.60s: %s, want %s", test.command, got, test.want)
+		}
+	}
+	c.do("PING") // what was sent before is counted
+	got := ""
+	for _, r := range counted.Rows() {
+		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
+	}
+	if want := "default/ [2 1 0]\ndefault/devices [2 1 0]\ndefault/tight [0 0 1]\n" +
+		"risk/risk [2 2 0]\nrisk/risk-events [1 0 0]\nrisk/risk-tight [0 0 3]\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// newEngine returns an engine that counts in memory, at one moment.
+func newEngine(t *testing.T) *distinct.Engine {
+	t.Helper()
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = 1_700_000_000_000
+	engine, err := distinct.New(distinct.Options{
+		Now: func() int64 { return now }, Placement: syncer.Placement{Partitions: 1},
+		Namespaces: map[string]distinct.Namespace{"default": {Ladder: l}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine
 }

@@ -27,12 +27,14 @@ const (
 	codeBusy, codeTryAgain = "BUSY", "TRYAGAIN"
 	// codeUnknown: a write may or may not have happened.
 	codeUnknown = "UNKNOWN"
+	// codeRefused: default rules refused values, in an answer that has no place to say so.
+	codeRefused = "REFUSED"
 )
 
 // codes lists the codes, for metrics.
 func codes() []string {
 	return []string{codeErr, codeNoAuth, codeWrongPass, codeNoPerm, codeNoProto, codeBusy,
-		codeTryAgain, codeUnknown}
+		codeTryAgain, codeUnknown, codeRefused}
 }
 
 // errorf returns an error with a code. Control characters, of which a line break would end the

@@ -72,16 +72,13 @@ func (d *draft) addRules() errorReply {
 		}
 		d.w.naming = append(d.w.naming, d.inForce.Defaults(d.check.NS)...)
 	}
-	if len(d.w.naming) == 0 {
-		return ""
+	if e := d.space(); e != "" {
+		return e
 	}
-	space := d.w.naming[0].Space()
-	if d.check.NS != nil && string(d.check.NS) != space {
-		return d.refused("ns", fmt.Sprintf("rule %s counts in namespace %s; leave NS out",
-			d.w.naming[0].Name, space))
-	}
-	d.check.NS = []byte(space)
 	for _, r := range d.w.naming {
+		if len(r.Limits) == 0 {
+			return d.refused("rules", request.OnlyDistinct(r.Name))
+		}
 		from := len(d.w.limits) - d.start
 		for i, l := range r.For(d.check.Key) {
 			d.w.ruled = append(d.w.ruled, ruledLimit{len(d.w.limits),
@@ -98,6 +95,20 @@ func (d *draft) addRules() errorReply {
 				Window: r.Ban, From: from, To: len(d.w.limits) - d.start})
 		}
 	}
+	return ""
+}
+
+// space makes the check count where the rules that it names do, if it names any.
+func (d *draft) space() errorReply {
+	if len(d.w.naming) == 0 {
+		return ""
+	}
+	space := d.w.naming[0].Space()
+	if d.check.NS != nil && string(d.check.NS) != space {
+		return d.refused("ns", fmt.Sprintf("rule %s counts in namespace %s; leave NS out",
+			d.w.naming[0].Name, space))
+	}
+	d.check.NS = []byte(space)
 	return ""
 }
 
