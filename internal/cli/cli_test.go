@@ -265,8 +265,8 @@ WINDOW  LIMIT  DIFFERENT  ERROR
 	if !errors.Is(err, cli.ErrRefused) || got != want {
 		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
 	}
-	const asked = `POST /v1/distinct {"ack":"redis","key":"a","limits":[{"window":"24h","max":2}],` +
-		`"ns":"x","values":["v","w"],"window":"1h"}`
+	const asked = `POST /v1/distinct {"ns":"x","key":"a","values":["v","w"],"window":"1h",` +
+		`"ack":"redis","limits":[{"window":"24h","max":2}]}`
 	if s.asked != asked {
 		t.Errorf("asked %s\nwant  %s", s.asked, asked)
 	}
@@ -275,11 +275,43 @@ WINDOW  LIMIT  DIFFERENT  ERROR
 		s.asked != `GET /v1/distinct?key=a&window=1h%2C24h` {
 		t.Errorf("%v, asked %s", err, s.asked)
 	}
+	s.answer = `{"key":"a","counts":[{"window":"1h","count":9,"error":0,"bucket_ms":60000}],` +
+		`"source":"owner","degraded":false}`
+	got, err = s.exec(t, "distinct", "a")
+	if err != nil || got != "a (owner)\nWINDOW  DIFFERENT  ERROR\n1h              9  exact\n" {
+		t.Errorf("%v, without limits:\n%s", err, got)
+	}
 	for _, args := range [][]string{{"distinct"}, {"distinct", "a", "--window", "x"},
-		{"distinct", "a", "--limit", "1/1m"}} {
+		{"distinct", "a", "--limit", "1/1m"}, {"distinct", "a", "--rule", "devices"}} {
 		if _, err := s.exec(t, args...); !errors.As(err, new(*cli.UsageError)) {
 			t.Errorf("%v: %v", args, err)
 		}
+	}
+}
+
+// TestDistinctByRules names rules, and shows which one a limit is of.
+func TestDistinctByRules(t *testing.T) {
+	s := &server{answer: `{"key":"a","counts":[` +
+		`{"window":"24h","max":5,"count":5,"error":0,"bucket_ms":900000,"refused":true,` +
+		`"rule":"devices"},{"window":"1h","max":2,"count":5,"error":0,"bucket_ms":60000,` +
+		`"refused":true,"rule":"tight","shadow":true},` +
+		`{"window":"7h","count":5,"error":0,"bucket_ms":900000}],"over":true,` +
+		`"refused_by":["devices"],"rules_version":3,"source":"memory","degraded":false}`}
+	got, err := s.exec(t, "distinct", "a", "v", "--rule", "devices", "--rule", "tight", "--window",
+		"7h")
+	const want = `a (memory)
+WINDOW  LIMIT  DIFFERENT  ERROR
+24h         5          5  exact  devices, refused
+1h          2          5  exact  tight, in shadow, refused
+7h                     5  exact
+`
+	if !errors.Is(err, cli.ErrRefused) || got != want {
+		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
+	}
+	const asked = `POST /v1/distinct {"key":"a","values":["v"],"window":"7h",` +
+		`"rules":["devices","tight"]}`
+	if s.asked != asked {
+		t.Errorf("asked %s\nwant  %s", s.asked, asked)
 	}
 }
 

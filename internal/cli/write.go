@@ -243,21 +243,26 @@ func (s *session) printDecisions(decisions []decision) error {
 	t := table{left: 2, rows: [][]string{{"KEY", "WINDOW", "LIMIT", "COUNT", "REMAINING", ""}}}
 	for _, d := range decisions {
 		for _, l := range d.Limits {
-			var marks []string
-			if l.Rule != "" {
-				marks = append(marks, l.Rule)
-			}
-			if l.Shadow {
-				marks = append(marks, "in shadow")
-			}
-			if l.Refused {
-				marks = append(marks, "refused")
-			}
 			t.add(printable(d.Key), l.Window, l.Max, l.Count, l.Remaining,
-				strings.Join(marks, ", "))
+				marksOf(l.Rule, l.Shadow, l.Refused))
 		}
 	}
 	return t.print(s.Stdout)
+}
+
+// marksOf says what a limit is of, if it is of a rule, and whether it refused.
+func marksOf(rule string, shadow, refused bool) string {
+	var marks []string
+	if rule != "" {
+		marks = append(marks, rule)
+	}
+	if shadow {
+		marks = append(marks, "in shadow")
+	}
+	if refused {
+		marks = append(marks, "refused")
+	}
+	return strings.Join(marks, ", ")
 }
 
 func resetSpec() spec {
