@@ -96,9 +96,10 @@ export class Twotier {
     return (await this.acquire({ key, limits: [{ window: period, max }] })).allowed;
   }
 
-  // distinct adds values (texts) to a key, unless a limit forbids it, and says how many different
-  // ones each limit and window has. Without values it only counts. A value counts once, so what got
-  // no answer is sent again. op: { key, values, limits, window: ["1h", ...], ns, ts or at, ack }
+  // distinct adds values (texts) to a key, unless a limit, or one of a rule, forbids it, and says
+  // how many different ones each limit and window has. Without values it only counts. A value
+  // counts once, so what got no answer is sent again.
+  // op: { key, values, limits, rules, window: ["1h", ...], ns, ts or at, ack }
   distinct(op) {
     const { values = [], ...rest } = encoded(op);
     if (values.length > 0) return this.#repeat("POST", "/v1/distinct", { ...rest, values });

@@ -44,6 +44,10 @@ test("distinct", async () => {
   assert.deepEqual(counts(third), [2, 2]);
   const again = await tt.distinct({ key: "js astray", values: ["a"], window: ["1h"] });
   assert.deepEqual(counts(again), [1]);
+  for (const [rule, over] of [["devices", true], ["watched", false]]) {
+    const ruled = await tt.distinct({ key: "js ruled", values: ["a", "b"], rules: [rule] });
+    assert.deepEqual([ruled.over, ruled.rules_version > 0], [over, true]);
+  }
   await assert.rejects(tt.distinct({ key, values: [""] }), Invalid);
 });
 

@@ -48,6 +48,9 @@ class Client(unittest.TestCase):
         answer = self.tt.distinct("py distinct", windows=["1h", 60], at=int(time.time() * 1000))
         self.assertEqual([c["count"] for c in answer["counts"]], [2, 2])
         self.assertEqual(self.tt.distinct("py astray", ["a"], ["1h"])["counts"][0]["count"], 1)
+        for rules, over in (["devices"], True), (["watched"], False):
+            answer = self.tt.distinct("py ruled", ["a", "b"], rules=rules)
+            self.assertEqual((answer["over"], answer["rules_version"] > 0), (over, True))
         with self.assertRaises(Invalid):
             self.tt.distinct("py distinct", [""])
 

@@ -113,15 +113,16 @@ class Twotier:
 
     isActionAllowed = is_action_allowed
 
-    def distinct(self, key, values=(), windows=(), limits=None, ns=None, at=None, ack=None):
-        """Adds values (texts) to a key, unless a limit forbids it, and says how many different ones
-        each limit and window has. Without values it only counts. at is when they were seen, or
+    def distinct(self, key, values=(), windows=(), limits=None, ns=None, at=None, ack=None,
+                 rules=None):
+        """Adds values (texts) to a key, unless a limit, or one of a rule, forbids it, and says how
+        many different ones each limit and window has. Without values it only counts. at is when they were seen, or
         where the windows end, in Unix milliseconds. A value counts once, so what got no answer is
         sent again."""
         windows = [_duration(w) for w in windows]
         if values:
-            body = _check(key=key, ns=ns, values=list(values), limits=limits, ts=at, ack=ack,
-                          window=windows or None)
+            body = _check(key=key, ns=ns, values=list(values), limits=limits, rules=rules, ts=at,
+                          ack=ack, window=windows or None)
             return self._repeat("POST", "/v1/distinct", json.dumps(body))
         query = {"key": key, "ns": ns, "window": ",".join(windows), "at": at}
         query = urllib.parse.urlencode({k: v for k, v in query.items() if v is not None})

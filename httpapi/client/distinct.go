@@ -18,8 +18,11 @@ type DistinctRequest struct {
 	// Values, up to 1,000, are texts of 1 to 1,024 bytes. Without any, the request only counts.
 	Values []string
 	// Limits, up to 16, are how many different values a window may have: all Values are added, or
-	// none if any window would have more. They need Values, and no At.
+	// none if any window would have more. Rules, up to 16, are names of rules of the server that
+	// have such limits. Both need Values, and no At. With neither, the default rules of the
+	// namespace judge Values that have no At.
 	Limits []Limit
+	Rules  []string
 	// Windows, up to 64, are counted as well.
 	Windows []time.Duration
 	// At is when the values were seen, or where the windows end, in whole milliseconds. Default:
@@ -31,9 +34,13 @@ type DistinctRequest struct {
 
 // DistinctCount is how many different values a window has had.
 type DistinctCount struct {
-	// Window and Max are as in the request. Max is 0 in a count of Windows.
+	// Window and Max are those of a limit. Max is 0 in a count of Windows.
 	Window time.Duration
 	Max    int64
+	// Rule is the name of the rule that the limit is of, if any, and Shadow says that the rule
+	// refuses nothing. Refused says that the values were too many for the limit.
+	Rule            string
+	Shadow, Refused bool
 	// Count is the number, and Error its relative standard error: 0 if it is exact.
 	Count int64
 	Error float64
@@ -44,11 +51,16 @@ type DistinctCount struct {
 
 // DistinctAnswer is the answer to a DistinctRequest.
 type DistinctAnswer struct {
-	// Counts has one element for each limit, and then one for each window.
+	// Counts has one element for each limit, those of rules after the others, and then one for each
+	// window.
 	Counts []DistinctCount
-	// Over is set if a limit has kept the values from being added.
-	Over   bool
-	Source Source
+	// Over is set if a limit has kept the values from being added, and RefusedBy names those that
+	// did: limits[0] is the first of the request, and NAME or NAME/WINDOW one of a rule.
+	Over      bool
+	RefusedBy []string
+	// RulesVersion is the version of the rules that judged, 0 if none did.
+	RulesVersion int64
+	Source       Source
 	// Degraded is set while Redis can't be reached, or does not take the values.
 	Degraded bool
 }
@@ -67,10 +79,15 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 			Count    int64
 			Error    float64
 			BucketMS int64 `json:"bucket_ms"`
+			Rule     string
+			Shadow   bool
+			Refused  bool
 		}
-		Over     bool
-		Source   Source
-		Degraded bool
+		Over         bool
+		RefusedBy    []string `json:"refused_by"`
+		RulesVersion int64    `json:"rules_version"`
+		Source       Source
+		Degraded     bool
 	}
 	at := c.view.Load().table.owner(r.Namespace, r.Key)
 	if err := c.question(ctx, at, method, uri, body, &raw); err != nil {
@@ -80,14 +97,16 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 		}
 		return DistinctAnswer{}, err
 	}
-	a := DistinctAnswer{Over: raw.Over, Source: raw.Source, Degraded: raw.Degraded}
+	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
+		Source: raw.Source, Degraded: raw.Degraded}
 	for _, n := range raw.Counts {
 		window, err := parseWindow(n.Window)
 		if err != nil {
 			return DistinctAnswer{}, unknown(len(r.Values) > 0, errAnswer)
 		}
 		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
-			Error: n.Error, Bucket: millis(n.BucketMS)})
+			Error: n.Error, Bucket: millis(n.BucketMS), Rule: n.Rule, Shadow: n.Shadow,
+			Refused: n.Refused})
 	}
 	return a, nil
 }
@@ -100,8 +119,8 @@ func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) 
 	}
 	list := strings.Join(windows, ",")
 	if len(r.Values) == 0 {
-		if len(r.Limits) > 0 {
-			return "", "", nil, fmt.Errorf("%w: Limits need Values", ErrInvalid)
+		if len(r.Limits)+len(r.Rules) > 0 {
+			return "", "", nil, fmt.Errorf("%w: Limits and Rules need Values", ErrInvalid)
 		}
 		query := url.Values{"key": {r.Key}, "window": {list}}
 		if r.Namespace != "" {
@@ -116,6 +135,9 @@ func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) 
 		return "", "", nil, err
 	}
 	body[0] = '{'
+	if body, err = appendRules(body, r.Rules); err != nil {
+		return "", "", nil, err
+	}
 	for i, v := range r.Values {
 		if !utf8.ValidString(v) {
 			return "", "", nil, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)

@@ -23,7 +23,8 @@ func TestDistinct(t *testing.T) {
 				t.Fatalf("%+v", a)
 			}
 			for j, want := range []client.DistinctCount{
-				{Window: 24 * time.Hour, Max: 2, Count: 2, Bucket: 15 * time.Minute},
+				{Window: 24 * time.Hour, Max: 2, Count: 2, Bucket: 15 * time.Minute,
+					Refused: over},
 				{Window: time.Minute, Count: 2, Bucket: time.Second},
 				{Window: 90 * time.Minute, Count: 2, Bucket: 15 * time.Minute},
 			} {
@@ -44,6 +45,32 @@ func TestDistinct(t *testing.T) {
 		if a.Over || a.Counts[0].Count != 2 || a.Counts[1].Count != 3 {
 			t.Errorf("later: %+v", a)
 		}
+	}
+}
+
+// TestDistinctByRules has rules judge values, and says which did what.
+func TestDistinctByRules(t *testing.T) {
+	c := newBed(t, 3).client()
+	r := client.DistinctRequest{Key: "k", Values: []string{"a", "b"}, Rules: []string{"spied",
+		"devices"}, Windows: []time.Duration{time.Hour}}
+	for _, over := range []bool{false, true} {
+		a, err := c.Distinct(t.Context(), r)
+		must(t, err)
+		n, by := a.Counts, fmt.Sprint(a.RefusedBy)
+		if a.Over != over || len(n) != 3 || n[0].Rule != "spied" || !n[0].Shadow ||
+			n[1].Rule != "devices" || n[1].Shadow || n[1].Max != 3 || n[0].Refused != over ||
+			n[1].Refused != over || n[2].Rule != "" || (by == "[devices]") != over {
+			t.Errorf("%+v", a)
+		}
+		r.Values = []string{"c", "d"}
+	}
+	r.Rules = r.Rules[:1]
+	if a, err := c.Distinct(t.Context(), r); err != nil || a.Over || !a.Counts[0].Refused {
+		t.Errorf("in shadow: %+v, %v", a, err)
+	}
+	r.Key, r.Rules = "one", []string{"devices"}
+	if a, err := c.Distinct(t.Context(), r); err != nil || !a.Over || a.Counts[0].Max != 1 {
+		t.Errorf("an override: %+v, %v", a, err)
 	}
 }
 
@@ -73,6 +100,9 @@ func TestDistinctRefusals(t *testing.T) {
 		{Key: "\xff", Values: []string{"a"}}, {Key: "k", Windows: []time.Duration{9999 * time.Hour}},
 		{Key: "k", Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 		{Key: "k", Values: []string{"a"}, Ack: client.AckDisk},
+		{Key: "k", Windows: []time.Duration{time.Hour}, Rules: []string{"devices"}},
+		{Key: "k", Values: []string{"a"}, Rules: []string{"\xff"}},
+		{Key: "k", Values: []string{"a"}, Rules: []string{"login"}},
 	} {
 		if a, err := c.Distinct(t.Context(), r); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%+v: %+v, %v", r, a, err)

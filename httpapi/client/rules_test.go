@@ -34,6 +34,9 @@ func someRules() named {
 		panic(err)
 	}
 	minute := rule.Limit{Window: 60_000, Max: 3, Text: "1m"}
+	day := func(most int64) []rule.Limit {
+		return []rule.Limit{{Window: 24 * 3600_000, Max: most, Text: "24h"}}
+	}
 	list := []rule.Rule{
 		{Name: "login", Limits: []rule.Limit{minute}},
 		{Name: "pair", Namespace: "other", Limits: []rule.Limit{minute,
@@ -41,6 +44,9 @@ func someRules() named {
 		{Name: "watched", Namespace: "other", State: rule.Shadow,
 			Limits: []rule.Limit{{Window: 1500, Max: 1, Text: "1.5s"}}},
 		{Name: "many", Limits: slices.Repeat([]rule.Limit{minute}, 16)},
+		{Name: "devices", Namespace: "other", Distinct: day(3),
+			Overrides: []rule.Override{{Key: "one", Distinct: day(1)}}},
+		{Name: "spied", Namespace: "other", State: rule.Shadow, Distinct: day(3)},
 		{Name: "idle", Namespace: "other", State: rule.Off, Limits: []rule.Limit{minute}},
 	}
 	for _, name := range messages.Rules.Names() {

@@ -12,6 +12,12 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
+// clientRules are the rules that the tests of the clients name.
+const clientRules = `rules:
+- {name: devices, distinct: 1/24h}
+- {name: watched, distinct: 1/24h, state: shadow}
+`
+
 // TestClients runs the tests of the clients in other languages against a server that loses some of
 // its answers.
 func TestClients(t *testing.T) {
@@ -30,7 +36,12 @@ func TestClients(t *testing.T) {
 			if err != nil {
 				t.Skipf("there is no %s on this machine", name)
 			}
-			p := faultproxy.NewRaw(t, chosen.program.Serve(t, proctest.Options{}).Listen)
+			rules := filepath.Join(t.TempDir(), "rules.yaml")
+			if err := os.WriteFile(rules, []byte(clientRules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := faultproxy.NewRaw(t, chosen.program.Serve(t, proctest.Options{}, "--rules",
+				rules).Listen)
 			lost := []<-chan struct{}{p.SwallowMatching(" lost", 1, true),
 				p.SwallowMatching(" astray", 1, true)}
 			p.SwallowMatching(" vanished", 1000, true)
