@@ -34,6 +34,16 @@ race: ## only the tests, under the race detector
 	@./scripts/require redis race netns
 	@$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- -count=1 ./...
 
+# The longest moment, and the packages, of make stalls.
+STALL ?= 4s
+PKG ?= ./...
+
+.PHONY: stalls
+stalls: ## the tests of PKG (all) while everything stands still for up to STALL, again and again
+	@./scripts/require redis netns
+	@$(GO) run ./internal/testing/testrun -stall $(STALL) -allow .ci/allowed-skips -- \
+		-count=1 -timeout 60m $(PKG)
+
 .PHONY: lint
 lint: ## gofmt and golangci-lint: go vet, staticcheck and more, see .golangci.yml
 	@./scripts/lint

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -17,10 +18,12 @@ func main() {
 		"run under the race detector, and what skips itself there without it")
 	dir := flag.String("dir", ".", "`directory` of the module to test")
 	allow := flag.String("allow", "", "`file` with the skips that are allowed")
+	stall := flag.Duration("stall", 0,
+		"make everything stand still for up to so long again and again, as on a busy machine")
 	flag.Parse()
 	allowed, err := readAllowed(*allow)
 	if err == nil {
-		err = run(*dir, *race, allowed, flag.Args())
+		err = run(goTest{*dir, *stall}, *race, allowed, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -30,15 +33,15 @@ func main() {
 
 // run runs the tests and prints the report. It returns an error if a test failed, or was skipped
 // and is not on the list.
-func run(dir string, race bool, allowed []*regexp.Regexp, args []string) error {
+func run(test goTest, race bool, allowed []*regexp.Regexp, args []string) error {
 	first := args
 	if race {
 		first = append([]string{"-race"}, args...)
 	}
-	report, err := goTest(dir, first)
+	report, err := test.run(first)
 	skips := report.skips
 	if ofRace := ofRaceDetector(skips); race && len(ofRace) > 0 {
-		again, againErr := goTest(dir, rerun(ofRace))
+		again, againErr := test.run(rerun(ofRace))
 		announce(ofRace, again.skips)
 		skips = slices.DeleteFunc(skips, func(s skip) bool { return slices.Contains(ofRace, s) })
 		skips, err = append(skips, again.skips...), errors.Join(err, againErr)
@@ -50,10 +53,16 @@ func run(dir string, race bool, allowed []*regexp.Regexp, args []string) error {
 	return err
 }
 
-// goTest runs go test once.
-func goTest(dir string, args []string) (*report, error) {
+// goTest is how go test is run.
+type goTest struct {
+	dir   string
+	stall time.Duration // 0 if nothing is to stand still
+}
+
+// run runs go test once.
+func (g goTest) run(args []string) (*report, error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Dir, cmd.Stderr = g.dir, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return newReport(os.Stdout), err
@@ -61,6 +70,11 @@ func goTest(dir string, args []string) (*report, error) {
 	r := newReport(os.Stdout)
 	if err := cmd.Start(); err != nil {
 		return r, err
+	}
+	if g.stall > 0 {
+		done := make(chan struct{})
+		defer close(done)
+		go stall(cmd.Process.Pid, g.stall, done)
 	}
 	readErr := r.read(out)
 	if err := cmd.Wait(); err != nil {

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bufio"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestStall stops a process, its child, and not what was stopped before, and lets those run again.
+func TestStall(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 100 & echo $!; sleep 100 & echo $!; cat")
+	hold, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	one, two := number(t, lines), number(t, lines)
+	t.Cleanup(func() {
+		for _, pid := range []int{one, two} {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = hold.Close()
+		_ = cmd.Wait()
+	})
+	if err := syscall.Kill(two, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, cmd.Process.Pid, []int{cmd.Process.Pid, one})
+	stopped, err := freeze(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(stopped, cmd.Process.Pid) || !slices.Contains(stopped, one) ||
+		slices.Contains(stopped, two) {
+		t.Errorf("%v were stopped, want %d and %d and not %d", stopped, cmd.Process.Pid, one, two)
+	}
+	until(t, cmd.Process.Pid, nil)
+	thaw(stopped)
+	until(t, cmd.Process.Pid, []int{cmd.Process.Pid, one})
+}
+
+// number reads a line with a number.
+func number(t *testing.T, lines *bufio.Scanner) int {
+	t.Helper()
+	lines.Scan()
+	n, err := strconv.Atoi(strings.TrimSpace(lines.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// until waits until exactly these run, but for a program that is just being started.
+func until(t *testing.T, pid int, want []int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		running, err := family(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := func(member int) bool { return slices.Contains(running, member) }
+		if (len(want) > 0 || len(running) == 0) && !slices.ContainsFunc(want,
+			func(member int) bool { return !known(member) }) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v run, want %v", running, want)
+		}
+	}
+}
