@@ -32,6 +32,7 @@ type world struct {
 	jump   atomic.Int64
 	store  *embedded.Store
 	faults *faultstore.Store
+	calm   atomic.Bool     // there are no faults any more
 	image  *embedded.Image // that the store may go back to, or nil
 	c, two *syncer.Counter // two is the rival, or nil
 	keys   map[string]*truth
@@ -51,9 +52,15 @@ func runModel(t *testing.T, seed uint64) {
 	w.store = embedded.New(embedded.Options{Now: func() time.Time {
 		return time.UnixMilli(w.now())
 	}})
+	random := faultstore.Random(seed, w.plan.mix)
 	w.faults = faultstore.New(faultstore.Options{
-		Store: w.plan.storeOf(w.store), Decide: faultstore.Random(seed, w.plan.mix),
-		Report: t.Errorf,
+		Store: w.plan.storeOf(w.store), Report: t.Errorf,
+		Decide: func(r *syncer.Round) faultstore.Fault {
+			if w.calm.Load() {
+				return faultstore.None
+			}
+			return random(r)
+		},
 	})
 	w.start()
 	if w.plan.rival {
@@ -165,7 +172,10 @@ func (w *world) end() {
 	w.settle(ctx, w.counters()...)
 	w.faults.Deliver()
 	if w.plan.flushes {
-		time.Sleep(10 * time.Second) // a loss after the last round is found by verifying
+		// A loss after the last round is found by verifying. With faults, finding and mending it can
+		// take any time.
+		w.calm.Store(true)
+		time.Sleep(10 * time.Second)
 		w.settle(ctx, w.counters()...)
 	}
 	for key, truth := range w.keys {
