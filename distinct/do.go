@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	errLate = fmt.Errorf("%w: the store has not sent the key's values in time",
+	errLate = fmt.Errorf("%w: the key's values have not come in time",
 		syncer.ErrUnavailable)
 	errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
 		syncer.ErrUnavailable)
@@ -31,8 +31,7 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 		return syncer.ErrClosed
 	}
 	e.makeRoom()
-	t := turn{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace,
-		began: time.Now()}
+	t := turn{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
 	for {
 		wait, err := t.try(ctx)
 		if err != nil {
@@ -64,7 +63,10 @@ type turn struct {
 	res     *Result
 	ts, now int64
 	inPlace bool
-	began   time.Time
+	// began is when the operation began in this tenure, after the others were asked: what the store
+	// said earlier may lack what they have flushed since.
+	began  time.Time
+	tenure int64
 
 	sh  *shard
 	en  *entry
@@ -77,6 +79,9 @@ func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	tenure, err := e.decide(ctx, t.op, t.inPlace)
 	if err != nil {
 		return nil, err
+	}
+	if t.began.IsZero() || t.tenure != tenure {
+		t.began, t.tenure = time.Now(), tenure
 	}
 	e.deciding.RLock()
 	defer e.deciding.RUnlock()
@@ -95,9 +100,9 @@ func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		en = &entry{ladder: e.space(t.op.NS).Ladder}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
-	t.res.Degraded = e.down.Load() || en.failed != nil && en.dirty()
+	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
 	if t.op.reads() && !t.warm(tenure) {
-		if !e.down.Load() && !(en.failed != nil && en.tried.After(t.began)) {
+		if !e.isDown() && !(en.failed != nil && en.tried.After(t.began)) {
 			return e.compare(en), nil
 		}
 		if len(t.op.Limits) > 0 && e.space(t.op.NS).OnCold == syncer.OnColdDeny {

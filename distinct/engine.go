@@ -68,12 +68,13 @@ type Engine struct {
 	// deciding is held for reading from the look at the owner until the operation is done, and for
 	// writing to know that all those are over which began before.
 	deciding sync.RWMutex
-	taking   sync.Mutex     // held to gather what others have
+	taking   chan struct{}  // full while some goroutine gathers what others have
 	tenures  []atomic.Int64 // by partition: that in which others were asked
 
 	bytes    atomic.Int64
 	keys     atomic.Int64
-	down     atomic.Bool // the last exchange failed
+	down     atomic.Bool  // the last exchange failed
+	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
 	draining atomic.Bool
 	next     atomic.Int64 // the shard with which the next flush begins
 	stats    stats
@@ -122,7 +123,7 @@ func New(opt Options) (*Engine, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{opt: opt, seed: maphash.MakeSeed(),
+	e := &Engine{opt: opt, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
 		tenures: make([]atomic.Int64, opt.Placement.Partitions)}
 	for i := range e.shards {
 		e.shards[i].keys, e.shards[i].dirty = map[string]*entry{}, map[*entry]bool{}

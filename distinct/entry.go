@@ -2,6 +2,7 @@ package distinct
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"time"
 
@@ -159,6 +160,9 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 	level, lo, hi, ok := span(en.ladder, window, at, now)
 	if !ok { // validate has refused those
 		return Count{Window: window}
+	}
+	if at >= now { // the clock of who added a value may have been ahead
+		hi = math.MaxInt64
 	}
 	u.Reset()
 	list := en.levels[level]

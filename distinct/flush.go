@@ -154,6 +154,9 @@ func (e *Engine) note(answered bool, list []*Exchange) {
 		}
 	}
 	e.stats.failures.Add(int64(failed))
+	if !answered {
+		e.failed.Store(time.Now().UnixNano())
+	}
 	if e.down.Swap(!answered) == answered {
 		if answered {
 			e.opt.Logger.Info("Redis takes distinct values again")
@@ -162,6 +165,13 @@ func (e *Engine) note(answered bool, list []*Exchange) {
 				"error", list[0].Err)
 		}
 	}
+}
+
+// isDown reports whether the store does not answer, as far as is known: if nothing has been sent to
+// it for a while, because there was nothing to send, it may be back.
+func (e *Engine) isDown() bool {
+	return e.down.Load() &&
+		time.Since(time.Unix(0, e.failed.Load())) < max(e.opt.VerifyInterval, e.opt.Timeout)
 }
 
 // Flush flushes until the store has everything that is in memory now, or ctx is done. The error

@@ -32,19 +32,23 @@ func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (tenure int64
 	case !decides:
 		return 0, syncer.ErrNotOwner
 	case e.gather != nil && e.tenures[p].Load() != tenure:
-		e.takeOver(ctx, p)
+		return tenure, e.takeOver(ctx, p)
 	}
 	return tenure, nil
 }
 
 // takeOver gathers what others have of a partition, and of all others that this node has begun to
 // decide about as well.
-func (e *Engine) takeOver(ctx context.Context, partition int) {
-	e.taking.Lock()
-	defer e.taking.Unlock()
+func (e *Engine) takeOver(ctx context.Context, partition int) error {
+	select {
+	case e.taking <- struct{}{}:
+		defer func() { <-e.taking }()
+	case <-ctx.Done():
+		return errLate
+	}
 	begun, decides := e.owner.Tenure(partition)
 	if !decides || e.tenures[partition].Load() == begun {
-		return
+		return nil
 	}
 	var list []int
 	tenures := map[int]int64{}
@@ -58,6 +62,7 @@ func (e *Engine) takeOver(ctx context.Context, partition int) {
 	for p, tenure := range tenures {
 		e.tenures[p].Store(tenure)
 	}
+	return nil
 }
 
 // Import merges what another node has.

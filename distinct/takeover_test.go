@@ -53,6 +53,63 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// TestATakeoverHoldsUpNobody asks for a key while others are asked what they have, with no time to
+// wait for that.
+func TestATakeoverHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan bool), make(chan bool)
+	e := engine(t, newClock(), newMemory(), ownsAll{},
+		func(context.Context, []int) []distinct.Pending {
+			close(asked)
+			<-answer
+			return nil
+		}, nil)
+	first := make(chan error, 1)
+	ask := func(ctx context.Context) error {
+		op := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
+		return e.Do(ctx, op, new(distinct.Result), false)
+	}
+	go func() { first <- ask(t.Context()) }()
+	<-asked
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ask(late); !errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("%v, want that there was no time", err)
+	}
+	close(answer)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheOthersFlushWhileTheyAreAsked begins to decide about a key that it has in memory. While it
+// asks the others, it compares the key with the store, and then another one flushes what it has:
+// nobody has anything left to tell, and what was read before is not all.
+func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	never := func(o *distinct.Options) { o.FlushInterval = time.Hour }
+	before := engine(t, c, store, nil, nil, never)
+	add(t, before, "k", 1, 2, 3)
+	var after *distinct.Engine
+	after = engine(t, c, store, ownsAll{}, func(_ context.Context, list []int) []distinct.Pending {
+		for _, e := range []*distinct.Engine{after, before} {
+			if err := e.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		return before.Pending(list)
+	}, never)
+	var res distinct.Result
+	inPlace := &distinct.Op{Key: []byte("k"), Hashes: values(after, 4)}
+	if err := after.Do(t.Context(), inPlace, &res, true); err != nil {
+		t.Fatal(err)
+	}
+	if n := query(t, after, "k", time.Minute).Values; n != 4 {
+		t.Errorf("%d values, want 4", n)
+	}
+}
+
 // TestTakeoverBetweenLadders hands over what is in buckets that the new owner numbers otherwise, or
 // does not have at all.
 func TestTakeoverBetweenLadders(t *testing.T) {
@@ -154,5 +211,55 @@ func TestRefusedWritesAreSaid(t *testing.T) {
 	eventually(t, "an answer that is degraded", func() bool { return do(t, e, ask).Degraded })
 	if res := do(t, e, &distinct.Op{Key: []byte("l"), Windows: []int64{60_000}}); res.Degraded {
 		t.Errorf("a key that can be read: %+v", res)
+	}
+}
+
+// TestTheStoreIsAskedAgain counts a key while the store fails and, after a while in which there was
+// nothing to ask it for, another one: the answer is what the store has by then.
+func TestTheStoreIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	store := newMemory()
+	calls := func() int {
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		return store.calls
+	}
+	other := engine(t, newClock(), store, nil, nil, nil)
+	add(t, other, "l", 1, 2)
+	if err := other.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := engine(t, newClock(), store, nil, nil,
+		func(o *distinct.Options) { o.Timeout = o.VerifyInterval })
+	store.set(func() fault { return lost })
+	before := calls()
+	if res := do(t, e, &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}); !res.Degraded {
+		t.Errorf("%+v, although the store is gone", res)
+	}
+	eventually(t, "all has failed that is under way", func() bool {
+		return calls() == before+2 // one for the answer, one for later ones
+	})
+	store.set(nil)
+	time.Sleep(100 * time.Millisecond)
+	res := do(t, e, &distinct.Op{Key: []byte("l"), Windows: []int64{60_000}})
+	if res.Degraded || res.Counts[0].Values != 2 {
+		t.Errorf("%+v, although the store is back", res)
+	}
+}
+
+// TestClocksDiffer counts what another node has added whose clock is ahead.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	c, ahead, store := newClock(), newClock(), newMemory()
+	ahead.ms.Add(3000)
+	other, e := engine(t, ahead, store, nil, nil, nil), engine(t, c, store, nil, nil, nil)
+	add(t, other, "k", 1, 2)
+	if err := other.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, window := range []time.Duration{2 * time.Second, time.Hour} {
+		if n := query(t, e, "k", window).Values; n != 2 {
+			t.Errorf("the last %v: %d, want 2", window, n)
+		}
 	}
 }
