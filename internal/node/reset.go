@@ -114,12 +114,17 @@ func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 	})
 }
 
-// forgetDistinct forgets the distinct values of a key.
+// forgetDistinct forgets the distinct values of a key. Its counts are forgotten by then, so an
+// error must not say that nothing was done.
 func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
 		return nil
 	}
-	return n.opt.Distinct.Forget(ctx, c.NS, c.Key)
+	if err := n.opt.Distinct.Forget(ctx, c.NS, c.Key); err != nil {
+		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
+			syncer.ErrUnknownOutcome, err)
+	}
+	return nil
 }
 
 // dropAll makes all nodes forget what they know about a key that is being reset. This node does so
