@@ -182,6 +182,16 @@ func breachOf(r *ruled, c *ruledCheck, limits []answeredLimit, figured bool) (b 
 	return b
 }
 
+// mayBeRepeated reports whether a verdict may be that of a second attempt, which knows less than
+// the first one: if an owner was missing then, another one may have refused, and started a ban. If
+// Redis loses data, or another node decides, the second one may find no breach.
+func (w *world) mayBeRepeated(v *decision) bool {
+	return !w.plan.exact && (v.source == syncer.SourceFallback || v.told.Sub(v.asked) > quick)
+}
+
+// quick is how long an acquire takes at most if no attempt has failed.
+const quick = 10 * time.Millisecond
+
 // judgeBan checks what an answer says of the ban of one key by one rule: one that is breached bans
 // from then on, nothing else does, and nobody passes during a ban.
 func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *ruledCheck, r *ruled,
@@ -201,6 +211,9 @@ func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *rule
 	case found < 0 && r.bans() && breached.must && !op.DryRun:
 		w.t.Errorf("%s: a breach without a ban", said)
 	case found < 0:
+		if !op.DryRun && w.mayBeRepeated(v) {
+			w.bans.mayStart(b, v.asked, v.told)
+		}
 	case !r.bans() || got.Allowed:
 		w.t.Errorf("%s: a ban by a rule that has none, or that lets it pass", said)
 	case got.Bans[found].Started && (!breached.may || op.DryRun):

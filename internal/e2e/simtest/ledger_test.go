@@ -294,6 +294,7 @@ func (w *world) check() (o outcome) {
 	}
 	w.checkGroups()
 	w.checkBans()
+	w.checkValues()
 	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
 	return o
 }

@@ -13,7 +13,7 @@ import (
 // everything, and it lends no more before it has Redis back.
 func TestLoansEndWithTheOwnersRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := calmHot(t, 20)
+		w := calmWith(t, func(p *plan) { p.hotRate = 20 })
 		defer w.shutDown()
 		a, b := w.alive()[0], w.alive()[1]
 		key := w.keysOf(b, "hot", 1)[0]

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 )
 
@@ -17,7 +16,10 @@ func (w *world) losesData() func() {
 	if w.rnd.IntN(2) == 0 {
 		return func() {
 			w.say("Redis loses all")
-			w.forgets((*embedded.Store).Flush, time.Now(), false)
+			w.forgets(func() {
+				w.redis.Flush()
+				w.sets = nil
+			}, time.Now(), false)
 		}
 	}
 	return func() {
@@ -32,9 +34,12 @@ func (w *world) losesData() func() {
 func (w *world) remembers() (goBack func()) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	image, at := w.redis.Image(), time.Now()
+	image, sets, at := w.redis.Image(), w.copySets(), time.Now()
 	return func() {
-		w.forgets(func(s *embedded.Store) { s.Rewind(image) }, at, w.plan.hotRate > 0)
+		w.forgets(func() {
+			w.redis.Rewind(image)
+			w.sets = sets
+		}, at, w.plan.hotRate > 0)
 	}
 }
 
@@ -43,7 +48,7 @@ func (w *world) remembers() (goBack func()) {
 // some may continue from there before the one that knows more hears of the loss. If Redis loses
 // data again before all have restored what they knew, counts made in between are taken for part of
 // that (see package redisstore).
-func (w *world) forgets(how func(*embedded.Store), since time.Time, all bool) {
+func (w *world) forgets(how func(), since time.Time, all bool) {
 	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -60,7 +65,8 @@ func (w *world) forgets(how func(*embedded.Store), since time.Time, all bool) {
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
-	how(w.redis)
+	how()
+	w.loseValues()
 	for name, left := range w.storedBans() {
 		if !all && !again && w.plan.kind != ruins {
 			left = max(left, known[name])

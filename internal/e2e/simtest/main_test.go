@@ -21,6 +21,8 @@ var (
 	kindFlag     = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
 	hotFlag      = flag.Bool("hot", false, "run schedules with hot keys only")
 	rulesFlag    = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
+	valuesFlag   = flag.Bool("distinct", false, "also add and count distinct values")
+	mixedFlag    = flag.Bool("mixed", false, "do so in a quarter of the schedules each, by seed")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )

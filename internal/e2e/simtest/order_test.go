@@ -14,20 +14,20 @@ import (
 )
 
 // calm is a world of three nodes without faults.
-func calm(t *testing.T) *world { return calmHot(t, 0) }
+func calm(t *testing.T) *world { return calmWith(t, func(*plan) {}) }
 
-// calmHot is a calm world in which keys with this many operations a second are hot.
-func calmHot(t *testing.T, hotRate float64) *world {
+// calmWith is a calm world with another plan.
+func calmWith(t *testing.T, change func(p *plan)) *world {
 	w := &world{
 		t: t, seed: 1, ladder: defaultLadder(), rnd: rand.New(rand.NewPCG(1, 1)),
 		redis: embedded.New(embedded.Options{}),
 		plan: plan{
 			kind: graceful, nodes: 3, partitions: 31, lanes: 2, interval: 100 * time.Millisecond,
 			weather: simnet.Weather{Delay: time.Millisecond},
-			hotRate: hotRate,
 		},
 		ledger: ledger{keys: map[string]*account{}}, procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
+	change(&w.plan)
 	w.net = simnet.New(w.seed, w.plan.weather)
 	for i := 1; i <= w.plan.nodes; i++ {
 		if _, err := w.start(i); err != nil {

@@ -28,6 +28,8 @@ type plan struct {
 	hotRate float64
 	verify  time.Duration // how often idle partitions are verified; 0: every second
 	patient bool          // all clients wait for two seconds
+	rules   bool          // clients change the rules, acquire by them, and ban
+	values  bool          // clients add distinct values
 	exact   bool          // every node can always be reached, so no decision may exceed a limit
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
@@ -33,6 +34,7 @@ type proc struct {
 	store   *faultstore.Store
 	clock   *storeclock.Clock
 	counter *syncer.Counter
+	values  *distinct.Engine // nil unless clients add values
 	ring    *ring.Ring
 	client  *peer.Client
 	node    *node.Node
@@ -119,6 +121,9 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.countValues(born); err != nil {
+		return nil, err
+	}
 	p.ring, err = ring.New(ring.Options{
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: w.addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
@@ -138,8 +143,8 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		ID: p.id, Counter: p.counter, Direct: &direct{p: p, now: p.clock.Now,
 			writer: "d" + name}, Ring: p.ring, Peers: asking{p.client},
 		Store: redisSeen{p}, Clock: p.clock, Placement: place, HotRate: w.plan.hotRate,
-		Refusals: 256,
-		Logger:   w.logger(p.id),
+		Refusals: 256, Distinct: p.values,
+		Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
@@ -170,7 +175,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 // listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
 	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20}
-	if *rulesFlag {
+	if p.w.plan.rules {
 		p.rules = rulebook.New(rulebook.Options{Store: store{p, &p.w.rules}, Book: &p.book,
 			Check:   func(*rules.Document) error { return nil },
 			Timeout: time.Second, Logger: cmp.Or(p.w.logger(p.id), slog.New(slog.DiscardHandler))})
@@ -217,6 +222,9 @@ func (p *proc) leave() error {
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
 	p.closeRules()
 	p.ends()
+	if err != nil || p.w.plan.kind.loses() {
+		p.w.loseValuesWith(p)
+	}
 	p.host.Stop()
 	return err
 }
@@ -230,6 +238,7 @@ func (p *proc) kill() {
 	p.store.SetDown(true)
 	p.host.Stop()
 	p.counter.Unflushed(p.w.writeOff)
+	p.w.loseValuesWith(p)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = p.http.Close(ctx)

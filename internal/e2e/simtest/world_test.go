@@ -41,6 +41,8 @@ type world struct {
 	ledger   ledger
 	rules    editions
 	bans     bans
+	sets     map[string]*sets // what Redis has of distinct values; guarded by atomic
+	values   values
 	journal  journal
 	refused  atomic.Int64
 	borrowed atomic.Int64 // answers about hot keys
@@ -186,6 +188,8 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		ledger: ledger{keys: map[string]*account{}}, groups: groups{excused: map[string]bool{}},
 		procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
+	w.plan.rules = *rulesFlag || *mixedFlag && seed%4 == 1
+	w.plan.values = *valuesFlag || *mixedFlag && seed%4 == 3
 	w.net = simnet.New(seed, w.plan.weather)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -193,7 +197,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		go w.runAging(ctx)
 	}
 	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladder.Levels())
-	if *rulesFlag {
+	if w.plan.rules {
 		if err := w.rules.begin(rand.New(rand.NewPCG(seed, 3))); err != nil {
 			t.Fatal(err)
 		}
@@ -215,8 +219,14 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		clients.Go(func() { c.run(stop) })
 	}
 	for i := range askers {
-		if *rulesFlag {
+		if w.plan.rules {
 			a := w.newAsker(i)
+			clients.Go(func() { a.run(stop) })
+		}
+	}
+	for i := range adders {
+		if w.plan.values {
+			a := w.newAdder(i)
 			clients.Go(func() { a.run(stop) })
 		}
 	}

@@ -128,6 +128,13 @@ func (s *Store) SetFull(full bool) {
 	s.full = full
 }
 
+// Full reports whether SetFull refuses every round that writes.
+func (s *Store) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
 // Seen returns how many rounds met the fault.
 func (s *Store) Seen(f Fault) int {
 	s.mu.Lock()

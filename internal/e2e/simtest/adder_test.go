@@ -1,0 +1,177 @@
+package simtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+// adder is a client that adds distinct values, and counts them.
+type adder struct {
+	w      *world
+	number int
+	rnd    *rand.Rand
+}
+
+// adders is how many of them there are.
+const adders = 3
+
+// The keys with distinct values: without limits, with one, with two.
+const (
+	seenKeys   = 3
+	fewKeys    = 3
+	steadyKeys = 2
+)
+
+func (w *world) newAdder(i int) *adder {
+	return &adder{w, i, rand.New(rand.NewPCG(w.seed, uint64(300+i)))}
+}
+
+func (a *adder) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(a.rnd.Int64N(int64(2 * a.w.plan.pause)))):
+		}
+		if p := a.w.pick(a.rnd); p != nil {
+			a.act(p)
+		}
+	}
+}
+
+func (a *adder) act(p *proc) {
+	switch n := a.rnd.IntN(10); {
+	case n < 3:
+		a.add(p, fmt.Sprint("seen", a.rnd.IntN(seenKeys)))
+	case n < 5:
+		a.add(p, fmt.Sprint("few", a.rnd.IntN(fewKeys)))
+	case n < 7:
+		a.add(p, fmt.Sprint("steady", a.rnd.IntN(steadyKeys)))
+	default:
+		a.count(p)
+	}
+}
+
+// distinct asks a process, for two seconds.
+func (p *proc) distinct(op *distinct.Op, values [][]byte, res *distinct.Result) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return p.node.Distinct(ctx, op, values, res)
+}
+
+// add adds values to a key: some that were there before, some that are never used again.
+func (a *adder) add(p *proc, key string) {
+	op := distinct.Op{Key: []byte(key), Ack: syncer.AckMemory, Limits: limitsOn(key)}
+	if a.rnd.IntN(5) == 0 {
+		op.Ack = syncer.AckStore
+	}
+	switch {
+	case len(op.Limits) > 0:
+	case a.rnd.IntN(10) == 0:
+		op.TS = time.Now().Add(-time.Duration(a.rnd.IntN(40)) * time.Second).UnixMilli()
+	case a.rnd.IntN(2) == 0:
+		op.Windows = []int64{dayMS}
+	}
+	did := &addition{}
+	var names [][]byte
+	a.w.values.of(key, func(s *seen) {
+		names = a.draw(key, p, s, did)
+	})
+	did.verdict = verdict{asked: time.Now(), n: int64(len(names)), by: p.id}
+	var res distinct.Result
+	defer a.w.enter(p)()
+	err := p.distinct(&op, names, &res)
+	did.told = time.Now()
+	a.w.journal.note("client: %s is to have %s at %s, ack %v, ts %d: %+v, %v", key, names, p.id,
+		op.Ack, op.TS, res, err)
+	if p.dead.Load() {
+		a.w.values.of(key, func(s *seen) { s.ops = append(s.ops, did) })
+		return
+	}
+	did.allowed, did.refused = err == nil && res.Allowed, err == nil && !res.Allowed
+	did.source, did.degraded = res.Source, res.Degraded
+	a.w.values.of(key, func(s *seen) {
+		s.take(did)
+		if did.refused && int64(len(s.values)) <= op.Limits[res.Over[0]].Max {
+			a.w.t.Errorf("%s: node %s refuses, although %d values at most were sent: %+v", key,
+				p.id, len(s.values), res)
+		}
+	})
+	if err != nil {
+		a.w.refused.Add(1)
+		a.w.acceptable(p, err)
+		return
+	}
+	a.judge(p, key, did, &op, &res)
+}
+
+// draw returns the values of an addition, and records that they will be sent.
+func (a *adder) draw(key string, p *proc, s *seen, did *addition) (names [][]byte) {
+	for range 1 + a.rnd.IntN(4) {
+		if a.rnd.IntN(2) == 0 {
+			names = append(names, fmt.Append(nil, "v", a.rnd.IntN(8)))
+			continue
+		}
+		a.w.values.serial++
+		names = append(names, fmt.Append(nil, "once", a.w.values.serial))
+		did.own = append(did.own, p.values.Hash(names[len(names)-1]))
+	}
+	for _, name := range names {
+		did.hashes = append(did.hashes, p.values.Hash(name))
+	}
+	s.send(did.hashes, names)
+	return names
+}
+
+// count counts the values of a key.
+func (a *adder) count(p *proc) {
+	key := fmt.Sprint([]string{"seen", "few", "steady"}[a.rnd.IntN(3)], a.rnd.IntN(2))
+	op := distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
+	did := &addition{verdict: verdict{asked: time.Now(), by: p.id}}
+	var res distinct.Result
+	defer a.w.enter(p)()
+	err := p.distinct(&op, nil, &res)
+	a.w.journal.note("client: %s counts %+v at %s, %v", key, res, p.id, err)
+	switch {
+	case p.dead.Load():
+	case err != nil:
+		a.w.refused.Add(1)
+		a.w.acceptable(p, err)
+	default:
+		did.told = time.Now()
+		did.source, did.degraded = res.Source, res.Degraded
+		a.judge(p, key, did, &op, &res)
+	}
+}
+
+// judge checks the counts of an answer: they have what was acknowledged before, unless the answer
+// says that Redis could not be asked, and nothing that nobody has sent.
+func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *distinct.Result) {
+	windows := []int64{}
+	for _, l := range op.Limits {
+		windows = append(windows, l.Window)
+	}
+	windows = append(windows, op.Windows...)
+	if len(res.Counts) != len(windows) {
+		a.w.t.Errorf("%s: node %s counts %+v, asked for %v", key, p.id, res.Counts, windows)
+		return
+	}
+	a.w.values.of(key, func(s *seen) {
+		for i, c := range res.Counts {
+			least := int64(0)
+			if a.w.plan.exact && !res.Degraded && windows[i] == dayMS {
+				least = s.least(did.asked)
+			}
+			if c.Values < least || c.Values > s.most() || c.Error != 0 || c.Window != windows[i] {
+				a.w.t.Errorf("%s: node %s counts %+v (%s) at %s, want %d to %d", key, p.id, c,
+					res.Source, did.told.Format("05.000"), least, s.most())
+				a.w.t.Logf("%s:\n%s", key, a.w.journal.about(key))
+			}
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package simtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/sketch"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// sets are the distinct values of one key in the simulated Redis.
+type sets struct {
+	version, mark string
+	buckets       map[place][]byte
+}
+
+// place is where a bucket is.
+type place struct {
+	level uint8
+	index int64
+}
+
+// countValues makes the process count distinct values, if the schedule has any.
+func (p *proc) countValues(born uint64) (err error) {
+	if !p.w.plan.values {
+		return nil
+	}
+	p.values, err = distinct.New(distinct.Options{
+		Store: &valueStore{p: p, faults: faultstore.Random(p.w.seed+born+1<<32, p.w.plan.mix),
+			rnd: rand.New(rand.NewPCG(p.w.seed, 2000+born))},
+		Now: p.clock.Now, Placement: p.w.placement(), FlushInterval: p.w.plan.interval,
+		VerifyInterval: cmp.Or(p.w.plan.verify, time.Second), Logger: p.w.logger(p.id),
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: p.w.ladder,
+			OnCold: syncer.OnColdDeny}},
+	})
+	return err
+}
+
+// valueStore is the distinct values of the simulated Redis as one process reaches them.
+type valueStore struct {
+	p      *proc
+	faults func(*syncer.Round) faultstore.Fault
+	rnd    *rand.Rand
+}
+
+// Compare implements distinct.Store.
+func (s *valueStore) Compare(ctx context.Context, list []*distinct.Exchange) {
+	failed := s.p.toRedis(ctx)
+	for _, x := range list {
+		if x.Err = failed; failed == nil {
+			s.exchange(x)
+		}
+	}
+	time.Sleep(time.Microsecond) // lets overlapping calls overlap
+	if unheard := s.p.toRedis(ctx); unheard != nil {
+		for _, x := range list {
+			x.Err = unheard
+		}
+	}
+}
+
+// exchange makes one exchange, or has it fail.
+func (s *valueStore) exchange(x *distinct.Exchange) {
+	w := s.p.w
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	fault, writes := faultstore.None, x.Version != "" || x.Reset
+	switch {
+	case s.p.store.Down():
+		fault = faultstore.RequestLost
+	case s.p.store.Full() && writes:
+		fault = faultstore.WriteRefused
+	case !w.healed.Load():
+		fault = s.faults(nil)
+	}
+	c := *x // who gets no answer goes on with its own
+	switch x.Err = faultstore.ErrLost; fault {
+	case faultstore.ReplyLost:
+		w.compare(&c)
+	case faultstore.RequestLost:
+	case faultstore.WriteRefused:
+		x.Err = fmt.Errorf("full: %w", syncer.ErrRefused)
+	case faultstore.Refused:
+		x.Err = fmt.Errorf("not now: %w", syncer.ErrNotApplied)
+	case faultstore.Late:
+		time.AfterFunc(time.Duration(s.rnd.Int64N(int64(3*time.Second))), func() {
+			w.atomic.Lock()
+			defer w.atomic.Unlock()
+			w.compare(&c)
+		})
+	default:
+		x.Err = nil
+		w.compare(x)
+	}
+}
+
+// compare does what Redis does for one exchange.
+func (w *world) compare(x *distinct.Exchange) {
+	name := string(x.Key)
+	k := w.sets[name]
+	if k == nil {
+		k = &sets{buckets: map[place][]byte{}}
+	}
+	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
+	switch {
+	case x.Reset:
+		if x.Found = x.Expect; k.version != "" {
+			mark := x.Mark
+			if k.mark >= mark {
+				mark = k.mark + "0"
+			}
+			w.sets[name] = &sets{x.Version, mark, map[place][]byte{}}
+		}
+		return
+	case k.version != x.Expect:
+		for at, data := range k.buckets {
+			x.Buckets = append(x.Buckets,
+				distinct.Bucket{Level: at.level, Index: at.index, Data: data})
+		}
+		return
+	case x.Version == "":
+		return
+	}
+	k.version = x.Version
+	k.mark = cmp.Or(x.Mark, k.mark)
+	for _, b := range x.Deletes {
+		delete(k.buckets, place{b.Level, b.Index})
+	}
+	for _, b := range x.Sets {
+		k.buckets[place{b.Level, b.Index}] = b.Data
+	}
+	if w.sets == nil {
+		w.sets = map[string]*sets{}
+	}
+	w.sets[name] = k
+	w.journal.note("redis: %s has %d values, version %s after %s", name,
+		w.hasSet(name).count(), x.Version, x.Expect)
+}
+
+// copySets returns a copy of the distinct values that Redis has. w.atomic is held.
+func (w *world) copySets() map[string]*sets {
+	all := map[string]*sets{}
+	for name, k := range w.sets {
+		all[name] = &sets{k.version, k.mark, maps.Clone(k.buckets)}
+	}
+	return all
+}
+
+// union is values that were seen, by their hashes.
+type union struct{ parts []sketch.Set }
+
+// read adds an encoded bucket.
+func (u *union) read(data []byte) {
+	if set, err := sketch.Decode(data); err == nil {
+		u.parts = append(u.parts, set)
+	}
+}
+
+// has reports whether a value is among them.
+func (u *union) has(hash uint64) bool {
+	return slices.ContainsFunc(u.parts, func(s sketch.Set) bool {
+		c := s.Clone()
+		return !c.Add(hash)
+	})
+}
+
+// count returns how many there are.
+func (u *union) count() int64 {
+	var all sketch.Union
+	for i := range u.parts {
+		all.Add(&u.parts[i])
+	}
+	n, _ := all.Count()
+	return n
+}
+
+// hasSet returns the values of a key that Redis has on the coarsest level. w.atomic is held.
+func (w *world) hasSet(key string) *union { return w.hasAt(key, w.coarsest()) }
+
+// hasAt does the same for any level.
+func (w *world) hasAt(key string, level uint8) *union {
+	u := new(union)
+	if k := w.sets[key]; k != nil {
+		for at, data := range k.buckets {
+			if at.level == level {
+				u.read(data)
+			}
+		}
+	}
+	return u
+}
+
+// TestAResetThatIsHalfDone resets a key in Redis mode. Redis forgets its counts, and refuses to
+// forget its distinct values: the error does not say that nothing was done.
+func TestAResetThatIsHalfDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calmWith(t, func(p *plan) { p.values = true })
+		defer w.shutDown()
+		p := w.alive()[0]
+		key := w.keysOf(p, "k", 1)[0]
+		if _, err := p.do(adding(key), 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.setMode(cluster.Redis); err != nil {
+			t.Fatal(err)
+		}
+		p.store.SetFull(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := p.node.Reset(ctx, nil, []byte(key))
+		if !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("the reset says %v", err)
+		}
+		p.store.SetFull(false)
+		if n, err := p.read(key, dayMS); n != 0 || err != nil {
+			t.Errorf("it has counted %d: %v", n, err)
+		}
+	})
+}

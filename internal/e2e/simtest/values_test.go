@@ -1,0 +1,275 @@
+package simtest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+// values records what clients were told of distinct values.
+type values struct {
+	mu     sync.Mutex
+	keys   map[string]*seen
+	serial int64
+}
+
+// seen is what is known about the values of one key.
+type seen struct {
+	values map[uint64]*value // by hash
+	ops    []*addition
+}
+
+// value is one value of a key.
+type value struct {
+	name string
+	// added is when the operation was asked for that was acknowledged last, told when the first one
+	// was answered, lost when the value may have been lost last.
+	added, told, lost time.Time
+}
+
+// certain reports whether the key must have the value.
+func (v *value) certain() bool { return v.added.After(v.lost) }
+
+// addition is an operation that added values, or was to.
+type addition struct {
+	verdict
+	hashes  []uint64 // of all values
+	own     []uint64 // of those that no other operation has
+	allowed bool
+	refused bool // neither is set if the outcome is unknown, or it failed
+}
+
+// limitsOn returns the limits of a key with distinct values, if it has any.
+func limitsOn(key string) []syncer.Limit {
+	switch {
+	case strings.HasPrefix(key, "few"):
+		return []syncer.Limit{{Window: dayMS, Max: 12 + 20*int64(key[len(key)-1]-'0')}}
+	case strings.HasPrefix(key, "steady"):
+		return []syncer.Limit{{Window: 2500, Max: 4}, {Window: dayMS, Max: 150}}
+	}
+	return nil
+}
+
+// of calls fn with what is known about a key.
+func (l *values) of(key string, fn func(s *seen)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keys == nil {
+		l.keys = map[string]*seen{}
+	}
+	s := l.keys[key]
+	if s == nil {
+		s = &seen{values: map[uint64]*value{}}
+		l.keys[key] = s
+	}
+	fn(s)
+}
+
+// names returns all keys.
+func (l *values) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.keys))
+}
+
+// send records that values are about to be sent.
+func (s *seen) send(hashes []uint64, names [][]byte) {
+	for i, h := range hashes {
+		if s.values[h] == nil {
+			s.values[h] = &value{name: string(names[i])}
+		}
+	}
+}
+
+// take records the outcome of an addition.
+func (s *seen) take(a *addition) {
+	s.ops = append(s.ops, a)
+	if !a.allowed {
+		return
+	}
+	for _, h := range a.hashes {
+		v := s.values[h]
+		if a.asked.After(v.added) {
+			v.added = a.asked
+		}
+		if v.told.IsZero() || a.told.Before(v.told) {
+			v.told = a.told
+		}
+	}
+}
+
+// least returns how many values a node must know of that was asked then: those that were
+// acknowledged before, and can't be lost.
+func (s *seen) least(asked time.Time) (n int64) {
+	for _, v := range s.values {
+		if v.certain() && v.told.Before(asked) {
+			n++
+		}
+	}
+	return n
+}
+
+// most returns how many values there may be, together with some more.
+func (s *seen) most() int64 { return int64(len(s.values)) }
+
+// loseValues writes off what Redis has just lost, unless the nodes that decide about the keys have
+// it all in memory, stay, and go on deciding. w.atomic is held.
+func (w *world) loseValues() {
+	if w.plan.kind == losses {
+		return
+	}
+	w.writeOffValues(nil)
+}
+
+// loseValuesWith writes off what only a process that ends has in memory.
+func (w *world) loseValuesWith(p *proc) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	w.writeOffValues(p)
+}
+
+// writeOffValues writes off values that neither Redis has nor the processes that live on, except
+// for one, will write. w.atomic is held.
+func (w *world) writeOffValues(except *proc) {
+	if !w.plan.values {
+		return
+	}
+	var all []int
+	for i := range w.plan.partitions {
+		all = append(all, i)
+	}
+	pending := map[string]*union{}
+	for _, p := range w.living() {
+		if p == except || p.values == nil {
+			continue
+		}
+		for _, k := range p.values.Pending(all) {
+			u := pending[string(k.Key)]
+			if u == nil {
+				u = new(union)
+				pending[string(k.Key)] = u
+			}
+			for _, b := range k.Sets {
+				if b.Level == w.ladder.ID(int(w.coarsest())) {
+					u.read(b.Data)
+				}
+			}
+		}
+	}
+	for _, key := range w.values.names() {
+		stored, still := w.hasSet(key), pending[key]
+		w.values.of(key, func(s *seen) {
+			for h, v := range s.values {
+				if !stored.has(h) && (still == nil || !still.has(h)) {
+					v.lost = time.Now()
+				}
+			}
+		})
+	}
+}
+
+// checkValues compares what clients were told of distinct values with what Redis and all nodes
+// have.
+func (w *world) checkValues() {
+	for _, key := range w.values.names() {
+		w.values.of(key, func(s *seen) {
+			w.checkStored(key, s)
+			w.checkWhole(key, s)
+			w.checkLimits(key, s)
+		})
+		w.checkCounts(key)
+		if w.t.Failed() {
+			w.t.Logf("%s:\n%s", key, w.journal.about(key))
+			return
+		}
+	}
+}
+
+// checkStored checks that Redis has all values that it must have, on the coarsest level and on that
+// from which a day is read, and no others.
+func (w *world) checkStored(key string, s *seen) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	stored, known := w.hasSet(key), int64(0)
+	for h, v := range s.values {
+		has := stored.has(h)
+		switch {
+		case !has && v.certain():
+			w.t.Errorf("%s: Redis lacks %s, which was asked for at %s and acknowledged", key,
+				v.name, v.added.Format("05.000"))
+		case has:
+			known++
+		}
+	}
+	if n := stored.count(); n != known {
+		w.t.Errorf("%s: Redis has %d values, of which %d were sent", key, n, known)
+	}
+}
+
+// checkWhole checks that of the values that one operation alone had Redis has all or none, and none
+// if it was refused where no two nodes can have decided about the key.
+func (w *world) checkWhole(key string, s *seen) {
+	w.atomic.Lock()
+	defer w.atomic.Unlock()
+	stored := w.hasSet(key)
+	for _, a := range s.ops {
+		n := 0
+		for _, h := range a.own {
+			if stored.has(h) {
+				n++
+			}
+		}
+		if n > 0 && n < len(a.own) || n > 0 && a.refused && w.plan.exact {
+			w.t.Errorf("%s: Redis has %d of the %d values that node %s was asked for at %s "+
+				"(refused: %v)", key, n, len(a.own), a.by, a.asked.Format("05.000"), a.refused)
+		}
+	}
+}
+
+// checkLimits checks that no window had more values than the limits allow, if every node could be
+// reached all the time.
+func (w *world) checkLimits(key string, s *seen) {
+	if !w.plan.exact {
+		return
+	}
+	for _, l := range limitsOn(key) {
+		window := time.Duration(l.Window) * time.Millisecond
+		for _, first := range s.ops {
+			within := map[uint64]bool{}
+			for _, a := range s.ops {
+				if a.allowed && !a.asked.Before(first.asked) &&
+					a.told.Before(first.asked.Add(window)) {
+					for _, h := range a.hashes {
+						within[h] = true
+					}
+				}
+			}
+			if int64(len(within)) > l.Max {
+				w.t.Errorf("%s: %d values admitted within %v, the limit is %d", key, len(within),
+					window, l.Max)
+				return
+			}
+		}
+	}
+}
+
+// checkCounts checks that every node counts what Redis has.
+func (w *world) checkCounts(key string) {
+	w.atomic.Lock()
+	want := w.hasSet(key).count()
+	w.atomic.Unlock()
+	for _, p := range w.alive() {
+		var res distinct.Result
+		op := distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
+		if err := p.distinct(&op, nil, &res); err != nil {
+			w.t.Errorf("%s: node %s says %v", key, p.id, err)
+		} else if c := res.Counts[0]; c.Values != want || c.Error != 0 || res.Degraded {
+			w.t.Errorf("%s: node %s counts %+v, Redis has %d", key, p.id, res, want)
+		}
+	}
+}
