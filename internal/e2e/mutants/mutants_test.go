@@ -16,6 +16,7 @@ import (
 type mutant struct {
 	name, file, old, new string
 	kind                 string // the kind of schedules that can notice; any if empty
+	also                 string // what clients have to do besides: a flag of the schedules
 	model                string // the package whose model or test notices, if not the schedules
 	test                 string // its name; TestModel if empty
 }
@@ -209,6 +210,38 @@ func mutants() []mutant {
 			old: "\tleft := m.remaining(s.clock.Now())\n",
 			new: "\tleft := max(m.remaining(s.clock.Now()), time.Second)\n", kind: "chaos",
 		},
+		{
+			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
+			old: "\tfor _, r := range d.naming {\n", new: "\tfor _, r := range d.naming[:1] {\n",
+			kind: "graceful", also: "-rules",
+		},
+		{
+			name: "a rule bans the key of the first check only", file: "httpapi/rules.go",
+			old:  "\t\tif r.Bans() && kind == syncer.Acquire {\n",
+			new:  "\t\tif r.Bans() && kind == syncer.Acquire && len(d.checks) == 0 {\n",
+			kind: "graceful", also: "-rules",
+		},
+		{
+			name: "what is refused during a ban starts another", file: "syncer/ban.go",
+			old: "\t\tif res.Checks[i].Refused || len(t.check.Limits) != 1 ||\n",
+			new: "\t\tif len(t.check.Limits) != 1 ||\n", kind: "graceful", also: "-rules",
+		},
+		{
+			name: "who takes over does not ask for distinct values",
+			file: "internal/node/distinct.go", old: "Open(n.owned, n.gatherDistinct)", new: "Open(n.owned, nil)", kind: "together",
+			also: "-distinct",
+		},
+		{
+			name: "a flush forgets the distinct values that it was refused",
+			file: "distinct/entry.go", old: "\t\ten.failed = x.Err\n",
+			new:  "\t\ten.failed, en.flushed = x.Err, max(en.flushed, seq)\n",
+			kind: "outages", also: "-distinct",
+		},
+		{
+			name: "an owner trusts what it read in an earlier time as owner",
+			file: "distinct/do.go", old: "\treturn en.tenure == tenure\n", new: "\treturn true\n",
+			model: "./distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
+		},
 	}
 }
 
@@ -277,6 +310,9 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	}
 	args := []string{"-test.run=TestSchedules", "-test.timeout=4m", "-schedules=" + most,
 		"-kind=" + m.kind}
+	if m.also != "" {
+		args = append(args, m.also)
+	}
 	if m.model != "" {
 		args = []string{"-test.run=" + cmp.Or(m.test, "TestModel"), "-test.timeout=4m"}
 	}
