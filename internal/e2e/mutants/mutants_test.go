@@ -228,8 +228,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "who takes over does not ask for distinct values",
-			file: "internal/node/distinct.go", old: "Open(n.owned, n.gatherDistinct)", new: "Open(n.owned, nil)", kind: "together",
-			also: "-distinct",
+			file: "internal/node/distinct.go", old: "Open(n.owned, n.gatherDistinct)",
+			new: "Open(n.owned, nil)", kind: "together", also: "-distinct",
 		},
 		{
 			name: "a flush forgets the distinct values that it was refused",

@@ -27,6 +27,9 @@ const (
 	steadyKeys = 2
 )
 
+// mostValues is the most values of a key, give or take a few: so few that counts are exact.
+const mostValues = 450
+
 func (w *world) newAdder(i int) *adder {
 	return &adder{w, i, rand.New(rand.NewPCG(w.seed, uint64(300+i)))}
 }
@@ -113,7 +116,7 @@ func (a *adder) add(p *proc, key string) {
 // draw returns the values of an addition, and records that they will be sent.
 func (a *adder) draw(key string, p *proc, s *seen, did *addition) (names [][]byte) {
 	for range 1 + a.rnd.IntN(4) {
-		if a.rnd.IntN(2) == 0 {
+		if a.rnd.IntN(2) == 0 || len(s.values) >= mostValues {
 			names = append(names, fmt.Append(nil, "v", a.rnd.IntN(8)))
 			continue
 		}
