@@ -98,7 +98,8 @@ func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report
 	r := &Report{Namespaces: []Namespace{}, Rules: []RuleReport{}}
 	for _, one := range rules {
 		r.Rules = append(r.Rules, RuleReport{Rule: one.Name, NS: one.Space(),
-			State: one.State.String(), Distinct: len(one.Distinct) > 0, Keys: []KeyReport{}, rule: one})
+			State: one.State.String(), Distinct: len(one.Distinct) > 0, Keys: []KeyReport{},
+			rule: one})
 	}
 	keys, err := r.find(ctx, from, top)
 	if err != nil {

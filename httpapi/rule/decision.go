@@ -1,6 +1,7 @@
 package rule
 
-// Decision is one verdict on an acquire, or on values to be added, with what it was about, for those who record decisions.
+// Decision is one verdict on an acquire, or on values to be added, with what it was about, for
+// those who record decisions.
 type Decision struct {
 	// Door is how the acquire was asked for, such as "http".
 	Door string

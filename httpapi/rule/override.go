@@ -9,8 +9,8 @@ import (
 // MaxPrefixes bounds the overrides of a rule that are for a prefix.
 const MaxPrefixes = 64
 
-// Override is the limits of a rule for some keys, in place of the rule's own. Its lists are its own:
-// other windows, and more or fewer of them.
+// Override is the limits of a rule for some keys, in place of the rule's own. Its lists are its
+// own: other windows, and more or fewer of them.
 type Override struct {
 	// Key is the only key that it is for, or else Prefix is what its keys begin with.
 	Key, Prefix string

@@ -138,7 +138,8 @@ func (q *distinctQuery) judges() errorReply {
 		if e := q.draft.takeRules(); e != "" {
 			return e
 		}
-		q.draft.w.naming = append(q.draft.w.naming, q.draft.inForce.DistinctDefaults(q.draft.check.NS)...)
+		q.draft.w.naming = append(q.draft.w.naming,
+			q.draft.inForce.DistinctDefaults(q.draft.check.NS)...)
 	}
 	if e := q.draft.space(); e != "" {
 		return e

@@ -59,6 +59,7 @@ func limited(limit string) string         { return described("{key: x, rate_limi
 func overridden(overrides string) string {
 	return "rules: [{name: a, limits: [1/1s], overrides: [" + overrides + "]}]"
 }
+func distinctly(distinct string) string { return "rules: [{name: a, distinct: " + distinct + "}]" }
 func many(n int) (list string) {
 	for i := range n {
 		list += fmt.Sprintf("{prefix: p%d, limits: [1/1s]},", i)
@@ -107,17 +108,18 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		overridden(many(65)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
 		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
 		"rules: [" + defaults(17) + "]":                    "r.yaml:1:697: more than 16 default",
-		"rules: [{name: a, distinct: []}]":                 "r.yaml:1:29: distinct: want 1 to 16 of them",
-		"rules: [{name: a, distinct: 5}]":                  `r.yaml:1:29: limit: "5" is not MAX/WINDOW`,
-		"rules: [{name: a, distinct: [5/1d, 1]}]":          `r.yaml:1:36: limit: "1" is not MAX/WINDOW`,
-		"rules: [{name: a, distinct: {}}]":                 "r.yaml:1:29: a limit is not a single value",
-		"rules: [{name: a, distinct: ~}]":                  "r.yaml:1:29: ",
-		"rules: [{name: a, distinct: 5/1d, ban: 10m}]": "r.yaml:1:40: ban: rule a has only " +
-			"distinct limits, and these start no bans",
-		"rules: [{name: a, limits: [1/1s], overrides: [{key: b, distinct: 5/1d}]}]": "r.yaml:1:46: " +
-			"overrides: one has distinct, and rule a has only limits",
-		"rules: [{name: a, distinct: 5/1d, overrides: [{key: b, limits: [5/1d]}]}]": "r.yaml:1:46: " +
-			"overrides: one has limits, and rule a has only distinct",
+		distinctly("[]"): "r.yaml:1:29: distinct: " +
+			"want 1 to 16 of them",
+		distinctly("5"):         `r.yaml:1:29: limit: "5" is not MAX/WINDOW`,
+		distinctly("[5/1d, 1]"): `r.yaml:1:36: limit: "1" is not MAX/WINDOW`,
+		distinctly("{}"):        "r.yaml:1:29: a limit is not a single value",
+		distinctly("~"):         "r.yaml:1:29: ",
+		distinctly("5/1d, ban: 10m"): "r.yaml:1:40: ban: rule a has only distinct limits, and " +
+			"these start no bans",
+		distinctly("5/1d, overrides: [{key: b, limits: [5/1d]}]"): "r.yaml:1:46: overrides: one " +
+			"has limits, and rule a has only distinct",
+		overridden("{key: b, distinct: 5/1d}"): "r.yaml:1:46: overrides: one has distinct, and " +
+			"rule a has only limits",
 		"rules: []\n---\nrules: [{}]": "r.yaml:3:9: a rule without a name",
 		"descriptors: []": "r.yaml:1:14: descriptors without " +
 			"a domain",

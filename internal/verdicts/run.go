@@ -102,8 +102,8 @@ type Origin struct {
 	First bool
 	// Version is the version of the rules that the rule is of.
 	Version int64
-	// Distinct says that the limit is on different values. Whether such a limit was too low is known
-	// from its result, whatever the state of its rule.
+	// Distinct says that the limit is on different values. Whether such a limit was too low is
+	// known from its result, whatever the state of its rule.
 	Distinct bool
 }
 

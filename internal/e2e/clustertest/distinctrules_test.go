@@ -1,0 +1,243 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+)
+
+// What a version of the rules says: devices has a limit that is low in two versions of three, in
+// one of which it is in shadow. Keys that begin with vip- have another one, which says the version.
+// cap bounds every key, a little higher in each version.
+func devicesMax(version int, key string) int64 {
+	switch {
+	case strings.HasPrefix(key, "vip-"):
+		return int64(1000 + version)
+	case version%3 == 1:
+		return int64(8 * version)
+	}
+	return 4
+}
+
+func devicesShadow(version int) bool { return version%3 == 0 }
+func capMax(version int) int64       { return int64(8 * version) }
+
+// distinctTurns is that version as a document.
+func distinctTurns(version int) string {
+	state := "on"
+	if devicesShadow(version) {
+		state = "shadow"
+	}
+	return fmt.Sprintf(`rules:
+- name: devices
+  namespace: sms
+  state: %s
+  distinct: %d/24h
+  overrides: [{prefix: vip-, distinct: %d/24h}]
+- {name: cap, namespace: sms, distinct: [%d/24h]}
+`, state, devicesMax(version, ""), devicesMax(version, "vip-"), capMax(version))
+}
+
+// ruledAnswer is an answer by both rules.
+type ruledAnswer struct {
+	Counts []struct {
+		Max, Count      int64
+		Rule            string
+		Shadow, Refused bool
+	}
+	Over         bool
+	RefusedBy    []string `json:"refused_by"`
+	RulesVersion int      `json:"rules_version"`
+	Source       string
+}
+
+// wrong says what an answer about one new value should be, by the version that it names, if it is
+// not that.
+func (a *ruledAnswer) wrong(key string) string {
+	v := a.RulesVersion
+	if len(a.Counts) != 2 || v < 1 {
+		return "want a version, and a count for each rule"
+	}
+	devices, all := &a.Counts[0], &a.Counts[1]
+	after := all.Count
+	if a.Over {
+		after++
+	}
+	tooMany, full := after > devicesMax(v, key), after > capMax(v)
+	var by []string
+	if tooMany && !devicesShadow(v) {
+		by = append(by, "devices")
+	}
+	if full {
+		by = append(by, "cap")
+	}
+	switch {
+	case devices.Rule != "devices" || devices.Max != devicesMax(v, key) ||
+		devices.Shadow != devicesShadow(v) || devices.Refused != tooMany:
+		return fmt.Sprintf("devices allows %d, in shadow %v, refuses %v", devicesMax(v, key),
+			devicesShadow(v), tooMany)
+	case all.Rule != "cap" || all.Max != capMax(v) || all.Shadow || all.Refused != full:
+		return fmt.Sprintf("cap allows %d, refuses %v", capMax(v), full)
+	case devices.Count != all.Count:
+		return "the rules count the same values"
+	case a.Over != (len(by) > 0) || !slices.Equal(a.RefusedBy, by):
+		return fmt.Sprintf("refused by %v", by)
+	}
+	return ""
+}
+
+// verdictsOf adds up what an answer says about each rule.
+func (a *ruledAnswer) verdictsOf(sum map[string]int64) {
+	for _, c := range a.Counts {
+		switch {
+		case !c.Refused:
+			sum[c.Rule+" allowed"]++
+		case c.Shadow:
+			sum[c.Rule+" shadow_refused"]++
+		default:
+			sum[c.Rule+" refused"]++
+		}
+	}
+}
+
+// ruledTraffic adds new values at every node, one after the other.
+type ruledTraffic struct {
+	c    *cluster
+	keys []string
+	stop atomic.Bool
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	seen    map[[2]int]bool // version and node
+	allowed map[int]bool    // versions that have
+	refused map[int]bool
+	sums    map[string]int64 // rule and verdict
+	failed  int64            // requests that got no answer, or one that is not a verdict
+}
+
+func (r *ruledTraffic) run(i int) {
+	for n := 0; !r.stop.Load(); n++ {
+		key := r.keys[n%len(r.keys)]
+		status, text, err := r.c.nodes[i].Post("/v1/distinct", fmt.Sprintf(
+			`{"key":%q,"values":["%d-%d"],"rules":["devices","cap"]}`, key, i, n))
+		r.note(i, key, status, text, err)
+		time.Sleep(2 * time.Millisecond) // leaves processor time for the nodes
+	}
+}
+
+// note judges an answer.
+func (r *ruledTraffic) note(i int, key string, status int, text []byte, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || status == http.StatusServiceUnavailable {
+		r.failed++ // on a busy machine; the next value is another one
+		return
+	}
+	var a ruledAnswer
+	if err := json.Unmarshal(text, &a); err != nil || status != http.StatusOK {
+		r.c.t.Errorf("node %d: %d %s %v", i, status, text, err)
+		return
+	}
+	if a.verdictsOf(r.sums); a.Source == "fallback" {
+		return // an owner that did not answer may have added the value, so it is not new
+	}
+	if want := a.wrong(key); want != "" {
+		r.c.t.Errorf("node %d, %s: %s; %s", i, key, text, want)
+	}
+	r.seen[[2]int{a.RulesVersion, i}] = true
+	if a.Over {
+		r.refused[a.RulesVersion] = true
+	} else {
+		r.allowed[a.RulesVersion] = true
+	}
+}
+
+// complete says what of a version has not been seen yet: decisions of each node, refusals, and,
+// unless all keys are over the limit of devices, values that were added.
+func (r *ruledTraffic) complete(version int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range 3 {
+		if !r.seen[[2]int{version, i}] {
+			return fmt.Errorf("node %d has not decided by version %d", i, version)
+		}
+	}
+	if !r.refused[version] || !r.allowed[version] {
+		return fmt.Errorf("version %d: refused %v, allowed %v", version, r.refused[version],
+			r.allowed[version])
+	}
+	return nil
+}
+
+// TestDistinctRulesOfACluster adds values at all of three nodes, to keys of each of them, while the
+// rules that judge them change: limits, an override, and the state. Every verdict is that of the
+// version that it names, in both modes, and each is counted by the node that was asked.
+func TestDistinctRulesOfACluster(t *testing.T) {
+	c := start(t, 3, "--admin-token", rulesToken)
+	c.putRules(0, 0, distinctTurns(1))
+	c.haveRules(1)
+	r := &ruledTraffic{c: c, seen: map[[2]int]bool{}, allowed: map[int]bool{},
+		refused: map[int]bool{}, sums: map[string]int64{}}
+	for i := range 3 {
+		r.keys = append(r.keys, c.keyOf(i, "ruled"))
+	}
+	r.keys = append(r.keys, "vip-1")
+	for i := range 3 {
+		r.done.Go(func() { r.run(i) })
+	}
+	defer r.done.Wait()
+	defer r.stop.Store(true)
+	const versions = 8
+	for version := 1; version <= versions; version++ {
+		if version > 1 {
+			c.putRules(version%3, version-1, distinctTurns(version))
+			c.haveRules(version)
+		}
+		if version == versions-2 {
+			c.modeOf(0, "redis")
+		}
+		proctest.UntilNil(t, "decisions by each version", func() error {
+			return r.complete(version)
+		})
+	}
+	r.stop.Store(true)
+	r.done.Wait()
+	r.counted()
+	c.refusedMost(r.keys[0])
+}
+
+// counted compares the verdicts that were seen with those that the nodes have counted, of which
+// those of requests without an answer can't be known.
+func (r *ruledTraffic) counted() {
+	r.c.t.Helper()
+	for name, n := range r.sums {
+		rule, verdict, _ := strings.Cut(name, " ")
+		if got := r.c.decisions(rule, verdict); got < n || got > n+r.failed {
+			r.c.t.Errorf("%s: the nodes have counted %d, want %d, or up to %d more", name, got, n,
+				r.failed)
+		}
+	}
+}
+
+// refusedMost waits until every node has a key among those that refused most.
+func (c *cluster) refusedMost(key string) {
+	c.t.Helper()
+	for _, i := range c.running() {
+		proctest.UntilNil(c.t, "keys that refused most", func() error {
+			status, text, err := c.nodes[i].TryGet("/v1/top?by=refused&window=24h")
+			if err == nil && (status != 200 ||
+				!strings.Contains(string(text), fmt.Sprintf(`{"ns":"sms","key":%q,`, key))) {
+				err = fmt.Errorf("node %d: %d %s has no %s", i, status, text, key)
+			}
+			return err
+		})
+	}
+}
