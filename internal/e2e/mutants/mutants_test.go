@@ -212,7 +212,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
-			old: "\tfor _, r := range d.naming {\n", new: "\tfor _, r := range d.naming[:1] {\n",
+			old: "\tfor i, r := range d.naming {\n", new: "\tfor i, r := range d.naming[:1] {\n",
 			kind: "graceful", also: "-rules",
 		},
 		{
