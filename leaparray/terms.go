@@ -12,8 +12,8 @@ type Terms struct {
 	// Reach is the longest window, in milliseconds, that each level has everything of. Others may
 	// have fewer buckets of it, or may not have counted by it for that long.
 	Reach [MaxLevels]int64
-	// Stored are all levels that may be stored, by number, those that the ladder lacks included.
-	// Count is 0 where there is none.
+	// Stored are all levels that may be stored, by number, those that the ladder lacks included,
+	// with as many buckets as anybody keeps. Count is 0 where there is none.
 	Stored [MaxIDs]Level
 }
 
@@ -79,14 +79,16 @@ func (l *Ladder) lacks(level int) bool {
 	return t != nil && t.Reach[level] < l.span[level]
 }
 
-// Stored returns the levels that may be stored, by number, those that the ladder lacks included.
-// Count is 0 where there is none.
+// Stored returns the levels that may be stored, by number, those that the ladder lacks included,
+// with as many buckets as anybody keeps. Count is 0 where there is none.
 func (l *Ladder) Stored() (all [MaxIDs]Level) {
 	if t := l.present(); t != nil {
 		all = t.Stored
 	}
 	for level, lv := range l.levels {
-		all[l.ID(level)] = lv
+		id := l.ID(level)
+		lv.Count = max(lv.Count, all[id].Count)
+		all[id] = lv
 	}
 	return all
 }

@@ -134,13 +134,17 @@ func (g *directScript) packPlans() {
 	g.pack(int64(len(g.ladders)))
 	for _, l := range g.ladders {
 		g.pack(int64(l.Len()))
-		for i, lv := range l.Levels() {
-			g.pack(l.Width(i), l.Reach(i), l.Keep(i), fieldTTL(lv), int64(l.ID(i)))
+		stored := l.Stored()
+		for i := range l.Levels() {
+			id := l.ID(i)
+			g.pack(l.Width(i), l.Reach(i), l.Keep(i), stored[id].Keep(), fieldTTL(stored[id]),
+				int64(id))
 		}
 	}
 	g.pack(int64(len(g.plans)))
 	for _, p := range g.plans {
-		g.pack(int64(p.ladder), 2*g.ladders[p.ladder-1].Span(), int64(len(p.limits)))
+		l := g.ladders[p.ladder-1]
+		g.pack(int64(p.ladder), max(2*l.Span(), othersTTL(l)), int64(len(p.limits)))
 		for _, limit := range p.limits {
 			g.pack(limit.Window, limit.Max)
 		}

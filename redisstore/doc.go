@@ -46,7 +46,8 @@
 // are, or were, counted in, in the order of their numbers in fields, and how many of each all users
 // keep: "1s x 60, 1m x 60, 100ms x 0+50@1767225600000" says that all have counted in 50 buckets of
 // 100 ms since that moment, and that these are not complete before they have been filled. As long
-// as a level is not complete, windows are read from a coarser one, see [Store.Follow]. A number
+// as a level is not complete, windows are read from a coarser one, see [Store.Follow]. "15m x 0/96"
+// says that somebody keeps 96 and somebody none: everybody lets them live as long. A number
 // stays with its width, so users with different ladders count the same keys, and each reads what it
 // knows.
 //

@@ -163,7 +163,7 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
 		r.LastChange, changeOf(r), flag(r.Quiet))
-	hashes, ttl := listed(r)
+	hashes, ttl := s.listed(r)
 	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
 		c.args = append(c.args, number(int64(s.part(c, &r.Keys[i], f))))
@@ -183,18 +183,19 @@ func (s *Store) part(c *scriptCall, k *syncer.KeyRound, f *fields) int {
 		}
 	}
 	c.alike = append(c.alike, k)
-	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
-		number(int64(len(k.Adds))), number(int64(len(k.Expired))))
+	expired := s.expired(k)
+	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(s.ttl(k)),
+		number(int64(len(k.Adds))), number(int64(len(expired))))
 	c.parts = s.appendBuckets(c.parts, k, f)
-	for j := range k.Expired {
-		c.parts = append(c.parts, f.of(&k.Expired[j]))
+	for j := range expired {
+		c.parts = append(c.parts, f.of(&expired[j]))
 	}
 	return len(c.alike)
 }
 
 // samePart reports whether the same is to be done with two keys.
 func (s *Store) samePart(a, b *syncer.KeyRound) bool {
-	return flags(a) == flags(b) && a.TTL == b.TTL && a.Ladder == b.Ladder &&
+	return flags(a) == flags(b) && s.ttl(a) == s.ttl(b) && a.Ladder == b.Ladder &&
 		(s.opt.Expiry == ExpiryKey || bytes.Equal(a.NS, b.NS)) && // their fields may live longer
 		slices.EqualFunc(a.Adds, b.Adds, sameBucket) &&
 		slices.EqualFunc(a.Expired, b.Expired, sameField)
@@ -245,11 +246,11 @@ func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10),
 		number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), number(int64(r.After)), allHashes(r), number(s.keyTTL))
+		r.LastChange, changeOf(r), number(int64(r.After)), allHashes(r), number(s.longestTTL()))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))
-		c.args = append(c.args, number(int64(c.ladder(k))), number(k.TTL),
+		c.args = append(c.args, number(int64(c.ladder(k))), number(s.ttl(k)),
 			number(int64(len(k.Adds))))
 		c.args = s.appendBuckets(c.args, k, f)
 	}
@@ -275,13 +276,13 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 	var ttls *ttls
 	if s.opt.Expiry != ExpiryKey {
-		ttls = s.fieldTTLs(k.NS)
+		ttls = s.ttlsOf(k.NS)
 	}
 	for j := range k.Adds {
 		b := &k.Adds[j]
 		args = append(args, f.of(b), number(b.N))
 		if ttls != nil {
-			args = append(args, ttls[b.Level])
+			args = append(args, ttls.fields[b.Level])
 		}
 	}
 	return args

@@ -78,4 +78,4 @@ func PackTo(b []byte, numbers []int64) []byte {
 
 // FieldTTL returns how long the store lets a bucket of a namespace live, in milliseconds, where
 // each bucket has a time to live.
-func (s *Store) FieldTTL(ns string, id int) string { return s.fieldTTLs([]byte(ns))[id] }
+func (s *Store) FieldTTL(ns string, id int) string { return s.ttlsOf([]byte(ns)).fields[id] }

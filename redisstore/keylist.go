@@ -20,11 +20,11 @@ const (
 func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
 
 // listed returns the hashes of the keys whose time to live a round sets, and the longest of those.
-func listed(r *syncer.Round) (hashes []byte, ttl int64) {
+func (s *Store) listed(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.TTL > 0 {
 			hashes = appendHash(hashes, syncer.KeyHash(k.NS, k.Key))
-			ttl = max(ttl, k.TTL)
+			ttl = max(ttl, s.ttl(k))
 		}
 	}
 	return hashes, ttl

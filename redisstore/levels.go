@@ -17,7 +17,8 @@ import (
 type levels []level
 
 // level is what is known of the buckets of one width. Its text is that of a level in a ladder,
-// followed by +MORE@SINCE while more buckets fill.
+// followed by /MOST if some process keeps more than all of them do or will, and by +MORE@SINCE
+// while more buckets fill.
 type level struct {
 	width time.Duration
 	// count is how many buckets every process keeps, and has kept for so long that they have
@@ -27,6 +28,9 @@ type level struct {
 	// not more than count.
 	more  int
 	since int64
+	// most is how many buckets some process keeps, or did when the processes last differed; 0 if
+	// not more than count and more. Nobody deletes them before that.
+	most int
 }
 
 // settling is how much later than it is noticed a change of what all processes count by is taken to
@@ -49,6 +53,9 @@ func (v level) String() string {
 		return err.Error() // every level was read by parseLevels, or is of a ladder
 	}
 	text := strings.TrimSuffix(l.String(), "1") + strconv.Itoa(v.count)
+	if v.most > 0 {
+		text += "/" + strconv.Itoa(v.most)
+	}
 	if v.more > 0 {
 		text += fmt.Sprintf("+%d@%d", v.more, v.since)
 	}
@@ -80,16 +87,20 @@ func parseLevels(text string) (all levels, err error) {
 
 func parseLevel(text string) (v level, err error) {
 	width, counts, _ := strings.Cut(text, " x ")
-	count, growth, grows := strings.Cut(counts, "+")
-	var errs [4]error
+	counts, growth, grows := strings.Cut(counts, "+")
+	count, most, differ := strings.Cut(counts, "/")
+	var errs [5]error
 	v.width, errs[0] = time.ParseDuration(width)
 	v.count, errs[1] = strconv.Atoi(count)
+	if differ {
+		v.most, errs[4] = strconv.Atoi(most)
+	}
 	if grows {
 		more, since, _ := strings.Cut(growth, "@")
 		v.more, errs[2] = strconv.Atoi(more)
 		v.since, errs[3] = strconv.ParseInt(since, 10, 64)
 	}
-	if v.width < leaparray.MinWidth || v.count < 0 || v.more < 0 {
+	if v.width < leaparray.MinWidth || v.count < 0 || v.more < 0 || v.most < 0 {
 		errs[0] = errLevels
 	}
 	return v, errors.Join(errs[:]...)
@@ -120,7 +131,7 @@ func (all levels) joinedBy(l *leaparray.Ladder, now int64) (after levels, lessen
 	for _, lv := range l.Levels() {
 		keeps[lv.Width] = lv.Count
 		if after.find(lv.Width) < 0 {
-			after = append(after, level{width: lv.Width})
+			after = append(after, level{width: lv.Width, most: lv.Count})
 		}
 	}
 	if len(after) > leaparray.MaxIDs {
@@ -129,13 +140,17 @@ func (all levels) joinedBy(l *leaparray.Ladder, now int64) (after levels, lessen
 	}
 	for i := range all {
 		v := &after[i]
-		complete := v.complete(now)
-		switch kept := keeps[v.width]; {
+		complete, kept := v.complete(now), keeps[v.width]
+		most := max(v.count, v.more, v.most, kept)
+		switch {
 		case kept < complete:
 			lessens = true
 			*v = level{width: v.width, count: kept}
 		case kept < v.more:
 			*v = level{width: v.width, count: complete}
+		}
+		if v.most = 0; most > max(v.count, v.more) {
+			v.most = most
 		}
 	}
 	return after, lessens, nil
@@ -144,6 +159,9 @@ func (all levels) joinedBy(l *leaparray.Ladder, now int64) (after levels, lessen
 // sharedBy returns the levels when all processes are known to count by this ladder.
 func (all levels) sharedBy(l *leaparray.Ladder, now int64) levels {
 	after := slices.Clone(all)
+	for i := range after {
+		after[i].most = 0
+	}
 	for _, lv := range l.Levels() {
 		i := after.find(lv.Width)
 		if i < 0 {
@@ -160,7 +178,7 @@ func (all levels) sharedBy(l *leaparray.Ladder, now int64) levels {
 // terms returns how a ladder fits to the levels, or false if they lack one of its own.
 func (all levels) terms(l *leaparray.Ladder, now int64) (t leaparray.Terms, ok bool) {
 	for id, v := range all {
-		t.Stored[id] = leaparray.Level{Width: v.width, Count: max(v.count, v.more, 1)}
+		t.Stored[id] = leaparray.Level{Width: v.width, Count: max(v.count, v.more, v.most, 1)}
 	}
 	for i, lv := range l.Levels() {
 		id := all.find(lv.Width)

@@ -17,14 +17,17 @@ func TestLevelsThroughAChange(t *testing.T) {
 		lessens        bool
 	}{
 		"the same":                 {"1s x 60, 1m x 60", "1s x 60, 1m x 60", true, "1s x 60, 1m x 60", false},
-		"a coarser level":          {"1s x 60", "1s x 60, 1m x 60", false, "1s x 60, 1m x 0", false},
+		"a coarser level":          {"1s x 60", "1s x 60, 1m x 60", false, "1s x 60, 1m x 0/60", false},
 		"a coarser level of all":   {"1s x 60, 1m x 0", "1s x 60, 1m x 60", true, "1s x 60, 1m x 0+60@1763000004000", false},
-		"a finer level":            {"1s x 60", "100ms x 50, 1s x 60", false, "1s x 60, 100ms x 0", false},
-		"more buckets":             {"1s x 60", "1s x 90", false, "1s x 60", false},
+		"a finer level":            {"1s x 60", "100ms x 50, 1s x 60", false, "1s x 60, 100ms x 0/50", false},
+		"more buckets":             {"1s x 60", "1s x 90", false, "1s x 60/90", false},
 		"more buckets of all":      {"1s x 60", "1s x 90", true, "1s x 60+90@1763000004000", false},
 		"that fill":                {"1s x 60+90@1762999999000", "1s x 90", true, "1s x 60+90@1762999999000", false},
-		"fewer while they fill":    {"1s x 60+90@1762999999000", "1s x 70", false, "1s x 60", false},
-		"fewer once they are full": {"1s x 60+90@1762999000000", "1s x 70", false, "1s x 70", true},
+		"fewer while they fill":    {"1s x 60+90@1762999999000", "1s x 70", false, "1s x 60/90", false},
+		"fewer once they are full": {"1s x 60+90@1762999000000", "1s x 70", false, "1s x 70/90", true},
+		"somebody keeps more":      {"1s x 60/90+80@1762999999000", "1s x 80", false, "1s x 60/90+80@1762999999000", false},
+		"nobody keeps more":        {"1s x 60/90+80@1762999999000", "1s x 80", true, "1s x 60+80@1762999999000", false},
+		"somebody has a level":     {"1s x 60, 1m x 60", "1s x 60", false, "1s x 60, 1m x 0/60", true},
 		"more than fill":           {"1s x 60+90@1762999999000", "1s x 99", true, "1s x 60+99@1763000004000", false},
 		"a level is gone":          {"1s x 60, 1m x 60", "1s x 60", true, "1s x 60, 1m x 0", true},
 		"and comes back":           {"1s x 60, 1m x 0", "1s x 60, 1m x 50", true, "1s x 60, 1m x 0+50@1763000004000", false},
@@ -96,6 +99,7 @@ func TestLevelsOfALadder(t *testing.T) {
 
 func TestLevelsThatAreNone(t *testing.T) {
 	for _, text := range []string{"", "1s", "1s x", "1s x -1", "1s x 1, 1s x 2", "x 1", "1s x 1+",
+		"1s x 1/", "1s x 1/-2",
 		"1s x 1+2", "1s x 1+2@", "10ms x 1", "1s x 1;", "1s x 1, 2s x 1, 3s x 1, 4s x 1, 5s x 1, " +
 			"6s x 1, 7s x 1, 8s x 1, 9s x 1, 10s x 1, 11s x 1"} {
 		if all, err := parseLevels(text); err == nil {

@@ -35,7 +35,7 @@ func TestLearnNumbersWithoutRedis(t *testing.T) {
 	}
 	after := withLevels(t, srv.URL(), "default", finer, "b", other)
 	works(t, after)
-	const want = "default=1s x 60, 1m x 60, 100ms x 0"
+	const want = "default=1s x 60, 1m x 60, 100ms x 0/50"
 	if text := after.Numbers(); text != want {
 		t.Fatalf("numbers: %q, want %q", text, want)
 	}

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -85,18 +84,16 @@ type Store struct {
 	scripts     scripts
 	aging       bool
 	sequenceTTL string
-	keyTTL      int64 // the longest time to live of a key, in milliseconds
-	// ttls is by namespace.
-	ttls       atomic.Pointer[map[string]*ttls]
-	ready      atomic.Bool
-	readyMu    sync.Mutex  // held while Redis is probed for the first time, or after it lost data
-	encryption encryption  // under readyMu
-	agreed     bool        // a probe has succeeded; the placement does not change any more
-	joining    atomic.Bool // Join was not called yet
-	compared   atomic.Bool // the ladders were compared with those of others
-	ladders    ladderState // under readyMu
-	keepers    keepers
-	policies   policies
+	ttls        atomic.Pointer[map[string]*ttls] // by namespace
+	ready       atomic.Bool
+	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
+	encryption  encryption  // under readyMu
+	agreed      bool        // a probe has succeeded; the placement does not change any more
+	joining     atomic.Bool // Join was not called yet
+	compared    atomic.Bool // the ladders were compared with those of others
+	ladders     ladderState // under readyMu
+	keepers     keepers
+	policies    policies
 
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
@@ -144,7 +141,6 @@ func New(opt Options) (*Store, error) {
 	for name, l := range s.opt.Ladders {
 		s.addLadder(name, l)
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
-		s.keyTTL = max(s.keyTTL, syncer.KeyTTL(l))
 	}
 	s.setTTLs()
 	s.joining.Store(opt.Joining)
@@ -156,47 +152,8 @@ func New(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// fieldTTL returns how long a bucket lives, in milliseconds, after it was first counted in, if
-// every field has a time to live. That is until it is further behind than its level keeps, even if
-// it was counted MaxAhead early, plus another MaxAhead for clocks that differ.
-func fieldTTL(l leaparray.Level) int64 {
-	return (l.Keep()+1)*l.Width.Milliseconds() + 2*leaparray.MaxAhead.Milliseconds()
-}
-
 // Aging implements syncer.Ager.
 func (s *Store) Aging() bool { return s.aging }
-
-// ttls are how long the buckets of each level live, by the level's number.
-type ttls [leaparray.MaxIDs]string
-
-// setTTLs sets the times to live of buckets, of all levels that may be stored.
-func (s *Store) setTTLs() {
-	all := map[string]*ttls{syncer.BanNamespace: new(ttls)}
-	for id, lv := range syncer.BanLadder().Levels() {
-		all[syncer.BanNamespace][id] = number(fieldTTL(lv))
-	}
-	for name, l := range s.opt.Ladders {
-		all[name] = new(ttls)
-		for id, lv := range l.Stored() {
-			all[name][id] = number(fieldTTL(lv))
-			if lv.Count == 0 { // nobody has said yet what it is
-				all[name][id] = number(s.keyTTL)
-			}
-		}
-	}
-	s.ttls.Store(&all)
-}
-
-func (s *Store) fieldTTLs(ns []byte) *ttls {
-	all := *s.ttls.Load()
-	if t, ok := all[string(ns)]; ok {
-		return t
-	}
-	if bytes.HasPrefix(ns, []byte(syncer.BanNamespace)) {
-		return all[syncer.BanNamespace]
-	}
-	return all[syncer.DefaultNamespace]
-}
 
 // Close closes all connections. Callers that wait in Keep get an unknown outcome.
 func (s *Store) Close() error {

@@ -5,10 +5,10 @@
 --
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
 -- many arguments: the present, number of ladders, the ladders (number of levels, then width, reach,
--- keep, ttl of a field and number in fields for each), number of plans, the plans (ladder, ttl,
--- number of limits, then window and max for each), number of operations, the operations (acquire or add (1 or 0),
--- mode, time, number of checks, then position of the version, plan and n for each). Then the hashes
--- for the list of keys, one for each check.
+-- keep, the most that anybody keeps, ttl of a field and number in fields for each), number of plans,
+-- the plans (ladder, ttl, number of limits, then window and max for each), number of operations, the
+-- operations (acquire or add (1 or 0), mode, time, number of checks, then position of the version,
+-- plan and n for each). Then the hashes for the list of keys, one for each check.
 --
 -- A negative n in an acquire makes the check the ban of the last check before it without one: it
 -- refuses while it has any count at present, whatever the mode. If there is none, and one of some
@@ -70,11 +70,12 @@ local function num() a = a + 1; return args[a] end
 local now = num()
 local ladders, plans = {}, {}
 for i = 1, num() do
-  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, ttl = {}, id = {},
-    level = {}, moved = false}
+  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, kept = {}, ttl = {},
+    id = {}, level = {}, moved = false}
   for j = 1, l.levels do
-    l.width[j], l.span[j], l.keep[j], l.ttl[j], l.id[j] = num(), num(), num(), digits[num()], num()
-    l.most = l.most + l.keep[j] + 1
+    l.width[j], l.span[j], l.keep[j], l.kept[j] = num(), num(), num(), num()
+    l.ttl[j], l.id[j] = digits[num()], num()
+    l.most = l.most + l.kept[j] + 1
     l.level[l.id[j]], l.moved = j - 1, l.moved or l.id[j] ~= j - 1
   end
   ladders[i] = l
@@ -170,7 +171,7 @@ local function follow(plan, ts)
     local f = floor(ts / ladder.width[l]) * 10 + l - 1
     if f ~= present[l] then
       present[l], plan.name[l], plan.stamp = f, nameOf(f, ladder), plan.stamp + 1
-      gone[l] = f - 10 * ladder.keep[l]
+      gone[l] = f - 10 * ladder.kept[l]
     end
   end
   for j = 1, limits do
@@ -362,7 +363,7 @@ local function purge(key, ladder)
         local idx = (f - level + 1) / 10
         if pass == 1 then
           newest[level] = math.max(newest[level] or 0, idx)
-        elseif idx < newest[level] - ladder.keep[level] then
+        elseif idx < newest[level] - ladder.kept[level] then
           names[#names + 1] = flat[i]
         end
       end
