@@ -40,12 +40,13 @@ type place struct {
 func loopback(int) place { return place{gossip: "127.0.0.1:0"} }
 
 // startWith is start with nodes of another program.
-func startWith(t *testing.T, program *proctest.Program, n int) *cluster {
+func startWith(t *testing.T, program *proctest.Program, n int, args ...string) *cluster {
 	t.Helper()
 	t.Parallel()
 	server := redistest.Start(t)
+	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback, "--redis-expiry", redistest.Expiry(t, server))
+		loopback, args...)
 	c.program = program
 	c.grow(n)
 	return c

@@ -1,10 +1,12 @@
 package clustertest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/proctest"
@@ -68,14 +70,19 @@ func protocols(t *testing.T, dir string) (found [2]string) {
 }
 
 // TestUpgradeFromThePreviousCommit replaces three nodes of the commit before this one by nodes of
-// this one, and then goes back, one node after the other while clients count. Nothing is lost and
-// no limit is exceeded. If the two don't speak the same protocol, all nodes are stopped before the
-// new ones start, as docs/operations.md says.
+// this one, and then goes back, one node after the other. If the two don't speak the same protocol,
+// all nodes are stopped before the new ones start, as docs/operations.md says.
 func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	old, source := previous(t)
 	rolling := protocols(t, source) == protocols(t, filepath.Join("..", "..", ".."))
+	t.Logf("rolling: %v", rolling)
+	t.Run("Counts", func(t *testing.T) { upgradeCounting(t, old, rolling) })
+	t.Run("Bans", func(t *testing.T) { upgradeWithBans(t, old, rolling) })
+}
+
+// upgradeCounting has clients count meanwhile. Nothing is lost and no limit is exceeded.
+func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 	c := startWith(t, old, 3)
-	c.t.Logf("rolling: %v", rolling)
 	for _, to := range []struct {
 		name    string
 		program *proctest.Program
@@ -93,6 +100,67 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 		tr.Accept(200)
 		tr.Stop()
 		orderly(t, tr, c.settle("9 upgrade "+to.name, 0))
+	}
+}
+
+// upgradeWithBans bans keys while nodes of both versions run, of which one is asked and another
+// decides. Every ban is refused at every node of either version until it is lifted, and what was
+// counted before stays. Nodes that know no bans refuse rules with bans.
+func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
+	c := startWith(t, old, 3, "--admin-token", rulesToken)
+	until := map[string]int64{}
+	hold := func(when string) {
+		t.Helper()
+		c.settled()
+		c.haveRules(1)
+		for key, end := range until {
+			c.stillBanned(key, end, when)
+			c.hasEvents("default", key, 2, when)
+		}
+	}
+	ban := func(when string) {
+		t.Helper()
+		for _, i := range c.running() {
+			key := c.keyOf((i+1)%3, fmt.Sprint(when, "-", i, "-"))
+			c.twoOfThree(key)
+			until[key] = c.overstep(i, key, "redis")
+		}
+		hold(when)
+	}
+	status, text, _ := admin(t, c.nodes[0], "PUT", "/v1/rules", banRules, "Content-Type",
+		"application/yaml", "If-Match", `"0"`)
+	if status != 200 {
+		if status != 422 || !strings.Contains(text, `unknown key \"ban\"`) {
+			t.Fatalf("rules with bans at a node that knows none: %d %s", status, text)
+		}
+		c.program = chosen.program
+		c.replaceAll()
+		c.putRules(0, 0, banRules)
+	}
+	c.haveRules(1)
+	ban("before")
+	for _, to := range []*proctest.Program{chosen.program, old} {
+		if c.program = to; !rolling {
+			break // from here on all nodes are new
+		}
+		for _, i := range c.running() {
+			c.stop(i)
+			c.serve(i)
+			hold(fmt.Sprint("replaced ", i))
+			if i == 0 {
+				ban(fmt.Sprint("mixed", len(until)))
+			}
+		}
+	}
+	for key := range until {
+		if _, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban", fmt.Sprintf(
+			`{"rule":"login","key":%q}`, key), "Content-Type", "application/json"); !strings.
+			Contains(text, `"lifted":true`) {
+			t.Errorf("unban %s: %s", key, text)
+		}
+		if a := c.asks(0, key, 1); !a.Allowed {
+			t.Errorf("%s after its ban was lifted: %+v", key, a)
+		}
 	}
 }
 
