@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -44,9 +45,15 @@ func (c *cluster) twoOfThree(key string) {
 	})
 }
 
-// eventsOf asks a node how many events a key has.
+// eventsOf asks a node how many events a key has in a day.
 func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
-	status, text, err := c.nodes[i].TryGet("/v1/count?window=24h&ns=" + ns + "&key=" + key)
+	return c.eventsIn("24h", i, ns, key)
+}
+
+// eventsIn asks a node how many events a key has in a window.
+func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
+	status, text, err := c.nodes[i].TryGet("/v1/count?window=" + window + "&ns=" + ns + "&key=" +
+		url.QueryEscape(key))
 	if err != nil || status != 200 {
 		return 0, fmt.Errorf("%d %s %w", status, text, err)
 	}
@@ -66,12 +73,18 @@ func (c *cluster) overstep(i int, key, ack string) (until int64) {
 	return a.Bans[0].Until
 }
 
-// hasEvents fails the test unless every running node says that a key has so many events.
+// hasEvents fails the test unless every running node says that a key has so many events in a day.
 func (c *cluster) hasEvents(ns, key string, want int64, when string) {
+	c.t.Helper()
+	c.hasEventsIn("24h", ns, key, want, when)
+}
+
+// hasEventsIn is hasEvents in another window.
+func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
 	c.t.Helper()
 	for _, i := range c.running() {
 		proctest.UntilNil(c.t, when, func() error {
-			n, err := c.eventsOf(i, ns, key)
+			n, err := c.eventsIn(window, i, ns, key)
 			if err == nil && n != want {
 				c.t.Fatalf("%s: node %d has %d events of %s, want %d", when, i, n, key, want)
 			}
