@@ -144,14 +144,23 @@ func (h *handoff) cutResets(before []*Round) {
 		for i := range r.Keys {
 			k := &r.Keys[i]
 			at := h.keys.find(h.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
-			if at == 0 || resets.full() {
+			if at == 0 {
 				continue
 			}
 			if e := h.keys.entry(at); e.has(flagReset) && !e.has(flagBusy|flagParked) {
+				if resets.full() {
+					h.queueResets(resets)
+					resets = h.newRound()
+				}
 				h.flushing.take(resets, at, e, false)
 			}
 		}
 	}
+	h.queueResets(resets)
+}
+
+// queueResets puts a round of cutResets into the queue, if it has any key.
+func (h *handoff) queueResets(resets *Round) {
 	if h.flushing.seal(resets) {
 		h.loads.putBack(resets, false)
 		h.detach(resets)

@@ -27,15 +27,15 @@ func newResetBed(t *testing.T) *resetBed {
 		b.stores[i] = faultstore.New(faultstore.Options{Store: b.inner, Report: t.Errorf,
 			Adopts: true})
 		b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now, NotOwner: i > 0,
-			Placement:     syncer.Placement{Partitions: 1},
+			MaxRoundKeys: 2, Placement: syncer.Placement{Partitions: 1},
 			FlushInterval: 50 * time.Millisecond, VerifyInterval: time.Hour})
 	}
 	return b
 }
 
-// stored is what the store holds of the key.
-func (b *resetBed) stored() (n int64) {
-	for _, bucket := range b.inner.Get(0, nil, []byte("k")) {
+// stored is what the store holds of a key.
+func (b *resetBed) stored(key string) (n int64) {
+	for _, bucket := range b.inner.Get(0, nil, []byte(key)) {
 		if bucket.Level == 0 {
 			n += bucket.N
 		}
@@ -49,12 +49,12 @@ func (b *resetBed) setDown(down bool) {
 	}
 }
 
-// reset resets the key at a counter that can't reach the store.
-func (b *resetBed) reset(i int) {
+// reset resets a key at a counter that can't reach the store.
+func (b *resetBed) reset(i int, key string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if err := b.counters[i].Forget(ctx, nil, []byte("k")); !errors.Is(err,
+	if err := b.counters[i].Forget(ctx, nil, []byte(key)); !errors.Is(err,
 		syncer.ErrUnknownOutcome) {
 		b.t.Fatalf("reset without a store: %v", err)
 	}
@@ -62,13 +62,13 @@ func (b *resetBed) reset(i int) {
 
 // end waits until everything is flushed. The counter, the store, and a counter that reads the store
 // say that there are so many.
-func (b *resetBed) end(i int, want int64) {
+func (b *resetBed) end(i int, key string, want int64) {
 	b.t.Helper()
 	b.setDown(false)
 	flush(b.t, b.counters[i])
-	if told, stored := count(b.t, b.counters[i], "k", 60_000), b.stored(); told != stored ||
+	if told, stored := count(b.t, b.counters[i], key, 60_000), b.stored(key); told != stored ||
 		told != want {
-		b.t.Errorf("the counter says %d, the store has %d, want %d", told, stored, want)
+		b.t.Errorf("%s: the counter says %d, the store has %d, want %d", key, told, stored, want)
 	}
 }
 
@@ -89,10 +89,10 @@ func TestResetBeforeATakeover(t *testing.T) {
 		b.setDown(true)
 		add(t, b.counters[1], "other", 1, 0)
 		time.Sleep(time.Second) // a round without the reset gets no answer
-		b.reset(1)
+		b.reset(1, "k")
 		add(t, b.counters[0], "k", 2, 0)
 		hand(t, b.counters[0], b.counters[1], 0, 1<<20)
-		b.end(1, 2)
+		b.end(1, "k", 2)
 	})
 }
 
@@ -110,9 +110,36 @@ func TestResetThatIsHandedOver(t *testing.T) {
 		b.counters[1].StartOwning(0)
 		add(t, b.counters[1], "k", 2, 0)
 		time.Sleep(time.Second) // a round that counts and reads the key gets no answer
-		b.reset(0)
+		b.reset(0, "k")
 		hand(t, b.counters[1], b.counters[2], 0, 1<<20)
 		hand(t, b.counters[0], b.counters[2], 0, 1<<20)
-		b.end(2, 0)
+		b.end(2, "k", 0)
+	})
+}
+
+// TestManyResetsBeforeATakeover resets more keys than fit into a round before such a takeover.
+func TestManyResetsBeforeATakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newResetBed(t)
+		keys := []string{"k", "l", "m", "n", "o"}
+		b.counters[1].StartOwning(0)
+		for _, key := range keys {
+			add(t, b.counters[0], key, 5, 0)
+		}
+		flush(t, b.counters[0])
+		for _, key := range keys {
+			if got := count(t, b.counters[1], key, 60_000); got != 5 {
+				t.Fatalf("%s: %d, want 5", key, got)
+			}
+		}
+		b.setDown(true)
+		for _, key := range keys {
+			b.reset(1, key)
+			add(t, b.counters[0], key, 2, 0)
+		}
+		hand(t, b.counters[0], b.counters[1], 0, 1<<20)
+		for _, key := range keys {
+			b.end(1, key, 2)
+		}
 	})
 }
