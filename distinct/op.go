@@ -15,6 +15,8 @@ const (
 	MaxValueBytes = 1024
 	// MaxLimits bounds the limits of an operation, those of rules included.
 	MaxLimits = 64
+	// WantNoTS says why limits are refused together with a TS.
+	WantNoTS = "limits and rules are about the present; want them without ts"
 )
 
 // Op adds values to a key, or only counts those that it has had.
@@ -88,7 +90,7 @@ func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
 	case len(op.Hashes) > MaxValues:
 		return 0, invalid("values", fmt.Sprintf("want at most %d", MaxValues))
 	case op.TS != 0 && len(op.Limits) > 0:
-		return 0, invalid("ts", "limits and rules are about the present; want them without ts")
+		return 0, invalid("ts", WantNoTS)
 	case op.Ack > syncer.AckStore:
 		return 0, invalid("ack", `distinct values wait for "memory" or "redis"`)
 	case op.TS == 0:

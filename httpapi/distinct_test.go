@@ -183,6 +183,8 @@ func TestDistinctRefusals(t *testing.T) {
 			strings.Repeat(`"devices-off",`, 16) + `"devices"]}`, 422, "want at most 16 rules"},
 		{"POST /v1/distinct", fmt.Sprintf(`{"key":"k","values":["v"],"ts":%d,`+
 			`"rules":["devices"]}`, noon-5000), 422, "ts: limits and rules are about the present"},
+		{"POST /v1/distinct", fmt.Sprintf(`{"key":"k","values":["v"],"ts":%d,`+
+			`"rules":["devices-off"]}`, noon-5000), 422, "ts: limits and rules are about the"},
 		{"POST /v1/acquire", `{"key":"k","rules":["login","devices"]}`, 422,
 			"rules[1]: rule devices has only distinct limits, which judge values: name it in"},
 		{"POST /v1/acquire", `{"checks":[{"key":"k","rules":["devices"]}]}`, 422,

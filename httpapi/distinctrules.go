@@ -24,6 +24,9 @@ func (d *decoder) distinctRules(c *syncer.Check, op *distinct.Op) *problem {
 	if len(d.naming) == 0 {
 		return nil
 	}
+	if op.TS != 0 { // also where all of them are off: to switch one on must not fail a request
+		return refused("ts", distinct.WantNoTS)
+	}
 	if p := setNamespace(c, d.naming[0]); p != nil {
 		return p
 	}

@@ -192,7 +192,7 @@ func sameNamespace(a, b *rule.Rule) *problem {
 		return nil
 	}
 	return refused("", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; name them "+
-		"in different checks", a.Name, a.Space(), b.Name, b.Space()))
+		"in different checks or requests", a.Name, a.Space(), b.Name, b.Space()))
 }
 
 // setNamespace makes a check count where the rule that it names does.

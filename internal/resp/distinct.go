@@ -141,6 +141,9 @@ func (q *distinctQuery) judges() errorReply {
 		q.draft.w.naming = append(q.draft.w.naming,
 			q.draft.inForce.DistinctDefaults(q.draft.check.NS)...)
 	}
+	if len(q.draft.w.naming) > 0 && q.op.TS != 0 { // also where all of them are off
+		return refused("ts", distinct.WantNoTS)
+	}
 	if e := q.draft.space(); e != "" {
 		return e
 	}

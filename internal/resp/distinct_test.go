@@ -100,6 +100,7 @@ func TestDistinctByRules(t *testing.T) {
 		{"TT.DISTINCT k NS risk VALUES 1 b WINDOW 1h", "-REFUSED by risk; nothing was added"},
 		{"TT.DISTINCT k NS risk TS 1699999999000 VALUES 1 b WINDOW 1h", "[2]"},
 		{"TT.DISTINCT k RULE risk VALUES 1 b", "[0 2 0]"},
+		{"TT.DISTINCT k RULE off TS 1699999999000 VALUES 1 b", "ts: limits and rules are about"},
 		{"TT.DISTINCT k NS x RULE risk VALUES 1 b", "ns: rule risk counts in namespace risk"},
 		{"TT.DISTINCT k RULE risk RULE devices VALUES 1 b", "rules: rule risk counts in namespace"},
 		{"TT.DISTINCT k RULE events VALUES 1 b", "rules: rule events has no distinct limits: name"},
