@@ -59,6 +59,9 @@ login    on        3         1       9        1
 	if out := s.rules(exitOK, "", "backtest", s.file); !strings.HasPrefix(out, without) {
 		t.Errorf("printed\n%s, want\n%s", out, without)
 	}
+	s.write("rules:\n- {name: devices, distinct: 1/1h}\n")
+	s.rules(exitOK, "looked at 0 keys\ndistinct limits are not replayed: devices\n", "backtest",
+		s.file)
 	s.rules(exitFailed, `rules[1]: there is no rule "x"`, "backtest", "--rule", "login,x")
 	s.write("rules:\n- {name: login, limits: [4/24h, 5]}\n")
 	s.rules(exitFailed, `rules:2:33: limit: "5" is not MAX/WINDOW`, "backtest", s.file)

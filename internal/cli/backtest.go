@@ -113,9 +113,9 @@ func (b *backtested) extent() string {
 	if b.LookedAt == 1 {
 		keys = "key"
 	}
-	fmt.Fprintf(&out, "looked at %d %s:", b.LookedAt, keys)
+	fmt.Fprintf(&out, "looked at %d %s", b.LookedAt, keys)
 	for i, ns := range b.Namespaces {
-		fmt.Fprintf(&out, "%s %d of %s", [...]string{"", ","}[min(i, 1)], ns.LookedAt, ns.NS)
+		fmt.Fprintf(&out, "%s %d of %s", [...]string{":", ","}[min(i, 1)], ns.LookedAt, ns.NS)
 	}
 	if b.Unread > 0 {
 		fmt.Fprintf(&out, "; %d more could not be read", b.Unread)
