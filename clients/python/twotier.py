@@ -116,9 +116,9 @@ class Twotier:
     def distinct(self, key, values=(), windows=(), limits=None, ns=None, at=None, ack=None,
                  rules=None):
         """Adds values (texts) to a key, unless a limit, or one of a rule, forbids it, and says how
-        many different ones each limit and window has. Without values it only counts. at is when they were seen, or
-        where the windows end, in Unix milliseconds. A value counts once, so what got no answer is
-        sent again."""
+        many different ones each limit and window has. Without values it only counts. at is when
+        they were seen, or where the windows end, in Unix milliseconds. A value counts once, so what
+        got no answer is sent again."""
         windows = [_duration(w) for w in windows]
         if values:
             body = _check(key=key, ns=ns, values=list(values), limits=limits, rules=rules, ts=at,
