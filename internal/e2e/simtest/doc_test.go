@@ -9,7 +9,7 @@
 // With -rules clients also change the rules, acquire by them, and lift bans: each answer is judged
 // by the version that it names. With -distinct they add and count distinct values: in the end all
 // that was acknowledged is there, each operation's values together, and within the limits. With
-// -mixed a quarter of the schedules does the one, and another quarter the other.
+// -mixed a quarter of the schedules does the one, and one of sixteen the other.
 //
 // TestScale needs no faults: it measures what a node of a larger cluster sends, and replaces all
 // nodes under load.

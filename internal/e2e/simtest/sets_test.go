@@ -144,8 +144,8 @@ func (w *world) compare(x *distinct.Exchange) {
 		w.sets = map[string]*sets{}
 	}
 	w.sets[name] = k
-	w.journal.note("redis: %s has %d values, version %s after %s", name,
-		w.hasSet(name).count(), x.Version, x.Expect)
+	w.journal.note("redis: %s has version %s after %s, %d buckets changed", name, x.Version,
+		x.Expect, len(x.Sets))
 }
 
 // copySets returns a copy of the distinct values that Redis has. w.atomic is held.
