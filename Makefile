@@ -102,6 +102,9 @@ check-scale:
 check-models:
 	@./scripts/part "models of the counter" \
 		$(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
+	@./scripts/part "models of pure Redis" \
+		$(GO) run ./internal/testing/testrun -- -count=1 -run 'ModesAreEquivalent' ./redisstore \
+		-ops 5000
 	@./scripts/part "accuracy of distinct counts" \
 		$(GO) test -count=1 -v -run 'Accuracy$$' ./internal/sketch -values 10000000
 check-path:

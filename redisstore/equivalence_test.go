@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,6 +14,9 @@ import (
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
+
+// traceOps is for every change; scripts/check has more, without the race detector.
+var traceOps = flag.Int("ops", 1000, "operations in each trace of TestModesAreEquivalent")
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
 	t.Helper()
@@ -193,7 +197,7 @@ func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
 	}
 	counter := openCounter(t, opt)
 	age := ager{dice, ladders, clk.now.Load}
-	for i := range 2500 {
+	for i := range *traceOps {
 		if aged && dice.IntN(40) == 0 {
 			age.ageEmbedded(memory)
 			age.ageRedis(t, store, syncer.Placement{Partitions: syncer.DefaultPartitions})
