@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -53,8 +54,14 @@ func isInternal(path string) bool { return slices.Contains(strings.Split(path, "
 // exportData compiles packages with the go command and returns a lookup of their export data.
 func exportData(t *testing.T, paths []string) importer.Lookup {
 	t.Helper()
-	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"},
-		paths...)
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
+	// Beside tests under the race detector, all has been compiled for it already.
+	self, _ := debug.ReadBuildInfo()
+	if self != nil && slices.Contains(self.Settings, debug.BuildSetting{Key: "-race",
+		Value: "true"}) {
+		args = append(args, "-race")
+	}
+	args = append(args, paths...)
 	list := exec.CommandContext(t.Context(), "go", args...)
 	list.Dir = root
 	out, err := list.Output()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -15,8 +16,15 @@ import (
 // version -m says.
 func TestModulesAreThoseOfTheProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "twotier")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path,
-		"twotier.dev/twotier/cmd/twotier").CombinedOutput(); err != nil {
+	args := []string{"build", "-buildvcs=false", "-o", path}
+	// Beside tests under the race detector, all but the link is there already.
+	self, _ := debug.ReadBuildInfo()
+	if self != nil && slices.Contains(self.Settings, debug.BuildSetting{Key: "-race",
+		Value: "true"}) {
+		args = append(args, "-race")
+	}
+	args = append(args, "twotier.dev/twotier/cmd/twotier")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	listing, err := exec.Command("go", "version", "-m", path).Output()
