@@ -53,6 +53,8 @@ class Client(unittest.TestCase):
             self.assertEqual((answer["over"], answer["rules_version"] > 0), (over, True))
         with self.assertRaises(Invalid):
             self.tt.distinct("py distinct", [""])
+        with self.assertRaises(Invalid):
+            self.tt.distinct("py distinct", windows=["1h"], rules=["devices"])
 
     def test_batch(self):
         ops = [{"op": "add", "key": "py%d" % (i % 7)} for i in range(500)] + [{"op": "add", "key": ""}]

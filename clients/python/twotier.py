@@ -120,7 +120,7 @@ class Twotier:
         they were seen, or where the windows end, in Unix milliseconds. A value counts once, so what
         got no answer is sent again."""
         windows = [_duration(w) for w in windows]
-        if values:
+        if values or limits or rules:  # the server says that limits and rules need values
             body = _check(key=key, ns=ns, values=list(values), limits=limits, rules=rules, ts=at,
                           ack=ack, window=windows or None)
             return self._repeat("POST", "/v1/distinct", json.dumps(body))
