@@ -2,6 +2,6 @@
 // talk to one.
 //
 // It exits with status 0 on success (for serve: it was told to stop and has flushed everything), 1
-// on failure, with the reason on stderr, 2 for wrong usage, and 3 if an acquire was refused. The
-// first SIGINT or SIGTERM ends a command cleanly, the second at once.
+// on failure, with the reason on stderr, 2 for wrong usage, and 3 if acquire or distinct was
+// refused. The first SIGINT or SIGTERM ends a command cleanly, the second at once.
 package main

@@ -10,8 +10,8 @@ const rootText = `Memory answers, Redis remembers. twotier serve is the server, 
 commands talk to one. They find it with --server or TWOTIER_SERVER, and present
 a token with --token-file or TWOTIER_TOKEN. twotier help COMMAND says more.
 
-Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 an acquire was
-refused.`
+Exit status: 0 all went well, 1 it did not, 2 wrong usage, 3 acquire or distinct
+was refused.`
 
 const rootExamples = `twotier demo
 twotier serve &

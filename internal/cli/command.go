@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrRefused is returned by an acquire that the server refused. The answer has been printed.
+// ErrRefused is returned by acquire and distinct if limits refused. The answer has been printed.
 var ErrRefused = errors.New("refused")
 
 // UsageError is a mistake on the command line.

@@ -4,7 +4,7 @@
 //
 // A command writes its answer to the standard output it is given, formatted for people or, with
 // --json, exactly as the server sent it. It returns errors rather than printing them. The result of
-// a command is nil; [ErrRefused], for an acquire that was not allowed; a [UsageError]; or any other
+// a command is nil; [ErrRefused], for what limits did not allow; a [UsageError]; or any other
 // error, for a failure. Commands share no state and read neither the environment nor the arguments
 // of the process, so any number of them may run at once.
 package cli
