@@ -22,7 +22,7 @@ var (
 	hotFlag      = flag.Bool("hot", false, "run schedules with hot keys only")
 	rulesFlag    = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
 	valuesFlag   = flag.Bool("distinct", false, "also add and count distinct values")
-	mixedFlag    = flag.Bool("mixed", false, "do so in some schedules, by seed")
+	mixedFlag    = flag.Bool("mixed", false, "-rules for a quarter of the schedules, by seed")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )

@@ -72,14 +72,15 @@ func (s *valueStore) Compare(ctx context.Context, list []*distinct.Exchange) {
 
 // exchange makes one exchange, or has it fail.
 func (s *valueStore) exchange(x *distinct.Exchange) {
-	w := s.p.w
+	// The store locks w.atomic while it is locked itself, so it is to be asked first.
+	w, down, full := s.p.w, s.p.store.Down(), s.p.store.Full()
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
 	fault, writes := faultstore.None, x.Version != "" || x.Reset
 	switch {
-	case s.p.store.Down():
+	case down:
 		fault = faultstore.RequestLost
-	case s.p.store.Full() && writes:
+	case full && writes:
 		fault = faultstore.WriteRefused
 	case !w.healed.Load():
 		fault = s.faults(nil)
