@@ -101,7 +101,8 @@ check-scale:
 		./internal/e2e/simtest -sizes=10,50
 check-models:
 	@./scripts/part "models of the counter" \
-		$(GO) run ./internal/testing/testrun -- -count=1 -run 'Model$$' ./syncer
+		$(GO) run ./internal/testing/testrun -- -count=1 \
+		-run 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange' ./syncer
 	@./scripts/part "models of pure Redis" \
 		$(GO) run ./internal/testing/testrun -- -count=1 -run 'ModesAreEquivalent' ./redisstore \
 		-ops 5000

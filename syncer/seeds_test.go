@@ -59,10 +59,8 @@ func firstSeed() uint64 {
 // several times as long, so most are left to scripts/check, which runs without it.
 func runs(of int) int {
 	switch {
-	case testing.Short():
+	case testing.Short(), raceEnabled:
 		return max(1, of/10)
-	case raceEnabled:
-		return max(1, of/5)
 	}
 	return of
 }
