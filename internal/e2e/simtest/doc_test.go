@@ -7,7 +7,7 @@
 // Redis and every node report, at every level, and with what each decision had to know.
 //
 // With -rules clients also change the rules, acquire by them, and lift bans: each answer is judged
-// by the version that it names. With -mixed they do so in a quarter of the schedules. With -distinct
+// by the version that it names. With -mixed a quarter of the schedules does that. With -distinct
 // they add and count distinct values: in the end all that was acknowledged is there, each
 // operation's values together, and within the limits.
 //
