@@ -11,6 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
+// What a document of rules may demand is what an operation may have.
+var _ [distinct.MaxLimits]struct{} = [rule.MaxDistinct]struct{}{}
+
 // distinctRules adds the limits on different values of the rules that were named for a key, which
 // is in their namespace then. Where neither rules nor limits are named, the default rules judge
 // what is added now: limits are about the present.

@@ -37,6 +37,9 @@ func ParseState(text string) (State, error) {
 // small enough that nothing overflows when a count is added to it.
 const Unlimited = 1 << 53
 
+// MaxDistinct bounds the limits on different values that judge one request.
+const MaxDistinct = 64
+
 // Limit is one limit of a rule: at most Max events, or different values, in any Window.
 type Limit struct {
 	// Window is in milliseconds, at least 1.

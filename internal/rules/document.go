@@ -89,14 +89,15 @@ type reader struct {
 	whole Document
 	rules []rule.Rule
 	seen  map[string]*strictyaml.Node // rules by name
-	// defaults is how many default rules each namespace has.
-	defaults map[string]int
+	// defaults is how many default rules each namespace has, and onValues how many limits on
+	// different values these may have for a key.
+	defaults, onValues map[string]int
 }
 
 func newReader(path string) *reader {
 	return &reader{Reader: strictyaml.New(path), seen: map[string]*strictyaml.Node{},
-		defaults: map[string]int{},
-		whole:    Document{domains: map[string]*Domain{}}}
+		defaults: map[string]int{}, onValues: map[string]int{},
+		whole: Document{domains: map[string]*Domain{}}}
 }
 
 func (r *reader) result() (*Document, error) {

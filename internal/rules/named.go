@@ -70,7 +70,7 @@ func (r *reader) rule(item *strictyaml.Node) {
 		r.Fail(ban, "ban: rule %s has only distinct limits, and these start no bans", one.Name)
 	default:
 		if r.seen[one.Name] = name; one.Default {
-			r.countDefault(item, one.Space())
+			r.countDefault(item, &one)
 		}
 		r.checkOverrides(&one, overrides, limits != nil, distinct != nil)
 		r.rules = append(r.rules, one)
@@ -83,10 +83,24 @@ func (r *reader) rule(item *strictyaml.Node) {
 	}
 }
 
-// countDefault counts the default rules of a namespace.
-func (r *reader) countDefault(item *strictyaml.Node, namespace string) {
+// countDefault counts the default rules of a namespace, and what they have of limits on different
+// values: with too many of these, no request could add any.
+func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
+	namespace := one.Space()
 	if r.defaults[namespace]++; r.defaults[namespace] == maxDefaults+1 {
 		r.Fail(item, "more than %d default rules of namespace %s", maxDefaults, namespace)
+	}
+	most := len(one.Distinct)
+	for _, o := range one.Overrides {
+		most = max(most, len(o.Distinct))
+	}
+	before := r.onValues[namespace]
+	if one.State != rule.Off {
+		r.onValues[namespace] += most
+	}
+	if before <= rule.MaxDistinct && r.onValues[namespace] > rule.MaxDistinct {
+		r.Fail(item, "the default rules of namespace %s have more than %d distinct limits",
+			namespace, rule.MaxDistinct)
 	}
 }
 

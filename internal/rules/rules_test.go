@@ -73,6 +73,16 @@ func defaults(n int) (list string) {
 	return list
 }
 
+// onValues is default rules of which each may have 16 limits on different values for a key.
+func onValues(n int, state string) (list string) {
+	sixteen := strings.TrimSuffix(strings.Repeat("1/1s, ", 16), ", ")
+	for i := range n {
+		list += fmt.Sprintf("- {name: v%d, default: true, state: %s, distinct: 1/1s, overrides: "+
+			"[{key: a, distinct: [%s]}]}\n", i, state, sixteen)
+	}
+	return list
+}
+
 func TestMistakesHaveTheirPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"rules: [":  "r.yaml:2:1: did not find expected node content",
@@ -108,6 +118,8 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		overridden(many(65)): "r.yaml:1:46: overrides: want at most 64 with a prefix",
 		"rules: [{name: a, limits: [1/1s], default: yes}]": `r.yaml:1:44: default: "yes" is neither`,
 		"rules: [" + defaults(17) + "]":                    "r.yaml:1:697: more than 16 default",
+		"rules:\n" + onValues(5, "shadow"): "r.yaml:6:3: the default rules of namespace default " +
+			"have more than 64 distinct limits",
 		distinctly("[]"): "r.yaml:1:29: distinct: " +
 			"want 1 to 16 of them",
 		distinctly("5"):         `r.yaml:1:29: limit: "5" is not MAX/WINDOW`,
@@ -149,6 +161,21 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 		if err == nil || doc != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n got %v\nwant %s", text, err, want)
 		}
+	}
+}
+
+// TestDefaultRulesThatFit has as many limits on different values as a request may have, and more in
+// a rule that is off and in another namespace.
+func TestDefaultRulesThatFit(t *testing.T) {
+	text := "rules:\n" + onValues(4, "on") +
+		"- {name: off, default: true, state: off, distinct: 1/1s}\n" +
+		"- {name: other, namespace: x, default: true, distinct: 1/1s}\n"
+	if _, err := rules.Read("r.yaml", []byte(text)); err != nil {
+		t.Error(err)
+	}
+	text += "- {name: one, default: true, distinct: 1/1s}\n"
+	if _, err := rules.Read("r.yaml", []byte(text)); err == nil {
+		t.Error("one limit more than fit")
 	}
 }
 
