@@ -172,8 +172,8 @@ func (w *world) end() {
 	w.settle(ctx, w.counters()...)
 	w.faults.Deliver()
 	if w.plan.flushes {
-		// A loss after the last round is found by verifying. With faults, finding and mending it can
-		// take any time.
+		// A loss after the last round is found by verifying. With faults, finding and mending it
+		// can take any time.
 		w.calm.Store(true)
 		time.Sleep(10 * time.Second)
 		w.settle(ctx, w.counters()...)

@@ -39,7 +39,8 @@ func (s *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resul
 func (s *banning) note(op *syncer.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}[op.Kind]
+	kinds := [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
+	text := kinds[op.Kind]
 	for _, r := range op.Rules {
 		text += fmt.Sprintf(" %d:%s %d..%d for %d", r.Check, r.Rule, r.From, r.To, r.Window)
 	}
@@ -133,7 +134,8 @@ func TestAnswersDuringABan(t *testing.T) {
 		words := strings.Fields(strings.Trim(got, "[]"))
 		if len(words) < 2 || strings.Join(words[2:], " ") != step.counted ||
 			(words[0] == "1") != step.allowed {
-			t.Errorf("%s: %s, want allowed %v and %s", step.command, got, step.allowed, step.counted)
+			t.Errorf("%s: %s, want allowed %v and %s", step.command, got, step.allowed,
+				step.counted)
 			continue
 		}
 		after, err := strconv.ParseInt(words[1], 10, 64)

@@ -40,8 +40,8 @@ func (d *draft) rule() errorReply {
 		return d.refused("rules", fmt.Sprintf("want at most %d rules", maxRules))
 	case len(d.w.naming) > 0 && d.w.naming[0].Space() != r.Space():
 		return d.refused("rules", fmt.Sprintf("rule %s counts in namespace %s and rule %s in %s; "+
-			"name them in different checks or commands", d.w.naming[0].Name, d.w.naming[0].Space(), r.Name,
-			r.Space()))
+			"name them in different checks or commands", d.w.naming[0].Name,
+			d.w.naming[0].Space(), r.Name, r.Space()))
 	default:
 		d.w.naming = append(d.w.naming, r)
 	}
