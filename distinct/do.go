@@ -31,7 +31,7 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 		return syncer.ErrClosed
 	}
 	e.makeRoom()
-	t := turn{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
+	t := operation{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
 	for {
 		wait, err := t.try(ctx)
 		if err != nil {
@@ -56,17 +56,17 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 	return nil
 }
 
-// turn is one operation in memory on its way.
-type turn struct {
+// operation is an [Op] in memory on its way.
+type operation struct {
 	e       *Engine
 	op      *Op
 	res     *Result
 	ts, now int64
 	inPlace bool
-	// began is when the operation began in this tenure, after the others were asked: what the store
+	// began is when the operation began in this term, after the others were asked: what the store
 	// said earlier may lack what they have flushed since.
-	began  time.Time
-	tenure int64
+	began time.Time
+	term  int64
 
 	sh  *shard
 	en  *entry
@@ -74,19 +74,19 @@ type turn struct {
 }
 
 // try runs the operation, unless it has to wait for the store.
-func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
+func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	e := t.e
-	tenure, err := e.decide(ctx, t.op, t.inPlace)
+	term, err := e.decide(ctx, t.op, t.inPlace)
 	if err != nil {
 		return nil, err
 	}
-	if t.began.IsZero() || t.tenure != tenure {
-		t.began, t.tenure = time.Now(), tenure
+	if t.began.IsZero() || t.term != term {
+		t.began, t.term = time.Now(), term
 	}
 	e.deciding.RLock()
 	defer e.deciding.RUnlock()
 	if !t.inPlace && e.owner != nil {
-		if now, decides := e.owner.Tenure(e.Partition(t.op)); !decides || now != tenure {
+		if now, decides := e.owner.Term(e.Partition(t.op)); !decides || now != term {
 			return nil, syncer.ErrNotOwner
 		}
 	}
@@ -101,7 +101,7 @@ func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
-	if t.op.reads() && !t.warm(tenure) {
+	if t.op.reads() && !t.warm(term) {
 		if !e.isDown() && !(en.failed != nil && en.tried.After(t.began)) {
 			return e.compare(en), nil
 		}
@@ -116,7 +116,7 @@ func (t *turn) try(ctx context.Context) (wait <-chan struct{}, err error) {
 
 // warm reports whether all that the store has of the key is in memory. Where this node is not the
 // owner, others write meanwhile.
-func (t *turn) warm(tenure int64) bool {
+func (t *operation) warm(term int64) bool {
 	en := t.en
 	switch {
 	case t.e.opt.Store == nil:
@@ -124,16 +124,16 @@ func (t *turn) warm(tenure int64) bool {
 	case !en.loaded:
 		return false
 	case en.compared.After(t.began):
-		en.tenure = tenure
+		en.term = term
 		return true
 	case t.inPlace:
 		return time.Since(en.compared) < t.e.opt.FlushInterval
 	}
-	return en.tenure == tenure
+	return en.term == term
 }
 
 // decide compares, adds, and counts.
-func (t *turn) decide(sh *shard, en *entry) error {
+func (t *operation) decide(sh *shard, en *entry) error {
 	e, op, res := t.e, t.op, t.res
 	en.prune(t.now)
 	if !allows(&sh.union, en, op, res, t.now) {

@@ -24,9 +24,9 @@ type Namespace struct {
 
 // Owner says which partitions a node decides about.
 type Owner interface {
-	// Tenure reports whether this node decides about a partition, and if so, a number that is
+	// Term reports whether this node decides about a partition, and if so, a number that is
 	// another one whenever it begins to.
-	Tenure(partition int) (tenure int64, decides bool)
+	Term(partition int) (term int64, decides bool)
 }
 
 // Options configure an [Engine].
@@ -69,7 +69,7 @@ type Engine struct {
 	// writing to know that all those are over which began before.
 	deciding sync.RWMutex
 	taking   chan struct{}  // full while some goroutine gathers what others have
-	tenures  []atomic.Int64 // by partition: that in which others were asked
+	terms    []atomic.Int64 // by partition: that in which others were asked
 
 	bytes    atomic.Int64
 	keys     atomic.Int64
@@ -124,7 +124,7 @@ func New(opt Options) (*Engine, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{opt: opt, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
-		tenures: make([]atomic.Int64, opt.Placement.Partitions)}
+		terms: make([]atomic.Int64, opt.Placement.Partitions)}
 	for i := range e.shards {
 		e.shards[i].keys, e.shards[i].dirty = map[string]*entry{}, map[*entry]bool{}
 	}

@@ -26,8 +26,8 @@ type entry struct {
 	loaded  bool
 	// mark is that of the last reset. Marks grow with time.
 	mark string
-	// tenure is that of the partition in which the entry was last compared.
-	tenure int64
+	// term is that of the partition in which the entry was last compared.
+	term int64
 	// seq counts changes. The store has those up to flushed.
 	seq, flushed uint64
 	since        time.Time // the oldest change that the store does not have

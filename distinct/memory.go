@@ -88,6 +88,6 @@ func (e *Engine) isForeign(en *entry) bool {
 	if e.owner == nil {
 		return false
 	}
-	_, decides := e.owner.Tenure(en.partition)
+	_, decides := e.owner.Term(en.partition)
 	return !decides
 }

@@ -20,21 +20,21 @@ type Gather func(ctx context.Context, partitions []int) []Pending
 // found in the store after the next flush of the node that has it.
 const MaxPending = 1 << 20
 
-// decide returns the tenure in which this node decides about a key, 0 if there is none. At the
-// beginning of a tenure it asks the others first.
-func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (tenure int64, err error) {
+// decide returns the term in which this node decides about a key, 0 if there is none. At the
+// beginning of a term it asks the others first.
+func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, err error) {
 	if e.owner == nil || inPlace {
 		return 0, nil
 	}
 	p := e.Partition(op)
-	tenure, decides := e.owner.Tenure(p)
+	term, decides := e.owner.Term(p)
 	switch {
 	case !decides:
 		return 0, syncer.ErrNotOwner
-	case e.gather != nil && e.tenures[p].Load() != tenure:
-		return tenure, e.takeOver(ctx, p)
+	case e.gather != nil && e.terms[p].Load() != term:
+		return term, e.takeOver(ctx, p)
 	}
-	return tenure, nil
+	return term, nil
 }
 
 // takeOver gathers what others have of a partition, and of all others that this node has begun to
@@ -46,21 +46,21 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	case <-ctx.Done():
 		return errLate
 	}
-	begun, decides := e.owner.Tenure(partition)
-	if !decides || e.tenures[partition].Load() == begun {
+	begun, decides := e.owner.Term(partition)
+	if !decides || e.terms[partition].Load() == begun {
 		return nil
 	}
 	var list []int
-	tenures := map[int]int64{}
-	for p := range e.tenures {
-		if tenure, decides := e.owner.Tenure(p); decides && e.tenures[p].Load() != tenure {
-			list, tenures[p] = append(list, p), tenure
+	terms := map[int]int64{}
+	for p := range e.terms {
+		if term, decides := e.owner.Term(p); decides && e.terms[p].Load() != term {
+			list, terms[p] = append(list, p), term
 		}
 	}
 	// It is for all later operations too, however little time this one has left.
 	e.Import(e.gather(context.WithoutCancel(ctx), list))
-	for p, tenure := range tenures {
-		e.tenures[p].Store(tenure)
+	for p, term := range terms {
+		e.terms[p].Store(term)
 	}
 	return nil
 }

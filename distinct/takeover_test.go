@@ -15,7 +15,7 @@ import (
 // ownsAll is the owner of all partitions.
 type ownsAll struct{}
 
-func (ownsAll) Tenure(int) (tenure int64, decides bool) { return 1, true }
+func (ownsAll) Term(int) (term int64, decides bool) { return 1, true }
 
 // partitions are those of the tests.
 var partitions = []int{0, 1, 2, 3, 4, 5, 6}
@@ -115,8 +115,8 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 func TestTakeoverBetweenLadders(t *testing.T) {
 	t.Parallel()
 	terms := func(l *leaparray.Ladder, ids [leaparray.MaxLevels]uint8) func(o *distinct.Options) {
-		l = l.Under(func() *leaparray.Terms {
-			return &leaparray.Terms{ID: ids,
+		l = l.StoredAs(func() *leaparray.StoredLevels {
+			return &leaparray.StoredLevels{ID: ids,
 				Reach: [leaparray.MaxLevels]int64{0, 60_000, 3_600_000, 86_400_000}}
 		})
 		return func(o *distinct.Options) {

@@ -39,9 +39,9 @@
 // # Others with other ladders
 //
 // Several processes may count the same keys by different ladders: each counts in the buckets of its
-// own levels. What is in a level by which only some count is not complete. [Terms] say so, and how
-// levels are numbered where counts are stored; whoever knows of the others provides them, see
-// [Ladder.Under].
+// own levels. What is in a level by which only some count is not complete. [StoredLevels] say so,
+// and how levels are numbered where counts are stored; whoever knows of the others provides them,
+// see [Ladder.StoredAs].
 //
 // The package has no clock, locks, goroutines or I/O. A Counter is not safe for concurrent use; a
 // Ladder is immutable.

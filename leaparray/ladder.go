@@ -35,7 +35,7 @@ type Level struct {
 // Span is the longest window that the level covers.
 func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
 
-// Ladder is an immutable list of levels, finest first. It may be under terms that change.
+// Ladder is an immutable list of levels, finest first. How its levels are stored may change.
 type Ladder struct {
 	levels []Level
 	width  [MaxLevels]int64   // milliseconds
@@ -45,8 +45,8 @@ type Ladder struct {
 	slots  [MaxLevels]int     // of a dense ring
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
 	// mask; the entry after the last level is where the sparse buckets begin.
-	start [][MaxLevels + 1]uint16
-	terms func() *Terms // nil if there are none
+	start    [][MaxLevels + 1]uint16
+	storedAs func() *StoredLevels // may be nil
 }
 
 // DefaultLevels are 1 s, 1 m and 15 m buckets covering a minute, an hour and a day.

@@ -68,9 +68,9 @@ func (v View) Range(window, at int64) (Range, bool) { return v.find(window, at) 
 // find is Range. Like everything that reads, it takes a pointer: copying a View copies seven words.
 func (v *View) find(window, at int64) (Range, bool) {
 	l := v.Ladder
-	terms := l.present()
+	stored := l.storedLevels()
 	for level := range l.levels {
-		if l.reach(terms, level) < window {
+		if l.reach(stored, level) < window {
 			continue
 		}
 		lo := l.Index(level, at-window+1)

@@ -54,10 +54,10 @@ func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Na
 	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
 		leaparray.Level{Width: 2 * time.Second, Count: 30})
 	// It was changed once, and others keep fewer of its finest buckets.
-	terms := &leaparray.Terms{ID: [leaparray.MaxLevels]uint8{2, 1},
+	stored := &leaparray.StoredLevels{ID: [leaparray.MaxLevels]uint8{2, 1},
 		Reach: [leaparray.MaxLevels]int64{1500, other.Span()}}
-	terms.Stored[0] = leaparray.Level{Width: time.Second, Count: 20}
-	other = other.Under(func() *leaparray.Terms { return terms })
+	stored.All[0] = leaparray.Level{Width: time.Second, Count: 20}
+	other = other.StoredAs(func() *leaparray.StoredLevels { return stored })
 	return map[string]*leaparray.Ladder{"default": short, "other": other},
 		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
 }

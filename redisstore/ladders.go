@@ -19,8 +19,8 @@ const ladderField = "ladder:"
 
 // ladderState is what is known of the ladders of this process and of others, by namespace.
 type ladderState struct {
-	// terms are those of Options.Ladders.
-	terms    map[string]*atomic.Pointer[leaparray.Terms]
+	// stored says how the levels of Options.Ladders are stored.
+	stored   map[string]*atomic.Pointer[leaparray.StoredLevels]
 	levels   map[string]levels // as they were read last
 	looked   time.Time         // when that was, by Redis's clock
 	lessened bool              // see levels.joinedBy
@@ -161,23 +161,23 @@ func (s *Store) useLevels(all map[string]levels, now time.Time) {
 	numbers := s.numbersOf(all)
 	s.ladders.numbers.Store(&numbers)
 	for name, l := range s.opt.Ladders {
-		if s.ladders.terms[name].Load() == nil && all[name].String() == l.String() {
-			continue // as without terms, which cost reads a little
+		if s.ladders.stored[name].Load() == nil && all[name].String() == l.String() {
+			continue // as if nothing were said, which makes reads a little cheaper
 		}
-		if t, ok := all[name].terms(l, now.UnixMilli()); ok {
-			s.ladders.terms[name].Store(&t)
+		if t, ok := all[name].storedLevels(l, now.UnixMilli()); ok {
+			s.ladders.stored[name].Store(&t)
 		}
 	}
 	s.setTTLs()
 }
 
-// addLadder adds the ladder of a namespace, under terms that nobody knows yet.
+// addLadder adds the ladder of a namespace. How it is stored nobody knows yet.
 func (s *Store) addLadder(ns string, l *leaparray.Ladder) {
-	terms := new(atomic.Pointer[leaparray.Terms])
-	s.ladders.terms[ns], s.opt.Ladders[ns] = terms, l.Under(terms.Load)
+	stored := new(atomic.Pointer[leaparray.StoredLevels])
+	s.ladders.stored[ns], s.opt.Ladders[ns] = stored, l.StoredAs(stored.Load)
 }
 
-// Ladders returns the ladders of Options, under the terms that Redis has, and once a probe has
+// Ladders returns the ladders of Options, with levels stored as Redis says, and once a probe has
 // succeeded also those of namespaces that only others have listed: their keys are counted like
 // those of the default namespace, but may be stored under other numbers. Call it before the store
 // is used. Where other processes have other ladders, counters must be given these.

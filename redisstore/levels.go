@@ -175,10 +175,10 @@ func (all levels) sharedBy(l *leaparray.Ladder, now int64) levels {
 	return after
 }
 
-// terms returns how a ladder fits to the levels, or false if they lack one of its own.
-func (all levels) terms(l *leaparray.Ladder, now int64) (t leaparray.Terms, ok bool) {
+// storedLevels returns how the levels of a ladder are stored, or false if they lack one of its own.
+func (all levels) storedLevels(l *leaparray.Ladder, now int64) (t leaparray.StoredLevels, ok bool) {
 	for id, v := range all {
-		t.Stored[id] = leaparray.Level{Width: v.width, Count: max(v.count, v.more, v.most, 1)}
+		t.All[id] = leaparray.Level{Width: v.width, Count: max(v.count, v.more, v.most, 1)}
 	}
 	for i, lv := range l.Levels() {
 		id := all.find(lv.Width)

@@ -73,11 +73,11 @@ func TestLevelsOfALadder(t *testing.T) {
 		filled:     {5_000, 50_000, 1_800_000, 86_400_000},
 		4_600_000:  {5_000, 50_000, 3_600_000, 86_400_000},
 	} {
-		terms, ok := all.terms(l, now)
+		stored, ok := all.storedLevels(l, now)
 		if !ok {
 			t.Fatal("a level is missing")
 		}
-		l := l.Under(func() *leaparray.Terms { return &terms })
+		l := l.StoredAs(func() *leaparray.StoredLevels { return &stored })
 		for level, want := range reach {
 			if got := l.Reach(level); got != want {
 				t.Errorf("at %d level %d reaches %d ms, want %d", now, level, got, want)
@@ -92,7 +92,7 @@ func TestLevelsOfALadder(t *testing.T) {
 	}
 	if other, err := leaparray.ParseLadder("2s x 9"); err != nil {
 		t.Fatal(err)
-	} else if _, ok := all.terms(other, 0); ok {
+	} else if _, ok := all.storedLevels(other, 0); ok {
 		t.Error("2s has no number")
 	}
 }

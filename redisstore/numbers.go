@@ -31,22 +31,22 @@ func (s *Store) Learn(numbers string) bool {
 	if !ok {
 		return false
 	}
-	now, terms := time.Now(), map[string]*leaparray.Terms{}
+	now, stored := time.Now(), map[string]*leaparray.StoredLevels{}
 	for ns, levels := range all {
-		t, ok := levels.terms(s.opt.Ladders[ns], now.UnixMilli())
+		t, ok := levels.storedLevels(s.opt.Ladders[ns], now.UnixMilli())
 		if !ok {
 			return false
 		}
-		terms[ns] = &t
+		stored[ns] = &t
 	}
 	if s.ladders.learned.CompareAndSwap(nil, &all) {
 		s.ladders.numbers.CompareAndSwap(nil, &numbers)
-		for ns, t := range terms {
-			s.ladders.terms[ns].CompareAndSwap(nil, t)
+		for ns, t := range stored {
+			s.ladders.stored[ns].CompareAndSwap(nil, t)
 		}
 	}
-	for ns, t := range terms { // it may have learned of another one before
-		if mine := s.ladders.terms[ns].Load(); mine == nil || mine.ID != t.ID {
+	for ns, t := range stored { // it may have learned of another one before
+		if mine := s.ladders.stored[ns].Load(); mine == nil || mine.ID != t.ID {
 			return false
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Store) Unnumbered() bool {
 		return false
 	}
 	for ns, l := range s.opt.Ladders {
-		if _, ok := s.ladders.levels[ns].terms(l, 0); !ok {
+		if _, ok := s.ladders.levels[ns].storedLevels(l, 0); !ok {
 			return true
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Store) parseNumbers(text string) (map[string]levels, bool) {
 func (s *Store) numbersOf(all map[string]levels) string {
 	var parts []string
 	for _, ns := range slices.Sorted(maps.Keys(s.opt.Ladders)) {
-		if _, ok := all[ns].terms(s.opt.Ladders[ns], 0); !ok {
+		if _, ok := all[ns].storedLevels(s.opt.Ladders[ns], 0); !ok {
 			continue // this process has not joined yet
 		}
 		if ns == syncer.DefaultNamespace || !s.usual(ns) {

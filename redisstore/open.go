@@ -136,7 +136,7 @@ func New(opt Options) (*Store, error) {
 	opt.Ladders = maps.Clone(opt.Ladders)
 	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey,
 		failed: errors.New("not connected yet")}
-	s.ladders.terms = map[string]*atomic.Pointer[leaparray.Terms]{}
+	s.ladders.stored = map[string]*atomic.Pointer[leaparray.StoredLevels]{}
 	ttl := sequenceTTL
 	for name, l := range s.opt.Ladders {
 		s.addLadder(name, l)

@@ -81,7 +81,7 @@ func laddersOfAChange(t *testing.T) (few, more *leaparray.Ladder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	terms := &leaparray.Terms{ID: [leaparray.MaxLevels]uint8{2, 0, 1, 3},
+	stored := &leaparray.StoredLevels{ID: [leaparray.MaxLevels]uint8{2, 0, 1, 3},
 		Reach: [leaparray.MaxLevels]int64{0, 60_000, 3_600_000, 0}}
-	return few, more.Under(func() *leaparray.Terms { return terms })
+	return few, more.StoredAs(func() *leaparray.StoredLevels { return stored })
 }

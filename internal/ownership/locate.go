@@ -62,9 +62,9 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
-// Tenure reports whether this node decides about a partition at present, and if so, a number that
+// Term reports whether this node decides about a partition at present, and if so, a number that
 // is another one whenever it begins to.
-func (o *Partitions) Tenure(p int) (tenure int64, decides bool) {
+func (o *Partitions) Term(p int) (term int64, decides bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	to, known := o.locateLocked(p)

@@ -239,7 +239,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "an owner trusts what it read in an earlier time as owner",
-			file: "distinct/do.go", old: "\treturn en.tenure == tenure\n", new: "\treturn true\n",
+			file: "distinct/do.go", old: "\treturn en.term == term\n", new: "\treturn true\n",
 			model: "./distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
 		},
 	}

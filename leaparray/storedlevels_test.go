@@ -27,8 +27,8 @@ func TestLevelsThatLackSomethingArePassedOver(t *testing.T) {
 	if b := bucket(60_000); b != 1000 {
 		t.Errorf("a minute is read from buckets of %d ms", b)
 	}
-	l = l.Under(func() *leaparray.Terms {
-		return &leaparray.Terms{ID: [leaparray.MaxLevels]uint8{3, 0, 1, 2},
+	l = l.StoredAs(func() *leaparray.StoredLevels {
+		return &leaparray.StoredLevels{ID: [leaparray.MaxLevels]uint8{3, 0, 1, 2},
 			Reach: [leaparray.MaxLevels]int64{0, 300_000, 3_600_000, 0}}
 	})
 	for window, want := range map[int64]int64{1: 10_000, 300_000: 10_000, 300_001: 60_000,
