@@ -117,6 +117,8 @@ func TestAnswers(t *testing.T) {
 			`{"window":"1m","keys":[{"ns":"sms","key":"r","count":7}]}`},
 		{"top one", "GET /v1/top?n=1&window=1h", "",
 			`{"window":"1h","keys":[{"ns":"default","key":"a\"b","count":9}]}`},
+		{"in shadow", "GET /v1/top?by=shadow", "",
+			`{"window":"1m","keys":[{"ns":"sms","key":"t","count":5}]}`},
 		{"reset", "POST /v1/reset", `{"key":"k"}`, `{"key":"k","reset":true}`},
 		{"healthz", "GET /healthz", "", `{"live":true}`},
 		{"readyz", "GET /readyz", "",
@@ -129,6 +131,7 @@ func TestAnswers(t *testing.T) {
 			f.set([]byte("k"), 10)
 			f.points = []syncer.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
 			f.denied = []syncer.KeyCount{{NS: "sms", Key: "r", Count: 7}}
+			f.shadowed = []syncer.KeyCount{{NS: "sms", Key: "t", Count: 5}}
 			f.top = []syncer.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
 				{NS: "x", Key: "c", Count: 3}}
 			ctx := call(newServer(t, f), tt.request, tt.body)

@@ -25,13 +25,15 @@ type fake struct {
 	points []syncer.Point
 	top    []syncer.KeyCount
 	denied []syncer.KeyCount
-	stats  cluster.Stats
-	view   cluster.View
-	events cluster.Events
-	ready  error
-	source syncer.Source
-	soft   bool // degraded
-	engine *distinct.Engine
+	// shadowed is what rules in shadow would have refused.
+	shadowed []syncer.KeyCount
+	stats    cluster.Stats
+	view     cluster.View
+	events   cluster.Events
+	ready    error
+	source   syncer.Source
+	soft     bool // degraded
+	engine   *distinct.Engine
 }
 
 func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }
@@ -125,6 +127,11 @@ func (f *fake) Series(ctx context.Context, ns, key []byte,
 
 func (f *fake) TopRefused(_ context.Context, limit int, _ int64) ([]syncer.KeyCount, error) {
 	return f.denied[:min(limit, len(f.denied))], f.err
+}
+
+func (f *fake) TopShadowRefused(_ context.Context, limit int,
+	_ int64) ([]syncer.KeyCount, error) {
+	return f.shadowed[:min(limit, len(f.shadowed))], f.err
 }
 
 func (f *fake) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {

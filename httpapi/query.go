@@ -139,16 +139,16 @@ func seriesQuery(ctx *fasthttp.RequestCtx) (t target, window int64, p *problem) 
 
 // listQuery is a query of the first n keys over a window.
 type listQuery struct {
-	n       int
-	window  int64
-	text    string // the window as the query spells it
-	refused bool   // by refusals rather than by counts
+	n      int
+	window int64
+	text   string // the window as the query spells it
+	by     string // count, refused or shadow
 }
 
 // topQuery reads the query of the busiest keys, or of those that refused most.
 func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
 	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
-		text: request.DefaultTopWindow}
+		text: request.DefaultTopWindow, by: "count"}
 	p = eachArg(ctx, func(name, value []byte) (p *problem) {
 		switch string(name) {
 		case "n":
@@ -161,8 +161,8 @@ func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
 			q.window, p = windowArg(value)
 			q.text = string(value)
 		case "by":
-			if q.refused = string(value) == "refused"; !q.refused && string(value) != "count" {
-				p = refused("by", "want count or refused")
+			if q.by = string(value); !request.ValidBy(q.by) {
+				p = refused("by", request.WantBy)
 			}
 		default:
 			p = unknownArg(name, "top has n, window and by")

@@ -81,8 +81,11 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 	}
 	x := s.begin(ctx)
 	list := s.service.Top
-	if q.refused {
+	switch q.by {
+	case "refused":
 		list = s.service.TopRefused
+	case "shadow":
+		list = s.service.TopShadowRefused
 	}
 	keys, err := list(x.context, q.n, q.window)
 	if err == nil {

@@ -29,6 +29,8 @@ type Service interface {
 	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// TopRefused is Top for the keys that refused the most acquires.
 	TopRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+	TopShadowRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
 	// Cluster returns the cluster as the node sees it.

@@ -110,7 +110,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
-	s.history = verdicts.NewHistory(counters, s.node)
+	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
 	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addResp(&web),
 		s.addEnvoy(&web, book)); err != nil {
 		return nil, err

@@ -45,6 +45,12 @@ func (c *Client) TopRefused(ctx context.Context, n int, window time.Duration) ([
 	return c.top(ctx, n, window, url.Values{"by": {"refused"}})
 }
 
+// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+func (c *Client) TopShadowRefused(ctx context.Context, n int,
+	window time.Duration) ([]KeyCount, error) {
+	return c.top(ctx, n, window, url.Values{"by": {"shadow"}})
+}
+
 func (c *Client) top(ctx context.Context, n int, window time.Duration,
 	query url.Values) ([]KeyCount, error) {
 	query.Set("n", strconv.Itoa(n))

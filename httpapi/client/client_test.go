@@ -96,6 +96,10 @@ func TestCallsOfOneNode(t *testing.T) {
 		{Namespace: "default", Key: "c", Count: 1}}) {
 		t.Errorf("refused most: %+v, %v", refused, err)
 	}
+	shadowed, err := c.TopShadowRefused(t.Context(), 5, time.Minute)
+	if err != nil || len(shadowed) != 0 {
+		t.Errorf("refused most in shadow: %+v, %v", shadowed, err)
+	}
 	if err := c.Reset(t.Context(), "", `a "key" \ é`); err != nil ||
 		counted(t, c, `a "key" \ é`) != 0 {
 		t.Errorf("reset: %v", err)

@@ -171,6 +171,9 @@ b      x              2  █
 			`GET /v1/top?n=20&window=1h`, "no events in the last 1h\n"},
 		{"top refused of nothing", "top --by refused", `{"window":"1m","keys":[]}`,
 			`GET /v1/top?by=refused&n=20&window=1m`, "no refusals in the last 1m\n"},
+		{"top in shadow", "top --by shadow", `{"window":"1m","keys":[{"ns":"sms","key":"r","count":7}]}`,
+			`GET /v1/top?by=shadow&n=20&window=1m`, "KEY  NAMESPACE  IN SHADOW\n" +
+				"r    sms                7  ████████████████████\n"},
 		{
 			"series of nothing", "series alice --ns x",
 			`{"key":"alice","bucket_ms":60000,"points":[[0,0],[60000,0]]}`,
@@ -414,7 +417,7 @@ func TestWrongUsage(t *testing.T) {
 		{"top x", `unexpected argument "x"`},
 		{"top -n 0", "--n: 0 is not a number of keys"},
 		{"top --window ", "--window"},
-		{"top --by name", `--by: "name" is neither count nor refused`},
+		{"top --by name", `--by: "name" is none of count, refused and shadow`},
 		{"cluster x", "unexpected argument"},
 		{"mode fast", `"fast" is neither two-tier nor redis`},
 		{"mode redis now", `unexpected argument "now"`},

@@ -100,13 +100,14 @@ func topSpec() spec {
 			"second: every second anew. A - is a figure too small for its list. Keys: q or " +
 			"Ctrl-C ends it; c, r and k sort by events, refused and key; w takes the next " +
 			"window.\n\nElsewhere, and with --once or --json, one list of keys, by events or, " +
-			"with --by refused, by refused acquires.",
+			"with --by refused, by what was refused, or with --by shadow by what rules in " +
+			"shadow would have refused.",
 		examples: "twotier top\ntwotier top --by refused\n" +
 			"twotier top --once -n 5 --window 1h --by refused",
 		bind: func(fs *pflag.FlagSet) runner {
 			n := fs.IntP("n", "n", 20, "`NUMBER` of keys")
 			window := fs.String("window", "1m", "`WINDOW` to count")
-			by := fs.String("by", "count", "`WHAT` to order by: count or refused")
+			by := fs.String("by", "count", "`WHAT` to order by: count, refused or shadow")
 			once := fs.Bool("once", false, "print the list once, also on a terminal")
 			return func(ctx context.Context, s *session, args []string) error {
 				if err := noArgs(args); err != nil {
@@ -119,16 +120,20 @@ func topSpec() spec {
 					return usagef("--n: %d is not a number of keys", *n)
 				}
 				query := url.Values{"n": {strconv.Itoa(*n)}, "window": {*window}}
+				plain := *once
 				live := &liveTop{window: *window, order: 'c'}
 				switch *by {
 				case "refused":
 					query.Set("by", *by)
 					live.order = 'r'
+				case "shadow":
+					query.Set("by", *by)
+					plain = true // the live list has events and refusals
 				case "count":
 				default:
-					return usagef("--by: %q is neither count nor refused", *by)
+					return usagef("--by: %q is none of count, refused and shadow", *by)
 				}
-				if _, _, ok := s.terminals(); !ok || *once || s.json {
+				if _, _, ok := s.terminals(); !ok || plain || s.json {
 					return s.top(ctx, query)
 				}
 				if fs.Changed("n") {
@@ -140,7 +145,7 @@ func topSpec() spec {
 	}
 }
 
-// topKey is a key with its count: of events or, if that was asked, of refused acquires.
+// topKey is a key with its count: of events or, if that was asked, of refusals.
 type topKey struct {
 	NS, Key string
 	Count   int64
@@ -158,8 +163,11 @@ func (s *session) top(ctx context.Context, query url.Values) error {
 		return err
 	}
 	events, count := "events", "COUNT"
-	if query.Has("by") {
+	switch query.Get("by") {
+	case "refused":
 		events, count = "refusals", "REFUSED"
+	case "shadow":
+		events, count = "refusals in shadow", "IN SHADOW"
 	}
 	if len(keys) == 0 {
 		_, err := fmt.Fprintf(s.Stdout, "no %s in the last %s\n", events, query.Get("window"))

@@ -96,18 +96,20 @@ type Options struct {
 // Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods are
 // safe for concurrent use.
 type Node struct {
-	opt     Options
-	lone    *ring.Table // only without a cluster
-	ops     tally
-	time    *storeclock.Keeper
-	sample  *topkeys.Sample // only if the node can be in Redis mode
-	top     *topkeys.Cache  // only if the node has a counter
-	denied  *topkeys.Refused
-	bans    bans.Log
-	modes   *modes.Switch
-	owned   *ownership.Partitions
-	changed chan struct{} // buffered, size 1: there may be a new table
-	tabled  chan struct{} // the same for the log of events
+	opt    Options
+	lone   *ring.Table // only without a cluster
+	ops    tally
+	time   *storeclock.Keeper
+	sample *topkeys.Sample // only if the node can be in Redis mode
+	top    *topkeys.Cache  // only if the node has a counter
+	denied *topkeys.Refused
+	// shadowed has what rules in shadow would have refused.
+	shadowed *topkeys.Refused
+	bans     bans.Log
+	modes    *modes.Switch
+	owned    *ownership.Partitions
+	changed  chan struct{} // buffered, size 1: there may be a new table
+	tabled   chan struct{} // the same for the log of events
 	// backtests has an element while a backtest runs; size 1.
 	backtests chan struct{}
 	parts     *multiowner.Participant
@@ -159,7 +161,11 @@ func New(opt Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.denied = denied
+	shadowed, err := topkeys.NewRefused(opt.Clock.Now)
+	if err != nil {
+		return nil, err
+	}
+	n.denied, n.shadowed = denied, shadowed
 	n.log = events.New(opt.ID, opt.Clock.Now)
 	if opt.Direct != nil {
 		sample, err := topkeys.NewSample()

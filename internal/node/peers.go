@@ -47,6 +47,11 @@ type (
 		Limit  int
 		Window int64
 	}
+	// TopShadowRefusedQuestion asks the same of refusals by rules in shadow.
+	TopShadowRefusedQuestion struct {
+		Limit  int
+		Window int64
+	}
 	// TopAnswer has them, largest first.
 	TopAnswer struct {
 		Keys []syncer.KeyCount

@@ -80,13 +80,30 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCo
 func (n *Node) TopRefused(ctx context.Context, limit int,
 	window int64) ([]syncer.KeyCount, error) {
 	each := refusedRows(limit)
-	rows, err := n.denied.Top(ctx, each, window)
+	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedQuestion{each, window})
+}
+
+// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+func (n *Node) TopShadowRefused(ctx context.Context, limit int,
+	window int64) ([]syncer.KeyCount, error) {
+	each := refusedRows(limit)
+	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedQuestion{each, window})
+}
+
+// topRefused adds up what this node noted and what the others answer to the question.
+func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
+	question any) ([]syncer.KeyCount, error) {
+	rows, err := noted.Top(ctx, refusedRows(limit), window)
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, &TopRefusedQuestion{each, window}, rows)
+	rows = n.gather(ctx, question, rows)
 	return topkeys.Largest(topkeys.Sum(rows), limit), nil
 }
+
+// NoteShadow notes that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
+// Which verdicts a rule in shadow came to is known where a request came in.
+func (n *Node) NoteShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
 
 // refusedRows returns how many rows each node reports so that the first ones of the sum are known:
 // a key may be among them that is not among the first ones of any node.

@@ -77,6 +77,11 @@ var questions = [...]Question{
 			keys, err := n.denied.Top(ctx, q.Limit, q.Window)
 			return &TopAnswer{keys}, err
 		})),
+	fromUsers(question(18, "top refused in shadow",
+		func(ctx context.Context, n *Node, q *TopShadowRefusedQuestion) (any, error) {
+			keys, err := n.shadowed.Top(ctx, q.Limit, q.Window)
+			return &TopAnswer{keys}, err
+		})),
 	fromUsers(question(15, "bans", func(_ context.Context, n *Node, q *BansQuestion) (any, error) {
 		return &BansAnswer{n.bans.List(q.NS, q.Rule, min(q.Limit, maxBans),
 			n.opt.Clock.Now())}, nil

@@ -20,7 +20,9 @@ var answers = map[string]any{
 	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopAnswer{},
 	"series": &node.SeriesAnswer{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopAnswer{},
-	"bans": &node.BansAnswer{}, "events": &cluster.Events{}, "replay": &node.ReplayAnswer{},
+	"top refused in shadow": &node.TopAnswer{},
+	"bans":                  &node.BansAnswer{}, "events": &cluster.Events{},
+	"replay":   &node.ReplayAnswer{},
 	"distinct": &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
 }
 

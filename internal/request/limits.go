@@ -218,3 +218,9 @@ func KeyOf(value []byte) []byte {
 	sum := sha256.Sum256(value)
 	return []byte("sha256:" + hex.EncodeToString(sum[:]))
 }
+
+// WantBy says what lists of keys can be by.
+const WantBy = "want count, refused or shadow"
+
+// ValidBy reports whether a list of keys can be by that.
+func ValidBy(by string) bool { return by == "count" || by == "refused" || by == "shadow" }

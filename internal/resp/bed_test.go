@@ -36,6 +36,7 @@ type service struct {
 	resets          atomic.Int64
 	deals           atomic.Int64 // batches
 	refused         *topkeys.Refused
+	shadowed        *topkeys.Refused
 }
 
 func newService(t testing.TB) *service {
@@ -49,6 +50,9 @@ func newService(t testing.TB) *service {
 		t.Fatal(err)
 	}
 	s.counter = c
+	if s.shadowed, err = topkeys.NewRefused(s.now.Load); err != nil {
+		t.Fatal(err)
+	}
 	if s.refused, err = topkeys.NewRefused(s.now.Load); err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +116,11 @@ func (s *service) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCou
 
 func (s *service) TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
 	return s.refused.Top(ctx, n, window)
+}
+
+func (s *service) TopShadowRefused(ctx context.Context, n int,
+	window int64) ([]syncer.KeyCount, error) {
+	return s.shadowed.Top(ctx, n, window)
 }
 
 func (s *service) Reset(context.Context, []byte, []byte) error {

@@ -69,10 +69,10 @@ func (s *Server) errorOfQuery(err error) errorReply {
 // topQuery is what TT.TOP asks for.
 type topQuery struct {
 	n, window int64
-	refused   bool
+	by        string // count, refused or shadow
 }
 
-// parse reads [n] [WINDOW w] [BY refused].
+// parse reads [n] [WINDOW w] [BY refused|shadow].
 func (q *topQuery) parse(args [][]byte) errorReply {
 	*q = topQuery{n: request.DefaultTop, window: request.DefaultTopMS}
 	if len(args)%2 == 1 {
@@ -90,18 +90,18 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 				return refused("window", wrong+`, got "`+clip(args[1])+`"`)
 			}
 		case optionBy:
-			if q.refused = string(args[1]) == "refused"; !q.refused && string(args[1]) != "count" {
-				return refused("by", `want count or refused, got "`+clip(args[1])+`"`)
+			if q.by = string(args[1]); !request.ValidBy(q.by) {
+				return refused("by", request.WantBy+`, got "`+clip(args[1])+`"`)
 			}
 		default:
 			return refused(clip(args[0]),
-				"unknown option; want WINDOW and a duration, or BY refused")
+				"unknown option; want WINDOW and a duration, or BY refused or BY shadow")
 		}
 	}
 	return ""
 }
 
-// top is TT.TOP [n] [WINDOW w] [BY refused].
+// top is TT.TOP [n] [WINDOW w] [BY refused|shadow].
 func (c *conn) top(args [][]byte) errorReply {
 	var q topQuery
 	if e := q.parse(args[1:]); e != "" {
@@ -115,8 +115,11 @@ func (c *conn) top(args [][]byte) errorReply {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	list := c.server.opts.Service.Top
-	if q.refused {
+	switch q.by {
+	case "refused":
 		list = c.server.opts.Service.TopRefused
+	case "shadow":
+		list = c.server.opts.Service.TopShadowRefused
 	}
 	keys, err := list(c.deadline(), int(q.n), q.window)
 	if err != nil {

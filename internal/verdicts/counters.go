@@ -67,6 +67,9 @@ type Counters struct {
 	whole   [rule.Verdicts]atomic.Int64 // decisions, each once, of all namespaces and doors
 	// unrecorded is how many verdicts may be missing in the history.
 	unrecorded atomic.Int64
+	// Shadows is told which keys rules in shadow would have refused, see [ShadowNoter]. Optional;
+	// set it before anything is counted.
+	Shadows ShadowNoter
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // so many series there are
@@ -91,6 +94,13 @@ func (c *Counters) Count(door string, ns []byte, ruleName string, v rule.Verdict
 		s = c.add(name{cmp.Or(string(ns), syncer.DefaultNamespace), ruleName})
 	}
 	s[indexOf(door)][v].Add(n)
+}
+
+// NoteShadow implements [ShadowNoter].
+func (c *Counters) NoteShadow(ns, key []byte) {
+	if c.Shadows != nil {
+		c.Shadows.NoteShadow(ns, key)
+	}
 }
 
 // Took implements [Counter].

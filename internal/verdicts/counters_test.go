@@ -200,3 +200,37 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 		t.Errorf("latencies %v %v", bounds, counts)
 	}
 }
+
+// noted is told of keys that rules in shadow would have refused.
+type noted []string
+
+func (n *noted) NoteShadow(ns, key []byte) { *n = append(*n, string(ns)+":"+string(key)) }
+
+// TestShadowsAreNoted judges keys by rules in shadow: what several of them would have refused is
+// noted once, and what a rule that is on refused is not.
+func TestShadowsAreNoted(t *testing.T) {
+	c, told := verdicts.New(), new(noted)
+	c.Shadows = told
+	shadow := func(most int64) verdicts.Origin {
+		return verdicts.Origin{Rule: &rule.Rule{State: rule.Shadow}, Max: most, First: true}
+	}
+	run := verdicts.Begin(c, verdicts.HTTP)
+	for _, tt := range []struct {
+		key     string
+		origins []verdicts.Origin
+	}{
+		{"both", []verdicts.Origin{shadow(4), shadow(3)}},
+		{"neither", []verdicts.Origin{shadow(5), shadow(6)}},
+		{"on", []verdicts.Origin{{Rule: &rule.Rule{}, Max: 4, First: true}, shadow(5)}},
+		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
+	} {
+		limits := []syncer.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
+		run.Check(&syncer.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
+			&syncer.Result{Allowed: true, Checks: []syncer.CheckResult{{Limits: limits}}},
+			func(k int) verdicts.Origin { return tt.origins[k] })
+	}
+	run.End(0)
+	if want := (noted{"sms:both", "sms:second"}); !slices.Equal(*told, want) {
+		t.Errorf("noted are %v, want %v", *told, want)
+	}
+}

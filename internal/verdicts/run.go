@@ -17,6 +17,12 @@ type Counter interface {
 	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
+// ShadowNoter is a [Counter] that wants to know which keys rules in shadow would have refused: once
+// for each check, however many rules.
+type ShadowNoter interface {
+	NoteShadow(ns, key []byte)
+}
+
 // Decides reports whether the verdicts on an operation are counted: those on acquires are, unless
 // they are dry runs.
 func Decides(op *syncer.Op) bool { return op.Kind == syncer.Acquire && !op.DryRun }
@@ -34,6 +40,7 @@ type Run struct {
 	decisions [rule.Verdicts]int64 // but for the last one, which is
 	last      rule.Verdict
 	decided   bool
+	shadow    bool // a rule in shadow would have refused the present check
 	recorder  Recorder
 }
 
@@ -154,6 +161,12 @@ func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) O
 		last, refuses = o, refuses || o.Refuses(&judged.Limits[k], res, c.N)
 	}
 	end(len(judged.Limits))
+	if r.shadow {
+		r.shadow = false
+		if n, ok := r.counter.(ShadowNoter); ok {
+			n.NoteShadow(c.NS, c.Key)
+		}
+	}
 }
 
 // origin counts the verdict of limits that are from one origin. A rule that is off has none.
@@ -167,6 +180,7 @@ func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
 	default:
 		v = rule.VerdictOf(refuses, o.Rule.State == rule.Shadow)
 		r.Verdict(c.NS, o.Rule.Name, v)
+		r.shadow = r.shadow || v == rule.ShadowRefused
 	}
 	if r.Records(v) {
 		r.record(c, o, v, limits)

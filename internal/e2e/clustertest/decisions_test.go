@@ -29,7 +29,8 @@ func (c *cluster) decisions(rule, verdict string) (n int64) {
 
 // TestEachDecisionIsCountedOnce asks three nodes in turn about one key: the one that was asked
 // counts the verdicts, also where another one decides, and nobody else does. Asking without
-// counting has no verdict. Every node knows how often the key refused, whoever was asked.
+// counting has no verdict. Every node knows how often the key refused, and would have by the rule
+// in shadow, whoever was asked.
 func TestEachDecisionIsCountedOnce(t *testing.T) {
 	c := start(t, 3, "--rules", configured(t, decisionRules))
 	const acquires, dry = 12, `,"dry_run":true`
@@ -54,11 +55,12 @@ func TestEachDecisionIsCountedOnce(t *testing.T) {
 		}
 	}
 	for _, i := range c.running() {
-		_, got := c.nodes[i].Get("/v1/top?by=refused&window=24h")
-		want := fmt.Sprintf(`{"window":"24h","keys":[{"ns":"sms","key":"k","count":%d}]}`,
-			acquires-5)
-		if string(got) != want {
-			t.Errorf("node %d: %s, want %s", i, got, want)
+		for by, n := range map[string]int{"refused": acquires - 5, "shadow": acquires - 2} {
+			_, got := c.nodes[i].Get("/v1/top?window=24h&by=" + by)
+			want := fmt.Sprintf(`{"window":"24h","keys":[{"ns":"sms","key":"k","count":%d}]}`, n)
+			if string(got) != want {
+				t.Errorf("node %d, by %s: %s, want %s", i, by, got, want)
+			}
 		}
 	}
 }
