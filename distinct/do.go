@@ -102,7 +102,7 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
 	if t.op.reads() && !t.warm(term) {
-		if !e.isDown() && !(en.failed != nil && en.tried.After(t.began)) {
+		if !e.isDown() && !(en.failed != nil && !en.tried.Before(t.began)) {
 			return e.compare(en), nil
 		}
 		if len(t.op.Limits) > 0 && e.space(t.op.NS).OnCold == syncer.OnColdDeny {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"twotier.dev/twotier/distinct"
@@ -148,16 +149,20 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 	}
 }
 
-// TestQueriesEndWithTheEngine asks a closed engine for a key that is not in memory.
+// TestQueriesEndWithTheEngine asks a closed engine for a key that is not in memory, also where no
+// time passes meanwhile.
 func TestQueriesEndWithTheEngine(t *testing.T) {
 	t.Parallel()
-	e := engine(t, newClock(), newMemory(), nil, nil, nil)
-	if err := e.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if res := do(t, e, &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}); !res.Degraded {
-		t.Errorf("%+v", res)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, newClock(), newMemory(), nil, nil, nil)
+		if err := e.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		op := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
+		if res := do(t, e, op); !res.Degraded {
+			t.Errorf("%+v", res)
+		}
+	})
 }
 
 // half is a store of which a part is gone: that with keys that begin with x.
