@@ -37,7 +37,7 @@ type relay struct {
 type away struct {
 	n    int64
 	open bool // it is unknown whether, or when, it is reset
-	gone bool // so is one that had counted it, and what that one has sent may yet arrive
+	gone bool // what one had counted, or a reset, may yet arrive, and nobody remembers it
 }
 
 func runHandovers(t *testing.T, seed uint64) {
@@ -103,6 +103,8 @@ func (r *relay) step() {
 		r.standIn(fmt.Sprint("away", r.rnd.IntN(2)))
 	case n < 89:
 		r.reset(fmt.Sprint("away", r.rnd.IntN(2)))
+	case n < 91:
+		r.split(fmt.Sprint("away", r.rnd.IntN(2)))
 	default:
 		r.move(r.rnd.IntN(2), r.rnd.IntN(3))
 	}
@@ -168,6 +170,34 @@ func (r *relay) reset(key string) {
 	}
 	err = errors.Join(err, r.list[owner].Forget(ctx, nil, []byte(key)))
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
+}
+
+// split has a second counter decide about a key, as when its cluster is split: it counts it, and
+// resets it, of which nobody else is told. Then it takes the partition over, or gives it up.
+func (r *relay) split(key string) {
+	p, at := r.partition(key), r.rnd.IntN(3)
+	if at == r.owner[p] {
+		return
+	}
+	c, pause := r.list[at], func() { time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond) }
+	c.StartOwning(p)
+	r.stores[at].SetDown(r.rnd.IntN(2) == 0)
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
+	r.doAt(at, key, op, nil)
+	pause()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	err := c.Forget(ctx, nil, []byte(key))
+	r.away[key].open = true
+	r.away[key].gone = r.away[key].gone || err != nil // it may reach the store at any time
+	pause()
+	r.standIn(key)
+	if r.rnd.IntN(2) == 0 {
+		r.move(p, at)
+	}
+	if r.owner[p] != at {
+		c.StopOwning(p)
+	}
 }
 
 // move hands a partition over. Something may go wrong: nothing arrives, or everything arrives but
@@ -275,8 +305,26 @@ func (r *relay) end() {
 		}
 	}
 	for key, k := range r.away {
-		if got := r.stored(key); got != k.n && !k.open && !k.gone {
+		got := r.stored(key)
+		if got != k.n && !k.open && !k.gone {
 			r.t.Errorf("%s: the store holds %d, %d were counted since it was reset", key, got, k.n)
+		}
+		r.believed(key, got)
+	}
+}
+
+// believed checks that at rest no counter believes a key to be other than the store has it, also if
+// nobody knows what became of a reset.
+func (r *relay) believed(key string, stored int64) {
+	for i, c := range r.list {
+		h, sum := c.Held(nil, []byte(key)), int64(0)
+		for b, n := range h.Synced {
+			if b[0] == 2 {
+				sum += n
+			}
+		}
+		if h.Warm && sum != stored {
+			r.t.Errorf("%s: counter %d believes in %d, the store holds %d", key, i, sum, stored)
 		}
 	}
 }
