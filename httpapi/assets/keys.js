@@ -83,7 +83,7 @@ function showList(id) {
       : all.length
         ? "None of the first 1,000 matches."
         : id === "top"
-          ? "No keys yet. Count one: POST /v1/add"
+          ? `No key counted anything in the last ${state.window}. Count one: POST /v1/add`
           : nothingRefused(),
   );
 }

@@ -34,7 +34,7 @@ function ruleRow(r) {
   const limits =
     [...(r.limits || []), ...distinct].join(", ") +
     (r.ban ? `, then a ban of ${r.ban}` : "") +
-    (r.overrides ? ` (${r.overrides.length} for some keys)` : "");
+    (r.overrides ? ` (overrides: ${r.overrides.length})` : "");
   return element(
     "tr",
     {},
