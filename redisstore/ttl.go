@@ -27,12 +27,12 @@ func fieldTTL(l leaparray.Level) int64 {
 	return (l.Keep()+1)*l.Width.Milliseconds() + 2*leaparray.MaxAhead.Milliseconds()
 }
 
-// othersTTL returns what [syncer.KeyTTL] is by the ladder of somebody who keeps a longer level than
+// othersTTL returns how long a key lives by the ladder of somebody who keeps a longer level than
 // this one has, 0 if there is none.
 func othersTTL(l *leaparray.Ladder) (ttl int64) {
 	for _, lv := range l.Stored() {
-		if span := lv.Span().Milliseconds(); span > l.Span() {
-			ttl = max(ttl, 2*span+lv.Width.Milliseconds()+leaparray.MaxAhead.Milliseconds())
+		if lv.Span().Milliseconds() > l.Span() {
+			ttl = max(ttl, syncer.LevelTTL(lv))
 		}
 	}
 	return ttl

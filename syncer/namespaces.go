@@ -72,12 +72,15 @@ func (n *namespaces) add(name string, ns Namespace, aging bool) error {
 
 // KeyTTL returns the time to live of a key with this ladder, in milliseconds, from the first count
 // in a bucket of the coarsest level.
-func KeyTTL(l *leaparray.Ladder) int64 {
+func KeyTTL(l *leaparray.Ladder) int64 { return LevelTTL(l.Levels()[l.Len()-1]) }
+
+// LevelTTL is KeyTTL of a ladder of which this is the coarsest level.
+func LevelTTL(l leaparray.Level) int64 {
 	// A bucket that was counted just before the time to live is next set must still be there when
 	// the last window that touches it ends. That is a bucket's width after the span, plus how far
 	// ahead of the clock its event may have been.
-	margin := l.Width(l.Len()-1) + leaparray.MaxAhead.Milliseconds()
-	return 2*l.Span() + margin
+	margin := l.Width + leaparray.MaxAhead
+	return 2*l.Span().Milliseconds() + margin.Milliseconds()
 }
 
 // fill sets defaults and checks the rest.
