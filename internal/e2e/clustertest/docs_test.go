@@ -162,7 +162,7 @@ func paste(t *testing.T, lines []line) []outcome {
 	}
 	if len(got) != len(lines) {
 		t.Fatalf("%d of %d commands ended, %v; the last was %q; %s", len(got), len(lines), err,
-			lines[min(len(got), len(lines)-1)].command, tail(filepath.Join(dir, "stderr.log")))
+			lines[min(len(got), len(lines)-1)].command, logs(dir))
 	}
 	return got
 }
@@ -195,10 +195,15 @@ func link(t *testing.T, name, dir string) {
 	}
 }
 
-// tail returns the last part of a file.
-func tail(path string) string {
-	text, _ := os.ReadFile(path)
-	return string(text[max(0, len(text)-2000):])
+// logs returns the last part of each log in a folder.
+func logs(dir string) string {
+	paths, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	var all strings.Builder
+	for _, path := range paths {
+		text, _ := os.ReadFile(path)
+		fmt.Fprintf(&all, "\n%s: %s", filepath.Base(path), text[max(0, len(text)-4000):])
+	}
+	return all.String()
 }
 
 // judge compares the outcome of a command with its page.
