@@ -24,7 +24,7 @@ func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
 
 // agree checks this store's configuration against tt:meta, which the first store wrote.
 func (s *Store) agree(ctx context.Context) error {
-	for complete := false; ; {
+	for {
 		have, err := s.readMeta(ctx)
 		if err != nil {
 			return err
@@ -34,18 +34,18 @@ func (s *Store) agree(ctx context.Context) error {
 		}
 		// Compare before writing: a node that is refused must not leave anything behind that others
 		// would be compared with.
-		if err := s.compare(s.agreement(), have, complete); err != nil {
+		if err := s.compare(s.agreement(), have); err != nil {
 			return err
 		}
-		if s.joining.Load() && (len(have) > 0 || !s.opt.AnySeed) {
+		// A seed that nobody has written is nobody's yet: the next one may draw another.
+		if _, drawn := have[seedField]; s.joining.Load() && (drawn || !s.opt.AnySeed) {
 			return s.lookAtLevels(ctx, have)
 		}
-		missing := s.missing(have)
-		if len(missing) > 0 {
-			if complete, err = s.write(ctx, missing); err != nil {
+		if missing := s.missing(have); len(missing) > 0 {
+			if _, err := s.changeMeta(ctx, missing); err != nil {
 				return err
 			}
-			continue
+			continue // to see whose have been written
 		}
 		if done, err := s.agreeOnLevels(ctx, have, false); done || err != nil {
 			s.agreed = s.agreed || done
@@ -78,7 +78,7 @@ func (s *Store) lookAtLevels(ctx context.Context, have map[string]string) error 
 }
 
 // readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
-// field is always written first.
+// field has been written along with the others for as long as there are hash tags.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.client.HGetAll(ctx, metaKey).Result()
 	if err != nil {
@@ -90,32 +90,24 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// missing returns the fields that Redis does not have. Hash tags go first: readMeta relies on it.
-func (s *Store) missing(have map[string]string) (fields []string) {
-	want := slices.Sorted(maps.Keys(s.agreement()))
-	for _, field := range slices.Concat([]string{tagsField}, want) {
-		if _, ok := have[field]; !ok && !slices.Contains(fields, field) {
-			fields = append(fields, field)
+// missing returns the arguments of the script that writes the fields that Redis does not have.
+func (s *Store) missing(have map[string]string) (args []any) {
+	want := s.agreement()
+	for _, field := range slices.Sorted(maps.Keys(want)) {
+		if _, ok := have[field]; !ok {
+			args = append(args, field, "", want[field])
 		}
 	}
-	return fields
+	return args
 }
 
-// write writes fields until it finds that another node was faster. It reports whether it wrote all
-// of them. If it went on, two nodes that start at the same time and disagree could each write a
-// field that the other one is refused for.
-func (s *Store) write(ctx context.Context, fields []string) (all bool, err error) {
-	want := s.agreement()
-	for _, field := range fields {
-		first, err := s.client.HSetNX(ctx, metaKey, field, want[field]).Result()
-		if err != nil {
-			return false, fmt.Errorf("write %s: %w", metaKey, err)
-		}
-		if !first {
-			return false, nil
-		}
+// changeMeta writes fields, all of them or none. It reports false if another process was faster.
+func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err error) {
+	reply, err := s.scripts.meta.Run(ctx, s.client, []string{metaKey}, args...).Int()
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", metaKey, err)
 	}
-	return true, nil
+	return reply == 1, nil
 }
 
 // takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
@@ -158,11 +150,11 @@ func (s *Store) agreement() map[string]string {
 	return want
 }
 
-// compare refuses values that differ and, if have should be complete, values that are missing.
-func (s *Store) compare(want, have map[string]string, complete bool) error {
+// compare refuses values that differ.
+func (s *Store) compare(want, have map[string]string) error {
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
-		if stored, ok := have[field]; stored != value && (ok || complete) {
+		if stored, ok := have[field]; ok && stored != value {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,

@@ -57,6 +57,38 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
+// TestJoiningNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, and each
+// places its keys by what it sees before it writes anything else. In some runs another one, of an
+// older version that wrote field by field, is half way.
+func TestJoiningNodesTakeOneSeed(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for run := range 40 {
+		srv.Do("FLUSHALL")
+		if run%4 == 3 {
+			srv.Do("HSET", redisstore.MetaKey, "hash-tags", syncer.HashTags(nil).String())
+		}
+		stores := make([]*redisstore.Store, 6)
+		var wg sync.WaitGroup
+		for i := range stores {
+			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: true, Joining: true,
+				Placement: syncer.Placement{Seed: 1 + uint64(i)}})
+			wg.Go(func() {
+				if err := probe(t, stores[i]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for i, s := range stores {
+			if got, want := s.Placement(), stores[0].Placement(); got.Seed != want.Seed {
+				t.Fatalf("run %d: node %d places by seed %d, node 0 by %d", run, i, got.Seed,
+					want.Seed)
+			}
+		}
+	}
+}
+
 // TestTheSeedOutlivesALossOfData: a node comes after Redis lost everything and before that was
 // noticed. It draws another seed than that by which keys are already placed.
 func TestTheSeedOutlivesALossOfData(t *testing.T) {

@@ -25,7 +25,7 @@ func commandsOfAll() []command {
 		{"append", []any{"1"}}, {"getrange", []any{"0", "1"}},
 		{"pexpire", []any{"1000"}}, {"pttl", []any{}},
 		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}},
-		{"hset", []any{"f", "1"}}, {"hsetnx", []any{"f", "1"}},
+		{"hset", []any{"f", "1"}},
 		{"hget", []any{"f"}}, {"hmget", []any{"f"}}, {"hgetall", []any{}}, {"hlen", []any{}},
 		{"hdel", []any{"f"}},
 	}

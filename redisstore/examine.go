@@ -66,7 +66,7 @@ func (s *Store) fits(ctx context.Context) error {
 	if err := s.takeSeed(ctx, have); err != nil {
 		return err
 	}
-	if err := s.compare(s.agreement(), have, false); err != nil {
+	if err := s.compare(s.agreement(), have); err != nil {
 		return err
 	}
 	return s.lookAtLevels(ctx, have)

@@ -142,12 +142,8 @@ func (s *Store) agreeOnLevels(ctx context.Context, have map[string]string,
 		return false, err
 	}
 	if len(c.args) > 0 {
-		reply, err := s.scripts.meta.Run(ctx, s.client, []string{metaKey}, c.args...).Int()
-		if err != nil {
-			return false, fmt.Errorf("write %s: %w", metaKey, err)
-		}
-		if reply == 0 {
-			return false, nil
+		if done, err := s.changeMeta(ctx, c.args); !done || err != nil {
+			return false, err
 		}
 	}
 	s.ladders.lessened = s.ladders.lessened || c.lessens

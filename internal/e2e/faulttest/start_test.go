@@ -24,7 +24,7 @@ type mistake struct {
 func mistakes(t *testing.T) map[string]mistake {
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))
 	secure := redistest.Start(t, redistest.TLS())
-	plain := redistest.Start(t, redistest.Config("rename-command HSETNX \"\""))
+	plain := redistest.Start(t, redistest.Config("rename-command HMGET \"\""))
 	ca := filepath.Join(t.TempDir(), "other.pem")
 	pem, err := os.ReadFile(redistest.Start(t, redistest.TLS()).TLS().CA)
 	if err != nil {
@@ -43,7 +43,7 @@ func mistakes(t *testing.T) map[string]mistake {
 			reason: "DB index"},
 		"authority": {args: []string{"--redis", "rediss://" + at(secure), "--redis-tls-ca", ca},
 			status: 1, reason: "certificate"},
-		"command": {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HSETNX"},
+		"command": {args: []string{"--redis", "redis://" + at(plain)}, status: 1, reason: "HMGET"},
 		"no TLS": {args: []string{"--redis", "rediss://" + at(locked)}, status: 1,
 			reason: "answers without TLS"},
 		"TLS": {args: []string{"--redis", "redis://" + at(secure)}, status: 1,
