@@ -59,3 +59,10 @@ func (n *Numbers) Settle(number uint64) { n.n.settle(number) }
 
 // Outcomes returns how many outcomes a participant remembers.
 func (p *Participant) Outcomes() int { return p.outcomes.len() }
+
+// Ended returns how many endings of reservations a participant remembers.
+func (p *Participant) Ended() int {
+	p.reservations.mu.Lock()
+	defer p.reservations.mu.Unlock()
+	return len(p.reservations.ended)
+}

@@ -200,6 +200,56 @@ func TestCoordinatorThatLivesTells(t *testing.T) {
 	})
 }
 
+// TestUndoThatComesTooLate: b is cut off from the others and counts what it has reserved, as nobody
+// is there to say what was decided. The coordinator, which has given up and would begin again
+// elsewhere, is told so, for otherwise it would be counted twice.
+func TestUndoThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
+			t.Fatal(err)
+		}
+		c.leave("c")
+		time.Sleep(3 * time.Second)
+		err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo))
+		if !errors.Is(err, syncer.ErrUnknownOutcome) || c.state() != "[0 1 0] 0" {
+			t.Errorf("undone: %v, state %s", err, c.state())
+		}
+		// Who has been told once is not to go on asking for it.
+		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		if c.nodes[1].idled.Load() {
+			t.Error("idle while it counted")
+		}
+		time.Sleep(3 * time.Minute)
+		if n := c.nodes[1].Ended(); n != 0 {
+			t.Errorf("%d endings are remembered for ever", n)
+		}
+	})
+}
+
+// TestReservationThatComesTooLate: a reservation that took so long that it was undone before it was
+// made, for example because its keys had to be read first, is not made any more. With the decider
+// gone it would be counted.
+func TestReservationThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)); err != nil {
+			t.Fatal(err)
+		}
+		err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve))
+		if !errors.Is(err, syncer.ErrNotOwner) || c.state() != "[0 0 0] 0" {
+			t.Errorf("reserved: %v, state %s", err, c.state())
+		}
+		c.leave("c")
+		time.Sleep(time.Minute)
+		if c.state() != "[0 0 0] 0" {
+			t.Errorf("state %s in the end", c.state())
+		}
+	})
+}
+
 // TestDeciderLeaves has all others ask what they have to know, long before they would by
 // themselves.
 func TestDeciderLeaves(t *testing.T) {

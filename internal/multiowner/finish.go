@@ -67,14 +67,14 @@ func (q *Acquirer) background(a *acquire, end func(ctx context.Context)) {
 // resolve asks what has become of an acquire, and tells the other owners. They would ask the
 // decider themselves after a while, but it may have left by then.
 func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
-	confirmed, err := q.local.learn(ctx, &reservation{id: a.id, decider: a.decider().To.Name,
+	outcome, err := q.local.learn(ctx, &reservation{id: a.id, decider: a.decider().To.Name,
 		since: a.began, abandoned: true})
 	switch {
 	case err != nil:
-	case confirmed:
-		q.announce(ctx, a.telling(rpc.VerbConfirm, syncer.AckMemory))
-	default:
+	case outcome == NotCarriedOut:
 		q.announce(ctx, a.telling(rpc.VerbUndo, syncer.AckDefault))
+	default:
+		q.announce(ctx, a.telling(rpc.VerbConfirm, syncer.AckMemory))
 	}
 }
 

@@ -149,9 +149,9 @@ func (p *Participant) end(task *rpc.Task, d *decision, res *syncer.Result) {
 		p.opt.Counter.Undo(task.Acquire.String())
 	default:
 		r := &reservation{id: task.Acquire, decider: task.Decider, since: time.Now()}
-		if !p.reservations.add(r, p.opt.Self()) {
+		if err := p.reservations.add(r, p.opt.Self()); err != nil {
 			p.opt.Counter.Undo(task.Acquire.String())
-			res.Err = errLeaving
+			res.Err = err
 		}
 	}
 }
@@ -164,8 +164,7 @@ func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer
 		task := &tasks[i]
 		switch {
 		case task.Verb == rpc.VerbUndo:
-			p.undo(task.Acquire)
-			res[i].Err = nil
+			res[i].Err = p.undo(task.Acquire)
 		case task.Verb != rpc.VerbConfirm:
 			res[i].Err = fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable,
 				task.Verb)
@@ -193,9 +192,19 @@ func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.
 	return nil
 }
 
-// undo gives up a reservation.
-func (p *Participant) undo(id rpc.AcquireID) {
-	if p.reservations.close(id) {
+// errCounted says that a reservation was counted before it was undone.
+var errCounted = fmt.Errorf("%w: counted, because nobody could say what was decided",
+	syncer.ErrUnknownOutcome)
+
+// undo gives up a reservation. The error is errCounted if it comes too late for that: whoever runs
+// the acquire must not begin it again.
+func (p *Participant) undo(id rpc.AcquireID) error {
+	open, counted := p.reservations.giveUp(id, time.Now())
+	switch {
+	case open:
 		p.opt.Counter.Undo(id.String())
+	case counted:
+		return errCounted
 	}
+	return nil
 }

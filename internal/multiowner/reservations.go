@@ -1,6 +1,7 @@
 package multiowner
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -14,7 +15,21 @@ type reservations struct {
 	open map[rpc.AcquireID]*reservation
 	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
 	left map[string]time.Time // members that decide nothing any more, and since when
+	// ended has what an undo is to be told, or what a reservation that comes after it is to be told.
+	ended map[rpc.AcquireID]ending
 }
+
+// ending is how a reservation has ended that its coordinator may believe in another state.
+type ending struct {
+	at time.Time
+	// counted says that it was counted because nobody knew what was decided. If not, it was undone
+	// before it was made.
+	counted bool
+}
+
+// maxEnded bounds the endings that are remembered. There are some only after nodes could not reach
+// each other.
+const maxEnded = 2 * maxReservations
 
 // reservation is a reservation that waits to be confirmed or undone.
 type reservation struct {
@@ -32,13 +47,17 @@ func (r *reservations) count() int {
 	return len(r.open)
 }
 
-// add records a reservation. It becomes overdue only if it was made for another node. It reports
-// false if the decider is leaving, which would neither decide nor answer any more.
-func (r *reservations) add(o *reservation, self string) bool {
+// add records a reservation. It becomes overdue only if it was made for another node. It refuses
+// one whose decider is leaving, which would neither decide nor answer any more, and one that was
+// undone meanwhile.
+func (r *reservations) add(o *reservation, self string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, left := r.left[o.decider]; left {
-		return false
+		return errLeaving
+	}
+	if _, undone := r.ended[o.id]; undone {
+		return errGivenUp
 	}
 	if r.open == nil {
 		r.open = map[rpc.AcquireID]*reservation{}
@@ -47,13 +66,58 @@ func (r *reservations) add(o *reservation, self string) bool {
 	if o.id.Coordinator != self {
 		r.due = append(r.due, o)
 	}
-	return true
+	return nil
 }
 
 // close removes an open reservation. It reports false if there is none.
 func (r *reservations) close(id rpc.AcquireID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.closeLocked(id)
+}
+
+// closeInDoubt is close for one that is counted because nobody knows what was decided.
+func (r *reservations) closeInDoubt(id rpc.AcquireID, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	open := r.closeLocked(id)
+	if open {
+		r.endLocked(id, ending{now, true})
+	}
+	return open
+}
+
+// giveUp removes a reservation that is undone, and lets it not be made any more. open is false if
+// there is none. counted is true if it was counted in doubt, which is said once.
+func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open, counted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if open = r.closeLocked(id); !open {
+		counted = r.ended[id].counted
+		r.endLocked(id, ending{now, false})
+	}
+	return open, counted
+}
+
+func (r *reservations) endLocked(id rpc.AcquireID, e ending) {
+	if r.ended == nil {
+		r.ended = map[rpc.AcquireID]ending{}
+	}
+	if _, known := r.ended[id]; known || len(r.ended) < maxEnded {
+		r.ended[id] = e
+	}
+}
+
+// age forgets endings about which no message can come any more.
+func (r *reservations) age(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.ended, func(_ rpc.AcquireID, e ending) bool {
+		return elapsed.Between(e.at, now) > refusedTime
+	})
+}
+
+func (r *reservations) closeLocked(id rpc.AcquireID) bool {
 	o := r.open[id]
 	if o == nil {
 		return false

@@ -63,42 +63,51 @@ func (p *Participant) Run(ctx context.Context) {
 				p.opt.Go(func(ctx context.Context) { p.settle(ctx, r) })
 			}
 			p.outcomes.age(now)
+			p.reservations.age(now)
 		}
 	}
 }
 
 // settle confirms or undoes a reservation as its decider says.
 func (p *Participant) settle(ctx context.Context, r *reservation) {
-	confirmed, err := p.learn(ctx, r)
-	switch {
-	case err != nil:
-	case !confirmed:
-		p.undo(r.id)
+	outcome, err := p.learn(ctx, r)
+	if err != nil {
+		return
+	}
+	p.busy.Add(1) // before it is closed, see Idle
+	defer p.busy.Add(-1)
+	open := false
+	switch outcome {
+	case NotCarriedOut:
+		_ = p.undo(r.id)
+	case CarriedOut:
+		open = p.reservations.close(r.id)
 	default:
-		if err := p.confirm(ctx, r.id, syncer.AckMemory); err != nil {
+		open = p.reservations.closeInDoubt(r.id, time.Now())
+	}
+	if open {
+		if err := p.opt.Counter.Confirm(ctx, r.id.String(), syncer.AckMemory); err != nil {
 			p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
 		}
 	}
 }
 
-// learn asks the decider whether an acquire was carried out, until it says so. If it has died, or
-// has not been reached for long enough, the answer is yes, because it may have been. The error is
-// that of ctx.
-func (p *Participant) learn(ctx context.Context, r *reservation) (confirmed bool, err error) {
+// learn asks the decider what has become of an acquire, until it says so. If it has died, or has
+// not been reached for long enough, the outcome is Forgotten: it is counted, because it may have
+// been carried out. The error is that of ctx.
+func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error) {
 	for {
 		switch o, err := p.ask(ctx, r); {
-		case err == nil && o == CarriedOut:
-			return true, nil
-		case err == nil && o == NotCarriedOut:
-			return false, nil
+		case err == nil && (o == CarriedOut || o == NotCarriedOut):
+			return o, nil
 		case errors.Is(err, errDeciderGone), err == nil && o == Forgotten,
 			elapsed.Between(r.since, time.Now()) > reserveLimit:
 			p.opt.Logger.Warn("nobody knows whether an acquire over several nodes was carried "+
 				"out: counting it", "decider", r.decider)
-			return true, nil
+			return Forgotten, nil
 		}
 		if !retry.Pause(ctx, askPause) {
-			return false, ctx.Err()
+			return Undecided, ctx.Err()
 		}
 	}
 }
