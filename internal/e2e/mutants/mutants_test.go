@@ -149,7 +149,7 @@ func mutants() []mutant {
 		{
 			name: "an acquire of unknown outcome is given up unasked",
 			file: "internal/multiowner/finish.go",
-			old: "\tcase outcome == NotCarriedOut:\n", new: "\tcase outcome != Undecided:\n",
+			old:  "\tcase outcome == NotCarriedOut:\n", new: "\tcase outcome != Undecided:\n",
 			model: "./internal/multiowner", test: "TestFaultsBetweenTheSteps",
 		},
 		{
