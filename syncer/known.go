@@ -1,7 +1,8 @@
 package syncer
 
 // Unflushed calls fn for every key with counts that the store has not acknowledged: what would be
-// lost if the process ended now. n is their sum on the coarsest level; ns is empty for the default
+// lost if the process ended now. n is their sum on the coarsest level, which is zero if as much was
+// taken back as was counted; the store may have one of both already. ns is empty for the default
 // namespace. fn must not keep the names.
 func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 	for i := range c.parts {
@@ -29,14 +30,19 @@ func (c *Counter) Restorable(fn func(ns, key []byte, buckets []Bucket)) {
 func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.keys.eachSum(p.keys.pending, fn)
+	for _, e := range p.keys.all() {
+		if e.hasPending() {
+			ns, key := e.name()
+			fn(ns, key, coarsestSum(p.keys.ladder(e), p.keys.pending(e)))
+		}
+	}
 }
 
 func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ownership != notOwned {
-		p.keys.eachSum(p.keys.synced, fn)
+		p.keys.eachSynced(fn)
 	}
 }
 

@@ -195,10 +195,11 @@ func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
 	return to
 }
 
-// eachSum calls fn for every key whose counter is not empty, with the sum of its coarsest level.
-func (s *keyspace) eachSum(of func(entry) leaparray.Counter, fn func(ns, key []byte, n int64)) {
+// eachSynced calls fn for every key that the store is known to have counts of, with their sum on
+// the coarsest level.
+func (s *keyspace) eachSynced(fn func(ns, key []byte, n int64)) {
 	for _, e := range s.all() {
-		counter := of(e)
+		counter := s.synced(e)
 		if counter == nil {
 			continue
 		}
