@@ -160,7 +160,7 @@ func (r *Ring) Table() *Table { return r.table.Load() }
 //
 // The error wraps [ErrRefused] if a member was reached that is configured differently, and
 // [ErrNotJoined] if members are there but don't let this node in. It is no error if members are not
-// there yet.
+// there yet, or don't answer for a while. If ctx ends while they are waited for, that is the error.
 func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
@@ -182,7 +182,7 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	r.metaMu.Unlock()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
-	err = r.join(run, r.opt.Join)
+	err = r.join(ctx, r.opt.Join)
 	r.rebuild()
 	r.rebuilding.Go(func() { r.runRebuild(run) })
 	r.done.Go(func() { r.runRejoin(run) })

@@ -29,7 +29,6 @@ type views struct {
 	gossip  map[string]string    // addresses for gossip by name
 	lost    map[string]bool      // addresses for gossip of those that were declared dead
 	refused map[string]bool      // names whose refusal was logged
-	err     error                // why a merge was refused last
 }
 
 func (v *views) init(opt Options) {
@@ -120,22 +119,10 @@ func (v *views) NotifyMerge(peers []*memberlist.Node) error {
 			continue
 		}
 		if _, err := decode(n, v.agreement); err != nil {
-			v.mu.Lock()
-			v.err = err
-			v.mu.Unlock()
 			return err
 		}
 	}
 	return nil
-}
-
-// takeRefusal returns why a merge was refused since the last call, if one was.
-func (v *views) takeRefusal() error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	err := v.err
-	v.err = nil
-	return err
 }
 
 // snapshot returns all members.

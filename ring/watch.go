@@ -2,11 +2,7 @@ package ring
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -160,57 +156,3 @@ func each(
 
 // reachAtOnce is how many members are contacted concurrently.
 const reachAtOnce = 32
-
-// seedsApart is how much later than one seed the next one is contacted: the first to answer should
-// do, as all of them exchange all state.
-const seedsApart = 20 * time.Millisecond
-
-// join contacts the seeds once, until it reaches one that is a member or knows one. Seeds that are
-// starting as well may not have met anyone yet: a node that trusted their view alone could miss a
-// process with its own ID.
-func (r *Ring) join(ctx context.Context, seeds []string) error {
-	r.views.takeRefusal()
-	others := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	results := each(ctx, others, seedsApart, r.exchange)
-	var errs []error
-	for range others {
-		err := <-results
-		if err != nil {
-			errs = append(errs, err)
-		} else if r.views.hasEntered(r.opt.Name) {
-			return nil
-		}
-	}
-	if len(errs) < len(others) {
-		return nil
-	}
-	if err := r.views.takeRefusal(); err != nil {
-		return fmt.Errorf("join: %w", err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		if isRejection(err) {
-			return fmt.Errorf("join: %w: %s answered but did not let this node in (is the "+
-				"cluster secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
-		}
-		r.opt.Logger.Warn("no other member is up yet: continuing alone and looking for them",
-			"join", strings.Join(seeds, ","))
-	}
-	return nil
-}
-
-// isSelf reports whether a seed is this node, as happens when all nodes share one list.
-func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
-
-// isRejection reports whether a node was there but would not talk to us, as happens with different
-// secrets. memberlist only passes on the text of the error.
-func isRejection(err error) bool {
-	for line := range strings.Lines(err.Error()) {
-		if strings.Contains(line, "failed to join") && !strings.Contains(line, "dial ") {
-			return true
-		}
-	}
-	return false
-}

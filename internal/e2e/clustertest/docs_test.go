@@ -123,8 +123,10 @@ var (
 	// varies matches what differs from run to run: times, ages, the indices of buckets.
 	varies = regexp.MustCompile(`\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
 	// aged matches the age of an answer, which is not always shown.
-	aged   = regexp.MustCompile(`, last in step [^)]*`)
-	number = regexp.MustCompile(`^\d{1,5}$`)
+	aged = regexp.MustCompile(`, last in step [^)]*`)
+	// noticed matches an add right after the end of Redis, which the node may have noticed or not.
+	noticed = regexp.MustCompile(`(?m)^(added .*) \(from memory alone[^)]*\)$`)
+	number  = regexp.MustCompile(`^\d{1,5}$`)
 )
 
 // paste runs commands in one shell and returns the outcome of each.
@@ -232,5 +234,6 @@ func alike(text string) string {
 	if numbers && text != "" {
 		return fmt.Sprint(sum)
 	}
-	return varies.ReplaceAllString(aged.ReplaceAllString(text, ""), "#")
+	text = noticed.ReplaceAllString(aged.ReplaceAllString(text, ""), "$1 (memory)")
+	return varies.ReplaceAllString(text, "#")
 }

@@ -1,0 +1,195 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// seedsApart is how much later than one seed the next one is contacted: the first to answer
+	// should do, as all of them exchange all state.
+	seedsApart = 20 * time.Millisecond
+	// seedPatience is how long a seed that is there may take to answer. Other members declare one
+	// that stands still dead sooner.
+	seedPatience = 20 * time.Second
+	// seedPause is the time between attempts to reach such a seed.
+	seedPause = 250 * time.Millisecond
+)
+
+// join contacts the seeds until it reaches one that is a member or knows one. Seeds that are
+// starting as well may not have met anyone yet: a node that trusted their view alone could miss a
+// process with its own ID. Seeds that are there and don't answer are asked again for a while: they
+// stand still, or are about to end.
+func (r *Ring) join(ctx context.Context, seeds []string) error {
+	patient, cancel := context.WithTimeout(ctx, seedPatience)
+	defer cancel()
+	c := contacts{failed: map[string]contact{}}
+	unheard := slices.DeleteFunc(slices.Clone(seeds), r.isSelf)
+	for len(unheard) > 0 && patient.Err() == nil {
+		rand.Shuffle(len(unheard), func(i, j int) {
+			unheard[i], unheard[j] = unheard[j], unheard[i]
+		})
+		if r.meetOne(patient, unheard, &c) {
+			return nil
+		}
+		if unheard = c.unheard(); len(unheard) > 0 {
+			select {
+			case <-time.After(seedPause):
+			case <-patient.Done():
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	return r.conclude(&c, seeds)
+}
+
+// meetOne exchanges state with seeds until one of them knows a member that is past starting, and
+// reports whether one did.
+func (r *Ring) meetOne(ctx context.Context, seeds []string, c *contacts) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := each(ctx, seeds, seedsApart, func(seed string) error {
+		return &contactError{seed, r.exchange(seed)}
+	})
+	for range seeds {
+		select {
+		case err := <-results:
+			if c.note(err) && r.views.hasEntered(r.opt.Name) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+// conclude returns what the last contacts with the seeds mean for this node, none of which knows a
+// member that is past starting.
+func (r *Ring) conclude(c *contacts, seeds []string) error {
+	worst := contact{}
+	for _, now := range c.failed {
+		if now.outcome > worst.outcome {
+			worst = now
+		}
+	}
+	switch {
+	case c.reached, worst.outcome == reached:
+		return nil
+	case worst.outcome == refused:
+		return fmt.Errorf("join: %w: %s", ErrRefused, worst.reason)
+	case worst.outcome >= hungUp:
+		return fmt.Errorf("join: %w: %s answered but did not let this node in (is the cluster "+
+			"secret the same?)", ErrNotJoined, strings.Join(seeds, ", "))
+	case worst.outcome == silent:
+		r.opt.Logger.Warn("members to join are there but don't answer: continuing alone and "+
+			"asking them again", "join", strings.Join(seeds, ","))
+	default:
+		r.opt.Logger.Warn("no other member is up yet: continuing alone and looking for them",
+			"join", strings.Join(seeds, ","))
+	}
+	return nil
+}
+
+// isSelf reports whether a seed is this node, as happens when all nodes share one list.
+func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
+
+// outcome is what came of contacting a seed. The later ones are worse.
+type outcome int
+
+const (
+	reached    outcome = iota
+	absent             // nothing is there
+	silent             // something is there that has not answered in time
+	hungUp             // it has closed the connection, as a process does that ends
+	turnedAway         // it would not talk to this node, as happens with different secrets
+	refused            // it is configured differently, this node finds
+)
+
+// contact is what came of contacting a seed, and if that was refused, the reason.
+type contact struct {
+	outcome outcome
+	reason  string
+}
+
+// contacts are what came of contacting the seeds.
+type contacts struct {
+	reached bool               // one of them
+	failed  map[string]contact // the others, by seed
+}
+
+// contactError is what came of contacting a seed; err is nil if that was reached.
+type contactError struct {
+	seed string
+	err  error
+}
+
+func (e *contactError) Error() string { return fmt.Sprintf("seed %s: %v", e.seed, e.err) }
+
+// note takes in the result of contacting a seed. It reports whether that was reached.
+func (c *contacts) note(result error) bool {
+	e, ok := errors.AsType[*contactError](result)
+	switch {
+	case !ok: // its turn did not come
+		return false
+	case e.err != nil:
+		c.failed[e.seed] = contactOf(e.err)
+		return false
+	}
+	delete(c.failed, e.seed)
+	c.reached = true
+	return true
+}
+
+// unheard returns the seeds that are to be asked again.
+func (c *contacts) unheard() (seeds []string) {
+	for seed, now := range c.failed {
+		if now.outcome == silent || now.outcome == hungUp {
+			seeds = append(seeds, seed)
+		}
+	}
+	return seeds
+}
+
+// contactOf says what an error of an exchange means. A seed may have several addresses, with a line
+// for each. memberlist only passes on the text of an error, of either side.
+func contactOf(err error) (c contact) {
+	c.outcome = absent
+	for line := range strings.Lines(err.Error()) {
+		_, failed, ok := strings.Cut(strings.TrimSpace(line), "failed to join ")
+		if !ok || strings.Contains(failed, "dial ") {
+			continue
+		}
+		now, reason := outcomeOf(failed)
+		if now > c.outcome {
+			c = contact{now, reason}
+		}
+	}
+	return c
+}
+
+// outcomeOf says what the text of an error means that follows the address of a seed.
+func outcomeOf(text string) (o outcome, reason string) {
+	_, text, _ = strings.Cut(text, ": ")
+	ends := func(err error) bool { return strings.HasSuffix(text, err.Error()) }
+	if reason, ok := strings.CutPrefix(text, ErrRefused.Error()+": "); ok {
+		return refused, reason
+	}
+	switch {
+	case ends(os.ErrDeadlineExceeded):
+		return silent, ""
+	case ends(io.EOF), ends(io.ErrClosedPipe), ends(syscall.ECONNRESET), ends(syscall.EPIPE):
+		return hungUp, ""
+	}
+	return turnedAway, ""
+}
