@@ -43,7 +43,11 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 		return err
 	})
 	for range 3 {
-		s.Sentinels = append(s.Sentinels, start(t, s.watching(primary)))
+		watcher := start(t, s.watching(primary))
+		// When everything stands still for two seconds, sentinels do nothing for the next thirty,
+		// unless they know this setting (Redis 7).
+		watcher.Do("SENTINEL", "DEBUG", "tilt-period", "1000")
+		s.Sentinels = append(s.Sentinels, watcher)
 	}
 	s.WaitReady(t)
 	return s
