@@ -42,8 +42,8 @@ var (
 	// errFailing says that a count is not waited for while the store can't take it.
 	errFailing = fmt.Errorf("%w: the store does not accept it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
-	errOnTheWay = fmt.Errorf("%w: counts of the key are on their way to the store",
-		ErrUnknownOutcome)
+	errOnTheWay = fmt.Errorf("%w: counts of the key, or an earlier reset, are on their way to "+
+		"the store", ErrUnknownOutcome)
 	// errHandedOff is the ErrUnknownOutcome of an operation that waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
 		"acknowledged it", ErrUnknownOutcome)

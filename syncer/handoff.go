@@ -118,6 +118,4 @@ func (h *handoff) finish(counter string) {
 
 // offers reports whether a key has counts that are being handed off, so that others may still send
 // them.
-func (h *handoff) offers(hash uint32, e entry) bool {
-	return h.sealed && anyWrites(h.rounds, hash, e)
-}
+func (h *handoff) offers(t *target) bool { return h.sealed && anyHas(h.rounds, t) }

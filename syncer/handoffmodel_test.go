@@ -37,7 +37,7 @@ type relay struct {
 type away struct {
 	n    int64
 	open bool // it is unknown whether, or when, it is reset
-	gone bool // what one had counted, or a reset, may yet arrive, and nobody remembers it
+	gone bool // what a counter that is gone had counted, or was to reset, may yet arrive
 }
 
 func runHandovers(t *testing.T, seed uint64) {
@@ -173,7 +173,8 @@ func (r *relay) reset(key string) {
 }
 
 // split has a second counter decide about a key, as when its cluster is split: it counts it, and
-// resets it, of which nobody else is told. Then it takes the partition over, or gives it up.
+// resets it, of which nobody else is told. Then it takes the partition over, or gives it up, while
+// somebody may still wait for the reset.
 func (r *relay) split(key string) {
 	p, at := r.partition(key), r.rnd.IntN(3)
 	if at == r.owner[p] {
@@ -185,12 +186,14 @@ func (r *relay) split(key string) {
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
 	r.doAt(at, key, op, nil)
 	pause()
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	err := c.Forget(ctx, nil, []byte(key))
 	r.away[key].open = true
-	r.away[key].gone = r.away[key].gone || err != nil // it may reach the store at any time
-	pause()
+	patience := time.Duration(r.rnd.IntN(2000)) * time.Millisecond
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = c.Forget(ctx, nil, []byte(key)) // it may reach the store at any time
+	}()
+	time.Sleep(100 * time.Millisecond)
 	r.standIn(key)
 	if r.rnd.IntN(2) == 0 {
 		r.move(p, at)
@@ -221,7 +224,8 @@ func (r *relay) move(p, to int) {
 		return
 	case 1: // the new owner takes it, and is gone before it has done more than flush
 		for key, k := range r.away {
-			k.gone = k.gone || len(b.Held(nil, []byte(key)).Pending) > 0
+			h := b.Held(nil, []byte(key))
+			k.gone = k.gone || len(h.Pending) > 0 || h.Resetting
 		}
 		b.ImportHandoff(h)
 		time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond)

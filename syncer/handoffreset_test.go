@@ -56,7 +56,7 @@ func (b *resetBed) reset(i int, key string) {
 	defer cancel()
 	if err := b.counters[i].Forget(ctx, nil, []byte(key)); !errors.Is(err,
 		syncer.ErrUnknownOutcome) {
-		b.t.Fatalf("reset without a store: %v", err)
+		b.t.Errorf("reset without a store: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -141,29 +142,33 @@ func (o *outbox) release(counter string) {
 	o.writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
 }
 
-// has reports whether any unacknowledged round writes a key.
-func (o *outbox) has(hash uint32, e entry) bool { return anyWrites(o.all(), hash, e) }
+// has reports whether any unacknowledged round has a part for a key, even one that is not in memory
+// any more.
+func (o *outbox) has(t *target) bool { return anyHas(o.all(), t) }
 
 // resets reports whether any unacknowledged round deletes a key.
 func (o *outbox) resets(hash uint32, e entry) bool {
+	ns, key := e.name()
 	deletes := func(r *Round) bool {
-		k := r.part(hash, e)
+		k := r.part(hash, ns, key)
 		return k != nil && k.Reset
 	}
 	return e.has(flagBusy) && o.flight != nil && deletes(o.flight) ||
 		slices.ContainsFunc(o.queue, deletes)
 }
 
-// anyWrites reports whether any of the rounds has a part for a key.
-func anyWrites(rounds []*Round, hash uint32, e entry) bool {
-	return slices.ContainsFunc(rounds, func(r *Round) bool { return r.part(hash, e) != nil })
+// anyHas reports whether any of the rounds has a part for a key.
+func anyHas(rounds []*Round, t *target) bool {
+	return slices.ContainsFunc(rounds, func(r *Round) bool {
+		return r.part(t.hash, t.ns, t.check.Key) != nil
+	})
 }
 
 // part returns a round's part for a key, nil if there is none.
-func (r *Round) part(hash uint32, e entry) *KeyRound {
+func (r *Round) part(hash uint32, ns, key []byte) *KeyRound {
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		if (k.ref != 0 || k.hash == hash) && e.is(k.NS, k.Key) {
+		if (k.ref != 0 || k.hash == hash) && bytes.Equal(k.Key, key) && bytes.Equal(k.NS, ns) {
 			return k
 		}
 	}

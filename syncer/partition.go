@@ -38,6 +38,7 @@ type guarded struct {
 	flushing    flushing
 	restoration restoration
 	handoff     handoff
+	awaited     awaitedResets
 
 	// readWithin is how long ago the store may at most have told what others have flushed, if a
 	// decision relies on it.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -162,60 +161,4 @@ func (t *topper) cut(n int) {
 	if len(t.rows) == n {
 		t.least = t.rows[n-1].Count
 	}
-}
-
-// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
-// If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and the store
-// is reset as soon as it answers.
-func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
-	if c.draining.Load() {
-		return ErrClosed
-	}
-	check := Check{NS: ns, Key: key}
-	var t target
-	c.locate(&t, &check)
-	t.absent = true
-	p := t.p
-	p.mu.Lock()
-	if p.refuses(false) {
-		p.mu.Unlock()
-		return ErrNotOwner
-	}
-	r, e, err := t.entry(c.opt.Now())
-	if err != nil {
-		p.mu.Unlock()
-		return err
-	}
-	p.forget(r, e, t.hash, t.sp.ladder)
-	ticket := p.dirty.lastTicket
-	p.mu.Unlock()
-	if _, err := p.commit(ctx, ticket); err != nil {
-		return fmt.Errorf("reset: %w", err)
-	}
-	if t.parked() {
-		return errRefusedKey
-	}
-	return nil
-}
-
-// forget marks a key's part of a round as forgotten.
-func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
-	for i := range r.Keys {
-		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
-			k.Forgotten = true
-		}
-	}
-}
-
-// forget empties an entry and makes the next round delete the key before anything else. What a
-// round in flight brings back of it is ignored.
-func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
-	g.loads.recall(loadName(e.name()))
-	for _, unacked := range g.outbox.all() {
-		unacked.forget(r, hash, e)
-	}
-	g.restoration.forget(r, hash, e)
-	g.erase(r, e, l)
-	e.set(flagReset)
-	g.enlist(r, e)
 }

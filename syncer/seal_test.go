@@ -65,7 +65,8 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
 	}
-	if !h.offers(h.keys.names.hash(nil, []byte("k")), h.at("k")) {
+	k := &target{check: &Check{Key: []byte("k")}, hash: h.keys.names.hash(nil, []byte("k"))}
+	if !h.offers(k) {
 		t.Error("the key is not part of what is offered")
 	}
 	if !h.cancel() || h.cancel() {

@@ -2,11 +2,8 @@ package syncer
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"time"
-
-	"twotier.dev/twotier/internal/arena"
 )
 
 // sharedKeys are a partition's shared keys, of which there are few. They are guarded by the
@@ -160,58 +157,4 @@ func (t *target) source() Source {
 		return SourceFallback
 	}
 	return SourceMemory
-}
-
-// Drop forgets what this counter knows about a key that is being reset elsewhere, including counts
-// that the store does not have. It leaves a key alone that this counter decides about, unless
-// deciding is set: then another counter, or the store itself, decides about it too. It returns once
-// nothing of the key is in flight to the store or could still be: rounds that got no answer are
-// sent again until they do. If that takes longer than ctx allows, or another counter receives
-// counts of the key, the error wraps ErrUnknownOutcome.
-func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
-	check := Check{NS: ns, Key: key}
-	var t target
-	c.locate(&t, &check)
-	p := t.p
-	for offered := false; ; {
-		p.mu.Lock()
-		if offered && p.ownership == notOwned {
-			p.mu.Unlock()
-			return errOnTheWay
-		}
-		at := p.keys.find(t.hash, t.ns, key)
-		if at == 0 || p.ownership == owned && !deciding {
-			p.mu.Unlock()
-			return nil
-		}
-		e := p.keys.entry(at)
-		offered = p.handoff.offers(t.hash, e)
-		if !offered && !p.outbox.has(t.hash, e) {
-			p.dropKey(at, e, &t)
-			p.mu.Unlock()
-			return nil
-		}
-		settled := p.settled.wait()
-		stopped := p.stopped
-		p.mu.Unlock()
-		if stopped {
-			return errOnTheWay
-		}
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return errOnTheWay
-		}
-	}
-}
-
-// dropKey forgets everything known and pending of a key, except for a reset that the store has yet
-// to be told of.
-func (g *guarded) dropKey(at arena.Ref, e entry, t *target) {
-	resets := e.has(flagReset)
-	g.forget(at, e, t.hash, t.sp.ladder)
-	if !resets {
-		e.drop(flagReset)
-	}
-	e.set(flagCold)
 }

@@ -226,31 +226,6 @@ func TestResetWithTwoDeciders(t *testing.T) {
 	})
 }
 
-// TestDropLeavesAResetAlone drops a key that the counter is about to reset in the store.
-func TestDropLeavesAResetAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := &gated{}
-		co := newCompany(t, 1, func(s syncer.Store) syncer.Store { gate.Store = s; return gate })
-		co.add(0, "k", 5)
-		co.settle()
-		gate.down.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), 0)
-		defer cancel()
-		if err := co.counters[0].Forget(ctx, nil, []byte("k")); !errors.Is(err,
-			syncer.ErrUnknownOutcome) {
-			t.Fatal(err)
-		}
-		// If the reset is on its way by now, Drop waits until the store has answered.
-		time.AfterFunc(time.Second, func() { gate.down.Store(false) })
-		if err := co.counters[0].Drop(t.Context(), nil, []byte("k"), true); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second)
-		co.settle()
-		co.holds("k", 0)
-	})
-}
-
 // TestDropOfWhatIsBeingHandedOff drops a key with counts that are about to be handed off: Drop does
 // not succeed before they are in the store.
 func TestDropOfWhatIsBeingHandedOff(t *testing.T) {

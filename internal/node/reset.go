@@ -21,9 +21,10 @@ const dropTimeout = time.Second
 // Reset forgets a key, with everything that was counted before, in memory on every node and in the
 // store. If a node can't be told, it may still flush counts of the key. A node that the others
 // wrongly declared dead, or that is on the other side of a split, brings back what it had not
-// flushed. In Redis mode the reset is complete once the store has forgotten the key. A node that
-// could not be told then, or that read a hot key during the reset, brings the key back if the store
-// loses its data before that node has read the key again.
+// flushed, and carries out a reset that was asked of it there. In Redis mode the reset is complete
+// once the store has forgotten the key. A node that could not be told then, or that read a hot key
+// during the reset, brings the key back if the store loses its data before that node has read the
+// key again.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)

@@ -1,0 +1,153 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+)
+
+// Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
+// If the store does not answer before ctx is done, the error wraps ErrUnknownOutcome, and the store
+// is reset as soon as it answers, unless a Drop comes first.
+func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
+	if c.draining.Load() {
+		return ErrClosed
+	}
+	check := Check{NS: ns, Key: key}
+	var t target
+	c.locate(&t, &check)
+	t.absent = true
+	p := t.p
+	p.mu.Lock()
+	if p.refuses(false) {
+		p.mu.Unlock()
+		return ErrNotOwner
+	}
+	r, e, err := t.entry(c.opt.Now())
+	if err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	p.forget(r, e, t.hash, t.sp.ladder)
+	ticket := p.dirty.lastTicket
+	p.awaited.begin(&t)
+	p.mu.Unlock()
+	defer p.endReset(&t)
+	if _, err := p.commit(ctx, ticket); err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	if t.parked() {
+		return errRefusedKey
+	}
+	return nil
+}
+
+// Drop forgets what this counter knows about a key that is being reset elsewhere, including counts
+// that the store does not have, and a reset that the store has not been told of: the one elsewhere
+// takes its place, and must not be followed by it, because it would delete what is counted in
+// between. Drop leaves a key alone that this counter decides about, unless deciding is set: then
+// another counter, or the store itself, decides about it too. It returns once nothing of the key is
+// in flight to the store or could still be: rounds that got no answer are sent again until they do,
+// and a Forget that has not returned yet is waited for. If that takes longer than ctx allows, or
+// another counter receives counts of the key, the error wraps ErrUnknownOutcome.
+func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
+	check := Check{NS: ns, Key: key}
+	var t target
+	c.locate(&t, &check)
+	p := t.p
+	for offered := false; ; {
+		p.mu.Lock()
+		if offered && p.ownership == notOwned {
+			p.mu.Unlock()
+			return errOnTheWay
+		}
+		if p.ownership == owned && !deciding {
+			p.mu.Unlock()
+			return nil
+		}
+		offered = p.handoff.offers(&t)
+		if !offered && !p.outbox.has(&t) && !p.awaited.has(&t) {
+			p.dropKey(&t)
+			p.mu.Unlock()
+			return nil
+		}
+		settled := p.settled.wait()
+		stopped := p.stopped
+		p.mu.Unlock()
+		if stopped {
+			return errOnTheWay
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return errOnTheWay
+		}
+	}
+}
+
+// dropKey forgets everything known and pending of a key, including that it is to be reset.
+func (g *guarded) dropKey(t *target) {
+	at := g.keys.find(t.hash, t.ns, t.check.Key)
+	if at == 0 {
+		return
+	}
+	e := g.keys.entry(at)
+	g.forget(at, e, t.hash, t.sp.ladder)
+	e.drop(flagReset)
+	e.set(flagCold)
+}
+
+// forget marks a key's part of a round as forgotten.
+func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
+	for i := range r.Keys {
+		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
+			k.Forgotten = true
+		}
+	}
+}
+
+// forget empties an entry and makes the next round delete the key before anything else. What a
+// round in flight brings back of it is ignored.
+func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
+	g.loads.recall(loadName(e.name()))
+	for _, unacked := range g.outbox.all() {
+		unacked.forget(r, hash, e)
+	}
+	g.restoration.forget(r, hash, e)
+	g.erase(r, e, l)
+	e.set(flagReset)
+	g.enlist(r, e)
+}
+
+// awaitedResets is how many callers of Forget wait for the reset of a key, by loadName. They are
+// told that it is done once its ticket is acknowledged, so it must not be given up meanwhile. It is
+// guarded by the partition's lock.
+type awaitedResets map[string]int
+
+func (a *awaitedResets) begin(t *target) {
+	if *a == nil {
+		*a = awaitedResets{}
+	}
+	(*a)[loadName(t.ns, t.check.Key)]++
+}
+
+func (a awaitedResets) has(t *target) bool {
+	return len(a) > 0 && a[loadName(t.ns, t.check.Key)] > 0
+}
+
+func (a awaitedResets) end(t *target) {
+	name := loadName(t.ns, t.check.Key)
+	if a[name]--; a[name] == 0 {
+		delete(a, name)
+	}
+}
+
+// endReset notes that a caller of Forget waits no more. A Drop that waits for it looks again.
+func (p *partition) endReset(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.awaited.end(t)
+	p.settled.wake()
+}

@@ -1,0 +1,174 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// waitingReset returns two counters that both decide, and a key that the store has 5 of. The second
+// one has lost the store, and has a round of another key without an answer, so that a reset of this
+// one waits behind it.
+func waitingReset(t *testing.T) *resetBed {
+	b := newResetBed(t)
+	b.counters[1].StartOwning(0)
+	add(t, b.counters[0], "k", 5, 0)
+	flush(t, b.counters[0])
+	add(t, b.counters[1], "other", 1, 0)
+	flush(t, b.counters[1])
+	b.stores[1].SetDown(true)
+	add(t, b.counters[1], "other", 1, 0)
+	time.Sleep(time.Second)
+	return b
+}
+
+// resetAndCount resets the key at the first counter, with success, and counts 7.
+func (b *resetBed) resetAndCount() {
+	b.t.Helper()
+	if err := b.counters[0].Forget(b.t.Context(), nil, []byte("k")); err != nil {
+		b.t.Fatal(err)
+	}
+	add(b.t, b.counters[0], "k", 7, 0)
+	flush(b.t, b.counters[0])
+}
+
+// keeps checks that the store has what was counted since the last reset, and goes on having it.
+func (b *resetBed) keeps() {
+	b.t.Helper()
+	b.setDown(false)
+	time.Sleep(time.Minute)
+	for i := range 2 {
+		flush(b.t, b.counters[i])
+	}
+	if got := b.stored("k"); got != 7 {
+		b.t.Errorf("7 were counted since the last reset, and the store has %d", got)
+	}
+	for i := range 2 {
+		op := syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{
+			{Key: []byte("k"), Limits: []syncer.Limit{{Window: 60_000}}}}}
+		if got := do(b.t, b.counters[i], op).Checks[0].Limits[0].Count; got != 7 {
+			b.t.Errorf("7 were counted since the last reset, and counter %d says %d", i, got)
+		}
+	}
+}
+
+// TestAResetGivesWayToALaterOne resets a key at a counter that can't reach the store, and again at
+// another one. What is counted since stays: the first reset does not follow when its counter can
+// reach the store again, whether that has stopped deciding or, as when the store itself was reset,
+// has heard of the later reset afterwards.
+func TestAResetGivesWayToALaterOne(t *testing.T) {
+	for _, decides := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := waitingReset(t)
+			b.reset(1, "k")
+			if decides {
+				b.resetAndCount()
+			} else {
+				b.counters[1].StopOwning(0)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := b.counters[1].Drop(ctx, nil, []byte("k"), true); err != nil {
+				t.Error(err)
+			}
+			if !decides {
+				b.resetAndCount()
+			}
+			b.keeps()
+		})
+	}
+}
+
+// TestADropIsFollowedByAReset drops a key that a counter is about to reset in the store, because it
+// is going to be reset at that very counter.
+func TestADropIsFollowedByAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := waitingReset(t)
+		b.reset(1, "k")
+		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), true); err != nil {
+			t.Error(err)
+		}
+		b.reset(1, "k")
+		b.end(1, "k", 0)
+	})
+}
+
+// TestADropWaitsForAResetThatSomebodyWaitsFor: that one is told that the reset is done once it is,
+// and Drop succeeds after it.
+func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := waitingReset(t)
+		dropped, done := make(chan error, 1), make(chan error, 1)
+		go func() { done <- b.counters[1].Forget(context.Background(), nil, []byte("k")) }()
+		synctest.Wait()
+		b.counters[1].StopOwning(0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.counters[1].Drop(ctx, nil, []byte("k"), false); !errors.Is(err,
+			syncer.ErrUnknownOutcome) {
+			t.Errorf("%v, want an unknown outcome", err)
+		}
+		go func() { dropped <- b.counters[1].Drop(context.Background(), nil, []byte("k"), false) }()
+		synctest.Wait()
+		b.setDown(false)
+		for _, told := range []chan error{done, dropped} {
+			if err := <-told; err != nil {
+				t.Error(err)
+			}
+			if got := b.stored("k"); got != 0 {
+				t.Errorf("the key is said to be reset, and the store has %d", got)
+			}
+		}
+		b.resetAndCount()
+		b.keeps()
+	})
+}
+
+// TestADropWaitsNoLongerThanWhoeverWaitsForAReset: once the caller is told that the outcome is
+// unknown, the later reset takes the place of the one that it asked for.
+func TestADropWaitsNoLongerThanWhoeverWaitsForAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := waitingReset(t)
+		go b.reset(1, "k")
+		synctest.Wait()
+		b.counters[1].StopOwning(0)
+		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), false); err != nil {
+			t.Error(err)
+		}
+		b.resetAndCount()
+		b.keeps()
+	})
+}
+
+// TestADropWithdrawsAResetThatTheStoreRefuses: the store refuses the key when it is first reset,
+// and takes it when it is reset elsewhere.
+func TestADropWithdrawsAResetThatTheStoreRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &strict{Store: embedded.New(embedded.Options{}), key: "k",
+			delay: func([]*syncer.Round) {}}
+		b := &resetBed{t: t, inner: store.Store}
+		clk := &clock{now: t0}
+		for i := range 2 {
+			b.stores[i] = faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
+			b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now,
+				NotOwner: i > 0, Placement: syncer.Placement{Partitions: 1}})
+		}
+		b.stores[2] = b.stores[1]
+		b.counters[1].StartOwning(0)
+		b.reset(1, "k")
+		time.Sleep(time.Second)
+		store.healed.Store(true)
+		b.counters[1].StopOwning(0)
+		if err := b.counters[1].Drop(t.Context(), nil, []byte("k"), false); err != nil {
+			t.Error(err)
+		}
+		b.resetAndCount()
+		b.keeps()
+	})
+}
