@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,6 +14,10 @@ import (
 // Fields of tt:meta that say how keys are placed.
 const (
 	seedField = "hash-seed"
+	// sinceField says since when, by Redis's clock in milliseconds, keys have been placed by the
+	// seed: if Redis loses it and another one is drawn before that is noticed, the older one stays.
+	// It is not there if that was before there was such a field.
+	sinceField = "hash-seed-since"
 	// tagsField names the namespaces with hash tags. It is one field for all of them, so that the
 	// first store to write it decides for every namespace, listed or not.
 	tagsField = "hash-tags"
@@ -29,8 +34,10 @@ func (s *Store) agree(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.takeSeed(ctx, have); err != nil {
+		if done, err := s.takeSeed(ctx, have); err != nil {
 			return err
+		} else if !done {
+			continue
 		}
 		// Compare before writing: a node that is refused must not leave anything behind that others
 		// would be compared with.
@@ -41,15 +48,15 @@ func (s *Store) agree(ctx context.Context) error {
 		if _, drawn := have[seedField]; s.joining.Load() && (drawn || !s.opt.AnySeed) {
 			return s.lookAtLevels(ctx, have)
 		}
-		if missing := s.missing(have); len(missing) > 0 {
-			if _, err := s.changeMeta(ctx, missing); err != nil {
-				return err
-			}
+		if written, err := s.writeMissing(ctx, have); err != nil {
+			return err
+		} else if written {
 			continue // to see whose have been written
 		}
 		if done, err := s.agreeOnLevels(ctx, have, false); done || err != nil {
-			s.agreed = s.agreed || done
-			s.compared.Store(s.agreed)
+			if done {
+				s.settle(have)
+			}
 			return err
 		}
 	}
@@ -72,8 +79,7 @@ func (s *Store) lookAtLevels(ctx context.Context, have map[string]string) error 
 		}
 	}
 	s.useLevels(known, now)
-	s.agreed = true
-	s.compared.Store(true)
+	s.settle(have)
 	return nil
 }
 
@@ -90,15 +96,31 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// missing returns the arguments of the script that writes the fields that Redis does not have.
-func (s *Store) missing(have map[string]string) (args []any) {
+// writeMissing writes the fields that Redis does not have, if there are any.
+func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some bool, err error) {
+	var args []any
 	want := s.agreement()
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		if _, ok := have[field]; !ok {
 			args = append(args, field, "", want[field])
 		}
 	}
-	return args
+	if _, ok := have[seedField]; !ok {
+		since := s.since
+		if since == "" {
+			now, err := s.client.Time(ctx).Result()
+			if err != nil {
+				return false, fmt.Errorf("time: %w", err)
+			}
+			since = strconv.FormatInt(now.UnixMilli(), 10)
+		}
+		args = append(args, sinceField, have[sinceField], since)
+	}
+	if len(args) == 0 {
+		return false, nil
+	}
+	_, err = s.changeMeta(ctx, args)
+	return true, err
 }
 
 // changeMeta writes fields, all of them or none. It reports false if another process was faster.
@@ -111,25 +133,46 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 }
 
 // takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
-// seed, it stays. If Redis then loses its data and a new node draws another seed, the older nodes
-// restore theirs.
-func (s *Store) takeSeed(ctx context.Context, have map[string]string) error {
+// seed, it stays: if Redis then loses its data and a new node draws another seed, the older nodes
+// restore theirs, and the new one is refused. It reports false if that is to be read again.
+func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
-	if !s.opt.AnySeed || !ok {
-		return nil
-	}
-	if mine := s.agreement()[seedField]; s.agreed && text != mine {
-		have[seedField] = mine
-		if err := s.client.HSet(ctx, metaKey, seedField, mine).Err(); err != nil {
-			return fmt.Errorf("write %s: %w", metaKey, err)
-		}
-		return nil
+	mine := s.agreement()[seedField]
+	switch {
+	case !ok, s.since == "" && !s.opt.AnySeed, s.since != "" && text == mine:
+		return true, nil
+	case s.since != "" && isLater(since(have), s.since):
+		return false, fmt.Errorf("%w: it lost data, and processes that were there before this one "+
+			"place keys by another hash seed: start this one again", ErrMismatch)
+	case s.since != "":
+		_, err := s.changeMeta(ctx, []any{seedField, text, mine,
+			sinceField, have[sinceField], s.since})
+		return false, err
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err == nil {
 		s.opt.Placement.Seed = seed
 	}
-	return nil // text that is not a number will not compare as equal
+	return true, nil // text that is not a number will not compare as equal
+}
+
+// since returns the time in sinceField, 0 if that is not there.
+func since(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
+
+// isLater reports whether mine is a later time than theirs.
+func isLater(theirs, mine string) bool {
+	a, err := strconv.ParseInt(theirs, 10, 64)
+	b, other := strconv.ParseInt(mine, 10, 64)
+	return err == nil && other == nil && b > a
+}
+
+// settle notes that keys are from now on placed as is agreed.
+func (s *Store) settle(have map[string]string) {
+	s.agreed = true
+	s.compared.Store(true)
+	if _, ok := have[seedField]; ok && s.since == "" {
+		s.since = since(have)
+	}
 }
 
 // agreement returns what all users of the data must have in common.

@@ -120,6 +120,65 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	}
 }
 
+// TestTheYoungerOfTwoSeedsGivesWay: Redis loses everything, and before the processes that use it
+// notice, one comes that draws another seed. Whoever looks first, and however often, the old seed
+// comes back and stays, and the new process is refused until it is started again. In some runs the
+// data is of a version that did not say since when there is a seed, or the seed is configured.
+func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for run := range 12 {
+		srv.Do("FLUSHALL")
+		opt := redisstore.Options{URL: srv.URL(), AnySeed: run%2 == 0,
+			Placement: syncer.Placement{Seed: 5}}
+		works(t, open(t, opt))
+		if run%4 > 1 {
+			srv.Do("HDEL", redisstore.MetaKey, "hash-seed-since")
+		}
+		old := []*redisstore.Store{open(t, opt), open(t, opt), open(t, opt)}
+		for _, s := range old {
+			if err := probe(t, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		srv.Do("FLUSHALL")
+		late := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Seed: 6},
+			AnySeed: true})
+		if err := probe(t, late); err != nil || late.Placement().Seed != 6 {
+			t.Fatalf("%v, %+v", err, late.Placement())
+		}
+		var wg sync.WaitGroup
+		for _, s := range append(old, late) {
+			wg.Go(func() {
+				for range 5 {
+					if err := s.Follow(t.Context(), true); err != nil && s != late {
+						t.Errorf("an old one: %v", err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := late.Follow(t.Context(), true); err != nil &&
+			!errors.Is(err, redisstore.ErrMismatch) {
+			t.Error(err)
+		}
+		if err := late.Health().Err; !errors.Is(err, redisstore.ErrMismatch) {
+			t.Errorf("run %d: the new one: %v", run, err)
+		}
+		r := oneRound(late, "a", 1)
+		if send(t, late, r); !errors.Is(r.Err, syncer.ErrNotApplied) {
+			t.Errorf("run %d: a round of the new one: %v", run, r.Err)
+		}
+		if now, err := srv.Do("HGET", redisstore.MetaKey, "hash-seed").Text(); now != "5" {
+			t.Errorf("run %d: the seed is %s, %v", run, now, err)
+		}
+		r = oneRound(old[0], "b", 1)
+		if send(t, old[0], r); r.Err != nil {
+			t.Errorf("run %d: a round of an old one: %v", run, r.Err)
+		}
+	}
+}
+
 // TestHashTagsAreAgreedOn: nodes come whose namespaces have other hash tags than the data was made
 // with. Settings that place every key in the same partition count as equal.
 func TestHashTagsAreAgreedOn(t *testing.T) {

@@ -63,7 +63,7 @@ func (s *Store) fits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.takeSeed(ctx, have); err != nil {
+	if _, err := s.takeSeed(ctx, have); err != nil {
 		return err
 	}
 	if err := s.compare(s.agreement(), have); err != nil {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -239,7 +240,12 @@ func (s *Store) Follow(ctx context.Context, shared bool) error {
 	if have[seedField] != s.agreement()[seedField] {
 		// Redis has lost it, and perhaps nobody counts anything by which that would be noticed. The
 		// next process to start would take what it finds, and not fit to the others.
-		return s.agree(ctx)
+		if err = s.agree(ctx); errors.Is(err, ErrMismatch) {
+			s.opt.Logger.Error("Redis can't be used any more", "error", err)
+			s.ready.Store(false)
+			s.setFailed(err)
+		}
+		return err
 	}
 	_, err = s.agreeOnLevels(ctx, have, shared) // if another one was faster, the next time does it
 	return err

@@ -89,6 +89,7 @@ type Store struct {
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
 	encryption  encryption  // under readyMu
 	agreed      bool        // a probe has succeeded; the placement does not change any more
+	since       string      // what sinceField says of the seed; "" until that is known
 	joining     atomic.Bool // Join was not called yet
 	compared    atomic.Bool // the ladders were compared with those of others
 	ladders     ladderState // under readyMu
