@@ -257,9 +257,7 @@ func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	d.pass(100)
 	d.stop.Store(true)
 	d.done.Wait()
-	for _, key := range d.keys {
-		c.hasDistinct(key, int64(len(d.seen[key])), "in the end")
-	}
+	d.complete("in the end")
 	t.Logf("%d times a value was acknowledged", d.sent.Load())
 }
 

@@ -1,0 +1,94 @@
+package clustertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a slot
+// of a Redis Cluster is moved, a primary is killed, a node is killed, and the cluster counts in
+// Redis for a while. Every acknowledged value is there in the end, once, also after all nodes were
+// started again: L is 0 as long as an owner has in memory what a replica had not got yet.
+func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
+	t.Parallel()
+	rc := redistest.StartCluster(t, 3, 1)
+	c := startOn(t, rc.URL(), redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}), 3,
+		loopback, "--admin-token", rulesToken, "--config",
+		configured(t, "namespaces: {default: {hash_tags: true}}"))
+	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
+	place := syncer.Placement{Partitions: c.parts, HashTags: syncer.HashTags{"default": true}}
+	for i := range 4 {
+		d.keys = append(d.keys, fmt.Sprintf("{user-%d}:devices", i),
+			fmt.Sprintf("{user-%d}:addresses", i))
+		if a, b := place.Of(nil, []byte(d.keys[2*i])),
+			place.Of(nil, []byte(d.keys[2*i+1])); a != b {
+			t.Fatalf("one tag, two partitions: %d and %d", a, b)
+		}
+	}
+	d.nodes(c.running())
+	for i := range 3 {
+		d.done.Go(func() { d.run(i) })
+	}
+	d.pass(60)
+	first := []byte(d.keys[0])
+	slot := rc.Slot(t, redisstore.Key(place.Of(nil, first), nil, first))
+	d.moveSlot(rc, slot)
+	old := rc.KillPrimary(t, slot)
+	rc.WaitPromotion(t, slot, old)
+	d.pass(60)
+	d.nodes(without(c.running(), 1))
+	c.kill(1)
+	d.pass(60)
+	c.serve(1)
+	c.settled()
+	d.nodes(c.running())
+	d.pass(60)
+	c.modeOf(0, "redis")
+	d.pass(60)
+	c.modeOf(0, "two-tier")
+	d.pass(60)
+	d.stop.Store(true)
+	d.done.Wait()
+	d.complete("in the end")
+	for _, i := range c.running() {
+		c.stop(i)
+	}
+	for i := range 3 {
+		c.serve(i)
+	}
+	c.settled()
+	d.complete("after all nodes were started again")
+}
+
+// moveSlot moves a slot to another primary while values are added.
+func (d *distinctTraffic) moveSlot(rc *redistest.Cluster, slot int) {
+	t := d.c.t
+	t.Helper()
+	from := rc.Owner(t, slot)
+	to := rc.Primaries(t)[0]
+	if to == from {
+		to = rc.Primaries(t)[1]
+	}
+	rc.SetMigrating(t, slot, from, to)
+	d.pass(30)
+	rc.MigrateKeys(t, slot, from, to, 1)
+	d.pass(30)
+	for rc.MigrateKeys(t, slot, from, to, 0) > 0 {
+	}
+	rc.FinishMigration(t, slot, from, to)
+	d.pass(30)
+}
+
+// complete checks that every node knows the values that were acknowledged, and no others.
+func (d *distinctTraffic) complete(when string) {
+	d.c.t.Helper()
+	for _, key := range d.keys {
+		d.c.hasDistinct(key, int64(len(d.seen[key])), when)
+	}
+}
