@@ -103,7 +103,7 @@ func TestAnswers(t *testing.T) {
 			`{"results":[{"key":"k","counts":[],"over":false,"source":"memory"},` +
 				`{"key":"k","counts":[{"window":"1m","count":11,"min":11,"max":11,"bucket_ms":1000}],"source":"memory","age_ms":7,"degraded":false},` +
 				`{"key":"k","counts":[{"window":"1m","count":11,"min":11,"max":11,"bucket_ms":1000},{"window":"1h","count":11,"min":11,"max":11,"bucket_ms":1000}],"source":"memory","age_ms":7,"degraded":false},` +
-				`{"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"op: want \"add\", \"count\" or \"acquire\", got \"nonsense\""}},` +
+				`{"error":{"type":"urn:twotier:problem:refused","title":"Request refused","status":422,"detail":"op: want \"add\", \"count\", \"acquire\" or \"distinct\", got \"nonsense\""}},` +
 				`{"allowed":false,"limits":[{"window":"1m","max":3,"count":11,"remaining":0,"refused":true}],"refused_by":["limits[0]"],"retry_after_ms":1500,"source":"memory"}]}`},
 		{"batch quiet", "POST /v1/batch",
 			`{"quiet":true,"ops":[{"key":"k","op":"add"},{"op":"add"},{"op":"acquire","key":"k","limits":[{"window":"1m","max":3}]},{"op":"acquire","key":"k","limits":[{"window":"1m","max":300}]}]}`,

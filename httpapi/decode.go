@@ -45,6 +45,7 @@ type decoder struct {
 	rules   Rules            // resolves the names of rules; nil if there are none
 	inForce *rule.Set        // the rules of this request, once one is named
 	naming  []*rule.Rule     // what the check being read names
+	values  []valueOp        // the operations of a batch on distinct values
 	bads    []bad
 	quiet   bool
 	grant   *token.Grant   // nil allows everything
@@ -58,6 +59,8 @@ func (d *decoder) reset(body []byte) {
 	d.scanner.reset(body)
 	d.ops, d.forms = d.ops[:0], d.forms[:0]
 	d.bads, d.quiet = d.bads[:0], false
+	clear(d.values)
+	d.values = d.values[:0]
 	d.cost, d.answers = 0, 0
 	d.inForce, d.naming = nil, d.naming[:0]
 	d.truncate(0, 0)
@@ -202,8 +205,11 @@ func (d *decoder) batchOps() *problem {
 
 // batchOp reads one operation of a batch, or skips it if it is refused.
 func (d *decoder) batchOp(i int) *problem {
-	start, checks, limits := d.pos, len(d.checks), len(d.limits)
+	start, checks, limits, values := d.pos, len(d.checks), len(d.limits), len(d.values)
 	p := d.op(0, true)
+	if p == nil && len(d.values) > values {
+		d.values[values].index = i
+	}
 	if p == nil || !p.ofField() {
 		return p
 	}

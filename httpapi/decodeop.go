@@ -81,21 +81,23 @@ func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
 			"acquire has ns, key, n, ts, ack, limits, rules, checks, count_denied and dry_run"
 	}
-	return 1<<len(fieldNames) - 1 - fieldValues, "want op and the fields of that operation"
+	return 1<<len(fieldNames) - 1, "want op and the fields of that operation"
 }
 
 // draft is an operation while it is being read.
 type draft struct {
-	op    syncer.Op
-	named bool // op.Kind is known
-	batch bool // the operation names its kind itself
-	seen  fields
-	check syncer.Check // the fields next to "op", unless there are "checks"
-	form  form
+	op     syncer.Op
+	named  bool // op.Kind is known
+	batch  bool // the operation names its kind itself
+	values bool // it is one on distinct values, which is none of the kinds
+	seen   fields
+	check  syncer.Check // the fields next to "op", unless there are "checks"
+	form   form
 }
 
 // op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
 func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
+	from := d.pos
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
@@ -123,6 +125,11 @@ func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
 		if p := d.opValue(&o, f); p != nil {
 			return p.in(string(name))
 		}
+		if o.values { // "op" need not be the first field
+			d.pos = from
+			d.truncate(o.form.first, start)
+			return d.distinctOp()
+		}
 	}
 	return d.finish(&o, start)
 }
@@ -147,10 +154,14 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 	var b []byte
 	switch f {
 	case fieldOp:
-		if b, p = d.text(); p == nil {
+		if b, p = d.text(); p == nil && string(b) == "distinct" {
+			o.values = true
+		} else if p == nil {
 			o.op.Kind, p = kindOf(b)
 			o.named = p == nil
 		}
+	case fieldValues: // of an operation that has not said yet what it is
+		return d.skip(0)
 	case fieldTS, fieldAt:
 		if o.op.TS, p = d.integer(); p == nil && o.op.TS < 1 {
 			p = refused("", "want unix milliseconds, at least 1")
@@ -183,14 +194,14 @@ func kindOf(b []byte) (syncer.Kind, *problem) {
 	case "acquire":
 		return syncer.Acquire, nil
 	}
-	return 0, refused("", `want "add", "count" or "acquire", got "`+clip(b)+`"`)
+	return 0, refused("", `want "add", "count", "acquire" or "distinct", got "`+clip(b)+`"`)
 }
 
 // finish makes the checks that are only possible at the end of an operation, whose limits begin at
 // start, and adds the operation.
 func (d *decoder) finish(o *draft, start int) *problem {
 	if !o.named {
-		return refused("op", `missing; want "add", "count" or "acquire"`)
+		return refused("op", `missing; want "add", "count", "acquire" or "distinct"`)
 	}
 	allowed, has := fieldsOf(o.op.Kind, true)
 	if extra := o.seen &^ allowed &^ fieldOp; extra != 0 {

@@ -90,7 +90,7 @@ func TestDocumentedExamplesAreAccepted(t *testing.T) {
 				}
 				newServer(t, newFake()).Handle(ctx)
 				if code := ctx.Response.StatusCode(); code != 200 ||
-					strings.Contains(string(ctx.Response.Body()), `"error":`) &&
+					strings.Contains(string(ctx.Response.Body()), `"error":{`) &&
 						path == "/v1/batch" {
 					t.Errorf("%s, example %q: %d %s", request, name, code, ctx.Response.Body())
 				}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/valyala/fasthttp"
 
@@ -84,8 +85,15 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 		for i := range results {
 			results[i].Reset()
 		}
+		var values *sync.WaitGroup
+		if len(x.values) > 0 {
+			values = s.startValues(x)
+		}
 		if len(x.ops) > 0 {
 			s.service.DoAll(x.context, x.ops, results)
+		}
+		if values != nil {
+			values.Wait()
 		}
 		x.out = slices.Grow(x.out, x.answers)
 		if x.quiet {
@@ -103,23 +111,23 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 // appendResults appends the answers and errors of a batch in the order of its operations.
 func (s *Server) appendResults(x *requestState, results []syncer.Result) {
 	b := append(x.out, `{"results":[`...)
-	bads := x.bads
-	total := len(results) + len(bads)
-	for i, next := 0, 0; i < total; i++ {
+	all, total := x.merge()
+	for i := range total {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if len(bads) > 0 && bads[0].index == i {
-			b = appendError(b, bads[0].problem)
-			bads = bads[1:]
-			continue
+		switch p, v, op := all.next(); {
+		case p != nil:
+			b = appendError(b, p)
+		case v != nil && v.err != nil:
+			b = appendError(b, s.problemOf(v.err, len(v.Add) > 0))
+		case v != nil:
+			b = v.append(b)
+		case results[op].Err != nil:
+			b = appendError(b, s.problemOfOp(results[op].Err, &x.ops[op], x.forms[op].checks))
+		default:
+			b = x.appendAnswer(b, op, &results[op])
 		}
-		if res := &results[next]; res.Err != nil {
-			b = appendError(b, s.problemOfOp(res.Err, &x.ops[next], x.forms[next].checks))
-		} else {
-			b = x.appendAnswer(b, next, res)
-		}
-		next++
 	}
 	x.out = append(b, "]}"...)
 }
@@ -132,32 +140,33 @@ func appendError(b []byte, p *problem) []byte {
 
 // appendQuiet appends the totals and errors of a batch.
 func (s *Server) appendQuiet(x *requestState, results []syncer.Result) {
-	var added, allowed, refused, failed int64
-	bads := x.bads
-	total := len(results) + len(bads)
+	var t totals
+	all, total := x.merge()
+	version := int64(-1)
+	if len(x.named) > 0 {
+		version = x.inForce.Version()
+	}
 	b := append(x.out, `{"ops":`...)
 	b = strconv.AppendInt(b, int64(total), 10)
 	b = append(b, `,"errors":[`...)
-	for i, next := 0, 0; i < total; i++ {
-		var p *problem
-		if len(bads) > 0 && bads[0].index == i {
-			p, bads = bads[0].problem, bads[1:]
-		} else {
-			res, op := &results[next], &x.ops[next]
-			switch {
-			case res.Err != nil:
-				p = s.problemOfOp(res.Err, op, x.forms[next].checks)
-			case op.Kind == syncer.Add:
-				added++
-			case op.Kind == syncer.Acquire && res.Allowed:
-				allowed++
-			case op.Kind == syncer.Acquire:
-				refused++
+	for i := range total {
+		p, v, op := all.next()
+		switch {
+		case p != nil:
+		case v != nil && v.err != nil:
+			p = s.problemOf(v.err, len(v.Add) > 0)
+		case v != nil:
+			t.values(v)
+			if v.Ruled {
+				version = v.Version
 			}
-			next++
+		case results[op].Err != nil:
+			p = s.problemOfOp(results[op].Err, &x.ops[op], x.forms[op].checks)
+		default:
+			t.events(x.ops[op].Kind, results[op].Allowed)
 		}
 		if p != nil {
-			if failed++; failed > 1 {
+			if t.failed++; t.failed > 1 {
 				b = append(b, ',')
 			}
 			b = append(b, `{"index":`...)
@@ -167,11 +176,11 @@ func (s *Server) appendQuiet(x *requestState, results []syncer.Result) {
 		}
 	}
 	b = append(b, ']')
-	b = appendField(b, "added", added)
-	b = appendField(b, "allowed", allowed)
-	b = appendField(b, "refused", refused)
-	if len(x.named) > 0 {
-		b = appendField(b, "rules_version", x.inForce.Version())
+	b = appendField(b, "added", t.added)
+	b = appendField(b, "allowed", t.allowed)
+	b = appendField(b, "refused", t.refused)
+	if version >= 0 {
+		b = appendField(b, "rules_version", version)
 	}
 	x.out = append(b, '}')
 }

@@ -47,12 +47,7 @@ func (r *namedLimit) append(b []byte) []byte {
 	if r == nil {
 		return b
 	}
-	b = append(b, `,"rule":"`...)
-	b = append(append(b, r.rule.Name...), '"') // a name needs no escaping
-	if r.rule.State == rule.Shadow {
-		b = append(b, `,"shadow":true`...)
-	}
-	return b
+	return appendRule(b, r.rule)
 }
 
 // ruleList reads "rules": names, each of which stands for the limits of that rule.

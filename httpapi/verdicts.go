@@ -28,7 +28,8 @@ type Decisions interface {
 	Record(d *rule.Decision)
 }
 
-// countVerdicts counts what the acquires among the operations of x decided.
+// countVerdicts counts what the operations of x decided: acquires, and those on values that have
+// limits.
 func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 	if s.opts.Verdicts == nil && s.opts.Decisions == nil {
 		return
@@ -41,6 +42,11 @@ func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 			for j := range op.Checks {
 				run.Check(&op.Checks[j], j, res, x.origins(i, j))
 			}
+		}
+	}
+	for i := range x.values {
+		if v := &x.values[i]; v.err == nil {
+			run.Values(&v.Values, &v.res)
 		}
 	}
 	if run.Decided() {

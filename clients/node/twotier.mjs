@@ -107,9 +107,9 @@ export class Twotier {
     return this.#repeat("GET", `/v1/distinct?${query}`);
   }
 
-  // batch carries out many operations, those on one key in order. Each has op ("add", "count" or
-  // "acquire") and its fields. It returns their answers in order; where one was refused, a
-  // TwotierError stands in its place.
+  // batch carries out many operations, those on one key in order. Each has op ("add",
+  // "count", "acquire" or "distinct") and its fields. It returns their answers in order; where one
+  // was refused, a TwotierError stands in its place.
   batch(ops) {
     const deadline = Date.now() + this.#options.timeout;
     return Promise.all(ops.map((op) => this.#enqueue(op, deadline).catch((err) => err)));
@@ -181,7 +181,8 @@ export class Twotier {
   async #inSession(calls) {
     const ops = calls.map((c) => c.op);
     const deadline = Math.max(...calls.map((c) => c.deadline));
-    const reads = ops.every((op) => op.op === "count" || op.dry_run);
+    const reads = ops.every((op) => op.op === "count" || op.dry_run ||
+      op.op === "distinct" && !op.values);
     for (let sent = false; ; ) {
       let answer;
       try {

@@ -51,6 +51,19 @@ test("distinct", async () => {
   await assert.rejects(tt.distinct({ key, values: [""] }), Invalid);
 });
 
+test("batch of values", async () => {
+  const key = "js values", op = "distinct", limits = { "1h": 2 };
+  const [first, over, by, asked, wrong] = await tt.batch([
+    { op, key, values: ["a", "b"], limits }, { op, key, values: ["c"], limits },
+    { op, key, values: ["c"], rules: ["devices"] }, { op, key, window: ["1h"] },
+    { op, key, values: [] },
+  ]);
+  assert.deepEqual([first.over, over.over, by.over], [false, true, true]);
+  assert.deepEqual([over.refused_by, by.refused_by], [["limits[0]"], ["devices"]]);
+  assert.equal(asked.counts[0].count, 2);
+  assert.ok(wrong instanceof Invalid);
+});
+
 test("batch", async () => {
   const ops = Array.from({ length: 2500 }, (_, i) => ({ op: "add", key: `js${i % 7}` }));
   const answers = await tt.batch([...ops, { op: "add", key: "" }]);

@@ -56,6 +56,18 @@ class Client(unittest.TestCase):
         with self.assertRaises(Invalid):
             self.tt.distinct("py distinct", windows=["1h"], rules=["devices"])
 
+    def test_batch_of_values(self):
+        first, over, by, asked, wrong = self.tt.batch([
+            dict(op="distinct", key="py values", values=["a", "b"], limits={"1h": 2}),
+            dict(op="distinct", key="py values", values=["c"], limits={"1h": 2}),
+            dict(op="distinct", key="py values", values=["c"], rules=["devices"]),
+            dict(op="distinct", key="py values", window="1h"),
+            dict(op="distinct", key="py values", values=[])])
+        self.assertEqual([a["over"] for a in (first, over, by)], [False, True, True])
+        self.assertEqual((over["refused_by"], by["refused_by"]), (["limits[0]"], ["devices"]))
+        self.assertEqual(asked["counts"][0]["count"], 2)
+        self.assertIsInstance(wrong, Invalid)
+
     def test_batch(self):
         ops = [{"op": "add", "key": "py%d" % (i % 7)} for i in range(500)] + [{"op": "add", "key": ""}]
         answers = self.tt.batch(ops)

@@ -130,8 +130,8 @@ class Twotier:
 
     def batch(self, ops):
         """Carries out many operations in one request, those on one key in order. ops are dicts
-        with op ("add", "count" or "acquire") and its fields. Returns their answers in order; where
-        one was refused, a TwotierError stands in its place."""
+        with op ("add", "count", "acquire" or "distinct") and its fields. Returns their answers in
+        order; where one was refused, a TwotierError stands in its place."""
         ops = [_op(**o) for o in ops]
         deadline = time.monotonic() + self._timeout
         with self._lock:
@@ -177,7 +177,7 @@ class Twotier:
                 raise
 
     def _carry_out(self, ops, deadline):
-        reads = all(o["op"] == "count" or o.get("dry_run") for o in ops)
+        reads = all(_reads(o) for o in ops)
         while True:
             try:
                 results = self._in_session({"ops": ops}, reads, deadline)["results"]
@@ -279,6 +279,11 @@ def _op(op, checks=None, **fields):
     if checks is not None:
         fields["checks"] = [_check(**c) for c in checks]
     return dict(op=op, **_check(**fields))
+
+
+def _reads(op):
+    return op["op"] == "count" or op["op"] == "distinct" and not op.get("values") or op.get(
+        "dry_run", False)
 
 
 def _check(limits=None, **fields):

@@ -130,10 +130,11 @@ type AcquireAnswer struct {
 // Result is the outcome of one operation of a batch: the answer for its kind, or the error that a
 // single call would have returned.
 type Result struct {
-	Add     *AddAnswer
-	Count   *CountAnswer
-	Acquire *AcquireAnswer
-	Err     error
+	Add      *AddAnswer
+	Count    *CountAnswer
+	Acquire  *AcquireAnswer
+	Distinct *DistinctAnswer
+	Err      error
 }
 
 // Point is one bucket of a series.

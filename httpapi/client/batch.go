@@ -37,15 +37,25 @@ func (c *Client) Batch(ctx context.Context, ops []Op) ([]Result, error) {
 
 // owner returns the index of the member that owns all keys of an operation, or none.
 func (o *Op) owner(t *table) (int, error) {
+	set := 0
+	for _, is := range [...]bool{o.Add != nil, o.Count != nil, o.Acquire != nil,
+		o.Distinct != nil} {
+		if is {
+			set++
+		}
+	}
 	switch {
-	case o.Add != nil && o.Count == nil && o.Acquire == nil:
+	case set != 1:
+		return none, fmt.Errorf("%w: want exactly one of Add, Count, Acquire and Distinct",
+			ErrInvalid)
+	case o.Add != nil:
 		return t.ownerUnder(o.Add.Rules, o.Add.Namespace, o.Add.Key), nil
-	case o.Add == nil && o.Count != nil && o.Acquire == nil:
+	case o.Count != nil:
 		return t.owner(o.Count.Namespace, o.Count.Key), nil
-	case o.Add == nil && o.Count == nil && o.Acquire != nil:
+	case o.Acquire != nil:
 		return t.ownerOf(o.Acquire), nil
 	}
-	return none, fmt.Errorf("%w: want exactly one of Add, Count and Acquire", ErrInvalid)
+	return t.ownerUnder(o.Distinct.Rules, o.Distinct.Namespace, o.Distinct.Key), nil
 }
 
 func (o *Op) append(b []byte) ([]byte, error) {
@@ -54,13 +64,25 @@ func (o *Op) append(b []byte) ([]byte, error) {
 		return o.Add.append(b)
 	case o.Count != nil:
 		return o.Count.append(b)
+	case o.Distinct != nil:
+		return o.Distinct.append(append(b, `{"op":"distinct",`...))
 	}
 	return o.Acquire.append(b)
 }
 
 func (o *Op) slow() bool {
-	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits()
+	return o.Add != nil && o.Add.Ack.waits() || o.Acquire != nil && o.Acquire.Ack.waits() ||
+		o.Distinct != nil && o.Distinct.Ack.waits()
 }
+
+// writes reports whether the operation changes something.
+func (o *Op) writes() bool {
+	return o.Count == nil && (o.Distinct == nil || len(o.Distinct.Values) > 0)
+}
+
+// again reports whether an operation without an outcome can be executed again: then nothing counts
+// twice.
+func (o *Op) again() bool { return o.Count != nil || o.Distinct != nil }
 
 // group executes the operations at some positions, which have the same owner, one request at a
 // time.
@@ -99,7 +121,7 @@ func (k *call) add(o *Op) error {
 	}
 	k.body = body
 	k.ops++
-	k.write = k.write || o.Count == nil
+	k.write = k.write || o.writes()
 	k.slow = k.slow || o.slow()
 	return nil
 }
@@ -128,7 +150,7 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 			c.refresh(l)
 		}
 		if errors.Is(r.Err, ErrUnavailable) && err == nil ||
-			o.Count != nil && errors.Is(r.Err, ErrUnknownOutcome) {
+			o.again() && errors.Is(r.Err, ErrUnknownOutcome) {
 			c.alone(ctx, o, r)
 		}
 	}
@@ -158,6 +180,12 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 			r.Count = a
 			return a.Source
 		}
+	case o.Distinct != nil:
+		a := new(DistinctAnswer)
+		if r.Err = a.read(v); r.Err == nil {
+			r.Distinct = a
+			return a.Source
+		}
 	default:
 		a := new(AcquireAnswer)
 		if r.Err = a.read(v, o.Acquire); r.Err == nil {
@@ -166,7 +194,7 @@ func (r *Result) read(v *fastjson.Value, o *Op) Source {
 		}
 	}
 	if errors.Is(r.Err, errAnswer) {
-		r.Err = unknown(o.Count == nil, r.Err)
+		r.Err = unknown(o.writes(), r.Err)
 	}
 	return ""
 }
@@ -184,6 +212,11 @@ func (c *Client) alone(ctx context.Context, o *Op, r *Result) {
 		a, err := c.Count(ctx, *o.Count)
 		if r.Err = err; err == nil {
 			r.Count = &a
+		}
+	case o.Distinct != nil:
+		a, err := c.Distinct(ctx, *o.Distinct)
+		if r.Err = err; err == nil {
+			r.Distinct = &a
 		}
 	default:
 		a, err := c.Acquire(ctx, *o.Acquire)

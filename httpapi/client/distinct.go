@@ -2,13 +2,17 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/valyala/fastjson"
 )
 
 // DistinctRequest adds values to a key, and asks how many different ones it has had.
@@ -65,6 +69,59 @@ type DistinctAnswer struct {
 	Degraded bool
 }
 
+// rawDistinct is a DistinctAnswer as HTTP has it.
+type rawDistinct struct {
+	Counts []struct {
+		Window   string
+		Max      int64
+		Count    int64
+		Error    float64
+		BucketMS int64 `json:"bucket_ms"`
+		Rule     string
+		Shadow   bool
+		Refused  bool
+	}
+	Over         bool
+	RefusedBy    []string `json:"refused_by"`
+	RulesVersion int64    `json:"rules_version"`
+	Source       Source
+	Degraded     bool
+}
+
+// answer returns the answer, or errAnswer if it is none.
+func (raw *rawDistinct) answer() (DistinctAnswer, error) {
+	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
+		Source: raw.Source, Degraded: raw.Degraded}
+	for _, n := range raw.Counts {
+		window, err := parseWindow(n.Window)
+		if err != nil {
+			return DistinctAnswer{}, errAnswer
+		}
+		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
+			Error: n.Error, Bucket: millis(n.BucketMS), Rule: n.Rule, Shadow: n.Shadow,
+			Refused: n.Refused})
+	}
+	if a.Source == "" {
+		return DistinctAnswer{}, errAnswer
+	}
+	return a, nil
+}
+
+// read reads the answer to an operation of a batch.
+func (a *DistinctAnswer) read(v *fastjson.Value) error {
+	var r reader
+	var raw rawDistinct
+	if err := r.outcome(v, true); err != nil {
+		return err
+	}
+	if json.Unmarshal(v.MarshalTo(nil), &raw) != nil {
+		return errAnswer
+	}
+	var err error
+	*a, err = raw.answer()
+	return err
+}
+
 // Distinct adds values to a key, unless a limit forbids it, and counts different ones. A value
 // counts once, so a request that got no answer is sent again, and may be repeated after any error.
 func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswer, error) {
@@ -72,86 +129,84 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 	if err != nil {
 		return DistinctAnswer{}, err
 	}
-	var raw struct {
-		Counts []struct {
-			Window   string
-			Max      int64
-			Count    int64
-			Error    float64
-			BucketMS int64 `json:"bucket_ms"`
-			Rule     string
-			Shadow   bool
-			Refused  bool
-		}
-		Over         bool
-		RefusedBy    []string `json:"refused_by"`
-		RulesVersion int64    `json:"rules_version"`
-		Source       Source
-		Degraded     bool
-	}
-	at := c.view.Load().table.owner(r.Namespace, r.Key)
-	if err := c.question(ctx, at, method, uri, body, &raw); err != nil {
+	var raw rawDistinct
+	at := c.view.Load().table.ownerUnder(r.Rules, r.Namespace, r.Key)
+	if err = c.question(ctx, at, method, uri, body, &raw); err != nil {
 		if len(r.Values) > 0 && errors.Is(err, ErrUnavailable) {
 			// A node that did not answer may have added them.
 			err = fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
 		}
 		return DistinctAnswer{}, err
 	}
-	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
-		Source: raw.Source, Degraded: raw.Degraded}
-	for _, n := range raw.Counts {
-		window, err := parseWindow(n.Window)
-		if err != nil {
-			return DistinctAnswer{}, unknown(len(r.Values) > 0, errAnswer)
-		}
-		a.Counts = append(a.Counts, DistinctCount{Window: window, Max: n.Max, Count: n.Count,
-			Error: n.Error, Bucket: millis(n.BucketMS), Rule: n.Rule, Shadow: n.Shadow,
-			Refused: n.Refused})
+	a, err := raw.answer()
+	if err != nil {
+		return DistinctAnswer{}, unknown(len(r.Values) > 0, err)
 	}
 	return a, nil
 }
 
 // encode returns the request as HTTP has it.
 func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) {
-	var windows []string
+	if len(r.Values) > 0 {
+		body, err = r.append([]byte{'{'})
+		return "POST", "/v1/distinct", body, err
+	}
+	if len(r.Limits)+len(r.Rules) > 0 {
+		return "", "", nil, errNoValues
+	}
+	query := url.Values{"key": {r.Key}, "window": {r.windows()}}
+	if r.Namespace != "" {
+		query.Set("ns", r.Namespace)
+	}
+	if !r.At.IsZero() {
+		query.Set("at", strconv.FormatInt(r.At.UnixMilli(), 10))
+	}
+	return "GET", "/v1/distinct?" + query.Encode(), nil, nil
+}
+
+var errNoValues = fmt.Errorf("%w: Limits and Rules need Values", ErrInvalid)
+
+// windows returns the windows, separated by commas.
+func (r *DistinctRequest) windows() string {
+	var all []string
 	for _, w := range r.Windows {
-		windows = append(windows, string(appendWindow(nil, w)))
+		all = append(all, string(appendWindow(nil, w)))
 	}
-	list := strings.Join(windows, ",")
-	if len(r.Values) == 0 {
-		if len(r.Limits)+len(r.Rules) > 0 {
-			return "", "", nil, fmt.Errorf("%w: Limits and Rules need Values", ErrInvalid)
-		}
-		query := url.Values{"key": {r.Key}, "window": {list}}
-		if r.Namespace != "" {
-			query.Set("ns", r.Namespace)
-		}
-		if !r.At.IsZero() {
-			query.Set("at", strconv.FormatInt(r.At.UnixMilli(), 10))
-		}
-		return "GET", "/v1/distinct?" + query.Encode(), nil, nil
+	return strings.Join(all, ",")
+}
+
+// append appends the members of the request to an object that was begun, and ends it.
+func (r *DistinctRequest) append(b []byte) ([]byte, error) {
+	if len(r.Values) == 0 && len(r.Limits)+len(r.Rules) > 0 {
+		return b, errNoValues
 	}
-	if body, err = appendKey(nil, r.Namespace, r.Key, 0, r.Limits); err != nil {
-		return "", "", nil, err
+	start := len(b)
+	b, err := appendKey(b, r.Namespace, r.Key, 0, r.Limits)
+	if err != nil {
+		return b, err
 	}
-	body[0] = '{'
-	if body, err = appendRules(body, r.Rules); err != nil {
-		return "", "", nil, err
+	b = slices.Delete(b, start, start+1) // its comma
+	if b, err = appendRules(b, r.Rules); err != nil {
+		return b, err
 	}
 	for i, v := range r.Values {
 		if !utf8.ValidString(v) {
-			return "", "", nil, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
+			return b, fmt.Errorf("%w: Values[%d] is not UTF-8", ErrInvalid, i)
 		}
 		if i == 0 {
-			body = append(body, `,"values":[`...)
+			b = append(b, `,"values":[`...)
 		} else {
-			body = append(body, ',')
+			b = append(b, ',')
 		}
-		body = appendText(body, v)
+		b = appendText(b, v)
 	}
-	body = appendWhen(append(body, ']'), "ts", r.At, r.Ack)
-	if list != "" {
-		body = append(append(append(body, `,"window":"`...), list...), '"')
+	if len(r.Values) > 0 {
+		b = appendWhen(append(b, ']'), "ts", r.At, r.Ack)
+	} else {
+		b = appendWhen(b, "at", r.At, AckDefault)
 	}
-	return "POST", "/v1/distinct", append(body, '}'), nil
+	if list := r.windows(); list != "" {
+		b = append(append(append(b, `,"window":"`...), list...), '"')
+	}
+	return append(b, '}'), nil
 }

@@ -74,6 +74,68 @@ func TestDistinctByRules(t *testing.T) {
 	}
 }
 
+// TestDistinctInBatch adds values of keys of all nodes in one batch, among other operations, judged
+// by limits, by rules that are named, and by none, and asks how many there are.
+func TestDistinctInBatch(t *testing.T) {
+	c := newBed(t, 3).client()
+	hours := []time.Duration{time.Hour, 7 * time.Hour}
+	var ops []client.Op
+	const keys, each = 12, 6
+	for i := range keys {
+		key := fmt.Sprint("key-", i)
+		ops = append(ops,
+			client.Op{Add: &client.AddRequest{Key: key}},
+			client.Op{Distinct: &client.DistinctRequest{Key: key, Values: []string{"a", "\"b\\\n"},
+				Ack: client.AckRedis, Limits: []client.Limit{{Window: time.Hour, Max: 2}}}},
+			client.Op{Distinct: &client.DistinctRequest{Key: key, Values: []string{"c"},
+				Windows: hours, Limits: []client.Limit{{Window: time.Hour, Max: 2}}}},
+			client.Op{Distinct: &client.DistinctRequest{Key: key, Namespace: "other",
+				Values: []string{"c", "d", "e", "f"}, Rules: []string{"spied", "devices"}}},
+			client.Op{Distinct: &client.DistinctRequest{Key: key, Values: []string{"late"},
+				At: time.Now().Add(-2 * time.Hour)}},
+			client.Op{Distinct: &client.DistinctRequest{Key: key, Windows: hours,
+				At: time.Now()}})
+	}
+	res, err := c.Batch(t.Context(), ops)
+	must(t, err)
+	for i := 0; i < len(res); i += each {
+		for _, r := range res[i : i+each] {
+			must(t, r.Err)
+		}
+		first, over, by, query := res[i+1].Distinct, res[i+2].Distinct, res[i+3].Distinct,
+			res[i+5].Distinct
+		if first.Over || first.Counts[0].Count != 2 || first.Source == "" {
+			t.Errorf("added: %+v", first)
+		}
+		if !over.Over || fmt.Sprint(over.RefusedBy) != "[limits[0]]" || len(over.Counts) != 3 ||
+			over.Counts[1].Window != time.Hour || over.Counts[1].Count != 2 {
+			t.Errorf("over: %+v", over)
+		}
+		if !by.Over || fmt.Sprint(by.RefusedBy) != "[devices]" || by.Counts[1].Max != 3 {
+			t.Errorf("by a rule: %+v", by)
+		}
+		if query.Over || query.Counts[0].Count != 2 || query.Counts[1].Count != 3 {
+			t.Errorf("asked: %+v", query)
+		}
+	}
+	for _, wrong := range []client.DistinctRequest{
+		{Key: "k"}, {Key: "k", Values: []string{"\xff"}}, {Key: "k", Values: []string{""}},
+		{Key: "k", Rules: []string{"devices"}, Windows: hours},
+		{Key: "k", Values: []string{"a"}, Rules: []string{"login"}},
+	} {
+		res, err := c.Batch(t.Context(), []client.Op{{Distinct: &wrong},
+			{Distinct: &client.DistinctRequest{Key: "good", Values: []string{"a"}}}})
+		must(t, err)
+		if !errors.Is(res[0].Err, client.ErrInvalid) || res[1].Err != nil {
+			t.Errorf("%+v: %+v", wrong, res)
+		}
+	}
+	both := client.Op{Add: ops[0].Add, Distinct: ops[1].Distinct}
+	if _, err := c.Batch(t.Context(), []client.Op{both}); !errors.Is(err, client.ErrInvalid) {
+		t.Errorf("two in one: %v", err)
+	}
+}
+
 // TestDistinctOfManyValues asks for a number that is not exact.
 func TestDistinctOfManyValues(t *testing.T) {
 	c := newBed(t, 1).client()

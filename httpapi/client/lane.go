@@ -120,14 +120,19 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 
 // maxValues is an upper bound for the number of values in the answer to a batch. A window has the
 // most for its length: it takes five bytes to ask for, and is answered with six values. Rules have
-// more, as they are short names for limits.
+// more, as they are short names for limits; those on distinct values may judge without being named.
 func maxValues(request []byte) int {
-	return 4<<10 + 4*len(request) + bytes.Count(request, []byte(`"rules":[`))*maxRuleValues
+	return 4<<10 + 4*len(request) + bytes.Count(request, []byte(`"rules":[`))*maxRuleValues +
+		bytes.Count(request, []byte(`{"op":"distinct"`))*maxDistinctValues
 }
 
 // maxRuleValues bounds the values that are answered for the rules of one check: 16 rules, each with
 // 16 limits of 8 values.
 const maxRuleValues = 16 * 16 * 8
+
+// maxDistinctValues bounds the values that are answered for the rules of one operation on distinct
+// values: 64 limits of 8 values and a name among those that refused.
+const maxDistinctValues = 64*9 + 16
 
 // exchange executes the batch once. If the error is errNotDone, it was certainly not executed.
 func (n *lane) exchange(by time.Time) error {

@@ -94,7 +94,8 @@ type AcquireRequest struct {
 
 // Op is one operation of a batch. Exactly one field is set.
 type Op struct {
-	Add     *AddRequest
-	Count   *CountRequest
-	Acquire *AcquireRequest
+	Add      *AddRequest
+	Count    *CountRequest
+	Acquire  *AcquireRequest
+	Distinct *DistinctRequest
 }

@@ -103,7 +103,7 @@ func TestDistinctByRules(t *testing.T) {
 		{"TT.DISTINCT k RULE off TS 1699999999000 VALUES 1 b", "ts: limits and rules are about"},
 		{"TT.DISTINCT k NS x RULE risk VALUES 1 b", "ns: rule risk counts in namespace risk"},
 		{"TT.DISTINCT k RULE risk RULE devices VALUES 1 b", "rules: rule risk counts in namespace"},
-		{"TT.DISTINCT k RULE events VALUES 1 b", "rules: rule events has no distinct limits: name"},
+		{"TT.DISTINCT k RULE events VALUES 1 b", "rules[0]: rule events has no distinct limits: "},
 		{"TT.DISTINCT k" + strings.Repeat(" RULE many", 5) + " VALUES 1 b", "more than 64 limits"},
 		{"TT.ACQUIRE k RULE devices", "rules: rule devices has only distinct limits, which judge"},
 		{"TT.ACQUIRE k NS risk", "[1 0 1 8]"},

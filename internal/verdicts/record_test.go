@@ -68,13 +68,18 @@ func TestRecords(t *testing.T) {
 // matter of the count alone: that of a rule in shadow is so, too, if another limit refused, and
 // values that the window has already don't count again.
 func TestRecordsOfValues(t *testing.T) {
-	on := &rule.Rule{Name: "on"}
-	shadow := &rule.Rule{Name: "shadow", State: rule.Shadow}
-	origins := []verdicts.Origin{{}, {Rule: shadow, Max: 5, First: true, Version: 3},
-		{Rule: on, Max: 9, First: true, Version: 3}, {Rule: on, Max: 50, Version: 3}}
-	op := &distinct.Op{NS: []byte("cards"), Key: []byte("k"), Shadow: []int{1},
-		Limits: []syncer.Limit{{Window: 1000, Max: 4}, {Window: 2000, Max: 5},
-			{Window: 3000, Max: 9}, {Window: 4000, Max: 50}}}
+	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
+		Limits: []syncer.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
+	if wrong := op.Judge([]*rule.Rule{
+		{Name: "shadow", Namespace: "cards", State: rule.Shadow,
+			Distinct: []rule.Limit{{Window: 2000, Max: 5}}},
+		{Name: "off", Namespace: "cards", State: rule.Off,
+			Distinct: []rule.Limit{{Window: 2000, Max: 0}}},
+		{Name: "on", Namespace: "cards", Distinct: []rule.Limit{{Window: 3000, Max: 9},
+			{Window: 4000, Max: 50, Text: "4s"}}},
+	}, 3); wrong != nil {
+		t.Fatal(wrong)
+	}
 	for _, tt := range []struct {
 		over    []int
 		allowed bool
@@ -97,13 +102,13 @@ func TestRecordsOfValues(t *testing.T) {
 		for range 5 { // four limits and a window
 			res.Counts = append(res.Counts, distinct.Count{Values: 4})
 		}
-		run.Values(op, 7, res, func(k int) verdicts.Origin { return origins[k] })
+		run.Values(&op, res)
 		if !slices.Equal(r.all, tt.want) || !run.Decided() {
 			t.Errorf("over %v:\n%q\nwant\n%q", tt.over, r.all, tt.want)
 		}
 	}
 	run := verdicts.Begin(nil, verdicts.HTTP)
-	run.Values(&distinct.Op{}, 1, &distinct.Result{Allowed: true}, nil)
+	run.Values(&verdicts.Values{}, &distinct.Result{Allowed: true})
 	if run.Decided() {
 		t.Error("a decision without limits")
 	}

@@ -1,17 +1,133 @@
 package verdicts
 
 import (
+	"fmt"
 	"slices"
 
 	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
-// Values counts the verdicts on an operation that was to add n values to a key, as one more
-// decision. of says where limit k is from.
-func (r *Run) Values(op *distinct.Op, n int, res *distinct.Result, of func(k int) Origin) {
+// What a document of rules may demand is what an operation may have.
+var _ [distinct.MaxLimits]struct{} = [rule.MaxDistinct]struct{}{}
+
+// Values is an operation that adds different values to a key, or only counts them, together with
+// the rules that judge it.
+type Values struct {
+	// Op has the limits that the request spelled out, until Judge adds those of rules.
+	Op distinct.Op
+	// Add are the values to add; none in a query.
+	Add [][]byte
+	// Ruled is set once rules were named, also if all of them are off; Version is theirs.
+	Ruled   bool
+	Version int64
+
+	of []ruledValues // where the last limits of Op are from
+}
+
+// ruledValues is a limit that a rule put there.
+type ruledValues struct {
+	rule   *rule.Rule
+	limits []rule.Limit // those that the rule has for the key
+	index  int          // which of them it is
+}
+
+// Mistake is what is wrong with a field of a request.
+type Mistake struct{ Field, Detail string }
+
+// WantsDefaults reports whether default rules judge the operation: it adds values now, and names
+// neither limits nor, if none are named here, rules.
+func (v *Values) WantsDefaults(named []*rule.Rule) bool {
+	return len(v.Add) > 0 && v.Op.TS == 0 && len(v.Op.Limits)+len(named) == 0
+}
+
+// Judge adds the limits of rules, all of one version and of one namespace, which the key is in
+// then. It returns what is wrong, if anything is.
+func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
+	if len(rules) == 0 {
+		return nil
+	}
+	if v.Op.TS != 0 { // also where all of them are off: to switch one on must not fail a request
+		return &Mistake{"ts", distinct.WantNoTS}
+	}
+	space := rules[0].Space()
+	if v.Op.NS != nil && string(v.Op.NS) != space {
+		return &Mistake{"ns", fmt.Sprintf("rule %s counts in namespace %s; leave ns out",
+			rules[0].Name, space)}
+	}
+	v.Op.NS, v.Ruled, v.Version = []byte(space), true, version
+	for i, r := range rules {
+		if len(r.Distinct) == 0 {
+			return &Mistake{fmt.Sprintf("rules[%d]", i), request.OnlyEvents(r.Name)}
+		}
+		if r.State == rule.Off {
+			continue
+		}
+		limits := r.DistinctFor(v.Op.Key)
+		if len(v.Op.Limits)+len(limits) > distinct.MaxLimits {
+			return &Mistake{"rules", fmt.Sprintf("with them there are more than %d limits",
+				distinct.MaxLimits)}
+		}
+		for j, l := range limits {
+			if r.State == rule.Shadow {
+				v.Op.Shadow = append(v.Op.Shadow, len(v.Op.Limits))
+			}
+			v.Op.Limits = append(v.Op.Limits, syncer.Limit{Window: l.Window, Max: l.Max})
+			v.of = append(v.of, ruledValues{r, limits, j})
+		}
+	}
+	return nil
+}
+
+// ruled returns where limit k is from, or nil if it is of no rule.
+func (v *Values) ruled(k int) *ruledValues {
+	at := k - (len(v.Op.Limits) - len(v.of))
+	if at < 0 || at >= len(v.of) {
+		return nil
+	}
+	return &v.of[at]
+}
+
+// Limit returns the rule that limit k is of, and the limit as the rule has it; nil if it is of no
+// rule.
+func (v *Values) Limit(k int) (*rule.Rule, rule.Limit) {
+	if r := v.ruled(k); r != nil {
+		return r.rule, r.limits[r.index]
+	}
+	return nil, rule.Limit{}
+}
+
+// RefusedBy returns the limits that refused: limits[0] is the first that the request spelled out,
+// and NAME or NAME/WINDOW one of a rule.
+func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
+	for _, k := range res.Over {
+		switch r := v.ruled(k); {
+		case slices.Contains(v.Op.Shadow, k):
+		case r != nil:
+			names = append(names, r.rule.PolicyName(r.limits, r.index))
+		default:
+			names = append(names, fmt.Sprintf("limits[%d]", k))
+		}
+	}
+	return names
+}
+
+// origin says where limit k is from.
+func (v *Values) origin(k int) Origin {
+	r := v.ruled(k)
+	if r == nil {
+		return Origin{Distinct: true}
+	}
+	return Origin{Rule: r.rule, Max: r.limits[r.index].Max, First: r.index == 0,
+		Version: v.Version, Distinct: true}
+}
+
+// Values counts the verdicts on an operation on values as one more decision, if it has limits.
+func (r *Run) Values(v *Values, res *distinct.Result) {
 	judged := syncer.CheckResult{Refused: !res.Allowed}
-	for k, l := range op.Limits[:min(len(op.Limits), len(res.Counts))] {
+	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
 		judged.Limits = append(judged.Limits, syncer.LimitResult{Window: l.Window, Max: l.Max,
 			Count: res.Counts[k].Values, Refused: slices.Contains(res.Over, k)})
 	}
@@ -19,11 +135,7 @@ func (r *Run) Values(op *distinct.Op, n int, res *distinct.Result, of func(k int
 		return
 	}
 	r.Decision()
-	c := syncer.Check{NS: op.NS, Key: op.Key, N: int64(n)}
+	c := syncer.Check{NS: v.Op.NS, Key: v.Op.Key, N: int64(len(v.Add))}
 	r.Check(&c, 0, &syncer.Result{Allowed: res.Allowed, Checks: []syncer.CheckResult{judged}},
-		func(k int) Origin {
-			o := of(k)
-			o.Distinct = true
-			return o
-		})
+		v.origin)
 }

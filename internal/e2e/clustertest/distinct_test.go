@@ -270,3 +270,93 @@ func without(list []int, number int) (rest []int) {
 	}
 	return rest
 }
+
+// TestBatchesOfValues sends batches to all of three nodes at the same time, with values for keys of
+// each of them, in both modes: every value is counted once, wherever it is added, a limit of a rule
+// admits no more than it says, and each key is decided by its owner.
+func TestBatchesOfValues(t *testing.T) {
+	c := start(t, 3, "--admin-token", rulesToken)
+	c.putRules(0, 0, "rules:\n- {name: devices, distinct: 5/24h}\n")
+	c.haveRules(1)
+	keys := map[string][]string{}
+	for i := range 3 {
+		for _, mode := range []string{"two-tier", "redis"} {
+			keys[mode] = append(keys[mode], c.keyOf(i, "batched-"+mode))
+		}
+	}
+	for _, source := range []string{"owner", "memory"} {
+		proctest.UntilNil(t, "answers from "+source, func() error {
+			results, err := c.batchOfValues(0, []string{fmt.Sprintf(
+				`{"op":"distinct","key":%q,"window":"24h"}`,
+				keys["two-tier"][map[string]int{"memory": 0, "owner": 1}[source]])})
+			if err == nil && results[0].Source != source {
+				err = fmt.Errorf("%+v", results[0])
+			}
+			return err
+		})
+	}
+	c.addInBatches("two-tier", keys["two-tier"])
+	c.modeOf(0, "redis")
+	c.addInBatches("redis", keys["redis"])
+}
+
+// addInBatches is TestBatchesOfValues in one mode.
+func (c *cluster) addInBatches(mode string, keys []string) {
+	c.t.Helper()
+	const values, most = 9, 5
+	var ops []string
+	for v := range values {
+		for _, key := range keys {
+			ops = append(ops, fmt.Sprintf(`{"op":"distinct","key":%q,"values":["v%d"]}`, key, v),
+				fmt.Sprintf(`{"op":"distinct","key":"few-%s","values":["v%d"],`+
+					`"rules":["devices"]}`, key, v))
+		}
+	}
+	var done sync.WaitGroup
+	var astray atomic.Bool // nodes may decide in place of one that they can't reach
+	for i := range 3 {
+		done.Go(func() {
+			// A batch is sent again until all of it has answers: that changes nothing.
+			for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(20 * time.Millisecond) {
+				results, err := c.batchOfValues(i, ops)
+				for _, r := range results {
+					if r.Degraded || r.Source == "fallback" {
+						astray.Store(true)
+					}
+				}
+				if err == nil {
+					return
+				}
+				if time.Now().After(deadline) {
+					c.t.Errorf("%s, node %d: %v", mode, i, err)
+					return
+				}
+			}
+		})
+	}
+	done.Wait()
+	for _, key := range keys {
+		c.hasDistinct(key, values, mode)
+		if !astray.Load() {
+			c.hasDistinct("few-"+key, most, mode+", with a limit")
+		}
+	}
+}
+
+// batchOfValues sends a batch to node i, and returns the results, and an error unless all
+// operations were executed.
+func (c *cluster) batchOfValues(i int, ops []string) ([]distinctAnswer, error) {
+	status, text, err := c.nodes[i].Post("/v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
+	if err == nil && status != 200 {
+		err = fmt.Errorf("%d %s", status, text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var answer struct{ Results []distinctAnswer }
+	if strings.Contains(string(text), `"error":{`) {
+		return nil, fmt.Errorf("an operation failed: %s", text)
+	}
+	err = json.Unmarshal(text, &answer)
+	return answer.Results, err
+}
