@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
 
@@ -96,20 +98,34 @@ func (n *Node) Stats() cluster.Stats {
 	return s
 }
 
-// pingTimeout is how long a twin may take to prove that it is alive.
-const pingTimeout = 2 * time.Second
+// pingTimeout is how long a twin may take to prove that it is alive, and pings how often it may try:
+// where everything stands still for a moment, the time is up before it had any.
+const (
+	pingTimeout = 2 * time.Second
+	pings       = 2
+)
 
 // refuseTwin returns an error if another process with the same ID is alive. One that has just died
 // may still be in the table, but does not answer.
 func (n *Node) refuseTwin(ctx context.Context) error {
 	for _, m := range n.opt.Ring.Twins() {
-		ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := n.opt.Peers.Ask(ctx, &m, &PingQuestion{}, nil)
-		cancel()
-		if err == nil {
+		if n.isAlive(ctx, &m) {
 			return fmt.Errorf("%w: node %s is alive at %s; give this one another --node",
 				ring.ErrRefused, m.ID, m.Address)
 		}
 	}
 	return nil
+}
+
+// isAlive reports whether a process answers.
+func (n *Node) isAlive(ctx context.Context, m *ring.Member) bool {
+	for range pings {
+		attempt, cancel := context.WithTimeout(ctx, pingTimeout)
+		err := n.opt.Peers.Ask(attempt, m, &PingQuestion{}, nil)
+		cancel()
+		if err == nil || errors.Is(err, rpc.ErrUnreachable) {
+			return err == nil
+		}
+	}
+	return false
 }
