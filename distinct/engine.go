@@ -162,6 +162,11 @@ func (e *Engine) Drain() { e.draining.Store(true) }
 func (e *Engine) Close(ctx context.Context) error {
 	e.Drain()
 	err := e.Flush(ctx)
+	if err == nil && e.opt.Store != nil {
+		if left := e.unflushed(func(*entry) bool { return true }); left > 0 {
+			err = fmt.Errorf("%w (keys: %d)", ErrForeign, left)
+		}
+	}
 	e.spawning.Lock()
 	e.stop()
 	e.spawning.Unlock()

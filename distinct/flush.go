@@ -175,14 +175,16 @@ func (e *Engine) isDown() bool {
 }
 
 // Flush flushes until the store has everything that is in memory now, or ctx is done. The error
-// says how many keys are left.
+// says how many keys are left. Keys that the store can't take are not waited for, see [ErrForeign].
 func (e *Engine) Flush(ctx context.Context) error {
 	if e.opt.Store == nil {
 		return nil
 	}
-	for {
+	for began := time.Now(); ; {
 		e.flushAll()
-		left := e.unflushed()
+		left := e.unflushed(func(en *entry) bool {
+			return !errors.Is(en.failed, ErrForeign) || en.tried.Before(began)
+		})
 		if left == 0 {
 			return nil
 		}
@@ -195,12 +197,17 @@ func (e *Engine) Flush(ctx context.Context) error {
 	}
 }
 
-// unflushed returns how many keys have something that the store lacks.
-func (e *Engine) unflushed() (n int) {
+// unflushed returns how many keys of those for which counts is true have something that the store
+// lacks.
+func (e *Engine) unflushed(counts func(en *entry) bool) (n int) {
 	for i := range e.shards {
 		sh := &e.shards[i]
 		sh.mu.Lock()
-		n += len(sh.dirty)
+		for en := range sh.dirty {
+			if counts(en) {
+				n++
+			}
+		}
 		sh.mu.Unlock()
 	}
 	return n

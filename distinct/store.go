@@ -2,8 +2,16 @@ package distinct
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"twotier.dev/twotier/syncer"
 )
+
+// ErrForeign is a syncer.ErrRefused: under the name of the key the store has something of another
+// program. Nothing of the key can be written until somebody removes it.
+var ErrForeign = fmt.Errorf("%w: under this name Redis has what is not distinct values",
+	syncer.ErrRefused)
 
 // Bucket is an encoded sketch.Set.
 type Bucket struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -60,7 +62,10 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
 	reply, err := c.cmd.Slice()
 	if err != nil {
-		if isRefusal(err) {
+		switch {
+		case redis.HasErrorPrefix(err, "WRONGTYPE"):
+			err = fmt.Errorf("%w: %w", distinct.ErrForeign, err)
+		case isRefusal(err):
 			err = fmt.Errorf("%w: %w", syncer.ErrRefused, err)
 		}
 		x.Err = fmt.Errorf("distinct values: %w", err)

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,9 +91,76 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 	}
 	server.Do("SET", name, "of another program")
 	x := distinct.Exchange{Partition: 1, Key: []byte("k")}
-	if d.Compare(t.Context(), []*distinct.Exchange{&x}); !errors.Is(x.Err, syncer.ErrRefused) {
+	if d.Compare(t.Context(), []*distinct.Exchange{&x}); !errors.Is(x.Err, distinct.ErrForeign) {
 		t.Errorf("a value of another type: %v", x.Err)
 	}
+}
+
+// distinctOver returns an engine that keeps distinct values in a Redis.
+func distinctOver(t *testing.T, store *redisstore.Store) *distinct.Engine {
+	t.Helper()
+	e, err := distinct.New(distinct.Options{
+		Store: store.Distinct(), Placement: store.Placement(),
+		Now: func() int64 { return time.Now().UnixMilli() },
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
+			Ladder: defaultLadder(t)}},
+		FlushInterval: 5 * time.Millisecond, VerifyInterval: 50 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Open(nil, nil)
+	t.Cleanup(func() {
+		if err := e.Close(t.Context()); err != nil && t.Context().Err() == nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// TestForeignValueInPlaceOfDistinctOnes: another program has written under the name of a key. That
+// holds up neither other keys nor a flush that waits for all of them, for example before a change
+// of the mode. Once it is gone what was added is flushed; until then Close says what is left.
+func TestForeignValueInPlaceOfDistinctOnes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := open(t, redisstore.Options{URL: server.URL()})
+	e := distinctOver(t, store)
+	name := func(key string) string {
+		hash := redisstore.Key(store.Placement().Of(nil, []byte(key)), nil, []byte(key))
+		return strings.Replace(hash, "}", "}!d", 1)
+	}
+	server.Do("SET", name("bad"), "of another program")
+	var res distinct.Result
+	for _, key := range []string{"bad", "good"} {
+		op := &distinct.Op{Key: []byte(key), Hashes: []uint64{e.Hash([]byte("v"))}}
+		if err := e.Do(t.Context(), op, &res, false); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+	has := func(key string, want int) {
+		t.Helper()
+		if n, err := server.Do("HLEN", name(key)).Int(); err != nil || n < want {
+			t.Errorf("%s: %d fields, %v", key, n, err)
+		}
+	}
+	if err := e.Flush(t.Context()); err != nil {
+		t.Errorf("flush: %v", err)
+	}
+	has("good", 1)
+	other := distinctOver(t, store)
+	op := &distinct.Op{Key: []byte("bad"), Hashes: []uint64{e.Hash([]byte("v"))}}
+	if err := other.Do(t.Context(), op, &res, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(t.Context()); !errors.Is(err, distinct.ErrForeign) {
+		t.Errorf("closed with a key that could not be flushed: %v", err)
+	}
+	server.Do("DEL", name("bad"))
+	if err := e.Flush(t.Context()); err != nil {
+		t.Errorf("flush without the foreign value: %v", err)
+	}
+	has("bad", 1)
 }
 
 // TestDistinctInRedis has engines that share a Redis, which loses its data between. In the end it
@@ -101,25 +169,7 @@ func TestDistinctInRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, redisstore.Options{URL: server.URL()})
-	fresh := func() *distinct.Engine {
-		e, err := distinct.New(distinct.Options{
-			Store: store.Distinct(), Placement: store.Placement(),
-			Now: func() int64 { return time.Now().UnixMilli() },
-			Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
-				Ladder: defaultLadder(t)}},
-			FlushInterval: 5 * time.Millisecond, VerifyInterval: 50 * time.Millisecond,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.Open(nil, nil)
-		t.Cleanup(func() {
-			if err := e.Close(t.Context()); err != nil && t.Context().Err() == nil {
-				t.Error(err)
-			}
-		})
-		return e
-	}
+	fresh := func() *distinct.Engine { return distinctOver(t, store) }
 	engines, reader := []*distinct.Engine{fresh(), fresh()}, fresh()
 	var res distinct.Result
 	for i := range 40 {

@@ -110,8 +110,12 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c.serve(1)
 	c.settled()
 	c.refusesAnother(key, "after it is back")
+	foreign := c.foreignKey(1)
 	c.modeOf(0, "redis")
 	c.refusesAnother(key, "in Redis mode")
+	if err := c.direct.Del(t.Context(), foreign).Err(); err != nil {
+		t.Fatal(err)
+	}
 	if a, err := c.tryDistinct(2, key); err != nil || a.Source != "redis" {
 		t.Errorf("in Redis mode: %+v %v", a, err)
 	}
@@ -137,6 +141,19 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 		t.Fatalf("reset: %d %s", status, text)
 	}
 	c.hasDistinct(key, 0, "after a reset")
+}
+
+// foreignKey adds a value to a key under whose name Redis has something else, and returns the name.
+// That is to hold up nothing but this key.
+func (c *cluster) foreignKey(i int) (name string) {
+	c.t.Helper()
+	key := c.keyOf(i, "foreign")
+	name = strings.Replace(proctest.Hash(c.parts, key), "}", "}!d", 1)
+	if err := c.direct.Set(c.t.Context(), name, "of another program", 0).Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.nodes[i].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["v"]}`, key))
+	return name
 }
 
 // storedDistinct waits until Redis has the values of a key.
