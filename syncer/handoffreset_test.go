@@ -143,3 +143,39 @@ func TestManyResetsBeforeATakeover(t *testing.T) {
 		}
 	})
 }
+
+// TestAResetThatAnotherCounterHasCarriedOut sends a reset that was handed over, after a round that
+// counts and reads the key. The counter that it was handed on to has sent both before, and a third
+// one has counted the key since.
+func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newResetBed(t)
+		add(t, b.counters[0], "k", 5, 0)
+		flush(t, b.counters[0])
+		b.counters[1].StartOwning(0)
+		add(t, b.counters[1], "other", 1, 0)
+		flush(t, b.counters[1])
+		b.setDown(true)
+		add(t, b.counters[1], "k", 3, 0)
+		time.Sleep(time.Second) // a round that counts and reads the key gets no answer
+		b.reset(0, "k")
+		hand(t, b.counters[0], b.counters[1], 0, 1<<20)
+		b.stores[2].SetDown(false)
+		if err := b.counters[1].BeginHandoff(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		b.counters[2].ImportHandoff(pages(t, b.counters[1], 0, 1<<20))
+		flush(t, b.counters[2])
+		if got := b.stored("k"); got != 0 {
+			t.Errorf("the key is reset, and the store has %d", got)
+		}
+		b.counters[1].StartOwning(0) // it does not hear that it was taken over
+		b.stores[0].SetDown(false)
+		do(t, b.counters[0], syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
+			Checks: []syncer.Check{{Key: []byte("k"), N: 4}}})
+		flush(t, b.counters[0])
+		b.setDown(false)
+		flush(t, b.counters[1])
+		b.end(1, "k", 4)
+	})
+}

@@ -91,6 +91,11 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	}
 	if k.Reset {
 		f.keys.dropSynced(e) // what was known since it was cut is of before
+		if r.outcomeUnknown {
+			// It may be of after if the store had applied the round before this answer: when it was
+			// sent first, or when another counter sent its copy. Then the key is read again.
+			e.setGen(f.store.generation - 1)
+		}
 	}
 	if e.synced() == 0 {
 		f.budget.easeSynced(sec)
