@@ -160,14 +160,28 @@ func (t *operation) decide(sh *shard, en *entry) error {
 
 // allows compares the limits with what the windows would then have.
 func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
-	res.Over, res.Allowed = res.Over[:0], true
+	res.Over, res.Allowed, res.RetryAfter = res.Over[:0], true, 0
 	for i, l := range op.Limits {
-		if en.count(u, l.Window, now, now, op.Hashes).Values > l.Max {
-			res.Over = append(res.Over, i)
-			res.Allowed = res.Allowed && slices.Contains(op.Shadow, i)
+		if en.count(u, l.Window, now, now, op.Hashes).Values <= l.Max {
+			continue
+		}
+		res.Over = append(res.Over, i)
+		if slices.Contains(op.Shadow, i) {
+			continue
+		}
+		res.Allowed = false
+		if res.RetryAfter >= 0 {
+			res.after(en.retryAfter(u, l, now, op.Hashes))
 		}
 	}
 	return res.Allowed
+}
+
+// after notes that a limit refuses for so many milliseconds, or for ever if that is negative.
+func (res *Result) after(ms int64) {
+	if res.RetryAfter = max(res.RetryAfter, ms); ms < 0 {
+		res.RetryAfter = ms
+	}
 }
 
 // fill counts what the windows have.

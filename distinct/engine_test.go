@@ -142,6 +142,79 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestRetryAfter refuses values, and says when they fit: a millisecond earlier they do not, and
+// then they do. What newer buckets have as well stays, and what is too much by itself never fits.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]distinct.Store{"memory": nil, "in the store": newMemory()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			e := engine(t, c, store, nil, nil, nil)
+			key := ""
+			ask := func(op distinct.Op, names ...int) (res distinct.Result) {
+				t.Helper()
+				op.Key, op.Hashes = []byte(key), values(e, names...)
+				run := func() error { return e.Do(t.Context(), &op, &res, false) }
+				if name == "in the store" {
+					run = func() error { return e.DoInStore(t.Context(), &op, &res) }
+				}
+				if err := run(); err != nil {
+					t.Fatal(err)
+				}
+				return res
+			}
+			for k, tt := range []struct {
+				most   []int64 // of a minute, and of an hour
+				names  []int
+				shadow []int
+			}{
+				{[]int64{4, 99}, []int{6}, nil}, {[]int64{1, 99}, []int{6}, nil},
+				{[]int64{3, 99}, []int{6, 7}, nil}, {[]int64{2, 4}, []int{8}, nil},
+				{[]int64{0, 4}, []int{9}, []int{0}}, {[]int64{3, 3}, []int{1, 9}, nil},
+			} {
+				key = fmt.Sprint("k", k)
+				for i, names := range [][]int{{1, 2}, {3}, {1, 4}, {5}, {2}} {
+					if i > 0 {
+						c.ms.Add(7_777)
+					}
+					if res := ask(distinct.Op{}, names...); !res.Allowed || res.RetryAfter != 0 {
+						t.Fatalf("%+v", res)
+					}
+				}
+				op := distinct.Op{Shadow: tt.shadow, Limits: []syncer.Limit{
+					{Window: 60_000, Max: tt.most[0]}, {Window: 3_600_000, Max: tt.most[1]}}}
+				now := c.ms.Load()
+				res := ask(op, tt.names...)
+				if res.Allowed || res.RetryAfter < 1 || res.RetryAfter > 3_660_000 {
+					t.Fatalf("%+v: %+v", tt, res)
+				}
+				after := res.RetryAfter
+				c.ms.Store(now + after - 1)
+				if res = ask(op, tt.names...); res.Allowed || res.RetryAfter != 1 {
+					t.Errorf("%+v, a millisecond before: %+v", tt, res)
+				}
+				c.ms.Store(now + after)
+				if res = ask(op, tt.names...); !res.Allowed || res.RetryAfter != 0 {
+					t.Errorf("%+v, after %d ms: %+v", tt, after, res)
+				}
+			}
+			minute := distinct.Op{Limits: []syncer.Limit{{Window: 60_000}}}
+			for _, most := range []int64{0, 1} {
+				minute.Limits[0].Max = most
+				if res := ask(minute, 20, 21); res.Allowed || res.RetryAfter != -1 {
+					t.Errorf("a limit of %d: %+v", most, res)
+				}
+			}
+			minute.Limits = append([]syncer.Limit{{Window: 60_000, Max: 2}}, minute.Limits...)
+			ask(distinct.Op{}, 30)
+			if res := ask(minute, 20, 21); res.RetryAfter != -1 || len(res.Over) != 2 {
+				t.Errorf("one limit never allows it: %+v", res)
+			}
+		})
+	}
+}
+
 // TestReadsWhatTheStoreHas restarts: another engine reads what the first one has flushed.
 func TestReadsWhatTheStoreHas(t *testing.T) {
 	t.Parallel()

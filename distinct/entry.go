@@ -176,6 +176,28 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 	return c
 }
 
+// retryAfter returns in how many milliseconds a window that would have too many values now would
+// have room for some hashes, if no others are added until then, and -1 if it never has. The values
+// of a bucket leave the window together, and those that newer buckets have as well stay.
+func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes []uint64) int64 {
+	level, _, _, ok := span(en.ladder, l.Window, now, now)
+	u.Reset()
+	u.AddHashes(hashes)
+	if n, _ := u.Count(); !ok || n > l.Max {
+		return -1
+	}
+	list := en.levels[level]
+	for i := len(list) - 1; i >= 0; i-- {
+		u.Add(list[i].set)
+		if n, _ := u.Count(); n > l.Max {
+			// The window begins a millisecond after the end of this bucket.
+			free := (list[i].index+1)*en.ladder.Width(level) + l.Window - 1
+			return max(1, free-now)
+		}
+	}
+	return 1 // an estimate that went down as values were added in another order
+}
+
 // measure returns what the entry takes in memory.
 func (en *entry) measure() int64 {
 	n := int64(entryCost + 3*len(en.id) + 40*len(en.gone))

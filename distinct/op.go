@@ -58,6 +58,9 @@ type Result struct {
 	// Over has the positions of the limits that the values were too many for, those in shadow
 	// included, which did not stand in the way.
 	Over []int
+	// RetryAfter is in how many milliseconds the values would be allowed if nothing else is added
+	// until then; -1 if they never would be, or nobody knows when. 0 if they were allowed.
+	RetryAfter int64
 	// Source says where the answer came from.
 	Source syncer.Source
 	// Degraded is set if the answer is from memory alone because the store can't be reached.

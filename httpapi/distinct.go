@@ -37,7 +37,7 @@ func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *problem {
 	if p == nil {
 		s.countValues(x, &v)
 		if deny429 && !v.res.Allowed {
-			ctx.SetStatusCode(fasthttp.StatusTooManyRequests)
+			deny(ctx, fasthttp.StatusTooManyRequests, v.res.RetryAfter)
 		}
 	}
 	s.finish(x)
@@ -138,7 +138,7 @@ func (v *valueOp) append(b []byte) []byte {
 		for _, name := range v.RefusedBy(res) {
 			b = appendString(appendComma(b), name)
 		}
-		b = append(b, ']')
+		b = appendField(append(b, ']'), "retry_after_ms", res.RetryAfter)
 	}
 	if v.Ruled {
 		b = appendField(b, "rules_version", v.Version)

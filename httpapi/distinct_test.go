@@ -62,7 +62,7 @@ func TestDistinct(t *testing.T) {
 		{"POST /v1/distinct", `{"key":"k","values":["a","x"],"limits":[{"window":"1h","max":9},
 			{"window":"1m","max":3}]}`, 200,
 			`"count":3,"error":0,"bucket_ms":1000,"refused":true}],"over":true,` +
-				`"refused_by":["limits[1]"],` + tail},
+				`"refused_by":["limits[1]"],"retry_after_ms":60999,` + tail},
 		{"POST /v1/distinct?deny=429", `{"key":"k","values":["x"],"limits":[
 			{"window":"1m","max":3}]}`, 429, `"over":true,"refused_by":["limits[0]"],`},
 		{"GET /v1/distinct?key=k&window=24h,1s", "", 200, `{"key":"k","counts":[` +
@@ -98,16 +98,16 @@ func TestDistinctByRules(t *testing.T) {
 		// A rule in shadow does not refuse, a limit beside it does, and nothing is added.
 		{`{"key":"k","values":["c","d"],"rules":["devices-tight","devices"],"limits":[` +
 			`{"window":"2h","max":3}]}`, `"over":true,"refused_by":["limits[0]","devices/1h",` +
-			`"devices/24h"]` + tail},
+			`"devices/24h"],"retry_after_ms":87299999` + tail},
 		{`{"key":"k","values":["c"],"rules":["devices","devices-tight"]}`,
-			`"over":true,"refused_by":["devices/1h"]` + tail},
+			`"over":true,"refused_by":["devices/1h"],"retry_after_ms":3659999` + tail},
 		{`{"key":"k","values":["c"],"rules":["devices-tight"]}`, version},
 		{`{"key":"vip","values":["a","b","c","d"],"rules":["devices"]}`, `"counts":[{"window":` +
 			`"1h","max":9,"count":4,"error":0,"bucket_ms":60000,"rule":"devices"}],` + version},
 		{`{"key":"k","values":["e"],"rules":["devices-off"]}`, `"counts":[],` + version},
 		{`{"key":"k","values":["f"]}`, `"counts":[],"over":false,"source"`},
 		{`{"ns":"risk","key":"k","values":["a"]}`, `"rule":"risk"}],` + version},
-		{`{"ns":"risk","key":"k","values":["b"]}`, `"over":true,"refused_by":["risk"]` + tail},
+		{`{"ns":"risk","key":"k","values":["b"]}`, `"over":true,"refused_by":["risk"],"retry_after_ms":87299999` + tail},
 		{`{"ns":"risk","key":"k","values":["b"],"limits":[{"window":"1h","max":2}]}`,
 			`"count":2,"error":0,"bucket_ms":60000}],"over":false,"source"`},
 		{fmt.Sprintf(`{"ns":"risk","key":"k","values":["c"],"ts":%d}`, noon-5000),
@@ -121,8 +121,17 @@ func TestDistinctByRules(t *testing.T) {
 		}
 	}
 	got := call(s, "POST /v1/distinct?deny=429", `{"ns":"cards","key":"k","values":["a","b"]}`)
-	status(t, got, 429, `"refused_by":["cards"]`)
-	want := "http cards/cards [0 1 0]\nhttp default/ [1 1 0]\nhttp default/devices [3 2 0]\n" +
+	status(t, got, 429, `"refused_by":["cards"],"retry_after_ms":-1,`) // two are never allowed
+	if after := got.Response.Header.Peek("Retry-After"); len(after) > 0 {
+		t.Errorf("Retry-After: %s", after)
+	}
+	call(s, "POST /v1/distinct", `{"ns":"cards","key":"l","values":["a"]}`)
+	got = call(s, "POST /v1/distinct?deny=429", `{"ns":"cards","key":"l","values":["b"]}`)
+	status(t, got, 429, `"retry_after_ms":87299999,`)
+	if after := string(got.Response.Header.Peek("Retry-After")); after != "87300" {
+		t.Errorf("Retry-After: %q", after)
+	}
+	want := "http cards/cards [1 2 0]\nhttp default/ [1 1 0]\nhttp default/devices [3 2 0]\n" +
 		"http default/devices-tight [0 0 4]\nhttp risk/ [1 0 0]\nhttp risk/risk [2 2 0]"
 	if got := counted(); got != want {
 		t.Errorf("verdicts\n%s\nwant\n%s", got, want)

@@ -31,7 +31,7 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 		x.setRateLimit(ctx, res)
 		ctx.Response.Header.Set(headerRules, strconv.FormatInt(x.inForce.Version(), 10))
 		if !res.Allowed {
-			deny(ctx, denied, res)
+			deny(ctx, denied, res.RetryAfter)
 		}
 	}
 	s.finish(x)

@@ -40,7 +40,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 		res := &x.results[0]
 		x.setRateLimit(ctx, res)
 		if !res.Allowed {
-			deny(ctx, fasthttp.StatusTooManyRequests, res)
+			deny(ctx, fasthttp.StatusTooManyRequests, res.RetryAfter)
 		}
 	}
 	s.finish(x)

@@ -63,13 +63,13 @@ func (d *decoder) appendPolicy(b []byte, j, k int, r *namedLimit) []byte {
 	return append(b, '"')
 }
 
-// deny turns a refusal into a response of that status. It sets no Retry-After if waiting will not
-// help.
-func deny(ctx *fasthttp.RequestCtx, status int, res *syncer.Result) {
+// deny turns a refusal into a response of that status, which says after how many milliseconds to
+// try again. It sets no Retry-After if waiting will not help.
+func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 	ctx.SetStatusCode(status)
-	if res.RetryAfter >= 0 {
+	if retryAfter >= 0 {
 		ctx.Response.Header.Set("Retry-After",
-			strconv.FormatInt(max(1, seconds(res.RetryAfter)), 10))
+			strconv.FormatInt(max(1, seconds(retryAfter)), 10))
 	}
 }
 

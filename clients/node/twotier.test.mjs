@@ -40,6 +40,7 @@ test("distinct", async () => {
   assert.deepEqual([first.over, counts(first)], [false, [2]]);
   const second = await tt.distinct({ key, values: ["c"], limits, window: [3600000] });
   assert.deepEqual([second.over, counts(second)], [true, [2, 2]]);
+  assert.ok(second.retry_after_ms > 86e6);
   const third = await tt.distinct({ key, window: ["1h", 60000], at: Date.now() });
   assert.deepEqual(counts(third), [2, 2]);
   const again = await tt.distinct({ key: "js astray", values: ["a"], window: ["1h"] });

@@ -45,6 +45,7 @@ class Client(unittest.TestCase):
         self.assertEqual((answer["over"], answer["counts"][0]["count"]), (False, 2))
         answer = self.tt.distinct("py distinct", ["c"], windows=[3600], limits=limits)
         self.assertEqual((answer["over"], [c["count"] for c in answer["counts"]]), (True, [2, 2]))
+        self.assertGreater(answer["retry_after_ms"], 86_000_000)
         answer = self.tt.distinct("py distinct", windows=["1h", 60], at=int(time.time() * 1000))
         self.assertEqual([c["count"] for c in answer["counts"]], [2, 2])
         self.assertEqual(self.tt.distinct("py astray", ["a"], ["1h"])["counts"][0]["count"], 1)

@@ -62,6 +62,9 @@ type DistinctAnswer struct {
 	// did: limits[0] is the first of the request, and NAME or NAME/WINDOW one of a rule.
 	Over      bool
 	RefusedBy []string
+	// RetryAfter is when the values would be allowed, in whole milliseconds from now, if no others
+	// are added until then: 0 if they were, negative if they never would be or nobody knows.
+	RetryAfter time.Duration
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
 	Source       Source
@@ -83,6 +86,7 @@ type rawDistinct struct {
 	}
 	Over         bool
 	RefusedBy    []string `json:"refused_by"`
+	RetryAfterMS int64    `json:"retry_after_ms"`
 	RulesVersion int64    `json:"rules_version"`
 	Source       Source
 	Degraded     bool
@@ -91,7 +95,7 @@ type rawDistinct struct {
 // answer returns the answer, or errAnswer if it is none.
 func (raw *rawDistinct) answer() (DistinctAnswer, error) {
 	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
-		Source: raw.Source, Degraded: raw.Degraded}
+		RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source, Degraded: raw.Degraded}
 	for _, n := range raw.Counts {
 		window, err := parseWindow(n.Window)
 		if err != nil {

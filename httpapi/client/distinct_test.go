@@ -19,7 +19,8 @@ func TestDistinct(t *testing.T) {
 		for _, over := range []bool{false, true} {
 			a, err := c.Distinct(t.Context(), r)
 			must(t, err)
-			if a.Over != over || a.Degraded || a.Source == "" || len(a.Counts) != 3 {
+			if a.Over != over || (a.RetryAfter > 23*time.Hour) != over || a.Degraded ||
+				a.Source == "" || len(a.Counts) != 3 {
 				t.Fatalf("%+v", a)
 			}
 			for j, want := range []client.DistinctCount{

@@ -135,6 +135,9 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	if *res = a.Result; res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner
 	}
+	if !res.Allowed && res.RetryAfter == 0 { // the owner is of a version that does not say
+		res.RetryAfter = -1
+	}
 	return nil
 }
 

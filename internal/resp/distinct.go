@@ -173,12 +173,13 @@ func (c *conn) distinct(args [][]byte) errorReply {
 }
 
 // append appends an integer for each window; before them, if the command has limits, whether they
-// allowed it, and two integers for each of them.
+// allowed it, when to try again, and two integers for each of them.
 func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
 	limits := min(len(q.op.Op.Limits), len(res.Counts))
 	judged, counted := res.Counts[:limits], res.Counts[limits:]
 	if q.asked {
-		b = appendInt(appendArray(b, 1+2*len(judged)+len(counted)), truth(res.Allowed))
+		b = appendInt(appendArray(b, 2+2*len(judged)+len(counted)), truth(res.Allowed))
+		b = appendInt(b, res.RetryAfter)
 		for i, c := range judged {
 			b = appendInt(appendInt(b, c.Values), max(0, q.op.Op.Limits[i].Max-c.Values))
 		}
@@ -193,7 +194,8 @@ func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
 
 // refusal is the error where default rules refuse a command whose answer has no place for it.
 func (q *distinctQuery) refusal(res *distinct.Result) errorReply {
-	return errorf(codeRefused, "by %s; nothing was added", strings.Join(q.op.RefusedBy(res), ", "))
+	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
+		strings.Join(q.op.RefusedBy(res), ", "), res.RetryAfter)
 }
 
 // countDistinct counts what limits decided about values.

@@ -89,17 +89,18 @@ func TestDistinctByRules(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: &distincter{newService(t), newEngine(t)},
 		Rules: named, Verdicts: counted}))
 	for _, test := range []struct{ command, want string }{
-		{"TT.DISTINCT k VALUES 2 a b LIMIT 1h 2", "[1 2 0]"},
-		{"TT.DISTINCT k LIMIT 1h 2 LIMIT 24h 9 VALUES 1 c WINDOW 7h", "[0 2 0 2 7 2]"},
-		{"TT.DISTINCT k RULE tight RULE devices VALUES 1 a", "[1 2 0 2 0 2 7]"},
-		{"TT.DISTINCT k RULE off RULE devices LIMIT 1h 5 VALUES 1 c", "[0 2 3 2 0 2 7]"},
-		{"TT.DISTINCT vip RULE devices VALUES 3 a b c WINDOW 1h", "[1 3 2 3]"},
-		{"TT.DISTINCT k RULE off VALUES 1 c WINDOW 1h", "[1 3]"},
+		{"TT.DISTINCT k VALUES 2 a b LIMIT 1h 2", "[1 0 2 0]"},
+		{"TT.DISTINCT k LIMIT 1h 2 LIMIT 24h 9 VALUES 1 c WINDOW 7h", "[0 3639999 2 0 2 7 2]"},
+		{"TT.DISTINCT k RULE tight RULE devices VALUES 1 a", "[1 0 2 0 2 0 2 7]"},
+		{"TT.DISTINCT k RULE off RULE devices LIMIT 1h 5 VALUES 1 c", "[0 3639999 2 3 2 0 2 7]"},
+		{"TT.DISTINCT vip RULE devices VALUES 3 a b c WINDOW 1h", "[1 0 3 2 3]"},
+		{"TT.DISTINCT k RULE off VALUES 1 c WINDOW 1h", "[1 0 3]"},
 		{"TT.DISTINCT k NS risk VALUES 1 a", "[]"},
 		{"TT.DISTINCT k NS risk VALUES 1 a WINDOW 1h", "[1]"},
-		{"TT.DISTINCT k NS risk VALUES 1 b WINDOW 1h", "-REFUSED by risk; nothing was added"},
+		{"TT.DISTINCT k NS risk VALUES 1 b WINDOW 1h", "-REFUSED by risk; nothing was added; retry_after_ms=3639999"},
 		{"TT.DISTINCT k NS risk TS 1699999999000 VALUES 1 b WINDOW 1h", "[2]"},
-		{"TT.DISTINCT k RULE risk VALUES 1 b", "[0 2 0]"},
+		{"TT.DISTINCT k RULE risk VALUES 1 b", "[0 3639999 2 0]"},
+		{"TT.DISTINCT k LIMIT 1h 2 VALUES 3 x y z", "[0 -1 3 0]"},
 		{"TT.DISTINCT k RULE off TS 1699999999000 VALUES 1 b", "ts: limits and rules are about"},
 		{"TT.DISTINCT k NS x RULE risk VALUES 1 b", "ns: rule risk counts in namespace risk"},
 		{"TT.DISTINCT k RULE risk RULE devices VALUES 1 b", "rules: rule risk counts in namespace"},
@@ -118,7 +119,7 @@ func TestDistinctByRules(t *testing.T) {
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
 	}
-	if want := "default/ [2 1 0]\ndefault/devices [2 1 0]\ndefault/tight [0 0 1]\n" +
+	if want := "default/ [2 2 0]\ndefault/devices [2 1 0]\ndefault/tight [0 0 1]\n" +
 		"risk/risk [2 2 0]\nrisk/risk-events [1 0 0]\nrisk/risk-tight [0 0 3]\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

@@ -22,9 +22,11 @@ type distinctAnswer struct {
 		Count int64
 		Error float64
 	}
-	Over     bool
-	Source   string
-	Degraded bool
+	Over bool
+	// RetryAfterMS says when values that were refused would be allowed.
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	Source       string
+	Degraded     bool
 }
 
 // tryDistinct counts the values of a key in the last day at node i.
@@ -84,7 +86,8 @@ func (c *cluster) refusesAnother(key, when string) {
 	c.t.Helper()
 	c.hasDistinct(key, 3, when)
 	for _, i := range c.running() {
-		if a := c.addDistinct(i, key, 3, "another"); !a.Over || a.Counts[0].Count != 3 {
+		if a := c.addDistinct(i, key, 3, "another"); !a.Over || a.Counts[0].Count != 3 ||
+			a.RetryAfterMS < 86_000_000 || a.RetryAfterMS > 87_300_000 {
 			c.t.Errorf("%s, node %d: %+v", when, i, a)
 		}
 		if a := c.addDistinct(i, key, 3, "b", "a"); a.Over || a.Counts[0].Count != 3 {
