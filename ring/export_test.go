@@ -1,6 +1,17 @@
 package ring
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Came and Left report a member like memberlist, and Rebuild makes a table of those that there are.
+func (r *Ring) Came(n *memberlist.Node) { r.views.NotifyJoin(n) }
+
+func (r *Ring) Left(n *memberlist.Node) { r.views.NotifyLeave(n) }
+
+func (r *Ring) Rebuild() { r.rebuild() }
 
 // NewTableAfter is the table of members beside the one before it.
 func NewTableAfter(before *Table, members []Member, self string, partitions int,

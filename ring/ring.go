@@ -58,6 +58,7 @@ type Ring struct {
 	opt     Options
 	born    int64
 	table   atomic.Pointer[Table]
+	tableMu sync.Mutex // held while a table is made
 	list    *memberlist.Memberlist
 	views   views
 	secrets secrets

@@ -20,8 +20,11 @@ func (r *Ring) runRebuild(ctx context.Context) {
 	}
 }
 
-// rebuild makes the table of the current members. It returns nil if nothing changed.
+// rebuild makes the table of the current members. It returns nil if nothing changed. Of two that
+// run at the same time, the one that saw the members first must not be the last to store a table.
 func (r *Ring) rebuild() *Table {
+	r.tableMu.Lock()
+	defer r.tableMu.Unlock()
 	members := r.views.snapshot()
 	old := r.table.Load()
 	t, err := newTable(members, r.opt.Name, r.opt.Agreement.Partitions, r.opt.Agreement.Seed, old,
