@@ -137,6 +137,7 @@ func (f *flushing) takeExact(r *Round) {
 		case at != 0:
 			f.parked.remove(at)
 			f.take(r, at, f.keys.entry(at), true)
+			r.Keys[len(r.Keys)-1].unparked = true
 		default:
 			f.loads.moveTo(r, name)
 			r.loadKey(w)
@@ -169,6 +170,7 @@ func (f *flushing) takeParked(r *Round) {
 	for len(f.parked.refs) > 0 && !r.full() {
 		at := f.parked.pop()
 		f.take(r, at, f.keys.entry(at), false)
+		r.Keys[len(r.Keys)-1].unparked = true
 	}
 }
 

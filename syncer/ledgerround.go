@@ -20,7 +20,7 @@ func (b *ledger) detach(r *Round) {
 		if at := b.entryOf(k); at != 0 {
 			b.keys.entry(at).drop(flagBusy)
 		}
-		k.ref, k.hash = 0, b.keys.names.hash(k.NS, k.Key)
+		k.ref, k.hash, k.unparked = 0, b.keys.names.hash(k.NS, k.Key), false
 	}
 }
 

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -55,6 +56,28 @@ func TestAHandoffIsInPages(t *testing.T) {
 	to.take(again, false)
 	if _, pending := to.sums("k"); pending != 5 {
 		t.Errorf("told twice, %d are pending", pending)
+	}
+}
+
+// TestAKeyThatIsRefusedTwiceIsParkedOnce: the store refuses a key of which two rounds are left of a
+// handoff. It is tried again once, with everything that is pending of it.
+func TestAKeyThatIsRefusedTwiceIsParkedOnce(t *testing.T) {
+	h, store := sealed(t), &fakeStore{}
+	h.cancel()
+	for range 2 {
+		r := h.flushing.cut(time.Now())
+		(&fakeStore{}).answer(r)
+		r.Keys[0].Err = ErrRefused
+		h.flushing.settle(r)
+	}
+	r := h.flushing.cut(time.Now().Add(2 * parkedPause))
+	if r == nil || !slices.Equal(keysOf(r), []string{"k"}) {
+		t.Fatalf("%+v is sent after the pause", r)
+	}
+	store.answer(r)
+	h.flushing.settle(r)
+	if _, pending := h.sums("k"); pending != 0 || store.has("k") != 5 {
+		t.Errorf("5 were counted: %d are pending, the store has %d", pending, store.has("k"))
 	}
 }
 

@@ -121,6 +121,9 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 		f.keys.tidyPending(e, f.keys.ladder(e), len(k.Adds))
 	}
 	if e.has(flagParked) {
+		if !k.unparked {
+			f.parked.remove(k.ref)
+		}
 		e.drop(flagParked)
 		if e.hasPending() || e.has(flagReset|flagRenew) {
 			f.enlist(k.ref, e)
@@ -139,6 +142,9 @@ func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 		e.set(flagRenew)
 	}
 	w.tell(k.Err, absence{})
+	if e.has(flagParked) && !k.unparked {
+		return // it waits among the parked keys already
+	}
 	if !e.hasPending() && !e.has(flagReset|flagRenew) {
 		e.drop(flagParked)
 		return

@@ -109,6 +109,8 @@ type KeyRound struct {
 	hash    uint32
 	adds    int // where this key's Adds end in the round's buckets
 	expired int // where its Expired end
+	// unparked: the round tries a key that is off the list of parked keys meanwhile.
+	unparked bool
 }
 
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
