@@ -23,7 +23,9 @@ func TestUnflushedThatCancelsOut(t *testing.T) {
 		time.Sleep(time.Second)
 		add(t, c, "k", -1, 0)
 		reported := false
-		c.Unflushed(func(_, k []byte, n int64) { reported = reported || string(k) == "k" && n == 0 })
+		c.Unflushed(func(_, k []byte, n int64) {
+			reported = reported || string(k) == "k" && n == 0
+		})
 		if !reported {
 			t.Error("what is in flight is not reported")
 		}
