@@ -98,8 +98,8 @@ func (n *Node) Stats() cluster.Stats {
 	return s
 }
 
-// pingTimeout is how long a twin may take to prove that it is alive, and pings how often it may try:
-// where everything stands still for a moment, the time is up before it had any.
+// pingTimeout is how long a twin may take to prove that it is alive, and pings is how often it may
+// try: where everything stands still for a moment, the time is up before it had any.
 const (
 	pingTimeout = 2 * time.Second
 	pings       = 2

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 		"measure all points of the curve of the excess across a split (minutes)")
 	flag.IntVar(&chosen.runs, "runs", 1,
 		"how often to measure how long failures take to be noticed")
+	flag.IntVar(&chosen.starts, "starts", 4,
+		"with -long, how often to start all nodes at the same time while something happens")
 	flag.Parse()
 	err := flag.Set("test.parallel", together)
 	if err == nil {
@@ -42,6 +44,7 @@ func TestMain(m *testing.M) {
 var chosen struct {
 	long, curve bool
 	runs        int
+	starts      int
 	program     *proctest.Program
 	labs        atomic.Int32 // the number made so far
 }

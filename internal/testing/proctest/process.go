@@ -27,6 +27,8 @@ type Options struct {
 	Within []string
 	// Files are inherited, as descriptors from 3 on.
 	Files []*os.File
+	// Started, if set, is called with the process before it is ready.
+	Started func(*Process)
 	// MayComplain turns off the check of the log at the end of the test.
 	MayComplain bool
 }
@@ -103,6 +105,9 @@ func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process,
 		return s, err
 	}
 	t.Cleanup(func() { s.discard(); stdout.Close() })
+	if opt.Started != nil {
+		opt.Started(s)
+	}
 	return s, s.ready(stdout)
 }
 
