@@ -40,9 +40,10 @@ type batcher struct {
 	room   room    // used if it flushes
 	shifts *shifts // used if it flushes
 	// down is set while nothing gets through. Partitions are then tried one at a time.
-	down    bool
-	later   []*partition // due again once their backoff has passed
-	scratch scratch
+	down       bool
+	congestion congestion
+	later      []*partition // due again once their backoff has passed
+	scratch    scratch
 
 	mu         sync.Mutex
 	due        []scheduled
@@ -65,7 +66,7 @@ const (
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
 func newBatcher(c *Counter, queue int) *batcher {
 	l := &batcher{opt: &c.opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
-		signal: make(chan struct{}, 1)}
+		signal: make(chan struct{}, 1), congestion: newCongestion()}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room.init(0, c.opt.RoundTimeout)
@@ -247,10 +248,10 @@ func (l *batcher) work(ctx context.Context) {
 
 // most returns the maximum number of rounds in an exchange.
 func (l *batcher) most() int {
-	if l.down && (l.queue == queueFlush || l.health.down.Load()) {
-		return 1
+	if l.queue == queueLoad && !l.health.down.Load() {
+		return maxRounds
 	}
-	return maxRounds
+	return l.congestion.width
 }
 
 // postpone queues a partition again after a while.
@@ -285,6 +286,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	if l.down != down && l.queue == queueFlush {
 		l.report.storeDown(down, err)
 	}
+	l.congestion.note(len(rounds), down)
 	if l.down = down; !down || l.queue == queueLoad {
 		l.wake()
 	}

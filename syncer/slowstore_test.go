@@ -1,0 +1,58 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/syncer"
+)
+
+// slowStore takes its time for each round. An exchange that takes longer than it may has no effect.
+type slowStore struct {
+	*embedded.Store
+	each atomic.Int64 // ns
+}
+
+func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	select {
+	case <-time.After(time.Duration(int64(len(rounds)) * s.each.Load())):
+		s.Store.Exchange(ctx, rounds)
+	case <-ctx.Done():
+		for _, r := range rounds {
+			r.Err = ctx.Err()
+		}
+	}
+}
+
+// TestSlowStoreGetsNoMoreThanItTakes has a store that takes 100 rounds within the time that an
+// exchange has. A few keys are flushed while all partitions have to be verified, which would be 256
+// rounds at once: these fail, and must not take the place of the few again and again.
+func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowStore{Store: embedded.New(embedded.Options{})}
+		place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+		c := open(t, syncer.Options{Store: s, Placement: place, RoundTimeout: time.Second,
+			FlushInterval: 200 * time.Millisecond, Exchanges: 1})
+		for i := range place.Partitions {
+			add(t, c, keyIn(place, i, "k"), 1, 0)
+		}
+		if err := c.Flush(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		s.each.Store(int64(10 * time.Millisecond))
+		for i, end := 0, time.Now().Add(time.Minute); time.Now().Before(end); i++ {
+			began := time.Now()
+			for j := range 10 {
+				add(t, c, keyIn(place, 100*j, fmt.Sprint("k", i)), 1, 0)
+			}
+			if err := c.Flush(within(t, time.Minute)); err != nil {
+				t.Fatalf("after %v: %v", time.Since(began), err)
+			}
+		}
+	})
+}
