@@ -16,7 +16,9 @@ import (
 // gate, which has a limit of three and fails open.
 func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	t.Parallel()
-	node := build.program.Serve(t, proctest.Options{})
+	// The gate lets pass what no server answers, so the node takes its time.
+	node := build.program.Serve(t, proctest.Options{}, "--request-timeout",
+		proctest.Patience.String())
 	c, err := client.New(client.Options{Addresses: []string{node.Listen}})
 	if err != nil {
 		t.Fatal(err)
