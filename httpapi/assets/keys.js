@@ -17,11 +17,11 @@ import { Chart } from "./chart.js";
 import { rulesOf } from "./rules.js";
 
 const LISTED = 1000,
-  SHOWN = { top: 12, refused: 8 };
+  SHOWN = { top: 12, refused: 8, shadowed: 8 };
 const state = {
   window: "1m",
   since: 0, // when the last node started that is there; 0 if there is one that is no cluster
-  lists: { top: [], refused: [] },
+  lists: { top: [], refused: [], shadowed: [] },
   key: null,
   seriesWindow: "1h",
   drawn: null,
@@ -84,16 +84,18 @@ function showList(id) {
         ? "None of the first 1,000 matches."
         : id === "top"
           ? `No key counted anything in the last ${state.window}. Count one: POST /v1/add`
-          : nothingRefused(),
+          : nothingRefused(id),
   );
 }
 
 // nothingRefused says since when: which keys were refused is known to nodes since they started.
-function nothingRefused() {
+function nothingRefused(id) {
+  const nothing = id === "refused" ? "Nothing was refused" : "Nothing would have been refused";
   if (state.since && Date.now() - state.since > milliseconds(state.window))
-    return `Nothing was refused in the last ${state.window}.`;
+    return `${nothing} in the last ${state.window}.`;
   const since = state.since ? `${clock(state.since)}, when a node started` : "this node started";
-  return `Nothing was refused since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
+  if (id === "shadowed") return `${nothing} since ${since}.`;
+  return `${nothing} since ${since}. Which keys were refused before is not kept; how many refusals there were is under Decisions.`;
 }
 
 async function list(id, query) {
@@ -102,7 +104,11 @@ async function list(id, query) {
 }
 
 export const refreshLists = () =>
-  Promise.all([list("top", "by=count"), list("refused", "by=refused")]);
+  Promise.all([
+    list("top", "by=count"),
+    list("refused", "by=refused"),
+    list("shadowed", "by=shadow"),
+  ]);
 
 // showSince says from when on the lists know anything.
 export function showSince(members) {
@@ -302,10 +308,9 @@ export function openKeys() {
     refreshLists().catch(() => {});
   });
   $("search").addEventListener("input", () => {
-    showList("top");
-    showList("refused");
+    for (const id in SHOWN) showList(id);
   });
-  for (const id of ["top", "refused"]) {
+  for (const id in SHOWN) {
     // A finger that is down does not hover everywhere.
     $(id).addEventListener("pointerdown", () => {
       state.pressed = $(id);

@@ -39,18 +39,20 @@ function ruleRow(r) {
     "tr",
     {},
     element("th", { scope: "row" }, r.name),
-    element("td", {}, r.namespace || "default"),
+    element("td", { "data-label": "Namespace" }, r.namespace || "default"),
     element(
       "td",
-      {},
+      { "data-label": "State" },
       element(
         "span",
         { class: "badge " + ({ on: "good", shadow: "warn" }[stateOf] || "") },
         stateOf,
       ),
     ),
-    element("td", { class: "limits" }, limits),
-    ...Array.from({ length: 4 }, () => element("td", { class: "num" })),
+    element("td", { class: "limits", "data-label": "Limits" }, limits),
+    ...["Allowed 1m", "Refused 1m", "Allowed 24h", "Refused 24h"].map((label) =>
+      element("td", { class: "num", "data-label": label }),
+    ),
   );
 }
 

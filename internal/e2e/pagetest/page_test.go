@@ -158,6 +158,57 @@ func TestEveryClickIsTaken(t *testing.T) {
 	p.shoot("key.png")
 }
 
+// TestKeysThatWouldBeRefused has a rule in shadow, and nothing that refuses: the keys are listed
+// beside those that were refused, of which there are none. A row under the pointer stays what it is
+// while the others change, and opens its key.
+func TestKeysThatWouldBeRefused(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire := func(key string, n int) {
+		for range n {
+			node.MustPost("/v1/acquire", fmt.Sprintf(`{"key":%q,"rules":["tight"]}`, key))
+		}
+	}
+	for i, key := range []string{"anna", "ben", "cleo"} {
+		acquire(key, 3+i)
+	}
+	acquire("dora", 1) // within the limit
+	p := b.open(node, "")
+	p.click(`#top-window [data-window="24h"]`)
+	p.until("keys are listed", `document.querySelectorAll("#shadowed button").length === 3 &&
+		document.querySelectorAll("#top button").length === 4`)
+	p.until("nothing was refused", `/^Nothing was refused/.test(
+		document.querySelector("#refused-empty").textContent) &&
+		!document.querySelector("#refused-empty").hidden &&
+		document.querySelector("#shadowed-empty").hidden`)
+	p.eval(`document.querySelector("#shadowed").scrollIntoView({ block: "center",
+		behavior: "instant" })`, nil)
+	var at []float64
+	p.eval(`(() => { const r = document.querySelector("#shadowed button").getBoundingClientRect();
+		return [r.x + 20, r.y + r.height / 2]; })()`, &at)
+	p.mouse("mouseMoved", at[0], at[1])
+	var key string
+	p.eval(`(window.held = document.querySelector("#shadowed button")).title`, &key)
+	before := p.text("#shadowed")
+	acquire("dora", 30)
+	acquire("anna", 60)
+	acquire("ben", 60)
+	p.until("figures change",
+		fmt.Sprintf("document.querySelector('#shadowed').textContent !== %q", before))
+	var same bool
+	if p.eval(`document.querySelector("#shadowed button") === window.held &&
+		document.querySelectorAll("#shadowed button").length === 3`, &same); !same {
+		t.Error("rows have moved under the pointer")
+	}
+	p.press(at[0], at[1])
+	p.until("the key is opened",
+		fmt.Sprintf(`location.hash === %q`, "#ns=default&key="+url.QueryEscape(key)))
+	p.mouse("mouseMoved", 1, 1)
+	p.until("the others come", `document.querySelectorAll("#shadowed button").length === 4`)
+	p.write("#search", "dor")
+	p.until("the list is searched", `document.querySelectorAll("#shadowed button").length === 1`)
+}
+
 // TestPageSaysWhenItIsStale ends the node under an open page, and starts it again.
 func TestPageSaysWhenItIsStale(t *testing.T) {
 	b := startBrowser(t)
