@@ -48,7 +48,8 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 // are not in memory here. Until they are restored, what that counter knows is all there is to
 // decide by.
 func (h *handoff) restoreOlder(o *Handoff) {
-	job := &republish{storeVersion: h.store.told, after: o.Epoch}
+	// What was only loaded may be lost, too, before the restoration has begun.
+	job := &republish{storeVersion: h.store.latest(), after: o.Epoch}
 	fresh := h.unknown(o.Keys, &job.keys)
 	h.installAll(fresh)
 	for i := range fresh {
