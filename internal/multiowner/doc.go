@@ -17,9 +17,9 @@
 //
 // If the decider and the coordinator have died, or the outcome has not been learnt in ten seconds,
 // nobody knows it. What is reserved is then counted: the decider may have counted its part, and no
-// limit is exceeded if it has not. The caller of such an acquire gets syncer.ErrUnknownOutcome, also
-// when the coordinator had given it up but could not say so before an owner counted: that owner
-// remembers it, and tells the coordinator, which would otherwise begin again elsewhere. If
+// limit is exceeded if it has not. The caller of such an acquire gets syncer.ErrUnknownOutcome,
+// also when the coordinator had given it up but could not say so before an owner counted: that
+// owner remembers it, and tells the coordinator, which would otherwise begin again elsewhere. If
 // both have died, the coordinator may have told some owners already: this is the one case in which
 // parts of an acquire are counted without the others.
 //

@@ -15,7 +15,7 @@ type reservations struct {
 	open map[rpc.AcquireID]*reservation
 	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
 	left map[string]time.Time // members that decide nothing any more, and since when
-	// ended has what an undo is to be told, or what a reservation that comes after it is to be told.
+	// ended has what an undo is to be told, or a reservation that comes after its undo.
 	ended map[rpc.AcquireID]ending
 }
 

@@ -11,10 +11,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a slot
-// of a Redis Cluster is moved, a primary is killed, a node is killed, and the cluster counts in
-// Redis for a while. Every acknowledged value is there in the end, once, also after all nodes were
-// started again: L is 0 as long as an owner has in memory what a replica had not got yet.
+// TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a
+// slot of a Redis Cluster is moved, a primary is killed, a node is killed, and the cluster counts
+// in Redis for a while. Every acknowledged value is there in the end, once, also after all nodes
+// were started again: L is 0 as long as an owner has in memory what a replica had not got yet.
 func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
