@@ -179,7 +179,7 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 	// has not been idle for too long when the last has been served.
 	conns, each := 4000, int64(12<<10)
 	if raceEnabled {
-		conns = 400
+		conns = 100
 	}
 	before := node.Memory().Now
 	request := []byte(post("/v1/add", 11) + `{"key":"k"}`)
@@ -242,5 +242,6 @@ func TestAttackNewKeys(t *testing.T) {
 	holdOut(t, floodedMemory, func(a *attacker) func() bool {
 		a.newKeys(100_000)
 		return func() bool { return a.node.Metric("twotier_memory_bytes", "") > floodedMemory*3/4 }
-	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--max-lag", "0") // only memory bounds them
+	}, "--redis", "redis://"+redistest.Start(t).Addr(), "--max-lag", "0", // only memory bounds them
+		"--request-timeout", proctest.Patience.String())
 }
