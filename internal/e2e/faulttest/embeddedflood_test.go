@@ -78,8 +78,8 @@ func (b *bed) acquireLimited(i, n int) (a proctest.Answer) {
 	return a
 }
 
-// floodNamespace counts n new keys in a namespace with a lower max-keys, all at once: one by one, on
-// a slow machine, the first would be flushed and make room for the last.
+// floodNamespace counts n new keys in a namespace with a lower max-keys, all at once: one by one,
+// on a slow machine, the first would be flushed and make room for the last.
 func (b *bed) floodNamespace(ns string, n, most int) {
 	b.t.Helper()
 	ops := make([]string, n)
