@@ -27,7 +27,9 @@ type account struct {
 	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
 	// it.
 	lost int64
-	kept int64 // at most what was taken back and reappeared in the same way
+	// withheld is at most what suspended processes had not flushed.
+	withheld int64
+	kept     int64 // at most what was taken back and reappeared in the same way
 	// uneven is at most by how much the levels in Redis differ, see world.checkLevels.
 	uneven    int64
 	restores  []restore
@@ -91,6 +93,14 @@ func (l *ledger) lose(key string, n int64) {
 		a.lost += max(0, n) + taken
 		a.kept += max(0, -n) + taken
 	})
+}
+
+// withhold records what a process that is suspended has not flushed: nobody else knows of it until
+// it goes on.
+func (w *world) withhold(ns, key []byte, n int64) {
+	if !syncer.IsBan(ns) {
+		w.ledger.of(string(key), func(a *account) { a.withheld += max(0, n) })
+	}
 }
 
 // repeat records what may be counted twice: a round was in flight when Redis lost its data along
@@ -167,7 +177,8 @@ func (a *account) admitted() (n int64) {
 // blind returns a verdict that should have been a refusal: what was told at least stale before the
 // verdict was asked for, and was still in the window when it was told, left no room. A verdict that
 // says it was made without the store is exempt. So is one made in place of an owner that may not
-// yet have restored what Redis lost, or flushed what it counted without Redis.
+// yet have restored what Redis lost, or flushed what it counted without Redis. What a process that
+// was suspended had not flushed, nobody could know.
 func (a *account) blind(limit syncer.Limit, stale time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
@@ -181,7 +192,7 @@ func (a *account) blind(limit syncer.Limit, stale time.Duration, list []span) *v
 				known += earlier.n
 			}
 		}
-		if known+v.n > limit.Max+a.lost && !v.degraded && !v.hindered(stale, list) {
+		if known+v.n > limit.Max+a.lost+a.withheld && !v.degraded && !v.hindered(stale, list) {
 			return v
 		}
 	}

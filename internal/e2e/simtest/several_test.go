@@ -222,6 +222,7 @@ func (c *cast) sleeps() func() {
 		w.say("%s is suspended", p.id)
 		p.asleep.Store(true)
 		w.net.Freeze(p.ip)
+		p.counter.Unflushed(w.withhold)
 		time.Sleep(length)
 		w.net.Thaw(p.ip)
 		p.asleep.Store(false)
