@@ -109,6 +109,7 @@ type cluster struct {
 	members  []ring.Member
 	gone     atomic.Pointer[string] // the member that has left
 	acquirer *multiowner.Acquirer
+	answers  func() // called before an outcome is told, if it is set
 }
 
 func (c *cluster) node(name string) *node {
@@ -149,6 +150,9 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		return n.Settle(ctx, q)
 	}
 	a, err := n.Outcome(request.(*multiowner.OutcomeRequest))
+	if answers := c.answers; answers != nil {
+		answers()
+	}
 	*response.(*multiowner.OutcomeResponse) = *a
 	return err
 }

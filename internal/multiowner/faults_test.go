@@ -229,6 +229,34 @@ func TestUndoThatComesTooLate(t *testing.T) {
 	})
 }
 
+// TestSettledTwiceAtOnce: while b waits for the answer of a decider that is about to leave and has
+// everything settled, the decider is gone and b counts. The answer, which is no, must not make b
+// forget what the coordinator has to be told.
+func TestSettledTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve)); err != nil {
+			t.Fatal(err)
+		}
+		asked, answer := make(chan struct{}), make(chan struct{})
+		c.answers = func() { close(asked); <-answer }
+		go func() { _ = c.nodes[1].Settle(t.Context(), &multiowner.SettleRequest{Decider: "c"}) }()
+		<-asked
+		c.answers = nil
+		c.leave("c")
+		time.Sleep(3 * time.Second)
+		if c.state() != "[0 1 0] 0" {
+			t.Fatalf("state %s after the decider has gone", c.state())
+		}
+		close(answer)
+		synctest.Wait()
+		err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo))
+		if !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("undone: %v, state %s", err, c.state())
+		}
+	})
+}
+
 // TestReservationThatComesTooLate: a reservation that took so long that it was undone before it was
 // made, for example because its keys had to be read first, is not made any more. With the decider
 // gone it would be counted.

@@ -79,7 +79,10 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 	open := false
 	switch outcome {
 	case NotCarriedOut:
-		_ = p.undo(r.id)
+		// That it was counted in doubt meanwhile is for the coordinator to be told, see undo.
+		if p.reservations.close(r.id) {
+			p.opt.Counter.Undo(r.id.String())
+		}
 	case CarriedOut:
 		open = p.reservations.close(r.id)
 	default:
