@@ -146,7 +146,7 @@ func newClock() *clock {
 	return c
 }
 
-func ladder(t *testing.T) *leaparray.Ladder {
+func ladder(t testing.TB) *leaparray.Ladder {
 	t.Helper()
 	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
@@ -156,7 +156,7 @@ func ladder(t *testing.T) *leaparray.Ladder {
 }
 
 // engine makes an engine and opens it.
-func engine(t *testing.T, c *clock, store distinct.Store, owner distinct.Owner,
+func engine(t testing.TB, c *clock, store distinct.Store, owner distinct.Owner,
 	gather distinct.Gather, change func(o *distinct.Options)) *distinct.Engine {
 	t.Helper()
 	opt := distinct.Options{
