@@ -78,6 +78,17 @@ func (c *Counter) PendingFound() (found, kept int64) {
 // ReserveUsed returns how many bytes of the reserve for small partitions are in use.
 func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed()) }
 
+// Listed returns how many hashes of keys that are not in memory each partition has.
+func (c *Counter) Listed() (all []int) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		all = append(all, p.keys.stored.set.Len())
+		p.mu.Unlock()
+	}
+	return all
+}
+
 // HugePages reports whether counters map their memory.
 const HugePages = slab.OffHeap
 
