@@ -132,6 +132,7 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 	}
 	res.Degraded = false
 	res.fill(&sh.union, en, d.op, d.ts, d.now)
+	e.answered(sh, en)
 	res.Source = syncer.SourceRedis
 	return true, nil
 }

@@ -135,6 +135,7 @@ func (t *operation) warm(term int64) bool {
 // decide compares, adds, and counts.
 func (t *operation) decide(sh *shard, en *entry) error {
 	e, op, res := t.e, t.op, t.res
+	defer e.answered(sh, en)
 	en.prune(t.now)
 	if !allows(&sh.union, en, op, res, t.now) {
 		res.fill(&sh.union, en, op, t.ts, t.now)

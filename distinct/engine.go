@@ -72,6 +72,7 @@ type Engine struct {
 	terms    []atomic.Int64 // by partition: that in which others were asked
 
 	bytes    atomic.Int64
+	learned  atomic.Int64 // the part of bytes that answers take
 	keys     atomic.Int64
 	down     atomic.Bool  // the last exchange failed
 	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
@@ -91,6 +92,8 @@ type shard struct {
 	dirty map[*entry]bool // those with something that the store lacks
 	name  []byte          // scratch memory
 	union sketch.Union
+	// learned are the keys with answers that are remembered, and maybe some that had them.
+	learned map[*entry]bool
 }
 
 // New returns an engine that decides about all keys until Open.
@@ -126,7 +129,9 @@ func New(opt Options) (*Engine, error) {
 	e := &Engine{opt: opt, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
 		terms: make([]atomic.Int64, opt.Placement.Partitions)}
 	for i := range e.shards {
-		e.shards[i].keys, e.shards[i].dirty = map[string]*entry{}, map[*entry]bool{}
+		sh := &e.shards[i]
+		sh.keys, sh.dirty = map[string]*entry{}, map[*entry]bool{}
+		sh.learned = map[*entry]bool{}
 	}
 	e.run, e.stop = context.WithCancel(context.Background())
 	return e, nil
@@ -224,7 +229,18 @@ var errFull = fmt.Errorf("%w (of distinct values)", syncer.ErrFull)
 func (e *Engine) weigh(en *entry) {
 	n := en.measure()
 	e.bytes.Add(n - en.bytes)
-	en.bytes = n
+	e.learned.Add(en.answers.bytes - en.weighed)
+	en.bytes, en.weighed = n, en.answers.bytes
+}
+
+// answered notes that an entry was asked, and what that made it remember. The next one may make it
+// remember more, unless memory is short.
+func (e *Engine) answered(sh *shard, en *entry) {
+	if en.weighed != en.answers.bytes {
+		e.weigh(en)
+		sh.learned[en] = true
+	}
+	en.still = e.bytes.Load() <= e.opt.MaxMemory
 }
 
 // note notes whether the store lacks something of an entry.
@@ -239,6 +255,9 @@ func (sh *shard) note(en *entry) {
 // forget removes an entry of a locked shard.
 func (e *Engine) forget(sh *shard, en *entry) {
 	if sh.keys[en.id] == en {
+		en.unlearn()
+		e.weigh(en)
+		delete(sh.learned, en)
 		delete(sh.keys, en.id)
 		e.keys.Add(-1)
 		e.bytes.Add(-en.bytes)

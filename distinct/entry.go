@@ -2,7 +2,6 @@ package distinct
 
 import (
 	"bytes"
-	"math"
 	"slices"
 	"time"
 
@@ -39,6 +38,12 @@ type entry struct {
 	busy   chan struct{}
 	failed error
 	bytes  int64
+
+	answers answers
+	// weighed are the bytes of the answers that are in bytes; still says that the buckets have not
+	// changed since the last answer, and that there is room for more.
+	weighed int64
+	still   bool
 }
 
 // bucket is one bucket of a level.
@@ -91,6 +96,7 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 		}
 		if some {
 			en.change(b)
+			en.unlearn()
 			changed = true
 		}
 	}
@@ -121,6 +127,9 @@ func (en *entry) merge(from *Bucket, stored bool, now int64) {
 	}
 	b := en.at(level, from.Index)
 	grown := b.set.Merge(&set)
+	if grown {
+		en.unlearn()
+	}
 	switch {
 	case !stored && grown:
 		en.change(b)
@@ -141,7 +150,10 @@ func (en *entry) prune(now int64) {
 			}
 			n++
 		}
-		en.levels[level] = slices.Delete(list, 0, n)
+		if n > 0 {
+			en.levels[level] = slices.Delete(list, 0, n)
+			en.unlearn()
+		}
 	}
 }
 
@@ -155,52 +167,9 @@ func (en *entry) empty() bool {
 	return true
 }
 
-// count counts the values in a window that ends at a moment, together with some more.
-func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Count {
-	level, lo, hi, ok := span(en.ladder, window, at, now)
-	if !ok { // validate has refused those
-		return Count{Window: window}
-	}
-	if at >= now { // the clock of who added a value may have been ahead
-		hi = math.MaxInt64
-	}
-	u.Reset()
-	list := en.levels[level]
-	i, _ := en.find(level, lo)
-	for ; i < len(list) && list[i].index <= hi; i++ {
-		u.Add(list[i].set)
-	}
-	u.AddHashes(more)
-	c := Count{Window: window, BucketMS: en.ladder.Width(level)}
-	c.Values, c.Error = u.Count()
-	return c
-}
-
-// retryAfter returns in how many milliseconds a window that would have too many values now would
-// have room for some hashes, if no others are added until then, and -1 if it never has. The values
-// of a bucket leave the window together, and those that newer buckets have as well stay.
-func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes []uint64) int64 {
-	level, _, _, ok := span(en.ladder, l.Window, now, now)
-	u.Reset()
-	u.AddHashes(hashes)
-	if n, _ := u.Count(); !ok || n > l.Max {
-		return -1
-	}
-	list := en.levels[level]
-	for i := len(list) - 1; i >= 0; i-- {
-		u.Add(list[i].set)
-		if n, _ := u.Count(); n > l.Max {
-			// The window begins a millisecond after the end of this bucket.
-			free := (list[i].index+1)*en.ladder.Width(level) + l.Window - 1
-			return max(1, free-now)
-		}
-	}
-	return 1 // an estimate that went down as values were added in another order
-}
-
 // measure returns what the entry takes in memory.
 func (en *entry) measure() int64 {
-	n := int64(entryCost + 3*len(en.id) + 40*len(en.gone))
+	n := int64(entryCost+3*len(en.id)+40*len(en.gone)) + en.answers.bytes
 	for level := range en.ladder.Len() {
 		n += int64(bucketCost * cap(en.levels[level]))
 		for i := range en.levels[level] {
@@ -290,6 +259,7 @@ func (en *entry) adopt(x *Exchange, now int64) {
 // clear forgets everything, because of a reset.
 func (en *entry) clear() {
 	en.levels, en.gone = [leaparray.MaxLevels][]bucket{}, nil
+	en.unlearn()
 	en.flushed = en.seq
 }
 

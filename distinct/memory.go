@@ -22,14 +22,44 @@ func (e *Engine) shardOf(en *entry) *shard {
 }
 
 // makeRoom forgets keys that the store has, those unused for longest first, as long as there are
-// too many. Of some keys it forgets the one that was not used for longest.
+// too many. Of some keys it forgets the one that was not used for longest. What can be found out
+// again without the store goes first.
 func (e *Engine) makeRoom() {
 	for range roomAttempts {
 		if e.bytes.Load() <= e.opt.MaxMemory {
 			return
 		}
-		e.evictOne(&e.shards[rand.IntN(shards)])
+		if e.learned.Load() == 0 || !e.unlearnSome() {
+			e.evictOne(&e.shards[rand.IntN(shards)])
+		}
 	}
+}
+
+// unlearnSome forgets the answers of a shard that has some, and reports whether there was one.
+func (e *Engine) unlearnSome() bool {
+	for first, i := rand.IntN(shards), 0; i < shards; i++ {
+		if e.unlearnIn(&e.shards[(first+i)%shards], func(*entry) bool { return true }) {
+			return true
+		}
+	}
+	return false
+}
+
+// unlearnIn forgets the answers of those keys of a shard for which over is true.
+func (e *Engine) unlearnIn(sh *shard, over func(*entry) bool) (some bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for en := range sh.learned {
+		if en.weighed > 0 && over(en) {
+			en.unlearn()
+			e.weigh(en)
+			some = true
+		}
+		if en.weighed == 0 {
+			delete(sh.learned, en)
+		}
+	}
+	return some
 }
 
 func (e *Engine) evictOne(sh *shard) {
@@ -70,6 +100,7 @@ func (e *Engine) runSweep() {
 func (e *Engine) sweep(sh *shard) {
 	now := e.opt.Now()
 	idle := time.Now().Add(-linger)
+	e.unlearnIn(sh, func(en *entry) bool { return en.used.Before(idle) })
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, en := range sh.keys {

@@ -66,14 +66,18 @@ func (s *Set) densify() {
 
 // raise adds a hash to registers and reports whether that changed one.
 func raise(dense *[registers]uint8, hash uint64) bool {
-	at := hash >> (64 - indexBits)
-	// The bit that is set ends the search where the hash has no more bits.
-	rank := uint8(bits.LeadingZeros64(hash<<indexBits|1<<(indexBits-1)) + 1)
+	at, rank := hash>>(64-indexBits), rankOf(hash)
 	if rank <= dense[at] {
 		return false
 	}
 	dense[at] = rank
 	return true
+}
+
+// rankOf returns the rank of a hash. The bit that is set ends the search where the hash has no more
+// bits.
+func rankOf(hash uint64) uint8 {
+	return uint8(bits.LeadingZeros64(hash<<indexBits|1<<(indexBits-1)) + 1)
 }
 
 // Merge adds everything that another set has seen, and reports whether that changed the set.
@@ -173,11 +177,7 @@ func Decode(b []byte) (s Set, err error) {
 }
 
 // estimate returns how many hashes raised the registers.
-func estimate(dense *[registers]uint8) int64 {
-	var with [maxRank + 1]int // registers by rank
-	for _, rank := range dense {
-		with[rank]++
-	}
+func estimate(with *ranks) int64 {
 	const m = float64(registers)
 	z := m * tau(1-float64(with[maxRank])/m)
 	for k := maxRank - 1; k >= 1; k-- {

@@ -163,6 +163,50 @@ func TestUnionIsExactWhileItCan(t *testing.T) {
 }
 
 // TestDecode reads what was written, and nothing else.
+// TestSnapshotCountsAsAUnion compares what a snapshot counts together with some hashes with what a
+// union counts to which they were added, around the sizes at which it is not exact any more. The
+// snapshot stays as it is.
+func TestSnapshotCountsAsAUnion(t *testing.T) {
+	random := rand.New(rand.NewPCG(14, 15))
+	sizes := []int{0, 1, 300, sketch.MaxUnion - 5, sketch.MaxUnion, sketch.MaxUnion + 1, 9000}
+	for _, n := range sizes {
+		hashes := make([]uint64, n)
+		for i := range hashes {
+			hashes[i] = random.Uint64()
+		}
+		var u sketch.Union
+		u.AddHashes(hashes)
+		s := u.Snapshot()
+		if s.Bytes() != u.Bytes() {
+			t.Errorf("%d hashes: it takes %d bytes, not %d", n, s.Bytes(), u.Bytes())
+		}
+		for range 15 {
+			var more []uint64
+			for range random.IntN(12) {
+				h := random.Uint64()
+				switch k := random.IntN(4); {
+				case k == 0 && n > 0:
+					h = hashes[random.IntN(n)]
+				case k == 1 && len(more) > 0: // the same again, or in the same register
+					h = more[0] &^ (1 << random.IntN(40))
+				}
+				more = append(more, h)
+			}
+			var want sketch.Union
+			want.AddHashes(hashes)
+			want.AddHashes(more)
+			values, relative := want.Count()
+			if got, gotError := s.Count(more); got != values || gotError != relative {
+				t.Fatalf("%d and %x: %d (%v), want %d (%v)", n, more, got, gotError, values,
+					relative)
+			}
+			if exact, ok := want.Exact(); ok != (relative == 0) || ok && exact != values {
+				t.Fatalf("%d values: %d is exact: %v", values, exact, ok)
+			}
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	random := rand.New(rand.NewPCG(10, 11))
 	for _, n := range []int{0, 1, sketch.MaxExact, 5000} {

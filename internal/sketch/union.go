@@ -78,11 +78,17 @@ func (u *Union) densify() {
 	u.exact = u.exact[:0]
 }
 
+// Exact returns the number of values if it is known exactly.
+func (u *Union) Exact() (n int64, exact bool) {
+	return int64(len(u.exact)), !u.isDense
+}
+
 // Count returns how many different values there are, and the relative standard error of that
 // number: 0 if it is exact.
 func (u *Union) Count() (n int64, relative float64) {
 	if u.isDense {
-		return estimate(&u.dense), Error
+		with := ranksOf(&u.dense)
+		return estimate(&with), Error
 	}
 	return int64(len(u.exact)), 0
 }

@@ -1,0 +1,95 @@
+package sketch
+
+import "slices"
+
+// ranks says how many registers have which rank.
+type ranks [maxRank + 1]uint16
+
+func ranksOf(dense *[registers]uint8) (with ranks) {
+	for _, rank := range dense {
+		with[rank]++
+	}
+	return with
+}
+
+// Snapshot is a union as it was. It counts what the union would have with some hashes more, without
+// changing and without going through all registers: what most of them have is known.
+type Snapshot struct {
+	exact []uint64          // sorted; nil if there are registers
+	dense *[registers]uint8 // nil while exact
+	with  ranks             // of dense
+}
+
+// Snapshot returns the union as it is.
+func (u *Union) Snapshot() *Snapshot {
+	if !u.isDense {
+		return &Snapshot{exact: append(make([]uint64, 0, len(u.exact)), u.exact...)}
+	}
+	dense := u.dense
+	return &Snapshot{dense: &dense, with: ranksOf(&dense)}
+}
+
+// snapshotBytes is the memory of a snapshot without hashes and registers, and of what refers to it.
+const snapshotBytes = 256
+
+// Bytes returns the memory that a snapshot of the union would take.
+func (u *Union) Bytes() int64 {
+	if u.isDense {
+		return snapshotBytes + registers
+	}
+	return snapshotBytes + int64(8*len(u.exact))
+}
+
+// Bytes returns the memory that the snapshot takes.
+func (s *Snapshot) Bytes() int64 {
+	if s.dense != nil {
+		return snapshotBytes + registers
+	}
+	return snapshotBytes + int64(8*len(s.exact))
+}
+
+// Count returns what Count of the union would, after AddHashes(more).
+func (s *Snapshot) Count(more []uint64) (n int64, relative float64) {
+	if !slices.IsSorted(more) {
+		more = slices.Clone(more)
+		slices.Sort(more)
+	}
+	if s.dense != nil {
+		return s.estimate(more), Error
+	}
+	n = int64(len(s.exact))
+	left, last := s.exact, uint64(0)
+	for i, h := range more {
+		if i > 0 && h == last {
+			continue
+		}
+		at, found := slices.BinarySearch(left, h)
+		if left, last = left[at:], h; !found {
+			n++
+		}
+	}
+	if n <= MaxUnion {
+		return n, 0
+	}
+	var u Union
+	u.addExact(s.exact)
+	u.AddHashes(more)
+	return u.Count()
+}
+
+// estimate estimates how many there are with some hashes more, which are sorted: those of one
+// register follow each other.
+func (s *Snapshot) estimate(more []uint64) int64 {
+	with := s.with
+	for len(more) > 0 {
+		at := more[0] >> (64 - indexBits)
+		before := s.dense[at]
+		rank := before
+		for ; len(more) > 0 && more[0]>>(64-indexBits) == at; more = more[1:] {
+			rank = max(rank, rankOf(more[0]))
+		}
+		with[before]--
+		with[rank]++
+	}
+	return estimate(&with)
+}
