@@ -45,6 +45,10 @@ func TestPagesOfBenchmarks(t *testing.T) {
 				{"Bytes/events=thirty/way=zset-lua", "redis-B/key", 30, 1e5},
 				{"Bytes/events=thirty/way=hash-lua", "redis-keys/key", 0.9, 3},
 				{"Pauses", "resident-B", 50_000 * 20, 1e9}, {"Pauses", "p50-us", 0.1, 1e6}}},
+		{"quietflush --count=2 --sizes=duration=150ms", []want{
+			{"QuietFlush/keys=uniform", "p99-ratio", 1e-3, 1e3},
+			{"QuietFlush/keys=distinct", "acquires/s", 1, 1e6},
+			{"QuietFlush/keys=distinct", "busiest-tenth", 0, 10}}},
 	} {
 		name, _, _ := strings.Cut(c.args, " ")
 		t.Run(name, func(t *testing.T) {

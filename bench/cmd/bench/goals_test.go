@@ -60,8 +60,13 @@ func TestPagesOfTheResults(t *testing.T) {
 func checkPage[T any](t *testing.T, name string) {
 	const results = "../../results"
 	var f File[T]
-	if found, err := f.Read(results, name); !found || err != nil {
-		t.Fatalf("%s: %t, %v", name, found, err)
+	found, err := f.Read(results, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found {
+		t.Logf("%s: there is no result yet", name)
+		return
 	}
 	args := strings.Fields(strings.ReplaceAll(f.Command, "'", ""))[3:]
 	k, err := parse(t.Context(), &cli{}, args)

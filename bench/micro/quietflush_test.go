@@ -1,0 +1,76 @@
+package micro_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/internal/load"
+)
+
+// BenchmarkQuietFlush measures whether requests notice the flush: acquires one by one at half of
+// the highest rate that the server with Redis reaches, without Redis and with it in turn. The keys
+// are known, or each is new, which is the most that there can be to flush.
+func BenchmarkQuietFlush(b *testing.B) {
+	env := programs(b)
+	memory := start(b, rival.Twotier("memory", 1, rival.Memory), env)
+	redis := start(b, rival.Twotier("redis", 1, rival.TwoTier), env)
+	for _, dist := range []string{"uniform", "distinct"} {
+		b.Run("keys="+dist, func(b *testing.B) {
+			o := load.Options{Op: "acquire", Dist: dist, Connections: 64}
+			o.Rate = generate(b, redis.Servers[0], o).OpsPerSecond / 2
+			if err := redis.Drain(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			without := generate(b, memory.Servers[0], o)
+			watching, stop := context.WithCancel(b.Context())
+			busiest := make(chan float64, 1)
+			go func() { busiest <- watchBursts(watching, redis.RDB) }()
+			with := generate(b, redis.Servers[0], o)
+			stop()
+			b.ReportMetric(o.Rate, "acquires/s")
+			b.ReportMetric(<-busiest, "busiest-tenth")
+			for name, l := range map[string]load.Latency{"without": without.Latency,
+				"with": with.Latency} {
+				b.ReportMetric(float64(l.P50), name+"-p50-us")
+				b.ReportMetric(float64(l.P99), name+"-p99-us")
+				b.ReportMetric(float64(l.P999), name+"-p999-us")
+			}
+			b.ReportMetric(float64(with.Latency.P99)/float64(without.Latency.P99), "p99-ratio")
+			b.ReportMetric(float64(with.Unsent+without.Unsent), "unsent")
+		})
+	}
+}
+
+// watchBursts looks ten times in a flush interval at how much Redis has received, until ctx is
+// done. It returns how much came in the busiest tenth of the time, relative to the mean: 1 if all
+// tenths were equal, and 10 if all came at once.
+func watchBursts(ctx context.Context, rdb *redis.Client) float64 {
+	const slice = 20 * time.Millisecond
+	var received []float64
+	for last := 0.0; load.Sleep(ctx, slice) == nil; {
+		info, err := rdb.InfoMap(ctx, "stats").Result()
+		if err != nil {
+			break
+		}
+		now, _ := strconv.ParseFloat(info["Stats"]["total_net_input_bytes"], 64)
+		if last > 0 {
+			received = append(received, now-last)
+		}
+		last = now
+	}
+	slices.Sort(received)
+	sum := func(of []float64) (n float64) {
+		for _, v := range of {
+			n += v
+		}
+		return n
+	}
+	tenth := received[len(received)-(len(received)+9)/10:]
+	return 10 * sum(tenth) / max(sum(received), 1)
+}
