@@ -113,14 +113,19 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 	if v == nil {
 		return
 	}
-	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v),
-		"trace_id", string(traceID(&ctx.Request.Header)), "stack", string(debug.Stack()))
+	s.logPanic(ctx, v, debug.Stack())
 	// Response.Reset would switch the Date header back on, and with it fasthttp's clock goroutine.
 	// send replaces the body.
 	p := &problem{kind: kindInternal, detail: "an error of this server's own; its log says more"}
 	p.send(ctx)
 	ctx.SetConnectionClose()
 	s.counted(ctx)
+}
+
+// logPanic logs that the handler of a request panicked.
+func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
+	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v),
+		"trace_id", string(traceID(&ctx.Request.Header)), "stack", string(stack))
 }
 
 // unreadable answers what fasthttp could not parse as a request.

@@ -1,8 +1,12 @@
 package httpapi
 
 import (
+	"fmt"
 	"hash/maphash"
+	"runtime/debug"
 	"sync"
+
+	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/syncer"
 )
@@ -33,11 +37,39 @@ func (s *Server) startValues(x *requestState) *sync.WaitGroup {
 		}
 		running.Go(func() {
 			for _, v := range lane {
-				v.err = s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.res)
+				v.err = s.distinct(x, v)
 			}
 		})
 	}
 	return running
+}
+
+// distinct executes an operation on values. A panic becomes its error: nobody else would end it on
+// this goroutine.
+func (s *Server) distinct(x *requestState, v *valueOp) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = &panicked{what, debug.Stack()}
+		}
+	}()
+	return s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.res)
+}
+
+// panicked is the error of an operation that panicked.
+type panicked struct {
+	what  any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.what) }
+
+// notePanics logs the panics of the operations on values of a batch as those of handlers.
+func (s *Server) notePanics(ctx *fasthttp.RequestCtx, x *requestState) {
+	for i := range x.values {
+		if p, ok := x.values[i].err.(*panicked); ok {
+			s.logPanic(ctx, p.what, p.stack)
+		}
+	}
 }
 
 // merged goes through the operations of a batch in their order: those that were refused when they

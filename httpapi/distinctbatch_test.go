@@ -1,10 +1,14 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 )
 
@@ -178,6 +182,48 @@ func TestQuietBatchOfValues(t *testing.T) {
 		`,{"op":"distinct","key":"k","window":"1h"}]}`)
 	status(t, got, 200,
 		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
+}
+
+// panics is a service of which operations on some values panic.
+type panics struct{ *fake }
+
+func (p panics) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
+	res *distinct.Result) error {
+	if string(op.Key) == "bad" {
+		panic("a bug")
+	}
+	return p.fake.Distinct(ctx, op, values, res)
+}
+
+// TestPanicInABatchOfValues has operations that panic: each is answered as an error of its own, and
+// logged as the panic of a handler is. The others are answered, and so is the next request.
+func TestPanicInABatchOfValues(t *testing.T) {
+	var log bytes.Buffer
+	s, err := httpapi.New(httpapi.Options{Service: newFake(), Distincter: panics{newFake()},
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const good = `{"op":"distinct","key":"good","values":["v"],"window":"1h"}`
+	const bad = `{"op":"distinct","key":"bad","values":["v"]}`
+	for range 2 {
+		log.Reset()
+		for i, got := range results(t, s, good, bad, `{"op":"add","key":"k"}`, bad, good) {
+			internal := strings.HasPrefix(got, `{"error":{"type":"urn:twotier:problem:internal"`)
+			if internal != (i == 1 || i == 3) || strings.Contains(got, "a bug") {
+				t.Errorf("%d: %s", i, got)
+			}
+		}
+		for text, times := range map[string]int{"level=ERROR": 2, `panic="a bug"`: 2,
+			"path=/v1/batch": 2, "distinctbatch_test.go": 2} {
+			if n := strings.Count(log.String(), text); n != times {
+				t.Errorf("%q is logged %d times, want %d: %s", text, n, times, log.String())
+			}
+		}
+	}
+	quiet := call(s, "POST /v1/batch", `{"quiet":true,"ops":[`+bad+`,`+good+`]}`)
+	status(t, quiet, 200, `"added":1,"allowed":0,"refused":0}`)
+	status(t, quiet, 200, `{"ops":2,"errors":[{"index":0,"error":{`)
 }
 
 // TestBatchOfValuesWithoutAnswer has a service that fails.

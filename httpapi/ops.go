@@ -94,6 +94,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 		}
 		if values != nil {
 			values.Wait()
+			s.notePanics(ctx, x)
 		}
 		x.out = slices.Grow(x.out, x.answers)
 		if x.quiet {

@@ -153,7 +153,7 @@ func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem
 }
 
 func (s *Server) problemOfFailure(err error, f request.Failure) *problem {
-	if f.Kind == request.Internal {
+	if _, noted := err.(*panicked); f.Kind == request.Internal && !noted {
 		s.log.Error("unexpected error of an operation", "err", err)
 	}
 	return &problem{kind: problemKinds[f.Kind], detail: f.Detail, after: f.After}
