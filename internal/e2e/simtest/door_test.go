@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	door "twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/syncer"
 )
@@ -93,18 +94,25 @@ func request(op *syncer.Op) door.Op {
 	return door.Op{Acquire: r}
 }
 
+// failure converts an error of the Go client.
+func failure(err error) error {
+	switch {
+	case errors.Is(err, door.ErrUnknownOutcome):
+		return syncer.ErrUnknownOutcome
+	case errors.Is(err, door.ErrOverloaded):
+		return syncer.ErrOverload
+	case errors.Is(err, door.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return syncer.ErrUnavailable
+	}
+	return err
+}
+
 // result converts an answer of the Go client. An error means that nothing was counted, unless it
 // says that the outcome is unknown.
 func result(a *door.Result) (res syncer.Result) {
 	switch {
-	case errors.Is(a.Err, door.ErrUnknownOutcome):
-		res.Err = syncer.ErrUnknownOutcome
-	case errors.Is(a.Err, door.ErrOverloaded):
-		res.Err = syncer.ErrOverload
-	case errors.Is(a.Err, door.ErrUnavailable), errors.Is(a.Err, context.DeadlineExceeded):
-		res.Err = syncer.ErrUnavailable
 	case a.Err != nil:
-		res.Err = a.Err
+		res.Err = failure(a.Err)
 	case a.Add != nil:
 		res.Allowed, res.Source, res.Degraded = true, syncer.Source(a.Add.Source), a.Add.Degraded
 	default:
@@ -115,4 +123,60 @@ func result(a *door.Result) (res syncer.Result) {
 		}
 	}
 	return res
+}
+
+// distinct executes operations on distinct values in a batch, for two seconds.
+func (o *outside) distinct(ops []*valueOp) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	requests := make([]door.Op, len(ops))
+	for i, op := range ops {
+		requests[i].Distinct = op.request()
+	}
+	answers, err := o.Batch(ctx, requests)
+	for i, op := range ops {
+		switch {
+		case err != nil:
+			op.err = failure(err)
+		case answers[i].Err != nil:
+			op.err = failure(answers[i].Err)
+		default:
+			op.take(answers[i].Distinct)
+		}
+	}
+}
+
+// request converts an operation on distinct values for the Go client.
+func (op *valueOp) request() *door.DistinctRequest {
+	r := &door.DistinctRequest{Key: op.key}
+	for _, name := range op.names {
+		r.Values = append(r.Values, string(name))
+	}
+	if op.TS != 0 {
+		r.At = time.UnixMilli(op.TS)
+	}
+	if op.Ack == syncer.AckStore {
+		r.Ack = door.AckRedis
+	}
+	for _, l := range op.Limits {
+		r.Limits = append(r.Limits,
+			door.Limit{Window: time.Duration(l.Window) * time.Millisecond, Max: l.Max})
+	}
+	for _, w := range op.Windows {
+		r.Windows = append(r.Windows, time.Duration(w)*time.Millisecond)
+	}
+	return r
+}
+
+// take converts an answer of the Go client.
+func (op *valueOp) take(a *door.DistinctAnswer) {
+	op.res = distinct.Result{Allowed: !a.Over, RetryAfter: a.RetryAfter.Milliseconds(),
+		Source: syncer.Source(a.Source), Degraded: a.Degraded}
+	for i, c := range a.Counts {
+		op.res.Counts = append(op.res.Counts, distinct.Count{Window: c.Window.Milliseconds(),
+			Values: c.Count, Error: c.Error, BucketMS: c.Bucket.Milliseconds()})
+		if c.Refused {
+			op.res.Over = append(op.res.Over, i)
+		}
+	}
 }

@@ -175,6 +175,9 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 // listen makes the process serve HTTP.
 func (p *proc) listen() (err error) {
 	opt := httpapi.Options{Service: p.node, Listen: p.ip + ":8080", MaxMemory: 8 << 20}
+	if p.w.plan.values {
+		opt.Distincter = p.node
+	}
 	if p.w.plan.rules {
 		p.rules = rulebook.New(rulebook.Options{Store: store{p, &p.w.rules}, Book: &p.book,
 			Check:   func(*rules.Document) error { return nil },

@@ -226,7 +226,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	}
 	for i := range adders {
 		if w.plan.values {
-			a := w.newAdder(i)
+			a := w.newAdder(i, outside)
 			clients.Go(func() { a.run(stop) })
 		}
 	}
