@@ -141,7 +141,7 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool
 	switch {
 	case !ok, s.since == "" && !s.opt.AnySeed, s.since != "" && text == mine:
 		return true, nil
-	case s.since != "" && isLater(since(have), s.since):
+	case s.since != "" && s.givesWay(text, since(have)):
 		return false, fmt.Errorf("%w: it lost data, and processes that were there before this one "+
 			"place keys by another hash seed: start this one again", ErrMismatch)
 	case s.since != "":
@@ -159,11 +159,17 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool
 // since returns the time in sinceField, 0 if that is not there.
 func since(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
 
-// isLater reports whether mine is a later time than theirs.
-func isLater(theirs, mine string) bool {
-	a, err := strconv.ParseInt(theirs, 10, 64)
-	b, other := strconv.ParseInt(mine, 10, 64)
-	return err == nil && other == nil && b > a
+// givesWay reports whether another seed, by which keys have been placed since a time, stays rather
+// than this store's: the older one, and of two that were drawn in the same millisecond the smaller,
+// so that of two stores exactly one gives way.
+func (s *Store) givesWay(seed, since string) bool {
+	theirs, err := strconv.ParseInt(since, 10, 64)
+	mine, other := strconv.ParseInt(s.since, 10, 64)
+	if err != nil || other != nil || mine != theirs {
+		return err == nil && other == nil && mine > theirs
+	}
+	number, err := strconv.ParseUint(seed, 10, 64)
+	return err == nil && number < s.opt.Placement.Seed
 }
 
 // settle notes that keys are from now on placed as is agreed.

@@ -179,6 +179,48 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 	}
 }
 
+// TestOfTwoSeedsOfOneMomentTheSmallerStays: around a loss two seeds were drawn within the same
+// millisecond. They must not overwrite each other for ever: one process gives way, and the same
+// one whoever looks first.
+func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for run, seeds := range [][2]uint64{{5, 6}, {6, 5}, {9, 10}, {10, 9}} {
+		srv.Do("FLUSHALL")
+		var stores [2]*redisstore.Store
+		for i, seed := range seeds {
+			if i == 1 {
+				since, err := srv.Do("HGET", redisstore.MetaKey, "hash-seed-since").Text()
+				if err != nil {
+					t.Fatal(err)
+				}
+				srv.Do("FLUSHALL")
+				srv.Do("HSET", redisstore.MetaKey, "hash-seed", strconv.FormatUint(seed, 10),
+					"hash-seed-since", since)
+			}
+			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: i == 1,
+				Placement: syncer.Placement{Seed: seed}})
+			if err := probe(t, stores[i]); err != nil || stores[i].Placement().Seed != seed {
+				t.Fatalf("run %d: %v, %+v", run, err, stores[i].Placement())
+			}
+		}
+		for i := range 6 {
+			_ = stores[(run+i)%2].Follow(t.Context(), true)
+		}
+		for i, seed := range seeds {
+			refused := errors.Is(stores[i].Health().Err, redisstore.ErrMismatch)
+			if smaller := seed < seeds[1-i]; refused == smaller {
+				t.Errorf("run %d: seed %d beside %d: %v", run, seed, seeds[1-i],
+					stores[i].Health().Err)
+			}
+		}
+		want := strconv.FormatUint(min(seeds[0], seeds[1]), 10)
+		if now, err := srv.Do("HGET", redisstore.MetaKey, "hash-seed").Text(); now != want {
+			t.Errorf("run %d: the seed is %s rather than %s, %v", run, now, want, err)
+		}
+	}
+}
+
 // TestHashTagsAreAgreedOn: nodes come whose namespaces have other hash tags than the data was made
 // with. Settings that place every key in the same partition count as equal.
 func TestHashTagsAreAgreedOn(t *testing.T) {
