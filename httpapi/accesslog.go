@@ -22,7 +22,8 @@ const maxLoggedPath = 256
 
 // logAccess writes a line of JSON about a request that is answered, if it is one of those that are
 // chosen. Messages of other nodes are not: the requests that they are about are logged where
-// clients sent them. The query is left out, as it has keys.
+// clients sent them; cmd/twotier adds lines about what of them is part of a trace. The query is
+// left out, as it has keys.
 func (s *Server) logAccess(ctx *fasthttp.RequestCtx) {
 	if rand.Float64() >= s.opts.AccessShare {
 		return
@@ -51,8 +52,8 @@ func (s *Server) logAccess(ctx *fasthttp.RequestCtx) {
 	if g := grantOf(ctx); g != nil {
 		b = appendString(append(b, `,"token":`...), g.Name())
 	}
-	if id := traceID(&ctx.Request.Header); id != nil {
-		b = appendString(append(b, `,"trace_id":`...), id)
+	if c := traceOf(&ctx.Request.Header); c != nil {
+		b = appendString(append(b, `,"trace_id":`...), c.TraceID())
 	}
 	s.opts.AccessLog.Add(append(b, '}'))
 }

@@ -125,7 +125,7 @@ func (s *Server) recovered(ctx *fasthttp.RequestCtx) {
 // logPanic logs that the handler of a request panicked.
 func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 	s.log.Error("panic in a handler", "path", string(ctx.Path()), "panic", fmt.Sprint(v),
-		"trace_id", string(traceID(&ctx.Request.Header)), "stack", string(stack))
+		"trace_id", traceOf(&ctx.Request.Header).TraceID(), "stack", string(stack))
 }
 
 // unreadable answers what fasthttp could not parse as a request.

@@ -76,6 +76,7 @@ func (s *Server) countValues(x *requestState, v *valueOp) {
 	}
 	run := verdicts.Begin(s.opts.Verdicts, x.door)
 	run.RecordTo(s.opts.Decisions)
+	run.PartOf(x.context)
 	run.Values(&v.Values, &v.res)
 	run.End(time.Since(x.began))
 }

@@ -90,5 +90,5 @@ func (s *Server) Taken() Taken {
 	return t
 }
 
-// TraceID is traceID as text.
-func TraceID(h *fasthttp.RequestHeader) string { return string(traceID(h)) }
+// TraceID returns the ID of the trace that a request is part of.
+func TraceID(h *fasthttp.RequestHeader) string { return traceOf(h).TraceID() }

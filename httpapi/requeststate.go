@@ -17,6 +17,7 @@ type requestState struct {
 	results []syncer.Result
 	out     []byte
 	context *request.Context
+	traced  traced
 	door    string    // the one that was asked, see Verdicts
 	began   time.Time // when the request was received
 	size    int64     // approximate size that it has grown to
@@ -111,7 +112,8 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	}
 	x.grant, x.rules, x.inForce = grantOf(ctx), s.opts.Rules, nil
 	x.door, x.began = verdicts.HTTP, start
-	x.context.Reset(start.Add(s.opts.RequestTimeout))
+	x.traced.ctx = ctx
+	x.context.Reset(start.Add(s.opts.RequestTimeout), &x.traced)
 	return x
 }
 
@@ -121,6 +123,7 @@ func (s *Server) finish(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
+	x.traced.ctx = nil
 	x.size = max(x.size, x.cost, int64(cap(x.out)))
 	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
 		s.states.put(x)

@@ -36,6 +36,7 @@ func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 	}
 	run := verdicts.Begin(s.opts.Verdicts, x.door)
 	run.RecordTo(s.opts.Decisions)
+	run.PartOf(x.context)
 	for i := range results {
 		if op, res := &x.ops[i], &results[i]; res.Err == nil && verdicts.Decides(op) {
 			run.Decision()

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/decisions"
 	"twotier.dev/twotier/internal/linelog"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // outputTimeout is the time limit for writing the last lines of all outputs.
@@ -38,6 +40,16 @@ func (s *server) addAccessLog(web *httpapi.Options, stdout io.Writer) error {
 	}
 	web.AccessLog, web.AccessShare = to, s.cfg.AccessLogSample
 	return nil
+}
+
+// logCalls returns a function that writes a share of what this node did for others, as parts of
+// traces, to the access log.
+func logCalls(to httpapi.Lines, share float64) func(*trace.Call) {
+	return func(c *trace.Call) {
+		if rand.Float64() < share {
+			to.Add(c.Line())
+		}
+	}
 }
 
 // addOutput makes an output, whose metrics are shown with those of the HTTP API.

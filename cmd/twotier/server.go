@@ -98,21 +98,11 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}
-	if s.ring != nil {
-		messages := peer.NewServer(peer.ServerOptions{
-			Self: s.ring.Name(), Secret: []byte(cfg.ClusterSecret), Node: s.node,
-			ReplyBytes: webMemory(cfg) / 8, Logger: log,
-		})
-		if err := s.addSecrets(messages); err != nil {
-			return nil, err
-		}
-		web.Peer = messages
-	}
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addResp(&web),
-		s.addEnvoy(&web, book)); err != nil {
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addPeers(&web),
+		s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)
@@ -142,6 +132,23 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	})
 	opt.Ring, opt.Peers = s.ring, s.peers
 	return err
+}
+
+// addPeers makes the part that takes messages of other nodes, if there is a cluster.
+func (s *server) addPeers(web *httpapi.Options) error {
+	if s.ring == nil {
+		return nil
+	}
+	opt := peer.ServerOptions{
+		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
+		ReplyBytes: webMemory(s.cfg) / 8, Logger: s.log,
+	}
+	if web.AccessLog != nil {
+		opt.Traced = logCalls(web.AccessLog, web.AccessShare)
+	}
+	messages := peer.NewServer(opt)
+	web.Peer = messages
+	return s.addSecrets(messages)
 }
 
 // ackOf is what a write waits for that doesn't say.

@@ -19,6 +19,8 @@ type Decision struct {
 	Verdict Verdict
 	// Limits are the limits that were compared.
 	Limits []Compared
+	// TraceID is the ID of the trace that the request is part of, in hexadecimal digits, or empty.
+	TraceID string
 }
 
 // Compared is a limit with the count that was compared with it.

@@ -44,6 +44,9 @@ func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
 	if d.Version != 0 {
 		b = strconv.AppendInt(append(b, `,"rules_version":`...), d.Version, 10)
 	}
+	if d.TraceID != "" {
+		b = appendText(append(b, `,"trace_id":`...), d.TraceID)
+	}
 	return append(b, '}')
 }
 

@@ -28,7 +28,8 @@ func TestLines(t *testing.T) {
 		Rule: "receiver", Version: 7, Verdict: rule.ShadowRefused, Limits: []rule.Compared{
 			{Window: 60_000, Count: 15, Max: 14}, {Window: 90_000_000, Count: 15, Max: 50}}})
 	s.Record(&rule.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
-		Verdict: rule.Refused, Limits: []rule.Compared{{Window: 3_600_000, Count: 5, Max: 5}}})
+		Verdict: rule.Refused, Limits: []rule.Compared{{Window: 3_600_000, Count: 5, Max: 5}},
+		TraceID: "0af7651916cd43dd8448eb211c80319c"})
 	s.Record(&rule.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
 	want := lines{`{"time":"2026-05-04T02:02:01.012Z","ns":"sms","rule":"receiver",` +
 		`"key":"alice","n":3,"verdict":"shadow_refused","door":"http",` +
@@ -36,7 +37,7 @@ func TestLines(t *testing.T) {
 		`"node":"a-1","rules_version":7}`,
 		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"ann","n":2,"distinct":true,` +
 			`"verdict":"refused","door":"http","limits":[{"window":"1h","count":5,"max":5}],` +
-			`"node":"a-1"}`,
+			`"node":"a-1","trace_id":"0af7651916cd43dd8448eb211c80319c"}`,
 		`{"time":"2026-05-04T02:02:01.012Z","ns":"default","key":"\"käse\"\\\ufffd","n":1,` +
 			`"verdict":"allowed","door":"resp","limits":[],"node":"a-1"}`}
 	for i, line := range to {

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/syncer"
 )
@@ -83,6 +84,7 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 		d.version = version
 		run := verdicts.Begin(l.verdicts, door)
 		run.RecordTo(l.recorder)
+		run.PartOf(trace.From(ctx))
 		d.countVerdicts(&run, began)
 	}
 	return d.response(), nil

@@ -17,6 +17,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // service is the rate limit service.
@@ -32,6 +33,7 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	*ratelimitv3.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.s.opts.RequestTimeout)
 	defer cancel()
+	ctx = traced(ctx)
 	g, _ := ctx.Value(grantKey{}).(*token.Grant)
 	response, err := v.s.opts.Limiter.ShouldRateLimit(ctx, g, r)
 	if err != nil {
@@ -39,6 +41,17 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	}
 	v.s.counters.answered(response.GetOverallCode() == overLimit)
 	return response, nil
+}
+
+// traced returns ctx as part of the trace that a request names in its metadata, as W3C Trace
+// Context has it. Several traceparents name none.
+func traced(ctx context.Context) context.Context {
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(parent) != 1 {
+		return ctx
+	}
+	state := metadata.ValueFromIncomingContext(ctx, "tracestate")
+	return trace.With(ctx, trace.Parse(parent[0], strings.Join(state, ",")))
 }
 
 // statusOf returns an error with its status.

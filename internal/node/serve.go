@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -56,7 +58,7 @@ func serverOf(v rpc.Verb) server {
 func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	switch serverOf(tasks[0].Verb) {
 	case router:
-		n.router.Coordinate(ctx, tasks, res)
+		n.coordinate(ctx, tasks, res)
 	case participant:
 		n.parts.Serve(ctx, tasks, res)
 	default:
@@ -64,6 +66,25 @@ func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 			res[i].Err = n.serveTask(ctx, &tasks[i])
 		}
 	}
+}
+
+// coordinate runs acquires over several owners: those of each trace at the same time, as the tasks
+// for other nodes that come of them are part of it.
+func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	var others sync.WaitGroup
+	for at := 0; at < len(tasks); {
+		of, end := tasks[at].Trace, at+1
+		for end < len(tasks) && tasks[end].Trace == of {
+			end++
+		}
+		some, out := tasks[at:end], res[at:end]
+		if at = end; at < len(tasks) {
+			others.Go(func() { n.router.Coordinate(trace.With(ctx, of), some, out) })
+		} else {
+			n.router.Coordinate(trace.With(ctx, of), some, out)
+		}
+	}
+	others.Wait()
 }
 
 // takes reports whether this node runs what another one has sent. If not, it sets Err.

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -151,6 +152,7 @@ type call struct {
 	reply []byte
 	tasks int
 	by    time.Time
+	trace *trace.Context // nil if it is part of no trace
 }
 
 // Size implements batching.Item.
@@ -171,13 +173,13 @@ func (k *call) wait(ctx context.Context) (finished bool, err error) {
 
 // Do implements node.Peers.
 func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
-	c.run(ctx, to, &work{tasks: tasks, res: res})
+	c.run(ctx, to, &work{tasks: tasks, res: res, trace: trace.From(ctx)})
 }
 
 // DoAll implements node.Peers.
 func (c *Client) DoAll(ctx context.Context, to *ring.Member, ops []syncer.Op, at []int,
 	res []syncer.Result) {
-	c.run(ctx, to, &work{ops: ops, at: at, res: res})
+	c.run(ctx, to, &work{ops: ops, at: at, res: res, trace: trace.From(ctx)})
 }
 
 // run has a node do work, and sets Err in each result.
@@ -207,7 +209,7 @@ func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
 	}
 	k := c.calls.Get().(*call)
 	k.Reset()
-	k.by = by
+	k.by, k.trace = by, w.trace
 	w.encode(k)
 	if k.size > maxBody {
 		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
@@ -257,10 +259,10 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	return nil
 }
 
-// ask sends a question of that kind and reads the answer.
-func (l *link) ask(ctx context.Context, kind *node.Question, body []byte, answer any) error {
+// ask sends a question and reads the answer.
+func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer any) error {
 	free := l.asking
-	if kind.FromUsers {
+	if what.FromUsers {
 		free = l.showing
 	}
 	var lane *lane
@@ -270,7 +272,16 @@ func (l *link) ask(ctx context.Context, kind *node.Question, body []byte, answer
 	case <-ctx.Done():
 		return rpc.ErrLate
 	}
-	reply, err := lane.exchange(ctx, kindQuestion, body, l.c.deadline(ctx))
+	kind, by := kindQuestion, l.c.deadline(ctx)
+	if of := trace.From(ctx); of != nil {
+		if err := lane.meet(ctx, by, true); err != nil {
+			return err
+		}
+		if l.takesTraces() {
+			kind, body = kindTracedQuestion, append(appendTrace(nil, of), body...)
+		}
+	}
+	reply, err := lane.exchange(ctx, kind, body, by)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,12 @@
 // differ in their keys only are sent once, then only the keys; an answer that is nothing out of the
 // ordinary takes one byte and the figures of its limits.
 //
+// # Traces
+//
+// A call or question that is part of a trace (package trace) carries its context. A node says in
+// its answer to a ping that it takes these, so none is sent to one of an earlier commit. Whatever
+// is not part of a trace is sent as if there were none.
+//
 // # At most once
 //
 // A message carries the name of the sending process, the lane, and a number that only grows. For

@@ -66,8 +66,7 @@ func (n *lane) send(batch []*call) {
 	slices.SortStableFunc(live, func(a, b *call) int {
 		return -cmp.Compare(a.by.UnixNano(), b.by.UnixNano())
 	})
-	n.body = appendCalls(n.body[:0], live, now)
-	reply, err := n.exchange(n.l.ctx, kindTasks, n.body, live[0].by)
+	reply, err := n.exchangeCalls(live, now)
 	r := reader{b: reply}
 	for _, k := range live {
 		if err == nil {
@@ -80,6 +79,20 @@ func (n *lane) send(batch []*call) {
 	}
 }
 
+// exchangeCalls sends calls, sorted by deadline, latest first, as one message.
+func (n *lane) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
+	traced := slices.ContainsFunc(calls, func(k *call) bool { return k.trace != nil })
+	by := calls[0].by
+	if traced {
+		if err := n.meet(n.l.ctx, by, traced); err != nil {
+			return nil, err
+		}
+		traced = n.l.takesTraces()
+	}
+	n.body = appendCalls(n.body[:0], calls, now, traced)
+	return n.exchange(n.l.ctx, kindTasks, n.body, by)
+}
+
 // slack limits how much a call's deadline may be brought forward, to a sixteenth of the time it has
 // left, so that calls with similar deadlines can share a context.
 const slack = 16
@@ -87,8 +100,8 @@ const slack = 16
 // appendCalls appends calls in groups with about the same deadline. Calls are sorted by deadline,
 // latest first. Each group is preceded by how much earlier its deadline is than that of the
 // message. The deadline of a group is the earliest in it: nothing is carried out after the deadline
-// of its caller.
-func appendCalls(b []byte, calls []*call, now time.Time) []byte {
+// of its caller. The traces that calls are part of are appended if the receiver knows what that is.
+func appendCalls(b []byte, calls []*call, now time.Time, traced bool) []byte {
 	last := calls[0].by
 	for len(calls) > 0 {
 		floor := calls[0].by.Add(-calls[0].by.Sub(now) / slack)
@@ -99,6 +112,9 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 		b = appendUint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
 		b = appendUint(b, uint64(size))
 		for _, k := range calls[:size] {
+			if traced && k.trace != nil {
+				b = appendTrace(append(b, tracedCall), k.trace)
+			}
 			b = append(b, k.body...)
 		}
 		calls = calls[size:]

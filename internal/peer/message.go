@@ -15,6 +15,9 @@ const version = 5
 const (
 	kindTasks byte = iota
 	kindQuestion
+	// kindTracedQuestion is a question that is part of a trace, whose context precedes it. It is
+	// sent to nodes that have said that they know it.
+	kindTracedQuestion
 )
 
 // The status codes of a reply.

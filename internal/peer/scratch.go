@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -17,6 +18,7 @@ type scratch struct {
 	res    []syncer.Result
 	ends   []int // number of tasks up to the end of each call
 	groups []group
+	traced []tracedTasks
 	reply  []byte
 }
 
@@ -30,7 +32,8 @@ type group struct {
 func (x *scratch) read(body []byte) error {
 	r := reader{b: body}
 	x.list.reset()
-	x.ends, x.groups = x.ends[:0], x.groups[:0]
+	clear(x.traced)
+	x.ends, x.groups, x.traced = x.ends[:0], x.groups[:0], x.traced[:0]
 	for r.err == nil && len(r.b) > 0 {
 		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
 		for calls := r.count(); calls > 0 && r.err == nil; calls-- {
@@ -54,32 +57,48 @@ func (x *scratch) read(body []byte) error {
 
 // readCall parses the tasks of a call.
 func (x *scratch) readCall(r *reader) {
-	for i, tasks := 0, r.count(); i < tasks && r.err == nil; i++ {
+	tasks, from, steps := r.count(), len(x.list.ops), len(x.list.tasks)
+	var of *trace.Context
+	if tasks == tracedCall && r.err == nil {
+		of = r.trace()
+		tasks = r.count()
+	}
+	for i := 0; i < tasks && r.err == nil; i++ {
 		x.list.read(r, i == 0)
+	}
+	if of != nil {
+		for i := range x.list.tasks[steps:] {
+			x.list.tasks[steps+i].Trace = of
+		}
+		x.traced = append(x.traced, tracedTasks{span{from, len(x.list.ops)}, of})
 	}
 	x.ends = append(x.ends, len(x.list.ops))
 }
 
-// serve carries out the tasks, until by at the latest. Groups have different deadlines and don't
-// wait for each other.
-func (x *scratch) serve(ctx context.Context, local Local, by time.Time) {
+// serve carries out the tasks of a process, until by at the latest. Groups have different deadlines
+// and don't wait for each other.
+func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Time) {
 	var others sync.WaitGroup
 	at := 0
 	for i, g := range x.groups {
 		tasks, until := span{at, g.end}, by.Add(-g.lead)
 		at = g.end
 		if i == len(x.groups)-1 {
-			x.serveUntil(ctx, local, tasks, until)
+			x.serveUntil(ctx, s, from, tasks, until)
 			break
 		}
-		others.Go(func() { x.serveUntil(ctx, local, tasks, until) })
+		others.Go(func() { x.serveUntil(ctx, s, from, tasks, until) })
 	}
 	others.Wait()
 }
 
 // serveUntil carries out some tasks, unless their time is up. It ends slightly before by: an answer
 // that says that some outcomes are unknown, or came too late, is worth more than none.
-func (x *scratch) serveUntil(ctx context.Context, local Local, tasks span, by time.Time) {
+func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks span,
+	by time.Time) {
+	if calls := x.tracedCalls(tasks); len(calls) > 0 {
+		defer s.report(from, x, calls, time.Now())
+	}
 	left := time.Until(by)
 	if left <= 0 {
 		for i := tasks.from; i < tasks.to; i++ {
@@ -89,7 +108,7 @@ func (x *scratch) serveUntil(ctx context.Context, local Local, tasks span, by ti
 	}
 	ctx, cancel := context.WithDeadline(ctx, by.Add(-left/slack))
 	defer cancel()
-	x.serveInOrder(ctx, local, tasks)
+	x.serveInOrder(ctx, s.opt.Node, tasks)
 }
 
 // serveInOrder carries out some tasks: operations next to each other together, and so other tasks.

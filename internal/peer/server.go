@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -37,6 +39,9 @@ type ServerOptions struct {
 	// ReplyBytes bounds the replies that are kept for messages that are sent again, in bytes.
 	// Default and maximum: 64 MiB.
 	ReplyBytes int64
+	// Traced is told of everything that was done for other nodes as a part of a trace. It must not
+	// wait. Default: nobody is.
+	Traced func(*trace.Call)
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
 }
@@ -195,27 +200,37 @@ func (s *Server) inTime(ctx context.Context, m *message) reply {
 
 // carryOut does what a message asks for, until by. Errors become part of the reply.
 func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
-	if m.Kind == kindQuestion {
-		return reply{replyDone, s.answer(ctx, m.Body, by)}
+	switch m.Kind {
+	case kindQuestion:
+		_, answer, _ := s.answer(ctx, m.Body, by)
+		return reply{replyDone, answer}
+	case kindTracedQuestion:
+		return reply{replyDone, s.answerTraced(ctx, m.From, m.Body, by)}
 	}
 	x := s.pool.Get().(*scratch)
 	defer s.pool.Put(x)
 	if err := x.read(m.Body); err != nil {
 		return reply{status: replyStale}
 	}
-	x.serve(ctx, s.opt.Node, by)
+	x.serve(ctx, s, m.From, by)
 	x.reply = x.appendResults(x.reply[:0])
 	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
-// answer answers a question.
-func (s *Server) answer(ctx context.Context, body []byte, by time.Time) []byte {
+// answer answers a question, and returns the name of its kind and the error, too.
+func (s *Server) answer(ctx context.Context, body []byte,
+	by time.Time) (name string, encoded []byte, err error) {
 	question, err := readQuestion(body)
 	if err != nil {
-		return appendAnswer(nil, nil, err)
+		return "", appendAnswer(nil, nil, err), err
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	answer, err := s.opt.Node.Answer(ctx, question)
-	return appendAnswer(nil, answer, err)
+	encoded = appendAnswer(nil, answer, err)
+	kind, _ := node.QuestionOf(question)
+	if _, isPing := question.(*node.PingQuestion); isPing {
+		encoded = appendAbilities(encoded)
+	}
+	return kind.Name, encoded, err
 }

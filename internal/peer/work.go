@@ -2,6 +2,7 @@ package peer
 
 import (
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -12,6 +13,7 @@ type work struct {
 	ops   []syncer.Op
 	at    []int           // positions in ops and res; nil if there are tasks
 	res   []syncer.Result // parallel to tasks or ops
+	trace *trace.Context  // what it is part of; nil if no trace
 }
 
 func (w *work) len() int {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"twotier.dev/twotier/internal/trace"
 )
 
 // Context is a context with a deadline that costs nothing until somebody waits on it. Most
@@ -12,22 +14,30 @@ import (
 //
 // The first call of Done makes a real context, to which everything is delegated from then on.
 // Contexts derived from this one attach to it without a goroutine.
+//
+// What trace a request is part of is found out when somebody asks, for the same reason.
 type Context struct {
 	deadline time.Time
 
 	mu     sync.Mutex
 	inner  context.Context
 	cancel context.CancelFunc
+	source trace.Source // nil if there is none, or it has been asked
+	traced *trace.Context
 }
 
-// Reset prepares c for the next request. It must not be called once Done has been.
-func (c *Context) Reset(deadline time.Time) { c.deadline = deadline }
+// Reset prepares c for the next request, which may be part of a trace that source knows of. It must
+// not be called once Done has been.
+func (c *Context) Reset(deadline time.Time, source trace.Source) {
+	c.deadline, c.source, c.traced = deadline, source, nil
+}
 
 // Finish ends the request and reports whether c may be reused: it may not if somebody asked for its
-// channel and may still hold it.
+// channel and may still hold it. The source is not asked any more.
 func (c *Context) Finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.source = nil
 	if c.inner == nil {
 		return true
 	}
@@ -59,13 +69,26 @@ func (c *Context) Err() error {
 	return nil
 }
 
-// Value returns values of the inner context. The context package uses it to recognise its own
-// contexts.
+// Value returns the trace that the request is part of for [trace.Key], and otherwise values of the
+// inner context. The context package uses it to recognise its own contexts.
 func (c *Context) Value(key any) any {
+	if key == (trace.Key{}) {
+		return c.TraceContext()
+	}
 	if inner := c.made(); inner != nil {
 		return inner.Value(key)
 	}
 	return nil
+}
+
+// TraceContext returns what trace the request is part of, or nil if it is part of none.
+func (c *Context) TraceContext() *trace.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source != nil {
+		c.traced, c.source = c.source.TraceContext(), nil
+	}
+	return c.traced
 }
 
 func (c *Context) made() context.Context {

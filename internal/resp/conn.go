@@ -320,7 +320,7 @@ func (c *conn) deadline() context.Context {
 	if !w.context.Finish() {
 		w.renew()
 	}
-	w.context.Reset(time.Now().Add(c.server.opts.RequestTimeout))
+	w.context.Reset(time.Now().Add(c.server.opts.RequestTimeout), nil)
 	return w.context
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"strconv"
 
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -55,6 +56,9 @@ type Task struct {
 	// Settled says that all acquires of the same coordinator with lower numbers are settled: nobody
 	// will ask what became of them. Only VerbDecide has it.
 	Settled uint64
+	// Trace is what the task is part of, nil if it is part of no trace. Whoever runs a
+	// VerbCoordinate passes it on.
+	Trace *trace.Context
 }
 
 // AcquireID identifies an acquire over several owners.

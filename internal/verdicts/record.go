@@ -28,11 +28,14 @@ func (r *Run) record(c *syncer.Check, o Origin, v rule.Verdict, limits compared)
 		}
 		d.Limits = append(d.Limits, rule.Compared{Window: l.Window, Count: l.Count, Max: most})
 	}
-	r.recorder.Record(d)
+	r.Record(d)
 }
 
 // Record records a verdict that Records chose.
 func (r *Run) Record(d *rule.Decision) {
 	d.Door = r.door
+	if r.traced != nil {
+		d.TraceID = r.traced.TraceContext().TraceID()
+	}
 	r.recorder.Record(d)
 }

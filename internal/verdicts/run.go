@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -42,6 +43,7 @@ type Run struct {
 	decided   bool
 	shadow    bool // a rule in shadow would have refused the present check
 	recorder  Recorder
+	traced    trace.Source // nil if nothing is known about traces
 }
 
 // Begin returns a run for what was asked at a door. A nil counter counts nothing.
@@ -49,6 +51,10 @@ func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
 
 // RecordTo makes the run record what it counts; nil records nothing.
 func (r *Run) RecordTo(to Recorder) { r.recorder = to }
+
+// PartOf makes the run record which trace the request is part of. The source is asked if there is
+// something to record.
+func (r *Run) PartOf(traced trace.Source) { r.traced = traced }
 
 // Decision says that the verdicts that follow are those of one more acquire.
 func (r *Run) Decision() {

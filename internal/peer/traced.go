@@ -1,0 +1,131 @@
+package peer
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"twotier.dev/twotier/internal/trace"
+)
+
+// abilities are what a process knows besides what all processes of its version of the format do. It
+// says so in its answer to a ping; those which know of none answer with nothing. So a node never
+// sends what an older one of the same version would not understand.
+type abilities byte
+
+// takesTrace says that a process knows tracedCall and kindTracedQuestion.
+const takesTrace abilities = 1 << iota
+
+// takesTraces reports whether the process is known to take the contexts of traces.
+func (l *link) takesTraces() bool {
+	takes := l.takes.Load()
+	return takes != nil && *takes&takesTrace != 0
+}
+
+// noteAbilities takes in the answer to a ping. One that is an error says nothing.
+func (l *link) noteAbilities(answer []byte) {
+	if len(answer) == 0 || answer[0] != resultOK {
+		return
+	}
+	var takes abilities
+	if len(answer) > 1 {
+		takes = abilities(answer[1])
+	}
+	l.takes.Store(&takes)
+}
+
+// appendAbilities appends what this process knows to its answer to a ping, unless that is an error.
+func appendAbilities(answer []byte) []byte {
+	if len(answer) == 0 || answer[0] != resultOK {
+		return answer
+	}
+	return append(answer, byte(takesTrace))
+}
+
+// tracedCall, in place of the number of its tasks, begins a call that is part of a trace: its
+// context follows, and then the call. No call has 0 tasks.
+const tracedCall = 0
+
+// appendTrace appends the context of a trace.
+func appendTrace(b []byte, c *trace.Context) []byte {
+	b = append(append(append(b, c.ID[:]...), c.Span[:]...), c.Flags)
+	return appendBytes(b, c.State)
+}
+
+// trace reads the context of a trace.
+func (r *reader) trace() *trace.Context {
+	c := new(trace.Context)
+	for _, to := range [][]byte{c.ID[:], c.Span[:]} {
+		if len(r.b) < len(to) {
+			r.fail()
+			return nil
+		}
+		r.b = r.b[copy(to, r.b):]
+	}
+	c.Flags, c.State = r.byte(), r.string()
+	if !c.Valid() || len(c.State) > trace.MaxState {
+		r.fail()
+	}
+	return c
+}
+
+// tracedTasks are the tasks of a call that is part of a trace.
+type tracedTasks struct {
+	span
+	of *trace.Context
+}
+
+// tracedCalls returns the calls among some tasks that are part of a trace.
+func (x *scratch) tracedCalls(tasks span) []tracedTasks {
+	from := slices.IndexFunc(x.traced, func(t tracedTasks) bool { return t.from >= tasks.from })
+	if from < 0 {
+		return nil
+	}
+	to := from
+	for to < len(x.traced) && x.traced[to].to <= tasks.to {
+		to++
+	}
+	return x.traced[from:to]
+}
+
+// firstError returns the first error of some tasks.
+func (x *scratch) firstError(tasks span) error {
+	for i := tasks.from; i < tasks.to; i++ {
+		if err := x.res[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operations is what calls with tasks ask for.
+const operations = "operations"
+
+// report says what was done for calls of a process that are part of traces.
+func (s *Server) report(from string, x *scratch, calls []tracedTasks, began time.Time) {
+	if s.opt.Traced == nil {
+		return
+	}
+	for _, k := range calls {
+		s.opt.Traced(&trace.Call{Context: k.of, Peer: from, Asked: operations,
+			Operations: k.to - k.from, Began: began, Took: time.Since(began),
+			Err: x.firstError(k.span)})
+	}
+}
+
+// answerTraced answers a question that is part of a trace.
+func (s *Server) answerTraced(ctx context.Context, from string, body []byte,
+	by time.Time) []byte {
+	r := reader{b: body}
+	of := r.trace()
+	if r.err != nil {
+		return appendAnswer(nil, nil, r.err)
+	}
+	began := time.Now()
+	name, answer, err := s.answer(trace.With(ctx, of), r.b, by)
+	if s.opt.Traced != nil {
+		s.opt.Traced(&trace.Call{Context: of, Peer: from, Asked: name, Operations: 1,
+			Began: began, Took: time.Since(began), Err: err})
+	}
+	return answer
+}

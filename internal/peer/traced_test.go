@@ -1,0 +1,216 @@
+package peer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// tracedNode is a node that notes which traces tasks and questions are part of.
+type tracedNode struct {
+	mu    sync.Mutex
+	tasks []string
+	asked []string
+	fails bool
+}
+
+func (n *tracedNode) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Allowed = true
+		res[i].AddCheck()
+		if n.fails {
+			res[i].Err = syncer.ErrUnavailable
+		}
+	}
+}
+
+func (n *tracedNode) ServeTasks(_ context.Context, tasks []rpc.Task, _ []syncer.Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range tasks {
+		n.tasks = append(n.tasks, tasks[i].Trace.TraceID())
+	}
+}
+
+func (n *tracedNode) Answer(ctx context.Context, question any) (any, error) {
+	if _, ok := question.(*node.PingQuestion); ok {
+		return nil, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, trace.From(ctx).TraceID())
+	return &node.TopAnswer{}, nil
+}
+
+// older is a transport to a server which says of nothing that it knows it, as one of an earlier
+// commit, and which takes no message that such a one would not know.
+type older struct {
+	t    *testing.T
+	to   *peer.Server
+	mute bool
+	mu   sync.Mutex
+	seen [][]byte
+}
+
+func (o *older) Send(ctx context.Context, _ string, message []byte) ([]byte, error) {
+	o.mu.Lock()
+	o.seen = append(o.seen, bytes.Clone(message))
+	o.mu.Unlock()
+	reply, err := o.to.Handle(ctx, message)
+	// The answer to a ping is one byte, and then what the server knows.
+	if o.mute && err == nil && bytes.HasSuffix(reply, []byte{0, 1}) {
+		reply = reply[:len(reply)-1]
+	}
+	return reply, err
+}
+
+// tracedBed is a client and a server.
+type tracedBed struct {
+	older
+	node   tracedNode
+	client *peer.Client
+	to     *ring.Member
+	mu     sync.Mutex
+	calls  []trace.Call
+}
+
+func newTracedBed(t *testing.T, mute bool) *tracedBed {
+	b := &tracedBed{to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	b.older.t, b.mute = t, mute
+	b.older.to = peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
+		Traced: func(c *trace.Call) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.calls = append(b.calls, *c)
+		}})
+	var err error
+	b.client, err = peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: &b.older})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.client.Close(context.Background()) })
+	return b
+}
+
+// context returns one that is part of a trace, or of none if the number is 0.
+func (b *tracedBed) context(number byte) context.Context {
+	ctx := b.older.t.Context()
+	if number == 0 {
+		return ctx
+	}
+	return trace.With(ctx, &trace.Context{ID: [16]byte{15: number}, Span: [8]byte{7: number},
+		Flags: trace.Sampled, State: fmt.Sprint("vendor=", number)})
+}
+
+// do sends operations and a task that is not one as one call, and returns the first error.
+func (b *tracedBed) do(number byte) error {
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}
+	tasks := []rpc.Task{{Op: op}, {Verb: rpc.VerbCoordinate, Op: op}}
+	res := make([]syncer.Result, len(tasks))
+	b.client.Do(b.context(number), b.to, tasks, res)
+	return errors.Join(res[0].Err, res[1].Err)
+}
+
+// ask asks a question.
+func (b *tracedBed) ask(number byte) error {
+	return b.client.Ask(b.context(number), b.to, &node.TopQuestion{}, &node.TopAnswer{})
+}
+
+func id(number byte) string { return (&trace.Context{ID: [16]byte{15: number}}).TraceID() }
+
+// TestTracesReachTheOtherNode sends calls of several traces, and of none, at the same time: the
+// receiver knows of each what it is part of.
+func TestTracesReachTheOtherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTracedBed(t, false)
+		var all sync.WaitGroup
+		for number := range byte(20) {
+			all.Go(func() {
+				if err := errors.Join(b.do(number), b.ask(number)); err != nil {
+					t.Error(number, err)
+				}
+			})
+		}
+		all.Wait()
+		var want, reported []string
+		for number := range byte(20) {
+			if number > 0 {
+				want = append(want, id(number))
+			}
+		}
+		for _, c := range b.calls {
+			number := c.Context.ID[15]
+			if c.Peer != "a-1" || c.Err != nil || c.Began.IsZero() ||
+				c.Context.State != fmt.Sprint("vendor=", number) || !c.Context.Sampled() ||
+				c.Context.Span != [8]byte{7: number} ||
+				c.Asked == "operations" && c.Operations != 2 {
+				t.Errorf("%+v of %+v", c, c.Context)
+			}
+			reported = append(reported, c.Asked+" "+c.Context.TraceID())
+		}
+		slices.Sort(reported)
+		slices.Sort(b.node.tasks)
+		slices.Sort(b.node.asked)
+		var both []string
+		for _, what := range []string{"operations ", "top "} {
+			for _, id := range want {
+				both = append(both, what+id)
+			}
+		}
+		want = append([]string{""}, want...)
+		if !slices.Equal(b.node.tasks, want) || !slices.Equal(b.node.asked, want) ||
+			!slices.Equal(reported, both) {
+			t.Errorf("tasks of %v, questions of %v, reported %v", b.node.tasks, b.node.asked,
+				reported)
+		}
+		b.node.fails = true
+		b.calls = nil
+		if err := b.do(7); err == nil || len(b.calls) != 1 ||
+			!errors.Is(b.calls[0].Err, syncer.ErrUnavailable) {
+			t.Errorf("%v: %+v", err, b.calls)
+		}
+	})
+}
+
+// TestOlderNodesAreSentNoTraces has a node of an earlier commit get what it knows, byte for byte
+// what it would get if nothing were part of a trace.
+func TestOlderNodesAreSentNoTraces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent [2][][]byte
+		for i, number := range []byte{0, 1} {
+			b := newTracedBed(t, true)
+			for range 3 {
+				if err := errors.Join(b.do(number), b.ask(number)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+			if len(b.calls) > 0 {
+				t.Errorf("%+v", b.calls)
+			}
+			sent[i] = b.seen
+		}
+		if len(sent[0]) != len(sent[1]) {
+			t.Fatalf("%d messages, and %d with a trace", len(sent[0]), len(sent[1]))
+		}
+		for i := range sent[0] {
+			// The times that messages carry are those of the bubble, which has stood still.
+			if plain, traced := sent[0][i], sent[1][i]; len(plain) != len(traced) {
+				t.Errorf("message %d: %x, with a trace %x", i, plain, traced)
+			}
+		}
+	})
+}

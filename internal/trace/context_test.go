@@ -1,0 +1,64 @@
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/trace"
+)
+
+const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// TestParse goes through what a context has.
+func TestParse(t *testing.T) {
+	c := trace.Parse(parent, "vendor=1")
+	if c == nil || c.TraceID() != parent[3:35] || c.Span != [8]byte{0xb7, 0xad, 0x6b, 0x71, 0x69,
+		0x20, 0x33, 0x31} || !c.Sampled() || c.State != "vendor=1" {
+		t.Fatalf("%+v", c)
+	}
+	if c = trace.Parse(parent[:53]+"02", ""); c == nil || c.Sampled() || c.Flags != 2 {
+		t.Errorf("%+v", c)
+	}
+	if c = trace.Parse(parent, strings.Repeat("x", trace.MaxState+1)); c == nil || c.State != "" {
+		t.Errorf("a long state: %+v", c)
+	}
+	for _, bad := range []string{"", parent[:54], parent + "-x", "ff" + parent[2:]} {
+		if c := trace.Parse(bad, ""); c != nil || c.TraceID() != "" {
+			t.Errorf("%q: %+v", bad, c)
+		}
+	}
+}
+
+// TestLine compares the lines about two calls, of which one has failed.
+func TestLine(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 12e6, time.FixedZone("", 3600))
+	c := trace.Call{Context: trace.Parse(parent, ""), Peer: "a-1", Asked: "operations",
+		Operations: 3, Began: at, Took: 1500 * time.Microsecond}
+	want := `{"time":"2026-05-04T02:02:01.012Z","peer":"a-1","asked":"operations",` +
+		`"operations":3,"duration_ms":1.5,`
+	const id = `"trace_id":"0af7651916cd43dd8448eb211c80319c"}`
+	if got := string(c.Line()); got != want+id {
+		t.Error(got)
+	}
+	c.Err = errors.New(`no "such" key`)
+	if got := string(c.Line()); got != want+`"error":"no \"such\" key",`+id {
+		t.Error(got)
+	}
+}
+
+// TestContext passes a context on, and asks where there is none.
+func TestContext(t *testing.T) {
+	ctx := t.Context()
+	if c := trace.From(ctx); c != nil || trace.With(ctx, nil) != ctx {
+		t.Errorf("%+v", c)
+	}
+	c := trace.Parse(parent, "")
+	under, cancel := context.WithCancel(trace.With(ctx, c))
+	defer cancel()
+	if trace.From(under) != c {
+		t.Error("it was lost")
+	}
+}
