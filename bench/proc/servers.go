@@ -60,9 +60,9 @@ func (r *Redis) Stop() error { return errors.Join(r.Process.Stop(), os.RemoveAll
 // Server is an HTTP server that says where it listens in one line of JSON on its standard output.
 type Server struct {
 	*Process
-	// Addr is its host and port. Gossip is where it gossips, and Resp where it serves Redis
-	// clients, if it does.
-	Addr, Gossip, Resp string
+	// Addr is its host and port. Gossip is where it gossips, Resp where it serves Redis clients, and
+	// GRPC where it serves Envoy, if it does.
+	Addr, Gossip, Resp, GRPC string
 }
 
 // StartServer runs a program and returns when it has printed {"ready":true,"listen":"host:port"}.
@@ -71,12 +71,12 @@ func StartServer(bin string, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ready struct{ Listen, Gossip, Resp string }
+	var ready struct{ Listen, Gossip, Resp, GRPC string }
 	if err := json.Unmarshal(line, &ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("ready line %q: %w", line, err), p.Stop())
 	}
 	return &Server{Process: p, Addr: ready.Listen, Gossip: ready.Gossip,
-		Resp: ready.Resp}, nil
+		Resp: ready.Resp, GRPC: ready.GRPC}, nil
 }
 
 // Get requests a path and passes an answer with status 200 to read.

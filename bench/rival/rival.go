@@ -103,6 +103,9 @@ func (s *Stand) Drain(ctx context.Context) error {
 		return nil
 	}
 	for _, server := range s.Servers {
+		if server.Addr == "" { // not twotier: nothing is pending
+			continue
+		}
 		if err := server.Await(ctx, "twotier_pending_buckets",
 			func(v float64) bool { return v == 0 }); err != nil {
 			return err

@@ -57,6 +57,10 @@ func steps() []step {
 			"--count=1 --sizes=duration=200ms"},
 		{"resp", "Drive the commands for Redis clients, a script in Redis and INCR.", &Resp{}, nil,
 			"--requests=20000 --keys=1000 --count=1"},
+		{"envoy", "Compare Envoy's rate limit service with envoyproxy/ratelimit.", &Benchmarks{},
+			flags{"bench": "Envoy=1x", "count": "3", "sizes": "duration=10s," +
+				"ratelimit=v1.4.1-0.20260122083618-3fb702589d36"},
+			"--count=1 --sizes=duration=500ms"},
 		{"forward", "Measure what forwarding to the owner of a key costs.", &Benchmarks{},
 			flags{"bench": "Forward=1s", "count": "3", "sizes": ""},
 			"--count=1 --bench=Forward=200ms"},

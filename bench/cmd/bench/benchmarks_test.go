@@ -18,6 +18,8 @@ func TestPagesOfBenchmarks(t *testing.T) {
 		// want is what must have been measured: a benchmark, its unit, and between what values.
 		want []want
 	}{
+		{"envoy --count=1 --sizes=duration=50ms", []want{
+			{"Envoy/service=twotier", "calls/s", 1, 1e9}}},
 		{"forward --count=1 --bench=Forward/./adds=50ms", []want{
 			{"Forward/way=forwarded/kind=adds/size=200", "forwarded/op", 0.5, 1},
 			{"Forward/way=client/kind=adds/size=200", "service-us/op", 0.01, 1e6}}},

@@ -140,6 +140,7 @@ func templates() *template.Template {
 		"millions":   func(v float64) float64 { return v / 1e6 },
 		"gib":        func(bytes float64) float64 { return bytes / (1 << 30) },
 		"ratio":      ratio,
+		"sum":        func(a, b float64) float64 { return a + b },
 		"workloads":  drive.Workloads,
 		"store": func(b *Benchmark) string {
 			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
