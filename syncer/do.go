@@ -4,6 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Do runs one operation. It fills in res, whose memory it reuses. On an error res has no meaning
@@ -133,3 +139,201 @@ func (d *durability) of(op *Op) Ack {
 
 // waits reports whether an operation waits for the store.
 func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore && !op.reserves() }
+
+// call is the scratch memory of one operation: its checks, and the partitions of their keys, which
+// are locked together.
+type call struct {
+	op          *Op
+	now, ts     int64
+	targets     []target
+	parts       []*partition
+	reservation *reservation // if set, the operation is reserved instead of counted
+	refused     bool         // the store refuses one of the keys that were counted
+	touched     uint64
+	admission   admission
+	borrowed    bool // some of the targets are counted for another counter
+}
+
+// begin prepares the scratch memory for an operation.
+func (k *call) begin(op *Op, now int64) {
+	k.op, k.now = op, now
+	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
+}
+
+// prepare locates and validates everything before anything is locked.
+func (k *call) prepare(d *directory, op *Op, now int64) error {
+	k.begin(op, now)
+	ts, err := Validate(op, d.namespaces.ladder, now)
+	if err != nil {
+		return err
+	}
+	k.ts = ts
+	k.locate(d)
+	return nil
+}
+
+// locate finds the partitions of all checks, and how much earlier checks count of the same key.
+func (k *call) locate(d *directory) {
+	for i := range k.op.Checks {
+		check := &k.op.Checks[i]
+		k.targets = append(k.targets, target{})
+		t := &k.targets[i]
+		d.locate(t, check)
+		for j := range i {
+			if o := &k.targets[j]; t.same(o) {
+				t.extra += o.check.N
+			}
+		}
+		k.parts = append(k.parts, t.p)
+	}
+	k.order()
+}
+
+// same reports whether two targets have the same key.
+func (t *target) same(o *target) bool {
+	return o.p == t.p && o.hash == t.hash && string(o.ns) == string(t.ns) &&
+		string(o.check.Key) == string(t.check.Key)
+}
+
+// order sorts the partitions into locking order and removes duplicates.
+func (k *call) order() {
+	if len(k.parts) > 1 {
+		slices.SortFunc(k.parts, func(a, b *partition) int { return a.id - b.id })
+		k.parts = slices.Compact(k.parts)
+	}
+}
+
+// lock locks the partitions in ascending order, so that two operations never deadlock.
+func (k *call) lock() {
+	for _, p := range k.parts {
+		p.mu.Lock()
+	}
+}
+
+func (k *call) unlock() {
+	if k.borrowed {
+		k.giveBack()
+	}
+	for _, p := range k.parts {
+		p.mu.Unlock()
+	}
+}
+
+// decide evaluates an operation once its keys are known and there is room for what it counts.
+func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
+	k.admission = *w
+	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {
+		res.Reset()
+		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
+			break
+		}
+		counted, err = k.evaluate(res)
+		k.unlock()
+	}
+	err = k.admission.explain(err)
+	k.admission.end()
+	*w, k.admission = k.admission, admission{}
+	return counted, err
+}
+
+// target is one check of an operation and where its key is.
+type target struct {
+	check      *Check
+	ns         []byte // empty for the default namespace
+	p          *partition
+	sp         *space
+	spIdx      int
+	hash       uint32
+	ref        arena.Ref
+	load       *pendingLoad
+	askedAhead *pendingLoad // a load that askAhead asked for, not looked at yet
+	absent     bool         // the store holds nothing of the key
+	loaded     bool         // the store was asked for this operation
+	storeDown  bool         // the store can't be asked
+	// absence is what the store said of a key that it has nothing of.
+	absence absence
+	extra   int64
+	// allowance is set while another counter decides about the key, and this one may count it.
+	allowance *allowance
+	borrowed  bool // the same for reading
+	// stamped is the time at which events of the allowance were counted.
+	stamped int64
+}
+
+// noTicket stands for a count that the store is known to refuse.
+const noTicket = math.MaxUint64
+
+// parked reports whether the store refuses the key. It locks the partition.
+func (t *target) parked() bool {
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
+	return r != 0 && t.p.keys.entry(r).has(flagParked)
+}
+
+// add counts an Add without limits. The partition is locked. The count is in the store once the
+// ticket is acknowledged.
+func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
+	p := t.p
+	t.allowance, t.borrowed = nil, false
+	switch {
+	case p.refuses(op.AllowNonOwner) && !t.borrow(op):
+		return 0, ErrNotOwner
+	case p.draining:
+		return 0, ErrClosed
+	case !w.admits(t):
+		return 0, ErrBehind
+	}
+	r, e, err := t.entry(now)
+	if err != nil {
+		return 0, err
+	}
+	ts = t.allowance.stamp(ts)
+	s := t.sp.ladder.Stamp(ts)
+	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	p.enlist(r, e)
+	t.allowance.use(t.check.N)
+	res.Allowed, res.Source = true, t.source()
+	if p.degraded() {
+		res.Degraded, res.Source = true, SourceDegraded
+	}
+	res.AddCheck().TS = ts
+	if e.has(flagParked) {
+		return noTicket, nil
+	}
+	return p.dirty.lastTicket, nil
+}
+
+// entry finds or makes the key's entry. The partition is locked.
+func (t *target) entry(now int64) (arena.Ref, entry, error) {
+	p := t.p
+	if p.closed {
+		return 0, nil, ErrClosed
+	}
+	sec := p.keys.clock.seconds(now)
+	r := p.keys.find(t.hash, t.ns, t.check.Key)
+	if r == 0 {
+		words := entryWords(t.ns, t.check.Key, t.sp.ladder.Len())
+		if err := p.admitKey(t.spIdx, words, sec); err != nil {
+			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // it may be counted in the store instead
+			return 0, nil, err
+		}
+		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
+		e := p.keys.entry(r)
+		e.setUsed(sec)
+		e.set(flagCold)
+		if t.absent || t.unlisted() {
+			p.setWarm(e)
+		}
+		return r, e, nil
+	}
+	e := p.keys.entry(r)
+	e.setUsed(sec)
+	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
+	}
+	return r, e, nil
+}
+
+// isLate reports whether a time is so far back that some level may no longer keep it.
+func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }
