@@ -131,7 +131,8 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 
 func envoyCaller(ctx context.Context, client ratelimitv3.RateLimitServiceClient,
 	seed uint64) load.Worker {
-	keys, _ := load.Keys("zipf", rand.New(rand.NewPCG(seed, 1)), 1_000_000, nil) // there is such a way
+	rng := rand.New(rand.NewPCG(seed, 1))
+	keys, _ := load.Keys("zipf", rng, 1_000_000, nil) // there is such a way
 	user := &commonv3.RateLimitDescriptor_Entry{Key: "user"}
 	request := &ratelimitv3.RateLimitRequest{Domain: "edge",
 		Descriptors: []*commonv3.RateLimitDescriptor{

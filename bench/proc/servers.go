@@ -60,8 +60,8 @@ func (r *Redis) Stop() error { return errors.Join(r.Process.Stop(), os.RemoveAll
 // Server is an HTTP server that says where it listens in one line of JSON on its standard output.
 type Server struct {
 	*Process
-	// Addr is its host and port. Gossip is where it gossips, Resp where it serves Redis clients, and
-	// GRPC where it serves Envoy, if it does.
+	// Addr is its host and port. Gossip is where it gossips, Resp where it serves Redis clients,
+	// and GRPC where it serves Envoy, if it does.
 	Addr, Gossip, Resp, GRPC string
 }
 

@@ -82,8 +82,8 @@ type acquire struct {
 	began   time.Time
 	parts   []part // that of this node first, if it has one; that of the decider last
 	err     error
-	inDoubt bool     // it is unknown whether the decider has counted its part
-	untold  []errand // to those that don't know the outcome
+	inDoubt bool       // it is unknown whether the decider has counted its part
+	untold  []nodeTask // to those that don't know the outcome
 }
 
 // part is one node's part of an acquire.
@@ -115,7 +115,7 @@ func (a *acquire) holders() []part { return a.parts[:len(a.parts)-1] }
 
 // reserve has all owners but the deciders reserve their parts.
 func (q *Acquirer) reserve(ctx context.Context, all []*acquire) {
-	list := make([]errand, 0, len(all))
+	list := make([]nodeTask, 0, len(all))
 	for _, a := range all {
 		verb := rpc.VerbReserve
 		if a.op.DryRun {
@@ -134,7 +134,7 @@ func (q *Acquirer) reserve(ctx context.Context, all []*acquire) {
 // decide has the deciders decide about what all others have admitted. Of what is refused anyway
 // they are asked how their part stands.
 func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
-	list := make([]errand, 0, len(all))
+	list := make([]nodeTask, 0, len(all))
 	for _, a := range all {
 		if a.err != nil {
 			continue
@@ -156,8 +156,8 @@ func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 	}
 }
 
-// comparing returns the errand to compare a part with its limits.
-func (a *acquire) comparing(verb rpc.Verb, p *part) errand {
+// comparing returns the task to compare a part with its limits.
+func (a *acquire) comparing(verb rpc.Verb, p *part) nodeTask {
 	op := *a.op
 	op.CountDenied = false
 	op.Checks = make([]syncer.Check, len(p.Checks))
@@ -171,7 +171,7 @@ func (a *acquire) comparing(verb rpc.Verb, p *part) errand {
 	case rpc.VerbDecide:
 		task.Settled = a.settled
 	}
-	return errand{of: a, to: p.To, task: task, part: p}
+	return nodeTask{of: a, to: p.To, task: task, part: p}
 }
 
 // unreserved returns the error of an acquire that some of these owners could not decide about, or

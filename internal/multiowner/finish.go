@@ -12,7 +12,7 @@ import (
 
 // finish tells those that have reserved something what was decided.
 func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
-	list := make([]errand, 0, len(all))
+	list := make([]nodeTask, 0, len(all))
 	for _, a := range all {
 		switch {
 		case a.inDoubt, a.op.DryRun:
@@ -42,12 +42,12 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 	}
 }
 
-// telling returns the errands to confirm or undo what may have been reserved.
-func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []errand) {
+// telling returns the tasks to confirm or undo what may have been reserved.
+func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []nodeTask) {
 	for i := range a.holders() {
 		p := &a.parts[i]
 		if p.res.Err == nil && p.res.Allowed || errors.Is(p.res.Err, syncer.ErrUnknownOutcome) {
-			list = append(list, errand{of: a, to: p.To,
+			list = append(list, nodeTask{of: a, to: p.To,
 				task: rpc.Task{Verb: verb, Acquire: a.id, Op: syncer.Op{Ack: ack}}})
 		}
 	}
@@ -79,7 +79,7 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 }
 
 // announce tells owners the outcome until they know it.
-func (q *Acquirer) announce(ctx context.Context, list []errand) {
+func (q *Acquirer) announce(ctx context.Context, list []nodeTask) {
 	for {
 		for i := range list {
 			list[i].task.Op.Ack = syncer.AckMemory

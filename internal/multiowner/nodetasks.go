@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// errand is a step of an acquire at one node.
-type errand struct {
+// nodeTask is a step of an acquire at one node.
+type nodeTask struct {
 	of   *acquire
 	to   *ring.Member // nil: this node
 	task rpc.Task
@@ -22,8 +22,8 @@ type errand struct {
 	err  error
 }
 
-// run runs errands: those for one node in one message, and all nodes at the same time.
-func (q *Acquirer) run(ctx context.Context, list []errand) {
+// run runs tasks: those for one node in one message, and all nodes at the same time.
+func (q *Acquirer) run(ctx context.Context, list []nodeTask) {
 	groups := byNode(list)
 	var done sync.WaitGroup
 	for _, g := range groups[min(1, len(groups)):] {
@@ -35,11 +35,11 @@ func (q *Acquirer) run(ctx context.Context, list []errand) {
 	done.Wait()
 }
 
-// byNode divides errands by node, this one first.
-func byNode(list []errand) (groups [][]*errand) {
+// byNode divides tasks by node, this one first.
+func byNode(list []nodeTask) (groups [][]*nodeTask) {
 	for i := range list {
 		e := &list[i]
-		at := slices.IndexFunc(groups, func(g []*errand) bool { return sameNode(g[0].to, e.to) })
+		at := slices.IndexFunc(groups, func(g []*nodeTask) bool { return sameNode(g[0].to, e.to) })
 		if at < 0 {
 			at = len(groups)
 			groups = append(groups, nil)
@@ -54,8 +54,8 @@ func byNode(list []errand) (groups [][]*errand) {
 
 func sameNode(a, b *ring.Member) bool { return a == b || a != nil && b != nil && a.Name == b.Name }
 
-// send runs errands at one node.
-func (q *Acquirer) send(ctx context.Context, group []*errand) {
+// send runs tasks at one node.
+func (q *Acquirer) send(ctx context.Context, group []*nodeTask) {
 	tasks, res := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
 	for i, e := range group {
 		tasks[i] = e.task
@@ -76,12 +76,12 @@ func (q *Acquirer) send(ctx context.Context, group []*errand) {
 // insistPause is the wait before a node is told again.
 const insistPause = 20 * time.Millisecond
 
-// insist runs errands, and repeats those that did not reach their node for as long as there is
+// insist runs tasks, and repeats those that did not reach their node for as long as there is
 // time. It returns those that have failed.
-func (q *Acquirer) insist(ctx context.Context, list []errand) (failed []errand) {
+func (q *Acquirer) insist(ctx context.Context, list []nodeTask) (failed []nodeTask) {
 	for len(list) > 0 {
 		q.run(ctx, list)
-		var again []errand
+		var again []nodeTask
 		for _, e := range list {
 			switch {
 			case e.err == nil:
