@@ -7,17 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewUnexpiring returns the limiter of NewFieldExpiry without the command that makes fields expire.
-// Its decisions don't depend on that command, so the rest of its script can be tested on any
-// server.
-func NewUnexpiring(rdb *redis.Client) *Scripted {
+// NewUnexpiring returns the limiter whose fields expire without the command that makes them. Its
+// decisions don't depend on that command, so the rest of its script can be tested on any server.
+func NewUnexpiring(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
 	const expire = "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)"
-	script := strings.Replace(hashScript, expire, "assert(life and field)", 1)
-	if script == hashScript {
+	source := strings.Replace(hashScript, expire, "assert(life and field)", 1)
+	if source == hashScript {
 		panic("the script has changed")
 	}
-	return newScripted("hash, no expiry", rdb, script, encodeHash("f:", LastN, 1))
+	return script{"", "hash, no expiry", source, hash("f:", lastN, 1)}.on(ctx, rdb)
 }
-
-// Load loads the script into the server, as NewScripted does.
-func (s *Scripted) Load(ctx context.Context) error { return s.load(ctx) }

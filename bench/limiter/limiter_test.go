@@ -166,8 +166,9 @@ func TestPipelineDecidesLikeCalls(t *testing.T) {
 
 func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	rdb := startRedis(t)
-	field, hash := limiter.NewUnexpiring(rdb), limiter.NewHash(rdb, limiter.LastN)
-	if err := errors.Join(field.Load(t.Context()), hash.Load(t.Context())); err != nil {
+	field, err1 := limiter.NewUnexpiring(t.Context(), rdb)
+	hash, err2 := limiter.NewScripted(t.Context(), "hash-lua", rdb)
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
 	limits := []limiter.Limit{{Window: minute, Max: 3}, {Window: 60 * minute, Max: 40}}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,17 +17,28 @@ var ErrNotAvailable = errors.New("not available on this server")
 
 // Scripted is a limiter that is one Lua script in Redis.
 type Scripted struct {
-	name   string
+	title  string
 	rdb    *redis.Client
 	script *redis.Script
 	encode encoder
 }
 
+// script is how a limiter is made of a script. Name is for command lines, and title for tables.
+type script struct {
+	name, title, source string
+	encode              encoder
+}
+
 // An encoder turns a call into a script's KEYS and ARGV.
 type encoder func(checks []Check, ts int64) (keys []string, argv []any)
 
-func newScripted(name string, rdb *redis.Client, script string, encode encoder) *Scripted {
-	return &Scripted{name: name, rdb: rdb, script: redis.NewScript(script), encode: encode}
+// on loads the script into a server.
+func (s script) on(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
+	l := &Scripted{s.title, rdb, redis.NewScript(s.source), s.encode}
+	if err := l.script.Load(ctx, rdb).Err(); err != nil {
+		return nil, fmt.Errorf("load script of %s: %w", s.title, err)
+	}
+	return l, nil
 }
 
 // Connect returns a client without the library's retries, which would count an event twice if a
@@ -35,34 +49,34 @@ func Connect(addr string, conns int) *redis.Client {
 }
 
 // ScriptNames returns the names that [NewScripted] accepts.
-func ScriptNames() []string {
-	return []string{"zset-lua", "hash-lua", "hash-lua-whole", "hash-field-expiry", "stream-lua",
-		"incr-lua"}
+func ScriptNames() (names []string) {
+	for _, s := range scripts() {
+		names = append(names, s.name)
+	}
+	return names
 }
+
+// fieldExpiry is the name of the script that needs a command which not every server has.
+const fieldExpiry = "hash-field-expiry"
 
 // NewScripted returns the scripted limiter with one of [ScriptNames] and loads its script into the
 // server. The error wraps ErrNotAvailable if the server can't run it.
-func NewScripted(ctx context.Context, name string, rdb *redis.Client) (s *Scripted, err error) {
-	switch name {
-	case "zset-lua":
-		s = NewZSet(rdb)
-	case "hash-lua":
-		s = NewHash(rdb, LastN)
-	case "hash-lua-whole":
-		s = NewHash(rdb, WholeOldest)
-	case "hash-field-expiry":
-		s, err = NewFieldExpiry(ctx, rdb)
-	case "stream-lua":
-		s = NewStream(rdb)
-	case "incr-lua":
-		s = NewIncr(rdb)
-	default:
-		err = fmt.Errorf("no script is called %q", name)
+func NewScripted(ctx context.Context, name string, rdb *redis.Client) (*Scripted, error) {
+	list := scripts()
+	at := slices.IndexFunc(list, func(s script) bool { return s.name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("no script is called %q", name)
 	}
-	if err != nil {
-		return nil, err
+	if name == fieldExpiry {
+		err := rdb.HPExpire(ctx, "limiter:probe", time.Second, "f").Err()
+		if err != nil && strings.HasPrefix(err.Error(), "ERR unknown command") {
+			err = ErrNotAvailable
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: HPEXPIRE: %w", list[at].title, err)
+		}
 	}
-	return s, s.load(ctx)
+	return list[at].on(ctx, rdb)
 }
 
 // Command returns the command that asks for a decision at ts, in unix milliseconds.
@@ -75,16 +89,8 @@ func (s *Scripted) Command(checks []Check, ts int64) []string {
 	return words
 }
 
-// load loads the script into the server.
-func (s *Scripted) load(ctx context.Context) error {
-	if err := s.script.Load(ctx, s.rdb).Err(); err != nil {
-		return fmt.Errorf("load script of %s: %w", s.name, err)
-	}
-	return nil
-}
-
 // Name returns the name in tables.
-func (s *Scripted) Name() string { return s.name }
+func (s *Scripted) Name() string { return s.title }
 
 // Decide runs the script for each call, all in one pipeline. The script must already be loaded
 // ([NewScripted]): within a pipeline there is no fallback to EVAL.
@@ -96,7 +102,7 @@ func (s *Scripted) Decide(ctx context.Context, calls []Call) (admitted int, err 
 	}
 	replies, err := pipe.Exec(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", s.name, err)
+		return 0, fmt.Errorf("%s: %w", s.title, err)
 	}
 	for _, r := range replies {
 		if allowed, _ := r.(*redis.Cmd).Bool(); allowed {

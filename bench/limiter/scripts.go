@@ -1,16 +1,11 @@
 package limiter
 
 import (
-	"context"
 	"crypto/rand"
 	_ "embed" // the scripts
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/leaparray"
 )
@@ -26,27 +21,35 @@ var (
 	incrScript string
 )
 
-// NewZSet returns the log of timestamps in a sorted set: exact, with one member for every admitted
-// event. The caller names the members, because two events of one millisecond must not become one
-// member.
-func NewZSet(rdb *redis.Client) *Scripted {
-	process := rand.Text()[:8]
-	var calls atomic.Int64
-	return newScripted("zset log", rdb, zsetScript,
-		func(checks []Check, ts int64) ([]string, []any) {
-			id := process + strconv.FormatInt(calls.Add(1), 36)
-			return encodeLog("z:", []any{ts, id}, checks)
-		})
+// scripts are the limiters that are one Lua script in Redis.
+func scripts() []script {
+	return []script{
+		{"zset-lua", "zset log", zsetScript, zset()},
+		{"hash-lua", "hash, last n", hashScript, hash("h:", lastN, 0)},
+		{"hash-lua-whole", "hash, whole oldest", hashScript, hash("w:", wholeOldest, 0)},
+		{fieldExpiry, "hash, field expiry", hashScript, hash("f:", lastN, 1)},
+		{"stream-lua", "stream", streamScript, stream},
+		{"incr-lua", "incr fixed window", incrScript, incr},
+	}
 }
 
-// NewStream returns the log as a stream: exact, with one entry for every admitted event, more
-// compact than a sorted set, and counted by reading. A stream accepts no entry older than its last
-// one, so a late event gets the time of the last one.
-func NewStream(rdb *redis.Client) *Scripted {
-	return newScripted("stream", rdb, streamScript,
-		func(checks []Check, ts int64) ([]string, []any) {
-			return encodeLog("x:", []any{ts}, checks)
-		})
+// zset is for the log of timestamps in a sorted set: exact, with one member for every admitted
+// event. The caller names the members, because two events of one millisecond must not become one
+// member.
+func zset() encoder {
+	process := rand.Text()[:8]
+	var calls atomic.Int64
+	return func(checks []Check, ts int64) ([]string, []any) {
+		id := process + strconv.FormatInt(calls.Add(1), 36)
+		return encodeLog("z:", []any{ts, id}, checks)
+	}
+}
+
+// stream is for the log as a stream: exact, with one entry for every admitted event, more compact
+// than a sorted set, and counted by reading. A stream accepts no entry older than its last one, so
+// a late event gets the time of the last one.
+func stream(checks []Check, ts int64) ([]string, []any) {
+	return encodeLog("x:", []any{ts}, checks)
 }
 
 // encodeLog appends the arguments for every check to argv, for a script that keeps one log per key.
@@ -70,56 +73,16 @@ func longest(limits []Limit) (window int64) {
 	return window
 }
 
-// NewIncr returns the fixed window: one counter per rule, which restarts at zero with each calendar
+// incr is for the fixed window: one counter per rule, which restarts at zero with each calendar
 // window. It is the cheapest by far, but up to twice the limit can pass around the end of a window.
-func NewIncr(rdb *redis.Client) *Scripted {
-	return newScripted("incr fixed window", rdb, incrScript,
-		func(checks []Check, ts int64) (keys []string, argv []any) {
-			for _, c := range checks {
-				for _, l := range c.Limits {
-					keys = append(keys, fmt.Sprintf("i:%s:%d:%d", c.Key, l.Window, ts/l.Window))
-					argv = append(argv, c.N, l.Max, l.Window)
-				}
-			}
-			return keys, argv
-		})
-}
-
-// Edge says which sub-windows belong to a window that starts in the middle of one.
-type Edge bool
-
-// The two variants.
-const (
-	// LastN sums as many sub-windows as fit into the window, including the current one, as most
-	// published scripts do. It looks back less than the whole window, and can admit too many.
-	LastN Edge = false
-	// WholeOldest includes the whole sub-window in which the window starts, as twotier does. It can
-	// refuse too early.
-	WholeOldest Edge = true
-)
-
-// NewHash returns the Hash of sub-window counters. Its memory is bounded, and every decision reads
-// all of it.
-func NewHash(rdb *redis.Client, edge Edge) *Scripted {
-	name, prefix := "hash, last n", "h:"
-	if edge == WholeOldest {
-		name, prefix = "hash, whole oldest", "w:"
+func incr(checks []Check, ts int64) (keys []string, argv []any) {
+	for _, c := range checks {
+		for _, l := range c.Limits {
+			keys = append(keys, fmt.Sprintf("i:%s:%d:%d", c.Key, l.Window, ts/l.Window))
+			argv = append(argv, c.N, l.Max, l.Window)
+		}
 	}
-	return newScripted(name, rdb, hashScript, encodeHash(prefix, edge, 0))
-}
-
-// NewFieldExpiry returns the Hash whose fields expire one by one, as in TairHash, Redis from 7.4 on
-// and Valkey from 9 on. It returns ErrNotAvailable if the server lacks the command.
-func NewFieldExpiry(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
-	const name = "hash, field expiry"
-	err := rdb.HPExpire(ctx, "limiter:probe", time.Second, "f").Err()
-	if err != nil && strings.HasPrefix(err.Error(), "ERR unknown command") {
-		return nil, fmt.Errorf("%s: HPEXPIRE: %w", name, ErrNotAvailable)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: probe: %w", name, err)
-	}
-	return newScripted(name, rdb, hashScript, encodeHash("f:", LastN, 1)), nil
+	return keys, argv
 }
 
 // Width returns the width in milliseconds of the sub-windows for a window. They are twotier's, so
@@ -134,9 +97,10 @@ func Width(window int64) int64 {
 	return levels[len(levels)-1].Width.Milliseconds()
 }
 
-// encodeHash uses one Hash for each width that the rules of a check need. expire is 1 if fields
-// expire by themselves.
-func encodeHash(prefix string, edge Edge, expire int) encoder {
+// hash is for the Hash of sub-window counters, one for each width that the rules of a check need.
+// Its memory is bounded, and every decision reads all of it. expire is 1 if fields expire by
+// themselves, as in TairHash, Redis from 7.4 on and Valkey from 9 on.
+func hash(prefix string, oldest func(window, width, ts int64) int64, expire int) encoder {
 	return func(checks []Check, ts int64) (keys []string, argv []any) {
 		argv = append(argv, expire)
 		for _, c := range checks {
@@ -146,7 +110,7 @@ func encodeHash(prefix string, edge Edge, expire int) encoder {
 				var span int64
 				for _, l := range c.Limits {
 					if Width(l.Window) == width {
-						rules = append(rules, oldest(l.Window, width, ts, edge), l.Max)
+						rules = append(rules, oldest(l.Window, width, ts), l.Max)
 						span = max(span, l.Window)
 					}
 				}
@@ -154,7 +118,7 @@ func encodeHash(prefix string, edge Edge, expire int) encoder {
 					continue
 				}
 				keys = append(keys, fmt.Sprintf("%s%s:%d", prefix, c.Key, width/1000))
-				argv = append(argv, c.N, ts/width, oldest(span, width, ts, edge), span+width,
+				argv = append(argv, c.N, ts/width, oldest(span, width, ts), span+width,
 					len(rules)/2)
 				argv = append(argv, rules...)
 			}
@@ -163,10 +127,11 @@ func encodeHash(prefix string, edge Edge, expire int) encoder {
 	}
 }
 
-// oldest returns the index of the first bucket that is summed for a window that ends at ts.
-func oldest(window, width, ts int64, edge Edge) int64 {
-	if edge == WholeOldest {
-		return (ts - window + 1) / width
-	}
-	return ts/width - (window+width-1)/width + 1
-}
+// lastN returns the oldest sub-window that is summed for a window that ends at ts: as many as fit
+// into the window, including the current one, as most published scripts do. It looks back less than
+// the whole window, and can admit too many.
+func lastN(window, width, ts int64) int64 { return ts/width - (window+width-1)/width + 1 }
+
+// wholeOldest includes the whole sub-window in which the window starts, as twotier does. It can
+// refuse too early.
+func wholeOldest(window, width, ts int64) int64 { return (ts - window + 1) / width }

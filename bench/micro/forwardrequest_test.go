@@ -25,6 +25,7 @@ type request struct {
 type operation struct {
 	Op     string  `json:"op,omitempty"`
 	Key    string  `json:"key,omitempty"`
+	TS     int64   `json:"ts,omitempty"`
 	Limits []limit `json:"limits,omitempty"`
 	Checks []check `json:"checks,omitempty"`
 }
@@ -89,7 +90,7 @@ func (r *request) encode(kind string) {
 	var document any = body
 	if len(r.ops) == 1 && kind == "adds" {
 		r.path, r.want = "/v1/add", `"over":false`
-		document = operation{Key: r.ops[0].Key}
+		document = operation{Key: r.ops[0].Key, TS: r.ops[0].TS}
 	}
 	r.body, _ = json.Marshal(document) // strings and numbers
 }

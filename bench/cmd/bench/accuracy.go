@@ -275,23 +275,28 @@ func (o *oneWindow) Decide(_ context.Context, calls []limiter.Call) (admitted in
 }
 
 // Names returns the methods that read, in order.
-func (s AccuracyShape) Names() (names []string) {
-	for _, r := range s.Reads {
-		if !slices.Contains(names, r.Method) {
-			names = append(names, r.Method)
-		}
-	}
-	return names
+func (s AccuracyShape) Names() []string {
+	return distinct(s.Reads, func(r AccuracyRead) string { return r.Method })
 }
 
 // Windows returns the windows that were read, in order.
-func (s AccuracyShape) Windows() (list []int64) {
-	for _, r := range s.Reads {
-		if !slices.Contains(list, r.WindowMS) {
-			list = append(list, r.WindowMS)
+func (s AccuracyShape) Windows() []int64 {
+	return distinct(s.Reads, func(r AccuracyRead) int64 { return r.WindowMS })
+}
+
+// Limited returns the windows that were decided about, in order.
+func (s AccuracyShape) Limited() []int64 {
+	return distinct(s.Decisions, func(d Decided) int64 { return d.WindowMS })
+}
+
+// distinct returns what fn returns for the values of a list, each once.
+func distinct[T any, V comparable](list []T, fn func(T) V) (all []V) {
+	for _, of := range list {
+		if v := fn(of); !slices.Contains(all, v) {
+			all = append(all, v)
 		}
 	}
-	return list
+	return all
 }
 
 // Read returns what was measured of a method and a window.
@@ -306,16 +311,6 @@ func (s AccuracyShape) Of(window int64) (list []Decided) {
 	for _, d := range s.Decisions {
 		if d.WindowMS == window {
 			list = append(list, d)
-		}
-	}
-	return list
-}
-
-// Limited returns the windows that were decided about, in order.
-func (s AccuracyShape) Limited() (list []int64) {
-	for _, d := range s.Decisions {
-		if !slices.Contains(list, d.WindowMS) {
-			list = append(list, d.WindowMS)
 		}
 	}
 	return list

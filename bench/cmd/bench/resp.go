@@ -185,13 +185,8 @@ func (r *RespRun) read(out string) error {
 }
 
 // Pipelines returns the lengths of pipelines, each once.
-func (r RespResult) Pipelines() (list []int) {
-	for _, run := range r.Runs {
-		if !slices.Contains(list, run.Pipeline) {
-			list = append(list, run.Pipeline)
-		}
-	}
-	return list
+func (r RespResult) Pipelines() []int {
+	return distinct(r.Runs, func(run RespRun) int { return run.Pipeline })
 }
 
 // Of returns the run in the middle, by throughput, of one way and length of pipeline.
