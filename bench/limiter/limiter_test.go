@@ -150,20 +150,6 @@ func TestAgainstJudge(t *testing.T) {
 	}
 }
 
-func TestPipelineDecidesLikeCalls(t *testing.T) {
-	for _, l := range rivals(t) {
-		t.Run(l.Name(), func(t *testing.T) {
-			calls := make([]limiter.Call, 10)
-			for i := range calls {
-				calls[i] = call("p", 1, start, []limiter.Limit{{Window: minute, Max: 4}})
-			}
-			if n, err := l.Decide(t.Context(), calls); err != nil || n != 4 {
-				t.Errorf("admitted %d, %v", n, err)
-			}
-		})
-	}
-}
-
 func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	rdb := startRedis(t)
 	field, err1 := limiter.NewUnexpiring(t.Context(), rdb)

@@ -41,7 +41,8 @@ func BenchmarkQuietFlush(b *testing.B) {
 				b.ReportMetric(float64(l.P99), name+"-p99-us")
 				b.ReportMetric(float64(l.P999), name+"-p999-us")
 			}
-			b.ReportMetric(float64(with.Latency.P99)/float64(without.Latency.P99), "p99-ratio")
+			ratio := float64(with.Latency.P99) / float64(max(without.Latency.P99, 1))
+			b.ReportMetric(ratio, "p99-ratio")
 			b.ReportMetric(float64(with.Unsent+without.Unsent), "unsent")
 		})
 	}
