@@ -15,12 +15,14 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Distincter counts distinct values. Errors are those of [Service]. It is used by several
-// goroutines of one request.
+// Distincter counts distinct values. Errors are those of [Service].
 type Distincter interface {
 	// Distinct adds values to a key, unless a limit forbids it, and counts how many different ones
 	// there are. Without values it only counts.
 	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
+	// DistinctAll does the same with several operations, those on one key in their order, and sets
+	// the error of each.
+	DistinctAll(ctx context.Context, calls []distinct.Call)
 }
 
 // addDistinct adds values. It answers 200 whatever the decision, unless the query says deny=429.

@@ -16,6 +16,14 @@ import (
 const noon = 1_767_225_600_000
 
 // Distinct counts in memory.
+// DistinctAll does one after the other.
+func (f *fake) DistinctAll(ctx context.Context, calls []distinct.Call) {
+	for i := range calls {
+		c := &calls[i]
+		c.Err = f.Distinct(ctx, c.Op, c.Values, c.Res)
+	}
+}
+
 func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	res *distinct.Result) error {
 	if f.err != nil {

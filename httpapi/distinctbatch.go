@@ -1,74 +1,56 @@
 package httpapi
 
 import (
-	"fmt"
-	"hash/maphash"
-	"runtime/debug"
+	"errors"
 	"sync"
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/syncer"
 )
 
-// valueLanes is how many operations on values of one batch are under way at the same time. Other
-// nodes are asked for the keys that they own, one operation at a time in each lane.
-const valueLanes = 16
-
 // startValues begins the operations on values of a batch: those on one key in their order, others
-// at the same time. It returns what waits for them.
-func (s *Server) startValues(x *requestState) *sync.WaitGroup {
-	running := new(sync.WaitGroup)
-	seed := maphash.MakeSeed() // clients can't choose keys that all get into one lane
-	var lanes [valueLanes][]*valueOp
+// at the same time. It returns what waits for them, and takes in what came of them.
+func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait func()) {
+	calls := make([]distinct.Call, len(x.values))
 	for i := range x.values {
 		v := &x.values[i]
-		if s.opts.Distincter == nil {
-			v.err = &syncer.InvalidError{Check: -1, Limit: -1, Field: "op",
-				Detail: "there are no distinct values here"}
-			continue
-		}
-		lane := maphash.Bytes(seed, v.Op.Key) % valueLanes
-		lanes[lane] = append(lanes[lane], v)
+		calls[i] = distinct.Call{Op: &v.Op, Values: v.Add, Res: &v.res, Err: errNoValues()}
 	}
-	for _, lane := range lanes {
-		if len(lane) == 0 {
-			continue
-		}
+	var all distinct.Call
+	var running sync.WaitGroup
+	if s.opts.Distincter != nil {
 		running.Go(func() {
-			for _, v := range lane {
-				v.err = s.distinct(x, v)
-			}
+			all.Run(func() error {
+				s.opts.Distincter.DistinctAll(x.context, calls)
+				return nil
+			})
 		})
 	}
-	return running
-}
-
-// distinct executes an operation on values. A panic becomes its error: nobody else would end it on
-// this goroutine.
-func (s *Server) distinct(x *requestState, v *valueOp) (err error) {
-	defer func() {
-		if what := recover(); what != nil {
-			err = &panicked{what, debug.Stack()}
+	return func() {
+		running.Wait()
+		s.notePanic(ctx, all.Err)
+		for i := range calls {
+			x.values[i].err = calls[i].Err
+			if s.notePanic(ctx, calls[i].Err); all.Err != nil {
+				x.values[i].err = all.Err
+			}
 		}
-	}()
-	return s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.res)
+	}
 }
 
-// panicked is the error of an operation that panicked.
-type panicked struct {
-	what  any
-	stack []byte
+// errNoValues says that the server does not count distinct values.
+func errNoValues() error {
+	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "op",
+		Detail: "there are no distinct values here"}
 }
 
-func (p *panicked) Error() string { return fmt.Sprint("panic: ", p.what) }
-
-// notePanics logs the panics of the operations on values of a batch as those of handlers.
-func (s *Server) notePanics(ctx *fasthttp.RequestCtx, x *requestState) {
-	for i := range x.values {
-		if p, ok := x.values[i].err.(*panicked); ok {
-			s.logPanic(ctx, p.what, p.stack)
-		}
+// notePanic logs the panic of an operation on values as that of a handler.
+func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
+	var p *distinct.PanicError
+	if errors.As(err, &p) {
+		s.logPanic(ctx, p.What, p.Stack)
 	}
 }
 

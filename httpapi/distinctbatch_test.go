@@ -184,15 +184,21 @@ func TestQuietBatchOfValues(t *testing.T) {
 		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
 }
 
-// panics is a service of which operations on some values panic.
+// panics is a service of which operations on some values panic, and some batches.
 type panics struct{ *fake }
 
-func (p panics) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
-	res *distinct.Result) error {
-	if string(op.Key) == "bad" {
-		panic("a bug")
+func (p panics) DistinctAll(ctx context.Context, calls []distinct.Call) {
+	for i := range calls {
+		c := &calls[i]
+		switch string(c.Op.Key) {
+		case "worse":
+			panic("a bug of a batch")
+		case "bad":
+			c.Run(func() error { panic("a bug") })
+		default:
+			c.Run(func() error { return p.Distinct(ctx, c.Op, c.Values, c.Res) })
+		}
 	}
-	return p.fake.Distinct(ctx, op, values, res)
 }
 
 // TestPanicInABatchOfValues has operations that panic: each is answered as an error of its own, and
@@ -215,11 +221,21 @@ func TestPanicInABatchOfValues(t *testing.T) {
 			}
 		}
 		for text, times := range map[string]int{"level=ERROR": 2, `panic="a bug"`: 2,
-			"path=/v1/batch": 2, "distinctbatch_test.go": 2} {
+			"path=/v1/batch": 2, "panics.DistinctAll.func1": 2} {
 			if n := strings.Count(log.String(), text); n != times {
 				t.Errorf("%q is logged %d times, want %d: %s", text, n, times, log.String())
 			}
 		}
+	}
+	log.Reset()
+	for i, got := range results(t, s, good, `{"op":"add","key":"k"}`, strings.ReplaceAll(bad, "bad",
+		"worse")) {
+		if (i == 1) == strings.Contains(got, `"error"`) {
+			t.Errorf("%d: %s", i, got)
+		}
+	}
+	if n := strings.Count(log.String(), `panic="a bug of a batch"`); n != 1 {
+		t.Errorf("logged %d times: %s", n, log.String())
 	}
 	quiet := call(s, "POST /v1/batch", `{"quiet":true,"ops":[`+bad+`,`+good+`]}`)
 	status(t, quiet, 200, `"added":1,"allowed":0,"refused":0}`)

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/valyala/fasthttp"
 
@@ -85,17 +84,14 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 		for i := range results {
 			results[i].Reset()
 		}
-		var values *sync.WaitGroup
+		values := func() {}
 		if len(x.values) > 0 {
-			values = s.startValues(x)
+			values = s.startValues(ctx, x)
 		}
 		if len(x.ops) > 0 {
 			s.service.DoAll(x.context, x.ops, results)
 		}
-		if values != nil {
-			values.Wait()
-			s.notePanics(ctx, x)
-		}
+		values()
 		x.out = slices.Grow(x.out, x.answers)
 		if x.quiet {
 			s.appendQuiet(x, results)

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
@@ -153,7 +155,8 @@ func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem
 }
 
 func (s *Server) problemOfFailure(err error, f request.Failure) *problem {
-	if _, noted := err.(*panicked); f.Kind == request.Internal && !noted {
+	var p *distinct.PanicError // it is logged as such
+	if f.Kind == request.Internal && !errors.As(err, &p) {
 		s.log.Error("unexpected error of an operation", "err", err)
 	}
 	return &problem{kind: problemKinds[f.Kind], detail: f.Detail, after: f.After}

@@ -1,12 +1,15 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/syncer"
 )
 
 // TestDistinct adds values of keys of all nodes, with and without limits, and asks for them.
@@ -183,4 +186,76 @@ func TestDistinctRefusals(t *testing.T) {
 	if _, err := nobody.Distinct(t.Context(), add); !errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("values: %v", err)
 	}
+}
+
+// TestManyValuesOfOtherNodes gives one node many operations: half of them on one key that another
+// node owns, with a limit, the others on keys of all nodes. Each is answered by the owner, those on
+// the key in their order, and the owners get them in a few messages.
+func TestManyValuesOfOtherNodes(t *testing.T) {
+	b := newBed(t, 3)
+	for round := range 10 {
+		err := b.manyValues(t, round)
+		if err == nil {
+			return
+		}
+		// While everything stood still, a node may have taken another one for gone.
+		t.Logf("round %d: %v", round, err)
+	}
+	t.Error("it was so each time")
+}
+
+// manyValues is TestManyValuesOfOtherNodes with keys of its own.
+func (b *bed) manyValues(t *testing.T, round int) error {
+	t.Helper()
+	s := b.nodes[0]
+	key := b.keyOf(t, b.nodes[1], round)
+	const ops, most = 4_000, 100
+	results := make([]distinct.Result, ops)
+	var calls []distinct.Call
+	for i := range ops / 2 {
+		calls = append(calls, distinct.Call{Values: [][]byte{fmt.Append(nil, "v", i)},
+			Res: &results[2*i], Op: &distinct.Op{Key: []byte(key),
+				Limits: []syncer.Limit{{Window: 86_400_000, Max: most}}}},
+			distinct.Call{Values: [][]byte{[]byte("a"), []byte("b")}, Res: &results[2*i+1],
+				Op: &distinct.Op{Key: fmt.Append(nil, "many", round, i),
+					Windows: []int64{3_600_000}}})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	before := s.peers.Stats().MessagesTotal
+	s.node.DistinctAll(ctx, calls)
+	sent := s.peers.Stats().MessagesTotal - before
+	from := map[syncer.Source]int{}
+	for i := range calls {
+		r, n := &results[i], int64(min(i/2+1, most))
+		if i%2 == 1 {
+			n = 2
+		}
+		if calls[i].Err != nil || len(r.Counts) != 1 || r.Counts[0].Values != n ||
+			r.Allowed != (i%2 == 1 || i/2 < most) || i%2 == 0 && r.Source != syncer.SourceOwner {
+			return fmt.Errorf("%d: %+v %w, want %d", i, r, calls[i].Err, n)
+		}
+		from[r.Source]++
+	}
+	if from[syncer.SourceMemory] < ops/20 || from[syncer.SourceOwner] < ops/2+ops/20 {
+		return fmt.Errorf("answers from %v", from)
+	}
+	if sent > ops/20 {
+		return fmt.Errorf("%d messages for %d operations", sent, ops)
+	}
+	return nil
+}
+
+// keyOf returns a key that a node owns, another one for each round.
+func (b *bed) keyOf(t *testing.T, owner *server, round int) string {
+	t.Helper()
+	table := owner.ring.Table()
+	for i := range 10_000 {
+		key := fmt.Sprint("owned", round, "-", i)
+		if table.Owner(b.place.Of(nil, []byte(key))) == table.Find(owner.ring.Name()) {
+			return key
+		}
+	}
+	t.Fatal("no key")
+	return ""
 }

@@ -82,19 +82,11 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	case n.opt.Distinct == nil:
 		return errNoDistinct
 	}
-	op.Hashes = op.Hashes[:0]
-	for _, v := range values {
-		op.Hashes = append(op.Hashes, n.opt.Distinct.Hash(v))
-	}
+	n.hash(op, values)
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		err := n.distinct(ctx, op, res)
 		if err == nil {
-			if len(op.Hashes) > 0 && !res.Allowed {
-				n.denied.NoteKey(op.NS, op.Key)
-			}
-			if n.opt.Clock.Doubt() != "" {
-				res.Degraded = true
-			}
+			n.decided(op, res)
 			return nil
 		}
 		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
@@ -102,6 +94,24 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 		}
 	}
 	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+}
+
+// hash gives an operation the hashes of its values.
+func (n *Node) hash(op *distinct.Op, values [][]byte) {
+	op.Hashes = op.Hashes[:0]
+	for _, v := range values {
+		op.Hashes = append(op.Hashes, n.opt.Distinct.Hash(v))
+	}
+}
+
+// decided takes in an answer, wherever it was decided.
+func (n *Node) decided(op *distinct.Op, res *distinct.Result) {
+	if len(op.Hashes) > 0 && !res.Allowed {
+		n.denied.NoteKey(op.NS, op.Key)
+	}
+	if n.opt.Clock.Doubt() != "" {
+		res.Degraded = true
+	}
 }
 
 // distinct is one attempt of Distinct.
@@ -132,13 +142,19 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	case err != nil:
 		return err
 	}
-	if *res = a.Result; res.Source == syncer.SourceMemory {
+	*res = a.Result
+	fromOwner(res)
+	return nil
+}
+
+// fromOwner makes an answer of the owner that of the node that was asked.
+func fromOwner(res *distinct.Result) {
+	if res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner
 	}
 	if !res.Allowed && res.RetryAfter == 0 { // the owner is of a version that does not say
 		res.RetryAfter = -1
 	}
-	return nil
 }
 
 func (n *Node) distinctInRedis(ctx context.Context, op *distinct.Op, res *distinct.Result) error {

@@ -92,6 +92,18 @@ type (
 	// DistinctAnswer has its result.
 	DistinctAnswer struct{ Result distinct.Result }
 
+	// DistinctListQuestion asks for several operations on distinct values, those on one key in
+	// their order.
+	DistinctListQuestion struct{ Ops []distinct.Op }
+	// DistinctListAnswer has what came of each. The error is syncer.ErrNotOwner where it was not
+	// run, and those behind it on the same key were not either.
+	DistinctListAnswer struct{ Parts []DistinctPart }
+	// DistinctPart is what came of one.
+	DistinctPart struct {
+		Result distinct.Result
+		Err    error
+	}
+
 	// DistinctPendingQuestion asks for what a node has of the distinct values of some partitions,
 	// about which it does not decide any more, and the store may lack.
 	DistinctPendingQuestion struct{ Partitions []int }

@@ -97,6 +97,10 @@ var questions = [...]Question{
 			err := n.serveDistinct(ctx, &q.Op, &a.Result)
 			return a, err
 		})),
+	fromUsers(question(19, "distinct list",
+		func(ctx context.Context, n *Node, q *DistinctListQuestion) (any, error) {
+			return n.serveDistinctList(ctx, q), nil
+		})),
 	question(17, "distinct pending",
 		func(_ context.Context, n *Node, q *DistinctPendingQuestion) (any, error) {
 			return n.pendingDistinct(q), nil

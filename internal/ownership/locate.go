@@ -51,6 +51,21 @@ func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 	return s.to, true
 }
 
+// Decider returns the other member that decides about a partition, nil if this node does, or if it
+// is not known right now.
+func (o *Partitions) Decider(p int) *ring.Member {
+	if o.opt.InRedis() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to, known := o.locateLocked(p)
+	if !known {
+		return nil
+	}
+	return to
+}
+
 // DecidedBy reports whether m decides about a partition, as far as this node knows.
 func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	o.mu.Lock()

@@ -33,7 +33,8 @@ func readQuestion(b []byte) (question any, err error) {
 }
 
 // appendAnswer appends the answer to a question, or the error in place of it. Answers are JSON,
-// except a claim response, which has the counts of a partition.
+// except a claim response, which has the counts of a partition, and a list of answers, each of
+// which may be an error.
 func appendAnswer(b []byte, answer any, err error) []byte {
 	if err == nil {
 		switch a := answer.(type) {
@@ -41,6 +42,14 @@ func appendAnswer(b []byte, answer any, err error) []byte {
 			return append(b, resultOK)
 		case *ownership.ClaimResponse:
 			return appendClaim(append(b, resultOK), a)
+		case *node.DistinctListAnswer:
+			b = append(b, resultOK)
+			for i := range a.Parts {
+				part := &a.Parts[i]
+				b = appendBytes(b, appendAnswer(nil, &node.DistinctAnswer{Result: part.Result},
+					part.Err))
+			}
+			return b
 		default:
 			var text []byte
 			if text, err = json.Marshal(a); err == nil {
@@ -66,6 +75,14 @@ func readAnswer(b []byte, answer any) error {
 	if a, ok := answer.(*ownership.ClaimResponse); ok {
 		readClaim(&r, a)
 		return r.end()
+	}
+	if list, ok := answer.(*node.DistinctListAnswer); ok {
+		for len(r.b) > 0 && r.err == nil {
+			var one node.DistinctAnswer
+			err := readAnswer(r.bytes(), &one)
+			list.Parts = append(list.Parts, node.DistinctPart{Result: one.Result, Err: err})
+		}
+		return r.err
 	}
 	return json.Unmarshal(r.b, answer)
 }

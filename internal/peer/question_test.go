@@ -1,17 +1,20 @@
 package peer_test
 
 import (
+	"errors"
 	"math/rand"
 	"reflect"
 	"testing"
 	"testing/quick"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
+	"twotier.dev/twotier/syncer"
 )
 
 // answers has an empty answer for each kind of question, by name; nil if there is none.
@@ -22,8 +25,9 @@ var answers = map[string]any{
 	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopAnswer{},
 	"top refused in shadow": &node.TopAnswer{},
 	"bans":                  &node.BansAnswer{}, "events": &cluster.Events{},
-	"replay":   &node.ReplayAnswer{},
-	"distinct": &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
+	"replay":        &node.ReplayAnswer{},
+	"distinct list": &node.DistinctListAnswer{},
+	"distinct":      &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
 }
 
 // TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with
@@ -47,14 +51,47 @@ func TestEveryQuestionComesBack(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s: %+v became %+v, %v", kind.Name, want, got, err)
 			}
-			if kind.Name == "claim" { // see TestClaimsComeBack
-				break
+			if kind.Name == "claim" || kind.Name == "distinct list" {
+				break // see TestClaimsComeBack, TestListsComeBack
 			}
 			comesBack(t, kind.Name, empty, rnd)
 		}
 	}
 	if len(names) != len(answers) {
 		t.Errorf("%d kinds of question, %d of answer", len(names), len(answers))
+	}
+}
+
+// TestListsComeBack encodes and parses lists of answers, of which some are errors.
+func TestListsComeBack(t *testing.T) {
+	rnd := rand.New(rand.NewSource(2))
+	invalid := &syncer.InvalidError{Check: -1, Limit: 2, Field: "window", Detail: "too long"}
+	fails := []error{nil, syncer.ErrNotOwner, nil, syncer.ErrFull, invalid, syncer.ErrUnavailable}
+	for n := range 20 {
+		var want, got node.DistinctListAnswer
+		for i := range n {
+			p := node.DistinctPart{Err: fails[i%len(fails)]}
+			if p.Err == nil {
+				p.Result = *anything(t, &p.Result, rnd).(*distinct.Result)
+			}
+			want.Parts = append(want.Parts, p)
+		}
+		if err := peer.Answered(&want, nil).Into(&got); err != nil || len(got.Parts) != n {
+			t.Fatalf("%d of %d: %v", len(got.Parts), n, err)
+		}
+		for i, p := range got.Parts {
+			if w := want.Parts[i]; !reflect.DeepEqual(p.Result, w.Result) ||
+				!errors.Is(p.Err, w.Err) && !reflect.DeepEqual(p.Err, w.Err) {
+				t.Errorf("%+v became %+v", w, p)
+			}
+		}
+	}
+	var none node.DistinctListAnswer
+	if err := peer.Answered(nil, syncer.ErrClosed).Into(&none); err == nil || none.Parts != nil {
+		t.Errorf("an error became %+v, %v", none, err)
+	}
+	if err := peer.Answered(&node.PingQuestion{}, nil).Into(&none); err == nil {
+		t.Error("what is no list was read as one")
 	}
 }
 

@@ -15,7 +15,7 @@ type adder struct {
 	w       *world
 	number  int
 	rnd     *rand.Rand
-	outside *outside // the Go client to use, if any, for batches
+	outside *outside // the Go client to use, if any
 }
 
 // valueOp is an operation on distinct values, and what a client was told.
@@ -64,21 +64,38 @@ func (a *adder) run(stop <-chan struct{}) {
 
 // act sends an operation to a process, or several in a batch.
 func (a *adder) act(p *proc) {
-	if a.outside == nil {
-		op := a.next(p)
-		defer a.w.enter(p)()
-		op.err = p.distinct(&op.Op, op.names, &op.res)
-		a.told(p, op)
-		return
-	}
 	var ops []*valueOp
-	for range 1 + a.rnd.IntN(5) {
+	for range 1 + a.rnd.IntN(5)*(adders-1-a.number) {
 		ops = append(ops, a.next(p))
 	}
-	defer a.w.enter(a.outside.proc)()
-	a.outside.distinct(ops)
+	if a.outside != nil {
+		p = a.outside.proc
+	}
+	defer a.w.enter(p)()
+	switch {
+	case a.outside != nil:
+		a.outside.distinct(ops)
+	case len(ops) > 1:
+		p.distinctAll(ops)
+	default:
+		ops[0].err = p.distinct(&ops[0].Op, ops[0].names, &ops[0].res)
+	}
 	for _, op := range ops {
-		a.told(a.outside.proc, op)
+		a.told(p, op)
+	}
+}
+
+// distinctAll asks a process for several operations, for two seconds.
+func (p *proc) distinctAll(ops []*valueOp) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	calls := make([]distinct.Call, len(ops))
+	for i, op := range ops {
+		calls[i] = distinct.Call{Op: &op.Op, Values: op.names, Res: &op.res}
+	}
+	p.node.DistinctAll(ctx, calls)
+	for i, op := range ops {
+		op.err = calls[i].Err
 	}
 }
 

@@ -1,0 +1,34 @@
+package distinct
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// Call is one of several operations that are run together, and what comes of it.
+type Call struct {
+	Op *Op
+	// Values are to be added.
+	Values [][]byte
+	Res    *Result
+	Err    error
+}
+
+// Run runs the operation. If it panics, its error is a [PanicError]: on a goroutine that was made
+// for some of many, nobody else recovers.
+func (c *Call) Run(operation func() error) {
+	defer func() {
+		if what := recover(); what != nil {
+			c.Err = &PanicError{what, debug.Stack()}
+		}
+	}()
+	c.Err = operation()
+}
+
+// PanicError is the error of an operation that panicked.
+type PanicError struct {
+	What  any
+	Stack []byte
+}
+
+func (p *PanicError) Error() string { return fmt.Sprint("panic: ", p.What) }

@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+const (
+	// valueLanes is how many operations on values of one batch are under way at the same time.
+	valueLanes = 16
+	// listedOps and listedBytes bound a list of operations that another node is asked for at once,
+	// and its answer.
+	listedOps   = 512
+	listedBytes = 256 << 10
+)
+
+// DistinctAll runs operations, those on one key in their order, others at the same time. Those that
+// other nodes decide about go there many at once. Each has an error of its own, as of Distinct.
+func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
+	var here []*distinct.Call
+	away := map[string][]*distinct.Call{}
+	deciders, members := map[int]*ring.Member{}, map[string]*ring.Member{}
+	for i := range calls {
+		c := &calls[i]
+		if to := n.distinctAt(c.Op, deciders); to != nil {
+			away[to.Name], members[to.Name] = append(away[to.Name], c), to
+		} else {
+			here = append(here, c)
+		}
+	}
+	each := func(c *distinct.Call) bool {
+		c.Run(func() error { return n.Distinct(ctx, c.Op, c.Values, c.Res) })
+		return true
+	}
+	var running sync.WaitGroup
+	for name, list := range away {
+		running.Go(func() {
+			left, doubt := n.askList(ctx, members[name], list)
+			inLanes(left, each)
+			// What was in doubt may have been done, whatever is in the way of doing it again.
+			for _, c := range doubt {
+				var invalid *syncer.InvalidError
+				if c.Err != nil && !errors.As(c.Err, &invalid) {
+					c.Err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, c.Err)
+				}
+			}
+		})
+	}
+	inLanes(here, each)
+	running.Wait()
+}
+
+// distinctAt returns the other node that decides about a key, as far as that is known at once. It
+// says the same of all keys of a partition, or those on one key would not stay in their order.
+func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Member {
+	if !n.opened.Load() || n.opt.Distinct == nil || n.opt.Ring == nil || n.inRedis() {
+		return nil
+	}
+	p := n.opt.Distinct.Partition(op)
+	to, seen := known[p]
+	if !seen {
+		to = n.owned.Decider(p)
+		known[p] = to
+	}
+	return to
+}
+
+// askList asks another node for operations in their order, in lists, until one gets no answer. It
+// returns those that are left, and those of them which may have been done all the same.
+func (n *Node) askList(ctx context.Context, to *ring.Member,
+	calls []*distinct.Call) (left, doubt []*distinct.Call) {
+	for len(calls) > 1 { // nothing is gained for one
+		q, a := &DistinctListQuestion{}, DistinctListAnswer{}
+		for size := 0; len(q.Ops) < min(len(calls), listedOps); {
+			c := calls[len(q.Ops)]
+			n.hash(c.Op, c.Values)
+			size += 256 + 24*len(c.Op.Hashes) + 128*(len(c.Op.Limits)+len(c.Op.Windows))
+			if size > listedBytes && len(q.Ops) > 0 {
+				break
+			}
+			q.Ops = append(q.Ops, *c.Op)
+		}
+		list := calls[:len(q.Ops)]
+		err := n.opt.Peers.Ask(ctx, to, q, &a)
+		switch {
+		case err == nil && len(a.Parts) == len(list):
+		case err == nil || errors.Is(err, syncer.ErrUnknownOutcome):
+			return calls, list
+		default:
+			return calls, nil
+		}
+		for i, c := range list {
+			if c.Err = a.Parts[i].Err; errors.Is(c.Err, syncer.ErrNotOwner) {
+				left = append(left, c)
+			} else if *c.Res = a.Parts[i].Result; c.Err == nil {
+				fromOwner(c.Res)
+				n.decided(c.Op, c.Res)
+			}
+		}
+		if calls = calls[len(list):]; len(left) > 0 {
+			break // those on the same keys come after these
+		}
+	}
+	return append(left, calls...), nil
+}
+
+// serveDistinctList runs operations for another node. Those in a lane behind one that this node
+// does not decide about any more are not run: they may be on its key.
+func (n *Node) serveDistinctList(ctx context.Context,
+	q *DistinctListQuestion) *DistinctListAnswer {
+	a := &DistinctListAnswer{Parts: make([]DistinctPart, len(q.Ops))}
+	calls, list := make([]distinct.Call, len(q.Ops)), make([]*distinct.Call, len(q.Ops))
+	for i := range calls {
+		calls[i] = distinct.Call{Op: &q.Ops[i], Res: &a.Parts[i].Result, Err: syncer.ErrNotOwner}
+		list[i] = &calls[i]
+	}
+	inLanes(list, func(c *distinct.Call) (goOn bool) {
+		c.Run(func() error { return n.serveDistinct(ctx, c.Op, c.Res) })
+		return !errors.Is(c.Err, syncer.ErrNotOwner)
+	})
+	for i := range calls {
+		var p *distinct.PanicError
+		if errors.As(calls[i].Err, &p) {
+			n.opt.Logger.Error("panic in an operation for another node", "panic",
+				fmt.Sprint(p.What), "stack", string(p.Stack))
+		}
+		a.Parts[i].Err = calls[i].Err
+	}
+	return a
+}
+
+// inLanes runs operations: those on one key in their order, until run returns false for one of the
+// same lane.
+func inLanes(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
+	var lanes [valueLanes][]*distinct.Call
+	seed := maphash.MakeSeed() // clients can't choose keys that all get into one lane
+	for _, c := range calls {
+		at := maphash.Bytes(seed, c.Op.Key) % valueLanes
+		lanes[at] = append(lanes[at], c)
+	}
+	var running sync.WaitGroup
+	for _, lane := range lanes {
+		if len(lane) > 0 {
+			running.Go(func() {
+				for _, c := range lane {
+					if !run(c) {
+						return
+					}
+				}
+			})
+		}
+	}
+	running.Wait()
+}
