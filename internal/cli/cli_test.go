@@ -299,7 +299,8 @@ func TestDistinctByRules(t *testing.T) {
 		`"rule":"devices"},{"window":"1h","max":2,"count":5,"error":0,"bucket_ms":60000,` +
 		`"refused":true,"rule":"tight","shadow":true},` +
 		`{"window":"7h","count":5,"error":0,"bucket_ms":900000}],"over":true,` +
-		`"refused_by":["devices"],"rules_version":3,"source":"memory","degraded":false}`}
+		`"refused_by":["devices"],"retry_after_ms":12400,"rules_version":3,` +
+		`"source":"memory","degraded":false}`}
 	got, err := s.exec(t, "distinct", "a", "v", "--rule", "devices", "--rule", "tight", "--window",
 		"7h")
 	const want = `a (memory)
@@ -307,6 +308,7 @@ WINDOW  LIMIT  DIFFERENT  ERROR
 24h         5          5  exact  devices, refused
 1h          2          5  exact  tight, in shadow, refused
 7h                     5  exact
+refused, try again in 12.4s
 `
 	if !errors.Is(err, cli.ErrRefused) || got != want {
 		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
@@ -315,6 +317,18 @@ WINDOW  LIMIT  DIFFERENT  ERROR
 		`"rules":["devices","tight"]}`
 	if s.asked != asked {
 		t.Errorf("asked %s\nwant  %s", s.asked, asked)
+	}
+}
+
+// TestDistinctNeverFits adds more values at once than a limit allows.
+func TestDistinctNeverFits(t *testing.T) {
+	s := &server{answer: `{"key":"a","counts":[{"window":"24h","max":1,"count":0,"error":0,` +
+		`"bucket_ms":900000,"refused":true}],"over":true,"refused_by":["limits[0]"],` +
+		`"retry_after_ms":-1,"source":"memory","degraded":false}`}
+	got, err := s.exec(t, "distinct", "a", "v", "w", "--limit", "1/24h")
+	const last = "\nrefused, and always will be: more different values than a limit allows\n"
+	if !errors.Is(err, cli.ErrRefused) || !strings.HasSuffix(got, last) {
+		t.Errorf("%v, printed\n%s", err, got)
 	}
 }
 

@@ -99,12 +99,18 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 		Key    string
 		Counts []distinctCount
 		Over   bool
+		// RetryAfter is nil if nothing was refused, or the server is of a version without it.
+		RetryAfter *int64 `json:"retry_after_ms"`
 		origin
 	}
 	err := s.call(ctx, method, "/v1/distinct", query, body, &answer)
 	if err == nil && !s.json {
 		fmt.Fprintf(s.Stdout, "%s (%s)\n", printable(answer.Key), answer.origin)
 		err = distinctTable(answer.Counts).print(s.Stdout)
+		if answer.Over && answer.RetryAfter != nil {
+			fmt.Fprintln(s.Stdout, s.refusal(*answer.RetryAfter,
+				"more different values than a limit allows"))
+		}
 	}
 	if err == nil && answer.Over {
 		err = ErrRefused

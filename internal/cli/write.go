@@ -229,13 +229,19 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 }
 
 func (s *session) verdict(d decision) string {
-	switch {
-	case d.Allowed:
+	if d.Allowed {
 		return s.paint(green, "allowed")
-	case d.RetryAfter < 0:
-		return s.paint(red, "refused") + ", and always will be: -n is more than a limit"
 	}
-	wait := time.Duration(d.RetryAfter) * time.Millisecond
+	return s.refusal(d.RetryAfter, "-n is more than a limit")
+}
+
+// refusal says when what was refused can be tried again, in milliseconds from now, or why never if
+// that is negative.
+func (s *session) refusal(after int64, never string) string {
+	if after < 0 {
+		return s.paint(red, "refused") + ", and always will be: " + never
+	}
+	wait := time.Duration(after) * time.Millisecond
 	return s.paint(red, "refused") + ", try again in " + config.FormatDuration(wait)
 }
 
