@@ -99,6 +99,7 @@ func (s *Server) leave(c *conn) {
 
 // reject answers 503 on a connection from which nothing was read.
 func (s *Server) reject(nc net.Conn, why string) {
+	s.turnedAway.Add(1)
 	p := &problem{kind: kindUnavailable, detail: why}
 	if s.opts.TLS != nil { // an answer would take a handshake
 		s.codes[p.kind.status].Add(1)
@@ -112,6 +113,7 @@ func (s *Server) reject(nc net.Conn, why string) {
 // so the write does not block.
 func (s *Server) refuse(nc net.Conn, p *problem) {
 	body := p.appendJSON(nil)
+	s.countLimit(p)
 	s.codes[p.kind.status].Add(1)
 	_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
 	head := "HTTP/1.1 " + itoa(p.kind.status) + " " + fasthttp.StatusMessage(p.kind.status) +

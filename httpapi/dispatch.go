@@ -19,6 +19,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		p = m.takeUpTo(int64(len(ctx.Response.Body())))
 	}
 	if p != nil {
+		s.countLimit(p)
 		p.send(ctx)
 	}
 	if unread(ctx) {
@@ -80,6 +81,19 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		}
 	}
 	return r.handler(ctx)
+}
+
+// countLimit counts a problem if a limit of this server is its reason.
+func (s *Server) countLimit(p *problem) {
+	if p.limit {
+		s.limited.Add(1)
+	}
+}
+
+// Refused returns how many connections were turned away because there were too many, and how many
+// requests were refused because too much was being read, answered or remembered.
+func (s *Server) Refused() (connections, requests int64) {
+	return s.turnedAway.Load(), s.limited.Load()
 }
 
 // checkMethod refuses methods that a route does not have.

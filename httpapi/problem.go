@@ -62,6 +62,8 @@ type problem struct {
 	detail string
 	// after is an estimate of how long the cause may last; 0 if there is none.
 	after time.Duration
+	// limit says that a limit of this server refused the request, before the node saw it.
+	limit bool
 	// allow is the value of the Allow header of a 405.
 	allow string
 }

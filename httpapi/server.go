@@ -192,11 +192,13 @@ type Server struct {
 	nodes     account.Account // reading messages of other nodes
 	bodies    sync.Pool       // of *[pooledBody]byte
 	codes     [600]atomic.Int64
-	process   string // no other process has this name
-	sessions  sessions
-	closing   atomic.Bool
-	ending    context.Context // done when the server closes
-	end       context.CancelFunc
+	// Connections and requests that were refused because of limits.
+	turnedAway, limited atomic.Int64
+	process             string // no other process has this name
+	sessions            sessions
+	closing             atomic.Bool
+	ending              context.Context // done when the server closes
+	end                 context.CancelFunc
 
 	serving   sync.WaitGroup // connections and the acceptor
 	closeOnce sync.Once

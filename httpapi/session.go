@@ -157,7 +157,8 @@ func outOfSequence() *problem {
 }
 
 func tooManySessions() *problem {
-	return &problem{kind: kindOverload, detail: "too many sessions have begun within ten minutes"}
+	return &problem{kind: kindOverload, limit: true,
+		detail: "too many sessions have begun within ten minutes"}
 }
 
 func sessionNotGranted() *problem {

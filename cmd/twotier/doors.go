@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/resp"
 )
 
@@ -74,6 +75,8 @@ type doorServer interface {
 	prometheus.Collector
 	Open(ctx context.Context) error
 	Addr() net.Addr
+	// Refused returns how many connections and requests were refused because of limits.
+	Refused() (connections, requests int64)
 	Close(ctx context.Context) error
 }
 
@@ -81,6 +84,20 @@ type doorServer interface {
 func (s *server) addDoor(web *httpapi.Options, flag, address string, d doorServer) {
 	s.doors = append(s.doors, door{flag, address, d})
 	web.Collectors = append(web.Collectors, d)
+}
+
+// refusedAtDoors returns what was refused because of limits before it came to the node.
+func (s *server) refusedAtDoors() []events.Refused {
+	connections, requests := s.http.Refused()
+	for _, d := range s.doors {
+		c, r := d.server.Refused()
+		connections, requests = connections+c, requests+r
+	}
+	return []events.Refused{
+		{Why: "there were too many connections, or too many from one address",
+			Total: connections},
+		{Why: "too much was being read and answered at that moment", Total: requests},
+	}
 }
 
 // openDoors starts to serve clients that don't speak HTTP.

@@ -95,6 +95,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	counters := verdicts.New()
 	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
+	opt.Refused = s.refusedAtDoors
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}

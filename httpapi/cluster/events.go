@@ -28,7 +28,8 @@ const (
 	ClockDoubted EventKind = "clock-doubted"
 	ClockTrusted EventKind = "clock-trusted"
 
-	// Overload: writes wait, or are refused, because the store is too far behind.
+	// Overload: Member refuses requests because of limits of its own, or has writes wait because
+	// the store is too far behind. Text says why, and that of OverloadOver how many were refused.
 	Overload     EventKind = "overload"
 	OverloadOver EventKind = "overload-over"
 )

@@ -49,6 +49,7 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	}
 	if _, ok := places.Try(used, 1); !ok {
 		s.counters.failed.Add(1)
+		s.counters.limited.Add(1)
 		return nil, status.Error(codes.ResourceExhausted, "too many requests at the same time")
 	}
 	cancel := func() {}

@@ -10,6 +10,7 @@ import (
 type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
 	rejected             atomic.Int64 // connections
+	limited              atomic.Int64 // requests, also among those that failed
 }
 
 // answered counts an answer.
@@ -19,6 +20,12 @@ func (c *counters) answered(over bool) {
 	} else {
 		c.passed.Add(1)
 	}
+}
+
+// Refused returns how many connections were turned away because there were too many, and how many
+// requests were refused because of those that were being executed.
+func (s *Server) Refused() (connections, requests int64) {
+	return s.counters.rejected.Load(), s.counters.limited.Load()
 }
 
 // Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked

@@ -30,9 +30,17 @@ type State struct {
 	Losses     int64
 	// ClockDoubt says why the time can't be relied on.
 	ClockDoubt string
-	// Waiting is the number of writes that wait because the store is too far behind, Behind how
-	// many were refused because of that.
-	Waiting, Behind int64
+	// Waiting is the number of writes that wait because the store is too far behind.
+	Waiting int64
+	// Refused is what was refused because of limits of the node. The reasons and their order are
+	// the same in all states of a node.
+	Refused []Refused
+}
+
+// Refused is how many requests and connections were refused for a reason, since the node started.
+type Refused struct {
+	Why   string
+	Total int64
 }
 
 // Log is what one node has seen.
@@ -43,8 +51,7 @@ type Log struct {
 	mu       sync.Mutex
 	last     State
 	begun    bool
-	calm     int             // looks without overload since there was one
-	loaded   bool            // there is overload
+	excess   *excess         // nil while there is no overload
 	events   []cluster.Event // oldest first
 	departed []cluster.Departed
 }
@@ -71,7 +78,7 @@ func (l *Log) Observe(s State) {
 		l.begun = true
 		l.add(cluster.Started, l.node, "%s has started", l.node)
 		l.last = State{Members: s.Members, Mode: s.Mode, Rules: s.Rules, StoreUp: true,
-			Losses: s.Losses, Behind: s.Behind}
+			Losses: s.Losses} // what was refused before now was, too, refused by this process
 	}
 	l.members(l.last.Members, s.Members)
 	l.settings(&s)
@@ -191,25 +198,5 @@ func (l *Log) store(s *State) {
 		l.add(cluster.ClockTrusted, "", "the time is trusted again")
 	default:
 		l.add(cluster.ClockDoubted, "", "the time is in doubt: %s", s.ClockDoubt)
-	}
-}
-
-// calmLooks is how many looks in a row without overload end it: it comes and goes.
-const calmLooks = 10
-
-// overload notes when writes begin to wait or to be refused, and when none has for a while.
-func (l *Log) overload(s *State) {
-	if s.Waiting > 0 || s.Behind > l.last.Behind {
-		l.calm = 0
-		if !l.loaded {
-			l.loaded = true
-			l.add(cluster.Overload, "",
-				"Redis is too far behind: writes wait for it, or are refused")
-		}
-		return
-	}
-	if l.calm++; l.loaded && l.calm >= calmLooks {
-		l.loaded = false
-		l.add(cluster.OverloadOver, "", "Redis keeps up again")
 	}
 }

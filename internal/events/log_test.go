@@ -79,7 +79,8 @@ func TestMembersComeAndGo(t *testing.T) {
 
 func TestEverythingElseChanges(t *testing.T) {
 	l := newBed("a")
-	s := events.State{Mode: cluster.TwoTier, StoreUp: true, Rules: 3, Losses: 2, Behind: 5}
+	s := events.State{Mode: cluster.TwoTier, StoreUp: true, Rules: 3, Losses: 2,
+		Refused: []events.Refused{{Why: "it is full"}}}
 	l.Observe(s)
 	for _, change := range []func(){
 		func() { s.Mode = cluster.Redis },
@@ -89,24 +90,16 @@ func TestEverythingElseChanges(t *testing.T) {
 		func() { s.StoreUp, s.Losses = true, 3 },
 		func() { s.ClockDoubt = "it jumped" },
 		func() { s.ClockDoubt = "" },
-		func() { s.Waiting = 1 },
-		func() { s.Waiting, s.Behind = 0, 6 },
 	} {
 		change()
 		l.Observe(s)
 	}
 	const want = "started:a mode rules redis-lost redis-back redis-data-lost clock-doubted " +
-		"clock-trusted overload"
+		"clock-trusted"
 	if got := kinds(l.Snapshot()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	for range 30 {
-		l.Observe(s)
-	}
 	all := l.Snapshot()
-	if got := kinds(all); got != want+" overload-over" {
-		t.Error(got)
-	}
 	text := fmt.Sprint(all.Events)
 	for _, part := range []string{"the mode is redis in place of two-tier", "by admin",
 		"connection refused", "it jumped"} {

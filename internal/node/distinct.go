@@ -90,6 +90,7 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 			return nil
 		}
 		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
+			n.overloads.note(err)
 			return err
 		}
 	}

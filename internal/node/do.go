@@ -122,9 +122,9 @@ func (t *tally) add(kind syncer.Kind, source syncer.Source, n int) {
 	}
 }
 
-// addAll counts the operations of a batch that succeeded. Most have the same kind and source as the
-// one before.
-func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) {
+// addAll counts the operations of a batch that succeeded, and reports whether any failed. Most have
+// the same kind and source as the one before.
+func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) (failed bool) {
 	from := 0
 	for i := range ops {
 		if i > from && (ops[i].Kind != ops[from].Kind || res[i].Source != res[from].Source ||
@@ -133,12 +133,13 @@ func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) {
 			from = i
 		}
 		if res[i].Err != nil {
-			from = i + 1
+			from, failed = i+1, true
 		}
 	}
 	if from < len(ops) {
 		t.add(ops[from].Kind, res[from].Source, len(ops)-from)
 	}
+	return failed
 }
 
 func (t *tally) list() (list []cluster.OpCount) {
@@ -156,6 +157,7 @@ func (t *tally) list() (list []cluster.OpCount) {
 // count updates the node's own counters.
 func (n *Node) count(op *syncer.Op, res *syncer.Result, err error) {
 	if err != nil {
+		n.overloads.note(err)
 		return
 	}
 	n.ops.add(op.Kind, res.Source, 1)
@@ -169,7 +171,11 @@ func (n *Node) count(op *syncer.Op, res *syncer.Result, err error) {
 
 // countAll is count for a batch.
 func (n *Node) countAll(ops []syncer.Op, res []syncer.Result) {
-	n.ops.addAll(ops, res)
+	if failed := n.ops.addAll(ops, res); failed {
+		for i := range res {
+			n.overloads.note(res[i].Err)
+		}
+	}
 	n.denied.Note(ops, res)
 	if n.sample == nil || !n.modes.InRedis() {
 		return

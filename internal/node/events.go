@@ -44,7 +44,10 @@ func (n *Node) observe() {
 	state := events.State{
 		Mode: s.Mode, StoreUp: s.Store.Up, StoreError: s.Store.Error, ClockDoubt: s.ClockDoubt,
 		Losses: s.Counter.LossesTotal, Waiting: s.Counter.WaitingForRoom,
-		Behind: s.Counter.BehindTotal,
+		Refused: n.overloads.list(s.Counter.BehindTotal),
+	}
+	if n.opt.Refused != nil {
+		state.Refused = append(state.Refused, n.opt.Refused()...)
 	}
 	t := n.table()
 	for i := range t.Len() {

@@ -89,6 +89,9 @@ type Options struct {
 	// Latencies returns a histogram of how long decisions took, see cluster.Latency. Nil if that is
 	// not counted.
 	Latencies func() (bounds []float64, counts []int64)
+	// Refused returns how many connections and requests were refused before they came to the node,
+	// because of limits, by the reason. The reasons and their order stay the same. Default: none.
+	Refused func() []events.Refused
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
@@ -117,6 +120,7 @@ type Node struct {
 	hot       *hotkeys.Tracker
 	refused   refusals.Cache
 	log       *events.Log
+	overloads overloads
 
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table

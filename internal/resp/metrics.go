@@ -34,16 +34,26 @@ type counters struct {
 	commands [commandCount]atomic.Int64
 	errors   []atomic.Int64 // in the order of codes
 	rejected atomic.Int64
+	limited  atomic.Int64 // commands for which there was no memory
 }
 
 // countError counts an error by its code.
 func (s *Server) countError(e errorReply) {
+	if e == errNoMemory {
+		s.counters.limited.Add(1)
+	}
 	code, _, _ := strings.Cut(string(e), " ")
 	for i, name := range codes() {
 		if name == code {
 			s.counters.errors[i].Add(1)
 		}
 	}
+}
+
+// Refused returns how many connections were turned away because there were too many, and how many
+// commands were refused because too much was being read and answered.
+func (s *Server) Refused() (connections, requests int64) {
+	return s.counters.rejected.Load(), s.counters.limited.Load()
 }
 
 // Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked

@@ -1,0 +1,61 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+
+	"twotier.dev/twotier/httpapi/cluster"
+)
+
+// calm is how long nothing is refused before overload is over, in milliseconds: it comes and goes.
+const calm = 5000
+
+// excess is overload that lasts.
+type excess struct {
+	before []Refused // the totals when it began
+	last   int64     // when anything was refused or had to wait
+}
+
+// overload notes when requests begin to be refused because of limits of the node, or to wait for
+// the store, and when none has been for a while, with how many were refused and why. What a node
+// refuses is about that node, also if others do the same.
+func (l *Log) overload(s *State) {
+	reasons, n := grown(l.last.Refused, s.Refused)
+	now := l.now()
+	switch {
+	case n > 0 || s.Waiting > 0:
+		if l.excess == nil {
+			l.excess = &excess{before: l.last.Refused}
+			if n == 0 {
+				reasons = "writes wait, because Redis is too far behind"
+			}
+			l.add(cluster.Overload, l.node, "%s is overloaded: %s", l.node, reasons)
+		}
+		l.excess.last = now
+	case l.excess != nil && now < l.excess.last: // the clock was set
+		l.excess.last = now
+	case l.excess != nil && now-l.excess.last >= calm:
+		reasons, n := grown(l.excess.before, s.Refused)
+		if n == 0 {
+			reasons = "nothing was refused"
+		}
+		l.excess = nil
+		l.add(cluster.OverloadOver, l.node, "%s is not overloaded any more: %s", l.node, reasons)
+	}
+}
+
+// grown says how much more was refused than before, and how many in all.
+func grown(before, after []Refused) (text string, n int64) {
+	var parts []string
+	for i, r := range after {
+		more := r.Total
+		if i < len(before) {
+			more -= before[i].Total
+		}
+		if more > 0 {
+			n += more
+			parts = append(parts, fmt.Sprintf("%d refused, because %s", more, r.Why))
+		}
+	}
+	return strings.Join(parts, "; "), n
+}

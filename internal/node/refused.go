@@ -1,0 +1,36 @@
+package node
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"twotier.dev/twotier/internal/events"
+	"twotier.dev/twotier/syncer"
+)
+
+// overloads counts the operations that were refused because of limits of a node, by the limit. What
+// waits in vain because the store is too far behind is counted by the counter.
+type overloads struct{ full, keys, queues atomic.Int64 }
+
+// note counts an error, if it says that a limit is reached.
+func (o *overloads) note(err error) {
+	switch {
+	case !errors.Is(err, syncer.ErrOverload), errors.Is(err, syncer.ErrBehind):
+	case errors.Is(err, syncer.ErrMaxKeys):
+		o.keys.Add(1)
+	case errors.Is(err, syncer.ErrFull):
+		o.full.Add(1)
+	default:
+		o.queues.Add(1)
+	}
+}
+
+// list returns what was refused, by the reason.
+func (o *overloads) list(behind int64) []events.Refused {
+	return []events.Refused{
+		{Why: "Redis is too far behind (--max-lag)", Total: behind},
+		{Why: "the memory for counts is full (--max-memory)", Total: o.full.Load()},
+		{Why: "a namespace has as many keys as it may (max_keys)", Total: o.keys.Load()},
+		{Why: "too much waits for Redis or another node", Total: o.queues.Load()},
+	}
+}
