@@ -18,9 +18,13 @@ type Report struct{}
 
 // findings holds the results that exist. Missing ones are empty.
 type findings struct {
-	compare, rules                       CompareResult
+	compare, rules, nodes                CompareResult
 	interval, growth, http, memory, loss Lines
+	hot, forward, quietflush, envoy      Lines
 	messages                             MessagesResult
+	resp                                 RespResult
+	// earlier are the goals as they were measured last time.
+	earlier []Goal
 	// Sources are the files of all, in the order above.
 	Sources []Source
 }
@@ -38,7 +42,19 @@ func readFindings(dir string) (*findings, error) {
 		read(f, dir, "interval", &f.interval), read(f, dir, "growth", &f.growth),
 		read(f, dir, "http", &f.http), read(f, dir, "memory", &f.memory),
 		read(f, dir, "messages", &f.messages), read(f, dir, "loss", &f.loss),
+		read(f, dir, "nodes", &f.nodes), read(f, dir, "hot", &f.hot),
+		read(f, dir, "forward", &f.forward), read(f, dir, "quietflush", &f.quietflush),
+		read(f, dir, "resp", &f.resp), read(f, dir, "envoy", &f.envoy), f.readEarlier(dir),
 	)
+}
+
+// readEarlier reads before.json: the goals.json of an earlier run, which somebody has kept.
+func (f *findings) readEarlier(dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, "before.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return cmp.Or(err, json.Unmarshal(raw, &f.earlier))
 }
 
 func read[T any](f *findings, dir, name string, to *T) error {
@@ -95,6 +111,8 @@ type Reading struct {
 	Of    string  `json:"of"`
 	Value float64 `json:"value"`
 	Good  bool    `json:"-"`
+	// Before is what was measured last time, or 0.
+	Before float64 `json:"-"`
 }
 
 // add adds a measurement. 0 means that there is none.
@@ -109,7 +127,7 @@ func (g *Goal) note(of string, value float64) {
 	if g.Least {
 		good = value >= g.Want
 	}
-	g.Readings = append(g.Readings, Reading{of, value, good})
+	g.Readings = append(g.Readings, Reading{Of: of, Value: value, Good: good})
 	n := 0
 	for _, r := range g.Readings {
 		if r.Good {
@@ -126,23 +144,47 @@ func (g *Goal) note(of string, value float64) {
 	}
 }
 
-// Figure is the value with as many digits as mean something.
+// Figure is the value, and the one before it.
 func (r Reading) Figure() string {
-	switch {
-	case r.Value >= 10_000:
-		return fmt.Sprintf("%.0f", r.Value)
-	case r.Value >= 100:
-		return fmt.Sprintf("%.1f", r.Value)
+	if r.Before == 0 {
+		return digits(r.Value)
 	}
-	return fmt.Sprintf("%.2f", r.Value)
+	return digits(r.Value) + ", before " + digits(r.Before)
+}
+
+// digits formats a value with as many digits as mean something.
+func digits(v float64) string {
+	switch {
+	case v >= 10_000:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // judge judges all measurements.
 func (f *findings) judge() []Goal {
 	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(),
-		f.messageGoals(), f.lossGoals())
+		f.messageGoals(), f.lossGoals(), f.clusterGoals(), f.doorGoals())
 	for i := range all {
 		all[i].Verdict = cmp.Or(all[i].Verdict, "not measured")
+		for j := range all[i].Readings {
+			r := &all[i].Readings[j]
+			r.Before = f.before(all[i].Goal, r.Of)
+		}
 	}
 	return all
+}
+
+// before returns what was measured last time for a goal, or 0.
+func (f *findings) before(goal, of string) float64 {
+	for _, g := range f.earlier {
+		for _, r := range g.Readings {
+			if g.Goal == goal && r.Of == of {
+				return r.Value
+			}
+		}
+	}
+	return 0
 }

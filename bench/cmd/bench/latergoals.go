@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The goals of clusters and of the doors.
+
+const sameCores = "all nodes, the caller and Redis share two cores: what belonging to a cluster " +
+	"costs comes out of the same processor time"
+
+func (f *findings) clusterGoals() []Goal {
+	carry := Goal{Goal: "three nodes carry at least 0.75 of what one does, on the same cores",
+		Want: 0.75, Least: true, Bound: sameCores}
+	one, three := f.nodes.Row("messages", "twotier"), f.nodes.Row("messages", "twotier-tagged-3")
+	if one != nil && three != nil && one.Batched != nil && three.Batched != nil {
+		carry.add(fmt.Sprintf("message control with hash tags, %d a call", f.nodes.Batch),
+			ratio(three.Batched.Lasting(), one.Batched.Lasting()))
+	}
+	over := Goal{Goal: "a limit that everybody shares is never exceeded", Want: 0}
+	asked := Goal{Goal: "messages for 100 decisions on a limit that everybody shares, below", Want: 1,
+		Bound: "users of other nodes are forwarded, too"}
+	alone := map[string]float64{}
+	for _, h := range f.hot.Of("Hot") {
+		rate, limit := h.Median("decisions/s"), h.Get("limit")
+		of := fmt.Sprintf("limit %s, users of %s", limit, map[string]string{
+			"own": "the node that is asked", "any": "any node"}[h.Get("users")])
+		if limit != "1000000" {
+			of = strings.Replace(of, "limit "+limit, "never reached", 1)
+		}
+		if h.Get("nodes") == "1" {
+			alone[limit] = rate
+			continue
+		}
+		carry.add("a limit that everybody shares: "+of, ratio(rate, alone[limit]))
+		over.note(of, h.Median("over"))
+		asked.add(of, 100*h.Median("messages/decision"))
+	}
+	early := Goal{Goal: "refused early for what is lent: below 1 % of a limit of 10,000 and more",
+		Want: 1, Bound: "what is lent and not used"}
+	for _, e := range f.hot.Of("Early") {
+		early.note("limit "+e.Get("limit")+", in %", 100*e.Median("early"))
+	}
+	return []Goal{carry, over, asked, early, f.forwardGoal(), f.quietGoal()}
+}
+
+// forwardGoal compares what a batch costs that another node's keys are in.
+func (f *findings) forwardGoal() Goal {
+	g := Goal{Goal: "a forwarded batch costs at most 1.5 times the processor time of its owner",
+		Want: 1.5, Bound: "forward-cpu.md has the profile"}
+	owner := map[string]float64{}
+	for _, b := range f.forward.Of("Forward") {
+		of := fmt.Sprintf("%s %s", b.Get("size"), b.Get("kind"))
+		switch cost := b.Least("service-us/op"); {
+		case b.Number("size") == 1:
+		case b.Get("way") == "owner":
+			owner[of] = cost
+		case b.Get("way") == "forwarded":
+			g.add(of, ratio(cost, owner[of]))
+		}
+	}
+	return g
+}
+
+// quietGoal compares latencies with and without a flush.
+func (f *findings) quietGoal() Goal {
+	g := Goal{Goal: "p99 of acquires at half the highest rate: with Redis at most 1.5 times that " +
+		"without", Want: 1.5, Bound: "Redis and the flush take their share of the same two cores"}
+	for _, b := range f.quietflush.Of("QuietFlush") {
+		of := "known keys"
+		if b.Get("keys") == "distinct" {
+			of = "new keys"
+		}
+		g.add(of, b.Median("p99-ratio"))
+	}
+	return g
+}
+
+// doorGoals compares Redis clients with what they had, and Envoy's service with its own.
+func (f *findings) doorGoals() []Goal {
+	const bound = "resp.md has the processor time of each server"
+	least := func(goal string, want float64, of string, value float64) Goal {
+		g := Goal{Goal: goal, Want: want, Least: true, Bound: bound}
+		g.add(of, value)
+		return g
+	}
+	r := f.resp
+	cpu := Goal{Goal: "TT.ACQUIRE at -P 16: at most 2 µs of the service's processor time", Want: 2,
+		Bound: bound}
+	cpu.add("µs", r.Of(wayTwotier, 16).ServerUS)
+	goals := []Goal{
+		least("TT.ACQUIRE at least 2.5 times the Hash limiter's EVAL", 2.5, "one by one",
+			r.Ratio(wayScript, 1)),
+		least("TT.ACQUIRE at least 0.9 of INCR", 0.9, "one by one", r.Ratio(wayIncr, 1)),
+		least("TT.ACQUIRE at -P 16 at least 10 times the Hash limiter's EVAL", 10, "-P 16",
+			r.Ratio(wayScript, 16)),
+		least("TT.ACQUIRE at -P 16 at least 0.7 of INCR", 0.7, "-P 16", r.Ratio(wayIncr, 16)), cpu,
+	}
+	envoy := Goal{Goal: "Envoy: at least 3 times envoyproxy/ratelimit", Want: 3, Least: true,
+		Bound: "gRPC itself, on both sides of the connection"}
+	ours, theirs := f.envoy.One("Envoy/service=twotier"), f.envoy.One("Envoy/service=envoyproxy")
+	perCPU := func(b *Benchmark) float64 {
+		return ratio(1, b.Median("service-us/call")+b.Median("redis-us/call"))
+	}
+	envoy.add("calls per second", ratio(ours.Median("calls/s"), theirs.Median("calls/s")))
+	envoy.add("calls per processor second", ratio(perCPU(ours), perCPU(theirs)))
+	return append(goals, envoy)
+}
