@@ -58,7 +58,7 @@ func steps() []step {
 		{"resp", "Drive the commands for Redis clients, a script in Redis and INCR.", &Resp{}, nil,
 			"--requests=20000 --keys=1000 --count=1"},
 		{"envoy", "Compare Envoy's rate limit service with envoyproxy/ratelimit.", &Benchmarks{},
-			flags{"bench": "Envoy=1x", "count": "3", "sizes": "duration=10s," +
+			flags{"bench": "Envoy=1x", "count": "3", "sizes": "duration=5s," +
 				"ratelimit=v1.4.1-0.20260122083618-3fb702589d36"},
 			"--count=1 --sizes=duration=500ms"},
 		{"forward", "Measure what forwarding to the owner of a key costs.", &Benchmarks{},
@@ -76,7 +76,7 @@ func steps() []step {
 				"sizes": "duration=5s,rate=50000"},
 			"--bench=Flush=1x,Shared=5x,Steady=4x --sizes=duration=500ms,rate=10000"},
 		{"quietflush", "Compare latencies with and without a flush.", &Benchmarks{},
-			flags{"bench": "QuietFlush=1x", "count": "5", "sizes": "duration=10s"},
+			flags{"bench": "QuietFlush=1x", "count": "3", "sizes": "duration=10s"},
 			"--count=1 --sizes=duration=300ms"},
 		{"loss", "Measure what kill -9 loses.", &Benchmarks{},
 			flags{"bench": "Kill=1x", "count": "3", "sizes": "duration=2s,rate=20000"},
