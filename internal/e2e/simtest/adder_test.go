@@ -50,11 +50,13 @@ func (w *world) newAdder(i int, o *outside) *adder {
 }
 
 func (a *adder) run(stop <-chan struct{}) {
+	// Whoever sends several at a time does so less often.
+	pause := int64(a.w.plan.pause) * int64(2+4*(adders-1-a.number))
 	for {
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(a.rnd.Int64N(int64(2 * a.w.plan.pause)))):
+		case <-time.After(time.Duration(a.rnd.Int64N(pause))):
 		}
 		if p := a.w.pick(a.rnd); p != nil {
 			a.act(p)

@@ -7,9 +7,10 @@
 // Redis and every node report, at every level, and with what each decision had to know.
 //
 // With -rules clients also change the rules, acquire by them, and lift bans: each answer is judged
-// by the version that it names. With -mixed a quarter of the schedules does that. With -distinct
-// they add and count distinct values, alone and in batches, which the Go client sends too: in the
-// end all that was acknowledged is there, each operation's values together, and within the limits.
+// by the version that it names. With -distinct they add and count distinct values, alone and in
+// batches, which the Go client sends too: in the end all that was acknowledged is there, each
+// operation's values together, and within the limits. With -mixed a quarter of the schedules does
+// the one, and an eighth the other.
 //
 // TestScale needs no faults: it measures what a node of a larger cluster sends, and replaces all
 // nodes under load.

@@ -18,11 +18,12 @@ var (
 		"seed of the first schedule, which the others follow; 0 picks one")
 	schedulesFlag = flag.Int("schedules", 0,
 		"number of schedules to run; 0: 40, or 10 under the race detector")
-	kindFlag     = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
-	hotFlag      = flag.Bool("hot", false, "run schedules with hot keys only")
-	rulesFlag    = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
-	valuesFlag   = flag.Bool("distinct", false, "also add and count distinct values")
-	mixedFlag    = flag.Bool("mixed", false, "-rules for a quarter of the schedules, by seed")
+	kindFlag   = flag.String("kind", "", "run schedules of this kind only: "+kindNames())
+	hotFlag    = flag.Bool("hot", false, "run schedules with hot keys only")
+	rulesFlag  = flag.Bool("rules", false, "also change the rules, acquire by them, and ban")
+	valuesFlag = flag.Bool("distinct", false, "also add and count distinct values")
+	mixedFlag  = flag.Bool("mixed", false,
+		"-rules for a quarter of the schedules, -distinct for an eighth, by seed")
 	failuresFlag = flag.Int("failures", 1, "begin no schedule after so many have failed")
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )

@@ -189,7 +189,7 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 		procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
 	w.plan.rules = *rulesFlag || *mixedFlag && seed%4 == 1
-	w.plan.values = *valuesFlag
+	w.plan.values = *valuesFlag || *mixedFlag && seed%8 == 3
 	w.net = simnet.New(seed, w.plan.weather)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
