@@ -40,3 +40,40 @@ func BenchmarkRefusal(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAdd adds a value to a key, with a limit that has room: one that it has, of keys with few
+// values, which are counted exactly, and with many; and one that it has not.
+func BenchmarkAdd(b *testing.B) {
+	for _, tt := range []struct {
+		name   string
+		values int
+		known  bool
+	}{{"exact", 3, true}, {"estimate", 5_000, true}, {"estimate, new", 5_000, false}} {
+		b.Run(tt.name, func(b *testing.B) {
+			const keys = 64
+			e := engine(b, newClock(), nil, nil, nil, func(o *distinct.Options) {
+				o.MaxMemory = 1 << 30
+			})
+			var res distinct.Result
+			for i := range keys * tt.values {
+				op := distinct.Op{Key: fmt.Append(nil, i%keys), Hashes: values(e, i/keys)}
+				if err := e.Do(b.Context(), &op, &res, false); err != nil {
+					b.Fatal(err)
+				}
+			}
+			op := distinct.Op{Limits: []syncer.Limit{{Window: 86_400_000, Max: 1 << 40}}}
+			for i := 0; b.Loop(); i++ {
+				name := i / keys
+				if tt.known {
+					name %= tt.values
+				} else {
+					name += tt.values
+				}
+				op.Key, op.Hashes = fmt.Append(op.Key[:0], i%keys), values(e, name)
+				if err := e.Do(b.Context(), &op, &res, false); err != nil || !res.Allowed {
+					b.Fatal(res, err)
+				}
+			}
+		})
+	}
+}

@@ -261,3 +261,30 @@ func TestBatchOfValuesWithoutAnswer(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// BenchmarkDistinct reads, executes and answers operations on values, alone and 50 in a batch: a
+// value that the key has, with a limit, of many keys.
+func BenchmarkDistinct(b *testing.B) {
+	for _, size := range []int{1, 50} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			s := newServer(b, newFake())
+			var ops []string
+			for i := range size {
+				ops = append(ops, fmt.Sprintf(`"key":"user%d","values":["phone"],`+
+					`"limits":[{"window":"24h","max":5}]}`, i))
+			}
+			ctx := newRequest("POST /v1/distinct", "{"+ops[0])
+			if size > 1 {
+				ctx = newRequest("POST /v1/batch", `{"ops":[{"op":"distinct",`+
+					strings.Join(ops, `,{"op":"distinct",`)+"]}")
+			}
+			warm(s, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				s.Handle(ctx)
+			}
+			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "ops/s")
+		})
+	}
+}
