@@ -14,8 +14,8 @@ import (
 )
 
 // TestHandoverModel: three counters hand two partitions back and forth at random, over a store with
-// random faults, and pages and confirmations get lost. The owner of a partition knows every count
-// exactly, and in the end so does the store.
+// random faults, and pages and confirmations get lost, while hours pass. The owner of a partition
+// knows every count exactly, and in the end so does the store, which keeps each for long enough.
 func TestHandoverModel(t *testing.T) { eachSeed(t, *seedsFlag/3, runHandovers) }
 
 // relay is one run of TestHandoverModel.
@@ -79,12 +79,7 @@ func (r *relay) step() {
 	case n < 15:
 		r.giveOrTake()
 	case n < 35:
-		key := fmt.Sprint("free", r.rnd.IntN(5))
-		k := 1 + r.rnd.Int64N(4)
-		if r.do(key, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: k}}},
-			nil) {
-			r.truth[key] += k
-		}
+		r.add(fmt.Sprint("free", r.rnd.IntN(5)))
 	case n < 60:
 		key := fmt.Sprint("limited", r.rnd.IntN(3))
 		var res syncer.Result
@@ -95,8 +90,12 @@ func (r *relay) step() {
 				r.t.Errorf("%s: %d admitted, limit %d", key, r.truth[key], r.limit)
 			}
 		}
-	case n < 75:
+	case n < 72:
 		time.Sleep(time.Duration(r.rnd.IntN(500)) * time.Millisecond)
+	case n < 74:
+		r.pass()
+	case n < 77:
+		r.resetAtOwner(fmt.Sprint("own", r.rnd.IntN(2)))
 	case n < 80:
 		r.stores[r.rnd.IntN(3)].SetDown(r.rnd.IntN(2) == 0)
 	case n < 86:
@@ -111,6 +110,37 @@ func (r *relay) step() {
 	for p := range r.owner {
 		r.check(p)
 	}
+}
+
+// add counts a key at its owner.
+func (r *relay) add(key string) {
+	n := 1 + r.rnd.Int64N(4)
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+	if r.do(key, op, nil) {
+		r.truth[key] += n
+	}
+}
+
+// pass lets time pass, but so little in all that no count leaves the coarsest level.
+func (r *relay) pass() {
+	if now := r.clk.Now(); now < t0+20*time.Hour.Milliseconds() {
+		r.clk.set(now + r.rnd.Int64N(2*time.Hour.Milliseconds()))
+	}
+}
+
+// resetAtOwner resets a key that only its owner counts, with random patience, and counts it. The
+// owner shows none of what was counted before, from then on, and in the end so does the store,
+// whoever tells it.
+func (r *relay) resetAtOwner(key string) {
+	r.add(key)
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(r.rnd.IntN(500))*time.Millisecond)
+	defer cancel()
+	err := r.list[r.owner[r.partition(key)]].Forget(ctx, nil, []byte(key))
+	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) {
+		r.truth[key] = 0
+	}
+	r.add(key)
 }
 
 // giveOrTake counts one in one bucket, or takes it back if there is any. So what several rounds
@@ -250,95 +280,4 @@ func (r *relay) move(p, to int) {
 	}
 	r.owner[p] = to
 	r.giveOrTake() // next to rounds that were taken over
-}
-
-// check compares what an owner reports with what was counted, as far as it can know.
-func (r *relay) check(p int) {
-	c := r.list[r.owner[p]]
-	for key, want := range r.truth {
-		if r.partition(key) != p {
-			continue
-		}
-		h := c.Held(nil, []byte(key))
-		if !h.Found || !h.Warm {
-			continue
-		}
-		sum := map[int64]int64{}
-		for _, m := range []map[[2]int64]int64{h.Synced, h.Pending} {
-			for b, n := range m {
-				sum[b[0]] += n
-			}
-		}
-		if sum[2] != want {
-			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key,
-				r.owner[p], p, sum[2], want, h.Synced, h.Pending)
-		}
-	}
-}
-
-func (r *relay) end() {
-	for _, s := range r.stores {
-		s.SetDown(false)
-	}
-	for _, c := range r.list {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-		if err := c.Flush(ctx); err != nil {
-			r.t.Fatal(err)
-		}
-		cancel()
-	}
-	for _, s := range r.stores {
-		s.Deliver()
-	}
-	// What a flush finds out, such as a missing time to live, is flushed in turn.
-	time.Sleep(time.Minute)
-	for i, c := range r.list {
-		if n := c.Stats().PendingBuckets; n > 0 {
-			r.t.Errorf("%d buckets are pending at counter %d after Flush", n, i)
-		}
-		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
-			r.t.Errorf("counter %d at rest: %d keys wait for the store, %d operations have room "+
-				"and %d wait for it", i, owed, granted, waiting)
-		}
-	}
-	for key, want := range r.truth {
-		for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-			if b.Level == 2 && b.N != want {
-				r.t.Errorf("%s: the store holds %d, want %d", key, b.N, want)
-			}
-		}
-	}
-	for key, k := range r.away {
-		got := r.stored(key)
-		if got != k.n && !k.open && !k.gone {
-			r.t.Errorf("%s: the store holds %d, %d were counted since it was reset", key, got, k.n)
-		}
-		r.believed(key, got)
-	}
-}
-
-// believed checks that at rest no counter believes a key to be other than the store has it, also if
-// nobody knows what became of a reset.
-func (r *relay) believed(key string, stored int64) {
-	for i, c := range r.list {
-		h, sum := c.Held(nil, []byte(key)), int64(0)
-		for b, n := range h.Synced {
-			if b[0] == 2 {
-				sum += n
-			}
-		}
-		if h.Warm && sum != stored {
-			r.t.Errorf("%s: counter %d believes in %d, the store holds %d", key, i, sum, stored)
-		}
-	}
-}
-
-// stored returns the sum of what the store holds of a key.
-func (r *relay) stored(key string) (n int64) {
-	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-		if b.Level == 2 {
-			n += b.N
-		}
-	}
-	return n
 }

@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,5 +178,40 @@ func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
 		b.setDown(false)
 		flush(t, b.counters[1])
 		b.end(1, "k", 4)
+	})
+}
+
+// TestCountsThatOutliveAReset hands over counts of a key that the store had when they were made.
+// Another counter, which the first can't reach, resets the key before they get there: with them it
+// begins anew, and has a time to live all the same.
+func TestCountsThatOutliveAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newResetBed(t)
+		add(t, b.counters[0], "k", 2, 0)
+		flush(t, b.counters[0])
+		b.stores[0].SetDown(true)
+		add(t, b.counters[0], "k", 3, 0)
+		time.Sleep(time.Second) // it can't be flushed
+		b.counters[2].StartOwning(0)
+		if err := b.counters[2].Forget(context.Background(), nil, []byte("k")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.counters[0].BeginHandoff(context.Background(), 0); err != nil {
+			t.Fatal(err)
+		}
+		h := pages(t, b.counters[0], 0, 1<<20)
+		h.Keys = nil // a large partition says nothing of keys that are idle
+		b.counters[1].ImportHandoff(h)
+		if err := b.counters[0].FinishHandoff(0); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, b.counters[1])
+		time.Sleep(time.Minute)
+		if got := b.stored("k"); got != 3 {
+			t.Errorf("the store has %d, want 3", got)
+		}
+		if b.inner.Expires(0, nil, []byte("k")) == math.MaxInt64 {
+			t.Error("the store keeps it for ever")
+		}
 	})
 }

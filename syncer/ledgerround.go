@@ -136,8 +136,8 @@ func (b *ledger) giveBack(r *Round) {
 }
 
 // settleAdds moves what was flushed of a key from pending to synced. With load, the round also
-// returned everything the store holds, which replaces synced instead. It reports whether the store
-// had lost some of the key before.
+// returned everything the store holds, which replaces synced instead. It reports whether the key
+// may have been gone from the store before, and its time to live with it.
 func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 	l := b.keys.ladder(e)
 	if k.Existed {
@@ -151,7 +151,10 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
 		}
 		b.keys.subtractPending(e, l, add)
 		expected := add.N + l.Sum(b.keys.synced(e), level, add.Index, add.Index)
-		gone = gone || add.Stored < expected
+		// Who has taken the round over may know nothing of the key, but the round was cut as if the
+		// store had something of the bucket.
+		began := k.TTL == 0 && level == l.Len()-1 && add.Stored == add.N
+		gone = gone || add.Stored < expected || began
 		if load {
 			continue
 		}

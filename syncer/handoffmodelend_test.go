@@ -1,0 +1,115 @@
+package syncer_test
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// check compares what an owner reports with what was counted, as far as it can know.
+func (r *relay) check(p int) {
+	c := r.list[r.owner[p]]
+	for key, want := range r.truth {
+		if r.partition(key) != p {
+			continue
+		}
+		h := c.Held(nil, []byte(key))
+		if !h.Found || !h.Warm {
+			continue
+		}
+		sum := map[int64]int64{}
+		for _, m := range []map[[2]int64]int64{h.Synced, h.Pending} {
+			for b, n := range m {
+				sum[b[0]] += n
+			}
+		}
+		if sum[2] != want {
+			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key,
+				r.owner[p], p, sum[2], want, h.Synced, h.Pending)
+		}
+	}
+}
+
+func (r *relay) end() {
+	for _, s := range r.stores {
+		s.SetDown(false)
+	}
+	for _, c := range r.list {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		if err := c.Flush(ctx); err != nil {
+			r.t.Fatal(err)
+		}
+		cancel()
+	}
+	for _, s := range r.stores {
+		s.Deliver()
+	}
+	// What a flush finds out, such as a missing time to live, is flushed in turn.
+	time.Sleep(time.Minute)
+	for i, c := range r.list {
+		if n := c.Stats().PendingBuckets; n > 0 {
+			r.t.Errorf("%d buckets are pending at counter %d after Flush", n, i)
+		}
+		if owed, granted, waiting := c.Room(); owed != 0 || granted != 0 || waiting != 0 {
+			r.t.Errorf("counter %d at rest: %d keys wait for the store, %d operations have room "+
+				"and %d wait for it", i, owed, granted, waiting)
+		}
+	}
+	for key, want := range r.truth {
+		if got := r.stored(key); got != want {
+			r.t.Errorf("%s: the store holds %d, want %d", key, got, want)
+		}
+		r.kept(key)
+	}
+	for key, k := range r.away {
+		if !k.gone { // else nobody hears of what arrives after a reset, and without a time to live
+			r.kept(key)
+		}
+		got := r.stored(key)
+		if got != k.n && !k.open && !k.gone {
+			r.t.Errorf("%s: the store holds %d, %d were counted since it was reset", key, got, k.n)
+		}
+		r.believed(key, got)
+	}
+}
+
+// believed checks that at rest no counter believes a key to be other than the store has it, also if
+// nobody knows what became of a reset.
+func (r *relay) believed(key string, stored int64) {
+	for i, c := range r.list {
+		h, sum := c.Held(nil, []byte(key)), int64(0)
+		for b, n := range h.Synced {
+			if b[0] == 2 {
+				sum += n
+			}
+		}
+		if h.Warm && sum != stored {
+			r.t.Errorf("%s: counter %d believes in %d, the store holds %d", key, i, sum, stored)
+		}
+	}
+}
+
+// kept checks that the store has a key for as long as a window can see it, and no longer than it
+// has to.
+func (r *relay) kept(key string) {
+	width, span := 15*time.Minute.Milliseconds(), 24*time.Hour.Milliseconds()
+	until := r.inner.Expires(r.partition(key), nil, []byte(key))
+	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
+		if least := (b.Index+1)*width + span; b.Level == 2 && until < least {
+			r.t.Errorf("%s: the store keeps it %d ms too short", key, least-until)
+		}
+	}
+	if until == math.MaxInt64 {
+		r.t.Errorf("%s: the store keeps it for ever", key)
+	}
+}
+
+// stored returns the sum of what the store holds of a key.
+func (r *relay) stored(key string) (n int64) {
+	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
+		if b.Level == 2 {
+			n += b.N
+		}
+	}
+	return n
+}
