@@ -233,6 +233,23 @@ func (r *relay) split(key string) {
 	}
 }
 
+// takeAndGo has a counter take a partition over, and be gone before it has done more than flush.
+func (r *relay) takeAndGo(p int, c *syncer.Counter, h *syncer.Handoff) {
+	for key, k := range r.away {
+		h := c.Held(nil, []byte(key))
+		k.gone = k.gone || len(h.Pending) > 0 || h.Resetting
+	}
+	c.ImportHandoff(h)
+	time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := c.BeginHandoff(ctx, p); err != nil {
+		c.StopOwning(p)
+	} else if err := c.FinishHandoff(p); err != nil {
+		r.t.Error(err)
+	}
+}
+
 // move hands a partition over. Something may go wrong: nothing arrives, or everything arrives but
 // the old owner doesn't hear of it.
 func (r *relay) move(p, to int) {
@@ -248,28 +265,17 @@ func (r *relay) move(p, to int) {
 		return
 	}
 	h := pages(r.t, a, p, 1+r.rnd.IntN(2000))
-	switch r.rnd.IntN(5) {
+	switch r.rnd.IntN(6) {
 	case 0:
 		a.StartOwning(p)
 		return
-	case 1: // the new owner takes it, and is gone before it has done more than flush
-		for key, k := range r.away {
-			h := b.Held(nil, []byte(key))
-			k.gone = k.gone || len(h.Pending) > 0 || h.Resetting
-		}
-		b.ImportHandoff(h)
-		time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond)
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		if err := b.BeginHandoff(ctx, p); err == nil {
-			if err := b.FinishHandoff(p); err != nil {
-				r.t.Error(err)
-			}
-		} else {
-			b.StopOwning(p)
-		}
+	case 1: // the new owner is gone, which the old one hears of
+		r.takeAndGo(p, b, h)
 		a.StartOwning(p)
 		return
+	case 2: // or it doesn't, and gives a third counter what the second was given
+		r.takeAndGo(p, r.list[3-from-to], h)
+		h = pages(r.t, a, p, 1+r.rnd.IntN(2000))
 	}
 	b.ImportHandoff(h)
 	if r.rnd.IntN(3) == 0 {
