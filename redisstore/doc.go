@@ -78,8 +78,8 @@
 // epoch it has fewer changes than it reported, an older sequence than it acknowledged, or lacks the
 // last change that it reported, whoever made it. Causes are a failover to a lagging replica, a
 // restart from an old dump, or FLUSHALL. Other changes that take the place of those that were lost
-// do not hide the loss, with two exceptions, both about counts that a counter has only read, or
-// sent in a round that was cut before an earlier loss: changes of pure-Redis mode have a number but
+// do not hide the loss, with two exceptions, both about counts that a counter has only read, was
+// handed over, or sent in a round that was cut before an earlier loss: changes of pure-Redis mode have a number but
 // no name, and what preceded a round is taken to be there if that round got no answer before the
 // loss and was sent again after it.
 //

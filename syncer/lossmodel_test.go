@@ -123,7 +123,7 @@ func (l *losing) step(moves bool) {
 		}
 	case 18:
 		if len(l.counters) > 1 {
-			l.resend()
+			l.resend(moves)
 		}
 	}
 }
@@ -212,8 +212,9 @@ func (l *losing) replace(moves bool) {
 
 // resend rewinds the store to before a round of a stranger that got no answer and is sent again,
 // and to before counts or reads that the stranger has not heard of. So the last change that the
-// others have heard of is there again, but what came before it is not.
-func (l *losing) resend() {
+// others have heard of is there again, but what came before it is not. Who knows of that may have
+// been handed the partition meanwhile.
+func (l *losing) resend(moves bool) {
 	l.restored()
 	l.settle()
 	gate := &gated{Store: l.store}
@@ -238,6 +239,14 @@ func (l *losing) resend() {
 	addIn(l.t, stranger, key, 1, l.moment())
 	l.truth[key] += 2
 	time.Sleep(2 * verifyEvery)
+	if moves && l.rnd.IntN(2) == 0 {
+		l.stores[l.owner].SetDown(true)
+		l.addAt(l.owner, l.unknown(), 1) // in a round that says what was acknowledged before
+		time.Sleep(2 * verifyEvery)
+		from := l.stores[l.owner]
+		l.handOver(l.rnd.IntN(len(l.counters)))
+		from.SetDown(false)
+	}
 	l.store.Rewind(image)
 	gate.down.Store(false)
 	l.leave(stranger)
@@ -286,8 +295,7 @@ func (l *losing) move() {
 	from, to := l.owner, l.rnd.IntN(len(l.counters))
 	if to != from {
 		if l.rnd.IntN(2) == 0 {
-			l.stores[from].SetDown(true)
-			time.Sleep(2 * verifyEvery)
+			l.cutOff(from)
 		}
 		l.handOver(to)
 		l.stores[from].SetDown(false)
@@ -296,6 +304,34 @@ func (l *losing) move() {
 	l.settle()
 	for _, key := range l.keys {
 		l.counts(to, key) // otherwise no counter may know it
+	}
+}
+
+// cutOff keeps a counter from reaching the store, while it goes on counting and the store may lose
+// data.
+func (l *losing) cutOff(at int) {
+	l.restored()
+	for i := range l.counters {
+		l.flush(i) // see goBack
+	}
+	if l.rnd.IntN(2) == 0 {
+		l.read()
+	}
+	l.stores[at].SetDown(true)
+	image, loss := l.image.Load(), l.rnd.IntN(3)
+	for n := l.rnd.IntN(4); n > 0; n-- {
+		key := l.keys[l.rnd.IntN(len(l.keys))]
+		if loss == 0 {
+			key = l.unknown() // else it may be taken as restored
+		}
+		l.addAt(at, key, 1+l.rnd.Int64N(9))
+	}
+	time.Sleep(2 * verifyEvery)
+	switch {
+	case loss == 0 && image != nil:
+		l.store.Rewind(image)
+	case loss == 1:
+		l.store.Flush()
 	}
 }
 
