@@ -7,11 +7,10 @@ import "time"
 // writer and sequence it was cut with.
 type Handoff struct {
 	Partition int
-	// Epoch, Version and Quieted are what the store last reported; EpochKnown is false if it has
+	// Epoch, Version, Quieted and LastChange are what the store last reported. Epoch is 0 if it has
 	// not been asked.
 	Epoch, Version, Quieted uint64
 	LastChange              string
-	EpochKnown              bool
 	// MaybeSent says that a third counter may have sent the rounds to the store, or may still do
 	// so. What the store reports for a key must not be relied on before the last of them is
 	// acknowledged.

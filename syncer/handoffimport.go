@@ -10,7 +10,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	// as owner.
 	h.outbox.maybeSent = h.outbox.maybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
 		!h.outbox.isEmpty()
-	if o.EpochKnown {
+	if o.Epoch != 0 {
 		h.reconcile(o, owned)
 	}
 	h.cutResets(o.Rounds)

@@ -59,8 +59,7 @@ func (h *handoff) emptyPage() *Handoff {
 	last := h.store.latest()
 	page := &Handoff{
 		Partition: h.id, Epoch: last.epoch, Version: last.version, Quieted: last.quieted,
-		LastChange: last.lastChange,
-		EpochKnown: h.store.known, MaybeSent: h.outbox.maybeSent,
+		LastChange: last.lastChange, MaybeSent: h.outbox.maybeSent,
 	}
 	if since := h.unflushedSince(); !since.IsZero() {
 		page.Unflushed = time.Since(since)
@@ -92,21 +91,22 @@ func (k *KeyState) size() int { return 8 + len(k.NS) + len(k.Key) + 8*len(k.Buck
 func (r *Round) size() (n int) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		n += 16 + len(k.NS) + len(k.Key) + 8*(len(k.Adds)+len(k.Expired))
+		n += 16 + len(k.NS) + len(k.Key) + 8*len(k.Adds)
 	}
 	return n
 }
 
-// copy returns a copy of a round with everything that another counter needs to send it.
+// copy returns a copy of a round with everything that another counter needs to send it. What the
+// round was to load, the other one loads when it needs it; and buckets that were to expire are
+// deleted because of the ladder.
 func (r *Round) copy() *Round {
 	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
 		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys[i] = KeyRound{
-			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
-			TTL: k.TTL, Forgotten: k.Forgotten,
-			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
+			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, TTL: k.TTL,
+			Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
 		}
 	}
 	return c

@@ -170,7 +170,7 @@ func TestAHandoffAfterALoss(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHandoff(t)
 			h.takeLoaded(h.at("mine"), buckets)
-			h.take(&Handoff{Epoch: tc.epoch, Version: 1, EpochKnown: true,
+			h.take(&Handoff{Epoch: tc.epoch, Version: 1,
 				Keys: []KeyState{{Key: []byte("theirs"), Buckets: buckets}}}, false)
 			if h.restoration.active() != tc.restores {
 				t.Fatalf("restores: %v", h.restoration.active())

@@ -107,16 +107,15 @@ func sample() *ownership.ClaimResponse {
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Handoff: &syncer.Handoff{
-			Partition: 1020, Epoch: 1 << 50, Version: 12, LastChange: "4 w", EpochKnown: true,
-			MaybeSent: true,
-			Unflushed: 1234 * time.Millisecond,
-			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Acked: 3, Keys: []syncer.KeyRound{
-				{NS: []byte("n"), Key: []byte("k"), Reset: true, Load: true, TTL: 5000,
-					Adds: buckets, Expired: buckets[:1]},
-				{NS: []byte("n"), Key: []byte("l"), Forgotten: true},
-			}}},
+			Partition: 1020, Epoch: 1 << 50, Version: 12, Quieted: 3, LastChange: "4 w",
+			MaybeSent: true, Unflushed: 1234 * time.Millisecond,
+			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Nonce: 1 << 60, Acked: 3,
+				Keys: []syncer.KeyRound{
+					{NS: []byte("n"), Key: []byte("k"), Reset: true, TTL: 5000, Adds: buckets},
+					{NS: []byte("n"), Key: []byte("l"), Forgotten: true},
+				}}},
 			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
-				{NS: []byte("n"), Key: []byte("absent")}},
+				{NS: []byte("n"), Key: []byte("absent"), Cold: true}},
 			Loans: []syncer.Loan{{NS: []byte("n"), Key: []byte("k"), Name: "loan", Number: 7,
 				Ceiling: 1 << 40, Seen: 5, Until: 1_763_000_000_000}},
 		}},

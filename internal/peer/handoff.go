@@ -9,20 +9,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The flags of a handover.
-const (
-	epochKnownBit = 1
-	maybeSentBit  = 2
-)
-
 // longestUnflushed caps how long received counts are said to have waited for the store.
 const longestUnflushed = 365 * 24 * time.Hour
 
 // The flags of a key in a round.
 const (
 	resetBit     = 1
-	loadBit      = 2
-	forgottenBit = 4
+	forgottenBit = 2
 )
 
 // appendClaim appends the response to a claim.
@@ -53,7 +46,7 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 }
 
 func appendHandoff(b []byte, h *syncer.Handoff) []byte {
-	b = append(b, boolByte(h.EpochKnown)*epochKnownBit|boolByte(h.MaybeSent)*maybeSentBit)
+	b = append(b, boolByte(h.MaybeSent))
 	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, h.Epoch), h.Version),
 		h.Quieted)
 	b = appendBytes(b, []byte(h.LastChange))
@@ -95,10 +88,8 @@ func (r *reader) loans() (loans []syncer.Loan) {
 }
 
 func readHandoff(r *reader) *syncer.Handoff {
-	bits := r.byte()
-	h := &syncer.Handoff{EpochKnown: bits&epochKnownBit != 0, MaybeSent: bits&maybeSentBit != 0,
-		Epoch: r.uint(), Version: r.uint(), Quieted: r.uint(),
-		LastChange: r.string()}
+	h := &syncer.Handoff{MaybeSent: r.byte() != 0, Epoch: r.uint(), Version: r.uint(),
+		Quieted: r.uint(), LastChange: r.string()}
 	unflushed := min(r.uint(), uint64(longestUnflushed.Milliseconds()))
 	h.Unflushed = time.Duration(unflushed) * time.Millisecond
 	for range r.count() {
@@ -120,10 +111,8 @@ func appendRound(b []byte, r *syncer.Round) []byte {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		b = appendBytes(appendBytes(b, k.NS), k.Key)
-		b = append(b,
-			boolByte(k.Reset)*resetBit|boolByte(k.Load)*loadBit|boolByte(k.Forgotten)*forgottenBit)
-		b = binary.AppendUvarint(b, uint64(k.TTL))
-		b = appendBuckets(appendBuckets(b, k.Adds), k.Expired)
+		b = append(b, boolByte(k.Reset)*resetBit|boolByte(k.Forgotten)*forgottenBit)
+		b = appendBuckets(binary.AppendUvarint(b, uint64(k.TTL)), k.Adds)
 	}
 	return b
 }
@@ -133,9 +122,8 @@ func readRound(r *reader) *syncer.Round {
 	for range r.count() {
 		k := syncer.KeyRound{NS: r.name(maxNS), Key: r.name(maxKey)}
 		bits := r.byte()
-		k.Reset, k.Load, k.Forgotten = bits&resetBit != 0, bits&loadBit != 0, bits&forgottenBit != 0
-		k.TTL = int64(r.uint())
-		k.Adds, k.Expired = r.buckets(), r.buckets()
+		k.Reset, k.Forgotten = bits&resetBit != 0, bits&forgottenBit != 0
+		k.TTL, k.Adds = int64(r.uint()), r.buckets()
 		round.Keys = append(round.Keys, k)
 	}
 	return round

@@ -9,7 +9,7 @@ import (
 )
 
 // version is the version of the message format.
-const version = 5
+const version = 6
 
 // The kinds of message.
 const (
