@@ -79,9 +79,9 @@
 // last change that it reported, whoever made it. Causes are a failover to a lagging replica, a
 // restart from an old dump, or FLUSHALL. Other changes that take the place of those that were lost
 // do not hide the loss, with two exceptions, both about counts that a counter has only read, was
-// handed over, or sent in a round that was cut before an earlier loss: changes of pure-Redis mode have a number but
-// no name, and what preceded a round is taken to be there if that round got no answer before the
-// loss and was sent again after it.
+// handed over, or sent in a round that was cut before an earlier loss: changes of pure-Redis mode
+// have a number but no name, and what preceded a round is taken to be there if that round got no
+// answer before the loss and was sent again after it.
 //
 // Whoever notices a loss restores what it has in memory. If nobody has done so yet, it draws a new
 // epoch, higher than all known ones, so that all others learn of the loss with their next exchange

@@ -196,6 +196,32 @@ func mutants() []mutant {
 			model: "./syncer", test: "TestHandoverModel",
 		},
 		{
+			name: "times to live are not handed over", file: "syncer/handoffpage.go",
+			old: "TTL: k.TTL,\n", new: "\n", model: "./syncer", test: "TestHandoverModel",
+		},
+		{
+			name: "resets are not handed over", file: "syncer/handoffpage.go",
+			old: "Reset: k.Reset, ", new: "", model: "./syncer", test: "TestHandoverModel",
+		},
+		{
+			name: "what a reset has undone is handed over", file: "syncer/handoffpage.go",
+			old: "Forgotten: k.Forgotten, ", new: "", model: "./syncer", test: "TestHandoverModel",
+		},
+		{
+			name: "a third owner is not told that a second may have sent the rounds",
+			file: "syncer/handoffpage.go",
+			old:  "page.MaybeSent || h.told && cursor == 0", new: "page.MaybeSent",
+			model: "./syncer", test: "TestHandoverModel",
+		},
+		{
+			name: "what was acknowledged is not handed over", file: "syncer/handoffpage.go",
+			old: "Acked: r.Acked, ", new: "", model: "./syncer", test: "TestLossModel",
+		},
+		{
+			name: "quiet changes are not handed over", file: "syncer/handoffpage.go",
+			old: " Quieted: last.quieted,\n", new: "\n", model: "./syncer", test: "TestLossModel",
+		},
+		{
 			name: "operations go on while the mode changes", file: "internal/modes/gate.go",
 			old: "\tif s.paused.Load() || s.Mode() != in {\n", new: "\tif s.Mode() != in {\n",
 			model: "./internal/modes",
