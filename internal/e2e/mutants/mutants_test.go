@@ -208,12 +208,6 @@ func mutants() []mutant {
 			old: "Forgotten: k.Forgotten, ", new: "", model: "./syncer", test: "TestHandoverModel",
 		},
 		{
-			name: "a third owner is not told that a second may have sent the rounds",
-			file: "syncer/handoffpage.go",
-			old:  "page.MaybeSent || h.told && cursor == 0", new: "page.MaybeSent",
-			model: "./syncer", test: "TestHandoverModel",
-		},
-		{
 			name: "what was acknowledged is not handed over", file: "syncer/handoffpage.go",
 			old: "Acked: r.Acked, ", new: "", model: "./syncer", test: "TestLossModel",
 		},
