@@ -228,7 +228,8 @@ func (l *losing) resend(moves bool) {
 	l.flush(at)
 	flush(l.t, stranger)
 	image := l.store.Image()
-	if l.rnd.IntN(2) == 0 {
+	counted := l.rnd.IntN(2) == 0
+	if !counted {
 		l.read()
 	} else {
 		l.addAt(at, l.unknown(), 1+l.rnd.Int64N(9))
@@ -240,10 +241,12 @@ func (l *losing) resend(moves bool) {
 	l.truth[key] += 2
 	time.Sleep(2 * verifyEvery)
 	if moves && l.rnd.IntN(2) == 0 {
-		l.stores[l.owner].SetDown(true)
-		l.addAt(l.owner, l.unknown(), 1) // in a round that says what was acknowledged before
-		time.Sleep(2 * verifyEvery)
 		from := l.stores[l.owner]
+		from.SetDown(counted)
+		if counted { // in a round that says what was acknowledged before
+			l.addAt(l.owner, l.unknown(), 1)
+			time.Sleep(2 * verifyEvery)
+		}
 		l.handOver(l.rnd.IntN(len(l.counters)))
 		from.SetDown(false)
 	}
