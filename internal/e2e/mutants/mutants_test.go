@@ -208,10 +208,6 @@ func mutants() []mutant {
 			old: "Forgotten: k.Forgotten, ", new: "", model: "./syncer", test: "TestHandoverModel",
 		},
 		{
-			name: "what was acknowledged is not handed over", file: "syncer/handoffpage.go",
-			old: "Acked: r.Acked, ", new: "", model: "./syncer", test: "TestLossModel",
-		},
-		{
 			name: "quiet changes are not handed over", file: "syncer/handoffpage.go",
 			old: " Quieted: last.quieted,\n", new: "\n", model: "./syncer", test: "TestLossModel",
 		},
