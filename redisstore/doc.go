@@ -68,6 +68,10 @@
 // counted (a value of another type, a command that the user may not run) is reported and skipped,
 // and what was already done for it is undone.
 //
+// What a refused key was to count is sent again in another round, with another sequence. So it is
+// counted twice if two counters have the round, because a handover was not confirmed, and Redis has
+// refused the key to both.
+//
 // Most new keys are counted alike: once, in the same buckets. The script makes the first of them
 // and copies it to the others. COPY does nothing if a key exists, and takes the place of EXISTS,
 // HSET and PEXPIRE; with fields that expire, of two commands for each of these.

@@ -47,11 +47,13 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 // Drop forgets what this counter knows about a key that is being reset elsewhere, including counts
 // that the store does not have, and a reset that the store has not been told of: the one elsewhere
 // takes its place, and must not be followed by it, because it would delete what is counted in
-// between. Drop leaves a key alone that this counter decides about, unless deciding is set: then
-// another counter, or the store itself, decides about it too. It returns once nothing of the key is
-// in flight to the store or could still be: rounds that got no answer are sent again until they do,
-// and a Forget that has not returned yet is waited for. If that takes longer than ctx allows, or
-// another counter receives counts of the key, the error wraps ErrUnknownOutcome.
+// between. If the one elsewhere fails after all, neither is carried out, and whoever asked for
+// either has been told that its outcome is unknown. Drop leaves a key alone that this counter
+// decides about, unless deciding is set: then another counter, or the store itself, decides about
+// it too. It returns once nothing of the key is in flight to the store or could still be: rounds
+// that got no answer are sent again until they do, and a Forget that has not returned yet is waited
+// for. If that takes longer than ctx allows, or another counter receives counts of the key, the
+// error wraps ErrUnknownOutcome.
 func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
