@@ -208,7 +208,7 @@ export class Chart {
         {
           class: "tick limit-name",
           x: LEFT + 4,
-          y: Math.max(10, at - 4),
+          y: at < 14 ? at + 12 : at - 4, // below the line if there is no room above it
           "text-anchor": "start",
         },
         l.name,
