@@ -19,8 +19,8 @@ func (f *findings) clusterGoals() []Goal {
 			ratio(three.Batched.Lasting(), one.Batched.Lasting()))
 	}
 	over := Goal{Goal: "a limit that everybody shares is never exceeded", Want: 0}
-	asked := Goal{Goal: "messages for 100 decisions on a limit that everybody shares, below", Want: 1,
-		Bound: "users of other nodes are forwarded, too"}
+	asked := Goal{Goal: "messages for 100 decisions on a limit that everybody shares, below",
+		Want: 1, Bound: "users of other nodes are forwarded, too"}
 	alone := map[string]float64{}
 	for _, h := range f.hot.Of("Hot") {
 		rate, limit := h.Median("decisions/s"), h.Get("limit")
