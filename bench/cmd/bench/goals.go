@@ -14,8 +14,8 @@ func (f *findings) httpGoals() []Goal {
 		Bound: "the more keys, the more of an add waits for memory; with Redis, flushing takes " +
 			"its share of the same cores"}
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
-		Bound: "waiting for the memory of keys that are not in the processor's cache; with Redis, " +
-			"only so many keys may wait for it that it may become ten times slower at once"}
+		Bound: "waiting for the memory of keys that are not in the processor's cache; with " +
+			"Redis, only so many keys may wait for it that it may become ten times slower at once"}
 	for _, m := range f.http.Of("HTTP") {
 		of := stores[m.Get("store")] + ", " + m.Get("keys") + " keys"
 		if m.Get("adds") == "1" {
