@@ -19,8 +19,8 @@ type answers struct {
 	bytes   int64
 }
 
-// windowAnswer is what the buckets of a level from lo on have seen. As only their number on the
-// level says where a window begins, it is not asked whether a remembered moment has passed.
+// windowAnswer is what the buckets of a level from lo on have seen. It holds for every moment at
+// which a window begins with bucket lo; once time has passed that, another lo is looked for.
 type windowAnswer struct {
 	level int
 	lo    int64

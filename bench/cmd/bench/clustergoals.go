@@ -1,9 +1,6 @@
 package main
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // The goals of clusters and of the doors.
 
@@ -25,11 +22,9 @@ func (f *findings) clusterGoals() []Goal {
 	alone := map[string]float64{}
 	for _, h := range f.hot.Of("Hot") {
 		rate, limit := h.Median("decisions/s"), h.Get("limit")
-		of := fmt.Sprintf("limit %s, users of %s", limit, map[string]string{
-			"own": "the node that is asked", "any": "any node"}[h.Get("users")])
-		if limit != "1000000" {
-			of = strings.Replace(of, "limit "+limit, "never reached", 1)
-		}
+		of := map[bool]string{true: "limit 1000000", false: "never reached"}[limit == "1000000"] +
+			", users of " + map[string]string{"own": "the node that is asked",
+			"any": "any node"}[h.Get("users")]
 		if h.Get("nodes") == "1" {
 			alone[limit] = rate
 			continue
