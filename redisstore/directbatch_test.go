@@ -142,8 +142,10 @@ func TestBelowZeroIsZero(t *testing.T) {
 	clk := newClock(t0)
 	s := open(t, redisstore.Options{URL: srv.URL()})
 	counter := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load})
-	for mode, d := range map[string]doer{"two-tier": counter,
-		"direct": openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})} {
+	direct := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+	for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
+		add(t, direct, mode, 1, t0) // so the partition has a state
+		srv.Do("DEL", s.Address(mode))
 		if err := srv.Do("HSET", s.Address(mode), redisstore.Field(0, t0/1000-10), "-5",
 			redisstore.Field(0, t0/1000-20), "8", redisstore.Field(0, t0/1000-50), "-1",
 			redisstore.Field(1, t0/60_000), "-5").Err(); err != nil {

@@ -106,7 +106,7 @@
 //     had read it and restores it.
 //
 // All of this assumes that the state of a partition only ever leaves Redis along with its keys:
-// maxmemory-policy must be noeviction.
+// maxmemory-policy must be noeviction. A partition without a state is taken for empty.
 //
 // # Implementation
 //

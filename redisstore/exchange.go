@@ -76,7 +76,7 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 // takeCall reads the reply to a call into its rounds.
 func (s *Store) takeCall(c *scriptCall) {
 	for _, r := range c.rounds {
-		r.Err, r.Lost, r.Used, r.Later = nil, false, false, false
+		r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	}
 	if c.script == nil {
 		s.takeReads(c.rounds[0], c)

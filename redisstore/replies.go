@@ -16,6 +16,7 @@ const (
 	statusLost
 	statusUsed
 	statusLater
+	statusFirst
 )
 
 // takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false
@@ -34,12 +35,13 @@ func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	r.LastChange = textAt(reply, 4)
 	status := whole(reply[0])
 	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
+	r.First = status == statusFirst
 	if r.Lost {
 		// What all nodes must agree on may be lost too: the probe before the next exchange writes
 		// it again.
 		s.ready.Store(false)
 	}
-	return reply[5:], status == statusDone || status == statusLater
+	return reply[5:], !r.Lost && !r.Used
 }
 
 // take reads a script's reply into a round.

@@ -43,6 +43,7 @@ func testAbsence(t *testing.T, oldest bool) {
 	place, clk := syncer.Placement{Partitions: 2}, &clock{now: t0}
 	key, slow := keyIn(place, 0, "key-"), keyIn(place, 1, "slow-")
 	store := tardy{embedded.New(embedded.Options{}), 1, make(chan struct{})}
+	begin(store.Store, place.Partitions)
 	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: place, Exchanges: 2,
 		MaxMemory: 64 << 10, RoundTimeout: time.Minute})
 	use := func(key string) {

@@ -18,6 +18,7 @@ type ledger struct {
 	outbox  outbox
 	store   storeState
 	listing *listing // apart, like keyspace.stored
+	lists   bool     // the store lists its keys
 	shared  sharedKeys
 	parked  parkedKeys
 
@@ -156,6 +157,7 @@ func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 // learn takes in what the store says after a round, including whether others have changed the
 // partition.
 func (b *ledger) learn(r *Round) {
+	first := r.First && !b.store.known
 	after := b.store.told
 	switch {
 	case r.Seq == 0:
@@ -168,6 +170,9 @@ func (b *ledger) learn(r *Round) {
 		after.version++
 	}
 	b.store.learn(versionOf(r), after, len(b.shared) > 0, time.Now())
+	if first {
+		b.beginList()
+	}
 }
 
 // takeLoaded makes synced exactly what the store holds.

@@ -6,9 +6,9 @@ import (
 )
 
 // A new key needs no read if it is known that the store has nothing of it. A partition knows that
-// once it has read the store's list of its keys, for as long as others change nothing: keys that
-// leave memory are added to what was read (storedKeys). When others have changed something, only
-// what has come since is read.
+// once it has read the store's list of its keys, or heard that the store had nothing of it at all,
+// for as long as others change nothing: keys that leave memory are added to what was read
+// (storedKeys). When others have changed something, only what has come since is read.
 //
 // This is as good as what is known of a key in memory, and ends with it: with news of others (a new
 // generation), with the ownership, with a restoration. And it is not relied on for longer than
@@ -160,6 +160,16 @@ func (p *partition) leaveList(r *reading) {
 		p.forgetList()
 		p.listing.rest = time.Now().Add(listUnsupported)
 	}
+}
+
+// beginList notes that the store has nothing of the partition, so that there is nothing to read.
+func (b *ledger) beginList() {
+	if !b.lists {
+		return
+	}
+	b.forgetList()
+	b.keys.stored.begin()
+	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.stamp(), true
 }
 
 // forgetList forgets what was read of the list.

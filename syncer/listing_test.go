@@ -80,7 +80,15 @@ type duo struct {
 	c     [2]*syncer.Counter
 }
 
+// newDuo returns a duo whose lists have to be read.
 func newDuo(t *testing.T, memory, maxKeys int64) *duo {
+	p := newDuoOf(t, memory, maxKeys)
+	begin(p.store.Store, 1)
+	return p
+}
+
+// newDuoOf returns a duo of which the store has heard nothing.
+func newDuoOf(t *testing.T, memory, maxKeys int64) *duo {
 	p := &duo{t: t, store: newClerk()}
 	for i := range p.c {
 		p.c[i] = open(t, syncer.Options{Store: p.store, Placement: syncer.Placement{Partitions: 1},
@@ -148,6 +156,36 @@ func TestNewKeysCostNoRead(t *testing.T) {
 		}
 		if n := p.c[0].Stats().UnreadTotal; n < 200 {
 			t.Errorf("%d keys were not read", n)
+		}
+	})
+}
+
+// TestNothingToReadAtFirst: a store that has nothing is asked for one key, and for no list. What is
+// then evicted, and what others count, is read all the same.
+func TestNothingToReadAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newDuoOf(t, 0, 50)
+		const keys = 300
+		for round, want := range []bool{true, true, false} {
+			for i := range keys {
+				if i%20 == 0 {
+					time.Sleep(3 * time.Second) // until then nothing is evicted
+				}
+				if got := p.take(0, fmt.Sprint("k-", i)); got != want {
+					t.Fatalf("key %d is admitted: %v the %d. time", i, got, round+1)
+				}
+			}
+			reads, begun, _ := p.store.counted()
+			if round == 0 && (len(reads) != 1 || begun != 0) || round > 0 && len(reads) < keys/2 {
+				t.Errorf("round %d: %d keys and %d lists were read", round, len(reads), begun)
+			}
+		}
+		p.take(1, "others'")
+		p.take(1, "others'")
+		flush(t, p.c[1])
+		time.Sleep(2 * verifyEvery)
+		if p.take(0, "others'") {
+			t.Error("a key is taken for new though another has filled it")
 		}
 	})
 }

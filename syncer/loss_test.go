@@ -27,6 +27,7 @@ type company struct {
 
 func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *company {
 	co := &company{t: t, store: embedded.New(embedded.Options{})}
+	begin(co.store, 1)
 	for i := range n {
 		var s syncer.Store = co.store
 		if wrap != nil {
@@ -35,6 +36,14 @@ func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *comp
 		co.counters = append(co.counters, co.open(s, fmt.Sprint("w", i), i > 0))
 	}
 	return co
+}
+
+// begin makes a store draw an epoch for some partitions. So a counter does not take all keys for
+// new from its first contact on.
+func begin(s syncer.Store, partitions int) {
+	for i := range partitions {
+		s.Exchange(context.Background(), []*syncer.Round{{Writer: "founder", Partition: i}})
+	}
 }
 
 func (co *company) open(s syncer.Store, name string, foreign bool) *syncer.Counter {

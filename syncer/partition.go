@@ -58,6 +58,7 @@ func (p *partition) init(id int, c *Counter) {
 	}
 	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
 	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
+	p.lists = c.keyReader != nil
 	p.keys.stored, p.listing = newStoredKeys(&c.memory.lists), &listing{}
 	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
 		budget: &p.guarded, opt: &c.opt, totals: &c.totals}

@@ -13,6 +13,7 @@ func (f *flushing) settle(r *Round) (more bool) {
 	first := !f.store.known
 	if r.generation != f.store.generation {
 		f.voidLoads(r)
+		r.First = false
 	}
 	f.learn(r)
 	f.advance(r)

@@ -169,6 +169,9 @@ type Round struct {
 	// different Nonce; this one was then certainly not applied. Later is set if it has applied
 	// later rounds.
 	Used, Later bool
+	// First is set if the store had nothing of the partition before this round. A store that can't
+	// tell leaves it unset.
+	First bool
 
 	buckets []Bucket
 	names   []byte

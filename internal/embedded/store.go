@@ -119,7 +119,7 @@ func (s *Store) partition(id int) *partition {
 }
 
 func (p *partition) round(r *syncer.Round, now int64) {
-	r.Err, r.Lost, r.Used, r.Later = nil, false, false, false
+	r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	stored := p.seqs[r.Writer]
 	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.behind(r)
 	r.Used = !r.Lost && r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce
@@ -174,7 +174,8 @@ func (p *partition) tell(r *syncer.Round) {
 func (p *partition) count(r *syncer.Round, fresh bool) {
 	begun := p.epoch == 0
 	if begun {
-		p.begin(0, len(p.keys) > 0)
+		r.First = len(p.keys) == 0
+		p.begin(0, !r.First)
 	}
 	if !fresh {
 		return

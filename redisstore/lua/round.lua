@@ -14,7 +14,8 @@
 -- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
 -- that were not made in one go, as -1 - position if they certainly existed}, value of every add of
 -- keys that were not made in one go ...; or an error. The status is 1 for a loss, 2 if another round
--- has used this sequence, 3 if a later one was applied.
+-- has used this sequence, 3 if a later one was applied, 4 if nothing was there of the partition. The
+-- reply to a status of 4 is that to 0.
 
 local call, try = redis.call, redis.pcall
 
@@ -119,12 +120,12 @@ local function round(k, n, p)
   local mark = ARGV[p] .. '.' .. nonce
   -- If Redis refuses to write, it does so here, before anything is counted. Once the sequence is
   -- stored, every failure must be caught: the round would be taken as applied.
-  local begun = epoch == 0
+  local begun, empty = epoch == 0, false
   if begun then
     local left = survived(k + 2, k + 1 + n, 1) and version or nil
     local ok, drawn, first = pcall(begin, KEYS[k + 1], 0, left)
     if ok then
-      epoch, version = drawn, first
+      epoch, version, empty = drawn, first, not left and stored == 0
     elseif fresh then
       error(drawn, 0)
     end
@@ -145,7 +146,7 @@ local function round(k, n, p)
   end
   local refused = stored == seq and refusals(kept) or {}
   local errors, loaded, known = {}, {}, {}
-  local status = stored > seq and seq > 0 and 3 or 0
+  local status = stored > seq and seq > 0 and 3 or empty and 4 or 0
   local out, o = {status, version, quieted, epoch, last, errors, loaded, known}, 9
 
   -- tally counts what a part says, from its first-th add on, or reads what is there if the round

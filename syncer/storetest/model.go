@@ -41,7 +41,7 @@ type change struct {
 type sequence struct{ n, nonce uint64 }
 
 // outcome is what a store must report about a round.
-type outcome struct{ lost, used, later bool }
+type outcome struct{ lost, used, later, first bool }
 
 func newShelf() *shelf {
 	return &shelf{changes: map[string]change{},
@@ -96,11 +96,12 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		return o
 	}
 	begun := s.epoch == 0
-	if begun {
+	if o.first = begun; begun {
 		s.begin(false)
 	}
 	if r.Seq <= stored.n {
-		return outcome{later: r.Seq > 0 && r.Seq < stored.n}
+		o.later = r.Seq > 0 && r.Seq < stored.n
+		return o
 	}
 	s.note(r)
 	if r.Quiet {
@@ -230,7 +231,7 @@ func (s *shelf) content(name string) content {
 func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 	t.Helper()
 	s := m.shelf(r.Partition)
-	if got := (outcome{r.Lost, r.Used, r.Later}); got != want {
+	if got := (outcome{r.Lost, r.Used, r.Later, r.First}); got != want {
 		t.Fatalf("%+v: %+v, want %+v", sent, got, want)
 	}
 	if s.epoch == unnamedEpoch {
