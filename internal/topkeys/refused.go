@@ -9,8 +9,8 @@ import (
 )
 
 // Refused tracks the keys that refused the most, acquires or values, as a [Sample] of what one node
-// was asked. It is exact up to some thousand refusals a second. Of more it notes some, which stand
-// for the rest: noting one costs as much as deciding.
+// was asked. It is exact up to 200 refusals in a tenth of a second. Of more it notes some, which
+// stand for the rest: noting one costs as much as deciding.
 type Refused struct {
 	sample *Sample
 	now    func() int64
@@ -89,22 +89,22 @@ func (c current) Top(_ context.Context, n int, window int64) ([]syncer.KeyCount,
 }
 
 const (
-	// exact is how many refusals of each millisecond are noted.
-	exact = 4
+	// exact is how many refusals of each period of so many milliseconds are noted.
+	exact, period = 200, 100
 	// share is how many of the others there are for each one that is noted, on average.
 	share = 64
 )
 
 // thinner chooses which refusals are noted. Its zero value is ready to use.
 type thinner struct {
-	ms    atomic.Int64 // the current millisecond
+	at    atomic.Int64 // the number of the current period
 	noted atomic.Int64 // refusals that were noted because they were its first; give or take a few
 }
 
 // weight returns how many refusals this one stands for, 0 for one that is not noted.
 func (t *thinner) weight(now int64) int64 {
-	if t.ms.Load() != now {
-		t.ms.Store(now)
+	if at := now / period; t.at.Load() != at {
+		t.at.Store(at)
 		t.noted.Store(0)
 	}
 	if t.noted.Load() < exact {

@@ -3,6 +3,7 @@ package topkeys
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,14 +22,16 @@ const longestName = 384
 type Sample struct {
 	ladder *leaparray.Ladder
 
-	mu   sync.Mutex
-	keys map[string]*sampled
+	mu     sync.Mutex
+	slots  map[string]int // by name
+	keys   []sampled
+	totals []int64 // of the keys, in all; they fade while the sample is full
+	hand   int     // the next of those that may be replaced
 }
 
 // sampled is a key that is tracked.
 type sampled struct {
-	ns, key string
-	total   int64 // in all; fades while the sample is full
+	name    string // as from Check.AppendName
 	counter leaparray.Counter
 }
 
@@ -38,7 +41,7 @@ func NewSample() (*Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sample{ladder: l, keys: map[string]*sampled{}}, nil
+	return &Sample{ladder: l, slots: map[string]int{}}, nil
 }
 
 // Add records that a key was counted at a time in unix milliseconds. It ignores counts that are
@@ -49,8 +52,9 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.keyLocked(check)
-	k.total += check.N
+	slot := s.slotLocked(check)
+	s.totals[slot] += check.N
+	k := &s.keys[slot]
 	stamp := s.ladder.Stamp(now)
 	for level := range s.ladder.Len() {
 		if _, ok := s.ladder.Add(k.counter, level, stamp[level], check.N); !ok {
@@ -60,36 +64,41 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 	}
 }
 
-// keyLocked returns the state of a key, which may replace another one's.
-func (s *Sample) keyLocked(check *syncer.Check) *sampled {
+// slotLocked returns the slot of a key, which may replace another one's.
+func (s *Sample) slotLocked(check *syncer.Check) int {
 	var b [longestName]byte
 	name := check.AppendName(b[:0])
-	k := s.keys[string(name)]
-	if k == nil {
-		if len(s.keys) >= MaxSampled {
-			s.makeRoomLocked()
-		}
-		ns := cmp.Or(string(check.NS), syncer.DefaultNamespace)
-		k = &sampled{ns: ns, key: string(check.Key)}
-		s.keys[string(name)] = k
+	slot, ok := s.slots[string(name)]
+	if ok {
+		return slot
 	}
-	return k
+	if len(s.keys) < MaxSampled {
+		slot = len(s.keys)
+		s.keys, s.totals = append(s.keys, sampled{}), append(s.totals, 0)
+	} else {
+		slot = s.leastLocked()
+		delete(s.slots, s.keys[slot].name)
+	}
+	s.keys[slot] = sampled{name: string(name)}
+	s.slots[s.keys[slot].name], s.totals[slot] = slot, 0
+	return slot
 }
 
-// makeRoomLocked drops the smallest of a few keys, which map iteration picks at random.
-func (s *Sample) makeRoomLocked() {
-	var least string
-	seen := 0
-	for name, k := range s.keys {
-		if least == "" || k.total < s.keys[least].total {
-			least = name
+// choice is how many keys one is chosen from that is replaced.
+const choice = 8
+
+// leastLocked returns the slot with the smallest total of the next few. Their totals share a line
+// of the cache.
+func (s *Sample) leastLocked() (least int) {
+	least = s.hand
+	for slot := s.hand; slot < s.hand+choice; slot++ {
+		if s.totals[slot] < s.totals[least] {
+			least = slot
 		}
-		k.total -= k.total / 8 // so that what was hot long ago gives way
-		if seen++; seen == 8 {
-			break
-		}
+		s.totals[slot] -= s.totals[slot] / 8 // so that what was hot long ago gives way
 	}
-	delete(s.keys, least)
+	s.hand = (s.hand + choice) % MaxSampled
+	return least
 }
 
 // Top returns up to n keys with the largest counts over the window in milliseconds that ends now,
@@ -101,10 +110,13 @@ func (s *Sample) Top(n int, window, now int64) (rows []syncer.KeyCount, err erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, k := range s.keys {
+	for i := range s.keys {
+		k := &s.keys[i]
 		e, ok := leaparray.View{Ladder: s.ladder, A: k.counter}.Count(window, now, true)
 		if ok && e.Count > 0 {
-			rows = append(rows, syncer.KeyCount{NS: k.ns, Key: k.key, Count: e.Count})
+			ns, key, _ := strings.Cut(k.name, "\x00")
+			rows = append(rows, syncer.KeyCount{NS: cmp.Or(ns, syncer.DefaultNamespace), Key: key,
+				Count: e.Count})
 		}
 	}
 	return Largest(rows, n), nil
