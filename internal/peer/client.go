@@ -274,12 +274,7 @@ func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer
 	}
 	kind, by := kindQuestion, l.c.deadline(ctx)
 	if of := trace.From(ctx); of != nil {
-		if err := lane.meet(ctx, by, true); err != nil {
-			return err
-		}
-		if l.takesTraces() {
-			kind, body = kindTracedQuestion, append(appendTrace(nil, of), body...)
-		}
+		kind, body = kindTracedQuestion, append(appendTrace(nil, of), body...)
 	}
 	reply, err := lane.exchange(ctx, kind, body, by)
 	if err != nil {

@@ -15,9 +15,7 @@
 //
 // # Traces
 //
-// A call or question that is part of a trace (package trace) carries its context. A node says in
-// its answer to a ping that it takes these, so none is sent to one of an earlier commit. Whatever
-// is not part of a trace is sent as if there were none.
+// A call or question that is part of a trace (package trace) carries its context.
 //
 // # At most once
 //

@@ -18,7 +18,7 @@ const (
 
 // exchange sends a message until it is answered or its time is up. The error is made by outcome.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
-	if err := n.meet(ctx, by, false); err != nil {
+	if err := n.meet(ctx, by); err != nil {
 		return nil, err
 	}
 	return n.deliver(ctx, kind, body, by)
@@ -26,19 +26,18 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 
 // meet makes the first message to a process a ping, which reads its clock. Later messages can then
 // carry a deadline by that clock, and are not carried out after it, however long they are on their
-// way. The answer also says what the process knows, of which only a traced message asks.
-func (n *lane) meet(ctx context.Context, by time.Time, traced bool) error {
-	if n.l.offsetKnown() && !(traced && n.l.takes.Load() == nil) {
+// way.
+func (n *lane) meet(ctx context.Context, by time.Time) error {
+	if n.l.offsetKnown() {
 		return nil
 	}
-	reply, err := n.deliver(ctx, kindQuestion, n.l.ping, by)
+	_, err := n.deliver(ctx, kindQuestion, n.l.ping, by)
 	switch {
 	case errors.Is(err, syncer.ErrUnknownOutcome):
 		return fmt.Errorf("%w: it did not report its time", rpc.ErrLate)
 	case err != nil:
 		return err
 	}
-	n.l.noteAbilities(reply)
 	return nil
 }
 

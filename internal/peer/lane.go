@@ -81,16 +81,8 @@ func (n *lane) send(batch []*call) {
 
 // exchangeCalls sends calls, sorted by deadline, latest first, as one message.
 func (n *lane) exchangeCalls(calls []*call, now time.Time) (reply []byte, err error) {
-	traced := slices.ContainsFunc(calls, func(k *call) bool { return k.trace != nil })
-	by := calls[0].by
-	if traced {
-		if err := n.meet(n.l.ctx, by, traced); err != nil {
-			return nil, err
-		}
-		traced = n.l.takesTraces()
-	}
-	n.body = appendCalls(n.body[:0], calls, now, traced)
-	return n.exchange(n.l.ctx, kindTasks, n.body, by)
+	n.body = appendCalls(n.body[:0], calls, now)
+	return n.exchange(n.l.ctx, kindTasks, n.body, calls[0].by)
 }
 
 // slack limits how much a call's deadline may be brought forward, to a sixteenth of the time it has
@@ -100,8 +92,8 @@ const slack = 16
 // appendCalls appends calls in groups with about the same deadline. Calls are sorted by deadline,
 // latest first. Each group is preceded by how much earlier its deadline is than that of the
 // message. The deadline of a group is the earliest in it: nothing is carried out after the deadline
-// of its caller. The traces that calls are part of are appended if the receiver knows what that is.
-func appendCalls(b []byte, calls []*call, now time.Time, traced bool) []byte {
+// of its caller.
+func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	last := calls[0].by
 	for len(calls) > 0 {
 		floor := calls[0].by.Add(-calls[0].by.Sub(now) / slack)
@@ -112,7 +104,7 @@ func appendCalls(b []byte, calls []*call, now time.Time, traced bool) []byte {
 		b = appendUint(b, uint64(last.Sub(calls[size-1].by)/time.Microsecond)+1)
 		b = appendUint(b, uint64(size))
 		for _, k := range calls[:size] {
-			if traced && k.trace != nil {
+			if k.trace != nil {
 				b = appendTrace(append(b, tracedCall), k.trace)
 			}
 			b = append(b, k.body...)

@@ -58,8 +58,6 @@ type link struct {
 	// open is set while the process can't be reached: the circuit is open, and only probes go
 	// through.
 	open atomic.Bool
-	// takes is what the process knows besides what all of its version do; nil until it has said.
-	takes atomic.Pointer[abilities]
 	// signs counts the replies from the process.
 	signs atomic.Uint64
 

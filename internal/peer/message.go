@@ -15,8 +15,7 @@ const version = 6
 const (
 	kindTasks byte = iota
 	kindQuestion
-	// kindTracedQuestion is a question that is part of a trace, whose context precedes it. It is
-	// sent to nodes that have said that they know it.
+	// kindTracedQuestion is a question that is part of a trace, whose context precedes it.
 	kindTracedQuestion
 )
 

@@ -227,10 +227,6 @@ func (s *Server) answer(ctx context.Context, body []byte,
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	answer, err := s.opt.Node.Answer(ctx, question)
-	encoded = appendAnswer(nil, answer, err)
 	kind, _ := node.QuestionOf(question)
-	if _, isPing := question.(*node.PingQuestion); isPing {
-		encoded = appendAbilities(encoded)
-	}
-	return kind.Name, encoded, err
+	return kind.Name, appendAnswer(nil, answer, err), err
 }

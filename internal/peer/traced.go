@@ -8,40 +8,6 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// abilities are what a process knows besides what all processes of its version of the format do. It
-// says so in its answer to a ping; those which know of none answer with nothing. So a node never
-// sends what an older one of the same version would not understand.
-type abilities byte
-
-// takesTrace says that a process knows tracedCall and kindTracedQuestion.
-const takesTrace abilities = 1 << iota
-
-// takesTraces reports whether the process is known to take the contexts of traces.
-func (l *link) takesTraces() bool {
-	takes := l.takes.Load()
-	return takes != nil && *takes&takesTrace != 0
-}
-
-// noteAbilities takes in the answer to a ping. One that is an error says nothing.
-func (l *link) noteAbilities(answer []byte) {
-	if len(answer) == 0 || answer[0] != resultOK {
-		return
-	}
-	var takes abilities
-	if len(answer) > 1 {
-		takes = abilities(answer[1])
-	}
-	l.takes.Store(&takes)
-}
-
-// appendAbilities appends what this process knows to its answer to a ping, unless that is an error.
-func appendAbilities(answer []byte) []byte {
-	if len(answer) == 0 || answer[0] != resultOK {
-		return answer
-	}
-	return append(answer, byte(takesTrace))
-}
-
 // tracedCall, in place of the number of its tasks, begins a call that is part of a trace: its
 // context follows, and then the call. No call has 0 tasks.
 const tracedCall = 0

@@ -1,7 +1,6 @@
 package peer_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
@@ -55,31 +53,16 @@ func (n *tracedNode) Answer(ctx context.Context, question any) (any, error) {
 	return &node.TopAnswer{}, nil
 }
 
-// older is a transport to a server which says of nothing that it knows it, as one of an earlier
-// commit, and which takes no message that such a one would not know.
-type older struct {
-	t    *testing.T
-	to   *peer.Server
-	mute bool
-	mu   sync.Mutex
-	seen [][]byte
-}
+// direct is a transport to a server.
+type direct struct{ to *peer.Server }
 
-func (o *older) Send(ctx context.Context, _ string, message []byte) ([]byte, error) {
-	o.mu.Lock()
-	o.seen = append(o.seen, bytes.Clone(message))
-	o.mu.Unlock()
-	reply, err := o.to.Handle(ctx, message)
-	// The answer to a ping is one byte, and then what the server knows.
-	if o.mute && err == nil && bytes.HasSuffix(reply, []byte{0, 1}) {
-		reply = reply[:len(reply)-1]
-	}
-	return reply, err
+func (d direct) Send(ctx context.Context, _ string, message []byte) ([]byte, error) {
+	return d.to.Handle(ctx, message)
 }
 
 // tracedBed is a client and a server.
 type tracedBed struct {
-	older
+	t      *testing.T
 	node   tracedNode
 	client *peer.Client
 	to     *ring.Member
@@ -87,17 +70,16 @@ type tracedBed struct {
 	calls  []trace.Call
 }
 
-func newTracedBed(t *testing.T, mute bool) *tracedBed {
-	b := &tracedBed{to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
-	b.older.t, b.mute = t, mute
-	b.older.to = peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
+func newTracedBed(t *testing.T) *tracedBed {
+	b := &tracedBed{t: t, to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
+	server := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
 		Traced: func(c *trace.Call) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.calls = append(b.calls, *c)
 		}})
 	var err error
-	b.client, err = peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: &b.older})
+	b.client, err = peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: direct{server}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +89,7 @@ func newTracedBed(t *testing.T, mute bool) *tracedBed {
 
 // context returns one that is part of a trace, or of none if the number is 0.
 func (b *tracedBed) context(number byte) context.Context {
-	ctx := b.older.t.Context()
+	ctx := b.t.Context()
 	if number == 0 {
 		return ctx
 	}
@@ -135,7 +117,7 @@ func id(number byte) string { return (&trace.Context{ID: [16]byte{15: number}}).
 // receiver knows of each what it is part of.
 func TestTracesReachTheOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newTracedBed(t, false)
+		b := newTracedBed(t)
 		var all sync.WaitGroup
 		for number := range byte(20) {
 			all.Go(func() {
@@ -181,36 +163,6 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 		if err := b.do(7); err == nil || len(b.calls) != 1 ||
 			!errors.Is(b.calls[0].Err, syncer.ErrUnavailable) {
 			t.Errorf("%v: %+v", err, b.calls)
-		}
-	})
-}
-
-// TestOlderNodesAreSentNoTraces has a node of an earlier commit get what it knows, byte for byte
-// what it would get if nothing were part of a trace.
-func TestOlderNodesAreSentNoTraces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent [2][][]byte
-		for i, number := range []byte{0, 1} {
-			b := newTracedBed(t, true)
-			for range 3 {
-				if err := errors.Join(b.do(number), b.ask(number)); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-			}
-			if len(b.calls) > 0 {
-				t.Errorf("%+v", b.calls)
-			}
-			sent[i] = b.seen
-		}
-		if len(sent[0]) != len(sent[1]) {
-			t.Fatalf("%d messages, and %d with a trace", len(sent[0]), len(sent[1]))
-		}
-		for i := range sent[0] {
-			// The times that messages carry are those of the bubble, which has stood still.
-			if plain, traced := sent[0][i], sent[1][i]; len(plain) != len(traced) {
-				t.Errorf("message %d: %x, with a trace %x", i, plain, traced)
-			}
 		}
 	})
 }
