@@ -8,12 +8,13 @@ import (
 
 const (
 	// listsAtOnce is how many lists are read in one call.
-	listsAtOnce = 32
-	// readShare is the share of the time, as 1/readShare, in which lists are read: after each call
-	// there is a pause that is as much longer. It bounds the share of a store's time, too.
+	listsAtOnce = 64
+	// readShare is the share of a store's time, as 1/readShare, that reading lists takes at most.
 	readShare = 20
-	// readPause bounds that pause.
+	// readPause bounds the pause between two calls.
 	readPause = 5 * time.Second
+	// hashesPerUnit is how many hashes take a store about as much time as a list without any.
+	hashesPerUnit = 4096
 )
 
 // keyReader reads the lists of keys that partitions want, in the order in which they want them.
@@ -21,6 +22,7 @@ type keyReader struct {
 	store   Lister
 	timeout time.Duration
 	signal  chan struct{}
+	cost    readCost
 
 	mu    sync.Mutex
 	queue []*partition
@@ -73,16 +75,18 @@ func (k *keyReader) run(ctx context.Context) {
 func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 	stamps := map[*partition]listStamp{}
 	for len(parts) > 0 && ctx.Err() == nil {
-		begun := time.Now()
-		parts = k.readSome(ctx, parts, stamps)
-		pause(ctx, min(readPause, (readShare-1)*time.Since(begun)))
+		begun, units := time.Now(), 0
+		parts, units = k.readSome(ctx, parts, stamps)
+		took := time.Since(begun)
+		pause(ctx, min(readPause, readShare*k.cost.of(units, took)-took))
 	}
 }
 
-// readSome reads on in the lists of some partitions, and returns those whose lists go on. stamps
-// has what was known of them when the first part was read.
+// readSome reads on in the lists of some partitions, and returns those whose lists go on, and how
+// much was read, in units of readCost. stamps has what was known of them when the first part was
+// read.
 func (k *keyReader) readSome(ctx context.Context, parts []*partition,
-	stamps map[*partition]listStamp) (more []*partition) {
+	stamps map[*partition]listStamp) (more []*partition, units int) {
 	var open []*partition
 	var readings []*reading
 	var lists []*KeyList
@@ -95,17 +99,35 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 		}
 	}
 	if len(lists) == 0 {
-		return nil
+		return nil, 0
 	}
 	try, cancel := context.WithTimeout(ctx, k.timeout)
 	k.store.ListKeys(try, lists)
 	cancel()
+	units = len(lists)
 	for i, p := range open {
+		units += len(lists[i].Hashes) / hashesPerUnit
 		if p.settleReading(readings[i], stamps[p]) {
 			more = append(more, p)
 		}
 	}
-	return more
+	return more, units
+}
+
+// readCost tells how long reads keep a store busy. Most of the time that one takes on a busy store
+// is spent waiting for others, so what a unit costs is taken from the fastest read of late.
+type readCost struct{ unit time.Duration }
+
+// of returns how long a read of so many units, which took so long, has kept the store busy.
+func (c *readCost) of(units int, took time.Duration) time.Duration {
+	if units == 0 {
+		return 0
+	}
+	each := took / time.Duration(units)
+	if c.unit += c.unit / 64; c.unit == 0 || each < c.unit {
+		c.unit = each
+	}
+	return c.unit * time.Duration(units)
 }
 
 // pause waits for a while, or until ctx is done.

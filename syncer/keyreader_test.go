@@ -1,0 +1,33 @@
+package syncer
+
+import (
+	"testing"
+	"time"
+)
+
+// TestReadCost: what a read costs the store is what it took when the store was idle, also while
+// others keep it busy. If it stays slower than it was, that is noticed in time.
+func TestReadCost(t *testing.T) {
+	var c readCost
+	const idle, waits = 100 * time.Microsecond, 50 * time.Millisecond
+	if got := c.of(10, 10*idle); got != 10*idle {
+		t.Errorf("at first %v", got)
+	}
+	for i := range 32 {
+		if got := c.of(64, 64*idle+waits); got < 64*idle || got > 2*64*idle {
+			t.Fatalf("the %d. read beside others: %v", i, got)
+		}
+	}
+	if got := c.of(1, idle/2); got != idle/2 {
+		t.Errorf("a faster one: %v", got)
+	}
+	reads := 0
+	for ; c.of(1, 10*idle) < 10*idle; reads++ {
+		if reads == 1000 {
+			t.Fatal("it is not noticed that the store is slower than it was")
+		}
+	}
+	if c.of(0, time.Hour) != 0 {
+		t.Error("nothing was read")
+	}
+}
