@@ -1,0 +1,162 @@
+package envoy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestSameAnswersAsHTTP sends the same random requests through both doors, of which each has a
+// counter of its own. What Envoy asks is an acquire over HTTP: of as many checks as the request has
+// descriptors with limits, each with the limit of the document.
+func TestSameAnswersAsHTTP(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 14))
+	b, other := start(t), start(t)
+	url := serveHTTP(t, other) + "/v1/acquire"
+	said := map[string]int{}
+	for range 2000 {
+		step := rnd.Int64N(8_000)
+		b.now.Add(step)
+		other.now.Add(step)
+		var d drawn
+		d.draw(rnd)
+		want := d.askHTTP(t, url)
+		said[strings.Fields(want)[0]]++
+		if got := d.answer(t, b); got != want {
+			t.Fatalf("%s: Envoy is told %s, HTTP answers %s", d.body, got, want)
+		}
+	}
+	if said["OK"] < 100 || said["OVER_LIMIT"] < 100 {
+		t.Errorf("too little of one kind: %v", said)
+	}
+}
+
+// served is a bed as HTTP needs it.
+type served struct {
+	httpapi.Service // what is not called here
+	bed             *bed
+}
+
+func (s served) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+	return s.bed.Do(ctx, op, res)
+}
+
+func (s served) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+	s.bed.DoAll(ctx, ops, res)
+}
+
+// serveHTTP serves a bed over HTTP, and returns the URL.
+func serveHTTP(t *testing.T, b *bed) string {
+	t.Helper()
+	h, err := httpapi.New(httpapi.Options{Service: served{bed: b}, Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := h.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + h.Addr().String()
+}
+
+// drawn is a request in the form of either door.
+type drawn struct {
+	descriptors []*commonv3.RateLimitDescriptor
+	max         []int64
+	body        string
+}
+
+// draw draws one to three descriptors, each with its own hits.
+func (d *drawn) draw(rnd *rand.Rand) {
+	var checks []string
+	path := rnd.IntN(2) == 0 // whose limit replaces the user's
+	for range 1 + rnd.IntN(3) {
+		what, window, most := fmt.Sprint("ip=", rnd.IntN(6)), "1m", int64(3)
+		switch user := fmt.Sprint("user=", rnd.IntN(4)); {
+		case rnd.IntN(2) == 0:
+		case path:
+			what, window, most = user+" path=/a", "1m", 9
+		default:
+			what, window, most = user, "2h", 5
+		}
+		own := descriptor(what)
+		if rnd.IntN(5) == 0 {
+			window, most = "1h", rnd.Int64N(40)
+			own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: uint32(most), Unit: typev3.RateLimitUnit_HOUR}
+		}
+		n := 1 + rnd.IntN(2)
+		d.descriptors = append(d.descriptors, hits(own, n))
+		d.max = append(d.max, most)
+		checks = append(checks, fmt.Sprintf(
+			`{"ns": "edge", "key": %q, "n": %d, "limits": [{"window": %q, "max": %d}]}`,
+			strings.ReplaceAll(what, " ", "|"), n, window, most))
+	}
+	d.body = `{"checks": [` + strings.Join(checks, ", ") + `]}`
+}
+
+// answer asks as Envoy does, and returns the verdict, and for each descriptor its own and what is
+// left of it.
+func (d *drawn) answer(t *testing.T, b *bed) string {
+	t.Helper()
+	got, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
+		Domain: "edge", Descriptors: d.descriptors})
+	if err != nil {
+		t.Fatalf("%s: %v", d.body, err)
+	}
+	text := got.GetOverallCode().String()
+	for _, s := range got.GetStatuses() {
+		text += fmt.Sprintf(" %s %d", s.GetCode(), s.GetLimitRemaining())
+	}
+	return text
+}
+
+// askHTTP returns the same of an acquire over HTTP.
+func (d *drawn) askHTTP(t *testing.T, url string) string {
+	t.Helper()
+	res, err := http.Post(url, "application/json", strings.NewReader(d.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var got struct {
+		Allowed bool
+		Checks  []struct {
+			Limits []struct {
+				Count, Remaining int64
+				Refused          bool
+			}
+		}
+	}
+	if err := json.NewDecoder(res.Body).Decode(&got); err != nil || len(got.Checks) != len(d.max) {
+		t.Fatalf("%s: %s, %+v, %v", d.body, res.Status, got, err)
+	}
+	text := map[bool]string{true: "OK", false: "OVER_LIMIT"}[got.Allowed]
+	for i := range got.Checks {
+		l, code := got.Checks[i].Limits[0], "OK"
+		left := max(0, d.max[i]-l.Count)
+		if l.Refused {
+			code, left = "OVER_LIMIT", 0 // as Envoy's own service says
+		}
+		text += fmt.Sprintf(" %s %d", code, left)
+	}
+	return text
+}
