@@ -116,7 +116,7 @@ check-clients:
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
 		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
 check-deploy:
-	@./scripts/part "deploy/: alerts and dashboard in a real Prometheus" \
+	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
 		./internal/e2e/deploytest
 	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \

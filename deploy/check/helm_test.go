@@ -45,6 +45,10 @@ func rendered(t *testing.T, release, values string) *manifests {
 	}
 	m := newManifests()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasSuffix(name, ".txt") { // what Helm prints
+			m.notes = files[name]
+			continue
+		}
 		for document := range bytes.SplitSeq([]byte(files[name]), []byte("\n---\n")) {
 			var kind metav1.TypeMeta
 			if err := yaml.Unmarshal(document, &kind); err != nil {
@@ -102,6 +106,12 @@ func (m *manifests) checkNames(t *testing.T) {
 	environ := map[string]string{}
 	for _, v := range m.set.Spec.Template.Spec.Containers[0].Env {
 		environ[v.Name] = v.Value
+	}
+	for name, s := range m.services {
+		if shown := "service/" + name + " "; s.Spec.ClusterIP != corev1.ClusterIPNone &&
+			!strings.Contains(m.notes, shown) {
+			t.Errorf("the notes don't have %q:\n%s", shown, m.notes)
+		}
 	}
 	if environ["TWOTIER_JOIN"] != strings.Join(join, ",") {
 		t.Errorf("nodes join %s, and are %s", environ["TWOTIER_JOIN"], join)

@@ -25,6 +25,7 @@ type manifests struct {
 	network    networkingv1.NetworkPolicy
 	secrets    map[string]corev1.Secret
 	configs    map[string]corev1.ConfigMap
+	notes      string // what the chart says once it is installed
 }
 
 func read(t *testing.T, parts ...string) []byte {

@@ -41,3 +41,21 @@ func (s *Process) kibibytes(text, name string) int64 {
 	s.T.Fatalf("there is no %s of the process", name)
 	return 0
 }
+
+// User returns the effective user and group of the process, as UID:GID.
+func (s *Process) User() string {
+	s.T.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.Pid()))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	effective := func(name string) string {
+		_, rest, _ := strings.Cut(string(text), "\n"+name)
+		ids := strings.Fields(rest) // real, effective, ...
+		if len(ids) < 2 {
+			s.T.Fatalf("no %s in %s", name, text)
+		}
+		return ids[1]
+	}
+	return effective("Uid:") + ":" + effective("Gid:")
+}

@@ -12,6 +12,7 @@ import (
 // Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all
 // tests have run.
 type Program struct {
+	path  string // "" if it is to be built
 	dir   string
 	from  string   // the directory of the module; "" is this one's
 	flags []string // of go build
@@ -41,12 +42,18 @@ func NewProgramFrom(source string) (*Program, error) {
 	return p, err
 }
 
+// ProgramAt returns a program that is there already.
+func ProgramAt(path string) *Program { return &Program{path: path} }
+
 // Remove removes what was built.
 func (p *Program) Remove() error { return os.RemoveAll(p.dir) }
 
-// Path returns the path of the program. The first call builds it.
+// Path returns the path of the program. The first call builds it, unless it is there already.
 func (p *Program) Path(t testing.TB) string {
 	t.Helper()
+	if p.path != "" {
+		return p.path
+	}
 	path := filepath.Join(p.dir, "twotier")
 	p.once.Do(func() {
 		goTool := os.Getenv("GO")
