@@ -3,6 +3,8 @@ package syncer
 import (
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/internal/slab"
 )
 
 // TestReadCost: what a read costs the store is what it took when the store was idle, also while
@@ -29,5 +31,35 @@ func TestReadCost(t *testing.T) {
 	}
 	if c.of(0, time.Hour) != 0 {
 		t.Error("nothing was read")
+	}
+}
+
+// TestNothingWasThere: the answer that the store had nothing of a partition may come after that to
+// another round. It holds if that told of no change.
+func TestNothingWasThere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before *Round // answered before
+		want   bool
+	}{
+		"first of all":        {nil, true},
+		"after another":       {&Round{Epoch: 7, Version: 1}, true},
+		"after a change":      {&Round{Epoch: 7, Version: 2}, false},
+		"after a quiet one":   {&Round{Epoch: 7, Version: 1, Quieted: 1}, false},
+		"of data that's gone": {&Round{Epoch: 8, Version: 1}, false},
+	} {
+		b := newLedger(t)
+		b.lists, b.keys.stored = true, newStoredKeys(&listMemory{pool: slab.New(1 << 22)})
+		if tt.before != nil {
+			b.store.setTold(versionOf(tt.before))
+		}
+		r := &Round{Epoch: 7, Version: 1, First: true}
+		b.store.learnLoaded(versionOf(r))
+		b.learnFirst(r)
+		if tt.before == nil {
+			b.learn(r)
+		}
+		if b.listing.valid != tt.want || b.keys.stored.kept != tt.want {
+			t.Errorf("%s: %+v", name, b.listing)
+		}
 	}
 }

@@ -157,7 +157,6 @@ func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 // learn takes in what the store says after a round, including whether others have changed the
 // partition.
 func (b *ledger) learn(r *Round) {
-	first := r.First && !b.store.known
 	after := b.store.told
 	switch {
 	case r.Seq == 0:
@@ -170,9 +169,7 @@ func (b *ledger) learn(r *Round) {
 		after.version++
 	}
 	b.store.learn(versionOf(r), after, len(b.shared) > 0, time.Now())
-	if first {
-		b.beginList()
-	}
+	b.learnFirst(r)
 }
 
 // takeLoaded makes synced exactly what the store holds.

@@ -162,9 +162,11 @@ func (p *partition) leaveList(r *reading) {
 	}
 }
 
-// beginList notes that the store has nothing of the partition, so that there is nothing to read.
-func (b *ledger) beginList() {
-	if !b.lists {
+// learnFirst takes in that the store had nothing of the partition before a round, so that there is
+// nothing to read. A round that was with the store at the same time may have been answered before
+// this one. If that answer told of any change, it is too late.
+func (b *ledger) learnFirst(r *Round) {
+	if !b.lists || !r.First || b.store.latest() != versionOf(r) {
 		return
 	}
 	b.forgetList()

@@ -120,6 +120,7 @@ func (l *loading) takeAll(r *Round) {
 		l.learn(r)
 	}
 	l.store.learnLoaded(versionOf(r))
+	l.learnFirst(r)
 	sec := l.keys.clock.second()
 	for i := range r.Keys {
 		k := &r.Keys[i]
