@@ -58,14 +58,16 @@ func TestNewKeysAreNotRead(t *testing.T) {
 	const keys, partitions, day = 4000, 16, 86_400_000
 	next, seen := 0, map[string]int64{}
 	for _, start := range []string{"empty", "full"} {
-		counter := openCounter(t, syncer.Options{Placement: syncer.Placement{Partitions: partitions},
-			Store: open(t, redisstore.Options{URL: srv.URL()}), VerifyInterval: time.Hour})
+		counter := openCounter(t, syncer.Options{VerifyInterval: time.Hour,
+			Store:     open(t, redisstore.Options{URL: srv.URL()}),
+			Placement: syncer.Placement{Partitions: partitions}})
 		// reads returns how many keys are read of some that are new.
 		reads := func(keys int) int64 {
 			before := counter.Stats().LoadsTotal
 			for range keys {
 				next++
-				if res := acquire(t, counter, check(fmt.Sprint("k", next), 1, day, 1)); !res.Allowed {
+				c := check(fmt.Sprint("k", next), 1, day, 1)
+				if res := acquire(t, counter, c); !res.Allowed {
 					t.Fatalf("%s: key %d is refused", start, next)
 				}
 			}
