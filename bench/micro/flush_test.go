@@ -31,8 +31,8 @@ func BenchmarkFlush(b *testing.B) {
 			}
 			b.ReportMetric(r.Commands(), "commands/decision")
 			b.ReportMetric(r.Scripts(), "calls/decision")
-			b.ReportMetric(r.RedisCPU(), "redis-us/decision")
-			b.ReportMetric(r.Service(), "service-us/decision")
+			b.ReportMetric(r.Per(r.Usage.Redis.CPU*1e6), "redis-us/decision")
+			b.ReportMetric(r.Per(r.Usage.Service*1e6), "service-us/decision")
 			b.ReportMetric(float64(r.Latency.P99), "p99-us")
 		})
 	}

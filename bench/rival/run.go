@@ -54,32 +54,8 @@ func (r *Run) Lasting() float64 {
 // Per returns a figure per decision.
 func (r *Run) Per(v float64) float64 { return v / float64(max(r.Decisions, 1)) }
 
-// Driver returns the driver's processor time for each decision, in microseconds, which are seconds
-// for each million.
-func (r *Run) Driver() float64 { return r.Per(r.Usage.Driver * 1e6) }
-
-// Service is Driver of the rival's own servers.
-func (r *Run) Service() float64 { return r.Per(r.Usage.Service * 1e6) }
-
-// RedisCPU is Driver of its Redis.
-func (r *Run) RedisCPU() float64 { return r.Per(r.Usage.Redis.CPU * 1e6) }
-
 // Commands returns Redis commands for each decision.
 func (r *Run) Commands() float64 { return r.Per(float64(r.Usage.Redis.Commands)) }
 
 // Scripts returns calls of scripts for each decision.
 func (r *Run) Scripts() float64 { return r.Per(float64(r.Usage.Redis.Scripts)) }
-
-// Reads returns how often Redis read from a connection for each decision.
-func (r *Run) Reads() float64 { return r.Per(float64(r.Usage.Redis.Reads)) }
-
-// Mallocs returns allocations in this process for each decision.
-func (r *Run) Mallocs() float64 { return r.Per(float64(r.Usage.Mallocs)) }
-
-// Bytes returns the bytes to and from Redis for each decision.
-func (r *Run) Bytes() float64 {
-	return r.Per(float64(r.Usage.Redis.BytesIn + r.Usage.Redis.BytesOut))
-}
-
-// Passed returns the share of decisions that were admitted.
-func (r *Run) Passed() float64 { return r.Per(float64(r.Admitted)) }

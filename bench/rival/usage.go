@@ -145,10 +145,10 @@ func (s *Stand) Footprint(ctx context.Context) (m Footprint, err error) {
 	return m, err
 }
 
-// Since returns what was added after an earlier answer.
+// Since returns what was added after an earlier answer, at least 0.
 func (m Footprint) Since(o Footprint) Footprint {
-	return Footprint{m.Keys - o.Keys, m.Service - o.Service, m.Counted - o.Counted,
-		m.Redis - o.Redis}
+	return Footprint{m.Keys - o.Keys, max(m.Service-o.Service, 0), max(m.Counted-o.Counted, 0),
+		max(m.Redis-o.Redis, 0)}
 }
 
 // Resident returns the memory in bytes that this process holds in RAM, after garbage has been

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -69,19 +68,6 @@ type Decided struct {
 	Tally
 }
 
-// AdmittedShare is that of all events. So are OverShare and EarlyShare; ExcessShare is the worst
-// excess relative to the limit.
-func (d Decided) AdmittedShare() float64 { return float64(d.Admitted) / float64(d.Events) }
-
-// OverShare is what was admitted though a true window was full.
-func (d Decided) OverShare() float64 { return float64(d.Over) / float64(d.Events) }
-
-// ExcessShare is how far a true window held more than the limit.
-func (d Decided) ExcessShare() float64 { return float64(d.WorstExcess) / float64(d.Limit) }
-
-// EarlyShare is what was refused though there was room.
-func (d Decided) EarlyShare() float64 { return float64(d.Early) / float64(d.Events) }
-
 // ladders are the ladders that are compared, with the flags that make them.
 func ladders() []LadderOf {
 	return []LadderOf{
@@ -107,7 +93,7 @@ func limitWindows() []time.Duration {
 }
 
 // Run measures all shapes, and draws a picture of the errors for each.
-func (o *Accuracy) Run(ctx context.Context, b *bench) error {
+func (o *Accuracy) Run(b *bench) error {
 	r := AccuracyResult{PerSecond: perSecond, Ladders: ladders()}
 	methods, err := methods()
 	if err != nil {
@@ -136,9 +122,7 @@ func (o *Accuracy) Run(ctx context.Context, b *bench) error {
 				}
 			}
 		}
-		if at.Decisions, err = decideAll(ctx, methods, times); err != nil {
-			return err
-		}
+		at.Decisions = decideAll(methods, times)
 		r.Shapes = append(r.Shapes, at)
 	}
 	return errors.Join(save(b, o, r), r.draw(b.out))
@@ -209,34 +193,29 @@ func (r *AccuracyRead) summarize(wrong []float64) {
 }
 
 // decideAll puts every method under limits that half of the traffic exceeds.
-func decideAll(ctx context.Context, methods []arithmetic.Method,
-	times []int64) (list []Decided, err error) {
+func decideAll(methods []arithmetic.Method, times []int64) (list []Decided) {
 	for _, window := range limitWindows() {
 		for _, m := range append([]arithmetic.Method{exactLog()}, methods...) {
-			d, err := decide(ctx, m, window.Milliseconds(),
-				int64(window.Seconds()*perSecond/2), times)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, d)
+			list = append(list, decide(m, window.Milliseconds(),
+				int64(window.Seconds()*perSecond/2), times))
 		}
 	}
-	return list, nil
+	return list
 }
 
 // decide asks a method about every event, and judges what it says.
-func decide(ctx context.Context, m arithmetic.Method, window, limit int64,
-	times []int64) (Decided, error) {
-	calls := make([]limiter.Call, len(times))
+func decide(m arithmetic.Method, window, limit int64, times []int64) Decided {
+	d := Decided{WindowMS: window, Limit: limit, Tally: Tally{Name: m.Name, Events: len(times)}}
+	w := m.New(window, limit)
 	check := limiter.One("key", []limiter.Limit{{Window: window, Max: limit}})
-	for i, ts := range times {
-		calls[i] = limiter.At(ts, check)
+	for _, ts := range times {
+		allowed := w.Fits(ts)
+		if allowed {
+			w.Count(ts)
+		}
+		d.judge(limiter.At(ts, check), allowed)
 	}
-	t, err := replay(ctx, &oneWindow{m.Name, m.New(window, limit)}, calls)
-	if err != nil {
-		return Decided{}, fmt.Errorf("accuracy: %s: %w", m.Name, err)
-	}
-	return Decided{WindowMS: window, Limit: limit, Tally: *t}, nil
+	return d
 }
 
 // exactLog keeps the time of every event, as a sorted set in Redis does.
@@ -256,24 +235,6 @@ func (l *logOf) Fits(ts int64) bool { return l.Held([]byte("key"), l.length, ts)
 
 func (l *logOf) Count(ts int64) { l.Record(limiter.At(ts, limiter.One("key", nil))) }
 
-// oneWindow is a limiter for calls of one event of one key under one limit.
-type oneWindow struct {
-	name   string
-	window arithmetic.Window
-}
-
-func (o *oneWindow) Name() string { return o.name }
-
-func (o *oneWindow) Decide(_ context.Context, calls []limiter.Call) (admitted int, err error) {
-	for _, c := range calls {
-		if o.window.Fits(c.TS) {
-			o.window.Count(c.TS)
-			admitted++
-		}
-	}
-	return admitted, nil
-}
-
 // Names returns the methods that read, in order.
 func (s AccuracyShape) Names() []string {
 	return distinct(s.Reads, func(r AccuracyRead) string { return r.Method })
@@ -282,11 +243,6 @@ func (s AccuracyShape) Names() []string {
 // Windows returns the windows that were read, in order.
 func (s AccuracyShape) Windows() []int64 {
 	return distinct(s.Reads, func(r AccuracyRead) int64 { return r.WindowMS })
-}
-
-// Limited returns the windows that were decided about, in order.
-func (s AccuracyShape) Limited() []int64 {
-	return distinct(s.Decisions, func(d Decided) int64 { return d.WindowMS })
 }
 
 // distinct returns what fn returns for the values of a list, each once.
@@ -304,16 +260,6 @@ func (s AccuracyShape) Read(method string, window int64) AccuracyRead {
 	return s.Reads[slices.IndexFunc(s.Reads, func(r AccuracyRead) bool {
 		return r.Method == method && r.WindowMS == window
 	})]
-}
-
-// Of returns what was decided about a window.
-func (s AccuracyShape) Of(window int64) (list []Decided) {
-	for _, d := range s.Decisions {
-		if d.WindowMS == window {
-			list = append(list, d)
-		}
-	}
-	return list
 }
 
 // Picture returns the name of the picture's file.

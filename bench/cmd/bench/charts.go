@@ -13,11 +13,20 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Series is one named row of figures. Missing figures are 0.
-type Series struct {
-	Name string
-	// X holds the positions of Y in lines. Rows have none.
-	X, Y []float64
+// Picture is one plot: a row for each label, or lines if there are no labels.
+type Picture struct {
+	Name, Title, Text string
+
+	labels       []string
+	series       []series
+	xUnit, yUnit string
+	logX, logY   bool
+}
+
+// series is a line, or a mark in each row that has a figure of it.
+type series struct {
+	name string
+	at   plotter.XYs
 }
 
 // colour returns the colour of series i. The palette is that of Okabe and Ito, which colour-blind
@@ -30,123 +39,82 @@ func colour(i int) color.Color {
 	}[i%6]
 }
 
-const (
-	chartWidth = 9 * vg.Inch
-	// rowHeight is that of one series in a row.
-	rowHeight = 0.2 * vg.Inch
-	// room is extra space for fonts that are wider than the one measured.
-	room = "     "
-)
+// room is extra space for fonts that are wider than the one measured.
+const room = "     "
 
-// newPlot returns a plot in a font whose widths match those of common fonts on other systems.
-func newPlot(title string) *plot.Plot {
-	p := plot.New()
+// svg draws the picture in a font whose widths match those of common fonts on other systems.
+func (p *Picture) svg() ([]byte, error) {
+	c, height := plot.New(), 5*vg.Inch
 	for _, f := range []*font.Font{
-		&p.Title.TextStyle.Font, &p.X.Label.TextStyle.Font, &p.X.Tick.Label.Font,
-		&p.Y.Label.TextStyle.Font, &p.Y.Tick.Label.Font, &p.Legend.TextStyle.Font,
+		&c.Title.TextStyle.Font, &c.X.Label.TextStyle.Font, &c.X.Tick.Label.Font,
+		&c.Y.Label.TextStyle.Font, &c.Y.Tick.Label.Font, &c.Legend.TextStyle.Font,
 	} {
 		f.Variant = "Sans"
 	}
-	p.Title.Text, p.Legend.Padding = title, vg.Millimeter
-	return p
-}
-
-// logarithmic makes an axis logarithmic.
-func logarithmic(axis *plot.Axis) {
-	axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-}
-
-// rows draws one row per label, with a mark for the figure of every series and the figure next to
-// it. There are no bars, because a logarithmic axis has no zero to start from.
-func rows(title, unit string, labels []string, series []Series) ([]byte, error) {
-	p := newPlot(title)
-	p.X.Label.Text = unit
-	logarithmic(&p.X)
-	p.Add(plotter.NewGrid())
-	names := make([]string, len(labels))
-	for i, label := range labels {
-		names[len(labels)-1-i] = label + room
+	c.Title.Text, c.X.Label.Text, c.Y.Label.Text = p.Title, p.xUnit, p.yUnit
+	c.Legend.Padding, c.Legend.Top, c.Legend.Left = vg.Millimeter, true, p.labels == nil
+	if p.labels != nil {
+		c.Add(plotter.NewGrid())
+		height = vg.Length(len(p.labels)*len(p.series))*0.2*vg.Inch + 1.2*vg.Inch
 	}
-	for i, s := range series {
-		var at plotter.XYs
-		texts := make([]string, 0, len(s.Y))
-		for k, v := range s.Y {
-			if v > 0 {
-				y := float64(len(labels)-1-k) - float64(i)/float64(len(series)+1)
-				at, texts = append(at, plotter.XY{X: v, Y: y}), append(texts, figure(v))
-			}
-		}
-		if err := addMarks(p, s.Name, colour(i), at, texts); err != nil {
-			return nil, err
+	for i, s := range p.series {
+		if err := s.draw(c, colour(i), p.labels != nil); err != nil {
+			return nil, fmt.Errorf("plot %s: %w", s.name, err)
 		}
 	}
-	p.NominalY(names...)
-	p.Y.Min, p.Y.Max = -1, float64(len(labels))+0.5 // leaves space for the legend above the rows
-	p.X.Max *= 2                                    // for the figures at the right
-	p.Legend.Top = true
-	return svg(p, vg.Length(len(labels)*len(series))*rowHeight+1.2*vg.Inch)
-}
-
-func addMarks(p *plot.Plot, name string, c color.Color, at plotter.XYs, texts []string) error {
-	marks, err := plotter.NewScatter(at)
-	if err != nil {
-		return fmt.Errorf("plot %s: %w", name, err)
+	if p.labels != nil {
+		c.NominalY(p.labels...)
+		c.Y.Scale = plot.InvertedScale{Normalizer: plot.LinearScale{}}
+		c.Y.Min, c.Y.Max = -1.5, float64(len(p.labels)) // leaves space for the legend
+		c.X.Max *= 2                                    // for the figures at the right
 	}
-	marks.GlyphStyle = draw.GlyphStyle{Color: c, Radius: 4, Shape: draw.CircleGlyph{}}
-	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: at, Labels: texts})
-	if err != nil {
-		return fmt.Errorf("plot %s: %w", name, err)
-	}
-	for i := range labels.TextStyle {
-		labels.TextStyle[i].Font.Variant = "Sans"
-		labels.TextStyle[i].YAlign = draw.YCenter
-	}
-	labels.Offset.X = 6
-	p.Add(marks, labels)
-	p.Legend.Add(name+room, marks)
-	return nil
-}
-
-// lines draws every series as a line with marks.
-func lines(title, xUnit, yUnit string, series []Series, logX, logY bool) ([]byte, error) {
-	p := newPlot(title)
-	p.X.Label.Text, p.Y.Label.Text = xUnit, yUnit
-	for axis, log := range map[*plot.Axis]bool{&p.X: logX, &p.Y: logY} {
+	for axis, log := range map[*plot.Axis]bool{&c.X: p.logX, &c.Y: p.logY} {
 		if log {
-			logarithmic(axis)
-		} else {
+			axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		} else if p.labels == nil {
 			axis.Min = 0
 		}
 	}
-	for i, s := range series {
-		var at plotter.XYs
-		for k, y := range s.Y {
-			if y > 0 || !logY {
-				at = append(at, plotter.XY{X: s.X[k], Y: y})
-			}
-		}
-		line, points, err := plotter.NewLinePoints(at)
-		if err != nil {
-			return nil, fmt.Errorf("plot %s: %w", s.Name, err)
-		}
-		line.Color, points.Color = colour(i), colour(i)
-		p.Add(line, points)
-		p.Legend.Add(s.Name+room, line)
-	}
-	p.Legend.Top, p.Legend.Left = true, true
-	return svg(p, 5*vg.Inch)
-}
-
-func svg(p *plot.Plot, height vg.Length) ([]byte, error) {
-	w, err := p.WriterTo(chartWidth, height, "svg")
+	w, err := c.WriterTo(9*vg.Inch, height, "svg")
 	if err != nil {
-		return nil, fmt.Errorf("plot %s: %w", p.Title.Text, err)
+		return nil, fmt.Errorf("plot %s: %w", p.Title, err)
 	}
 	var out bytes.Buffer
 	_, err = w.WriteTo(&out)
 	family := []byte("Liberation Sans")
 	return bytes.ReplaceAll(out.Bytes(), family,
 		append(family, ",Arial,Helvetica,sans-serif"...)), err
+}
+
+// draw draws marks, and a line through them or the figure next to each. Rows have no bars, because
+// a logarithmic axis has no zero to start from.
+func (s series) draw(p *plot.Plot, c color.Color, rows bool) error {
+	line, marks, err := plotter.NewLinePoints(s.at)
+	if err != nil {
+		return err
+	}
+	marks.GlyphStyle = draw.GlyphStyle{Color: c, Radius: 4, Shape: draw.CircleGlyph{}}
+	p.Add(marks)
+	p.Legend.Add(s.name+room, marks)
+	if !rows {
+		line.Color = c
+		p.Add(line)
+		return nil
+	}
+	texts := plotter.XYLabels{XYs: s.at}
+	for _, at := range s.at {
+		texts.Labels = append(texts.Labels, figure(at.X))
+	}
+	labels, err := plotter.NewLabels(texts)
+	if err != nil {
+		return err
+	}
+	for i := range labels.TextStyle {
+		labels.TextStyle[i].Font.Variant, labels.TextStyle[i].YAlign = "Sans", draw.YCenter
+	}
+	labels.Offset.X = 6
+	p.Add(labels)
+	return nil
 }
 
 // figure formats a number with a few significant digits: 1.25M, 830k, 0.031.

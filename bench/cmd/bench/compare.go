@@ -171,16 +171,6 @@ func (r *CompareRow) Best() *rival.Run {
 	return r.Single
 }
 
-// BytesPerKey returns the bytes per key of the service, those that twotier accounts for, and those
-// of Redis.
-func (r *CompareRow) BytesPerKey() []float64 {
-	var per []float64
-	for _, v := range []int64{r.Memory.Service, r.Memory.Counted, r.Memory.Redis} {
-		per = append(per, float64(max(v, 0))/float64(max(r.Memory.Keys, 1)))
-	}
-	return per
-}
-
 // Of returns the rows of a workload.
 func (r CompareResult) Of(workload string) (rows []CompareRow) {
 	for _, row := range r.Rows {

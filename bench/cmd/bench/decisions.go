@@ -12,7 +12,6 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 )
 
 // Decisions replays one trace through every limiter and judges each decision: how many events it
@@ -120,7 +119,7 @@ func (o *Decisions) start(ctx context.Context, b *bench,
 func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, events []limiter.Call,
 	now time.Time) error {
 	for _, l := range all {
-		t, err := replay(ctx, l, events)
+		t, err := replay(ctx, l, events, time.Time{})
 		if err != nil {
 			return err
 		}
@@ -172,7 +171,7 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 }
 
 // playLive plays one trace to all limiters at the same time, in real time, so that limiters with a
-// clock of their own can be judged. Each decision is judged at the time of its call.
+// clock of their own can be judged.
 func playLive(ctx context.Context, all []limiter.Limiter, seed uint64,
 	length time.Duration) ([]*Tally, error) {
 	events := liveTrace(seed, length)
@@ -181,27 +180,8 @@ func playLive(ctx context.Context, all []limiter.Limiter, seed uint64,
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, l := range all {
-		tallies[i] = &Tally{Name: l.Name(), Events: len(events)}
-		wg.Go(func() { errs[i] = tallies[i].live(ctx, l, start, events) })
+		wg.Go(func() { tallies[i], errs[i] = replay(ctx, l, events, start) })
 	}
 	wg.Wait()
 	return tallies, errors.Join(errs...)
-}
-
-func (t *Tally) live(ctx context.Context, l limiter.Limiter, start time.Time,
-	events []limiter.Call) error {
-	var own limiter.Exact
-	for _, e := range events {
-		due := start.Add(time.Duration(e.TS) * time.Millisecond)
-		if err := load.Sleep(ctx, time.Until(due)); err != nil {
-			return err
-		}
-		e.TS = time.Now().UnixMilli()
-		allowed, err := limiter.Ask(ctx, l, e)
-		if err != nil {
-			return fmt.Errorf("live: %w", err)
-		}
-		t.judge(&own, e, allowed)
-	}
-	return nil
 }

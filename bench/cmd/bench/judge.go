@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"twotier.dev/twotier/bench/limiter"
+	"twotier.dev/twotier/internal/load"
 )
 
 // Tally is the outcome of one limiter with a trace. Each decision is judged by an exact log of what
@@ -28,53 +30,62 @@ type Tally struct {
 	Differs int `json:"differs_from_exact"`
 
 	decisions []bool
+	own       limiter.Exact // what it admitted
 }
 
-// replay sends events one after the other and judges each decision.
-func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call) (*Tally, error) {
+// replay sends events one after the other and judges each decision. If there is a start, events are
+// due at their times after it, and each decision is judged at the time of its call.
+func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call,
+	start time.Time) (*Tally, error) {
 	t := &Tally{Name: l.Name(), Events: len(events)}
-	var own limiter.Exact
 	for i, e := range events {
+		if !start.IsZero() {
+			due := start.Add(time.Duration(e.TS) * time.Millisecond)
+			if err := load.Sleep(ctx, time.Until(due)); err != nil {
+				return nil, err
+			}
+			e.TS = time.Now().UnixMilli()
+		}
 		allowed, err := limiter.Ask(ctx, l, e)
 		if err != nil {
 			return nil, fmt.Errorf("event %d of %d: %w", i, len(events), err)
 		}
-		t.judge(&own, e, allowed)
+		t.judge(e, allowed)
 	}
 	return t, nil
 }
 
 // judge compares one decision with what the limiter had admitted before, and then records it.
-func (t *Tally) judge(own *limiter.Exact, e limiter.Call, allowed bool) {
+func (t *Tally) judge(e limiter.Call, allowed bool) {
 	t.decisions = append(t.decisions, allowed)
-	excess := worst(own, e, 0)
+	excess := t.worst(e, 0)
 	switch {
 	case allowed && excess > 0:
 		t.Over++
 		t.WorstExcess = max(t.WorstExcess, excess)
-		if worst(own, e, -1) > 0 {
+		if t.worst(e, -1) > 0 {
 			t.OverBeyond++
 		}
 	case !allowed && excess <= 0:
 		t.Early++
-		if worst(own, e, +1) <= 0 {
+		if t.worst(e, +1) <= 0 {
 			t.EarlyBeyond++
 		}
 	}
 	if allowed {
 		t.Admitted++
-		own.Record(e)
+		t.own.Record(e)
 	}
 }
 
 // worst returns the most by which a rule of e would be exceeded if e were admitted, with windows
 // that are longer by a number of sub-windows.
-func worst(own *limiter.Exact, e limiter.Call, widths int64) int64 {
+func (t *Tally) worst(e limiter.Call, widths int64) int64 {
 	most := int64(-1 << 62)
 	for _, c := range e.Checks {
 		for _, l := range c.Limits {
 			window := l.Window + widths*limiter.Width(l.Window)
-			most = max(most, own.Held(c.Key, window, e.TS)+c.N-l.Max)
+			most = max(most, t.own.Held(c.Key, window, e.TS)+c.N-l.Max)
 		}
 	}
 	return most

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
@@ -40,7 +41,7 @@ func TestJudge(t *testing.T) {
 		{by: +9000, early: true, earlyFar: true},
 	}
 	for _, c := range cases {
-		tally, err := replay(t.Context(), &skewed{by: c.by}, events)
+		tally, err := replay(t.Context(), &skewed{by: c.by}, events, time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -135,17 +136,13 @@ var templateFiles embed.FS
 // templates are the pages, one for each result.
 func templates() *template.Template {
 	functions := template.FuncMap{
-		"ms":         func(us int64) float64 { return float64(us) / 1e3 },
-		"thousandth": func(v float64) float64 { return v / 1e3 },
-		"millions":   func(v float64) float64 { return v / 1e6 },
-		"gib":        func(bytes float64) float64 { return bytes / (1 << 30) },
-		"ratio":      ratio,
-		"sum":        func(a, b float64) float64 { return a + b },
-		"workloads":  drive.Workloads,
+		// ratio takes numbers of all types.
+		"ratio":     func(a, b any) float64 { return ratio(number(a), number(b)) },
+		"sum":       func(a, b float64) float64 { return a + b },
+		"workloads": drive.Workloads,
 		"store": func(b *Benchmark) string {
 			return stores[b.Get("store")] + ", " + b.Get("keys") + " keys"
 		},
-		"share": func(v float64) float64 { return 100 * v },
 		"span": func(ms int64) string {
 			return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 		},
@@ -153,6 +150,8 @@ func templates() *template.Template {
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.md"))
 }
+
+func number(v any) float64 { return reflect.ValueOf(v).Convert(reflect.TypeFor[float64]()).Float() }
 
 // save writes a result with the options it was measured under, and prints the page.
 func save[T any](b *bench, options any, result T) error {

@@ -2,28 +2,13 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"gonum.org/v1/plot/plotter"
 
 	"twotier.dev/twotier/bench/drive"
 )
-
-// Picture is one plot: a row for each label, or lines if there are no labels.
-type Picture struct {
-	Name, Title, Text string
-
-	labels       []string
-	series       []Series
-	xUnit, yUnit string
-	logX, logY   bool // of lines; rows have one axis, which is logarithmic
-}
-
-// svg draws the picture.
-func (p *Picture) svg() ([]byte, error) {
-	if p.labels != nil {
-		return rows(p.Title, p.yUnit, p.labels, p.series)
-	}
-	return lines(p.Title, p.xUnit, p.yUnit, p.series, p.logX, p.logY)
-}
 
 // pictures returns the pictures of all findings.
 func (f *findings) pictures() (all []Picture) {
@@ -32,13 +17,7 @@ func (f *findings) pictures() (all []Picture) {
 	}
 	all = append(all, commands(f.compare), latency(f.compare), tradeOff(f.interval),
 		growingKeys(f.growth), growingRules(f.rules))
-	found := all[:0]
-	for _, p := range all {
-		if len(p.series) > 0 && len(p.series[0].Y) > 0 {
-			found = append(found, p)
-		}
-	}
-	return found
+	return slices.DeleteFunc(all, func(p Picture) bool { return len(p.series) == 0 })
 }
 
 // A column is a figure of each rival, 0 if it has none.
@@ -49,15 +28,18 @@ type column struct {
 
 // rows adds the rivals of a workload for which the first column has a figure.
 func (p Picture) rows(rows []CompareRow, columns ...column) Picture {
-	p.series = make([]Series, len(columns))
+	p.logX = true
 	for _, r := range rows {
 		if r.Single == nil || columns[0].figure(r) == 0 {
 			continue
 		}
-		p.labels = append(p.labels, r.Title)
 		for i, c := range columns {
-			p.series[i].Name, p.series[i].Y = c.name, append(p.series[i].Y, c.figure(r))
+			if v := c.figure(r); v > 0 {
+				below := float64(i) / float64(len(columns)+1)
+				p.point(c.name, v, float64(len(p.labels))+below)
+			}
 		}
+		p.labels = append(p.labels, r.Title+room)
 	}
 	return p
 }
@@ -67,7 +49,7 @@ func throughput(c CompareResult, w drive.Workload) Picture {
 		Name: "throughput-" + w.Name, Title: "Decisions per second, " + w.Name,
 		Text: "Workload: " + w.About + ". Counted until Redis had all of it. The axis is " +
 			"logarithmic.",
-		yUnit: "decisions per second",
+		xUnit: "decisions per second",
 	}.rows(c.Of(w.Name),
 		column{"one by one", func(r CompareRow) float64 { return r.Single.Lasting() }},
 		column{fmt.Sprintf("%d in a call", c.Batch),
@@ -83,7 +65,7 @@ func commands(c CompareResult) Picture {
 		}}
 	}
 	return Picture{
-		Name: "redis-commands", Title: "Redis commands for each decision", yUnit: "commands",
+		Name: "redis-commands", Title: "Redis commands for each decision", xUnit: "commands",
 		Text: "Those within scripts included, batched where there is such a call.",
 	}.rows(c.Of("zipf"), of("zipf"), of("distinct"))
 }
@@ -93,22 +75,23 @@ func latency(c CompareResult) Picture {
 		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf",
 			c.Rate),
 		Text:  "Open loop: measured from when a decision was due. The axis is logarithmic.",
-		yUnit: "microseconds",
+		xUnit: "microseconds",
 	}.rows(c.Of("zipf"),
 		column{"median", func(r CompareRow) float64 { return float64(r.Open.Latency.P50) }},
 		column{"p99", func(r CompareRow) float64 { return float64(r.Open.Latency.P99) }},
 		column{"p99.9", func(r CompareRow) float64 { return float64(r.Open.Latency.P999) }})
 }
 
-// point adds a figure at x to the line with a name.
+// point adds a figure at x to the line with a name. A logarithmic axis has no place for a 0.
 func (p *Picture) point(name string, x, y float64) {
-	for i := range p.series {
-		if s := &p.series[i]; s.Name == name {
-			s.X, s.Y = append(s.X, x), append(s.Y, y)
-			return
-		}
+	if y <= 0 && p.logY {
+		return
 	}
-	p.series = append(p.series, Series{Name: name, X: []float64{x}, Y: []float64{y}})
+	i := slices.IndexFunc(p.series, func(s series) bool { return s.name == name })
+	if i < 0 {
+		i, p.series = len(p.series), append(p.series, series{name: name})
+	}
+	p.series[i].at = append(p.series[i].at, plotter.XY{X: x, Y: y})
 }
 
 func tradeOff(r Lines) Picture {
