@@ -58,12 +58,13 @@ func TestPagesOfBenchmarks(t *testing.T) {
 			if err := run(t.Context(), append(strings.Fields(c.args), "--out="+dir)); err != nil {
 				t.Fatal(err)
 			}
-			var file File[Lines]
+			var lines Lines
+			file := File{Result: &lines}
 			if _, err := file.Read(dir, name); err != nil {
 				t.Fatal(err)
 			}
 			for _, w := range c.want {
-				w.check(t, file.Result)
+				w.check(t, lines)
 			}
 			page, err := os.ReadFile(filepath.Join(dir, name+".md"))
 			for _, wrong := range []string{"%!", "<no value>", "NaN", "| |", "  |"} {

@@ -10,17 +10,14 @@ const sameCores = "all nodes, the caller and Redis share two cores: what belongi
 func (f *findings) clusterGoals() []Goal {
 	carry := Goal{Goal: "three nodes carry at least 0.75 of what one does, on the same cores",
 		Want: 0.75, Least: true, Bound: sameCores}
-	one := f.nodes.Row("messages", "twotier-tagged-1")
-	three := f.nodes.Row("messages", "twotier-tagged-3")
-	if one != nil && three != nil && one.Batched != nil && three.Batched != nil {
-		carry.add(fmt.Sprintf("message control with hash tags, %d a call", f.nodes.Batch),
-			ratio(three.Batched.Lasting(), one.Batched.Lasting()))
-	}
+	carry.add(fmt.Sprintf("message control with hash tags, %d a call", f.nodes.Batch),
+		ratio(f.nodes.Row("messages", "twotier-tagged-3").Batched.Lasting(),
+			f.nodes.Row("messages", "twotier-tagged-1").Batched.Lasting()))
 	over := Goal{Goal: "a limit that everybody shares is never exceeded", Want: 0}
 	asked := Goal{Goal: "messages for 100 decisions on a limit that everybody shares, below",
 		Want: 1, Bound: "users of other nodes are forwarded, too"}
 	alone := map[string]float64{}
-	for _, h := range f.hot.Of("Hot") {
+	for _, h := range f.lines["hot"].Of("Hot") {
 		rate, limit := h.Median("decisions/s"), h.Get("limit")
 		of := map[bool]string{true: "limit 1000000", false: "never reached"}[limit == "1000000"] +
 			", users of " + map[string]string{"own": "the node that is asked",
@@ -35,7 +32,7 @@ func (f *findings) clusterGoals() []Goal {
 	}
 	early := Goal{Goal: "refused early for what is lent: below 1 % of a limit of 10,000 and more",
 		Want: 1, Bound: "what is lent and not used"}
-	for _, e := range f.hot.Of("Early") {
+	for _, e := range f.lines["hot"].Of("Early") {
 		early.note("limit "+e.Get("limit")+", in %", 100*e.Median("early"))
 	}
 	return []Goal{carry, over, asked, early, f.forwardGoal(), f.quietGoal()}
@@ -46,7 +43,7 @@ func (f *findings) forwardGoal() Goal {
 	g := Goal{Goal: "a forwarded batch costs at most 1.5 times the processor time of its owner",
 		Want: 1.5, Bound: "forward-cpu.md has the profile"}
 	owner := map[string]float64{}
-	for _, b := range f.forward.Of("Forward") {
+	for _, b := range f.lines["forward"].Of("Forward") {
 		of := fmt.Sprintf("%s %s", b.Get("size"), b.Get("kind"))
 		switch cost := b.Least("service-us/op"); {
 		case b.Number("size") == 1:
@@ -63,7 +60,7 @@ func (f *findings) forwardGoal() Goal {
 func (f *findings) quietGoal() Goal {
 	g := Goal{Goal: "p99 of acquires at half the highest rate: with Redis at most 1.5 times that " +
 		"without", Want: 1.5, Bound: "Redis and the flush take their share of the same two cores"}
-	for _, b := range f.quietflush.Of("QuietFlush") {
+	for _, b := range f.lines["quietflush"].Of("QuietFlush") {
 		of := "known keys"
 		if b.Get("keys") == "distinct" {
 			of = "new keys"
@@ -95,7 +92,8 @@ func (f *findings) doorGoals() []Goal {
 	}
 	envoy := Goal{Goal: "Envoy: at least 3 times envoyproxy/ratelimit", Want: 3, Least: true,
 		Bound: "gRPC itself, on both sides of the connection"}
-	ours, theirs := f.envoy.One("Envoy/service=twotier"), f.envoy.One("Envoy/service=envoyproxy")
+	ours, theirs := f.lines["envoy"].One("Envoy/service=twotier"),
+		f.lines["envoy"].One("Envoy/service=envoyproxy")
 	perCPU := func(b *Benchmark) float64 {
 		return ratio(1, b.Median("service-us/call")+b.Median("redis-us/call"))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,11 +26,9 @@ type Compare struct {
 
 // CompareResult is the result of Compare.
 type CompareResult struct {
-	Workers  int          `json:"workers"`
-	Batch    int          `json:"batch"`
-	Rate     float64      `json:"rate"`
-	Duration string       `json:"duration"`
-	Rows     []CompareRow `json:"rows"`
+	Batch int          `json:"batch"`
+	Rate  float64      `json:"rate"`
+	Rows  []CompareRow `json:"rows"`
 }
 
 // CompareRow is one rival with one workload.
@@ -58,8 +57,7 @@ func (o *Compare) Run(ctx context.Context, b *bench) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	r := CompareResult{Batch: o.Batch, Rate: o.Rate, Workers: o.Workers,
-		Duration: o.Duration.String()}
+	r := CompareResult{Batch: o.Batch, Rate: o.Rate}
 	var failed []error
 	for _, workload := range o.Workloads {
 		rows, err := o.rows(ctx, env, rivals, workload)
@@ -160,16 +158,9 @@ func (r *CompareRow) progress() string {
 	return line
 }
 
-// Best returns the run with the least work for Redis: in batches, if the rival has them.
-func (r *CompareRow) Best() *rival.Run {
-	switch {
-	case r == nil || r.Single == nil:
-		return &rival.Run{}
-	case r.Batched != nil:
-		return r.Batched
-	}
-	return r.Single
-}
+// Best returns the run with the least work for Redis: in batches, if the rival has them. It is an
+// empty one if nothing was measured.
+func (r CompareRow) Best() *rival.Run { return cmp.Or(r.Batched, r.Single, &rival.Run{}) }
 
 // Of returns the rows of a workload.
 func (r CompareResult) Of(workload string) (rows []CompareRow) {
@@ -181,12 +172,12 @@ func (r CompareResult) Of(workload string) (rows []CompareRow) {
 	return rows
 }
 
-// Row returns the row of a rival with a workload, or nil if it was not measured.
-func (r CompareResult) Row(workload, name string) *CompareRow {
-	for i, row := range r.Rows {
-		if row.Workload == workload && row.Name == name && row.Skipped == "" {
-			return &r.Rows[i]
+// Row returns the row of a rival with a workload, without runs if it was not measured.
+func (r CompareResult) Row(workload, name string) CompareRow {
+	for _, row := range r.Of(workload) {
+		if row.Name == name && row.Skipped == "" {
+			return row
 		}
 	}
-	return nil
+	return CompareRow{}
 }

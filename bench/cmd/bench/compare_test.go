@@ -16,7 +16,7 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Compare{Duration: 100 * time.Millisecond, Rate: 500, Workers: 8, Batch: 20}
-	r := CompareResult{Workers: o.Workers, Batch: o.Batch, Rate: o.Rate}
+	r := CompareResult{Batch: o.Batch, Rate: o.Rate}
 	for _, rv := range some {
 		for _, workload := range []string{"distinct", "diurnal"} {
 			row := CompareRow{Name: rv.Name, Workload: workload, Rules: 2}
@@ -40,7 +40,7 @@ func TestWorkIsThatOfTheDecisions(t *testing.T) {
 			}
 		}
 	}
-	f := File[CompareResult]{Result: r}
+	f := File{Options: o, Result: r}
 	page, err := f.Page("compare", templates())
 	text := string(page)
 	if err != nil || strings.Count(text, "| hash, last n |") != 2*3+1 ||

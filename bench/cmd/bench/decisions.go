@@ -26,9 +26,7 @@ type Decisions struct {
 
 // DecisionsResult is the result of Decisions.
 type DecisionsResult struct {
-	Seed      uint64  `json:"seed"`
-	Receivers int     `json:"receivers"`
-	Hours     float64 `json:"hours"`
+	Hours float64 `json:"hours"`
 	// Messages are the tallies of the message-control day, with the exact log first.
 	Messages []*Tally `json:"messages"`
 	// Live are the tallies of the live trace, including limiters with a clock of their own.
@@ -51,8 +49,7 @@ const margin = 10 * time.Minute
 
 // Run plays a day that has passed, the worked examples, and the live trace.
 func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
-	r := DecisionsResult{Seed: o.Seed, Receivers: o.Receivers,
-		Hours: (24*time.Hour - margin).Hours()}
+	r := DecisionsResult{Hours: (24*time.Hour - margin).Hours()}
 	timed, all, stop, err := o.start(ctx, b, &r)
 	if err != nil {
 		return err

@@ -65,18 +65,18 @@ func redisVersion() string {
 }
 
 // File is one result as it is stored.
-type File[T any] struct {
+type File struct {
 	// Command reproduces the files. Options are what it says.
 	Command string `json:"command"`
 	Options any    `json:"-"`
 	// Note, which is written by hand, says what else one should know about how this was measured.
 	Note    string  `json:"note,omitempty"`
 	Machine Machine `json:"machine"`
-	Result  T       `json:"result"`
+	Result  any     `json:"result"`
 }
 
 // Write writes name.json, and name.md as Page makes it, into dir.
-func (f *File[T]) Write(dir, name string, text *template.Template) (markdown []byte, err error) {
+func (f *File) Write(dir, name string, text *template.Template) (markdown []byte, err error) {
 	raw, err1 := json.MarshalIndent(f, "", "  ")
 	markdown, err2 := f.Page(name, text)
 	if err := errors.Join(err1, err2); err != nil {
@@ -91,14 +91,15 @@ func (f *File[T]) Write(dir, name string, text *template.Template) (markdown []b
 }
 
 // Page makes the Markdown of a result by the template of its name.
-func (f *File[T]) Page(name string, text *template.Template) ([]byte, error) {
+func (f *File) Page(name string, text *template.Template) ([]byte, error) {
 	var md bytes.Buffer
 	err := text.ExecuteTemplate(&md, name+".md", f)
 	return md.Bytes(), err
 }
 
-// Read reads what Write has written. If there is nothing, it leaves the file empty.
-func (f *File[T]) Read(dir, name string) (found bool, err error) {
+// Read reads what Write has written into what Result points to. If there is nothing, it leaves the
+// file empty.
+func (f *File) Read(dir, name string) (found bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -16,7 +16,7 @@ func (f *findings) httpGoals() []Goal {
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
 		Bound: "waiting for the memory of keys that are not in the processor's cache; with " +
 			"Redis, only so many keys may wait for it that it may become ten times slower at once"}
-	for _, m := range f.http.Of("HTTP") {
+	for _, m := range f.lines["http"].Of("HTTP") {
 		of := stores[m.Get("store")] + ", " + m.Get("keys") + " keys"
 		if m.Get("adds") == "1" {
 			add.add(of, m.Median("ratio"))
@@ -50,13 +50,10 @@ func (f *findings) compareGoals() []Goal {
 
 // speedup compares rates that can be kept up: until Redis has everything.
 func (g *Goal) speedup(c CompareResult, workload string) {
-	lua := c.Row(workload, "hash-lua")
-	if lua == nil {
-		return
-	}
+	lua, nop := c.Row(workload, "hash-lua"), c.Row(workload, "nothing")
 	for _, name := range []string{"twotier", "twotier-lib"} {
 		r := c.Row(workload, name)
-		if r == nil || r.Batched == nil || lua.Batched == nil {
+		if r.Batched == nil {
 			continue
 		}
 		g.add(r.Title+", both one by one", ratio(r.Single.Lasting(), lua.Single.Lasting()))
@@ -65,7 +62,7 @@ func (g *Goal) speedup(c CompareResult, workload string) {
 		g.Bound += r.Title + ", one by one: " + share(r.Single) + "; batched: " +
 			share(r.Batched) + ". "
 	}
-	if nop := c.Row(workload, "nothing"); nop != nil {
+	if nop.Single != nil {
 		g.Bound += fmt.Sprintf("A server that does nothing answers %.1f times as many single "+
 			"requests as the Lua limiter, with the "+
 			"same caller on the same cores: over HTTP one by one there is no more to be had.",
@@ -76,11 +73,11 @@ func (g *Goal) speedup(c CompareResult, workload string) {
 // spared compares what is asked of Redis.
 func (g *Goal) spared(c CompareResult) {
 	lua := c.Row("zipf", "hash-lua")
+	lua.Batched = nil // it is asked one by one
 	for _, name := range []string{"twotier", "twotier-lib", "twotier-3"} {
-		if r := c.Row("zipf", name); r != nil && r.Batched != nil && lua != nil {
-			g.add(r.Title+", all commands", ratio(lua.Single.Commands(), r.Batched.Commands()))
-			g.add(r.Title+", script calls", ratio(lua.Single.Scripts(), r.Batched.Scripts()))
-		}
+		r := c.Row("zipf", name)
+		g.add(r.Title+", all commands", ratio(lua.Best().Commands(), r.Best().Commands()))
+		g.add(r.Title+", script calls", ratio(lua.Best().Scripts(), r.Best().Scripts()))
 	}
 }
 
@@ -89,11 +86,11 @@ func (g *Goal) pure(c CompareResult) {
 	for _, workload := range []string{"zipf", "distinct"} {
 		lua := c.Row(workload, "hash-lua-whole")
 		for _, name := range []string{"twotier-redis-mode", "twotier-lib-redis-mode"} {
-			if r := c.Row(workload, name); r != nil && lua != nil {
-				g.add(r.Title+", one by one, "+workload,
-					ratio(r.Single.Lasting(), lua.Single.Lasting()))
-				g.add(r.Title+", batched, "+workload,
-					ratio(r.Batched.Lasting(), lua.Single.Lasting()))
+			r := c.Row(workload, name)
+			g.add(r.Title+", one by one, "+workload,
+				ratio(r.Single.Lasting(), lua.Single.Lasting()))
+			g.add(r.Title+", batched, "+workload, ratio(r.Batched.Lasting(), lua.Single.Lasting()))
+			if r.Single != nil {
 				g.Bound = share(r.Single)
 			}
 		}
@@ -123,10 +120,10 @@ func (f *findings) memoryGoals() []Goal {
 	g := Goal{Goal: "at most 150 bytes for a cold key in memory", Want: 150,
 		Bound: "resident: the room that a growing table and garbage collection need; the rest is " +
 			"names, buckets and the index"}
-	cold := f.memory.One("Bytes/events=one/way=twotier")
+	cold := f.lines["memory"].One("Bytes/events=one/way=twotier")
 	g.add("counted by the server", cold.Median("counted-B/key"))
 	g.add("resident", cold.Median("resident-B/key"))
-	p := f.memory.One("Pauses")
+	p := f.lines["memory"].One("Pauses")
 	g.add(fmt.Sprintf("a library's process at %s keys", p.Get("keys")),
 		ratio(p.Median("resident-B"), p.Number("keys")))
 	return []Goal{g}
@@ -141,7 +138,7 @@ func (f *findings) growthGoals() []Goal {
 		{"server, batched adds", "server", "adds/s"},
 	} {
 		var costs []float64
-		all := f.growth.Of("Keys/" + s.op)
+		all := f.lines["growth"].Of("Keys/" + s.op)
 		for _, at := range all {
 			costs = append(costs, at.Median(s.unit))
 		}
@@ -173,7 +170,7 @@ func (f *findings) messageGoals() []Goal {
 }
 
 func (f *findings) lossGoals() (goals []Goal) {
-	for _, k := range f.loss.Of("Kill") {
+	for _, k := range f.lines["loss"].Of("Kill") {
 		// What is on its way to Redis when the process is killed comes on top of the interval.
 		g := Goal{Goal: "kill -9, " + k.Get("setting") + ": lost, in ms of the stream",
 			Want: k.Median("bound-ms") * 1.25, Bound: "the flush interval"}

@@ -25,7 +25,7 @@ func TestVerdict(t *testing.T) {
 		for _, v := range c.values {
 			g.add("", v)
 		}
-		if g.Verdict != c.want {
+		if g.judge(nil); g.Verdict != c.want {
 			t.Errorf("%v: %s, want %s", c.values, g.Verdict, c.want)
 		}
 	}
@@ -44,22 +44,24 @@ func TestPagesOfTheResults(t *testing.T) {
 	for _, s := range steps() {
 		switch s.command.(type) {
 		case *Benchmarks:
-			checkPage[Lines](t, s.name)
+			checkPage(t, s.name, &Lines{})
 		case *Compare:
-			checkPage[CompareResult](t, s.name)
+			checkPage(t, s.name, &CompareResult{})
 		case *Decisions:
-			checkPage[DecisionsResult](t, s.name)
+			checkPage(t, s.name, &DecisionsResult{})
 		case *Accuracy:
-			checkPage[AccuracyResult](t, s.name)
+			checkPage(t, s.name, &AccuracyResult{})
 		case *Messages:
-			checkPage[MessagesResult](t, s.name)
+			checkPage(t, s.name, &MessagesResult{})
+		case *Resp:
+			checkPage(t, s.name, &RespResult{})
 		}
 	}
 }
 
-func checkPage[T any](t *testing.T, name string) {
+func checkPage(t *testing.T, name string, result any) {
 	const results = "../../results"
-	var f File[T]
+	f := File{Result: result}
 	found, err := f.Read(results, name)
 	if err != nil {
 		t.Fatal(err)

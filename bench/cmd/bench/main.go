@@ -154,8 +154,8 @@ func templates() *template.Template {
 func number(v any) float64 { return reflect.ValueOf(v).Convert(reflect.TypeFor[float64]()).Float() }
 
 // save writes a result with the options it was measured under, and prints the page.
-func save[T any](b *bench, options any, result T) error {
-	f := File[T]{Command: b.command, Machine: ThisMachine(), Options: options, Result: result}
+func save(b *bench, options, result any) error {
+	f := File{Command: b.command, Machine: ThisMachine(), Options: options, Result: result}
 	page, err := f.Write(b.out, b.name, templates())
 	fmt.Printf("%s", page)
 	return err

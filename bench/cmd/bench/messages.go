@@ -32,9 +32,6 @@ type Messages struct {
 
 // MessagesResult is the result of Messages.
 type MessagesResult struct {
-	Users    uint64    `json:"users"`
-	BoundMS  float64   `json:"p99_bound_ms"`
-	Target   float64   `json:"target_per_second"`
 	Searches []*Search `json:"searches"`
 }
 
@@ -84,8 +81,7 @@ func (o *Messages) Run(ctx context.Context, b *bench) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	r := MessagesResult{Users: o.Users, BoundMS: float64(o.Bound) / float64(time.Millisecond),
-		Target: o.Target}
+	var r MessagesResult
 	for _, rv := range rivals {
 		found, err := o.search(ctx, env, rv)
 		r.Searches = append(r.Searches, found...)

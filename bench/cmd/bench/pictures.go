@@ -15,8 +15,8 @@ func (f *findings) pictures() (all []Picture) {
 	for _, w := range drive.Workloads() {
 		all = append(all, throughput(f.compare, w))
 	}
-	all = append(all, commands(f.compare), latency(f.compare), tradeOff(f.interval),
-		growingKeys(f.growth), growingRules(f.rules))
+	all = append(all, commands(f.compare), latency(f.compare), tradeOff(f.lines["interval"]),
+		growingKeys(f.lines["growth"]), growingRules(f.rules))
 	return slices.DeleteFunc(all, func(p Picture) bool { return len(p.series) == 0 })
 }
 

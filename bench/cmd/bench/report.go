@@ -18,14 +18,13 @@ type Report struct{}
 
 // findings holds the results that exist. Missing ones are empty.
 type findings struct {
-	compare, rules, nodes                CompareResult
-	interval, growth, http, memory, loss Lines
-	hot, forward, quietflush, envoy      Lines
-	messages                             MessagesResult
-	resp                                 RespResult
+	compare, rules, nodes CompareResult
+	messages              MessagesResult
+	resp                  RespResult
+	lines                 map[string]Lines // by the names of the commands that run Go benchmarks
 	// earlier are the goals as they were measured last time.
 	earlier []Goal
-	// Sources are the files of all, in the order above.
+	// Sources are the files of all, in the order of the commands.
 	Sources []Source
 }
 
@@ -36,16 +35,23 @@ type Source struct {
 }
 
 func readFindings(dir string) (*findings, error) {
-	f := &findings{}
-	return f, errors.Join(
-		read(f, dir, "compare", &f.compare), read(f, dir, "rules", &f.rules),
-		read(f, dir, "interval", &f.interval), read(f, dir, "growth", &f.growth),
-		read(f, dir, "http", &f.http), read(f, dir, "memory", &f.memory),
-		read(f, dir, "messages", &f.messages), read(f, dir, "loss", &f.loss),
-		read(f, dir, "nodes", &f.nodes), read(f, dir, "hot", &f.hot),
-		read(f, dir, "forward", &f.forward), read(f, dir, "quietflush", &f.quietflush),
-		read(f, dir, "resp", &f.resp), read(f, dir, "envoy", &f.envoy), f.readEarlier(dir),
-	)
+	f := &findings{lines: map[string]Lines{}}
+	results := map[string]any{"compare": &f.compare, "rules": &f.rules, "nodes": &f.nodes,
+		"messages": &f.messages, "resp": &f.resp}
+	errs := []error{f.readEarlier(dir)}
+	for _, s := range steps() {
+		var lines Lines
+		if _, ok := s.command.(*Benchmarks); ok {
+			results[s.name] = &lines
+		}
+		file := File{Result: results[s.name]}
+		found, err := file.Read(dir, s.name)
+		if found {
+			f.Sources = append(f.Sources, Source{s.name, file.Command, file.Machine})
+		}
+		f.lines[s.name], errs = lines, append(errs, err)
+	}
+	return f, errors.Join(errs...)
 }
 
 // readEarlier reads before.json: the goals.json of an earlier run, which somebody has kept.
@@ -55,15 +61,6 @@ func (f *findings) readEarlier(dir string) error {
 		return nil
 	}
 	return cmp.Or(err, json.Unmarshal(raw, &f.earlier))
-}
-
-func read[T any](f *findings, dir, name string, to *T) error {
-	file := File[*T]{Result: to}
-	found, err := file.Read(dir, name)
-	if found {
-		f.Sources = append(f.Sources, Source{name, file.Command, file.Machine})
-	}
-	return err
 }
 
 // Run writes report.md, goals.json and the pictures.
@@ -123,21 +120,25 @@ func (g *Goal) add(of string, value float64) {
 }
 
 func (g *Goal) note(of string, value float64) {
-	good := value <= g.Want
-	if g.Least {
-		good = value >= g.Want
-	}
-	g.Readings = append(g.Readings, Reading{Of: of, Value: value, Good: good})
+	g.Readings = append(g.Readings, Reading{Of: of, Value: value})
+}
+
+// judge compares what was measured with what is wanted, and with what was measured last time.
+func (g *Goal) judge(earlier []Goal) {
 	n := 0
-	for _, r := range g.Readings {
-		if r.Good {
+	for i := range g.Readings {
+		r := &g.Readings[i]
+		if r.Good = r.Value == g.Want || r.Value > g.Want == g.Least; r.Good {
 			n++
 		}
+		r.Before = before(earlier, g.Goal, r.Of)
 	}
-	switch n {
-	case len(g.Readings):
+	switch {
+	case len(g.Readings) == 0:
+		g.Verdict = "not measured"
+	case n == len(g.Readings):
 		g.Verdict = "met"
-	case 0:
+	case n == 0:
 		g.Verdict = "missed"
 	default:
 		g.Verdict = fmt.Sprintf("partly: %d of %d", n, len(g.Readings))
@@ -168,18 +169,14 @@ func (f *findings) judge() []Goal {
 	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(),
 		f.messageGoals(), f.lossGoals(), f.clusterGoals(), f.doorGoals())
 	for i := range all {
-		all[i].Verdict = cmp.Or(all[i].Verdict, "not measured")
-		for j := range all[i].Readings {
-			r := &all[i].Readings[j]
-			r.Before = f.before(all[i].Goal, r.Of)
-		}
+		all[i].judge(f.earlier)
 	}
 	return all
 }
 
 // before returns what was measured last time for a goal, or 0.
-func (f *findings) before(goal, of string) float64 {
-	for _, g := range f.earlier {
+func before(earlier []Goal, goal, of string) float64 {
+	for _, g := range earlier {
 		for _, r := range g.Readings {
 			if g.Goal == goal && r.Of == of {
 				return r.Value

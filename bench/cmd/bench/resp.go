@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -90,13 +91,8 @@ func (o *Resp) Run(ctx context.Context, b *bench) (err error) {
 
 // start starts a Redis for the script and for INCR, and twotier over one of its own.
 func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func() error, err error) {
-	var stands []*rival.Stand
-	stop = func() (err error) {
-		for _, s := range stands {
-			err = errors.Join(err, s.Close())
-		}
-		return err
-	}
+	var all rival.Stand
+	stop = all.Close
 	env, err := b.programs(ctx)
 	if err != nil {
 		return nil, stop, err
@@ -105,7 +101,7 @@ func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func()
 	if err != nil {
 		return nil, stop, err
 	}
-	stands = append(stands, bare)
+	all.OnClose(bare.Close)
 	script, err := limiter.NewScripted(ctx, wayScript, bare.RDB)
 	if err != nil {
 		return nil, stop, err
@@ -115,7 +111,7 @@ func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func()
 	if err != nil {
 		return nil, stop, err
 	}
-	stands = append(stands, own)
+	all.OnClose(own.Close)
 	const key = "key:__rand_int__" // redis-benchmark draws the number
 	limits := []limiter.Limit{{Window: (30 * time.Second).Milliseconds(), Max: 2}}
 	check := []limiter.Check{{Key: []byte(key), N: 1, Limits: limits}}
@@ -132,8 +128,8 @@ func (o *Resp) drive(ctx context.Context, w respWay, pipeline int) (r RespRun, e
 	if err != nil {
 		return r, err
 	}
-	args := []string{"-h", host, "-p", port, "-c", strconv.Itoa(o.Clients), "-n",
-		strconv.Itoa(o.Requests), "-r", strconv.Itoa(o.Keys), "-P", strconv.Itoa(pipeline), "--csv"}
+	args := strings.Fields(fmt.Sprintf("-h %s -p %s -c %d -n %d -r %d -P %d --csv", host, port,
+		o.Clients, o.Requests, o.Keys, pipeline))
 	if o.Threads > 0 {
 		args = append(args, "--threads", strconv.Itoa(o.Threads))
 	}
@@ -191,16 +187,13 @@ func (r RespResult) Pipelines() []int {
 
 // Of returns the run in the middle, by throughput, of one way and length of pipeline.
 func (r RespResult) Of(way string, pipeline int) RespRun {
-	var runs []RespRun
-	for _, run := range r.Runs {
-		if run.Way == way && run.Pipeline == pipeline {
-			runs = append(runs, run)
-		}
-	}
+	runs := slices.DeleteFunc(slices.Clone(r.Runs), func(run RespRun) bool {
+		return run.Way != way || run.Pipeline != pipeline
+	})
 	if len(runs) == 0 {
 		return RespRun{}
 	}
-	slices.SortFunc(runs, func(a, b RespRun) int { return int(a.PerS - b.PerS) })
+	slices.SortFunc(runs, func(a, b RespRun) int { return cmp.Compare(a.PerS, b.PerS) })
 	return runs[len(runs)/2]
 }
 
@@ -209,9 +202,5 @@ func (RespResult) Ways() []string { return []string{wayScript, wayIncr, wayTwoti
 
 // Ratio returns twotier's throughput divided by that of another way, from the runs in the middle.
 func (r RespResult) Ratio(way string, pipeline int) float64 {
-	other := r.Of(way, pipeline).PerS
-	if other == 0 {
-		return 0
-	}
-	return r.Of(wayTwotier, pipeline).PerS / other
+	return ratio(r.Of(wayTwotier, pipeline).PerS, r.Of(way, pipeline).PerS)
 }
