@@ -76,7 +76,7 @@ func startRatelimit(b *testing.B, dir string) (s *rival.Stand, grpcAddr string) 
 		}
 		variables = append(variables, name+"="+grpcAddr[len("127.0.0.1:"):])
 	}
-	p, err := proc.Start("Listening for HTTP on", "env",
+	p, _, err := proc.Start("Listening for HTTP on", "env",
 		append(variables, filepath.Join(dir, "service_cmd"))...)
 	if err != nil {
 		b.Fatal(err)

@@ -34,14 +34,8 @@ const (
 	PortAttempts = 5
 )
 
-// Start runs a program and returns when its output has a line with want in it.
-func Start(want, name string, args ...string) (*Process, error) {
-	p, _, err := start(want, name, args...)
-	return p, err
-}
-
-// start runs a program and returns the first line of its output that has want in it.
-func start(want, name string, args ...string) (*Process, []byte, error) {
+// Start runs a program and returns when its output has a line with want in it: that line.
+func Start(want, name string, args ...string) (*Process, []byte, error) {
 	line := make(chan []byte, 1)
 	p := &Process{name: filepath.Base(name), output: &output{want: []byte(want), found: line}}
 	cmd := exec.Command(name, args...)

@@ -26,32 +26,24 @@ type Redis struct {
 
 // StartRedis starts the redis-server found in PATH and returns when it takes connections. Writing
 // to disk is off, so that only the work of the commands is measured.
-func StartRedis() (r *Redis, err error) {
+func StartRedis() (*Redis, error) {
 	dir, err := os.MkdirTemp("", "bench-redis")
 	if err != nil {
 		return nil, fmt.Errorf("start redis: %w", err)
 	}
+	r := &Redis{dir: dir}
 	for range PortAttempts {
-		if r, err = startRedis(dir); err == nil {
+		if r.Addr, err = FreeAddr(); err != nil {
+			break
+		}
+		_, port, _ := net.SplitHostPort(r.Addr)
+		r.Process, _, err = Start("Ready to accept connections", "redis-server", "--port", port,
+			"--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no")
+		if err == nil {
 			return r, nil
 		}
 	}
-	return nil, errors.Join(err, os.RemoveAll(dir))
-}
-
-func startRedis(dir string) (*Redis, error) {
-	addr, err := FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	_, port, _ := net.SplitHostPort(addr)
-	p, _, err := start("Ready to accept connections", "redis-server", "--port", port, "--bind",
-		"127.0.0.1",
-		"--dir", dir, "--save", "", "--appendonly", "no")
-	if err != nil {
-		return nil, err
-	}
-	return &Redis{Process: p, Addr: addr, dir: dir}, nil
+	return nil, errors.Join(fmt.Errorf("start redis: %w", err), os.RemoveAll(dir))
 }
 
 // Stop ends the server and removes its directory.
@@ -67,7 +59,7 @@ type Server struct {
 
 // StartServer runs a program and returns when it has printed {"ready":true,"listen":"host:port"}.
 func StartServer(bin string, args ...string) (*Server, error) {
-	p, line, err := start(`"ready":true`, bin, args...)
+	p, line, err := Start(`"ready":true`, bin, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -132,23 +132,15 @@ func Build(ctx context.Context) (e Env, remove func() error, err error) {
 	remove = func() error { return os.RemoveAll(dir) }
 	e = Env{Twotier: filepath.Join(dir, "twotier"), Bench: filepath.Join(dir, "bench")}
 	bench := filepath.Dir(strings.TrimSpace(string(module)))
-	err = errors.Join(
-		build(ctx, filepath.Dir(bench), e.Twotier, "./cmd/twotier"),
-		build(ctx, bench, e.Bench, "./cmd/bench"),
-	)
-	if err != nil {
-		return e, nil, errors.Join(err, remove())
+	for from, pkg := range map[string]string{filepath.Dir(bench): "./cmd/twotier",
+		bench: "./cmd/bench"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-C", from, "-o", dir, pkg)
+		if msg, err := cmd.CombinedOutput(); err != nil {
+			err = fmt.Errorf("build %s: %w: %s", pkg, err, msg)
+			return e, nil, errors.Join(err, remove())
+		}
 	}
 	return e, remove, nil
-}
-
-func build(ctx context.Context, dir, to, pkg string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", to, pkg)
-	cmd.Dir = dir
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", pkg, err, msg)
-	}
-	return nil
 }
 
 // Select returns the rivals whose names are in a list, or all but those to be named if the list is
