@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/version"
 )
 
 // newRegistry returns what /metrics shows: the counters of the server and its node, and those of
@@ -100,6 +101,8 @@ func (counters) Describe(chan<- *prometheus.Desc) {}
 func (c counters) Collect(ch chan<- prometheus.Metric) {
 	st := c.s.service.Stats()
 	e := exposition{ch, c.began}
+	e.family(gauge, "twotier_build_info", "1, with the version that this node was built from.",
+		"version")(1, version.String())
 	e.node(st)
 	e.cluster(st)
 	e.counter(st.Counter)

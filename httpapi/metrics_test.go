@@ -16,6 +16,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/durations"
+	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -117,7 +118,7 @@ func TestMetricsOfTheProcess(t *testing.T) {
 	for _, name := range []string{
 		"go_goroutines", "go_memstats_heap_alloc_bytes", "go_gc_duration_seconds_count",
 		"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total",
-		`go_build_info{checksum="`,
+		`go_build_info{checksum="`, `twotier_build_info{version="` + version.String() + `"} 1`,
 	} {
 		if !strings.Contains(got, "\n"+name) {
 			t.Errorf("%s is missing", name)

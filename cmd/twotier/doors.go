@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/version"
 )
 
 // addResp makes the server for Redis clients, if there is to be one: with the tokens, the
@@ -22,7 +23,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 	conns, each := s.connsOf(web, resp.ConnsFor(web.MaxMemory, web.TLS != nil))
 	door, err := resp.New(resp.Options{
 		Service: s.node, Rules: web.Rules, Verdicts: web.Verdicts,
-		Decisions: web.Decisions, Version: version(),
+		Decisions: web.Decisions, Version: version.String(),
 		Listen: s.cfg.Resp, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
 		MaxConnsPerAddress: each, Logger: s.log,

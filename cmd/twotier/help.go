@@ -3,7 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"twotier.dev/twotier/internal/version"
 )
 
 const rootText = `Memory answers, Redis remembers. twotier serve is the server, and the other
@@ -55,23 +56,8 @@ twotier serve --listen :8080 --tokens tokens.conf
 TWOTIER_REDIS=rediss://me:pass@redis:6380 twotier serve --config twotier.yaml
 twotier serve --config twotier.yaml --print-config`
 
-// version returns the version that the build recorded: module version, revision, Go version and
-// platform.
-func version() string {
-	version, revision := "unknown", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				revision = " " + s.Value + revision
-			case s.Key == "vcs.modified" && s.Value == "true":
-				revision += " (modified)"
-			}
-		}
-	}
-	return fmt.Sprintf("twotier %s%s %s %s/%s", version, revision, runtime.Version(), runtime.GOOS,
+// versionLine returns what the command version prints.
+func versionLine() string {
+	return fmt.Sprintf("twotier %s %s %s/%s", version.String(), runtime.Version(), runtime.GOOS,
 		runtime.GOARCH)
 }

@@ -103,6 +103,6 @@ func versionCommand(o cli.IO) *cobra.Command {
 }
 
 func printVersion(o cli.IO) error {
-	_, err := fmt.Fprintln(o.Stdout, version())
+	_, err := fmt.Fprintln(o.Stdout, versionLine())
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -98,8 +99,8 @@ func TestExitStatus(t *testing.T) {
 		{"help --help", exitOK, "usage: twotier help", ""},
 		{"help nothing", exitUsage, "", `there is no command "nothing"`},
 		{"help acquir", exitUsage, "", "did you mean acquire?"},
-		{"version", exitOK, "twotier ", ""},
-		{"--version", exitOK, "twotier ", ""},
+		{"version", exitOK, "twotier " + version.String() + " go", ""},
+		{"--version", exitOK, "twotier " + version.String() + " go", ""},
 		{"version 2", exitUsage, "", `unexpected argument "2"`},
 		{"conut a", exitUsage, "", `there is no command "conut"; did you mean count?`},
 		{"clus", exitUsage, "", "did you mean cluster?"},

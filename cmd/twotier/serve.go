@@ -19,6 +19,7 @@ import (
 
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/version"
 )
 
 // Time limits for stopping besides --drain-timeout: handoffTimeout for handing off the node's
@@ -98,7 +99,7 @@ func (s *server) announce(stdout, stderr io.Writer) {
 	addr := s.http.Addr().String()
 	if s.cfg.LogFormat == "json" {
 		s.log.Info("ready", "listen", addr, "node", s.cfg.Node, "mode", s.node.Mode(), "gossip",
-			s.gossipAddr(), "members", s.node.Stats().Members)
+			s.gossipAddr(), "members", s.node.Stats().Members, "version", version.String())
 		return
 	}
 	scheme := "http://"

@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+
+	"twotier.dev/twotier/internal/version"
 )
 
 // bom is the part of CycloneDX that is used here: https://cyclonedx.org/docs/1.6/json/.
@@ -37,11 +39,14 @@ type property struct {
 }
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: sbom VERSION PROGRAM")
+	tell := describe
+	if len(os.Args) == 3 && os.Args[1] == "version" {
+		tell = versionOf
+	} else if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: sbom [version] PROGRAM")
 		os.Exit(2)
 	}
-	text, err := describe(os.Args[1], os.Args[2])
+	text, err := tell(os.Args[len(os.Args)-1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
@@ -49,14 +54,24 @@ func main() {
 	fmt.Printf("%s\n", text)
 }
 
-// describe returns what a program is made of, whose own version is given.
-func describe(version, path string) ([]byte, error) {
+// versionOf returns the version of a program.
+func versionOf(path string) ([]byte, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(version.Of(info)), nil
+}
+
+// describe returns what a program is made of.
+func describe(path string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	b := bom{Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
-		Metadata: metadata{Component: module("application", info.Main.Path, version)}}
+		Metadata: metadata{Component: module("application", info.Main.Path,
+			"v"+version.Of(info))}}
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "vcs.revision" {
 			b.Metadata.Properties = append(b.Metadata.Properties, property{"go:" + s.Key, s.Value})

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"twotier.dev/twotier/internal/version"
 )
 
 // TestModulesAreThoseOfTheProgram builds twotier and compares its bill of materials with what go
@@ -37,7 +39,7 @@ func TestModulesAreThoseOfTheProgram(t *testing.T) {
 			want = append(want, "pkg:golang/"+f[1]+"@"+strings.ReplaceAll(f[2], "+", "%2B"))
 		}
 	}
-	text, err := describe("v1.2.3", path)
+	text, err := describe(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +55,14 @@ func TestModulesAreThoseOfTheProgram(t *testing.T) {
 		!slices.Equal(got[1:], want) {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
-	if b.Metadata.Component.PURL != "pkg:golang/twotier.dev/twotier@v1.2.3" ||
+	if b.Metadata.Component.PURL != "pkg:golang/twotier.dev/twotier@v"+version.Number ||
 		b.Metadata.Component.Type != "application" || b.Format != "CycloneDX" {
 		t.Errorf("%+v", b)
 	}
-	if again, err := describe("v1.2.3", path); err != nil || !bytes.Equal(again, text) {
+	if v, err := versionOf(path); err != nil || string(v) != version.Number {
+		t.Errorf("version %s, %v", v, err) // it was built without the commit
+	}
+	if again, err := describe(path); err != nil || !bytes.Equal(again, text) {
 		t.Errorf("not the same again: %v", err)
 	}
 }
@@ -65,8 +70,10 @@ func TestModulesAreThoseOfTheProgram(t *testing.T) {
 // TestWhatIsNoProgram is an error.
 func TestWhatIsNoProgram(t *testing.T) {
 	for _, path := range []string{"main.go", "none"} {
-		if text, err := describe("v1", path); err == nil {
-			t.Errorf("%s: %s", path, text)
+		for _, tell := range []func(string) ([]byte, error){describe, versionOf} {
+			if text, err := tell(path); err == nil {
+				t.Errorf("%s: %s", path, text)
+			}
 		}
 	}
 }

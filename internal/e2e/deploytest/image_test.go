@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/version"
 )
 
 // buildah builds images without a daemon, in a store of its own that goes with the test.
@@ -208,6 +209,10 @@ func TestImage(t *testing.T) {
 	}
 	if status, body := node.Get("/"); status != 200 || !strings.Contains(string(body), "<html") {
 		t.Errorf("the page: %d %.80s", status, body)
+	}
+	// There was no repository to learn the commit from.
+	if n := node.Metric("twotier_build_info", `version="`+version.Number+`"`); n != 1 {
+		t.Errorf("twotier_build_info is %d", n)
 	}
 	if ids := node.User(); ids != config.User {
 		t.Errorf("it runs as %s, not %s", ids, config.User)
