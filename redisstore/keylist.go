@@ -17,6 +17,12 @@ const (
 	listBytes = 64 << 10
 )
 
+// What the script says of a list.
+const (
+	listComplete = 1
+	listLost     = 2
+)
+
 func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
 
 // listed returns the hashes of the keys whose time to live a round sets, and the longest of those.
@@ -49,7 +55,8 @@ func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	calls := make([]*scriptCall, len(lists))
 	for i, l := range lists {
 		calls[i] = &scriptCall{script: s.scripts.keys, keys: []string{stateKey(l.Partition)},
-			args: []any{l.Epoch, l.Part, l.Offset, listBytes}}
+			args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
+				l.Told.Quieted, l.Told.LastChange}}
 	}
 	s.run(ctx, calls)
 	for i, l := range lists {
@@ -70,12 +77,16 @@ func takeList(l *syncer.KeyList, c *scriptCall) error {
 	if err != nil {
 		return err
 	}
+	l.Hashes, l.More = l.Hashes[:0], false
+	if l.Lost = numberAt(reply, 0) == listLost; l.Lost {
+		return nil
+	}
 	switch epoch, err := strconv.ParseUint(textAt(reply, 1), 10, 64); {
 	case err != nil:
 		return err
 	case epoch == 0:
 		return errNoEpoch
-	case numberAt(reply, 0) != 1:
+	case numberAt(reply, 0) != listComplete:
 		return errOlderKeys
 	default:
 		l.Epoch = epoch
@@ -91,7 +102,6 @@ func takeList(l *syncer.KeyList, c *scriptCall) error {
 
 func takeHashes(l *syncer.KeyList, hashes string) {
 	l.More = len(hashes) == listBytes
-	l.Hashes = l.Hashes[:0]
 	for ; len(hashes) >= hashBytes; hashes = hashes[hashBytes:] {
 		l.Hashes = append(l.Hashes, binary.LittleEndian.Uint32([]byte(hashes[:hashBytes])))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +143,24 @@ func TestListThatCannotBeWritten(t *testing.T) {
 	}
 	if n, _ := s.Client().Exists(ctx, redisstore.Key(3, nil, []byte("b"))).Result(); n != 1 {
 		t.Error("the key was not counted")
+	}
+}
+
+// TestListOfDataThatLacksAChange: the change of a writer is missing, though others have made more.
+func TestListOfDataThatLacksAChange(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	countNew(t, s, 1, time.Hour, "a")
+	r := &syncer.Round{Partition: 3, Writer: "reader"}
+	send(t, s, r)
+	for writer, lost := range map[string]bool{"!w:w": false, "!w:lost": true} {
+		l := &syncer.KeyList{Partition: 3, Told: syncer.Told{Epoch: r.Epoch, Version: 1,
+			LastChange: strings.Replace(r.LastChange, "!w:w", writer, 1)}}
+		countNew(t, s, r.Version+1, time.Hour, "b")
+		if s.ListKeys(t.Context(), []*syncer.KeyList{l}); l.Err != nil || l.Lost != lost {
+			t.Errorf("%+v", l)
+		}
+		r.Version++
 	}
 }
 

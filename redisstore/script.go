@@ -62,7 +62,7 @@ func scriptsOf(expiry string) scripts {
 		round:     redis.NewScript(rounds + roundLua),
 		republish: redis.NewScript(rounds + republishLua),
 		reset:     redis.NewScript(rounds + resetLua),
-		keys:      redis.NewScript(keysLua),
+		keys:      redis.NewScript(rounds + keysLua),
 		rules:     redis.NewScript(rulesLua),
 		meta:      redis.NewScript(metaLua),
 		distinct:  redis.NewScript(distinctLua),

@@ -25,10 +25,15 @@ type KeyList struct {
 	// Epoch, Part and Offset say where to go on. They are zero for a list that was not read yet;
 	// only the store can read them. Epoch is the epoch of the data at the time.
 	Epoch, Part, Offset uint64
+	// Told is what the store last said that it has of the partition; its epoch is 0 if it has not
+	// said anything.
+	Told Told
 
 	// Err is why nothing was read. It wraps errors.ErrUnsupported if the list is not complete,
 	// because some of the keys are older than the list.
 	Err error
+	// Lost is set if the store has lost something of what it Told. Then nothing else is set.
+	Lost bool
 	// Version, Quieted and LastChange are what the store had when it was read, as in a Round. A
 	// store that has less later has lost data, and the end of the list may be another.
 	Version, Quieted uint64
@@ -40,6 +45,12 @@ type KeyList struct {
 	Hashes []uint32
 	// More says that the list goes on.
 	More bool
+}
+
+// Told is what a store has said about its data of a partition, as in a [Round].
+type Told struct {
+	Epoch, Version, Quieted uint64
+	LastChange              string
 }
 
 // KeyHash returns the hash under which a key is listed. ns is empty for the default namespace. Keys

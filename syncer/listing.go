@@ -49,6 +49,7 @@ type reading struct {
 	KeyList
 	turn  uint64
 	stamp listStamp
+	told  storeVersion // what the store is asked to still have
 }
 
 // unlisted reports whether the store certainly has nothing of a target's key, which is not in
@@ -107,8 +108,9 @@ func (p *partition) beginReading() *reading {
 		l.since = now
 	}
 	l.wanted = true
-	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.stamp()}
-	r.Partition = p.id
+	told := p.store.latest()
+	r := &reading{KeyList: l.read, turn: l.turn, stamp: p.store.stamp(), told: told}
+	r.Partition, r.Told = p.id, Told{told.epoch, told.version, told.quieted, told.lastChange}
 	return r
 }
 
@@ -125,6 +127,14 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 	case r.Err != nil:
 		p.leaveList(r)
 		return false
+	case r.Lost: // a round will find that, and restore what was lost
+		l.rest = time.Now().Add(listRetry)
+		p.store.mustVerify = true
+		p.flusher.schedule(p)
+		return false
+	case p.overtaken(r):
+		l.wanted = true
+		return true // it is read again
 	case r.Begun && l.read.Epoch != 0: // this is no longer the list that was being read
 		p.forgetList()
 		return false
@@ -137,6 +147,14 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 	l.stamp, l.wanted = stamp, r.More
 	l.valid = !r.More && r.Epoch == stamp.epoch
 	return r.More
+}
+
+// overtaken reports whether the store has told of changes since a list was asked for, and the list
+// of later ones. Nothing then says that the store still had the former when it was read. Were the
+// list believed, their loss would go unnoticed.
+func (p *partition) overtaken(r *reading) bool {
+	last := p.store.latest()
+	return last != r.told && last.atLeast(r.version()) != last
 }
 
 // takeHashes adds what was read to the stored keys. It reports whether there was memory for that.

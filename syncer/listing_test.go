@@ -272,6 +272,51 @@ func TestEndOfTheListIsLost(t *testing.T) {
 	})
 }
 
+// TestLossBehindAList: the store loses what the owner has only loaded, others make more changes than
+// were lost, and then the owner reads the list. It does not take the list for news alone: it still
+// restores what it knows.
+func TestLossBehindAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newDuo(t, 0, 0)
+		visit := func(key string) bool {
+			c := open(t, syncer.Options{Store: p.store, Placement: syncer.Placement{Partitions: 1},
+				NotOwner: true})
+			defer func() {
+				if err := c.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			op, res := acquireOp(key, 2, 2), syncer.Result{}
+			op.AllowNonOwner = true
+			if err := c.Do(t.Context(), op, &res); err != nil {
+				t.Fatal(err)
+			}
+			return res.Allowed
+		}
+		image := p.store.Image()
+		visit("lost")
+		p.store.around = func(read func()) {
+			time.Sleep(time.Millisecond) // the keys that are not in memory are loaded first
+			p.store.Rewind(image)
+			for i := range 3 {
+				visit(fmt.Sprint("other-", i))
+			}
+			read()
+		}
+		if p.take(0, "lost") {
+			t.Error("a full key is admitted")
+		}
+		p.take(0, "new")
+		time.Sleep(3 * verifyEvery)
+		if p.store.around != nil {
+			t.Fatal("the list was not read")
+		}
+		if visit("lost") {
+			t.Error("nobody has restored what was lost")
+		}
+	})
+}
+
 // TestWhatOthersBeginIsSeen has another counter fill a key that the owner's list does not have: the
 // owner sees it within the verify interval, and reads only what the list has had since.
 func TestWhatOthersBeginIsSeen(t *testing.T) {

@@ -45,6 +45,9 @@ func runLosses(t *testing.T, seed uint64) {
 	n, twins := 1+rnd.IntN(3), rnd.IntN(4) == 0
 	l.list = rnd.IntN(2) == 0
 	l.company = newCompany(t, 0, nil)
+	if rnd.IntN(2) == 0 {
+		l.store = embedded.New(embedded.Options{}) // nobody has used it
+	}
 	for i := range n {
 		name := fmt.Sprint("w", i)
 		if twins {

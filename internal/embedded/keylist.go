@@ -52,6 +52,11 @@ func (s *Store) ListKeys(_ context.Context, lists []*syncer.KeyList) {
 
 func (p *partition) readList(l *syncer.KeyList) {
 	l.Err, l.Version, l.Quieted, l.LastChange = nil, p.version, p.quieted, p.last
+	l.Lost = l.Told.Epoch != 0 && p.behind(l.Told)
+	if l.Lost {
+		l.Hashes, l.More = l.Hashes[:0], false
+		return
+	}
 	l.Begun = l.Epoch != p.epoch || l.Part != p.list.part || l.Offset > uint64(len(p.list.hashes))
 	if l.Begun {
 		l.Epoch, l.Part, l.Offset = p.epoch, p.list.part, 0

@@ -121,7 +121,7 @@ func (s *Store) partition(id int) *partition {
 func (p *partition) round(r *syncer.Round, now int64) {
 	r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	stored := p.seqs[r.Writer]
-	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.behind(r)
+	r.Lost = stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && p.behind(toldIn(r))
 	r.Used = !r.Lost && r.Seq > 0 && r.Seq == stored.n && r.Nonce != stored.nonce
 	if !r.Lost && !r.Used {
 		r.Later = r.Seq > 0 && stored.n > r.Seq
@@ -144,10 +144,16 @@ func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 	}
 }
 
-// behind reports whether the data is other, or less, than what the round's writer was told of.
-func (p *partition) behind(r *syncer.Round) bool {
-	return r.Epoch != p.epoch || p.version < r.Version || p.quieted < r.Quieted ||
-		p.lacks(r.LastChange)
+// behind reports whether the data is other, or less, than what somebody was told of.
+func (p *partition) behind(told syncer.Told) bool {
+	return told.Epoch != p.epoch || p.version < told.Version || p.quieted < told.Quieted ||
+		p.lacks(told.LastChange)
+}
+
+// toldIn returns what the writer of a round was told of.
+func toldIn(r *syncer.Round) syncer.Told {
+	return syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
+		LastChange: r.LastChange}
 }
 
 // lacks reports whether a change that a writer was told of is missing from the data.

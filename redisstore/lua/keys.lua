@@ -2,13 +2,18 @@
 --
 -- KEYS: state of the partition.
 --
--- ARGV: how far the list was read: epoch, part, offset in it; how many bytes to read at most.
+-- ARGV: how far the list was read: epoch, part, offset in it; how many bytes to read at most; what
+-- was last said of the partition: epoch or 0, version, quieted, last change or ''.
 --
--- Reply: {whether the list is complete (0 or 1), epoch, version, quieted, last change, part, offset,
--- whether this is the beginning of the list (0 or 1), hashes}. Fewer bytes than were asked for are
--- the end of the list.
+-- Reply: {1, epoch, version, quieted, last change, part, offset, whether this is the beginning of
+-- the list (0 or 1), hashes}. Fewer bytes than were asked for are the end of the list. {0, epoch} if
+-- the list is not complete, {2, epoch} if data was lost.
 local state = redis.call('HMGET', KEYS[1], 'e', 'c', 'k', 'v', 'q', 'l')
 local epoch, last = state[1] or '0', tonumber(state[3] or '0')
+if ARGV[5] ~= '0' and (ARGV[5] ~= epoch or tonumber(state[4] or '0') < tonumber(ARGV[6]) or
+  tonumber(state[5] or '0') < tonumber(ARGV[7]) or lacks(ARGV[8], state[6] or '')) then
+  return {2, epoch}
+end
 local part, at, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if state[2] ~= '1' then return {0, epoch} end
 

@@ -99,6 +99,34 @@ func testListKeys(t *testing.T, s syncer.Store) {
 	}
 }
 
+// testListTellsOfALoss: a list is not read if the store has not all that it was said to have.
+func testListTellsOfALoss(t *testing.T, s syncer.Store) {
+	list := lister(t, s)
+	applyAll(t, s, "v", 1, alive("a"), alive("b"))
+	r := &syncer.Round{Partition: 17, Writer: "reader"}
+	exchange(t, s, r)
+	told := syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
+		LastChange: r.LastChange}
+	other, version, quieted := told, told, told
+	other.Epoch++
+	version.Version++
+	quieted.Quieted++
+	for _, tt := range []struct {
+		what string
+		told syncer.Told
+		lost bool
+	}{
+		{"nothing", syncer.Told{}, false}, {"what it has", told, false}, {"other data", other, true},
+		{"another change", version, true}, {"another quiet change", quieted, true},
+	} {
+		l := &syncer.KeyList{Partition: 17, Told: tt.told}
+		list.ListKeys(t.Context(), []*syncer.KeyList{l})
+		if l.Err != nil || l.Lost != tt.lost || (len(l.Hashes) == 2) == tt.lost {
+			t.Errorf("told of %s: lost %v, %d hashes, %v", tt.what, l.Lost, len(l.Hashes), l.Err)
+		}
+	}
+}
+
 // testListLostKeys loses everything, and restores a key: whoever has read the list reads it from
 // its new beginning.
 func testListLostKeys(t *testing.T, s syncer.Store) {

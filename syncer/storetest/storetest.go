@@ -89,6 +89,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"LargeCounts", testLarge},
 		{"Names", testNames},
 		{"ListKeys", testListKeys},
+		{"ListTellsOfALoss", testListTellsOfALoss},
 		{"ListLostKeys", testListLostKeys},
 		{"Model", testModel},
 		{"ConcurrentWriters", testConcurrentWriters},
