@@ -272,9 +272,8 @@ func TestEndOfTheListIsLost(t *testing.T) {
 	})
 }
 
-// TestLossBehindAList: the store loses what the owner has only loaded, others make more changes than
-// were lost, and then the owner reads the list. It does not take the list for news alone: it still
-// restores what it knows.
+// TestLossBehindAList: the store loses what the owner has only loaded, others make more changes
+// than were lost, and then the owner reads the list. It still restores what it knows.
 func TestLossBehindAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
