@@ -44,9 +44,15 @@ type Method struct {
 func Others() []Method {
 	return []Method{
 		{"sub-windows, last n", newLastN},
-		{"two fixed windows, weighted", newWeighted},
-		{"fixed window", newFixed},
-		{"token bucket (GCRA)", newTokens},
+		{"two fixed windows, weighted", func(length, most int64) Window {
+			return &weighted{fixed{length: length, most: most}}
+		}},
+		{"fixed window", func(length, most int64) Window {
+			return &fixed{length: length, most: most}
+		}},
+		{"token bucket (GCRA)", func(length, most int64) Window {
+			return &tokens{length: length, most: most}
+		}},
 	}
 }
 
@@ -120,8 +126,6 @@ type fixed struct {
 	before       int64 // what the one before it held
 }
 
-func newFixed(length, most int64) Window { return &fixed{length: length, most: most} }
-
 // advance goes on to the calendar window of ts.
 func (w *fixed) advance(ts int64) {
 	switch index := ts / w.length; cmp.Compare(index, w.index+1) {
@@ -148,10 +152,6 @@ func (w *fixed) Read(ts int64) Estimate {
 // touches, as if its events had been spread evenly: two numbers for each rule.
 type weighted struct{ fixed }
 
-func newWeighted(length, most int64) Window {
-	return &weighted{fixed{length: length, most: most}}
-}
-
 // sum is the weighted sum, times the length.
 func (w *weighted) sum(ts int64) int64 {
 	w.advance(ts)
@@ -170,8 +170,6 @@ type tokens struct {
 	length, most int64
 	full         int64
 }
-
-func newTokens(length, most int64) Window { return &tokens{length: length, most: most} }
 
 func (w *tokens) Fits(ts int64) bool {
 	return max(w.full, ts*w.most)+w.length <= (ts+w.length)*w.most

@@ -1,6 +1,7 @@
 package drive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -50,27 +51,17 @@ type Result struct {
 
 func (o *Options) fill() error {
 	if o.Workload == "messages" {
-		preset(&o.Keys, 10_000_000)
+		o.Keys = cmp.Or(o.Keys, 10_000_000)
 	}
-	preset(&o.Keys, 1_000_000)
-	preset(&o.Seed, 1)
-	preset(&o.Rules, 2)
-	preset(&o.Batch, 1)
-	preset(&o.Workers, 64)
-	preset(&o.Duration, 3*time.Second)
-	preset(&o.Day, time.Now().Add(-10*time.Minute))
+	o.Keys, o.Seed, o.Rules = cmp.Or(o.Keys, 1_000_000), cmp.Or(o.Seed, 1), cmp.Or(o.Rules, 2)
+	o.Batch, o.Workers = cmp.Or(o.Batch, 1), cmp.Or(o.Workers, 64)
+	o.Duration = cmp.Or(o.Duration, 3*time.Second)
+	o.Day = cmp.Or(o.Day, time.Now().Add(-10*time.Minute))
 	if o.Rules < 0 || o.Rules > 4 || o.Batch < 1 || o.Workers < 1 || o.Rate < 0 || o.MaxCalls < 0 ||
 		o.Duration < 0 || o.Warmup < 0 {
 		return fmt.Errorf("drive: out of range: %+v", *o)
 	}
 	return nil
-}
-
-func preset[T comparable](v *T, to T) {
-	var zero T
-	if *v == zero {
-		*v = to
-	}
 }
 
 // worker asks for one call's decisions at a time.

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"slices"
 )
 
@@ -17,16 +18,25 @@ func (e *Exact) Name() string { return "exact log" }
 // Decide decides with the true windows.
 func (e *Exact) Decide(_ context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) {
-		for _, check := range c.Checks {
-			for _, l := range check.Limits {
-				if e.Held(check.Key, l.Window, c.TS)+check.N > l.Max {
-					return false, nil
-				}
-			}
+		if e.Excess(c, 0) > 0 {
+			return false, nil
 		}
 		e.Record(c)
 		return true, nil
 	})
+}
+
+// Excess returns the most by which a rule of a call would be exceeded if it were admitted, with
+// windows that are longer by a number of sub-windows.
+func (e *Exact) Excess(call Call, widths int64) int64 {
+	most := int64(math.MinInt64)
+	for _, c := range call.Checks {
+		for _, l := range c.Limits {
+			window := l.Window + widths*Width(l.Window)
+			most = max(most, e.Held(c.Key, window, call.TS)+c.N-l.Max)
+		}
+	}
+	return most
 }
 
 // Record counts the events of a call, whatever the rules say.

@@ -143,19 +143,9 @@ func (o *Compare) drive(ctx context.Context, s *rival.Stand, row *CompareRow) (e
 	return err
 }
 
-func (r *CompareRow) progress() string {
-	line := fmt.Sprintf("%-10s %-24s", r.Workload, r.Title)
-	if r.Skipped != "" {
-		return line + " skipped: " + r.Skipped
-	}
-	line += fmt.Sprintf(" %9.0f/s", r.Single.PerSecond)
-	if r.Batched != nil {
-		line += fmt.Sprintf(", in batches %9.0f/s", r.Batched.PerSecond)
-	}
-	if r.Open != nil {
-		line += fmt.Sprintf(", at %.0f/s p99 %d µs", r.Open.Options.Rate, r.Open.Latency.P99)
-	}
-	return line
+func (r CompareRow) progress() string {
+	return fmt.Sprintf("%-10s %-24s %9.0f/s one by one, %9.0f/s at best %s", r.Workload, r.Title,
+		r.Single.Lasting(), r.Best().Lasting(), r.Skipped)
 }
 
 // Best returns the run with the least work for Redis: in batches, if the rival has them. It is an

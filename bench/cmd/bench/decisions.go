@@ -20,7 +20,7 @@ import (
 type Decisions struct {
 	Receivers int           `help:"Receivers; each gets about 100 messages a day." default:"400"`
 	Seed      uint64        `help:"Of the traces." default:"1"`
-	Rivals    []string      `help:"Names, which may have a * in them; all if there are none."`
+	Rivals    []string      `help:"Names, which may have a * in them." default:"twotier,twotier-redis-mode,twotier-lib,zset*,hash*,stream-lua,incr-lua,redis-rate,sentinel,gubernator*"`
 	Live      time.Duration `help:"Length of the live trace." default:"20s"`
 }
 
@@ -70,23 +70,11 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	return save(b, o, r)
 }
 
-// judged returns the names of rivals that keep their counts in different ways.
-func judged() []string {
-	return []string{
-		"twotier", "twotier-redis-mode", "twotier-lib", "zset*", "hash*", "stream-lua",
-		"incr-lua", "redis-rate", "sentinel", "gubernator*",
-	}
-}
-
 // start starts the rivals, the judge first among all, and first among those that take the time of
 // an event as it is given.
 func (o *Decisions) start(ctx context.Context, b *bench,
 	r *DecisionsResult) (timed, all []limiter.Limiter, stop func() error, err error) {
-	names := o.Rivals
-	if len(names) == 0 {
-		names = judged()
-	}
-	rivals, err1 := rival.Select(rival.All(), names)
+	rivals, err1 := rival.Select(rival.All(), o.Rivals)
 	env, err2 := b.programs(ctx)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, nil, err

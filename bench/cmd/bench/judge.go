@@ -58,17 +58,17 @@ func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call,
 // judge compares one decision with what the limiter had admitted before, and then records it.
 func (t *Tally) judge(e limiter.Call, allowed bool) {
 	t.decisions = append(t.decisions, allowed)
-	excess := t.worst(e, 0)
+	excess := t.own.Excess(e, 0)
 	switch {
 	case allowed && excess > 0:
 		t.Over++
 		t.WorstExcess = max(t.WorstExcess, excess)
-		if t.worst(e, -1) > 0 {
+		if t.own.Excess(e, -1) > 0 {
 			t.OverBeyond++
 		}
 	case !allowed && excess <= 0:
 		t.Early++
-		if t.worst(e, +1) <= 0 {
+		if t.own.Excess(e, +1) <= 0 {
 			t.EarlyBeyond++
 		}
 	}
@@ -76,19 +76,6 @@ func (t *Tally) judge(e limiter.Call, allowed bool) {
 		t.Admitted++
 		t.own.Record(e)
 	}
-}
-
-// worst returns the most by which a rule of e would be exceeded if e were admitted, with windows
-// that are longer by a number of sub-windows.
-func (t *Tally) worst(e limiter.Call, widths int64) int64 {
-	most := int64(-1 << 62)
-	for _, c := range e.Checks {
-		for _, l := range c.Limits {
-			window := l.Window + widths*limiter.Width(l.Window)
-			most = max(most, t.own.Held(c.Key, window, e.TS)+c.N-l.Max)
-		}
-	}
-	return most
 }
 
 // compare counts how many decisions differ from those of the exact log.
