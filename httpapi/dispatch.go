@@ -10,6 +10,9 @@ import (
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	defer s.recovered(ctx)
+	if s.opts.Tracer != nil {
+		s.startSpan(ctx)
+	}
 	p := s.dispatch(ctx)
 	// Memory for large requests was reserved before they were executed, but not for answers to
 	// queries. A reply to a node takes none from clients: to refuse it now would say that nothing
@@ -111,13 +114,16 @@ func checkMethod(ctx *fasthttp.RequestCtx, r *route) *problem {
 	return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
 }
 
-// counted counts the response by its status code, and logs it.
+// counted counts the response by its status code, logs it, and ends its span.
 func (s *Server) counted(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
 	}
 	if s.opts.AccessLog != nil {
 		s.logAccess(ctx)
+	}
+	if s.opts.Tracer != nil {
+		s.endSpan(ctx)
 	}
 }
 

@@ -63,6 +63,9 @@ func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *problem {
 
 // answerDistinct executes and answers an operation on values.
 func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState, v *valueOp) *problem {
+	if x.traced.of != nil {
+		x.describe(v.Op.NS, 1)
+	}
 	if err := s.opts.Distincter.Distinct(x.context, &v.Op, v.Add, &v.res); err != nil {
 		return s.problemOf(err, len(v.Add) > 0)
 	}
@@ -79,6 +82,9 @@ func (s *Server) countValues(x *requestState, v *valueOp) {
 	run := verdicts.Begin(s.opts.Verdicts, x.door)
 	run.RecordTo(s.opts.Decisions)
 	run.PartOf(x.context)
+	if x.traced.of != nil {
+		run.Annotate(x.traced.of.Recorded())
+	}
 	run.Values(&v.Values, &v.res)
 	run.End(time.Since(x.began))
 }

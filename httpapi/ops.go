@@ -48,6 +48,9 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 
 // execute executes and answers the only operation of x.
 func (s *Server) execute(ctx *fasthttp.RequestCtx, x *requestState) *problem {
+	if x.traced.of != nil {
+		x.describe(x.ops[0].Checks[0].NS, 1)
+	}
 	res := &x.room(1)[0]
 	res.Reset()
 	if err := s.service.Do(x.context, &x.ops[0], res); err != nil {
@@ -80,6 +83,9 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 		x.memory.returnUnused()
 	}
 	if p == nil {
+		if x.traced.of != nil {
+			x.describe(x.firstNamespace(), len(x.ops)+len(x.values))
+		}
 		results := x.room(len(x.ops))
 		for i := range results {
 			results[i].Reset()

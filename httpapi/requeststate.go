@@ -113,6 +113,9 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	x.grant, x.rules, x.inForce = grantOf(ctx), s.opts.Rules, nil
 	x.door, x.began = verdicts.HTTP, start
 	x.traced.ctx = ctx
+	if s.opts.Tracer != nil {
+		x.traced.of = spanOf(ctx)
+	}
 	x.context.Reset(start.Add(s.opts.RequestTimeout), &x.traced)
 	return x
 }
@@ -123,7 +126,7 @@ func (s *Server) finish(x *requestState) {
 	if !x.context.Finish() {
 		x.context = nil
 	}
-	x.traced.ctx = nil
+	x.traced.ctx, x.traced.of = nil, nil
 	x.size = max(x.size, x.cost, int64(cap(x.out)))
 	if len(x.out) <= ownBytes || !x.memory.onRelease(func() { s.states.put(x) }) {
 		s.states.put(x)

@@ -46,6 +46,8 @@ type Options struct {
 	// that is chosen, from 0 to 1. Default: none.
 	AccessLog   Lines
 	AccessShare float64
+	// Tracer records a span of each request that is part of a trace that is kept. Default: none.
+	Tracer Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
 	// Backtester says what rules would do. Default: none, and its path does not exist, nor does it

@@ -1,9 +1,16 @@
 package httpapi
 
 import (
+	"cmp"
+	"log/slog"
+	"strconv"
+	"time"
+
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/syncer"
 )
 
 // The headers of W3C Trace Context, https://www.w3.org/TR/trace-context/.
@@ -11,6 +18,23 @@ const (
 	headerTrace      = "traceparent"
 	headerTraceState = "tracestate"
 )
+
+// Tracer records spans of requests.
+type Tracer interface {
+	// Start begins a span of a trace, which serves what asked for it in the span parent, and
+	// returns it with its ID. The state is the header tracestate. It must not wait.
+	Start(trace [16]byte, parent [8]byte, state, name string, began time.Time) (Span, [8]byte)
+}
+
+// Span is a span that is being recorded. Its methods may be called concurrently, and must not wait.
+type Span = interface {
+	// Set adds attributes.
+	Set(attributes ...slog.Attr)
+	// Fail says that the request failed for a reason of this side.
+	Fail(why string)
+	// End ends it. What is called later does nothing.
+	End()
+}
 
 // traceOf returns which trace a request is part of, or nil if it says none, says several, or says
 // it in a way that the specification has receivers ignore.
@@ -31,7 +55,103 @@ func traceOf(h *fasthttp.RequestHeader) *trace.Context {
 }
 
 // traced is where a request says which trace it is part of.
-type traced struct{ ctx *fasthttp.RequestCtx }
+type traced struct {
+	ctx *fasthttp.RequestCtx
+	of  *trace.Context // of its span, if that is recorded
+}
 
 // TraceContext implements trace.Source. It is called once, while the request is executed.
-func (t *traced) TraceContext() *trace.Context { return traceOf(&t.ctx.Request.Header) }
+func (t *traced) TraceContext() *trace.Context {
+	if t.of != nil {
+		return t.of
+	}
+	return traceOf(&t.ctx.Request.Header)
+}
+
+// spanKey is the key of the value of a request that has the context of its span.
+const spanKey = "span"
+
+// startSpan begins the span of a request, if it is part of a trace that is kept. Messages of other
+// nodes say themselves what they are part of.
+func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
+	of := traceOf(&ctx.Request.Header)
+	path := exactPath(ctx.Request.Header.RequestURI())
+	if of == nil || !of.Sampled() || string(path) == peerhttp.Path {
+		return
+	}
+	began := ctx.Time()
+	if began.IsZero() {
+		began = time.Now()
+	}
+	method := knownMethod(ctx.Method())
+	attributes := []slog.Attr{slog.String("http.request.method", cmp.Or(method, "_OTHER")),
+		slog.String("url.scheme", s.scheme())}
+	name := cmp.Or(method, "HTTP")
+	if _, ok := s.endpointOf(ctx).routes[string(path)]; ok {
+		// No route has parameters in its path. What else is in a path may be somebody's key.
+		name += " " + string(path)
+		attributes = append(attributes, slog.String("http.route", string(path)),
+			slog.String("url.path", string(path)))
+	}
+	of = trace.Begin(s.opts.Tracer, of, name, began)
+	if span := of.Recorded(); span != nil {
+		span.Set(attributes...)
+		ctx.SetUserValue(spanKey, of)
+	}
+}
+
+// knownMethod returns the text of a method, or nothing if this server knows no such method.
+func knownMethod(method []byte) string {
+	for _, known := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
+		if string(method) == known {
+			return known
+		}
+	}
+	return ""
+}
+
+// scheme returns how clients spell this server in a URL.
+func (s *Server) scheme() string {
+	if s.opts.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// spanOf returns the context of a request's span, or nil if it has none that is recorded.
+func spanOf(ctx *fasthttp.RequestCtx) *trace.Context {
+	of, _ := ctx.UserValue(spanKey).(*trace.Context)
+	return of
+}
+
+// endSpan ends the span of a request whose response is made.
+func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
+	span := spanOf(ctx).Recorded()
+	if span == nil {
+		return
+	}
+	code := ctx.Response.StatusCode()
+	span.Set(slog.Int("http.response.status_code", code))
+	if code >= fasthttp.StatusInternalServerError {
+		span.Set(slog.String("error.type", strconv.Itoa(code)))
+		span.Fail("")
+	}
+	span.End()
+}
+
+// describe adds to the span of a request what the request asks for.
+func (x *requestState) describe(ns []byte, operations int) {
+	x.traced.of.Recorded().Set(trace.Operations(operations),
+		trace.Namespace(cmp.Or(string(ns), syncer.DefaultNamespace)))
+}
+
+// firstNamespace returns the namespace of the first operation of a batch.
+func (x *requestState) firstNamespace() []byte {
+	switch {
+	case len(x.ops) > 0:
+		return x.ops[0].Checks[0].NS
+	case len(x.values) > 0:
+		return x.values[0].Op.NS
+	}
+	return nil
+}

@@ -37,6 +37,9 @@ func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 	run := verdicts.Begin(s.opts.Verdicts, x.door)
 	run.RecordTo(s.opts.Decisions)
 	run.PartOf(x.context)
+	if x.traced.of != nil {
+		run.Annotate(x.traced.of.Recorded())
+	}
 	for i := range results {
 		if op, res := &x.ops[i], &results[i]; res.Err == nil && verdicts.Decides(op) {
 			run.Decision()

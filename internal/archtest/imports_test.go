@@ -17,6 +17,8 @@ const (
 	goRedis        = "github.com/redis/go-redis/v9"
 	grpc           = "google.golang.org/grpc"
 	grpcErrors     = "google.golang.org/genproto/googleapis/rpc/errdetails"
+	otlpFormat     = "go.opentelemetry.io/proto/otlp"
+	openTelemetry  = "go.opentelemetry.io/otel"
 	hdrHistogram   = "github.com/HdrHistogram/hdrhistogram-go"
 	lineDiff       = "github.com/rogpeppe/go-internal/diff"
 	levenshtein    = "github.com/agnivade/levenshtein"
@@ -155,6 +157,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/trace", prometheus},
 		"internal/linelog": {prometheus},
+		"internal/otlp":    {"twotier.dev/twotier/internal/trace", openTelemetry, prometheus},
 		"internal/decisions": {"twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/config"},
 		"internal/request": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/internal/rpc",
@@ -200,8 +203,9 @@ func importMap() map[string][]string {
 			prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
-		"internal/testing/child":  {},
-		"internal/testing/testca": {},
+		"internal/testing/child":    {},
+		"internal/testing/spantest": {"twotier.dev/twotier/internal/trace"},
+		"internal/testing/testca":   {},
 		"internal/testing/redistest": {"twotier.dev/twotier/internal/testing/child",
 			"twotier.dev/twotier/internal/testing/testca", goRedis},
 		"internal/testing/proctest": {"twotier.dev/twotier/internal/testing/child",
@@ -215,7 +219,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/leaparray"},
 		"internal/e2e/faulttest":   {"twotier.dev/twotier", cobra, goRedis, grpc},
 		"internal/e2e/deploytest":  {"twotier.dev/twotier", yamlLibrary},
-		"internal/e2e/clustertest": {"twotier.dev/twotier", goRedis},
+		"internal/e2e/clustertest": {"twotier.dev/twotier", goRedis, otlpFormat, protobuf},
 		"internal/e2e/acceptance":  {"twotier.dev/twotier", goRedis},
 	}
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -56,7 +57,7 @@ func (l *Limiter) ShouldRateLimit(ctx context.Context, g *token.Grant,
 // decide is ShouldRateLimit for a request that came in by this door.
 func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.RateLimitRequest,
 	door string) (*ratelimitv3.RateLimitResponse, error) {
-	began := time.Now()
+	began, of := time.Now(), trace.From(ctx)
 	switch {
 	case r.GetDomain() == "":
 		return nil, invalid("domain: missing")
@@ -78,13 +79,19 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 			return nil, &request.Error{Failure: request.Failure{Detail: why},
 				Forbidden: true}
 		}
+		span := of.Recorded()
+		if span != nil {
+			span.Set(trace.Operations(len(d.items)),
+				trace.Namespace(cmp.Or(domain.Namespace, syncer.DefaultNamespace)))
+		}
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err
 		}
 		d.version = version
 		run := verdicts.Begin(l.verdicts, door)
 		run.RecordTo(l.recorder)
-		run.PartOf(trace.From(ctx))
+		run.PartOf(of)
+		run.Annotate(span)
 		d.countVerdicts(&run, began)
 	}
 	return d.response(), nil

@@ -21,6 +21,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/trace"
 )
 
 // ErrOpened is returned by Open if the server has been opened or closed before.
@@ -56,6 +57,8 @@ type Options struct {
 	MaxConns int
 	// MaxConnsPerAddress bounds those from one IPv4 address or IPv6 network (/64). Default: half.
 	MaxConnsPerAddress int
+	// Tracer records a span of each request that is part of a trace that is kept. Default: none.
+	Tracer trace.Tracer
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }

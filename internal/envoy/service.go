@@ -33,7 +33,6 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	*ratelimitv3.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.s.opts.RequestTimeout)
 	defer cancel()
-	ctx = traced(ctx)
 	g, _ := ctx.Value(grantKey{}).(*token.Grant)
 	response, err := v.s.opts.Limiter.ShouldRateLimit(ctx, g, r)
 	if err != nil {
@@ -41,17 +40,6 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	}
 	v.s.counters.answered(response.GetOverallCode() == overLimit)
 	return response, nil
-}
-
-// traced returns ctx as part of the trace that a request names in its metadata, as W3C Trace
-// Context has it. Several traceparents name none.
-func traced(ctx context.Context) context.Context {
-	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
-	if len(parent) != 1 {
-		return ctx
-	}
-	state := metadata.ValueFromIncomingContext(ctx, "tracestate")
-	return trace.With(ctx, trace.Parse(parent[0], strings.Join(state, ",")))
 }
 
 // statusOf returns an error with its status.
@@ -73,9 +61,11 @@ func (s *Server) statusOf(err error) error {
 // grantKey is the key of a context's grant.
 type grantKey struct{}
 
-// unary checks the token of a request, and turns a panic into an error.
+// unary checks the token of a request, turns a panic into an error, and records a span.
 func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (out any, err error) {
+	ctx = s.traced(ctx, info.FullMethod)
+	span := trace.From(ctx).Recorded()
 	defer func() {
 		if v := recover(); v != nil {
 			s.opts.Logger.Error("panic in a request", "panic", fmt.Sprint(v), "stack",
@@ -84,6 +74,9 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 		}
 		if err != nil {
 			s.counters.failed.Add(1)
+		}
+		if span != nil {
+			endSpan(span, info.FullMethod, status.Code(err))
 		}
 	}()
 	ctx, err = s.authenticate(ctx, info.FullMethod)

@@ -6,11 +6,13 @@ import (
 	"sync"
 	"testing"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/envoy"
+	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
 )
@@ -56,5 +58,48 @@ func TestTraces(t *testing.T) {
 	if want := []string{id, "", ""}; !slices.Equal(s.done, want) ||
 		!slices.Equal(s.recorded, want) {
 		t.Errorf("executed %q, recorded %q, want %q", s.done, s.recorded, want)
+	}
+}
+
+// TestSpans sends a request that is allowed, one that is malformed, and one that can't be answered,
+// as parts of a trace that is kept, and one of a trace that is not.
+func TestSpans(t *testing.T) {
+	b := start(t)
+	var r spantest.Recorder
+	conn := dial(t, serve(t, envoy.Options{Limiter: envoy.NewLimiter(b.counter, b.book, nil, nil),
+		Tracer: &r}), insecure.NewCredentials())
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	part := func(flag string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent+flag)
+	}
+	if code, err := ask(part("1"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	if code, err := ask(part("0"), conn, "ip=1"); code != "OK" || err != nil {
+		t.Fatal(code, err)
+	}
+	if _, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(part("1"),
+		&ratelimitv3.RateLimitRequest{}); err == nil {
+		t.Error("a request without a domain is no error")
+	}
+	b.counter.Close(t.Context())
+	if _, err := ask(part("1"), conn, "ip=1"); err == nil {
+		t.Error("a request after the end is no error")
+	}
+	spans := r.Spans()
+	if len(spans) != 3 {
+		t.Fatalf("%+v", spans)
+	}
+	for i, want := range []struct {
+		verdict, code string
+		failed        bool
+	}{{"allowed", "0", false}, {"", "3", false}, {"", "14", true}} {
+		s := spans[i]
+		if s.Name != "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" ||
+			s.Attributes["rpc.grpc.status_code"] != want.code || s.Ended != 1 ||
+			s.Attributes["twotier.verdict"] != want.verdict || s.Failed != want.failed ||
+			s.Attributes["rpc.method"] != "ShouldRateLimit" || s.Parent[0] != 0xb7 {
+			t.Errorf("%+v, want %+v", s, want)
+		}
 	}
 }

@@ -28,8 +28,9 @@ type group struct {
 	lead time.Duration // how much earlier its deadline is than that of the message
 }
 
-// read parses groups of calls, each of which is a number of tasks.
-func (x *scratch) read(body []byte) error {
+// read parses groups of calls, each of which is a number of tasks. It begins the spans of those
+// calls that have one.
+func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	r := reader{b: body}
 	x.list.reset()
 	clear(x.traced)
@@ -37,7 +38,7 @@ func (x *scratch) read(body []byte) error {
 	for r.err == nil && len(r.b) > 0 {
 		lead := time.Duration(min(r.uint(), uint64(maxBudget/time.Microsecond))) * time.Microsecond
 		for calls := r.count(); calls > 0 && r.err == nil; calls-- {
-			x.readCall(&r)
+			x.readCall(&r, tracer)
 		}
 		x.groups = append(x.groups, group{len(x.list.ops), lead})
 	}
@@ -56,7 +57,7 @@ func (x *scratch) read(body []byte) error {
 }
 
 // readCall parses the tasks of a call.
-func (x *scratch) readCall(r *reader) {
+func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
 	tasks, from, steps := r.count(), len(x.list.ops), len(x.list.tasks)
 	var of *trace.Context
 	if tasks == tracedCall && r.err == nil {
@@ -66,7 +67,8 @@ func (x *scratch) readCall(r *reader) {
 	for i := 0; i < tasks && r.err == nil; i++ {
 		x.list.read(r, i == 0)
 	}
-	if of != nil {
+	if of != nil && r.err == nil {
+		of = trace.Begin(tracer, of, spanName+operations, time.Now())
 		for i := range x.list.tasks[steps:] {
 			x.list.tasks[steps+i].Trace = of
 		}

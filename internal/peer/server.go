@@ -42,6 +42,8 @@ type ServerOptions struct {
 	// Traced is told of everything that was done for other nodes as a part of a trace. It must not
 	// wait. Default: nobody is.
 	Traced func(*trace.Call)
+	// Tracer records a span of everything of the kind whose trace is kept. Default: none.
+	Tracer trace.Tracer
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
 }
@@ -209,7 +211,7 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	}
 	x := s.pool.Get().(*scratch)
 	defer s.pool.Put(x)
-	if err := x.read(m.Body); err != nil {
+	if err := x.read(m.Body, s.opt.Tracer); err != nil {
 		return reply{status: replyStale}
 	}
 	x.serve(ctx, s, m.From, by)

@@ -1,11 +1,15 @@
 package peer
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
 	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/syncer"
 )
 
 // tracedCall, in place of the number of its tasks, begins a call that is part of a trace: its
@@ -67,16 +71,58 @@ func (x *scratch) firstError(tasks span) error {
 // operations is what calls with tasks ask for.
 const operations = "operations"
 
+// service and spanName are how spans call what nodes do for each other.
+const (
+	service  = "twotier.peer"
+	spanName = service + "/"
+)
+
 // report says what was done for calls of a process that are part of traces.
 func (s *Server) report(from string, x *scratch, calls []tracedTasks, began time.Time) {
-	if s.opt.Traced == nil {
+	for _, k := range calls {
+		c := trace.Call{Context: k.of, Peer: from, Asked: operations, Operations: k.to - k.from,
+			Began: began, Took: time.Since(began), Err: x.firstError(k.span)}
+		if span := k.of.Recorded(); span != nil {
+			x.describe(span, k.span)
+			endSpan(span, &c)
+		}
+		if s.opt.Traced != nil {
+			s.opt.Traced(&c)
+		}
+	}
+}
+
+// describe adds to a span what the first of some tasks was about.
+func (x *scratch) describe(to trace.Span, tasks span) {
+	if tasks.from == tasks.to {
 		return
 	}
-	for _, k := range calls {
-		s.opt.Traced(&trace.Call{Context: k.of, Peer: from, Asked: operations,
-			Operations: k.to - k.from, Began: began, Took: time.Since(began),
-			Err: x.firstError(k.span)})
+	op, res := &x.list.ops[tasks.from], &x.res[tasks.from]
+	if len(op.Checks) > 0 {
+		to.Set(trace.Namespace(cmp.Or(string(op.Checks[0].NS), syncer.DefaultNamespace)))
 	}
+	if op.Kind == syncer.Acquire && res.Err == nil && tasks.to == tasks.from+1 {
+		verdict := "refused"
+		if res.Allowed {
+			verdict = "allowed"
+		}
+		to.Set(trace.Verdict(verdict))
+	}
+}
+
+// endSpan ends the span of a call. It leaves out the text of an error, which may have a key.
+func endSpan(span trace.Span, c *trace.Call) {
+	span.Set(slog.String("rpc.system", "twotier"), slog.String("rpc.service", service),
+		slog.String("rpc.method", c.Asked), slog.String("twotier.peer", c.Peer),
+		trace.Operations(c.Operations))
+	switch {
+	case c.Err == nil:
+	case errors.Is(c.Err, syncer.ErrUnknownOutcome):
+		span.Fail("unknown outcome")
+	default:
+		span.Fail("not executed")
+	}
+	span.End()
 }
 
 // answerTraced answers a question that is part of a trace.
@@ -88,10 +134,15 @@ func (s *Server) answerTraced(ctx context.Context, from string, body []byte,
 		return appendAnswer(nil, nil, r.err)
 	}
 	began := time.Now()
+	of = trace.Begin(s.opt.Tracer, of, spanName+"question", began)
 	name, answer, err := s.answer(trace.With(ctx, of), r.b, by)
+	c := trace.Call{Context: of, Peer: from, Asked: name, Operations: 1, Began: began,
+		Took: time.Since(began), Err: err}
+	if span := of.Recorded(); span != nil {
+		endSpan(span, &c)
+	}
 	if s.opt.Traced != nil {
-		s.opt.Traced(&trace.Call{Context: of, Peer: from, Asked: name, Operations: 1,
-			Began: began, Took: time.Since(began), Err: err})
+		s.opt.Traced(&c)
 	}
 	return answer
 }

@@ -14,6 +14,8 @@ type Context struct {
 	Flags byte
 	// State is the header tracestate: what systems that keep spans pass on to each other.
 	State string
+	// Recording is the span, if this node records it. It does not go to other nodes.
+	Recording Span
 }
 
 // Sampled is the flag which says that whoever asks keeps its span.

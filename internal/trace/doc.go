@@ -2,9 +2,9 @@
 // everything that is done because of it, on this node and on others.
 //
 // A [Context] says which trace a request is part of and which span asked for it. It is made of the
-// headers of a request ([Parse]), and passed on in a context.Context ([With], [From]). Whoever
-// keeps spans gives each of them a Context of its own; without anybody who does, the one that came
-// in is passed on as it is.
+// headers of a request ([Parse]), and passed on in a context.Context ([With], [From]). A [Tracer]
+// gives each span that it records a Context of its own ([Begin]); without one, or if the span that
+// asks is not kept, the Context that came in is passed on as it is.
 //
 // Nothing is spent on requests that are part of no trace: a [Source] looks for the headers when
 // something asks, and what is done in memory does not.

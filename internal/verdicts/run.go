@@ -44,6 +44,8 @@ type Run struct {
 	shadow    bool // a rule in shadow would have refused the present check
 	recorder  Recorder
 	traced    trace.Source // nil if nothing is known about traces
+	span      trace.Span   // nil if none is recorded
+	overall   rule.Verdict // for span
 }
 
 // Begin returns a run for what was asked at a door. A nil counter counts nothing.
@@ -55,6 +57,10 @@ func (r *Run) RecordTo(to Recorder) { r.recorder = to }
 // PartOf makes the run record which trace the request is part of. The source is asked if there is
 // something to record.
 func (r *Run) PartOf(traced trace.Source) { r.traced = traced }
+
+// Annotate makes the run add to a span what the request came to as a whole: refused if anything in
+// it was. A nil span is none.
+func (r *Run) Annotate(span trace.Span) { r.span = span }
 
 // Decision says that the verdicts that follow are those of one more acquire.
 func (r *Run) Decision() {
@@ -70,6 +76,9 @@ func (r *Run) Decided() bool { return r.decided }
 // Verdict counts one verdict. An empty namespace is the default one; an empty rule is none.
 func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
 	r.last = worse(r.last, v)
+	if r.span != nil {
+		r.overall = worse(r.overall, v)
+	}
 	if r.n > 0 && v == r.verdict && rule == r.rule && bytes.Equal(ns, r.ns) {
 		r.n++
 		return
@@ -98,6 +107,9 @@ func (r *Run) flush() {
 // End counts the rest. The request took this long, and so did each decision that was part of it.
 func (r *Run) End(took time.Duration) {
 	r.flush()
+	if r.decided && r.span != nil {
+		r.span.Set(trace.Verdict(r.overall.String()))
+	}
 	if r.decided && r.counter != nil {
 		r.decisions[r.last]++
 		r.counter.Took(r.door, took, r.decisions)

@@ -1,0 +1,151 @@
+package httpapi_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/spantest"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// The headers of a request whose trace is kept, and of one whose trace is not.
+const (
+	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+)
+
+// recording returns a server that records spans.
+func recording(t testing.TB, f *fake) (*httpapi.Server, *spantest.Recorder) {
+	t.Helper()
+	r := new(spantest.Recorder)
+	s, err := httpapi.New(httpapi.Options{Service: f, Distincter: f, Rules: testRules{},
+		Verdicts: verdicts.New(), Tracer: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
+}
+
+// traced is newRequest as a part of a trace.
+func traced(parent, request, body string) *fasthttp.RequestCtx {
+	ctx := newRequest(request, body)
+	ctx.Request.Header.Set("Traceparent", parent)
+	return ctx
+}
+
+// TestSpans compares the spans of requests of each kind. What the service is asked to do is part of
+// the span, and not of that which asked for it.
+func TestSpans(t *testing.T) {
+	const twice = `{"key":"secret","n":2,"limits":[{"window":"1m","max":1}]}`
+	for _, tt := range []struct {
+		request, body, name string
+		want                map[string]string
+		fault               func(context.Context) error
+	}{
+		{"POST /v1/add", `{"key":"secret"}`, "POST /v1/add", map[string]string{
+			"http.request.method": "POST", "http.route": "/v1/add", "url.path": "/v1/add",
+			"url.scheme": "http", "http.response.status_code": "200", "twotier.operations": "1",
+			"twotier.namespace": "default"}, nil},
+		{"POST /v1/acquire", twice, "POST /v1/acquire", map[string]string{
+			"http.request.method": "POST", "http.route": "/v1/acquire", "url.path": "/v1/acquire",
+			"url.scheme": "http", "http.response.status_code": "200", "twotier.operations": "1",
+			"twotier.namespace": "default", "twotier.verdict": "refused"}, nil},
+		{"POST /v1/batch", `{"ops":[{"op":"add","key":"secret","ns":"a"},{"op":"acquire",` +
+			`"key":"secret","limits":[{"window":"1m","max":9}]}]}`, "POST /v1/batch",
+			map[string]string{"http.request.method": "POST", "http.route": "/v1/batch",
+				"url.path": "/v1/batch", "url.scheme": "http",
+				"http.response.status_code": "200", "twotier.operations": "2",
+				"twotier.namespace": "a", "twotier.verdict": "allowed"}, nil},
+		{"GET /v1/count?key=secret&window=1m", "", "GET /v1/count", map[string]string{
+			"http.request.method": "GET", "http.route": "/v1/count", "url.path": "/v1/count",
+			"url.scheme": "http", "http.response.status_code": "200", "twotier.operations": "1",
+			"twotier.namespace": "default"}, nil},
+		{"BREW /coffee/secret", "", "HTTP", map[string]string{
+			"http.request.method": "_OTHER", "url.scheme": "http",
+			"http.response.status_code": "404"}, nil},
+		{"POST /v1/add", `{"key":"secret"}`, "POST /v1/add", map[string]string{
+			"http.request.method": "POST", "http.route": "/v1/add", "url.path": "/v1/add",
+			"url.scheme": "http", "http.response.status_code": "503", "error.type": "503",
+			"twotier.operations": "1", "twotier.namespace": "default"},
+			func(context.Context) error { return syncer.ErrUnavailable }},
+		{"POST /v1/add", `{"key":"secret"}`, "POST /v1/add", map[string]string{
+			"http.request.method": "POST", "http.route": "/v1/add", "url.path": "/v1/add",
+			"url.scheme": "http", "http.response.status_code": "500", "error.type": "500",
+			"twotier.operations": "1", "twotier.namespace": "default"},
+			func(context.Context) error { panic("on purpose") }},
+	} {
+		f := newFake()
+		var of *trace.Context
+		f.fault = func(ctx context.Context) error {
+			if of = trace.From(ctx); tt.fault == nil {
+				return nil
+			}
+			return tt.fault(ctx)
+		}
+		s, r := recording(t, f)
+		s.Handle(traced(sampled, tt.request, tt.body))
+		spans := r.Spans()
+		if len(spans) != 1 {
+			t.Errorf("%s: %d spans", tt.request, len(spans))
+			continue
+		}
+		span := spans[0]
+		parent := trace.Parse(sampled, "")
+		if span.Name != tt.name || !maps.Equal(span.Attributes, tt.want) || span.Ended != 1 ||
+			span.Failed != (tt.fault != nil) || span.Trace != parent.ID ||
+			span.Parent != parent.Span {
+			t.Errorf("%s: %+v, want %v", tt.request, span, tt.want)
+		}
+		if of != nil && (of.ID != parent.ID || of.Span != span.ID || !of.Sampled()) {
+			t.Errorf("%s: it is executed as part of %+v", tt.request, of)
+		}
+		for _, header := range []string{"", unsampled, "00-x"} {
+			s.Handle(traced(header, tt.request, tt.body))
+		}
+		if n := len(r.Spans()); n != 1 {
+			t.Errorf("%s: %d spans of requests whose trace is not kept", tt.request, n-1)
+		}
+	}
+}
+
+// TestSpansOfOtherRequests has the verdicts of values and of a forwarded request.
+func TestSpansOfOtherRequests(t *testing.T) {
+	for _, tt := range []struct{ request, body, ns string }{
+		{"POST /v1/distinct", `{"ns":"b","key":"secret","values":["v"],` +
+			`"limits":[{"window":"1h","max":9}]}`, "b"},
+		{"GET /v1/forward-auth?rule=sms&key=Host", "", "sms"},
+	} {
+		s, r := recording(t, newFake())
+		s.Handle(traced(sampled, tt.request, tt.body))
+		spans := r.Spans()
+		if len(spans) != 1 || spans[0].Attributes["twotier.verdict"] != "allowed" ||
+			spans[0].Attributes["twotier.namespace"] != tt.ns || spans[0].Ended != 1 {
+			t.Errorf("%s: %+v", tt.request, spans)
+		}
+	}
+}
+
+// TestTracerCostsNothing answers requests that are part of no trace while spans are recorded.
+func TestTracerCostsNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	for _, tt := range hot {
+		s, _ := recording(t, newFake())
+		ctx := newRequest(tt.request, tt.body)
+		warm(s, ctx)
+		allocs := testing.AllocsPerRun(1000, func() {
+			ctx.Response.Reset()
+			s.Handle(ctx)
+		})
+		if allocs > 0 {
+			t.Errorf("%s: %v allocations", tt.name, allocs)
+		}
+	}
+}
