@@ -21,6 +21,7 @@ import (
 	"twotier.dev/twotier/internal/linelog"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/otlp"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/reload"
@@ -50,6 +51,7 @@ type server struct {
 	history   *verdicts.History
 	doors     []door         // other ways in than http
 	outputs   []*linelog.Log // what is written besides the log
+	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
 	following sync.WaitGroup // follow
@@ -102,8 +104,9 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout), s.addPeers(&web),
-		s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout),
+		s.addSpans(ctx, &web), s.addPeers(&web), s.addResp(&web),
+		s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)
@@ -142,7 +145,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 	}
 	opt := peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg) / 8, Logger: s.log,
+		ReplyBytes: webMemory(s.cfg) / 8, Tracer: s.tracer(), Logger: s.log,
 	}
 	if web.AccessLog != nil {
 		opt.Traced = logCalls(web.AccessLog, web.AccessShare)
@@ -305,5 +308,6 @@ func (s *server) close() error {
 	s.unfollow()
 	s.rules.Close()
 	s.closeOutputs()
+	s.closeSpans()
 	return errors.Join(err, s.store.close(leave))
 }

@@ -122,6 +122,8 @@ type Config struct {
 	// none. AccessLogSample is the share of them that is logged.
 	AccessLog       string
 	AccessLogSample float64
+	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
+	OTLPEndpoint string
 	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
 	// settings of the default one.
 	Namespaces map[string]Namespace

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -34,6 +36,15 @@ func outputSettings() []setting {
 			help: "share of the requests to write, chosen at random: a number from 0 to 1",
 			set: func(c *Config, text string) (err error) {
 				c.AccessLogSample, err = parseShare(text)
+				return err
+			}},
+		{name: "otlp-endpoint", arg: "URL",
+			help: "send spans of requests whose traceparent is sampled to this collector of " +
+				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
+				"waited for; in its place OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or " +
+				"OTEL_EXPORTER_OTLP_ENDPOINT may be set",
+			set: func(c *Config, text string) (err error) {
+				c.OTLPEndpoint, err = parseEndpoint(text)
 				return err
 			}},
 	}
@@ -81,4 +92,47 @@ func parseShare(text string) (float64, error) {
 		return 0, fmt.Errorf("%q is not a number from 0 to 1", text)
 	}
 	return share, nil
+}
+
+// tracesPath is the path that collectors take spans at.
+const tracesPath = "/v1/traces"
+
+// parseEndpoint reads the URL of a collector, and fills in its path.
+func parseEndpoint(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	const want = "want a URL such as http://localhost:4318"
+	u, err := url.Parse(text)
+	switch {
+	case err != nil: // its text would show a password
+		return "", errors.New("not a URL; " + want)
+	case u.User != nil:
+		return "", errors.New("it has a password; set OTEL_EXPORTER_OTLP_HEADERS to " +
+			"authorization=... instead")
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "",
+		u.Fragment != "":
+		return "", fmt.Errorf("%q is not the URL of a collector; %s", text, want)
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = tracesPath
+	}
+	return u.String(), nil
+}
+
+// collectorOf returns the collector that the standard variables of OpenTelemetry name: one for
+// spans, or one for everything, to whose path that of spans is added.
+func collectorOf(vars map[string]string) (v value, ok bool) {
+	if strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true") {
+		return value{}, false
+	}
+	const spans, all = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+	if text := vars[spans]; text != "" {
+		return value{text: text, origin: FromEnvironment, where: spans}, true
+	}
+	if text := vars[all]; text != "" {
+		text = strings.TrimSuffix(text, "/") + tracesPath
+		return value{text: text, origin: FromEnvironment, where: all}, true
+	}
+	return value{}, false
 }

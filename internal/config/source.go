@@ -66,5 +66,9 @@ func fromEnviron(environ []string) map[string]value {
 			values[s.name] = value{text: vars[name], origin: FromEnvironment, where: name}
 		}
 	}
+	const collector = "otlp-endpoint"
+	if v, ok := collectorOf(vars); ok && values[collector].text == "" {
+		values[collector] = v
+	}
 	return values
 }

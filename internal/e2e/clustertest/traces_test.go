@@ -34,8 +34,11 @@ func startTraced(t *testing.T, args ...string) (c *cluster, dir string) {
 	return c, dir
 }
 
-// traced has a node carry out a request that is part of a trace.
-func traced(t *testing.T, p *proctest.Process, trace, path, body string) {
+// asking is the span that asks for what traced asks for.
+const asking = "b7ad6b7169203331"
+
+// traced has a node carry out a request that is part of a trace, with these flags.
+func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.Base+path,
 		strings.NewReader(body))
@@ -43,7 +46,7 @@ func traced(t *testing.T, p *proctest.Process, trace, path, body string) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	r.Header.Set("Traceparent", "00-"+trace+"-"+asking+"-"+flags)
 	res, err := p.HTTP.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +100,7 @@ func TestTracesReachPeers(t *testing.T) {
 			`"limits":[{"window":"1h","max":9}]}`, key(2)), [3]bool{2: true}, "distinct"},
 	} {
 		trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02x", i)
-		traced(t, c.nodes[0], trace, tt.path, tt.body)
+		traced(t, c.nodes[0], trace, "01", tt.path, tt.body)
 		for k, part := range tt.peers {
 			access := filepath.Join(dir, fmt.Sprint("access", k))
 			proctest.Until(t, fmt.Sprintf("%s: node %d has logged its part", tt.what, k),

@@ -1,0 +1,45 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/config"
+)
+
+// TestOTLPEndpoint names the collector in each way, and in several.
+func TestOTLPEndpoint(t *testing.T) {
+	const flag, own, spans, all = "--otlp-endpoint=http://flag:4318",
+		"TWOTIER_OTLP_ENDPOINT=https://own/", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://spans/x",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://all:4318/base/"
+	for _, tt := range []struct {
+		args, environ []string
+		want          string
+	}{
+		{nil, nil, ""},
+		{nil, []string{all}, "http://all:4318/base/v1/traces"},
+		{nil, []string{all, spans}, "http://spans/x"},
+		{nil, []string{all, spans, own}, "https://own/v1/traces"},
+		{[]string{flag}, []string{all, spans, own}, "http://flag:4318/v1/traces"},
+		{nil, []string{all, spans, "OTEL_SDK_DISABLED=true"}, ""},
+		{[]string{flag}, []string{"OTEL_SDK_DISABLED=true"}, "http://flag:4318/v1/traces"},
+	} {
+		c, err := config.Parse(tt.args, tt.environ)
+		if err != nil || c.OTLPEndpoint != tt.want {
+			t.Errorf("%q %q: %v, got %q, want %q", tt.args, tt.environ, err, c.OTLPEndpoint,
+				tt.want)
+		}
+	}
+	for _, bad := range []string{"collector:4318", "grpc://x", "http://", "http://x/?a=b",
+		"http://user:secret@x", "http://user:secret@x\x7f"} {
+		_, err := config.Parse([]string{"--otlp-endpoint", bad}, nil)
+		if err == nil || strings.Contains(err.Error(), "secret") ||
+			!strings.Contains(err.Error(), "--otlp-endpoint") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	_, err := config.Parse(nil, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"})
+	if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_ENDPOINT") {
+		t.Error(err)
+	}
+}

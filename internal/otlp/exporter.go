@@ -1,0 +1,108 @@
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	otel "go.opentelemetry.io/otel/trace"
+
+	"twotier.dev/twotier/internal/trace"
+)
+
+// Options configure an [Exporter].
+type Options struct {
+	// Endpoint is the URL that spans are posted to, with its path. Required.
+	Endpoint string
+	// Service is the name of the service unless the environment has one, Node that of this
+	// instance of it, and Version its version.
+	Service, Node, Version string
+	// Logger gets a line when spans can't be sent, and one when they can again; nil means silence.
+	Logger *slog.Logger
+
+	exporter sdk.SpanExporter // in place of one for Endpoint, in tests
+}
+
+// Exporter records spans and sends them. Make one with [New].
+type Exporter struct {
+	provider *sdk.TracerProvider
+	tracer   otel.Tracer
+	gate     *gate
+	sender   *sender
+}
+
+// New returns an exporter that runs until Close. It does not connect before there is a span.
+func New(ctx context.Context, opt Options) (*Exporter, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	to := opt.exporter
+	if to == nil {
+		var err error
+		to, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(opt.Endpoint))
+		if err != nil {
+			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
+		}
+	}
+	// What comes later replaces what comes first.
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", opt.Service),
+		attribute.String("service.version", opt.Version),
+		attribute.String("service.instance.id", opt.Node)), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	tally := new(tally)
+	x := &Exporter{sender: newSender(to, tally, opt.Logger)}
+	x.gate = &gate{SpanProcessor: sdk.NewBatchSpanProcessor(x.sender,
+		sdk.WithMaxQueueSize(queue)), tally: tally}
+	x.provider = sdk.NewTracerProvider(sdk.WithSampler(sdk.AlwaysSample()),
+		sdk.WithResource(about), sdk.WithSpanProcessor(x.gate))
+	x.tracer = x.provider.Tracer("twotier.dev/twotier",
+		otel.WithInstrumentationVersion(opt.Version))
+	return x, nil
+}
+
+// Start implements trace.Tracer.
+func (x *Exporter) Start(id [16]byte, parent [8]byte, state, name string,
+	began time.Time) (trace.Span, [8]byte) {
+	parsed, _ := otel.ParseTraceState(state) // one that is malformed is left out
+	asks := otel.NewSpanContext(otel.SpanContextConfig{TraceID: id, SpanID: parent,
+		TraceFlags: otel.FlagsSampled, TraceState: parsed, Remote: true})
+	_, span := x.tracer.Start(otel.ContextWithRemoteSpanContext(context.Background(), asks), name,
+		otel.WithTimestamp(began), otel.WithSpanKind(otel.SpanKindServer))
+	return recording{span}, span.SpanContext().SpanID()
+}
+
+// Close sends what is left. What is not sent when ctx is done is dropped. It may be called twice.
+func (x *Exporter) Close(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, x.sender.giveUp)
+	defer stop()
+	x.gate.closed.Store(true)
+	// It has a limit of its own only in that sending is given up when ctx is done.
+	err := x.provider.Shutdown(context.WithoutCancel(ctx))
+	x.sender.giveUp()
+	if n := x.gate.tally.waiting.Swap(0); n > 0 { // they ended while this began
+		x.gate.tally.dropped.Add(n)
+	}
+	if err != nil {
+		return fmt.Errorf("end the exporter of spans: %w", err)
+	}
+	return nil
+}
+
+// Exported returns how many spans the collector has taken.
+func (x *Exporter) Exported() int64 { return x.gate.tally.exported.Load() }
+
+// Dropped returns how many spans it has not, and won't.
+func (x *Exporter) Dropped() int64 { return x.gate.tally.dropped.Load() }
+
+// tally counts spans that have ended: those that wait for the collector to take them, those that it
+// has taken, and those that were dropped.
+type tally struct{ waiting, exported, dropped atomic.Int64 }

@@ -1,0 +1,162 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	otel "go.opentelemetry.io/otel/trace"
+
+	"twotier.dev/twotier/internal/trace"
+)
+
+// collector is an exporter of the SDK that keeps what it gets.
+type collector struct {
+	// export, if set, is called first. What it returns an error for is not kept.
+	export func(ctx context.Context) error
+
+	mu    sync.Mutex
+	spans []sdk.ReadOnlySpan
+}
+
+func (c *collector) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	if c.export != nil {
+		if err := c.export(ctx); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spans = append(c.spans, spans...)
+	return nil
+}
+
+func (c *collector) Shutdown(context.Context) error { return nil }
+
+// open returns an exporter to a collector.
+func open(t *testing.T, to *collector, log *bytes.Buffer) *Exporter {
+	t.Helper()
+	x, err := New(t.Context(), Options{Service: "twotier", Node: "a", Version: "1", exporter: to,
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close(context.Background()) })
+	return x
+}
+
+// end records some spans.
+func end(x *Exporter, n int) {
+	for range n {
+		span, _ := x.Start([16]byte{1}, [8]byte{2}, "", "span", time.Now())
+		span.End()
+	}
+}
+
+// TestSpan compares a span with what was said about it.
+func TestSpan(t *testing.T) {
+	t.Setenv("OTEL_SERVICE_NAME", "counters")
+	var to collector
+	var log bytes.Buffer
+	x := open(t, &to, &log)
+	parent := &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}, Flags: trace.Sampled, State: "v=1"}
+	began := time.Now().Add(-time.Second)
+	of := trace.Begin(x, parent, "POST /v1/add", began)
+	of.Recorded().Set(slog.Int("n", 3), slog.String("ns", "default"))
+	of.Recorded().Fail("it broke")
+	of.Recorded().End()
+	of.Recorded().End()
+	if err := errors.Join(x.Close(t.Context()), x.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if len(to.spans) != 1 || x.Exported() != 1 || x.Dropped() != 0 || log.Len() > 0 {
+		t.Fatalf("%d spans, %d exported, %d dropped, %s", len(to.spans), x.Exported(), x.Dropped(),
+			log.String())
+	}
+	s := to.spans[0]
+	if s.Name() != "POST /v1/add" || s.SpanKind() != otel.SpanKindServer ||
+		!s.StartTime().Equal(began) || s.Status().Description != "it broke" ||
+		s.SpanContext().TraceID() != parent.ID || s.SpanContext().SpanID() != of.Span ||
+		s.Parent().SpanID() != parent.Span || s.SpanContext().TraceState().String() != "v=1" {
+		t.Errorf("%+v", s)
+	}
+	if a := s.Attributes(); len(a) != 2 || a[0].Value.AsInt64() != 3 ||
+		a[1].Value.AsString() != "default" {
+		t.Errorf("%v", a)
+	}
+	about := s.Resource().String()
+	for _, want := range []string{"service.name=counters", "service.instance.id=a",
+		"service.version=1"} {
+		if !strings.Contains(about, want) {
+			t.Errorf("%s has no %s", about, want)
+		}
+	}
+}
+
+// TestQueueIsBounded ends more spans than there is room for while the collector takes none. Nothing
+// waits, and what is dropped is counted, to the span.
+func TestQueueIsBounded(t *testing.T) {
+	free := make(chan struct{})
+	to := collector{export: func(context.Context) error { <-free; return nil }}
+	x := open(t, &to, new(bytes.Buffer))
+	end(x, queue)
+	if n := x.Dropped(); n != 0 {
+		t.Errorf("%d were dropped though there was room", n)
+	}
+	end(x, 100)
+	if n := x.Dropped(); n != 100 {
+		t.Errorf("%d were dropped, want 100", n)
+	}
+	close(free)
+	if err := x.Close(t.Context()); err != nil || x.Exported() != queue || x.Dropped() != 100 {
+		t.Errorf("%v: %d exported, %d dropped", err, x.Exported(), x.Dropped())
+	}
+	end(x, 1)
+	if x.Exported()+x.Dropped() > queue+101 || len(to.spans) != queue {
+		t.Errorf("after Close: %d exported, %d dropped", x.Exported(), x.Dropped())
+	}
+}
+
+// TestCloseGivesUp closes an exporter to a collector that never answers.
+func TestCloseGivesUp(t *testing.T) {
+	to := collector{export: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+	x := open(t, &to, new(bytes.Buffer))
+	end(x, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := x.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if x.Dropped() != 1000 || x.Exported() != 0 {
+		t.Errorf("%d exported, %d dropped", x.Exported(), x.Dropped())
+	}
+}
+
+// TestFailuresAreLoggedOnce has a collector fail, twice, and work again.
+func TestFailuresAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	var fails error
+	to := collector{export: func(context.Context) error { return fails }}
+	tally := new(tally)
+	s := newSender(&to, tally, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, err := range []error{nil, errors.New("refused"), errors.New("refused"), nil, nil} {
+		fails = err
+		tally.waiting.Add(2)
+		if err := s.ExportSpans(t.Context(), make([]sdk.ReadOnlySpan, 2)); err != nil {
+			t.Error(err)
+		}
+	}
+	warned, again := strings.Count(log.String(), "WARN"), strings.Count(log.String(), "again")
+	if warned != 1 || again != 1 || strings.Count(log.String(), "\n") != 2 {
+		t.Error(log.String())
+	}
+	if tally.exported.Load() != 6 || tally.dropped.Load() != 4 || tally.waiting.Load() != 0 {
+		t.Errorf("%d exported, %d dropped", tally.exported.Load(), tally.dropped.Load())
+	}
+}
