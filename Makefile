@@ -117,7 +117,7 @@ check-clients:
 		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
 check-deploy:
 	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m \
 		./internal/e2e/deploytest
 	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
