@@ -2,8 +2,10 @@ package httpapi_test
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -149,3 +151,47 @@ func TestTracerCostsNothing(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkTraced answers acquires without a tracer, and with one: part of no trace, and of one
+// that is kept. The tracer keeps nothing, so what it does itself is not in it.
+func BenchmarkTraced(b *testing.B) {
+	const body = `{"key":"user:1234567","limits":[{"window":"1m","max":15}]}`
+	for _, bb := range []struct {
+		name   string
+		tracer httpapi.Tracer
+		parent string
+	}{
+		{"off", nil, ""}, {"off, sampled", nil, sampled}, {"no trace", discarded{}, ""},
+		{"unsampled", discarded{}, unsampled}, {"sampled", discarded{}, sampled},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			s, err := httpapi.New(httpapi.Options{Service: newFake(), Rules: testRules{},
+				Verdicts: verdicts.New(), Tracer: bb.tracer})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx := newRequest("POST /v1/acquire", body)
+			if bb.parent != "" {
+				ctx.Request.Header.Set("Traceparent", bb.parent)
+			}
+			warm(s, ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				ctx.Response.Reset()
+				ctx.ResetUserValues()
+				s.Handle(ctx)
+			}
+		})
+	}
+}
+
+// discarded is a tracer that keeps nothing.
+type discarded struct{}
+
+func (discarded) Start([16]byte, [8]byte, string, string, time.Time) (httpapi.Span, [8]byte) {
+	return discarded{}, [8]byte{1}
+}
+
+func (discarded) Set(...slog.Attr) {}
+func (discarded) Fail(string)      {}
+func (discarded) End()             {}

@@ -160,3 +160,31 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 		t.Errorf("%d exported, %d dropped", tally.exported.Load(), tally.dropped.Load())
 	}
 }
+
+// BenchmarkSpan records spans like those of requests.
+func BenchmarkSpan(b *testing.B) {
+	x, err := New(b.Context(), Options{Service: "twotier", exporter: new(nowhere)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	parent := &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}, Flags: trace.Sampled}
+	b.ReportAllocs()
+	for b.Loop() {
+		span := trace.Begin(x, parent, "POST /v1/acquire", time.Now()).Recorded()
+		span.Set(slog.String("http.request.method", "POST"), slog.String("url.scheme", "http"),
+			slog.String("http.route", "/v1/acquire"), slog.String("url.path", "/v1/acquire"))
+		span.Set(trace.Operations(1), trace.Namespace("default"))
+		span.Set(trace.Verdict("allowed"))
+		span.Set(slog.Int("http.response.status_code", 200))
+		span.End()
+	}
+	if err := x.Close(context.Background()); err != nil {
+		b.Error(err)
+	}
+}
+
+// nowhere is a collector that keeps nothing.
+type nowhere struct{}
+
+func (*nowhere) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return nil }
+func (*nowhere) Shutdown(context.Context) error                        { return nil }

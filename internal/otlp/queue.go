@@ -8,8 +8,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// queue bounds the spans that wait, those in the batch that is being sent included. A span is one
-// to two kilobytes.
+// queue bounds the spans that wait, those in the batch that is being sent included. A span
+// takes about three kilobytes.
 const queue = 2048
 
 // gate lets as many spans pass as the queue of the processor behind it has room for, so that what
