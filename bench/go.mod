@@ -126,3 +126,6 @@ require (
 )
 
 replace twotier.dev/twotier => ../
+
+// gubernator does not compile with the later version that other modules ask for.
+replace go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc => go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.46.1
