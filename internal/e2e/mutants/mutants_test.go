@@ -101,16 +101,22 @@ func mutants() []mutant {
 		{
 			name: "a store that goes back in time is not noticed",
 			file: "internal/embedded/store.go",
-			old: "\treturn r.Epoch != p.epoch || p.version < r.Version || " +
-				"p.quieted < r.Quieted ||\n" +
-				"\t\tp.lacks(r.LastChange)\n",
-			new: "\treturn r.Epoch != p.epoch\n", kind: "losses",
+			old: "\treturn told.Epoch != p.epoch || p.version < told.Version || " +
+				"p.quieted < told.Quieted ||\n" +
+				"\t\tp.lacks(told.LastChange)\n",
+			new: "\treturn told.Epoch != p.epoch\n", kind: "losses",
 		},
 		{
 			name: "the data of another epoch is taken for the same",
 			file: "internal/embedded/store.go",
-			old:  "\treturn r.Epoch != p.epoch || p.version < r.Version ||",
-			new:  "\treturn p.version < r.Version ||", model: "./syncer", test: "TestLossModel",
+			old:  "\treturn told.Epoch != p.epoch || p.version < told.Version ||",
+			new:  "\treturn p.version < told.Version ||", model: "./syncer", test: "TestLossModel",
+		},
+		{
+			name: "a list is believed though the store has lost something",
+			file: "internal/embedded/keylist.go",
+			old:  "\tl.Lost = l.Told.Epoch != 0 && p.behind(l.Told)\n",
+			new:  "\tl.Lost = false\n", model: "./syncer", test: "TestLossModel",
 		},
 		{
 			name: "no epoch begins with a loss", file: "internal/embedded/restore.go",
