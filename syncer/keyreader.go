@@ -104,9 +104,10 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	try, cancel := context.WithTimeout(ctx, k.timeout)
 	k.store.ListKeys(try, lists)
 	cancel()
-	units = len(lists)
 	for i, p := range open {
-		units += len(lists[i].Hashes) / hashesPerUnit
+		if lists[i].Err == nil { // one that fails at once says nothing of what a read costs
+			units += 1 + len(lists[i].Hashes)/hashesPerUnit
+		}
 		if p.settleReading(readings[i], stamps[p]) {
 			more = append(more, p)
 		}
