@@ -11,6 +11,10 @@ import (
 
 // addSpans makes the exporter of spans, if they are to be recorded.
 func (s *server) addSpans(ctx context.Context, web *httpapi.Options) (err error) {
+	if s.cfg.OTLPIgnored != nil {
+		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
+			"error", s.cfg.OTLPIgnored)
+	}
 	if s.cfg.OTLPEndpoint == "" {
 		return nil
 	}

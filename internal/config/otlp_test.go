@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -38,8 +39,39 @@ func TestOTLPEndpoint(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	_, err := config.Parse(nil, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"})
-	if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_ENDPOINT") {
-		t.Error(err)
+}
+
+// TestCollectorOfThePlatform sets the standard variables to what this server can't use: it starts
+// all the same, and says why it sends nothing.
+func TestCollectorOfThePlatform(t *testing.T) {
+	const all, grpc = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+	for _, tt := range []struct {
+		args, environ  []string
+		want, complain string
+	}{
+		{environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"},
+			complain: "OTEL_EXPORTER_OTLP_ENDPOINT"},
+		{environ: []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://user:secret@x"},
+			complain: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
+		{environ: []string{all, grpc}, complain: "gRPC"},
+		{environ: []string{all, grpc, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"},
+			want: "http://collector:4317/v1/traces"},
+		{environ: []string{all, "OTEL_TRACES_EXPORTER=none"}},
+		{environ: []string{all, "OTEL_TRACES_EXPORTER=otlp"},
+			want: "http://collector:4317/v1/traces"},
+		{environ: []string{grpc}},
+		{args: []string{"--otlp-endpoint=http://own"}, environ: []string{all, grpc},
+			want: "http://own/v1/traces"},
+	} {
+		c, err := config.Parse(tt.args, tt.environ)
+		if err != nil || c.OTLPEndpoint != tt.want || (c.OTLPIgnored != nil) != (tt.complain != "") {
+			t.Errorf("%q %q: %v, got %q, %v, want %q, %q", tt.args, tt.environ, err, c.OTLPEndpoint,
+				c.OTLPIgnored, tt.want, tt.complain)
+		}
+		if text := fmt.Sprint(c.OTLPIgnored); !strings.Contains(text, tt.complain) ||
+			strings.Contains(text, "secret") {
+			t.Errorf("%q: %s", tt.environ, text)
+		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
+// otlpEndpoint is the name of the setting of the collector.
+const otlpEndpoint = "otlp-endpoint"
+
 // Stdout is the path that stands for standard output.
 const Stdout = "-"
 
@@ -38,7 +41,7 @@ func outputSettings() []setting {
 				c.AccessLogSample, err = parseShare(text)
 				return err
 			}},
-		{name: "otlp-endpoint", arg: "URL",
+		{name: otlpEndpoint, arg: "URL",
 			help: "send spans of requests whose traceparent is sampled to this collector of " +
 				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
 				"waited for; in its place OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or " +
@@ -120,19 +123,48 @@ func parseEndpoint(text string) (string, error) {
 	return u.String(), nil
 }
 
-// collectorOf returns the collector that the standard variables of OpenTelemetry name: one for
-// spans, or one for everything, to whose path that of spans is added.
+// addCollector adds to values the collector that the standard variables of OpenTelemetry name, if
+// no setting of our own does. Platforms set these variables for all their processes alike, and most
+// of them for gRPC, so what can't be used is no mistake in the configuration of this server: the
+// error says why it is left out.
+func addCollector(values map[string]value, vars map[string]string) error {
+	v, ok := collectorOf(vars)
+	if _, own := values[otlpEndpoint]; own || !ok {
+		return nil
+	}
+	if protocol := eitherOf(vars, "PROTOCOL").text; protocol == "grpc" {
+		return fmt.Errorf("%s: OTLP over gRPC is not spoken, only over HTTP", v.where)
+	}
+	if _, err := parseEndpoint(v.text); err != nil {
+		return fmt.Errorf("%s: %w", v.where, err)
+	}
+	if v.where == forAll+"ENDPOINT" { // it is for logs and metrics too
+		v.text = strings.TrimSuffix(v.text, "/") + tracesPath
+	}
+	values[otlpEndpoint] = v
+	return nil
+}
+
+// collectorOf returns the collector that the standard variables name, unless they say that no spans
+// are to be sent.
 func collectorOf(vars map[string]string) (v value, ok bool) {
-	if strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true") {
+	exporter := vars["OTEL_TRACES_EXPORTER"]
+	if strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true") || exporter != "" && exporter != "otlp" {
 		return value{}, false
 	}
-	const spans, all = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
-	if text := vars[spans]; text != "" {
-		return value{text: text, origin: FromEnvironment, where: spans}, true
+	v = eitherOf(vars, "ENDPOINT")
+	return v, v.text != ""
+}
+
+// The prefixes of the variables of OpenTelemetry that are about spans, and about everything.
+const forSpans, forAll = "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"
+
+// eitherOf returns the variable of that name for spans, or else for everything.
+func eitherOf(vars map[string]string, name string) value {
+	for _, prefix := range []string{forSpans, forAll} {
+		if text := vars[prefix+name]; text != "" {
+			return value{text: text, origin: FromEnvironment, where: prefix + name}
+		}
 	}
-	if text := vars[all]; text != "" {
-		text = strings.TrimSuffix(text, "/") + tracesPath
-		return value{text: text, origin: FromEnvironment, where: all}, true
-	}
-	return value{}, false
+	return value{}
 }

@@ -54,21 +54,22 @@ func (f *settingFlag) Type() string {
 
 // fromEnviron returns the values that the environment sets.
 func fromEnviron(environ []string) map[string]value {
-	vars := map[string]string{}
-	for _, entry := range environ {
-		name, text, _ := strings.Cut(entry, "=")
-		vars[name] = text
-	}
-	values := map[string]value{}
+	vars, values := variables(environ), map[string]value{}
 	for _, s := range settings() {
 		name := envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 		if vars[name] != "" {
 			values[s.name] = value{text: vars[name], origin: FromEnvironment, where: name}
 		}
 	}
-	const collector = "otlp-endpoint"
-	if v, ok := collectorOf(vars); ok && values[collector].text == "" {
-		values[collector] = v
-	}
 	return values
+}
+
+// variables returns environ by name.
+func variables(environ []string) map[string]string {
+	vars := map[string]string{}
+	for _, entry := range environ {
+		name, text, _ := strings.Cut(entry, "=")
+		vars[name] = text
+	}
+	return vars
 }
