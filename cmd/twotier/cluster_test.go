@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -67,7 +68,8 @@ func TestFiguresOfACluster(t *testing.T) {
 		var ops, forwarded, served int64
 		for _, m := range v.Members {
 			if m.State != cluster.Alive || m.Status == nil ||
-				m.Status.RingVersion != v.RingVersion || m.Status.Mode != cluster.TwoTier {
+				m.Status.RingVersion != v.RingVersion || m.Status.Mode != cluster.TwoTier ||
+				m.Status.Version != version.String() {
 				t.Fatalf("%+v", m)
 			}
 			held, owned = held+m.Status.Held, owned+m.Partitions

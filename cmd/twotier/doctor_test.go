@@ -142,7 +142,11 @@ func TestDoctorWithoutAnswer(t *testing.T) {
 		}
 	}
 	if status, out, _ := exec(t, nil, "doctor"); status != exitOK ||
-		!strings.Contains(out, "nothing outlives") {
+		!strings.Contains(out, "nothing outlives") || strings.Contains(out, "spans") {
+		t.Errorf("status %d: %s", status, out)
+	}
+	status, out, _ := exec(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317"}, "doctor")
+	if status != exitOK || !strings.Contains(out, "OTEL_TRACES_EXPORTER=none") {
 		t.Errorf("status %d: %s", status, out)
 	}
 }

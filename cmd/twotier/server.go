@@ -30,6 +30,7 @@ import (
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/internal/version"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -97,7 +98,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	counters := verdicts.New()
 	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
-	opt.Refused = s.refusedAtDoors
+	opt.Refused, opt.Version = s.refusedAtDoors, version.String()
 	if s.node, err = node.New(opt); err != nil {
 		return nil, err
 	}

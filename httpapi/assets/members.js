@@ -118,7 +118,8 @@ function fillMember(row, m, c, now) {
     r = rates(m, now),
     unknown = "?";
   const [who, states, partitions, move, traffic, forwarded, served, pending] = row.children;
-  write(who.lastChild, m.address + (m.self ? ", this node" : ""));
+  const version = s && s.version ? ", " + s.version : "";
+  write(who.lastChild, m.address + (m.self ? ", this node" : "") + version);
   states.firstChild.className =
     "state badge " + ({ alive: "good", suspect: "bad" }[m.state] || "warn");
   write(states.firstChild, m.state);

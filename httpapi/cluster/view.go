@@ -83,6 +83,8 @@ type Member struct {
 
 // Status is what a member reports about itself. Fields whose JSON names end in _total only grow.
 type Status struct {
+	// Version is that of the program; empty if it is not known.
+	Version     string `json:"version,omitempty"`
 	Mode        Mode   `json:"mode"`
 	RingVersion uint64 `json:"ring_version"`
 	// Held is as in [Stats]; Incoming, Outgoing and Moving are as in [Phases].

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -104,6 +105,16 @@ type clusterView struct {
 	MaxMemory  int64 `json:"max_memory_bytes"`
 }
 
+// version returns that of the member that was asked.
+func (v *clusterView) version() string {
+	for _, m := range v.Members {
+		if m.Self && m.Status != nil {
+			return m.Status.Version
+		}
+	}
+	return ""
+}
+
 type member struct {
 	ID, Address, State, Mode string
 	Self                     bool
@@ -114,6 +125,7 @@ type member struct {
 
 // status is what a member reports about itself.
 type status struct {
+	Version   string
 	Mode      string
 	Ring      uint64 `json:"ring_version"`
 	Held      int
@@ -229,6 +241,9 @@ func remark(v *clusterView, m *member) string {
 		list = append(list, "sees other members")
 	case !st.StoreUp:
 		list = append(list, "its store is down")
+	}
+	if st := m.Status; st != nil && !m.Self && st.Version != v.version() {
+		list = append(list, "version "+printable(cmp.Or(st.Version, "unknown")))
 	}
 	if len(list) == 0 {
 		return ""

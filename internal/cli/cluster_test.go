@@ -13,8 +13,8 @@ import (
 
 const (
 	twoMembers = `{"mode":"two-tier","ring_version":3,"partitions":103,"members":[` +
-		`{"id":"a","address":"h:1","state":"alive","self":true,"partitions":51,"share":0.4951,"mode":"two-tier","status":{"mode":"two-tier","ring_version":3,"held":48,"incoming":3,"outgoing":0,"moving":0,"pending_buckets":7,"keys":12,"redis_up":true,"ops_total":1000,"forwarded_total":501}},` +
-		`{"id":"b","address":"h:2","state":"leaving","self":false,"partitions":52,"share":0.5049,"mode":"two-tier","status":{"mode":"redis","ring_version":4,"held":55,"incoming":1,"outgoing":2,"moving":1,"pending_buckets":0,"keys":0,"redis_up":true,"ops_total":0,"forwarded_total":0}},` +
+		`{"id":"a","address":"h:1","state":"alive","self":true,"partitions":51,"share":0.4951,"mode":"two-tier","status":{"version":"0.1.0","mode":"two-tier","ring_version":3,"held":48,"incoming":3,"outgoing":0,"moving":0,"pending_buckets":7,"keys":12,"redis_up":true,"ops_total":1000,"forwarded_total":501}},` +
+		`{"id":"b","address":"h:2","state":"leaving","self":false,"partitions":52,"share":0.5049,"mode":"two-tier","status":{"version":"0.2.0","mode":"redis","ring_version":4,"held":55,"incoming":1,"outgoing":2,"moving":1,"pending_buckets":0,"keys":0,"redis_up":true,"ops_total":0,"forwarded_total":0}},` +
 		`{"id":"c","address":"h:3","state":"suspect","self":false,"partitions":0,"share":0}],`
 	store = `"redis":{"kind":"redis","address":"h:6379","up":true,"rtt_us":130,"round_trips":9},"clock_offset_ms":-2,"clock_skew_ms":0,"pending_buckets":7,"keys":12,"memory_bytes":1572864,"max_memory_bytes":1073741824}`
 	shown = `mode     two-tier
@@ -26,7 +26,7 @@ ring     version 3, 103 partitions, 3 members
 
 MEMBER  ADDRESS  STATE    MODE      OWNS  SHARE  HAS  MOVING  PENDING  KEYS  FORWARDED
 a       h:1      alive    two-tier    51  49.5%   48      +3        7    12      50.1%  (asked)
-b       h:2      leaving  redis       52  50.5%   55   +1 -3        0     0       0.0%  (sees other members)
+b       h:2      leaving  redis       52  50.5%   55   +1 -3        0     0       0.0%  (sees other members, version 0.2.0)
 c       h:3      suspect  two-tier     0   0.0%    ?       ?        ?     ?          ?  (no answer)
 `
 	mapped = `

@@ -65,7 +65,8 @@ func TestCollectorOfThePlatform(t *testing.T) {
 			want: "http://own/v1/traces"},
 	} {
 		c, err := config.Parse(tt.args, tt.environ)
-		if err != nil || c.OTLPEndpoint != tt.want || (c.OTLPIgnored != nil) != (tt.complain != "") {
+		ignored := c.OTLPIgnored != nil
+		if err != nil || c.OTLPEndpoint != tt.want || ignored != (tt.complain != "") {
 			t.Errorf("%q %q: %v, got %q, %v, want %q, %q", tt.args, tt.environ, err, c.OTLPEndpoint,
 				c.OTLPIgnored, tt.want, tt.complain)
 		}

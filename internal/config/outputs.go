@@ -149,7 +149,8 @@ func addCollector(values map[string]value, vars map[string]string) error {
 // are to be sent.
 func collectorOf(vars map[string]string) (v value, ok bool) {
 	exporter := vars["OTEL_TRACES_EXPORTER"]
-	if strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true") || exporter != "" && exporter != "otlp" {
+	disabled := strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true")
+	if disabled || exporter != "" && exporter != "otlp" {
 		return value{}, false
 	}
 	v = eitherOf(vars, "ENDPOINT")

@@ -86,6 +86,8 @@ type Options struct {
 	// Rules returns the version of the rules in force and who made it; 0 while it is not known. Nil
 	// if there are none.
 	Rules func() (version int64, who string)
+	// Version is that of the program, which other nodes are told.
+	Version string
 	// Latencies returns a histogram of how long decisions took, see cluster.Latency. Nil if that is
 	// not counted.
 	Latencies func() (bounds []float64, counts []int64)

@@ -14,7 +14,8 @@ import (
 func (n *Node) status() *cluster.Status {
 	s := n.Stats()
 	v := &cluster.Status{
-		Mode: s.Mode, RingVersion: s.RingVersion, Held: s.Held, Incoming: s.Phases.Incoming,
+		Version: n.opt.Version, Mode: s.Mode, RingVersion: s.RingVersion,
+		Held: s.Held, Incoming: s.Phases.Incoming,
 		Outgoing: s.Phases.Outgoing, Moving: s.Phases.Moving,
 		Taken: s.Moves.Taken, Given: s.Moves.Given, PendingBuckets: s.Counter.PendingBuckets,
 		Keys:        s.Counter.Keys,
