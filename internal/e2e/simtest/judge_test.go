@@ -221,8 +221,9 @@ func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *rule
 	case got.Bans[found].Started:
 		w.bans.start(b, r, v, got.Bans[found].Until)
 	default:
-		if breached.may {
-			// It may have started the ban itself, in an attempt after which an owner was missing.
+		if breached.may || v.told.Sub(v.asked) > quick {
+			// It may have started the ban itself, in an attempt after which an owner was missing,
+			// and what was breached then may have left the window since.
 			w.bans.mayStart(b, v.asked, v.told)
 		}
 		w.bans.hold(b, r, v, got.Bans[found].Until)

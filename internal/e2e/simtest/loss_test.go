@@ -54,7 +54,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	defer w.atomic.Unlock()
 	w.lossy = append(w.lossy, time.Now())
 	known, pending, by := map[string]int64{}, map[string]int64{}, map[string]int{}
-	for _, p := range w.living() {
+	living := w.living()
+	several := len(living) > 1
+	for _, p := range living {
 		p.counter.Synced(func(_, key []byte, n int64) {
 			known[string(key)] = max(known[string(key)], n)
 			by[string(key)]++
@@ -91,6 +93,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 				lost = w.spread(restored[key])
 			}
 			w.ledger.unevenly(key, lost+pending[key])
+		}
+		// Whoever reads the key now may restore it, too, and is not among the others yet.
+		if others || several {
 			w.ledger.repeat(key, pending[key])
 		}
 	}

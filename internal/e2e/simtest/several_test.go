@@ -230,13 +230,16 @@ func (c *cast) sleeps() func() {
 	}
 }
 
+// wrongTime is by how much the time is wrong at most that a node reads from Redis.
+const wrongTime = 1500 * time.Millisecond
+
 // hasAWrongTime makes a node read a wrong time from Redis for a while.
 func (c *cast) hasAWrongTime() func() {
 	p := c.next(false)
 	if p == nil {
 		return nil
 	}
-	w, by, length := c.w, c.w.upTo(3*time.Second)-1500*time.Millisecond, c.w.upTo(15*time.Second)
+	w, by, length := c.w, c.w.upTo(2*wrongTime)-wrongTime, c.w.upTo(15*time.Second)
 	return func() {
 		w.say("%s hears a time that is %v off", p.id, by)
 		p.ahead.Store(int64(by))

@@ -266,8 +266,10 @@ func (w *world) checkCounts(key string) {
 	for _, p := range w.alive() {
 		var res distinct.Result
 		op := distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}
+		from := time.Now()
 		if err := p.distinct(&op, nil, &res); err != nil {
-			w.t.Errorf("%s: node %s says %v", key, p.id, err)
+			w.t.Errorf("%s: node %s says after %v: %v; once more: %v", key, p.id, time.Since(from),
+				err, p.distinct(&op, nil, &res))
 		} else if c := res.Counts[0]; c.Values != want || c.Error != 0 || res.Degraded {
 			w.t.Errorf("%s: node %s counts %+v, Redis has %d", key, p.id, res, want)
 		}
