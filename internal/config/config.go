@@ -125,7 +125,7 @@ type Config struct {
 	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
 	OTLPEndpoint string
 	// OTLPIgnored says why a collector that the variables of OpenTelemetry name gets no spans;
-	// it is nil if there is none, or if it gets them.
+	// it is nil if there is none, or if another one gets them.
 	OTLPIgnored error
 	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
 	// settings of the default one.
@@ -216,7 +216,7 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 		values := fromEnviron(environ)
 		maps.Copy(values, flags)
 		c := Config{values: values, File: values["config"].text}
-		c.OTLPIgnored = addCollector(values, variables(environ))
+		ignored := addCollector(values, variables(environ))
 		var file fileValues
 		if c.File != "" {
 			var err error
@@ -224,7 +224,11 @@ func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 				return Config{}, err
 			}
 		}
-		return c, c.fill(file)
+		err := c.fill(file)
+		if c.OTLPEndpoint == "" { // the file names none either
+			c.OTLPIgnored = ignored
+		}
+		return c, err
 	}
 }
 

@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -46,6 +48,10 @@ func TestOTLPEndpoint(t *testing.T) {
 func TestCollectorOfThePlatform(t *testing.T) {
 	const all, grpc = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
 		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+	file := filepath.Join(t.TempDir(), "twotier.yaml")
+	if err := os.WriteFile(file, []byte("otlp-endpoint: http://file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		args, environ  []string
 		want, complain string
@@ -57,7 +63,13 @@ func TestCollectorOfThePlatform(t *testing.T) {
 		{environ: []string{all, grpc}, complain: "gRPC"},
 		{environ: []string{all, grpc, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"},
 			want: "http://collector:4317/v1/traces"},
+		{environ: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=user:secret@collector:4317"},
+			complain: "password"},
 		{environ: []string{all, "OTEL_TRACES_EXPORTER=none"}},
+		{environ: []string{all, "OTEL_TRACES_EXPORTER=console,otlp"},
+			want: "http://collector:4317/v1/traces"},
+		{args: []string{"--config", file}, environ: []string{all, grpc},
+			want: "http://file/v1/traces"},
 		{environ: []string{all, "OTEL_TRACES_EXPORTER=otlp"},
 			want: "http://collector:4317/v1/traces"},
 		{environ: []string{grpc}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,7 +111,7 @@ func parseEndpoint(text string) (string, error) {
 	switch {
 	case err != nil: // its text would show a password
 		return "", errors.New("not a URL; " + want)
-	case u.User != nil:
+	case u.User != nil, strings.Contains(text, "@"): // without a scheme it is no user to Parse
 		return "", errors.New("it has a password; set OTEL_EXPORTER_OTLP_HEADERS to " +
 			"authorization=... instead")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.RawQuery != "",
@@ -148,9 +149,9 @@ func addCollector(values map[string]value, vars map[string]string) error {
 // collectorOf returns the collector that the standard variables name, unless they say that no spans
 // are to be sent.
 func collectorOf(vars map[string]string) (v value, ok bool) {
-	exporter := vars["OTEL_TRACES_EXPORTER"]
+	exporters := vars["OTEL_TRACES_EXPORTER"] // a list
 	disabled := strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true")
-	if disabled || exporter != "" && exporter != "otlp" {
+	if disabled || exporters != "" && !slices.Contains(strings.Split(exporters, ","), "otlp") {
 		return value{}, false
 	}
 	v = eitherOf(vars, "ENDPOINT")

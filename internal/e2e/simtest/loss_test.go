@@ -94,8 +94,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 			}
 			w.ledger.unevenly(key, lost+pending[key])
 		}
-		// Whoever reads the key now may restore it, too, and is not among the others yet.
-		if others || several {
+		// Whoever reads the key now may restore it, too, and is not among the others yet. That is
+		// only allowed for where everything is lost, as package redisstore says.
+		if others || several && w.stored(key) == 0 {
 			w.ledger.repeat(key, pending[key])
 		}
 	}
