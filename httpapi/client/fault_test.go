@@ -92,6 +92,7 @@ func TestRepliesLostAtRandom(t *testing.T) {
 		o.Timeout, o.AttemptTimeout, o.Lanes = 10*time.Second, 200*time.Millisecond, 1
 		o.Dial = network.dial
 	})
+	network.losing.Store(true) // not before the client has a table: it asks each node once for that
 	var adding sync.WaitGroup
 	var acked, open [16]atomic.Int64
 	var refused atomic.Int64 // because no session could be begun: certainly not counted

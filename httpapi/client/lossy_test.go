@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// lossy makes connections that lose answers: each with this probability, and of those one in five
-// silently.
+// lossy makes connections that lose answers from the time it is told to: each with this
+// probability, and of those one in five silently.
 type lossy struct {
 	probability float64
+	losing      atomic.Bool
 	lost        atomic.Int64
 }
 
@@ -32,7 +33,7 @@ type lossyConn struct {
 // goes on waiting.
 func (c *lossyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err != nil || rand.Float64() >= c.lossy.probability {
+	if err != nil || !c.lossy.losing.Load() || rand.Float64() >= c.lossy.probability {
 		return n, err
 	}
 	c.lossy.lost.Add(1)

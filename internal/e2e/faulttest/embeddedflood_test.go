@@ -25,6 +25,7 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 	b := &bed{t: t, l: proctest.NewLedger()}
 	b.node = build.program.Serve(t, proctest.Options{MayComplain: true}, "--partitions", "8",
 		"--max-memory", "2MiB", "--config", conf)
+	b.floodNamespace("few", 300, 100) // before memory is full, which refuses keys of any namespace
 	b.fillLimits(20)
 	refused, waves := int64(0), 0
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(b.node.Log.String(),
@@ -45,7 +46,6 @@ func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Logf("%d new keys, %d refused with 429; new ones counted again %v after the flood",
 		waves*2000, refused, time.Since(began).Round(time.Millisecond))
 	b.atLimits(20)
-	b.floodNamespace("few", 300, 100)
 }
 
 // fillLimits brings some keys to their limits.
