@@ -20,9 +20,9 @@
 //	    a dot and its nonce, and after a colon the positions of keys that were refused
 //	tt:{p17}!k:PART
 //	    a part of the list of the partition's keys: the hash of each, syncer.KeyHash, in 4 bytes
-//	    (little-endian). The state has c (1) if the list began with the data and so is
-//	    complete, and k, the number of the last part. There are at most two parts: a new one
-//	    is begun when the one before the last has expired
+//	    (little-endian), once or several times. The state has c (1) if the list began with the
+//	    data and so is complete, and k, the number of the last part. There are at most two
+//	    parts: a new one is begun when the one before the last has expired
 //	tt:{p17}!r:NAMESPACE:KEY
 //	    a Hash that records what was restored of a key: e, the epoch it was restored in (in any
 //	    other epoch the rest is void), each bucket with the amount restored, and x if the key was

@@ -163,7 +163,7 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
 		r.LastChange, changeOf(r), flag(r.Quiet))
-	hashes, ttl := s.listed(r)
+	hashes, ttl := s.toList(r)
 	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
 		c.args = append(c.args, number(int64(s.part(c, &r.Keys[i], f))))

@@ -25,10 +25,11 @@ const (
 
 func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
 
-// listed returns the hashes of the keys whose time to live a round sets, and the longest of those.
-func (s *Store) listed(r *syncer.Round) (hashes []byte, ttl int64) {
+// toList returns the hashes of the keys that a round has listed, and the longest of their times to
+// live.
+func (s *Store) toList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
-		if k := &r.Keys[i]; k.TTL > 0 {
+		if k := &r.Keys[i]; k.TTL > 0 && !k.Listed {
 			hashes = appendHash(hashes, syncer.KeyHash(k.NS, k.Key))
 			ttl = max(ttl, s.ttl(k))
 		}

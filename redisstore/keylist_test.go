@@ -113,6 +113,43 @@ func TestListGoesOnInParts(t *testing.T) {
 	}
 }
 
+// TestListedKeyIsNotListedAgain sets the time to live of a key that is listed, and of another: only
+// that one is added to the list, whose last part then lives for as long as it must.
+func TestListedKeyIsNotListedAgain(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	const ttl = 3_600_000
+	count := func(seq uint64, name string, listed bool) {
+		t.Helper()
+		r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq, Keys: []syncer.KeyRound{{
+			Key: []byte(name), TTL: ttl, Listed: listed,
+			Adds: []syncer.Bucket{{Level: 0, Index: int64(seq), N: 1}}}}}
+		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	count(1, "a", false)
+	count(2, "a", true)
+	l := &syncer.KeyList{Partition: 3}
+	if readKeys(t, s, l); l.Offset != 4 {
+		t.Errorf("the list has %d bytes, want 4", l.Offset)
+	}
+	first := fmt.Sprintf("tt:{p3}!k:%d", l.Part)
+	left := (ttl + 1000) * time.Millisecond
+	if err := s.Client().PExpire(t.Context(), first, left).Err(); err != nil {
+		t.Fatal(err)
+	}
+	count(3, "b", false)
+	if found := readKeys(t, s, l); !found[syncer.KeyHash(nil, []byte("b"))] {
+		t.Error("b is not listed")
+	}
+	last := fmt.Sprintf("tt:{p3}!k:%d", l.Part)
+	least := time.Duration(syncer.ListTTL(ttl)) * time.Millisecond
+	if left, err := s.Client().PTTL(t.Context(), last).Result(); err != nil || left < least {
+		t.Errorf("the list lives for %v, %v, want at least %v", left, err, least)
+	}
+}
+
 // TestListThatCannotBeWritten puts another program's value in the place of a list: counting goes
 // on, and the list is no longer taken for complete. Neither is that of data which is older than the
 // list.

@@ -1,15 +1,19 @@
 package syncer
 
 // cutPending adds an entry's pending buckets to a round. fresh reports that one of them, or the
-// last one, is in a bucket of the coarsest level of which the store has nothing.
-func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
+// last one, is in a bucket of the coarsest level of which the store has nothing, and listed that
+// the key need not be listed because of those.
+func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
 	first, known := len(r.buckets), false
+	listed = true
 	l.Each(pending, func(level int, idx, n int64) bool {
 		r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx, N: n})
-		if level == l.Len()-1 {
-			known = l.Sum(synced, level, idx, idx) != 0
-			fresh = fresh || !known
+		if level < l.Len()-1 {
+			return true
+		}
+		if known = l.Sum(synced, level, idx, idx) != 0; !known {
+			fresh, listed = true, listed && s.listed(l, synced, idx)
 		}
 		return true
 	})
@@ -20,7 +24,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh bool) {
 			}
 		}
 	}
-	return fresh || !known
+	return fresh || !known, fresh && listed
 }
 
 // cutExpired adds to a round the buckets that expire in the store because of an entry's pending

@@ -189,7 +189,7 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	e.drop(flagReset)
 	e.set(flagBusy)
 	first := len(r.buckets)
-	fresh := f.keys.cutPending(r, e)
+	fresh, listed := f.keys.cutPending(r, e)
 	k.adds = len(r.buckets)
 	counted := k.adds > first
 	k.New = f.warm(e) && e.synced() == 0 && counted
@@ -197,7 +197,7 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	// as long as that bucket is needed. If the store has lost the key since, that shows when the
 	// key is flushed, and flagRenew has the time to live set again.
 	if counted && fresh || e.has(flagRenew) {
-		k.TTL = f.keys.space(e).ttl
+		k.TTL, k.Listed = f.keys.space(e).ttl, listed && !e.has(flagRenew)
 		e.drop(flagRenew)
 	}
 	f.keys.cutExpired(r, e)

@@ -5,14 +5,16 @@ import (
 	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
+
+	"twotier.dev/twotier/leaparray"
 )
 
 // Lister is a Store that lists which keys it holds, so that a key that is not listed need not be
 // read. A Store that wraps a Lister must be one too.
 //
-// A key is listed under its KeyHash, along with every round that sets its time to live or restores
-// it, and stays listed for at least as long as it then lives. So of a key that is not listed, the
-// store holds nothing that a window could still reach.
+// A key is listed under its KeyHash, along with every round that restores it, or that sets its time
+// to live and does not say that it is Listed. It stays listed for at least ListTTL. So of a key
+// that is not listed, the store holds nothing that a window could still reach.
 type Lister interface {
 	// ListKeys reads on in the lists of some partitions, and sets the outcome of each. What it
 	// reads includes all changes that the store had made when ListKeys was called.
@@ -61,4 +63,24 @@ func KeyHash(ns, key []byte) uint32 {
 		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
 	}
 	return uint32(h)
+}
+
+// listings is how often a key that is counted all the time is listed in a span of its ladder. The
+// buckets of the coarsest level are divided by their index into as many groups, and a key is listed
+// with its first count in a group.
+const listings = 4
+
+// ListTTL returns for how long a key with this time to live has to stay listed. Whatever else is
+// counted in a group of buckets relies on the group's first listing, so that has to last for as
+// much longer than the key as a group lasts: a quarter of the span, which is half the time to live.
+func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
+
+// listed reports whether a key is listed because of what the store already has of it in the group
+// of a bucket of the coarsest level. What is of before this counter opened does not say so: whoever
+// counted it may not have known how long this one's ladder needs it.
+func (s *keyspace) listed(l *leaparray.Ladder, synced leaparray.Counter, idx int64) bool {
+	level := l.Len() - 1
+	group := max(1, int64(l.Levels()[level].Count/listings))
+	first := idx - idx%group
+	return first*l.Width(level) > s.clock.opened && l.Sum(synced, level, first, first+group-1) != 0
 }

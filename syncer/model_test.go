@@ -31,6 +31,7 @@ type world struct {
 	now    func() int64
 	jump   atomic.Int64
 	store  *embedded.Store
+	lists  *keyLists
 	faults *faultstore.Store
 	calm   atomic.Bool     // there are no faults any more
 	image  *embedded.Image // that the store may go back to, or nil
@@ -52,9 +53,10 @@ func runModel(t *testing.T, seed uint64) {
 	w.store = embedded.New(embedded.Options{Now: func() time.Time {
 		return time.UnixMilli(w.now())
 	}})
+	w.lists = newKeyLists(t, w.plan.storeOf(w.store), w.now, w.ladder)
 	random := faultstore.Random(seed, w.plan.mix)
 	w.faults = faultstore.New(faultstore.Options{
-		Store: w.plan.storeOf(w.store), Report: t.Errorf,
+		Store: w.lists, Report: t.Errorf,
 		Decide: func(r *syncer.Round) faultstore.Fault {
 			if w.calm.Load() {
 				return faultstore.None
@@ -90,6 +92,7 @@ func (w *world) restart() {
 	if err := w.c.Close(ctx); err != nil {
 		w.t.Error(err)
 	}
+	w.lists.check()
 	if w.two == nil {
 		for key, truth := range w.keys {
 			w.ledger(key, truth)
@@ -178,6 +181,7 @@ func (w *world) end() {
 		time.Sleep(10 * time.Second)
 		w.settle(ctx, w.counters()...)
 	}
+	w.lists.check()
 	for key, truth := range w.keys {
 		w.ledger(key, truth)
 		w.verify(key)

@@ -84,6 +84,8 @@ type KeyRound struct {
 	New bool
 	// TTL is the time to live to set, in milliseconds; 0 leaves it as it is.
 	TTL int64
+	// Listed says that a Lister need not list the key because of the time to live.
+	Listed bool
 	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
 	// Expired are buckets to delete.

@@ -44,6 +44,11 @@ func mutants() []mutant {
 			kind: "crashes",
 		},
 		{
+			name: "a key that was listed long ago is not listed again", file: "syncer/keylist.go",
+			old: "first := idx - idx%group\n", new: "first := idx - idx%group - 4*group\n",
+			model: "./syncer", test: "TestModel$|TestBusyKeyIs",
+		},
+		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
 			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
 		},

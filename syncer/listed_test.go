@@ -1,0 +1,126 @@
+package syncer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// keyLists is a store that notes for how long the keys have to be listed, and for how long they
+// certainly are.
+type keyLists struct {
+	syncer.Store
+	t      testing.TB
+	now    func() int64
+	ladder *leaparray.Ladder
+
+	mu     sync.Mutex
+	epochs map[int]uint64               // by partition
+	keys   map[int]map[string]*listedAs // by partition
+	listed int                          // how often keys were listed
+}
+
+// listedAs says until when a key is listed, and when the last window ends that reaches it.
+type listedAs struct{ until, reached int64 }
+
+func newKeyLists(t testing.TB, s syncer.Store, now func() int64, l *leaparray.Ladder) *keyLists {
+	return &keyLists{Store: s, t: t, now: now, ladder: l, epochs: map[int]uint64{},
+		keys: map[int]map[string]*listedAs{}}
+}
+
+// Aging is that of the store.
+func (s *keyLists) Aging() bool {
+	a, ok := s.Store.(syncer.Ager)
+	return ok && a.Aging()
+}
+
+// ListKeys is that of the store.
+func (s *keyLists) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
+	s.Store.(syncer.Lister).ListKeys(ctx, lists)
+}
+
+func (s *keyLists) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Store.Exchange(ctx, rounds)
+	for _, r := range rounds {
+		if r.Err == nil && r.Epoch != s.epochs[r.Partition] { // what was listed may be lost
+			s.epochs[r.Partition] = r.Epoch
+			s.keys[r.Partition] = map[string]*listedAs{}
+		}
+	}
+	for _, r := range rounds {
+		for i := range r.Keys {
+			if r.Err == nil && r.Keys[i].Err == nil && !r.Lost && !r.Used && !r.Later {
+				s.take(s.keys[r.Partition], &r.Keys[i])
+			}
+		}
+	}
+}
+
+// take takes in what the store has carried out of a key.
+func (s *keyLists) take(keys map[string]*listedAs, k *syncer.KeyRound) {
+	if len(k.NS) > 0 {
+		return
+	}
+	as, level := keys[string(k.Key)], s.ladder.Len()-1
+	if as == nil {
+		as = new(listedAs)
+		keys[string(k.Key)] = as
+	}
+	if k.Reset {
+		as.reached = 0
+	}
+	if k.TTL > 0 && !k.Listed {
+		s.listed++
+		as.until = max(as.until, s.now()+syncer.ListTTL(k.TTL))
+	}
+	for _, b := range k.Adds {
+		if b.Level == s.ladder.ID(level) && b.N > 0 {
+			end := (b.Index + 1) * s.ladder.Width(level)
+			as.reached = max(as.reached, end+2*s.ladder.Span())
+		}
+	}
+}
+
+// check reports keys that are not listed for long enough. A round that was cut before a loss may
+// not list its keys, and the next one does: so all must have been flushed.
+func (s *keyLists) check() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, keys := range s.keys {
+		for key, as := range keys {
+			if now := s.now(); as.until < as.reached && now < as.reached {
+				s.t.Errorf("%q is listed for %d ms, and has a count that matters for %d ms", key,
+					as.until-now, as.reached-now)
+			}
+		}
+	}
+}
+
+// TestBusyKeyIsListedFourTimes counts a key in every bucket of the coarsest level for two spans.
+func TestBusyKeyIsListedFourTimes(t *testing.T) {
+	clk := &clock{now: t0}
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := newKeyLists(t, embedded.New(embedded.Options{}), clk.Now, l)
+	c := open(t, syncer.Options{Store: lists, Now: clk.Now,
+		Placement: syncer.Placement{Partitions: 1}})
+	for i := range int64(2 * 96) {
+		clk.set(t0 + i*l.Width(2))
+		addIn(t, c, "busy", 1, 0)
+		flush(t, c)
+	}
+	// It is listed for each of its buckets in the group in which the counter opened, if it did not
+	// open at the very beginning of that.
+	if lists.listed < 8 || lists.listed > 8+96/4 {
+		t.Errorf("the key was listed %d times in two spans", lists.listed)
+	}
+}
