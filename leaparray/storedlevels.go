@@ -74,8 +74,9 @@ func (l *Ladder) reach(s *StoredLevels, level int) int64 {
 	return min(s.Reach[level], l.span[level])
 }
 
-// lacks reports whether a level may not have everything that its span covers.
-func (l *Ladder) lacks(level int) bool {
+// Lacks reports whether a level may not have everything that its span covers: others keep fewer
+// buckets of it, or did so not long ago.
+func (l *Ladder) Lacks(level int) bool {
 	s := l.storedLevels()
 	return s != nil && s.Reach[level] < l.span[level]
 }

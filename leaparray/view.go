@@ -94,7 +94,7 @@ func (v *View) holds(level int, lo int64) bool {
 // Complete returns the oldest bucket from which on a level certainly has everything that was
 // counted, or false if it has lost newer ones than it holds.
 func (v View) Complete(level int) (oldest int64, ok bool) {
-	if v.Ladder.lacks(level) {
+	if v.Ladder.Lacks(level) {
 		return 0, false
 	}
 	head := v.head(level)

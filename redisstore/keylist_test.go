@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -73,6 +74,24 @@ func TestPureRedisModeListsKeys(t *testing.T) {
 	}
 	if listed != len(want) {
 		t.Errorf("%d hashes are listed of %d keys", listed, len(want))
+	}
+}
+
+// TestKeysOfBothModesLiveAsLong counts a key in pure-Redis mode: what is counted at the end of its
+// coarsest bucket must live as long as a window reaches it, as with a flush.
+func TestKeysOfBothModesLiveAsLong(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, d, check("k", 1, 60_000, 2))
+	ttl, err := s.Client().PTTL(t.Context(), s.Address("k")).Result()
+	least := time.Duration(syncer.KeyTTL(l))*time.Millisecond - time.Minute // it may take a while
+	if err != nil || ttl < least {
+		t.Errorf("the key lives for %v, %v, want at least %v", ttl, err, least)
 	}
 }
 

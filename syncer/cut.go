@@ -13,7 +13,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 			return true
 		}
 		if known = l.Sum(synced, level, idx, idx) != 0; !known {
-			fresh, listed = true, listed && s.listed(l, synced, idx)
+			fresh, listed = true, listed && inList(l, synced, idx)
 		}
 		return true
 	})

@@ -75,12 +75,12 @@ const listings = 4
 // much longer than the key as a group lasts: a quarter of the span, which is half the time to live.
 func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
 
-// listed reports whether a key is listed because of what the store already has of it in the group
-// of a bucket of the coarsest level. What is of before this counter opened does not say so: whoever
-// counted it may not have known how long this one's ladder needs it.
-func (s *keyspace) listed(l *leaparray.Ladder, synced leaparray.Counter, idx int64) bool {
+// inList reports whether a key is listed because of what the store already has of it in the group
+// of a bucket of the coarsest level. Where others keep fewer buckets, or did so not long ago, it may
+// have been listed for less than this ladder needs.
+func inList(l *leaparray.Ladder, synced leaparray.Counter, idx int64) bool {
 	level := l.Len() - 1
-	group := max(1, int64(l.Levels()[level].Count/listings))
+	group := max(1, l.Span()/l.Width(level)/listings)
 	first := idx - idx%group
-	return first*l.Width(level) > s.clock.opened && l.Sum(synced, level, first, first+group-1) != 0
+	return !l.Lacks(level) && l.Sum(synced, level, first, first+group-1) != 0
 }

@@ -13,8 +13,8 @@ local function begin(state, floor, version)
 end
 
 -- append adds hashes of keys to the list of a partition's keys, of which this then exists for at
--- least ttl and an eighth, as syncer.ListTTL says. part is the number of the last part of the list. The next one is begun when the one
--- before is gone, so that there are never more than two.
+-- least ttl and an eighth, as syncer.ListTTL says. part is the number of the last part of the list.
+-- The next one is begun when the one before is gone, so that there are never more than two.
 local function append(state, part, hashes, ttl)
   local call, stem = redis.call, string.sub(state, 1, -2) .. 'k:'
   ttl = ttl + math.floor(ttl / 8)
