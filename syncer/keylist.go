@@ -76,8 +76,8 @@ const listings = 4
 func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
 
 // inList reports whether a key is listed because of what the store already has of it in the group
-// of a bucket of the coarsest level. Where others keep fewer buckets, or did so not long ago, it may
-// have been listed for less than this ladder needs.
+// of a bucket of the coarsest level. Where others keep fewer buckets, or did so not long ago, it
+// may have been listed for less than this ladder needs.
 func inList(l *leaparray.Ladder, synced leaparray.Counter, idx int64) bool {
 	level := l.Len() - 1
 	group := max(1, l.Span()/l.Width(level)/listings)

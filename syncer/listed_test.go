@@ -103,8 +103,8 @@ func (s *keyLists) check() {
 	}
 }
 
-// TestBusyKeyIsListedFourTimesADay counts a key in every bucket of the coarsest level for two spans.
-// While others may have kept fewer buckets, it is listed each time.
+// TestBusyKeyIsListedFourTimesADay counts a key in every bucket of the coarsest level for two
+// spans. While others may have kept fewer buckets, it is listed each time.
 func TestBusyKeyIsListedFourTimesADay(t *testing.T) {
 	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
 	if err != nil {
