@@ -213,8 +213,14 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	flush(t, last)
 	fresh := open(t, syncer.Options{Store: store, Now: clk.Now,
 		Placement: syncer.Placement{Partitions: 5}})
-	if got := count(t, fresh, "shared", 60_000); got != 100 {
-		t.Errorf("100 counters counted %d", got)
+	res := syncer.Result{Degraded: true}
+	for i := 0; i < 100 && res.Degraded; i++ { // two replies in a row may get lost
+		res = do(t, fresh, syncer.Op{Kind: syncer.Count,
+			Checks: []syncer.Check{{Key: []byte("shared"), Limits: limits(60_000, 0)}}})
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := res.Checks[0].Limits[0].Hi; res.Degraded || got != 100 {
+		t.Errorf("100 counters counted %d, degraded: %v", got, res.Degraded)
 	}
 	if err := errors.Join(last.Close(t.Context()), fresh.Close(t.Context())); err != nil {
 		t.Error(err)
