@@ -157,10 +157,12 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 				c.w.ledger.admit(key, verdict{asked, time.Now(), n, p.id, res.Source, res.Degraded})
 			}
 		case unknown(p, err) && !op.Reads():
-			c.w.ledger.doubt(key, n)
-			if c.outside == nil { // over HTTP the deadline is not sent along
-				c.w.watch(key, by)
+			if c.outside != nil { // over HTTP the deadline is not sent along
+				c.w.ledger.doubt(key, n, asked.Add(late))
+				continue
 			}
+			c.w.ledger.doubt(key, n, by.Add(lateness))
+			c.w.watch(key, by)
 		}
 	}
 	if err != nil {

@@ -79,7 +79,7 @@ func (w *world) inDoubt(asked *question, op *ruledOp) {
 		if op.DryRun {
 			continue
 		}
-		w.ledger.doubt(c.Key, c.N)
+		w.ledger.doubt(c.Key, c.N, asked.at.Add(late))
 		for _, name := range c.names() {
 			w.bans.mayStart(ban{name, c.Key}, asked.at, asked.at.Add(late))
 		}

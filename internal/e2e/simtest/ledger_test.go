@@ -24,6 +24,7 @@ type account struct {
 	taken        int64 // part of acknowledged that was taken back
 	// more may have been counted, and less may have been taken back: their outcomes are unknown.
 	more, less int64
+	open       []doubt // what more and less consist of
 	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
 	// it.
 	lost int64
@@ -37,6 +38,12 @@ type account struct {
 	reset     time.Time // when the client was told of the latest reset
 	resetting bool      // a reset may have been executed, or may still be
 	over      bool      // all deadlines had passed, and nobody had counted it
+}
+
+// doubt is a count of unknown outcome, or one taken back, that may be carried out for so long.
+type doubt struct {
+	n     int64
+	until time.Time
 }
 
 // verdict is one acquire that was admitted.
@@ -78,11 +85,15 @@ func (l *ledger) admit(key string, v verdict) {
 	l.of(key, func(a *account) { a.verdicts = append(a.verdicts, v) })
 }
 
-func (l *ledger) doubt(key string, n int64) {
-	l.of(key, func(a *account) {
-		a.more += max(0, n)
-		a.less += max(0, -n)
-	})
+// doubt records what may have been counted, or taken back, or may still be until then.
+func (l *ledger) doubt(key string, n int64, until time.Time) {
+	l.of(key, func(a *account) { a.doubt(doubt{n, until}) })
+}
+
+func (a *account) doubt(d doubt) {
+	a.more += max(0, d.n)
+	a.less += max(0, -d.n)
+	a.open = append(a.open, d)
 }
 
 // lose writes off what is gone. The sum n may consist of counts and of counts taken back: either
@@ -124,16 +135,23 @@ func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	})
 }
 
-// reset records that all counts are gone, except what processes that were not told may bring back.
+// reset records that all counts are gone, except what processes that were not told may bring back,
+// and what may have been carried out only after the reset was asked for.
 // If several nodes count a key and Redis loses data, or if two decide about it in a split, that may
 // be everything that was ever counted. An earlier reset of unknown outcome may still happen.
-func (l *ledger) reset(key string, away int64, several bool) {
+func (l *ledger) reset(key string, asked time.Time, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
 			away = a.most()
 		}
+		before := a.open
 		*a = account{kept: away, uneven: a.uneven + away, restores: a.restores,
 			reset: time.Now(), resetting: a.resetting}
+		for _, d := range before {
+			if d.until.After(asked) {
+				a.doubt(d)
+			}
+		}
 	})
 }
 

@@ -125,7 +125,7 @@ func TestARoundIsSentAgainBehindAnUndoneReset(t *testing.T) {
 		if err := p.node.Reset(t.Context(), nil, []byte(key)); err != nil {
 			t.Fatal(err)
 		}
-		w.ledger.reset(key, 0, false)
+		w.ledger.reset(key, time.Now(), 0, false)
 		w.healed.Store(false)
 		c.do(p, *adding(key))
 		if !w.until(patience, func() bool { return w.stored(key) == 1 }) {

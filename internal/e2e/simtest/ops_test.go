@@ -64,8 +64,8 @@ func (c *client) clear(p *proc) {
 	c.w.journal.note("client: %s reset at %s: %v", key, p.id, err)
 	switch {
 	case err == nil && !p.dead.Load():
-		c.w.ledger.reset(key, c.w.awayFrom(p, key), c.w.plan.restoresOthers() || c.w.plan.parts() ||
-			c.w.plan.kind == crashes || c.w.lostSince(asked))
+		c.w.ledger.reset(key, asked, c.w.awayFrom(p, key), c.w.plan.restoresOthers() ||
+			c.w.plan.parts() || c.w.plan.kind == crashes || c.w.lostSince(asked))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)
