@@ -71,7 +71,31 @@ func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		} else {
 			s.write(ctx, r)
 		}
+		s.w.sources.note(r)
 		s.w.atomic.Unlock()
+	}
+}
+
+// sources are who counted a key last, and when somebody else last read what that one had counted.
+type sources struct {
+	writer map[string]string
+	read   map[string]time.Time
+}
+
+// note records what a round did that was applied, or may have been.
+func (s *sources) note(r *syncer.Round) {
+	if s.writer == nil {
+		s.writer, s.read = map[string]string{}, map[string]time.Time{}
+	}
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		key := string(k.Key)
+		if by := s.writer[key]; k.Load && by != "" && by != r.Writer {
+			s.read[key] = time.Now()
+		}
+		if len(k.Adds) > 0 {
+			s.writer[key] = r.Writer
+		}
 	}
 }
 

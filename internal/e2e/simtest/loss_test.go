@@ -55,7 +55,6 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	w.lossy = append(w.lossy, time.Now())
 	known, pending, by := map[string]int64{}, map[string]int64{}, map[string]int{}
 	living := w.living()
-	several := len(living) > 1
 	for _, p := range living {
 		p.counter.Synced(func(_, key []byte, n int64) {
 			known[string(key)] = max(known[string(key)], n)
@@ -94,9 +93,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 			}
 			w.ledger.unevenly(key, lost+pending[key])
 		}
-		// Whoever reads the key now may restore it, too, and is not among the others yet. That is
-		// only allowed for where everything is lost, as package redisstore says.
-		if others || several && w.stored(key) == 0 {
+		// Whoever has just read the key may restore it, too, and is not among the others yet. That
+		// is only allowed for where everything is lost, as package redisstore says.
+		if others || time.Since(w.sources.read[key]) < w.plan.stale() && w.stored(key) == 0 {
 			w.ledger.repeat(key, pending[key])
 		}
 	}

@@ -37,6 +37,7 @@ type world struct {
 	redis    *embedded.Store
 	atomic   sync.Mutex  // held while Redis does something atomically
 	lossy    []time.Time // when Redis lost data
+	sources  sources     // guarded by atomic
 	outages  []span      // when some nodes could not write to Redis; guarded by atomic
 	ledger   ledger
 	rules    editions
