@@ -158,7 +158,7 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 			}
 		case unknown(p, err) && !op.Reads():
 			if c.outside != nil { // over HTTP the deadline is not sent along
-				c.w.ledger.doubt(key, n, asked.Add(late))
+				c.w.ledger.doubt(key, n, by.Add(answering+lateness))
 				continue
 			}
 			c.w.ledger.doubt(key, n, by.Add(lateness))

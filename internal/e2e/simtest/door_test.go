@@ -18,6 +18,9 @@ type outside struct {
 	proc *proc // the one the ledger blames, as the answering node is not known
 }
 
+// answering is how long a node may work on what it is asked over HTTP: httpapi's default.
+const answering = 2 * time.Second
+
 func (w *world) newOutside() (*outside, error) {
 	host := w.net.Start("10.0.1.1")
 	var nodes []string

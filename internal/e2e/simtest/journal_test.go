@@ -76,13 +76,14 @@ func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// sources are who counted a key last, and when somebody else last read what that one had counted.
+// sources say who counted each key last, and when somebody else last read it after that.
 type sources struct {
 	writer map[string]string
 	read   map[string]time.Time
 }
 
-// note records what a round did that was applied, or may have been.
+// note records what a round has counted and read. One that changed nothing, because it was sent
+// again or Redis had lost data, counts as if it had.
 func (s *sources) note(r *syncer.Round) {
 	if s.writer == nil {
 		s.writer, s.read = map[string]string{}, map[string]time.Time{}

@@ -24,7 +24,7 @@ type account struct {
 	taken        int64 // part of acknowledged that was taken back
 	// more may have been counted, and less may have been taken back: their outcomes are unknown.
 	more, less int64
-	open       []doubt // what more and less consist of
+	open       []doubt // what more and less are made of
 	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
 	// it.
 	lost int64
@@ -40,7 +40,8 @@ type account struct {
 	over      bool      // all deadlines had passed, and nobody had counted it
 }
 
-// doubt is a count of unknown outcome, or one taken back, that may be carried out for so long.
+// doubt is a count of unknown outcome, negative if it takes back, which may be carried out until
+// then.
 type doubt struct {
 	n     int64
 	until time.Time
@@ -85,7 +86,7 @@ func (l *ledger) admit(key string, v verdict) {
 	l.of(key, func(a *account) { a.verdicts = append(a.verdicts, v) })
 }
 
-// doubt records what may have been counted, or taken back, or may still be until then.
+// doubt records a count of unknown outcome.
 func (l *ledger) doubt(key string, n int64, until time.Time) {
 	l.of(key, func(a *account) { a.doubt(doubt{n, until}) })
 }
@@ -136,8 +137,8 @@ func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 }
 
 // reset records that all counts are gone, except what processes that were not told may bring back,
-// and what may have been carried out only after the reset was asked for.
-// If several nodes count a key and Redis loses data, or if two decide about it in a split, that may
+// and what may be carried out only after the reset, which was asked for at that time. If several
+// nodes count a key and Redis loses data, or if two decide about it in a split, what comes back may
 // be everything that was ever counted. An earlier reset of unknown outcome may still happen.
 func (l *ledger) reset(key string, asked time.Time, away int64, several bool) {
 	l.of(key, func(a *account) {
