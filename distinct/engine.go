@@ -214,7 +214,7 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 		return nil, errFull
 	}
 	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.space(op.NS).Ladder,
-		used: time.Now()}
+		used: time.Now(), born: e.opt.Now()}
 	en.ns, en.key = append(en.ns, op.NS...), append(en.key, op.Key...)
 	sh.keys[en.id] = en
 	e.keys.Add(1)

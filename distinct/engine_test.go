@@ -319,6 +319,39 @@ func TestLossIsRestored(t *testing.T) {
 	}
 }
 
+// finish flushes everything.
+func finish(t *testing.T, e *distinct.Engine) {
+	t.Helper()
+	if err := e.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAddAfterAReset adds to a key that was reset some time ago, at an engine that does not know of
+// that: only what was there before the reset is void.
+func TestAddAfterAReset(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	first, second := engine(t, c, store, nil, nil, nil), engine(t, c, store, nil, nil, nil)
+	key := []byte("k")
+	add(t, first, "k", 1, 2)
+	finish(t, first)
+	if err := first.Forget(t.Context(), nil, key); err != nil {
+		t.Fatal(err)
+	}
+	add(t, first, "k", 3)
+	finish(t, first)
+	c.ms.Add(1)
+	add(t, second, "k", 4, 5)
+	finish(t, second)
+	op := &distinct.Op{Key: key, Windows: []int64{60_000}}
+	for _, e := range []*distinct.Engine{second, engine(t, c, store, nil, nil, nil)} {
+		if res := do(t, e, op); res.Counts[0].Values != 3 {
+			t.Errorf("%+v, want the three values that were added after the reset", res)
+		}
+	}
+}
+
 // TestReset empties a key. What another engine had of it in memory does not come back, nor does
 // what the store has after a loss that goes back in time.
 func TestReset(t *testing.T) {

@@ -2,6 +2,8 @@ package distinct
 
 import (
 	"bytes"
+	"crypto/rand"
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,8 +25,10 @@ type entry struct {
 	// version is the one of the store that is merged; loaded says that there was an exchange.
 	version string
 	loaded  bool
-	// mark is that of the last reset. Marks grow with time.
+	// mark is that of the last reset that is known. Marks grow with time. Until the store is
+	// known, born is when the entry was made: no reset of before is about it.
 	mark string
+	born int64
 	// term is that of the partition in which the entry was last compared.
 	term int64
 	// seq counts changes. The store has those up to flushed.
@@ -218,15 +222,12 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	default:
 		en.adopt(x, now)
 	}
-	en.failed, en.loaded, en.compared = nil, true, x.cut
+	en.failed, en.loaded, en.compared, en.born = nil, true, x.cut, 0
 }
 
 // adopt merges all that the store has of the key, and finds out what it lacks.
 func (en *entry) adopt(x *Exchange, now int64) {
-	if x.FoundMark > en.mark {
-		en.clear()
-		en.mark = x.FoundMark
-	}
+	en.learnMark(x.FoundMark)
 	en.version, en.gone = x.Found, nil
 	clean := !en.dirty()
 	for level := range en.ladder.Len() {
@@ -254,6 +255,23 @@ func (en *entry) adopt(x *Exchange, now int64) {
 		}
 	}
 	en.flushed = en.seq
+}
+
+// learnMark takes the mark of a reset, which may be a later one than the entry knows of.
+func (en *entry) learnMark(mark string) {
+	if isVoid(en.mark, en.born, mark) {
+		en.clear()
+	}
+	en.mark = max(en.mark, mark)
+}
+
+// newMark returns the mark of a reset at a time, in Unix milliseconds.
+func newMark(now int64) string { return fmt.Sprintf("%013d.%s", now, rand.Text()[:6]) }
+
+// isVoid reports whether a reset with that mark makes void what was first added at born, 0 if that
+// is not known, by somebody who knew of no later reset than known.
+func isVoid(known string, born int64, mark string) bool {
+	return mark > known && mark >= fmt.Sprintf("%013d", born+1)
 }
 
 // clear forgets everything, because of a reset.

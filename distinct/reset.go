@@ -29,8 +29,7 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) error {
 	}
 	defer e.release([]*entry{en})
 	x := &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Version: rand.Text()[:13],
-		Mark:  fmt.Sprintf("%013d.%s", e.opt.Now(), rand.Text()[:6]),
-		Reset: true, TTL: syncer.KeyTTL(en.ladder)}
+		Mark: newMark(e.opt.Now()), Reset: true, TTL: syncer.KeyTTL(en.ladder)}
 	within, cancel := context.WithTimeout(ctx, e.opt.Timeout)
 	defer cancel()
 	e.opt.Store.Compare(within, []*Exchange{x})
@@ -43,7 +42,8 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) error {
 		return fmt.Errorf("%w: reset: %v", syncer.ErrUnknownOutcome, x.Err)
 	}
 	en.clear()
+	en.mark, en.version, en.loaded = x.Mark, "", false // the next one reads it anew
 	sh.note(en)
-	e.forget(sh, en) // the next one reads it anew
+	e.weigh(en)
 	return nil
 }
