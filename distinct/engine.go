@@ -168,7 +168,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.Drain()
 	err := e.Flush(ctx)
 	if err == nil && e.opt.Store != nil {
-		if left := e.unflushed(func(*entry) bool { return true }); left > 0 {
+		left := e.unflushed(func(en *entry) bool { return en.seq > en.handed })
+		if left > 0 {
 			err = fmt.Errorf("%w (keys: %d)", ErrForeign, left)
 		}
 	}

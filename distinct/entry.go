@@ -32,11 +32,12 @@ type entry struct {
 	// term is that of the partition in which the entry was last compared.
 	term int64
 	// seq counts changes. The store has those up to flushed.
-	seq, flushed uint64
-	since        time.Time // the oldest change that the store does not have
-	compared     time.Time // with the store: when the last exchange began that it answered
-	tried        time.Time // when the last one began that is over
-	used         time.Time
+	// Another node has those up to handed, see Engine.HandOver.
+	seq, flushed, handed uint64
+	since                time.Time // the oldest change that the store does not have
+	compared             time.Time // with the store: when the last exchange began that it answered
+	tried                time.Time // when the last one began that is over
+	used                 time.Time
 	// busy is closed when the exchange under way is over; nil if there is none. failed is why the
 	// last one failed.
 	busy   chan struct{}

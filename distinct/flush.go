@@ -175,7 +175,8 @@ func (e *Engine) isDown() bool {
 }
 
 // Flush flushes until the store has everything that is in memory now, or ctx is done. The error
-// says how many keys are left. Keys that the store can't take are not waited for, see [ErrForeign].
+// says how many keys are left. Keys that the store can't take are not waited for, see [ErrForeign],
+// nor those that another node has taken over, see [Engine.HandOver].
 func (e *Engine) Flush(ctx context.Context) error {
 	if e.opt.Store == nil {
 		return nil
@@ -183,7 +184,8 @@ func (e *Engine) Flush(ctx context.Context) error {
 	for began := time.Now(); ; {
 		e.flushAll()
 		left := e.unflushed(func(en *entry) bool {
-			return !errors.Is(en.failed, ErrForeign) || en.tried.Before(began)
+			return en.seq > en.handed &&
+				(!errors.Is(en.failed, ErrForeign) || en.tried.Before(began))
 		})
 		if left == 0 {
 			return nil

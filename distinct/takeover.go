@@ -11,13 +11,27 @@ type Pending struct {
 	NS, Key []byte
 	// Sets are numbered by leaparray.Ladder.ID: the other node may have another ladder.
 	Sets []Bucket
+	// Mark is that of the last reset that the node knows of. If it has not read the key yet, Born
+	// is when it began to have it, in Unix milliseconds: no earlier reset makes Sets void.
+	Mark string
+	Born int64
+}
+
+// size returns about how many bytes it takes to pass it on.
+func (p *Pending) size() (bytes int) {
+	bytes = len(p.NS) + len(p.Key) + len(p.Mark) + 16
+	for i := range p.Sets {
+		bytes += len(p.Sets[i].Data) + 16
+	}
+	return bytes
 }
 
 // Gather asks all other nodes for what they have of some partitions and the store may lack.
 type Gather func(ctx context.Context, partitions []int) []Pending
 
-// MaxPending bounds the buckets of an answer of [Engine.Pending], in bytes. What does not fit is
-// found in the store after the next flush of the node that has it.
+// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but for
+// the last key. What does not fit into an answer is found in the store after the next flush of the
+// node that has it.
 const MaxPending = 1 << 20
 
 // decide returns the term in which this node decides about a key, 0 if there is none. At the
@@ -65,14 +79,18 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	return nil
 }
 
-// Import merges what another node has.
-func (e *Engine) Import(list []Pending) {
+// Import merges what another node has, and returns how many keys there was no memory for.
+func (e *Engine) Import(list []Pending) (left int) {
 	now := e.opt.Now()
 	for i := range list {
 		from := &list[i]
 		sh, id := e.lock(&Op{NS: from.NS, Key: from.Key})
 		en, err := e.entry(sh, id, &Op{NS: from.NS, Key: from.Key}, true)
-		if err == nil {
+		if err != nil {
+			left++
+		} else if !isVoid(from.Mark, from.Born, en.mark) {
+			en.learnMark(from.Mark)
+			en.born = min(en.born, from.Born)
 			for _, b := range from.Sets {
 				if level := en.ladder.LevelOf(b.Level); level >= 0 {
 					b.Level = uint8(level)
@@ -84,33 +102,110 @@ func (e *Engine) Import(list []Pending) {
 		}
 		sh.mu.Unlock()
 	}
+	return left
 }
 
 // Pending returns what this node has of some partitions and the store may lack. If another node
 // decides about them by now, nothing that this one decided is added any more: what had begun is
 // waited for.
 func (e *Engine) Pending(partitions []int) (list []Pending) {
-	e.deciding.Lock()
-	defer e.deciding.Unlock()
 	wanted := make(map[int]bool, len(partitions))
 	for _, p := range partitions {
 		wanted[p] = true
 	}
+	e.finishDeciding()
 	room := MaxPending
 	for i := range e.shards {
-		sh := &e.shards[i]
-		sh.mu.Lock()
-		for en := range sh.dirty {
-			if wanted[en.partition] && room > 0 {
-				sets := en.pending()
-				for i := range sets {
-					room -= len(sets[i].Data)
-					sets[i].Level = en.ladder.ID(int(sets[i].Level))
-				}
-				list = append(list, Pending{en.ns, en.key, sets})
+		for _, o := range e.shards[i].owed(func(en *entry) bool { return wanted[en.partition] }) {
+			if room <= 0 {
+				return list
+			}
+			room -= o.size()
+			list = append(list, o.Pending)
+		}
+	}
+	return list
+}
+
+// HandOver passes on what this node has and the store may lack, when it is about to stop and
+// decides about nothing any more. to says which node a partition belongs to, and send takes a list
+// of keys there. What was passed on is flushed all the same, but [Engine.Flush] does not wait for
+// it. left is how many keys were not taken.
+func (e *Engine) HandOver(to func(partition int) (node int),
+	send func(node int, list []Pending) error) (left int) {
+	e.finishDeciding()
+	batches := map[int]*batch{}
+	pass := func(node int, b *batch) {
+		if send(node, b.list) != nil {
+			left += len(b.list)
+		} else {
+			b.handedOver(e)
+		}
+		delete(batches, node)
+	}
+	for i := range e.shards {
+		for _, o := range e.shards[i].owed(func(*entry) bool { return true }) {
+			node := to(o.en.partition)
+			b := batches[node]
+			if b == nil {
+				b = new(batch)
+				batches[node] = b
+			}
+			b.list, b.of, b.size = append(b.list, o.Pending), append(b.of, o), b.size+o.size()
+			if b.size >= MaxPending {
+				pass(node, b)
 			}
 		}
+	}
+	for node, b := range batches {
+		pass(node, b)
+	}
+	return left
+}
+
+// batch is what one node is to have, about size bytes.
+type batch struct {
+	list []Pending
+	of   []owed
+	size int
+}
+
+// handedOver notes that another node has it as well.
+func (b *batch) handedOver(e *Engine) {
+	for _, o := range b.of {
+		sh := e.shardOf(o.en)
+		sh.mu.Lock()
+		o.en.handed = o.seq
 		sh.mu.Unlock()
+	}
+}
+
+// finishDeciding waits for what has begun to be decided here.
+func (e *Engine) finishDeciding() {
+	e.deciding.Lock()
+	e.deciding.Unlock() //nolint:staticcheck // whoever had it is done
+}
+
+// owed is what the store may lack of an entry, up to the change seq.
+type owed struct {
+	Pending
+	en  *entry
+	seq uint64
+}
+
+// owed returns that of the keys that are wanted.
+func (sh *shard) owed(wanted func(en *entry) bool) (list []owed) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for en := range sh.dirty {
+		if !wanted(en) {
+			continue
+		}
+		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born}
+		for i := range p.Sets {
+			p.Sets[i].Level = en.ladder.ID(int(p.Sets[i].Level))
+		}
+		list = append(list, owed{p, en, en.seq})
 	}
 	return list
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,5 +268,119 @@ func TestClocksDiffer(t *testing.T) {
 		if n := query(t, e, "k", window).Values; n != 2 {
 			t.Errorf("the last %v: %d, want 2", window, n)
 		}
+	}
+}
+
+// TestHandOver stops an engine whose store is gone. Others take what the store lacks, in lists of a
+// bounded size, and nothing is waited for then. What nobody takes, or was added later, is.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	store.set(func() fault { return lost })
+	before := engine(t, c, store, nil, nil, nil)
+	const keys, each = 200, 3_000
+	hashes := make([]uint64, 0, each)
+	for v := range each {
+		hashes = append(hashes, values(before, v)...)
+	}
+	for k := range keys {
+		for from := 0; from < each; from += distinct.MaxValues {
+			do(t, before, &distinct.Op{Key: fmt.Append(nil, k),
+				Hashes: hashes[from:min(from+distinct.MaxValues, each)]})
+		}
+	}
+	after := map[int]*distinct.Engine{}
+	for node := range 2 {
+		after[node] = engine(t, c, store, nil, nil, nil)
+	}
+	to := func(partition int) int { return partition % 3 }
+	lists, taken := 0, 0
+	left := before.HandOver(to, func(node int, list []distinct.Pending) error {
+		if node == 2 {
+			return errStore
+		}
+		lists, taken = lists+1, taken+len(list)
+		if left := after[node].Import(list); left != 0 {
+			t.Errorf("%d keys had no room", left)
+		}
+		return nil
+	})
+	if left == 0 || taken == 0 || left+taken != keys {
+		t.Fatalf("%d keys taken, %d left", taken, left)
+	}
+	if lists <= len(after) {
+		t.Errorf("%d keys in %d lists", taken, lists)
+	}
+	found := 0
+	for k := range keys {
+		key := strconv.Itoa(k)
+		for node, e := range after {
+			if e.Partition(&distinct.Op{Key: []byte(key)})%3 == node {
+				if n := query(t, e, key, time.Minute).Values; n < each*95/100 || n > each*105/100 {
+					t.Errorf("key %s has %d values, want about %d", key, n, each)
+				}
+				found++
+			}
+		}
+	}
+	if found != taken {
+		t.Errorf("%d keys found, %d taken", found, taken)
+	}
+	wantLeft(t, before, left)
+	if left := before.HandOver(to, func(int, []distinct.Pending) error { return nil }); left != 0 {
+		t.Errorf("%d left", left)
+	}
+	wantLeft(t, before, 0)
+	add(t, before, "later", 1)
+	wantLeft(t, before, 1)
+}
+
+// wantLeft flushes with no time to wait, and checks how many keys that leaves.
+func wantLeft(t *testing.T, e *distinct.Engine, want int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := e.Flush(ctx)
+	if want == 0 && err == nil {
+		return
+	}
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("(keys: %d)", want)) {
+		t.Errorf("the last flush: %v, want %d keys left", err, want)
+	}
+}
+
+// TestHandOverOfWhatWasReset passes on a key that was reset meanwhile. What the sender had before
+// is void; what it began to have afterwards, without having read the key, is not.
+func TestHandOverOfWhatWasReset(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newMemory()
+	never := func(o *distinct.Options) { o.FlushInterval = time.Hour }
+	owner := engine(t, c, store, nil, nil, never)
+	early, late := engine(t, c, store, nil, nil, never), engine(t, c, store, nil, nil, never)
+	add(t, owner, "k", 0)
+	finish(t, owner)
+	add(t, early, "k", 1, 2)
+	c.ms.Add(1)
+	if err := owner.Forget(t.Context(), nil, []byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	c.ms.Add(1)
+	add(t, owner, "k", 3)
+	add(t, late, "k", 4)
+	for _, from := range []*distinct.Engine{early, late} {
+		left := from.HandOver(func(int) int { return 0 },
+			func(_ int, list []distinct.Pending) error {
+				owner.Import(list)
+				return nil
+			})
+		if left != 0 {
+			t.Errorf("%d left", left)
+		}
+	}
+	for _, when := range []string{"before", "after"} {
+		if n := query(t, owner, "k", time.Minute).Values; n != 2 {
+			t.Errorf("%d values %s a flush, want those added after the reset", n, when)
+		}
+		finish(t, owner)
 	}
 }

@@ -20,6 +20,11 @@ import (
 // pendingTimeout bounds how long other nodes may take to say what they have and the store lacks.
 const pendingTimeout = 500 * time.Millisecond
 
+// handoverTimeout bounds how long a node that stops tries to pass on what the store lacks.
+const handoverTimeout = 5 * time.Second
+
+var errNoHeir = errors.New("no other node decides about it")
+
 var errNoDistinct = fmt.Errorf("%w: this node does not count distinct values",
 	syncer.ErrUnavailable)
 
@@ -221,4 +226,35 @@ func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswe
 		return &DistinctPendingAnswer{}
 	}
 	return &DistinctPendingAnswer{n.opt.Distinct.Pending(q.Partitions)}
+}
+
+// handOverDistinct passes on what the store may lack to the nodes that decide about it now, or soon.
+func (n *Node) handOverDistinct(ctx context.Context) {
+	if n.opt.Distinct == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
+	defer cancel()
+	t := n.table()
+	left := n.opt.Distinct.HandOver(t.Owner, func(member int, keys []distinct.Pending) error {
+		if member == t.Self() {
+			return errNoHeir
+		}
+		return n.opt.Peers.Ask(ctx, t.Member(member), &DistinctHandover{keys}, nil)
+	})
+	if left > 0 {
+		n.opt.Logger.Warn("not all distinct values could be handed over: flushing them",
+			"keys", left)
+	}
+}
+
+// importDistinct takes what another node hands over.
+func (n *Node) importDistinct(q *DistinctHandover) error {
+	if n.opt.Distinct == nil {
+		return errNoDistinct
+	}
+	if left := n.opt.Distinct.Import(q.Keys); left > 0 {
+		return fmt.Errorf("%w (keys: %d)", syncer.ErrFull, left)
+	}
+	return nil
 }

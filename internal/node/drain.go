@@ -42,6 +42,7 @@ func (n *Node) Drain(ctx context.Context) error {
 		}
 		retry.Pause(ctx, drainPause)
 	}
+	n.handOverDistinct(ctx)
 	n.parts.Leave(ctx)
 	return nil
 }

@@ -110,6 +110,10 @@ type (
 	// DistinctPendingAnswer has it.
 	DistinctPendingAnswer struct{ Keys []distinct.Pending }
 
+	// DistinctHandover passes on what a node that is about to stop has of distinct values, and the
+	// store may lack.
+	DistinctHandover struct{ Keys []distinct.Pending }
+
 	// StatusQuestion asks for a node's Status.
 	StatusQuestion struct{}
 )

@@ -105,6 +105,10 @@ var questions = [...]Question{
 		func(_ context.Context, n *Node, q *DistinctPendingQuestion) (any, error) {
 			return n.pendingDistinct(q), nil
 		}),
+	question(20, "distinct handover",
+		func(_ context.Context, n *Node, q *DistinctHandover) (any, error) {
+			return nil, n.importDistinct(q)
+		}),
 	fromUsers(question(13, "replay",
 		func(ctx context.Context, n *Node, q *ReplayQuestion) (any, error) {
 			return &ReplayAnswer{n.replayOwn(ctx, &q.Ask)}, nil

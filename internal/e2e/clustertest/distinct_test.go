@@ -146,6 +146,25 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c.hasDistinct(key, 0, "after a reset")
 }
 
+// TestDistinctValuesOutliveAStopWithoutRedis stops the owner of a key while Redis is gone. It says
+// that nothing is lost, and the other nodes have the values, also once Redis is back.
+func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		loopback, "--redis-expiry", redistest.Expiry(t, server))
+	c.grow(3)
+	key := c.keyOf(1, "distinct")
+	c.nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
+	server.Kill()
+	c.nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["b","c"]}`, key))
+	c.stop(1)
+	c.settled()
+	c.hasDistinct(key, 3, "without Redis")
+	server.Restart(t)
+	c.hasDistinct(key, 3, "with Redis")
+}
+
 // foreignKey adds a value to a key under whose name Redis has something else, and returns the name.
 // That is to hold up nothing but this key.
 func (c *cluster) foreignKey(i int) (name string) {
