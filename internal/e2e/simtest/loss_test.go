@@ -66,8 +66,9 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
+	before := w.copySets()
 	how()
-	w.loseValues()
+	w.loseValues(before)
 	for name, left := range w.storedBans() {
 		if !all && !again && w.plan.kind != ruins {
 			left = max(left, known[name])

@@ -190,9 +190,12 @@ func (u *union) count() int64 {
 func (w *world) hasSet(key string) *union { return w.hasAt(key, w.coarsest()) }
 
 // hasAt does the same for any level.
-func (w *world) hasAt(key string, level uint8) *union {
+func (w *world) hasAt(key string, level uint8) *union { return w.sets[key].at(level) }
+
+// at returns the values of one level, none if there is no key.
+func (k *sets) at(level uint8) *union {
 	u := new(union)
-	if k := w.sets[key]; k != nil {
+	if k != nil {
 		for at, data := range k.buckets {
 			if at.level == level {
 				u.read(data)

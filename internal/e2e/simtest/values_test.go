@@ -118,24 +118,25 @@ func (s *seen) least(asked time.Time) (n int64) {
 func (s *seen) most() int64 { return int64(len(s.values)) }
 
 // loseValues writes off what Redis has just lost, unless the nodes that decide about the keys have
-// it all in memory, stay, and go on deciding. w.atomic is held.
-func (w *world) loseValues() {
+// it all in memory, stay, and go on deciding. before is what Redis had: of that, nothing is pending
+// any more once the reply to its writing arrives. w.atomic is held.
+func (w *world) loseValues(before map[string]*sets) {
 	if w.plan.kind == losses {
 		return
 	}
-	w.writeOffValues(nil)
+	w.writeOffValues(nil, before)
 }
 
 // loseValuesWith writes off what only a process that ends has in memory.
 func (w *world) loseValuesWith(p *proc) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
-	w.writeOffValues(p)
+	w.writeOffValues(p, nil)
 }
 
 // writeOffValues writes off values that neither Redis has nor the processes that live on, except
-// for one, will write. w.atomic is held.
-func (w *world) writeOffValues(except *proc) {
+// for one, will write: what Redis had before, they may not write again. w.atomic is held.
+func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 	if !w.plan.values {
 		return
 	}
@@ -162,10 +163,10 @@ func (w *world) writeOffValues(except *proc) {
 		}
 	}
 	for _, key := range w.values.names() {
-		stored, still := w.hasSet(key), pending[key]
+		stored, had, still := w.hasSet(key), before[key].at(w.coarsest()), pending[key]
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
-				if !stored.has(h) && (still == nil || !still.has(h)) {
+				if !stored.has(h) && (had.has(h) || still == nil || !still.has(h)) {
 					v.lost = time.Now()
 				}
 			}
