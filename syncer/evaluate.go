@@ -130,8 +130,13 @@ func (k *call) use() {
 func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.check.N < 0 && t.storeDown {
-			return errStoreDown
+		if t.check.N < 0 {
+			switch {
+			case t.storeDown:
+				return errStoreDown
+			case !k.op.Recalled && t.p.ownership == owned && t.p.shared.lentOut(t):
+				return errLent
+			}
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {

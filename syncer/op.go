@@ -110,6 +110,11 @@ type Op struct {
 	// AllowNonOwner executes the operation here although another counter owns the key's partition:
 	// in its place. The decision is based on what the store and this counter know.
 	AllowNonOwner bool
+	// Recalled says of an Add that takes back that every counter that may have counted the key for
+	// this one has caught up since the operation was asked for, and this one after them, see
+	// [Counter.CatchUp]. Without it, such an Add is refused while the key is lent, see
+	// [Counter.Lent].
+	Recalled bool
 	// Reserve, if not empty, makes an Acquire reserve what it admits under this id instead of
 	// counting it, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must
 	// happen soon, because a partition can't be handed over meanwhile. CountDenied then has no

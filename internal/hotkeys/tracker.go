@@ -29,6 +29,7 @@ type Counter interface {
 	TakeLoan(q *syncer.LoanRequest, r *syncer.LoanResponse, asked time.Time)
 	EndLoan(q *syncer.LoanRequest) bool
 	Lend(ctx context.Context, q *syncer.LoanRequest) (syncer.LoanResponse, error)
+	CatchUp(ctx context.Context, c *syncer.Check) error
 }
 
 // Peers asks the other nodes.

@@ -45,7 +45,8 @@ func (n *Node) newRouter() *routing.Router {
 		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
 		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts),
 		Loans:    n.hot,
-		Refusals: &n.refused, Modes: n.modes, Counter: n.opt.Counter, Mark: n.mark,
+		Refusals: &n.refused, Modes: n.modes, Mark: n.mark,
+		Counter: hotkeys.Recalling{Counter: n.opt.Counter, Tracker: n.hot},
 		StoreUp: func() bool { return n.opt.Store.Health().Up },
 	}
 	if n.opt.Direct != nil {
