@@ -29,8 +29,8 @@ func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		failed = fmt.Errorf("%w: %s, which may have counted this key, has not stored it in time: %v",
-			syncer.ErrUnavailable, m.Name, err)
+		failed = fmt.Errorf("%w: node %s, which may have counted this key, has not stored it: %v",
+			syncer.ErrUnavailable, m.ID, err)
 	})
 	if failed != nil {
 		return failed

@@ -35,7 +35,12 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 	if s.cut.Load() {
 		return rpc.ErrUnreachable
 	}
-	*response.(*hotkeys.LeaseResponse) = *s.other.Lend(ctx, request.(*hotkeys.LeaseRequest))
+	switch q := request.(type) {
+	case *hotkeys.RecallRequest:
+		return s.other.Store(ctx, q)
+	case *hotkeys.LeaseRequest:
+		*response.(*hotkeys.LeaseResponse) = *s.other.Lend(ctx, q)
+	}
 	return nil
 }
 

@@ -228,7 +228,8 @@ func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswe
 	return &DistinctPendingAnswer{n.opt.Distinct.Pending(q.Partitions)}
 }
 
-// handOverDistinct passes on what the store may lack to the nodes that decide about it now, or soon.
+// handOverDistinct passes on what the store may lack to the nodes that decide about it now, or
+// soon.
 func (n *Node) handOverDistinct(ctx context.Context) {
 	if n.opt.Distinct == nil {
 		return

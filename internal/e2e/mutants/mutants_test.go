@@ -186,8 +186,8 @@ func mutants() []mutant {
 		{
 			name: "who can't see a key takes back nothing, and says it did",
 			file: "syncer/evaluate.go",
-			old:  "\t\tif t.check.N < 0 && t.storeDown {\n",
-			new:  "\t\tif t.check.N < 0 && t.ref < 0 {\n", kind: "modes",
+			old:  "\t\t\tcase t.storeDown:\n",
+			new:  "\t\t\tcase t.ref < 0 && t.storeDown:\n", kind: "modes",
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
@@ -263,6 +263,23 @@ func mutants() []mutant {
 			file: "distinct/entry.go", old: "\t\ten.failed = x.Err\n",
 			new:  "\t\ten.failed, en.flushed = x.Err, max(en.flushed, seq)\n",
 			kind: "outages", also: "-distinct",
+		},
+		{
+			name: "a leaving node keeps the distinct values that the store lacks",
+			file: "internal/node/drain.go", old: "\tn.handOverDistinct(ctx)\n", new: "",
+			kind: "modes", also: "-distinct",
+		},
+		{
+			name: "a reset voids the values that were added after it", file: "distinct/entry.go",
+			old: "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
+			new: "return mark > known && born >= 0",
+			model: "./distinct", test: "TestAddAfterAReset",
+		},
+		{
+			name: "an owner takes back what it knows of a key that is lent",
+			file: "internal/hotkeys/recall.go",
+			old:  "\treturn t.opt.Counter.CatchUp(ctx, c)\n", new: "\treturn nil\n",
+			model: "./internal/hotkeys", test: "TestTakingBackWhatIsLent",
 		},
 		{
 			name: "an owner trusts what it read in an earlier time as owner",
