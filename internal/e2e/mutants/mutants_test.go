@@ -267,7 +267,7 @@ func mutants() []mutant {
 		{
 			name: "a leaving node keeps the distinct values that the store lacks",
 			file: "internal/node/drain.go", old: "\tn.handOverDistinct(ctx)\n", new: "",
-			kind: "modes", also: "-distinct",
+			model: "./internal/e2e/simtest", test: "TestWhoLeavesWithoutRedisHandsOverItsValues",
 		},
 		{
 			name: "a reset voids the values that were added after it", file: "distinct/entry.go",

@@ -1,0 +1,89 @@
+package hotkeys_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestTakingBackWhatIsLent takes back at the owner what the other node has just counted of a key,
+// by its loan, one by one and in a batch. Nothing but that is gone then, and all of it. While the
+// other node can't be reached, nothing is taken back. Both go on to count.
+func TestTakingBackWhatIsLent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, other, key := newPair(t)
+		for range 2 {
+			other.acquire(t, key, 2000, limits)
+		}
+		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
+		check := syncer.Check{Key: []byte(key)}
+		total := func() int64 {
+			t.Helper()
+			if err := counter.Tracker.Recall(t.Context(), &check); err != nil {
+				t.Fatal(err)
+			}
+			var res syncer.Result
+			err := counter.Do(t.Context(), &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+				{Key: check.Key, Limits: []syncer.Limit{{Window: 60_000}}}}}, &res)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Checks[0].Limits[0].Count
+		}
+		take := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: check.Key, N: -3}}}
+		begin, want := total(), int64(0)
+		for i := range 20 {
+			for range 2 {
+				if other.counted(t, key) {
+					want++
+				}
+			}
+			if i%4 == 1 {
+				continue
+			}
+			// All that there is has to be taken, but for one event.
+			some := take
+			some.Checks = []syncer.Check{{Key: check.Key, N: 1 - begin - want}}
+			ops, res := []syncer.Op{some, take}, make([]syncer.Result, 2)
+			if begin, want = 1, 0; i%2 == 0 {
+				counter.DoAll(t.Context(), ops[:1], res)
+			} else {
+				res[0].Err = counter.Do(t.Context(), &ops[0], &res[0])
+			}
+			if res[0].Err != nil {
+				t.Fatal(res[0].Err)
+			}
+			if n := total(); n != 1 {
+				t.Fatalf("%d are left, want 1", n)
+			}
+		}
+		if !other.counted(t, key) {
+			t.Error("nothing is lent any more")
+		}
+		owner.cut.Store(true)
+		res := make([]syncer.Result, 2)
+		res[0].Err = counter.Do(t.Context(), &take, &res[0])
+		counter.DoAll(t.Context(), []syncer.Op{take}, res[1:])
+		for i := range res {
+			if !errors.Is(res[i].Err, syncer.ErrUnavailable) ||
+				errors.Is(res[i].Err, syncer.ErrUnknownOutcome) {
+				t.Errorf("while the other node can't be reached: %v", res[i].Err)
+			}
+		}
+		owner.cut.Store(false)
+		if n := total(); n != begin+want+1 {
+			t.Errorf("%d, want %d", n, begin+want+1)
+		}
+	})
+}
+
+// counted acquires a key once, and reports whether the node decided itself.
+func (s *side) counted(t *testing.T, key string) bool {
+	t.Helper()
+	var res syncer.Result
+	return s.counter.Do(t.Context(), &syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
+}
