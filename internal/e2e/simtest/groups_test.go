@@ -28,14 +28,22 @@ type group struct {
 	begun, told time.Time // told is zero until the client has an answer
 	// orphaned says that a process was killed that was asked, or owned a key.
 	orphaned bool
+	// owners are those of its keys in the view of the process that was asked, when it was: one of
+	// them may be about to decide about a key that it hands over meanwhile.
+	owners [groupSize]string
 }
 
 // begin returns the number of another group, of which a process is asked.
 func (g *groups) begin(p *proc) (number int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.all = append(g.all, group{asked: p, begun: time.Now()})
-	return int64(len(g.all))
+	number = int64(len(g.all) + 1)
+	o := group{asked: p, begun: time.Now()}
+	for k := range groupSize {
+		o.owners[k] = p.owner(string(groupKey(number, k)))
+	}
+	g.all = append(g.all, o)
+	return number
 }
 
 func (g *groups) end(number int64) {
@@ -62,7 +70,8 @@ func (g *groups) excuse(p *proc) {
 		o.orphaned = o.orphaned || o.asked == p
 		for k := range groupSize {
 			key := string(groupKey(int64(i+1), k))
-			if p.ring.Table().OwnedBySelf(p.w.partition(key)) || p.decides(key) {
+			if o.owners[k] == p.ring.Self().Name || p.owner(key) == p.ring.Self().Name ||
+				p.decides(key) {
 				g.excused[key], o.orphaned = true, true
 			}
 		}
@@ -84,6 +93,15 @@ func (g *groups) undecidable(o *group) bool {
 		}
 	}
 	return dead > 1
+}
+
+// owner returns the name of the member that owns a key in the view of a process, "" if none does.
+func (p *proc) owner(key string) string {
+	t := p.ring.Table()
+	if at := t.Owner(p.w.partition(key)); at >= 0 {
+		return t.Member(at).Name
+	}
+	return ""
 }
 
 // decides reports whether a process decides about a key at this moment.
