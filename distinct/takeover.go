@@ -29,8 +29,8 @@ func (p *Pending) size() (bytes int) {
 // Gather asks all other nodes for what they have of some partitions and the store may lack.
 type Gather func(ctx context.Context, partitions []int) []Pending
 
-// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but for
-// the last key. What does not fit into an answer is found in the store after the next flush of the
+// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but
+// for the last key. What does not fit into an answer is found in the store after the next flush of the
 // node that has it.
 const MaxPending = 1 << 20
 

@@ -8,6 +8,9 @@
 // everything itself. What is lent counts as used until the owner has read from the store what
 // became of it. So a limit is never exceeded. It may be refused too early, by at most what is lent.
 //
+// Before the owner takes anything back of such a key, it recalls what others have counted: see
+// [Recalling].
+//
 // A [Tracker] finds the keys and exchanges requests with their owners, in the background, while the
 // key is hot. It also answers for what this node lends.
 //

@@ -16,12 +16,12 @@
 // the cluster, it has all members ask for what they still have reserved ([Participant.Leave]).
 //
 // If the decider and the coordinator have died, or the outcome has not been learnt in ten seconds,
-// nobody knows it. What is reserved is then counted: the decider may have counted its part, and no
-// limit is exceeded if it has not. The caller of such an acquire gets syncer.ErrUnknownOutcome,
-// also when the coordinator had given it up but could not say so before an owner counted: that
-// owner remembers it, and tells the coordinator, which would otherwise begin again elsewhere. If
-// both have died, the coordinator may have told some owners already: this is the one case in which
-// parts of an acquire are counted without the others.
+// nobody knows it. What is reserved is then counted: the decider may have counted its part, which
+// may be lost with it, and no limit is exceeded if it has not. The caller of such an acquire gets
+// syncer.ErrUnknownOutcome, also when the coordinator had given it up but could not say so before
+// an owner counted: that owner remembers it, and tells the coordinator, which would otherwise begin
+// again elsewhere. If both have died, the coordinator may have told some owners already: this is
+// the one case in which parts of an acquire are counted without others whose owners live.
 //
 // Reservations count in other decisions. Another acquire may be refused because of a reservation
 // that is undone later, but none is ever admitted in excess of a limit.
