@@ -30,8 +30,8 @@ func (p *Pending) size() (bytes int) {
 type Gather func(ctx context.Context, partitions []int) []Pending
 
 // MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but
-// for the last key. What does not fit into an answer is found in the store after the next flush of the
-// node that has it.
+// for the last key. What does not fit into an answer is found in the store after the next flush of
+// the node that has it.
 const MaxPending = 1 << 20
 
 // decide returns the term in which this node decides about a key, 0 if there is none. At the

@@ -271,8 +271,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "a reset voids the values that were added after it", file: "distinct/entry.go",
-			old: "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
-			new: "return mark > known && born >= 0",
+			old:   "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
+			new:   "return mark > known && born >= 0",
 			model: "./distinct", test: "TestAddAfterAReset",
 		},
 		{
