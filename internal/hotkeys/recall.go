@@ -1,6 +1,7 @@
 package hotkeys
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -14,12 +15,74 @@ import (
 // RecallRequest asks a node to store what it has counted of a key for the key's owner.
 type RecallRequest struct{ NS, Key []byte }
 
-// recallTimeout bounds how long the other nodes may take to store what they have counted.
+// recallTimeout bounds how long it may take until the other nodes have stored what they have
+// counted, and this one has read it.
 const recallTimeout = time.Second
+
+// recalls are the recalls of one key: those who ask while one is under way share the next.
+type recalls struct{ next *recall }
+
+// recall is one recall. err is set when done is closed.
+type recall struct {
+	done chan struct{}
+	err  error
+}
 
 // Recall returns once this node, which decides about a key, knows all that others had counted of it
 // when it was called. The loans go on. The error wraps syncer.ErrUnavailable.
 func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
+	r := t.joinRecall(c)
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: what others have counted of this key has not come in time",
+			syncer.ErrUnavailable)
+	}
+}
+
+// joinRecall returns a recall of a key that begins now or later.
+func (t *Tracker) joinRecall(c *syncer.Check) *recall {
+	name := string(c.AppendName(nil))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.recalls[name]
+	begin := of == nil
+	if begin {
+		of = new(recalls)
+		t.recalls[name] = of
+	}
+	if of.next == nil {
+		of.next = &recall{done: make(chan struct{})}
+	}
+	r := of.next
+	if begin {
+		key := syncer.Check{NS: bytes.Clone(c.NS), Key: bytes.Clone(c.Key)}
+		go t.runRecalls(name, of, &key)
+	}
+	return r
+}
+
+// runRecalls recalls a key until nobody asks for it any more.
+func (t *Tracker) runRecalls(name string, of *recalls, c *syncer.Check) {
+	for {
+		t.mu.Lock()
+		r := of.next
+		if of.next = nil; r == nil {
+			delete(t.recalls, name)
+			t.mu.Unlock()
+			return
+		}
+		t.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), recallTimeout)
+		r.err = t.recall(ctx, c)
+		cancel()
+		close(r.done)
+	}
+}
+
+// recall is one recall.
+func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
 	var mu sync.Mutex
 	var failed error
 	rpc.Broadcast(ctx, t.opt.Table(), recallTimeout, func(ctx context.Context, m *ring.Member) {

@@ -2,6 +2,7 @@ package hotkeys_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -25,13 +26,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			if err := counter.Tracker.Recall(t.Context(), &check); err != nil {
 				t.Fatal(err)
 			}
-			var res syncer.Result
-			err := counter.Do(t.Context(), &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
-				{Key: check.Key, Limits: []syncer.Limit{{Window: 60_000}}}}}, &res)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return res.Checks[0].Limits[0].Count
+			return count(t, owner.counter, check.Key)
 		}
 		take := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: check.Key, N: -3}}}
 		begin, want := total(), int64(0)
@@ -86,4 +81,53 @@ func (s *side) counted(t *testing.T, key string) bool {
 	var res syncer.Result
 	return s.counter.Do(t.Context(), &syncer.Op{Kind: syncer.Acquire,
 		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
+}
+
+// TestTakingBackAtTheSameTime takes back one event each, many at the same time. They share what they
+// ask of the other node, and what is left is exact.
+func TestTakingBackAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner, other, key := newPair(t)
+		for range 2 {
+			other.acquire(t, key, 2000, limits)
+		}
+		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
+		check := syncer.Check{Key: []byte(key)}
+		counted := int64(other.acquire(t, key, 10, limits))
+		if err := owner.Recall(t.Context(), &check); err != nil {
+			t.Fatal(err)
+		}
+		begin := count(t, owner.counter, check.Key)
+		owner.asked.Store(0)
+		const takers = 100
+		var running sync.WaitGroup
+		for range takers {
+			running.Go(func() {
+				var res syncer.Result
+				if err := counter.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
+					Checks: []syncer.Check{{Key: check.Key, N: -1}}}, &res); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+		if asked := owner.asked.Load(); asked > takers/10 || asked == 0 {
+			t.Errorf("the other node was asked %d times by %d", asked, takers)
+		}
+		if n := count(t, owner.counter, check.Key); n != begin-takers || counted == 0 {
+			t.Errorf("%d are left of %d, %d counted there", n, begin, counted)
+		}
+	})
+}
+
+// count returns how many events a counter has in the last minute.
+func count(t *testing.T, c *syncer.Counter, key []byte) int64 {
+	t.Helper()
+	var res syncer.Result
+	err := c.Do(t.Context(), &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+		{Key: key, Limits: []syncer.Limit{{Window: 60_000}}}}}, &res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Checks[0].Limits[0].Count
 }

@@ -63,6 +63,7 @@ type Tracker struct {
 	mu       sync.Mutex
 	borrowed map[string]*borrowed // by name of the key
 	lent     map[string]time.Time // when each key was last lent
+	recalls  map[string]*recalls  // by name of the key
 }
 
 // New returns a tracker without hot keys.
@@ -70,7 +71,8 @@ func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{}}
+	return &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{},
+		recalls: map[string]*recalls{}}
 }
 
 // Run borrows hot keys until ctx is done.
