@@ -83,8 +83,8 @@ func (s *side) counted(t *testing.T, key string) bool {
 		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
 }
 
-// TestTakingBackAtTheSameTime takes back one event each, many at the same time. They share what they
-// ask of the other node, and what is left is exact.
+// TestTakingBackAtTheSameTime takes back one event each, many at the same time. They share what is
+// asked of the other node, and what is left is exact.
 func TestTakingBackAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)
