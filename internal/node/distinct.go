@@ -136,7 +136,7 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 		return n.distinctInMemory(ctx, op, res, false)
 	}
 	var a DistinctAnswer
-	err = n.opt.Peers.Ask(ctx, to, &DistinctQuestion{*op}, &a)
+	err = n.askDistinct(ctx, to, op, &a)
 	switch {
 	case errors.Is(err, rpc.ErrUnreachable) && n.owned.DecidedBy(to, p):
 		if err = n.distinctInMemory(ctx, op, res, true); res.Source == syncer.SourceMemory {
@@ -151,6 +151,21 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	*res = a.Result
 	fromOwner(res)
 	return nil
+}
+
+// askDistinct asks a node, and then the one that it names instead. If the second one can't be
+// reached, that says nothing about the first.
+func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op,
+	a *DistinctAnswer) error {
+	q := &DistinctQuestion{*op}
+	err := n.opt.Peers.Ask(ctx, to, q, a)
+	var moved *rpc.MovedError
+	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
+		if err = n.opt.Peers.Ask(ctx, &moved.To, q, a); errors.Is(err, rpc.ErrUnreachable) {
+			err = syncer.ErrNotOwner
+		}
+	}
+	return err
 }
 
 // fromOwner makes an answer of the owner that of the node that was asked.
@@ -177,7 +192,7 @@ func (n *Node) distinctInMemory(ctx context.Context, op *distinct.Op, res *disti
 	})
 }
 
-// serveDistinct runs an operation for another node. It forwards nothing.
+// serveDistinct runs an operation for another node. It forwards nothing, but says who decides.
 func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
 	if n.opt.Distinct == nil {
 		return errNoDistinct
@@ -190,7 +205,7 @@ func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct
 	case err != nil:
 		return elsewhere(err)
 	case to != nil:
-		return syncer.ErrNotOwner
+		return &rpc.MovedError{To: *to}
 	}
 	return elsewhere(n.distinctInMemory(ctx, op, res, false))
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
@@ -23,9 +24,10 @@ import (
 )
 
 // others are fake nodes that have no partitions, take part in any change of mode, and answer tasks
-// as respond says.
+// as respond says, and questions as answer does.
 type others struct {
 	respond func(verb rpc.Verb) error
+	answer  func(to *ring.Member, question, answer any) error
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
@@ -48,9 +50,15 @@ func (o *others) asked(verb rpc.Verb) bool {
 
 func (*others) DoAll(context.Context, *ring.Member, []syncer.Op, []int, []syncer.Result) {}
 
-func (*others) Ask(context.Context, *ring.Member, any, any) error { return nil }
-func (*others) Keep(*ring.Table)                                  {}
-func (*others) Stats() (s cluster.PeerStats)                      { return s }
+func (o *others) Ask(_ context.Context, to *ring.Member, question, answer any) error {
+	if o.answer == nil {
+		return nil
+	}
+	return o.answer(to, question, answer)
+}
+
+func (*others) Keep(*ring.Table)             {}
+func (*others) Stats() (s cluster.PeerStats) { return s }
 
 // beside returns a node in a cluster with a fake one, and a key that the other owns. They are
 // closed at the end of the test.
@@ -89,6 +97,11 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 		NotOwner:   true,
 		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: opt.Placement,
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,8 +196,9 @@ func (a *account) admitted() (n int64) {
 // blind returns a verdict that should have been a refusal: what was told at least stale before the
 // verdict was asked for, and was still in the window when it was told, left no room. A verdict that
 // says it was made without the store is exempt. So is one made in place of an owner that may not
-// yet have restored what Redis lost, or flushed what it counted without Redis. What a process that
-// was suspended had not flushed, nobody could know.
+// yet have restored what Redis lost, or flushed what it counted without Redis. Neither could the
+// owner know what was counted in its place without Redis, nor anybody what a process that was
+// suspended had not flushed.
 //
 // Times of nodes may be apart by leeway, so that a window is as much shorter.
 func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []span) *verdict {
@@ -209,7 +210,7 @@ func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []
 			if !earlier.told.Before(v.asked.Add(-stale)) {
 				break
 			}
-			if earlier.asked.After(since) {
+			if earlier.asked.After(since) && !earlier.unheard(v, stale, list) {
 				known += earlier.n
 			}
 		}
@@ -218,6 +219,15 @@ func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []
 		}
 	}
 	return nil
+}
+
+// unheard reports whether a verdict was made in place of the owner, and from before it was flushed
+// until shortly before a later one some node could not write to Redis.
+func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool {
+	return (v.source == syncer.SourceFallback || v.source == syncer.SourceDegraded) &&
+		slices.ContainsFunc(list, func(s span) bool {
+			return s.from.Before(v.told.Add(stale)) && s.to.After(later.asked.Add(-stale))
+		})
 }
 
 // hindered reports whether a verdict relies on Redis, and shortly before it Redis lost data or some

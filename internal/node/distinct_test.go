@@ -1,0 +1,59 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/node"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// TestValuesWhileAPartitionMoves asks the owner of a key, which has not received its partition yet
+// and names the node that still decides. That one is asked, whether it answers or not.
+func TestValuesWhileAPartitionMoves(t *testing.T) {
+	for name, c := range map[string]struct {
+		giver  error
+		wanted error
+	}{
+		"giver answers": {},
+		"giver is full": {syncer.ErrFull, syncer.ErrFull},
+		// Its death does not make this node the one to decide in place of the owner.
+		"giver is gone": {rpc.ErrUnreachable, syncer.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				peers := &others{answer: func(to *ring.Member, question, answer any) error {
+					if _, ok := question.(*node.DistinctQuestion); !ok {
+						return nil
+					}
+					asked = append(asked, to.ID)
+					if to.ID == "other" {
+						return &rpc.MovedError{To: ring.Member{ID: "giver", Name: "giver"}}
+					}
+					answer.(*node.DistinctAnswer).Result.Source = syncer.SourceMemory
+					return c.giver
+				}}
+				n, key := beside(t, nil, peers)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var res distinct.Result
+				err := n.Distinct(ctx, &distinct.Op{Key: key}, [][]byte{[]byte("v")}, &res)
+				if !errors.Is(err, c.wanted) || len(asked) < 2 ||
+					!slices.Equal(asked[:2], []string{"other", "giver"}) {
+					t.Errorf("%v, after asking %v", err, asked)
+				}
+				if c.wanted == nil && res.Source != syncer.SourceOwner {
+					t.Errorf("the source is %v", res.Source)
+				}
+			})
+		})
+	}
+}
