@@ -170,7 +170,7 @@ func exceeding(key string, list []decision, a *account, stale time.Duration,
 				since := v.told.Add(-time.Duration(l.ms) * time.Millisecond)
 				for j := range list {
 					if e := &list[j]; e.counted && e.told.Before(v.asked.Add(-stale)) &&
-						e.asked.After(since) {
+						e.asked.After(since) && !e.unheard(&v.verdict, stale, hindered) {
 						known += e.n
 					}
 				}
@@ -203,7 +203,7 @@ func (w *world) checkSeen(b ban, h *history, stale time.Duration) {
 		for j := range h.starts {
 			s := &h.starts[j]
 			if s.certain && s.to.Before(v.asked.Add(-stale)) && v.told.Before(s.from.Add(length)) &&
-				!h.excused(s, v.told) {
+				!h.excused(s, v.told) && !s.by.unheard(&v.verdict, stale, hindered) {
 				w.t.Errorf("%s: node %s (%s) does not know at %s of the ban by %s that %s started "+
 					"at %s", b.key, v.by, v.source, v.told.Format("05.000"), b.rule, s.by.by,
 					s.to.Format("05.000"))
