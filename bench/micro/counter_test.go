@@ -1,6 +1,7 @@
 package micro_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,16 +23,17 @@ var (
 	maxKeys  = flag.Int("max-keys", 100_000, "most keys of BenchmarkKeys and BenchmarkPauses")
 	duration = flag.Duration("duration", 200*time.Millisecond,
 		"length of an operation of the benchmarks that load a server")
+	programDir = flag.String("programs", "",
+		"directory in which the servers' programs stay; none by default")
 	rate = flag.Float64("rate", 5000, "decisions or adds per second of an open loop")
 )
 
 // programs builds the servers.
 func programs(b *testing.B) rival.Env {
-	env, remove, err := rival.Build(b.Context())
+	env, err := rival.Build(b.Context(), cmp.Or(*programDir, b.TempDir()))
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = remove() })
 	return env
 }
 

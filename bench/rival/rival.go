@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -122,25 +121,23 @@ type Env struct {
 	Flush time.Duration
 }
 
-// Build compiles the programs, from within the bench module's directory or one below it.
-func Build(ctx context.Context) (e Env, remove func() error, err error) {
-	module, err1 := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	dir, err2 := os.MkdirTemp("", "bench-programs")
-	if err := errors.Join(err1, err2); err != nil {
-		return e, nil, fmt.Errorf("build: %w", err)
+// Build compiles the programs into a directory, unless they are there and up to date, from within
+// the bench module's directory or one below it.
+func Build(ctx context.Context, dir string) (e Env, err error) {
+	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return e, fmt.Errorf("build: %w", err)
 	}
-	remove = func() error { return os.RemoveAll(dir) }
 	e = Env{Twotier: filepath.Join(dir, "twotier"), Bench: filepath.Join(dir, "bench")}
 	bench := filepath.Dir(strings.TrimSpace(string(module)))
 	for from, pkg := range map[string]string{filepath.Dir(bench): "./cmd/twotier",
 		bench: "./cmd/bench"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-C", from, "-o", dir, pkg)
 		if msg, err := cmd.CombinedOutput(); err != nil {
-			err = fmt.Errorf("build %s: %w: %s", pkg, err, msg)
-			return e, nil, errors.Join(err, remove())
+			return e, fmt.Errorf("build %s: %w: %s", pkg, err, msg)
 		}
 	}
-	return e, remove, nil
+	return e, nil
 }
 
 // Select returns the rivals whose names are in a list, or all but those to be named if the list is

@@ -11,15 +11,10 @@ import (
 
 // Every rival must start, decide, also with many decisions in a call, report its usage, and stop.
 func TestEveryRival(t *testing.T) {
-	env, remove, err := rival.Build(t.Context())
+	env, err := rival.Build(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
-	}()
 	limits := []limiter.Limit{{Window: 3_600_000, Max: 3}}
 	now := time.Now().UnixMilli() // of all events, as an hour may turn meanwhile
 	for _, rv := range rival.All() {

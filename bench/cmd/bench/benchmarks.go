@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,9 +26,13 @@ type Benchmarks struct {
 
 // Run runs the benchmarks of one pattern after the other.
 func (o *Benchmarks) Run(ctx context.Context, b *bench) error {
+	program, err := b.micro(ctx)
+	if err != nil {
+		return err
+	}
 	var all Lines
 	for _, pattern := range slices.Sorted(maps.Keys(o.Bench)) {
-		lines, err := o.run(ctx, pattern)
+		lines, err := o.run(ctx, program, pattern)
 		if err != nil {
 			return err
 		}
@@ -36,18 +41,33 @@ func (o *Benchmarks) Run(ctx context.Context, b *bench) error {
 	return save(b, o, all)
 }
 
+// micro builds package micro, which go test would link anew for each pattern.
+func (b *bench) micro(ctx context.Context) (program string, err error) {
+	dir, err := b.dir()
+	if err != nil {
+		return "", err
+	}
+	program = filepath.Join(dir, "micro.test")
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet", "off", "-o", program,
+		"twotier.dev/twotier/bench/micro")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the benchmarks: %w: %s", err, msg)
+	}
+	return program, nil
+}
+
 // run returns the lines of the benchmarks whose names match.
-func (o *Benchmarks) run(ctx context.Context, pattern string) (Lines, error) {
-	args := []string{"test", "twotier.dev/twotier/bench/micro", "-vet", "off", "-run", "^$",
-		"-timeout", "1h", "-bench", pattern, "-benchtime", o.Bench[pattern], "-count",
-		strconv.Itoa(o.Count)}
+func (o *Benchmarks) run(ctx context.Context, program, pattern string) (Lines, error) {
+	args := []string{"-test.run", "^$", "-test.timeout", "1h", "-test.bench", pattern,
+		"-test.benchtime", o.Bench[pattern], "-test.count", strconv.Itoa(o.Count),
+		"-programs", filepath.Dir(program)}
 	for name, size := range o.Sizes {
 		args = append(args, "-"+name, size)
 	}
 	var text bytes.Buffer
-	cmd := attached(exec.CommandContext(ctx, "go", args...), io.MultiWriter(os.Stderr, &text))
+	cmd := attached(exec.CommandContext(ctx, program, args...), io.MultiWriter(os.Stderr, &text))
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("go test -bench %s: %w", pattern, err)
+		return nil, fmt.Errorf("benchmarks %s: %w", pattern, err)
 	}
 	return strings.Split(strings.TrimSpace(text.String()), "\n"), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -26,6 +27,7 @@ import (
 type cli struct {
 	Out        string `help:"Directory of the results." default:"results"`
 	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process."`
+	Programs   string `help:"Directory in which the programs that are built stay, for the next command." type:"path"`
 
 	All All `cmd:"" help:"Run all of the following, one at a time."`
 	Nop Nop `cmd:"" hidden:"" help:"Serve the same answer to every request."`
@@ -47,7 +49,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{name: k.Selected().Name, out: c.Out, command: commandLine(k)}
+	b := &bench{name: k.Selected().Name, out: c.Out, command: commandLine(k), kept: c.Programs}
 	defer func() { err = errors.Join(err, b.close()) }()
 	return profiled(c.CPUProfile, func() error { return k.Run(b) })
 }
@@ -107,27 +109,40 @@ func profiled(path string, fn func() error) error {
 // bench is the state that all commands share.
 type bench struct {
 	name, out, command string // name is that of the command and of its result
-	env                *rival.Env
-	remove             func() error
+	// kept is the directory in which programs stay, temporary that of those that are removed.
+	kept, temporary string
+	env             *rival.Env
+}
+
+// dir returns the directory of the programs.
+func (b *bench) dir() (dir string, err error) {
+	if b.kept == "" && b.temporary == "" {
+		b.temporary, err = os.MkdirTemp("", "bench-programs")
+	}
+	return cmp.Or(b.kept, b.temporary), err
 }
 
 // programs builds the programs that rivals are started with, once.
 func (b *bench) programs(ctx context.Context) (rival.Env, error) {
 	if b.env == nil {
-		env, remove, err := rival.Build(ctx)
+		dir, err := b.dir()
+		if err != nil {
+			return rival.Env{}, err
+		}
+		env, err := rival.Build(ctx, dir)
 		if err != nil {
 			return env, err
 		}
-		b.env, b.remove = &env, remove
+		b.env = &env
 	}
 	return *b.env, nil
 }
 
 func (b *bench) close() error {
-	if b.remove == nil {
+	if b.temporary == "" {
 		return nil
 	}
-	return b.remove()
+	return os.RemoveAll(b.temporary)
 }
 
 //go:embed templates
