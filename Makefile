@@ -79,6 +79,9 @@ scale: ## traffic of each node, and a deploy under load, in simulated clusters o
 mutants: ## break the code on purpose and show that the schedules notice
 	$(GO) test ./internal/e2e/mutants -count=1 -v
 
+# Flags of go test in the parts of make check: check-lint vets everything.
+ONCE := -vet=off -count=1
+
 # The parts of make check, which does some at the same time.
 CHECKS := check-lint check-vulnerabilities check-bench check-models check-simulate check-scale \
   check-fuzz check-mutants check-faults check-path check-clients check-openapi check-deploy \
@@ -93,46 +96,47 @@ check-openapi:
 check-bench:
 	@./scripts/part "tests of the bench module" \
 		$(GO) run ./internal/testing/testrun -dir bench -allow .ci/allowed-skips -- ./...
+# On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
-	@./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
+	@GOMAXPROCS=1 ./scripts/part "schedules of a simulated cluster" ./scripts/simulate $(SCHEDULES)
 check-scale:
 	@./scripts/part "traffic and a deploy of 10 and 50 nodes" \
-		$(GO) run ./internal/testing/testrun -- -count=1 -timeout 10m -run 'TestScale$$' \
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 10m -run 'TestScale$$' \
 		./internal/e2e/simtest -sizes=10,50
 check-models:
 	@./scripts/part "models of the counter" \
-		$(GO) run ./internal/testing/testrun -- -count=1 \
+		$(GO) run ./internal/testing/testrun -- $(ONCE) \
 		-run 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange' ./syncer
 	@./scripts/part "models of pure Redis" \
-		$(GO) run ./internal/testing/testrun -- -count=1 -run 'ModesAreEquivalent' ./redisstore \
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -run 'ModesAreEquivalent' ./redisstore \
 		-ops 5000
 	@./scripts/part "accuracy of distinct counts" \
-		$(GO) test -count=1 -v -run 'Accuracy$$' ./internal/sketch -values 10000000
+		$(GO) test $(ONCE) -v -run 'Accuracy$$' ./internal/sketch -values 10000000
 check-path:
 	@./scripts/part "files on the request path" \
-		$(GO) run ./internal/testing/testrun -- -count=1 ./internal/e2e/requestpath
+		$(GO) run ./internal/testing/testrun -- $(ONCE) ./internal/e2e/requestpath
 check-clients:
 	@./scripts/part "Redis clients of other languages" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
 		-run 'TestNodeClients|TestRedisPy' ./internal/resp -clients
 check-deploy:
 	@./scripts/part "deploy/: the image, alerts and dashboard in a real Prometheus" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./internal/e2e/deploytest
 	@./scripts/part "deploy/: Kubernetes, Helm, Compose" \
 		$(GO) run ./internal/testing/testrun -dir deploy/check -- -count=1 ./...
 check-page:
 	@./scripts/part "the page in a real Chromium" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 \
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) \
 		./internal/e2e/pagetest
 check-fuzz:
 	@./scripts/part "fuzz smoke, $(FUZZTIME) each" ./scripts/fuzz
 check-mutants:
 	@./scripts/part "broken copies are noticed" \
-		$(GO) run ./internal/testing/testrun -- -count=1 -timeout 30m ./internal/e2e/mutants
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 30m ./internal/e2e/mutants
 check-faults:
 	@./scripts/part "clusters of real processes" \
-		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- -count=1 -timeout 30m ./internal/e2e/clustertest -long
+		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m ./internal/e2e/clustertest -long
 
 .PHONY: faults
 faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split

@@ -351,8 +351,8 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	write(t, overlay, list)
 	binary := filepath.Join(dir, "simtest")
 	// Without debug information linking takes a third less time.
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags=-s -w", "-overlay",
-		overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w",
+		"-overlay", overlay, "-o", binary, cmp.Or(m.model, "./internal/e2e/simtest"))
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not build: %v\n%s", err, out)
@@ -369,6 +369,7 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 		args = append(args, "-seeds="+mostSeeds)
 	}
 	run := exec.CommandContext(t.Context(), binary, args...)
+	run.Env = append(os.Environ(), "GOMAXPROCS=1") // there are as many mutants as processors
 	out, err := run.CombinedOutput()
 	return string(out), err
 }
