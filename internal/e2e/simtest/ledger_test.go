@@ -125,11 +125,12 @@ func (l *ledger) repeat(key string, n int64) {
 // reappear records what a Redis that went back to a state of then has more than it had. If that
 // undid a reset, all that it has is from before the reset: what had been counted since is gone, and
 // a round of that which was in flight is sent again. Restored next to what is from before, what had
-// been counted since is part of some buckets already, and not of others.
+// been counted since is part of some buckets already, and not of others. What is from before a node
+// hears of in coarse buckets, and it has no finer ones of that to restore after the next loss.
 func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	l.of(key, func(a *account) {
 		if !a.reset.Before(then) {
-			a.uneven += had
+			a.uneven += had + has
 			had = 0
 		}
 		a.kept += max(0, has-had)
