@@ -93,7 +93,8 @@ func (s *bans) decide(key string, v decision) {
 	s.decisions[key] = append(s.decisions[key], v)
 }
 
-// lose records that a ban may be gone, by the name under which it is counted.
+// lose records that a ban, by the name under which it is counted, may be gone, or that only a
+// process that is suspended knows of it.
 func (s *bans) lose(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,6 +36,7 @@ type account struct {
 	restores  []restore
 	verdicts  []verdict
 	reset     time.Time // when the client was told of the latest reset
+	before    int64     // at most what was there when it was carried out
 	resetting bool      // a reset may have been executed, or may still be
 	over      bool      // all deadlines had passed, and nobody had counted it
 }
@@ -110,9 +111,11 @@ func (l *ledger) lose(key string, n int64) {
 // withhold records what a process that is suspended has not flushed: nobody else knows of it until
 // it goes on.
 func (w *world) withhold(ns, key []byte, n int64) {
-	if !syncer.IsBan(ns) {
-		w.ledger.of(string(key), func(a *account) { a.withheld += max(0, n) })
+	if syncer.IsBan(ns) {
+		w.bans.lose(string(key))
+		return
 	}
+	w.ledger.of(string(key), func(a *account) { a.withheld += max(0, n) })
 }
 
 // repeat records what may be counted twice: a round was in flight when Redis lost its data along
@@ -123,15 +126,16 @@ func (l *ledger) repeat(key string, n int64) {
 }
 
 // reappear records what a Redis that went back to a state of then has more than it had. If that
-// undid a reset, all that it has is from before the reset: what had been counted since is gone, and
-// a round of that which was in flight is sent again. Restored next to what is from before, what had
+// undid a reset, all that it has is from before the reset, and a copy of a round from then that is
+// on its way may be carried out once more. What had been counted since the reset is gone, and a
+// round of that which was in flight is sent again. Restored next to what is from before, what had
 // been counted since is part of some buckets already, and not of others. What is from before a node
 // hears of in coarse buckets, and it has no finer ones of that to restore after the next loss.
 func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	l.of(key, func(a *account) {
 		if !a.reset.Before(then) {
 			a.uneven += had + has
-			had = 0
+			had, has = 0, max(has, a.before)
 		}
 		a.kept += max(0, has-had)
 	})
@@ -148,7 +152,7 @@ func (l *ledger) reset(key string, asked time.Time, away int64, several bool) {
 		}
 		before := a.open
 		*a = account{kept: away, uneven: a.uneven + away, restores: a.restores,
-			reset: time.Now(), resetting: a.resetting}
+			reset: time.Now(), before: a.most(), resetting: a.resetting}
 		for _, d := range before {
 			if d.until.After(asked) {
 				a.doubt(d)
