@@ -135,7 +135,7 @@ func (k *call) checkReach() error {
 			case t.storeDown:
 				return errStoreDown
 			case !k.op.Recalled && t.p.ownership == owned && t.p.shared.lentOut(t):
-				return errLent
+				return ErrLent
 			}
 		}
 		v := k.view(t)

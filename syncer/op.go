@@ -110,10 +110,10 @@ type Op struct {
 	// AllowNonOwner executes the operation here although another counter owns the key's partition:
 	// in its place. The decision is based on what the store and this counter know.
 	AllowNonOwner bool
-	// Recalled says of an Add that takes back that every counter that may have counted the key for
-	// this one has caught up since the operation was asked for, and this one after them, see
-	// [Counter.CatchUp]. Without it, such an Add is refused while the key is lent, see
-	// [Counter.Lent].
+	// Recalled says of an Add that takes back that this counter sees all that others had counted of
+	// the key when the operation was asked for: either it was not lent then, or all others have
+	// caught up since, and this one after them, see [Counter.CatchUp]. Without it, such an Add is
+	// refused with [ErrLent] while the key is lent, see [Counter.Lent].
 	Recalled bool
 	// Reserve, if not empty, makes an Acquire reserve what it admits under this id instead of
 	// counting it, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must

@@ -6,21 +6,24 @@ import (
 	"slices"
 )
 
-// errLent refuses to take back while others may have counted what is to be taken back.
-var errLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
+// ErrLent refuses to take back while others may have counted what is to be taken back. It is an
+// ErrUnavailable.
+var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
 	"what there is to take back", ErrUnavailable)
 
 // TakesBack reports whether the operation takes back what was counted before.
 func (op *Op) TakesBack() bool { return op.Kind == Add && op.Checks[0].N < 0 }
 
-// Lent reports whether other counters may have counted a key of this one, by a loan, and this one
-// does not see it yet. Then there may be more to take back than it knows: see [Op.Recalled].
-func (c *Counter) Lent(check *Check) bool {
+// Lent reports whether this counter decides about a key and, if it does, whether others may have
+// counted the key by a loan and this one does not see it yet. Then there may be more to take back
+// than it knows: see [Op.Recalled].
+func (c *Counter) Lent(check *Check) (lent, decides bool) {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
-	return t.p.shared.lentOut(&t)
+	decides = t.p.ownership == owned
+	return decides && t.p.shared.lentOut(&t), decides
 }
 
 // lentOut reports whether others may have counted a key, and this counter does not see it yet.
@@ -34,8 +37,9 @@ func (s sharedKeys) lentOut(t *target) bool {
 	})
 }
 
-// CatchUp returns once the store has all that this counter has counted of a key until now, and this
-// counter, if it shares the key with others, has seen what they had stored when it was called.
+// CatchUp returns once the store has all that this counter has counted of a key until now and still
+// answers for, and this counter, if it shares the key with others, has seen what they had stored
+// when it was called. It does not wait for a store that is known to be out of reach.
 func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 	var t target
 	c.locate(&t, check)
@@ -44,9 +48,12 @@ func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 		t.p.enlistShared(c.opt.Now())
 	}
 	ticket := t.p.dirty.lastTicket
+	if t.p.dirty.handedOff(ticket) && !t.p.sealed {
+		ticket = 0 // another counter has taken over what was not acknowledged
+	}
 	t.p.mu.Unlock()
-	t.p.flushUpTo(ticket)
-	if _, err := t.p.commit(ctx, ticket); err != nil {
+	reachable := func() bool { return !t.p.storeDown() }
+	if _, err := t.p.commitIf(ctx, ticket, reachable); err != nil {
 		return fmt.Errorf("%w: what was counted is not in the store yet: %v", ErrUnavailable, err)
 	}
 	if t.parked() {

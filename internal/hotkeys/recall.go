@@ -3,6 +3,7 @@ package hotkeys
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -19,70 +20,69 @@ type RecallRequest struct{ NS, Key []byte }
 // counted, and this one has read it.
 const recallTimeout = time.Second
 
-// recalls are the recalls of one key: those who ask while one is under way share the next.
-type recalls struct{ next *recall }
-
-// recall is one recall. err is set when done is closed.
+// recall is one recall of a key. err is set when done is closed.
 type recall struct {
 	done chan struct{}
 	err  error
 }
 
-// Recall returns once this node, which decides about a key, knows all that others had counted of it
-// when it was called. The loans go on. The error wraps syncer.ErrUnavailable.
-func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
-	r := t.joinRecall(c)
+// wait waits for the recall. The error wraps syncer.ErrUnavailable.
+func (r *recall) wait(ctx context.Context) error {
 	select {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: what others have counted of this key has not come in time",
-			syncer.ErrUnavailable)
+		return errRecallLate
 	}
 }
 
-// joinRecall returns a recall of a key that begins now or later.
+var errRecallLate = fmt.Errorf("%w: what others have counted of a key has not come in time",
+	syncer.ErrUnavailable)
+
+// Recall returns once this node, which decides about a key, knows all that others had counted of it
+// when it was called. The loans go on. The error wraps syncer.ErrUnavailable.
+func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
+	return t.joinRecall(c).wait(ctx)
+}
+
+// joinRecall returns a recall of a key that begins now or later. Those who ask while one is under
+// way share the next.
 func (t *Tracker) joinRecall(c *syncer.Check) *recall {
 	name := string(c.AppendName(nil))
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	of := t.recalls[name]
-	begin := of == nil
-	if begin {
-		of = new(recalls)
-		t.recalls[name] = of
+	next, running := t.recalls[name]
+	if next == nil {
+		next = &recall{done: make(chan struct{})}
+		t.recalls[name] = next
 	}
-	if of.next == nil {
-		of.next = &recall{done: make(chan struct{})}
-	}
-	r := of.next
-	if begin {
+	t.mu.Unlock()
+	if !running {
 		key := syncer.Check{NS: bytes.Clone(c.NS), Key: bytes.Clone(c.Key)}
-		go t.runRecalls(name, of, &key)
+		t.opt.Go(func(ctx context.Context) { t.runRecalls(ctx, name, &key) })
 	}
-	return r
+	return next
 }
 
 // runRecalls recalls a key until nobody asks for it any more.
-func (t *Tracker) runRecalls(name string, of *recalls, c *syncer.Check) {
+func (t *Tracker) runRecalls(ctx context.Context, name string, c *syncer.Check) {
 	for {
 		t.mu.Lock()
-		r := of.next
-		if of.next = nil; r == nil {
+		r := t.recalls[name]
+		if t.recalls[name] = nil; r == nil {
 			delete(t.recalls, name)
 			t.mu.Unlock()
 			return
 		}
 		t.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), recallTimeout)
 		r.err = t.recall(ctx, c)
-		cancel()
 		close(r.done)
 	}
 }
 
-// recall is one recall.
+// recall has all others store what they have counted of a key, and then reads it.
 func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
 	var mu sync.Mutex
 	var failed error
 	rpc.Broadcast(ctx, t.opt.Table(), recallTimeout, func(ctx context.Context, m *ring.Member) {
@@ -101,8 +101,8 @@ func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
 	return t.opt.Counter.CatchUp(ctx, c)
 }
 
-// Store answers another node's Recall.
-func (t *Tracker) Store(ctx context.Context, q *RecallRequest) error {
+// AnswerRecall answers another node's Recall.
+func (t *Tracker) AnswerRecall(ctx context.Context, q *RecallRequest) error {
 	return t.opt.Counter.CatchUp(ctx, &syncer.Check{NS: q.NS, Key: q.Key})
 }
 
@@ -115,43 +115,70 @@ type Recalling struct {
 
 // Do is syncer.Counter.Do.
 func (r Recalling) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
-	if !r.mustRecall(op) {
+	if !op.TakesBack() {
 		return r.Counter.Do(ctx, op, res)
 	}
-	if err := r.Tracker.Recall(ctx, &op.Checks[0]); err != nil {
-		return err
+	taking := *op
+	one := r.beginRecall(&taking)
+	if one == nil {
+		return r.Counter.Do(ctx, &taking, res)
 	}
-	recalled := *op
-	recalled.Recalled = true
-	return r.Counter.Do(ctx, &recalled, res)
+	failed := one.wait(ctx)
+	if ctx.Err() != nil {
+		return errRecallLate
+	}
+	taking.Recalled = failed == nil
+	return cause(r.Counter.Do(ctx, &taking, res), failed)
 }
 
-// DoAll is syncer.Counter.DoAll. What can't be recalled is refused by the counter.
+// DoAll is syncer.Counter.DoAll. All that has to be recalled is recalled at the same time.
 func (r Recalling) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
-	var asked map[string]bool
+	var recalls map[int]*recall // by position
 	for i := range ops {
-		op := &ops[i]
-		if !op.TakesBack() {
+		if !ops[i].TakesBack() {
 			continue
 		}
-		if op.Recalled = false; !r.mustRecall(op) {
-			continue
-		}
-		name := string(op.Checks[0].AppendName(nil))
-		recalled, known := asked[name]
-		if !known {
-			if asked == nil {
-				asked = map[string]bool{}
+		if one := r.beginRecall(&ops[i]); one != nil {
+			if recalls == nil {
+				recalls = map[int]*recall{}
 			}
-			recalled = r.Tracker.Recall(ctx, &op.Checks[0]) == nil
-			asked[name] = recalled
+			recalls[i] = one
 		}
-		op.Recalled = recalled
+	}
+	for i, one := range recalls {
+		ops[i].Recalled = one.wait(ctx) == nil
+	}
+	if len(recalls) > 0 && ctx.Err() != nil {
+		for i := range res {
+			res[i].Err = errRecallLate
+		}
+		return
 	}
 	r.Counter.DoAll(ctx, ops, res)
+	for i, one := range recalls {
+		res[i].Err = cause(res[i].Err, one.err)
+	}
 }
 
-// mustRecall reports whether others may have counted what an operation takes back.
-func (r Recalling) mustRecall(op *syncer.Op) bool {
-	return op.TakesBack() && !op.AllowNonOwner && r.Lent(&op.Checks[0])
+// beginRecall begins a recall, unless this counter sees all that there is to take back, or does not
+// decide about it.
+func (r Recalling) beginRecall(op *syncer.Op) *recall {
+	op.Recalled = false
+	if op.AllowNonOwner {
+		return nil
+	}
+	lent, decides := r.Lent(&op.Checks[0])
+	if !lent {
+		op.Recalled = decides
+		return nil
+	}
+	return r.Tracker.joinRecall(&op.Checks[0])
+}
+
+// cause returns why what is lent was not recalled, if that is why an operation was refused.
+func cause(err, failed error) error {
+	if failed != nil && errors.Is(err, syncer.ErrLent) {
+		return failed
+	}
+	return err
 }

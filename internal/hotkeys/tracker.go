@@ -38,7 +38,7 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Tracker]. All but Rate and Logger are required.
+// Options configure a [Tracker]. All but Rate, Go and Logger are required.
 type Options struct {
 	// Rate is how many operations a second on one key of another node make it hot. 0 means that no
 	// key ever is.
@@ -48,6 +48,9 @@ type Options struct {
 	Table     func() *ring.Table
 	Counter   Counter
 	Peers     Peers
+	// Go runs fn in the background, with a context that is done when the node closes, or now if it
+	// is closing. Default: a goroutine.
+	Go func(fn func(ctx context.Context))
 	// Paused reports whether nothing may be borrowed because the cluster counts in Redis.
 	Paused func() bool
 	// Logger receives keys that become hot or are no longer hot. Default: none.
@@ -63,7 +66,9 @@ type Tracker struct {
 	mu       sync.Mutex
 	borrowed map[string]*borrowed // by name of the key
 	lent     map[string]time.Time // when each key was last lent
-	recalls  map[string]*recalls  // by name of the key
+	// recalls has the keys that are being recalled, by name, and for each the recall after this
+	// one, nil if nobody waits for one yet.
+	recalls map[string]*recall
 }
 
 // New returns a tracker without hot keys.
@@ -71,8 +76,11 @@ func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.Go == nil {
+		opt.Go = func(fn func(ctx context.Context)) { go fn(context.Background()) }
+	}
 	return &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{},
-		recalls: map[string]*recalls{}}
+		recalls: map[string]*recall{}}
 }
 
 // Run borrows hot keys until ctx is done.

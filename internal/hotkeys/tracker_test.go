@@ -38,7 +38,7 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 	switch q := request.(type) {
 	case *hotkeys.RecallRequest:
 		time.Sleep(time.Millisecond)
-		return s.other.Store(ctx, q)
+		return s.other.AnswerRecall(ctx, q)
 	case *hotkeys.LeaseRequest:
 		*response.(*hotkeys.LeaseResponse) = *s.other.Lend(ctx, q)
 	}

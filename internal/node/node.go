@@ -214,13 +214,22 @@ func (n *Node) SetMode(ctx context.Context, mode cluster.Mode) error {
 // background is like spawn, with a context that is done when the node closes.
 func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }
 
-// spawn runs fn, unless the node is closing. Close waits for it.
-func (n *Node) spawn(fn func()) {
+// backgroundOrNow is background, but runs fn now if the node is closing.
+func (n *Node) backgroundOrNow(fn func(ctx context.Context)) {
+	if !n.spawn(func() { fn(n.run) }) {
+		fn(n.run)
+	}
+}
+
+// spawn runs fn and returns true, unless the node is closing. Close waits for it.
+func (n *Node) spawn(fn func()) bool {
 	n.tasksMu.Lock()
 	defer n.tasksMu.Unlock()
-	if n.run.Err() == nil {
+	open := n.run.Err() == nil
+	if open {
 		n.done.Go(fn)
 	}
+	return open
 }
 
 // Open measures the store's clock once, if the store answers, joins the cluster, and starts the

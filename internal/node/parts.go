@@ -34,7 +34,8 @@ func (n *Node) newParts() {
 	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{
 		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table,
-		Counter: opt.Counter, Peers: opt.Peers, Paused: n.inRedis, Logger: opt.Logger,
+		Counter: opt.Counter, Peers: opt.Peers, Go: n.backgroundOrNow, Paused: n.inRedis,
+		Logger: opt.Logger,
 	})
 	n.router = n.newRouter()
 }

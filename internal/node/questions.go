@@ -72,10 +72,10 @@ var questions = [...]Question{
 	question(11, "lease", func(ctx context.Context, n *Node, q *hotkeys.LeaseRequest) (any, error) {
 		return n.hot.Lend(ctx, q), nil
 	}),
-	question(21, "recall",
+	fromUsers(question(21, "recall",
 		func(ctx context.Context, n *Node, q *hotkeys.RecallRequest) (any, error) {
-			return nil, n.hot.Store(ctx, q)
-		}),
+			return nil, n.hot.AnswerRecall(ctx, q)
+		})),
 	fromUsers(question(12, "top refused",
 		func(ctx context.Context, n *Node, q *TopRefusedQuestion) (any, error) {
 			keys, err := n.denied.Top(ctx, q.Limit, q.Window)

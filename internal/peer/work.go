@@ -60,10 +60,11 @@ func (w *work) encode(k *call) {
 	k.body, k.size = b, max(len(b), limits*limitBytes)
 }
 
-// waitsForStore and waitsForNodes report what some of the work waits for.
+// waitsForStore and waitsForNodes report what some of the work waits for: taking back may wait for
+// what others have counted to be stored.
 func (w *work) waitsForStore() bool {
 	for i := range w.len() {
-		if w.op(i).Ack >= syncer.AckStore {
+		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
 			return true
 		}
 	}

@@ -21,8 +21,30 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		r.allInRedis(ctx, ops, res)
 	default:
 		r.opt.Loans.Observe(ops)
-		r.divide(ctx, ops, res, true)
+		r.divide(ctx, ops, res, r.mayBorrow(ops))
 	}
+}
+
+// mayBorrow reports whether a batch may be divided by what nodes borrow from each other: not if it
+// changes one of those keys in a way that only the owner can, as that might overtake, or be
+// overtaken by, what is counted here.
+func (r *Router) mayBorrow(ops []syncer.Op) bool {
+	for i := range ops {
+		if op := &ops[i]; !op.MayBorrow() && !op.Reads() && r.shares(op) {
+			return false
+		}
+	}
+	return true
+}
+
+// shares reports whether nodes borrow keys of an operation from each other.
+func (r *Router) shares(op *syncer.Op) bool {
+	for i := range op.Checks {
+		if r.opt.Loans.Shared(&op.Checks[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // setErr fails all operations of a batch.
@@ -202,15 +224,8 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res 
 	}
 }
 
-// borrows reports whether nodes borrow keys of an operation from each other.
-func (r *Router) borrows(op *syncer.Op) bool {
-	for i := range op.Checks {
-		if op.MayBorrow() && r.opt.Loans.Shared(&op.Checks[i]) {
-			return true
-		}
-	}
-	return false
-}
+// borrows reports whether an operation may rely on what nodes borrow from each other.
+func (r *Router) borrows(op *syncer.Op) bool { return op.MayBorrow() && r.shares(op) }
 
 // dispatch lets each member run its group: one of them from this goroutine, others from their own.
 func (r *Router) dispatch(

@@ -53,6 +53,23 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
+// TestBatchKeepsTheOrderOfABorrowedKey counts a key that this node borrows, and takes that back,
+// which only the owner can: it executes both.
+func TestBatchKeepsTheOrderOfABorrowedKey(t *testing.T) {
+	b := newBed(t)
+	b.borrowed = map[string]bool{string(b.key("b")): true}
+	add, take := *b.op(syncer.Add, "b"), *b.op(syncer.Add, "b")
+	take.Checks[0].N = -1
+	b.DoAll(t.Context(), []syncer.Op{add, take}, make([]syncer.Result, 2))
+	if told := b.told(); strings.Contains(told, "local") || !strings.Contains(told, "b b; b b; ") {
+		t.Errorf("was told %q", told)
+	}
+	b.DoAll(t.Context(), []syncer.Op{add, add}, make([]syncer.Result, 2))
+	if told := b.told(); !strings.Contains(told, "local b; local b; ") {
+		t.Errorf("was told %q: a batch without taking back relies on what is borrowed", told)
+	}
+}
+
 // TestBatchOfSeveralOwners runs acquires over several owners together: those over a key of this
 // node here, the others in one message to each node that coordinates. One that fails goes on alone.
 func TestBatchOfSeveralOwners(t *testing.T) {

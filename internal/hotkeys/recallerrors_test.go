@@ -1,0 +1,209 @@
+package hotkeys_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/hotkeys"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// lender owns all keys. The other node answers questions as ask does.
+type lender struct {
+	hotkeys.Recalling
+	store *faultstore.Store
+	ask   func(ctx context.Context, request any) error
+	stop  context.CancelFunc // ends what runs in the background
+}
+
+func (l *lender) Ask(ctx context.Context, _ *ring.Member, request, _ any) error {
+	return l.ask(ctx, request)
+}
+
+var lenderPlacement = syncer.Placement{Partitions: 2}
+
+func newLender(t *testing.T) *lender {
+	t.Helper()
+	l := &lender{store: faultstore.New(faultstore.Options{Store: embedded.New(embedded.Options{}),
+		Report: t.Errorf, Adopts: true})}
+	l.ask = func(ctx context.Context, _ any) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	members := []ring.Member{{ID: "owner", Name: "owner"}, {ID: "other", Name: "other"}}
+	table, err := ring.NewTable(members, "owner", lenderPlacement.Partitions, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Counter, err = syncer.New(syncer.Options{Store: l.store, Placement: lenderPlacement,
+		Writer: "owner", Now: func() int64 { return time.Now().UnixMilli() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var background context.Context
+	background, l.stop = context.WithCancel(t.Context())
+	l.Tracker = hotkeys.New(hotkeys.Options{Rate: 1000, Placement: lenderPlacement,
+		Table: func() *ring.Table { return table }, Counter: l.Counter, Peers: l,
+		Go:     func(fn func(ctx context.Context)) { go fn(background) },
+		Paused: func() bool { return false }})
+	t.Cleanup(func() {
+		l.stop()
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// lend lends a key.
+func (l *lender) lend(t *testing.T, key string) {
+	t.Helper()
+	a, err := l.Lend(t.Context(), &syncer.LoanRequest{Key: []byte(key), Limits: limits,
+		Loan: "loan of " + key, Number: 1, Want: 100})
+	if err != nil || a.Ceiling != 100 {
+		t.Fatal(a, err)
+	}
+}
+
+func adding(key string, n int64) syncer.Op {
+	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+}
+
+// TestTakingBackOfSeveralKeys takes back of several keys that are lent, in one batch. It waits for
+// the other node, which hangs, once and not for each key. What is in the batch besides is counted,
+// unless the time is up.
+func TestTakingBackOfSeveralKeys(t *testing.T) {
+	for within, counted := range map[time.Duration]bool{
+		2500 * time.Millisecond: true, 500 * time.Millisecond: false,
+	} {
+		t.Run(within.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLender(t)
+				ops := []syncer.Op{adding("unrelated", 1)}
+				for i := range 3 {
+					key := fmt.Sprint("k", i)
+					l.lend(t, key)
+					ops = append(ops, adding(key, -1))
+				}
+				res := make([]syncer.Result, len(ops))
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				began := time.Now()
+				l.DoAll(ctx, ops, res)
+				if d := time.Since(began); d > 1100*time.Millisecond {
+					t.Errorf("the batch took %v", d)
+				}
+				if (res[0].Err == nil) != counted {
+					t.Errorf("what is unrelated: %v", res[0].Err)
+				}
+				for i := range res[1:] {
+					err := res[i+1].Err
+					if !errors.Is(err, syncer.ErrUnavailable) ||
+						counted && !strings.Contains(err.Error(), "node other") {
+						t.Errorf("taking back says %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTakingBackWhileTheStoreIsDown is answered at once.
+func TestTakingBackWhileTheStoreIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLender(t)
+		l.lend(t, "k")
+		l.ask = func(ctx context.Context, request any) error {
+			return l.Tracker.AnswerRecall(ctx, request.(*hotkeys.RecallRequest))
+		}
+		l.store.SetDown(true)
+		time.Sleep(10 * time.Second)
+		ops, res := []syncer.Op{adding("unrelated", 1), adding("k", -1)}, make([]syncer.Result, 2)
+		began := time.Now()
+		l.DoAll(t.Context(), ops, res)
+		if d := time.Since(began); d > 0 || res[0].Err != nil ||
+			!errors.Is(res[1].Err, syncer.ErrUnavailable) {
+			t.Errorf("after %v: %v, %v", d, res[0].Err, res[1].Err)
+		}
+		l.store.SetDown(false)
+	})
+}
+
+// TestKeyThatIsLentMeanwhile lends a key for the first time while the batch that takes back of it
+// waits because of another key. What was counted before it was asked for is known all the same.
+func TestKeyThatIsLentMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLender(t)
+		l.lend(t, "k1")
+		l.ask = func(context.Context, any) error {
+			l.lend(t, "k2")
+			return nil
+		}
+		ops := []syncer.Op{adding("k2", 5), adding("k2", -1), adding("k1", -1)}
+		res := make([]syncer.Result, len(ops))
+		l.DoAll(t.Context(), ops, res)
+		for i := range res {
+			if res[i].Err != nil {
+				t.Errorf("operation %d: %v", i, res[i].Err)
+			}
+		}
+	})
+}
+
+// TestHandedOverWhileItIsRecalled hands the partition over while the recall is under way: whoever
+// asks hears that another node decides.
+func TestHandedOverWhileItIsRecalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLender(t)
+		l.lend(t, "k")
+		p := lenderPlacement.Of(nil, []byte("k"))
+		l.ask = func(ctx context.Context, _ any) error {
+			l.store.SetDown(true)
+			op := adding("k", 1)
+			return errors.Join(l.Counter.Do(ctx, &op, new(syncer.Result)), l.BeginHandoff(ctx, p))
+		}
+		op := adding("k", -1)
+		err := l.Do(t.Context(), &op, new(syncer.Result))
+		if !errors.Is(err, syncer.ErrNotOwner) {
+			t.Errorf("it says %v", err)
+		}
+		l.store.SetDown(false)
+		l.StartOwning(p)
+	})
+}
+
+// TestRecallEndsWithTheNode gives up taking back, and ends what runs in the background.
+func TestRecallEndsWithTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLender(t)
+		l.lend(t, "k")
+		ended := false
+		l.ask = func(ctx context.Context, _ any) error {
+			<-ctx.Done()
+			ended = true
+			return ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		op := adding("k", -1)
+		if err := l.Do(ctx, &op, new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Errorf("it says %v", err)
+		}
+		l.stop()
+		synctest.Wait()
+		if !ended {
+			t.Error("a recall goes on")
+		}
+	})
+}
