@@ -69,9 +69,11 @@ func (m *memory) compare(x *distinct.Exchange) {
 	}
 	x.Err, x.Found, x.Buckets = nil, k.version, nil
 	if x.Reset {
-		if x.Found = x.Expect; k.version != "" {
-			m.keys[name] = &stored{x.Version, x.Mark, map[[2]int64][]byte{}}
+		x.Found, x.FoundMark = x.Expect, x.Mark
+		if k.mark >= x.Mark { // as distinct.lua
+			x.FoundMark = k.mark + "0"
 		}
+		m.keys[name] = &stored{x.Version, x.FoundMark, map[[2]int64][]byte{}}
 		return
 	}
 	x.FoundMark = k.mark

@@ -101,7 +101,10 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
-	if t.op.reads() && !t.warm(term) {
+	if !en.loaded && en.busy == nil && !t.inPlace {
+		en.term = term // it will be compared in this term
+	}
+	if t.needsStore(term) && !t.warm(term) {
 		if !e.isDown() && !(en.failed != nil && !en.tried.Before(t.began)) {
 			return e.compare(en), nil
 		}
@@ -114,6 +117,13 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	return nil, t.decide(sh, en)
 }
 
+// needsStore reports whether the operation relies on what the store has: to count, or, if there may
+// have been a reset that the entry does not know of, to add what is not void.
+func (t *operation) needsStore(term int64) bool {
+	en := t.en
+	return t.op.reads() || en.unsure || en.loaded && !t.inPlace && en.term != term
+}
+
 // warm reports whether all that the store has of the key is in memory. Where this node is not the
 // owner, others write meanwhile.
 func (t *operation) warm(term int64) bool {
@@ -121,7 +131,7 @@ func (t *operation) warm(term int64) bool {
 	switch {
 	case t.e.opt.Store == nil:
 		return true
-	case !en.loaded:
+	case !en.loaded || en.unsure:
 		return false
 	case en.compared.After(t.began):
 		en.term = term

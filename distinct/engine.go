@@ -77,6 +77,7 @@ type Engine struct {
 	down     atomic.Bool  // the last exchange failed
 	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
 	draining atomic.Bool
+	leaving  atomic.Bool  // HandOver has begun
 	next     atomic.Int64 // the shard with which the next flush begins
 	stats    stats
 	run      context.Context

@@ -25,11 +25,12 @@ type entry struct {
 	// version is the one of the store that is merged; loaded says that there was an exchange.
 	version string
 	loaded  bool
-	// mark is that of the last reset that is known. Marks grow with time. Until the store is
-	// known, born is when the entry was made: no reset of before is about it.
+	unsure  bool // a reset of unknown outcome may have been made since
+	// mark is that of the last reset that is known. Marks grow with time. Until something of the
+	// store was merged, born is when something was first added: no earlier reset is about it.
 	mark string
 	born int64
-	// term is that of the partition in which the entry was last compared.
+	// term is that of the partition in which the entry was last compared, or made.
 	term int64
 	// seq counts changes. The store has those up to flushed.
 	// Another node has those up to handed, see Engine.HandOver.
@@ -90,6 +91,9 @@ func (en *entry) at(level int, index int64) *bucket {
 
 // add adds hashes that were seen at a moment, and reports whether that changed anything.
 func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
+	if en.born != 0 && en.empty() {
+		en.born = now
+	}
 	for level := range en.ladder.Len() {
 		index := en.ladder.Index(level, ts)
 		if index < oldest(en.ladder, level, now) {
@@ -223,12 +227,13 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	default:
 		en.adopt(x, now)
 	}
-	en.failed, en.loaded, en.compared, en.born = nil, true, x.cut, 0
+	en.failed, en.loaded, en.compared, en.unsure = nil, true, x.cut, false
 }
 
 // adopt merges all that the store has of the key, and finds out what it lacks.
 func (en *entry) adopt(x *Exchange, now int64) {
 	en.learnMark(x.FoundMark)
+	en.born = 0
 	en.version, en.gone = x.Found, nil
 	clean := !en.dirty()
 	for level := range en.ladder.Len() {

@@ -36,13 +36,14 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if x.Err != nil {
+		en.unsure = true
 		if errors.Is(x.Err, syncer.ErrNotApplied) {
 			return fmt.Errorf("%w: reset: %v", syncer.ErrUnavailable, x.Err)
 		}
 		return fmt.Errorf("%w: reset: %v", syncer.ErrUnknownOutcome, x.Err)
 	}
 	en.clear()
-	en.mark, en.version, en.loaded = x.Mark, "", false // the next one reads it anew
+	en.mark, en.version, en.loaded = x.FoundMark, "", false // the next one reads it anew
 	sh.note(en)
 	e.weigh(en)
 	return nil

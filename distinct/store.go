@@ -32,8 +32,9 @@ type Exchange struct {
 	// Sets are the buckets to write. Deletes are those to delete first, without data.
 	Sets, Deletes []Bucket
 	// Mark is that of the last reset that the sender knows of, "" if none. It is written too.
-	// Reset says that it is to be made now: if the key exists, whatever its version, it is empty
-	// afterwards. There is nothing to write then.
+	// Reset says that it is to be made now: the key, whatever its version, is empty afterwards but
+	// for the mark, by which others know that what they have is void. There is nothing to write
+	// then, and FoundMark is the mark that was written, which is later than any before.
 	Mark  string
 	Reset bool
 	// TTL is the time to live to set with a write, in milliseconds.

@@ -72,21 +72,65 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 		}
 	}
 	// It is for all later operations too, however little time this one has left.
-	e.Import(e.gather(context.WithoutCancel(ctx), list))
+	if left := e.merge(e.gather(context.WithoutCancel(ctx), list), false); left > 0 {
+		e.opt.Logger.Warn("no memory for what other nodes have of distinct values", "keys", left)
+	}
 	for p, term := range terms {
 		e.terms[p].Store(term)
 	}
 	return nil
 }
 
-// Import merges what another node has, and returns how many keys there was no memory for.
-func (e *Engine) Import(list []Pending) (left int) {
+// read reads those keys of a list that were not read yet, unless the store is out of reach, so that
+// their resets are known: values of different ages are about to come together in one entry, and no
+// later reset could tell them apart.
+func (e *Engine) read(list []Pending) {
+	if e.opt.Store == nil || e.isDown() {
+		return
+	}
+	var due []*entry
+	for i := range list {
+		if en := e.unread(&list[i]); en != nil {
+			due = append(due, en)
+		}
+		if len(due) == maxTogether || i == len(list)-1 && len(due) > 0 {
+			if !e.exchange(due) {
+				return
+			}
+			due = nil
+		}
+	}
+}
+
+// unread returns the entry of a key that was not read yet, marked as busy, or nil.
+func (e *Engine) unread(p *Pending) *entry {
+	op := &Op{NS: p.NS, Key: p.Key}
+	e.makeRoom()
+	sh, id := e.lock(op)
+	defer sh.mu.Unlock()
+	en, err := e.entry(sh, id, op, true)
+	if err != nil || en.loaded || en.busy != nil {
+		return nil
+	}
+	en.busy = make(chan struct{})
+	return en
+}
+
+// Import takes what another node hands over, and returns how many keys are left to it: there is no
+// memory for them, or this node hands over what it has itself.
+func (e *Engine) Import(list []Pending) (left int) { return e.merge(list, true) }
+
+// merge merges what another node has, and returns how many keys it left out. If they are handed
+// over, it takes none any more once HandOver has begun.
+func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 	now := e.opt.Now()
+	e.read(list)
 	for i := range list {
 		from := &list[i]
+		e.makeRoom()
 		sh, id := e.lock(&Op{NS: from.NS, Key: from.Key})
 		en, err := e.entry(sh, id, &Op{NS: from.NS, Key: from.Key}, true)
-		if err != nil {
+		if err != nil || handedOver && e.leaving.Load() {
 			left++
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
 			en.learnMark(from.Mark)
@@ -97,6 +141,7 @@ func (e *Engine) Import(list []Pending) (left int) {
 					en.merge(&b, false, now)
 				}
 			}
+			en.handed = 0 // whoever has it now relies on this node
 			e.weigh(en)
 			sh.note(en)
 		}
@@ -127,12 +172,13 @@ func (e *Engine) Pending(partitions []int) (list []Pending) {
 	return list
 }
 
-// HandOver passes on what this node has and the store may lack, when it is about to stop and
-// decides about nothing any more. to says which node a partition belongs to, and send takes a list
-// of keys there. What was passed on is flushed all the same, but [Engine.Flush] does not wait for
-// it. left is how many keys were not taken.
+// HandOver passes on what this node has, the store may lack, and nobody else has taken, when it is
+// about to stop. to says which node a partition belongs to, and send takes a list of keys there.
+// What was passed on is flushed all the same, but [Engine.Flush] does not wait for it. left is how
+// many keys were not taken: they can be handed over once more.
 func (e *Engine) HandOver(to func(partition int) (node int),
 	send func(node int, list []Pending) error) (left int) {
+	e.leaving.Store(true)
 	e.finishDeciding()
 	batches := map[int]*batch{}
 	pass := func(node int, b *batch) {
@@ -144,7 +190,7 @@ func (e *Engine) HandOver(to func(partition int) (node int),
 		delete(batches, node)
 	}
 	for i := range e.shards {
-		for _, o := range e.shards[i].owed(func(*entry) bool { return true }) {
+		for _, o := range e.shards[i].owed(func(en *entry) bool { return en.seq > en.handed }) {
 			node := to(o.en.partition)
 			b := batches[node]
 			if b == nil {

@@ -384,3 +384,50 @@ func TestHandOverOfWhatWasReset(t *testing.T) {
 		finish(t, owner)
 	}
 }
+
+// TestTwoThatLeaveTogether has each hand over to the other, as they do if each takes the other for
+// the one that stays, while the store does not answer. One of them keeps the value, and says so.
+func TestTwoThatLeaveTogether(t *testing.T) {
+	c, store := newClock(), newMemory()
+	store.set(func() fault { return lost })
+	a, b := engine(t, c, store, nil, nil, nil), engine(t, c, store, nil, nil, nil)
+	add(t, a, "k", 1)
+	pass := func(from, to *distinct.Engine) (left int) {
+		return from.HandOver(func(int) int { return 0 },
+			func(_ int, list []distinct.Pending) error {
+				if to.Import(list) > 0 {
+					return errStore
+				}
+				return nil
+			})
+	}
+	if first, second := pass(a, b), pass(b, a); first != 0 || second != 1 {
+		t.Errorf("%d and %d keys are left", first, second)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if errA, errB := a.Close(ctx), b.Close(ctx); errA != nil || errB == nil {
+		t.Errorf("they say %v and %v", errA, errB)
+	}
+}
+
+// TestImportMakesRoom hands keys over to an engine whose memory is full of what the store has.
+func TestImportMakesRoom(t *testing.T) {
+	c, store := newClock(), newMemory()
+	never := func(o *distinct.Options) { o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour }
+	full := engine(t, c, store, nil, nil, func(o *distinct.Options) {
+		never(o)
+		o.MaxMemory = 100 << 10
+	})
+	for i := range 400 {
+		add(t, full, fmt.Sprint("clean", i), 1)
+		finish(t, full)
+	}
+	from := engine(t, c, store, nil, nil, never)
+	for i := range 40 {
+		add(t, from, fmt.Sprint("new", i), 1)
+	}
+	if left := full.Import(from.Pending(partitions)); left > 0 {
+		t.Errorf("%d of 40 keys are refused", left)
+	}
+}

@@ -263,3 +263,28 @@ func TestDistinctByOtherLadders(t *testing.T) {
 		}
 	}
 }
+
+// TestResetOfNoValues resets a key of which Redis has nothing. What others add later stays.
+func TestResetOfNoValues(t *testing.T) {
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	a, b := distinctOver(t, store), distinctOver(t, store)
+	if err := a.Forget(t.Context(), nil, []byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		e     *distinct.Engine
+		value string
+		want  int64
+	}{{b, "one", 1}, {a, "", 1}, {a, "two", 2}, {b, "", 2}, {distinctOver(t, store), "", 2}} {
+		op, res := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}, distinct.Result{}
+		if step.value != "" {
+			op.Hashes = []uint64{step.e.Hash([]byte(step.value))}
+		}
+		if err := step.e.DoInStore(t.Context(), op, &res); err != nil {
+			t.Fatal(err)
+		}
+		if n := res.Counts[0].Values; n != step.want {
+			t.Errorf("step %d: %d values, want %d", i, n, step.want)
+		}
+	}
+}

@@ -12,7 +12,9 @@ var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which do
 	"what there is to take back", ErrUnavailable)
 
 // TakesBack reports whether the operation takes back what was counted before.
-func (op *Op) TakesBack() bool { return op.Kind == Add && op.Checks[0].N < 0 }
+func (op *Op) TakesBack() bool {
+	return op.Kind == Add && len(op.Checks) > 0 && op.Checks[0].N < 0
+}
 
 // Lent reports whether this counter decides about a key and, if it does, whether others may have
 // counted the key by a loan and this one does not see it yet. Then there may be more to take back

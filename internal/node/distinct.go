@@ -20,10 +20,17 @@ import (
 // pendingTimeout bounds how long other nodes may take to say what they have and the store lacks.
 const pendingTimeout = 500 * time.Millisecond
 
-// handoverTimeout bounds how long a node that stops tries to pass on what the store lacks.
-const handoverTimeout = 5 * time.Second
+// handoverTimeout bounds how long a node that stops tries to pass on what the store lacks, and
+// heirTimeout how long one node may take to answer.
+const (
+	handoverTimeout = 5 * time.Second
+	heirTimeout     = time.Second
+)
 
-var errNoHeir = errors.New("no other node decides about it")
+var (
+	errNoHeir = errors.New("no other node decides about it")
+	errSilent = errors.New("it has not answered before")
+)
 
 var errNoDistinct = fmt.Errorf("%w: this node does not count distinct values",
 	syncer.ErrUnavailable)
@@ -244,24 +251,41 @@ func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswe
 }
 
 // handOverDistinct passes on what the store may lack to the nodes that decide about it now, or
-// soon.
+// soon, however little time there was for all else. A node may refuse, because it is leaving as
+// well: then its heir is asked.
 func (n *Node) handOverDistinct(ctx context.Context) {
 	if n.opt.Distinct == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handoverTimeout)
 	defer cancel()
-	t := n.table()
-	left := n.opt.Distinct.HandOver(t.Owner, func(member int, keys []distinct.Pending) error {
-		if member == t.Self() {
-			return errNoHeir
-		}
-		return n.opt.Peers.Ask(ctx, t.Member(member), &DistinctHandover{keys}, nil)
-	})
+	left := n.handOverOnce(ctx)
+	for left > 0 && n.hasSuccessor() && retry.Pause(ctx, drainLinger) {
+		left = n.handOverOnce(ctx)
+	}
 	if left > 0 {
 		n.opt.Logger.Warn("not all distinct values could be handed over: flushing them",
 			"keys", left)
 	}
+}
+
+// handOverOnce tries each heir, but not again one that has not answered.
+func (n *Node) handOverOnce(ctx context.Context) (left int) {
+	t := n.table()
+	silent := map[int]bool{}
+	return n.opt.Distinct.HandOver(t.Owner, func(member int, keys []distinct.Pending) error {
+		switch {
+		case member == t.Self():
+			return errNoHeir
+		case silent[member]:
+			return errSilent
+		}
+		within, cancel := context.WithTimeout(ctx, heirTimeout)
+		defer cancel()
+		err := n.opt.Peers.Ask(within, t.Member(member), &DistinctHandover{keys}, nil)
+		silent[member] = within.Err() != nil || errors.Is(err, rpc.ErrUnreachable)
+		return err
+	})
 }
 
 // importDistinct takes what another node hands over.

@@ -2,6 +2,7 @@ package peer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -136,4 +137,40 @@ func TestLanesGiveUpLargeBuffers(t *testing.T) {
 			t.Errorf("%d tasks: %d bytes are kept, %v, want any: %v", count, n, err, kept)
 		}
 	}
+}
+
+// silentHost takes messages and never answers, like a process that is suspended.
+type silentHost struct{}
+
+func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestUsersDoNotWaitForTheSilent asks a node that is silent on behalf of users: the first one finds
+// that out, later ones hear at once that it can't be reached.
+func TestUsersDoNotWaitForTheSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: silentHost{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := c.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
+		ask := func() (time.Duration, error) {
+			began := time.Now()
+			err := c.Ask(t.Context(), to, &node.DistinctQuestion{}, new(node.DistinctAnswer))
+			return time.Since(began), err
+		}
+		if took, err := ask(); err == nil {
+			t.Errorf("an answer after %v", took)
+		}
+		if took, err := ask(); took > 0 || !errors.Is(err, rpc.ErrUnreachable) {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }

@@ -259,11 +259,16 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	return nil
 }
 
-// ask sends a question and reads the answer.
+// ask sends a question and reads the answer. Users are not kept waiting for a node that can't be
+// reached; what nodes ask each other is how they find out whether it is back.
 func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer any) error {
 	free := l.asking
 	if what.FromUsers {
-		free = l.showing
+		if free = l.showing; l.open.Load() {
+			return rpc.ErrUnreachable
+		}
+		silent := time.AfterFunc(l.c.silenceTimeout(), l.probe)
+		defer silent.Stop()
 	}
 	var lane *lane
 	select {

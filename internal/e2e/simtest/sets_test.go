@@ -116,13 +116,13 @@ func (w *world) compare(x *distinct.Exchange) {
 	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
 	switch {
 	case x.Reset:
-		if x.Found = x.Expect; k.version != "" {
-			mark := x.Mark
-			if k.mark >= mark {
-				mark = k.mark + "0"
-			}
-			w.sets[name] = &sets{x.Version, mark, map[place][]byte{}}
+		if x.Found, x.FoundMark = x.Expect, x.Mark; k.mark >= x.Mark {
+			x.FoundMark = k.mark + "0"
 		}
+		if w.sets == nil {
+			w.sets = map[string]*sets{}
+		}
+		w.sets[name] = &sets{x.Version, x.FoundMark, map[place][]byte{}}
 		return
 	case k.version != x.Expect:
 		for at, data := range k.buckets {

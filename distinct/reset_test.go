@@ -1,0 +1,198 @@
+package distinct_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+// resets are engines over one store, which they ask only when they have to, and what is done to
+// their one key. Time passes with each step.
+type resets struct {
+	*testing.T
+	c     *clock
+	store *memory
+}
+
+func newResets(t *testing.T) *resets { return &resets{t, newClock(), newMemory()} }
+
+func (r *resets) engine() *distinct.Engine { return r.decider(nil) }
+
+func (r *resets) decider(owner distinct.Owner) *distinct.Engine {
+	r.Helper()
+	return engine(r.T, r.c, r.store, owner,
+		func(context.Context, []int) []distinct.Pending { return nil },
+		func(o *distinct.Options) { o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour })
+}
+
+var oneKey = []byte("k")
+
+func (r *resets) forget(e *distinct.Engine) {
+	r.Helper()
+	r.c.ms.Add(10)
+	if err := e.Forget(r.Context(), nil, oneKey); err != nil {
+		r.Fatal(err)
+	}
+	r.c.ms.Add(10)
+}
+
+// flushed adds a value and waits for the store.
+func (r *resets) flushed(e *distinct.Engine, value int) {
+	r.Helper()
+	do(r.T, e, &distinct.Op{Key: oneKey, Hashes: values(e, value), Ack: syncer.AckStore})
+}
+
+func (r *resets) wants(e *distinct.Engine, n int64) {
+	r.Helper()
+	if got := query(r.T, e, string(oneKey), time.Minute).Values; got != n {
+		r.Errorf("%d values, want %d", got, n)
+	}
+}
+
+// inStore adds values in the store and counts.
+func (r *resets) inStore(e *distinct.Engine, n int64, added ...int) {
+	r.Helper()
+	var res distinct.Result
+	op := &distinct.Op{Key: oneKey, Hashes: values(e, added...), Windows: []int64{60_000}}
+	if err := e.DoInStore(r.Context(), op, &res); err != nil {
+		r.Fatal(err)
+	}
+	if res.Counts[0].Values != n {
+		r.Errorf("%d values in the store, want %d", res.Counts[0].Values, n)
+	}
+}
+
+// TestResetByAClockThatIsBehind resets a key that somebody whose clock is ahead has reset before,
+// or that was reset within the same millisecond. What is added afterwards stays.
+func TestResetByAClockThatIsBehind(t *testing.T) {
+	r := newResets(t)
+	ahead := &resets{t, newClock(), r.store}
+	ahead.c.ms.Add(50)
+	a, b := ahead.engine(), r.engine()
+	ahead.flushed(a, 1)
+	ahead.forget(a)
+	r.wants(b, 0)
+	r.forget(b)
+	r.flushed(b, 2)
+	r.wants(b, 1)
+	for range 20 {
+		if err := b.Forget(t.Context(), nil, oneKey); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.flushed(b, 3)
+	r.wants(b, 1)
+	r.wants(a, 1)
+}
+
+// TestResetOfNothing resets a key of which the store has nothing. It voids what others have of it
+// and have not flushed, and nothing that is added later, wherever that is.
+func TestResetOfNothing(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.forget(a)
+	r.inStore(b, 1, 1)
+	r.inStore(a, 1)
+	r.inStore(a, 2, 2)
+	r.inStore(b, 2)
+	r.inStore(r.engine(), 2)
+
+	r = newResets(t)
+	a, b = r.engine(), r.engine()
+	add(t, b, string(oneKey), 1)
+	r.forget(a)
+	finish(t, b)
+	for _, e := range []*distinct.Engine{a, b, r.engine()} {
+		r.wants(e, 0)
+	}
+}
+
+// TestResetBetweenWhatComesTogether has an engine take from another one what is older than a reset
+// that it does not know of, before and after it adds to the key itself.
+func TestResetBetweenWhatComesTogether(t *testing.T) {
+	for _, importFirst := range []bool{true, false} {
+		r := newResets(t)
+		first, old := r.engine(), r.engine()
+		r.flushed(first, 0)
+		add(t, old, string(oneKey), 1)
+		r.forget(first)
+		now := r.engine()
+		if importFirst {
+			now.Import(old.Pending(partitions))
+			r.flushed(now, 2)
+		} else {
+			add(t, now, string(oneKey), 2)
+			now.Import(old.Pending(partitions))
+			finish(t, now)
+		}
+		r.wants(now, 1)
+	}
+}
+
+// turns is an owner whose terms a test decides on.
+type turns struct{ term int64 }
+
+func (o *turns) Term(int) (int64, bool) { return o.term, o.term > 0 }
+
+// TestResetWhileAnotherDecided resets a key while another engine decides about it than the one that
+// did before and does afterwards, which then adds to it without reading it.
+func TestResetWhileAnotherDecided(t *testing.T) {
+	r, o := newResets(t), &turns{1}
+	a, b := r.engine(), r.decider(o)
+	r.flushed(b, 1)
+	o.term = 0
+	r.forget(a)
+	o.term = 2
+	r.flushed(b, 2)
+	r.wants(b, 1)
+}
+
+// TestResetBeforeTheFirstValue resets a key elsewhere after it could not be read here, and before
+// anything was added here.
+func TestResetBeforeTheFirstValue(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.flushed(a, 1)
+	r.store.set(func() fault { return lost })
+	query(t, b, string(oneKey), time.Minute)
+	r.store.set(nil)
+	r.forget(a)
+	add(t, b, string(oneKey), 2)
+	finish(t, b)
+	r.wants(b, 1)
+}
+
+// TestResetOfUnknownOutcome adds to a key of which nobody knows whether it was reset.
+func TestResetOfUnknownOutcome(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	r.flushed(a, 1)
+	r.store.set(func() fault { return unheard })
+	r.c.ms.Add(10)
+	if err := a.Forget(t.Context(), nil, oneKey); err == nil {
+		t.Fatal("the outcome is known")
+	}
+	r.store.set(nil)
+	r.c.ms.Add(10)
+	r.flushed(a, 2)
+	r.wants(a, 1)
+}
+
+// TestResetThatTheStoreLost has one engine remember a reset that the store has lost, and another
+// one add to the key since.
+func TestResetThatTheStoreLost(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.flushed(a, 1)
+	r.forget(a)
+	r.store.restore(map[string]*stored{})
+	r.flushed(b, 2)
+	r.flushed(a, 3)
+	finish(t, b)
+	r.inStore(b, 2)
+	finish(t, b)
+	r.wants(r.engine(), 2)
+}
