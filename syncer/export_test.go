@@ -9,6 +9,8 @@ import (
 // Held is what memory holds of a key.
 type Held struct {
 	Found, Warm, Clean bool
+	// Idle is how many seconds ago the key was last used.
+	Idle int64
 	// Resetting says that the store has yet to be told of a reset.
 	Resetting bool
 	// Synced and Pending are the counts by level and index of bucket.
@@ -27,6 +29,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	}
 	e := t.p.keys.entry(r)
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e),
+		Idle:      int64(e.idle(t.p.keys.clock.second())),
 		Resetting: t.p.resetting(t.hash, e),
 		Synced:    map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
 	t.sp.ladder.Each(t.p.keys.synced(e), func(level int, idx, n int64) bool {

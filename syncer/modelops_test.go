@@ -133,12 +133,14 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	ctx, cancel := context.WithTimeout(context.Background(),
 		time.Duration(1+w.rnd.IntN(2000))*time.Millisecond)
 	defer cancel()
+	began := w.now()
 	err := c.Do(ctx, op, res)
 	for i := range w.buf {
 		w.buf[i] = 'X'
 	}
 	switch {
 	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+		w.used(c, keys, began)
 		return true
 	case errors.Is(err, syncer.ErrUnavailable):
 	case errors.Is(err, syncer.ErrBehind) && w.plan.lag > 0:
@@ -151,6 +153,18 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		w.t.Errorf("%+v: %v", op, err)
 	}
 	return false
+}
+
+// used checks that keys count as used since an operation began, whatever it did with them: what is
+// in use is evicted last. A key that is only read may be evicted at once, but is not older.
+func (w *world) used(c *syncer.Counter, keys []string, began int64) {
+	for _, key := range keys {
+		h := c.Held(nil, []byte(key))
+		if most := (w.now()-began)/1000 + 3; h.Found && h.Idle > most {
+			w.t.Errorf("%s was used just now, but is %d s old, at most %d wanted", key, h.Idle,
+				most)
+		}
+	}
 }
 
 // record notes what was counted. A level that no window sees any more may have left it out.
@@ -258,6 +272,9 @@ func (w *world) acquire() {
 	if w.two != nil {
 		op.CountDenied = false
 	}
+	if w.two == nil && w.rnd.IntN(8) == 0 {
+		op.Reserve, op.DryRun = "id", false
+	}
 	var res syncer.Result
 	if !w.do(c, &op, keys, &res) {
 		return
@@ -267,7 +284,7 @@ func (w *world) acquire() {
 	if w.two == nil && !(res.Degraded && w.plan.onCold == syncer.OnColdAllow) {
 		w.judge(&op, keys, &res)
 	}
-	if !op.Counts(&res) {
+	if !op.Counts(&res) || op.Reserve != "" && !(res.Allowed && w.confirm(c)) {
 		return
 	}
 	for i, key := range keys {
@@ -277,11 +294,25 @@ func (w *world) acquire() {
 	}
 }
 
+// confirm confirms or undoes what is reserved. It reports whether that was counted.
+func (w *world) confirm(c *syncer.Counter) bool {
+	if w.rnd.IntN(3) == 0 {
+		c.Undo("id")
+		return false
+	}
+	err := c.Confirm(context.Background(), "id", syncer.AckMemory)
+	if err != nil && !(errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0) {
+		w.t.Errorf("confirm: %v", err)
+	}
+	return err == nil
+}
+
 // judge compares a decision with the list of events. What was admitted must leave no true window
 // overfull (I6), and what was refused must not have had room even with a bucket to spare at each
 // blurred edge.
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	extra := map[string]int64{}
+	defer func() { w.figures(op, keys, res, extra) }()
 	for i, key := range keys {
 		k := w.truth(key)
 		w.age(k)
@@ -303,6 +334,25 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 		}
 		if res.Checks[i].Refused != refused && !res.Degraded {
 			w.t.Errorf("%s: refused by nothing: %+v", key, res)
+		}
+	}
+}
+
+// figures compares the figures of what was admitted, or reserved, with the list of events. They
+// include what the operation itself counts of each key.
+func (w *world) figures(op *syncer.Op, keys []string, res *syncer.Result, counts map[string]int64) {
+	if !res.Allowed {
+		return
+	}
+	for i, key := range keys {
+		k, n := w.truth(key), counts[key]
+		for _, lr := range res.Checks[i].Limits {
+			least := k.fullest(lr.Window, op.TS, false) + n
+			most := k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS, true) + n
+			if lr.Hi < least || lr.Lo > most {
+				w.t.Errorf("%s at %d: the answer says %+v, there are %d to %d: %+v", key, op.TS,
+					lr, least, most, k.log)
+			}
 		}
 	}
 }
