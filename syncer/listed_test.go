@@ -80,7 +80,8 @@ func (s *keyLists) take(keys map[string]*listedAs, k *syncer.KeyRound) {
 		as.until = max(as.until, s.now()+syncer.ListTTL(k.TTL))
 	}
 	for _, b := range k.Adds {
-		if b.Level == s.ladder.ID(level) && b.N > 0 {
+		// A copy that comes after a reset counts nothing, and the store has none of it.
+		if b.Level == s.ladder.ID(level) && b.N > 0 && b.Stored > 0 {
 			end := (b.Index + 1) * s.ladder.Width(level)
 			as.reached = max(as.reached, end+2*s.ladder.Span())
 		}
