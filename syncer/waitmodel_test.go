@@ -31,16 +31,20 @@ type crowdWorld struct {
 	// through because something is not known.
 	there bool
 	mix   faultstore.Mix
+	speed int64       // of the clock by which keys age
+	mute  int         // nobody waits until the store has what is counted in this partition
+	rush  atomic.Bool // all callers count all the time
 }
 
 // TestCrowdModel runs many callers at once, and compares each answer with what its caller knows.
-func TestCrowdModel(t *testing.T) { eachSeed(t, 15, runCrowd) }
+func TestCrowdModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
 	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}),
 		place: syncer.Placement{Partitions: 3}, began: time.Now()}
 	rnd := w.rand(0)
 	delays := w.rand(1)
+	w.speed, w.mute = 1+4*rnd.Int64N(2), rnd.IntN(w.place.Partitions+1)
 	if w.there = rnd.IntN(2) == 0; !w.there {
 		w.mix = faultstore.Mix{ReplyLost: rnd.IntN(50), RequestLost: rnd.IntN(50),
 			Hang: rnd.IntN(5), KeyRefused: rnd.IntN(2) * rnd.IntN(100)}
@@ -63,7 +67,7 @@ func runCrowd(t *testing.T, seed uint64) {
 	w.calm()
 	stop()
 	callers.Wait()
-	w.closeWithWaiters()
+	w.closeWithWaiters(rnd)
 }
 
 func (w *crowdWorld) rand(of int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(of))) }
@@ -74,14 +78,18 @@ func (w *crowdWorld) fill() {
 	for i := range fullKeys {
 		add(w.t, before, fmt.Sprint("full", i), 10, 0)
 	}
-	flush(w.t, before)
+	if err := before.Close(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 const fullKeys = 200
 
 // now starts at the beginning of a bucket of the coarsest level, and the run stays within it, so
 // that it is known how much there is to take back.
-func (w *crowdWorld) now() int64 { return t0/900_000*900_000 + time.Since(w.began).Milliseconds() }
+func (w *crowdWorld) now() int64 {
+	return t0/900_000*900_000 + w.speed*time.Since(w.began).Milliseconds()
+}
 
 func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
 	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Exchanges: 2,
@@ -121,12 +129,14 @@ func (w *crowdWorld) weather(rnd *rand.Rand) {
 }
 
 // calm heals the store and waits until it has everything; then nothing may stay in memory alone for
-// long.
+// long, even if others wait for the store all the time.
 func (w *crowdWorld) calm() {
 	w.faults.SetDown(false)
 	w.faults.SetFull(false)
 	w.slow.Store(1e6)
 	time.Sleep(15 * time.Second)
+	w.rush.Store(true)
+	w.slow.Store(5e6)
 	for range 50 {
 		time.Sleep(10 * time.Millisecond)
 		if age := w.c.Stats().UnflushedAge; w.there && age > 100*time.Millisecond {
@@ -139,8 +149,12 @@ func (w *crowdWorld) calm() {
 func (w *crowdWorld) caller(ctx context.Context, id int) {
 	rnd, mine := w.rand(2+id), map[string]int64{}
 	for ctx.Err() == nil {
-		key := fmt.Sprint("of", id, "-", rnd.IntN(20))
-		switch rnd.IntN(8) {
+		key, kind := fmt.Sprint("of", id, "-", rnd.IntN(20)), rnd.IntN(8)
+		if w.rush.Load() {
+			kind = 0
+			time.Sleep(time.Duration(rnd.Int64N(1e6))) // what is refused takes no time
+		}
+		switch kind {
 		case 0, 1:
 			w.add(rnd, mine, key, 1+rnd.Int64N(5))
 		case 2:
@@ -196,6 +210,12 @@ func (w *crowdWorld) settled(what string, err error) (counted bool) {
 // have it.
 func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n int64) {
 	op := addOp(key, n, syncer.Ack(1+rnd.IntN(2)))
+	switch {
+	case w.place.Of(nil, []byte(key)) == w.mute:
+		op.Ack = syncer.AckMemory
+	case w.rush.Load():
+		op.Ack = syncer.AckStore
+	}
 	ctx, cancel := patience(rnd)
 	if op.Ack == syncer.AckStore {
 		cancel()
@@ -270,6 +290,11 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 		if counted {
 			mine[key] = max(0, mine[key]+check.N)
 		}
+		if ops[i].Kind == syncer.Acquire && res[i].Err == nil && !res[i].Degraded {
+			if l := res[i].Checks[0].Limits[0]; l.Hi != mine[key] {
+				w.t.Errorf("%s: %d are counted, the answer says %+v", key, mine[key], l)
+			}
+		}
 	}
 }
 
@@ -313,14 +338,25 @@ func (w *crowdWorld) verify(key string, want int64) {
 }
 
 // closeWithWaiters closes the counter while operations wait for something that never comes. The
-// bubble fails if one is left.
-func (w *crowdWorld) closeWithWaiters() {
+// bubble fails if one is left: nothing else is.
+func (w *crowdWorld) closeWithWaiters(rnd *rand.Rand) {
 	w.faults.SetDown(true)
 	var waiters sync.WaitGroup
 	for i := range 6 {
 		op := []*syncer.Op{addOp("last", 1, syncer.AckStore),
 			acquireOp(fmt.Sprint("never", i), 1, 1)}[i%2]
-		waiters.Go(func() { _ = w.c.Do(context.Background(), op, new(syncer.Result)) })
+		kind := rnd.IntN(3)
+		waiters.Go(func() {
+			switch ctx := context.Background(); kind {
+			case 0:
+				_ = w.c.Do(ctx, op, new(syncer.Result))
+			case 1:
+				w.c.DoAll(ctx, []syncer.Op{*op}, make([]syncer.Result, 1))
+			case 2:
+				_ = w.c.Forget(ctx, nil, op.Checks[0].Key)
+				_ = w.c.Drop(ctx, nil, op.Checks[0].Key, true)
+			}
+		})
 	}
 	time.Sleep(time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
