@@ -286,6 +286,51 @@ func mutants() []mutant {
 			file: "distinct/do.go", old: "\treturn en.term == term\n", new: "\treturn true\n",
 			model: "./distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
 		},
+		{
+			name: "a flush waits until nobody waits for the store", file: "syncer/batcher.go",
+			old:   "{ l.scheduleAs(p, time.Now()) }",
+			new:   "{ l.scheduleAs(p, time.Time{}) }",
+			model: "./syncer", test: "TestCrowdModel",
+		},
+		{
+			name: "a drop does not wait for what may still be written", file: "syncer/reset.go",
+			old: "!p.outbox.has(&t) && ", new: "(!p.outbox.has(&t) || !p.outbox.sent) && ",
+			model: "./syncer", test: "TestHandoverModel",
+		},
+		{
+			name: "the figures of a reservation leave out what it reserves",
+			file: "syncer/evaluate.go", old: "\tk.includeCounted(res)\n\tk.setTimes(res)\n",
+			new: "\tif k.reservation == nil {\n\t\tk.includeCounted(res)\n\t}\n" +
+				"\tk.setTimes(res)\n",
+			model: "./syncer",
+		},
+		{
+			name: "the figures of a reservation include what it reserves of other keys",
+			file: "syncer/evaluate.go", old: "if j != i && t.same(&k.targets[j]) {\n",
+			new:   "if j != i && (t.same(&k.targets[j]) || k.reservation != nil) {\n",
+			model: "./syncer",
+		},
+		{
+			name: "a key that is only refused does not count as used", file: "syncer/evaluate.go",
+			old: "\tk.use()\n", new: "\tif k.op.Kind == Count {\n\t\tk.use()\n\t}\n",
+			model: "./syncer",
+		},
+		{
+			name: "a key that is only read does not count as used", file: "syncer/evaluate.go",
+			old: "\tk.use()\n", new: "\tif k.op.Kind != Count {\n\t\tk.use()\n\t}\n",
+			model: "./syncer",
+		},
+		{
+			name: "a large partition does not give back what others need",
+			file: "syncer/reclaim.go", old: "\tif need <= 0 {\n",
+			new: "\tif need < 1<<60 {\n", model: "./syncer",
+		},
+		{
+			name: "those who wait outlive the counter", file: "syncer/commit.go",
+			old: "\tp.stopped = true\n\tp.mu.Unlock()\n\tp.wakeWaiters()\n",
+			new: "\tp.stopped = true\n\tp.mu.Unlock()\n", model: "./syncer",
+			test: "TestCrowdModel",
+		},
 	}
 }
 
