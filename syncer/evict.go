@@ -10,11 +10,11 @@ const maxEvictions = 32
 
 // makeRoom evicts entries until there is a free block of this many words.
 func (g *guarded) makeRoom(words int, sec uint32) bool {
-	// Evict at least one entry even if there is a free block already: the new key's counters will
-	// need the blocks of an evicted key's counters.
+	// Evict at least one entry, if there is any, even if there is a free block already: the new
+	// key's counters will need the blocks of an evicted key's counters.
 	for range maxEvictions {
 		if !g.evictOne(sec, anySpace) {
-			return false
+			return g.keys.arena.Fits(words)
 		}
 		if g.keys.arena.Fits(words) {
 			return true
