@@ -12,6 +12,7 @@ import (
 
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -44,7 +45,7 @@ func runCrowd(t *testing.T, seed uint64) {
 		place: syncer.Placement{Partitions: 3}, began: time.Now()}
 	rnd := w.rand(0)
 	delays := w.rand(1)
-	w.speed, w.mute = 1+4*rnd.Int64N(2), rnd.IntN(w.place.Partitions+1)
+	w.speed, w.mute = 1+199*rnd.Int64N(2), rnd.IntN(w.place.Partitions+1)
 	if w.there = rnd.IntN(2) == 0; !w.there {
 		w.mix = faultstore.Mix{ReplyLost: rnd.IntN(50), RequestLost: rnd.IntN(50),
 			Hang: rnd.IntN(5), KeyRefused: rnd.IntN(2) * rnd.IntN(100)}
@@ -74,7 +75,8 @@ func (w *crowdWorld) rand(of int) *rand.Rand { return rand.New(rand.NewPCG(w.see
 
 // fill counts keys up to their limits in another counter, which is then closed.
 func (w *crowdWorld) fill() {
-	before := open(w.t, syncer.Options{Store: w.inner, Placement: w.place, Now: w.now})
+	before := open(w.t, syncer.Options{Store: w.inner, Placement: w.place, Now: w.now,
+		Namespaces: w.wide("")})
 	for i := range fullKeys {
 		add(w.t, before, fmt.Sprint("full", i), 10, 0)
 	}
@@ -85,21 +87,32 @@ func (w *crowdWorld) fill() {
 
 const fullKeys = 200
 
+// wide is a configuration whose coarsest buckets are a day wide.
+func (w *crowdWorld) wide(cold syncer.OnCold) map[string]syncer.Namespace {
+	levels := leaparray.DefaultLevels()
+	levels[2] = leaparray.Level{Width: 24 * time.Hour, Count: 2}
+	ladder, err := leaparray.NewLadder(levels...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return map[string]syncer.Namespace{
+		syncer.DefaultNamespace: {Ladder: ladder, OnCold: cold},
+	}
+}
+
 // now starts at the beginning of a bucket of the coarsest level, and the run stays within it, so
 // that it is known how much there is to take back.
 func (w *crowdWorld) now() int64 {
-	return t0/900_000*900_000 + w.speed*time.Since(w.began).Milliseconds()
+	return t0/86_400_000*86_400_000 + w.speed*time.Since(w.began).Milliseconds()
 }
 
 func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
 	opt := syncer.Options{Store: w.faults, Placement: w.place, Now: w.now, Exchanges: 2,
 		FlushInterval:  20 * time.Millisecond,
 		VerifyInterval: time.Second, LoadTimeout: 2 * time.Second,
-		Namespaces: map[string]syncer.Namespace{
-			syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny},
-		}}
+		Namespaces: w.wide(syncer.OnColdDeny)}
 	if w.there {
-		opt.Namespaces = nil // OnCold is for a store that is known to be down
+		opt.Namespaces = w.wide("") // OnCold is for a store that is known to be down
 	}
 	if rnd.IntN(2) == 0 {
 		opt.MaxMemory = 3 * 8 << 10
@@ -249,7 +262,9 @@ func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
 	ctx, cancel := patience(rnd)
 	defer cancel()
 	var res syncer.Result
-	err := w.c.Do(ctx, acquireOp(fmt.Sprint("full", rnd.IntN(fullKeys)), 1, 10), &res)
+	op := acquireOp(fmt.Sprint("full", rnd.IntN(fullKeys)), 1, 10)
+	op.Checks[0].Limits[0].Window = 86_400_000
+	err := w.c.Do(ctx, op, &res)
 	w.inTime(ctx, "acquire")
 	if w.settled("full", err) && res.Allowed {
 		w.t.Errorf("admitted over the limit: %+v", res)
