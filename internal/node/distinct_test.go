@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,4 +57,53 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// goneStore is a store of distinct values that does not answer until it is back.
+type goneStore struct{ back atomic.Bool }
+
+func (s *goneStore) Compare(_ context.Context, list []*distinct.Exchange) {
+	for _, x := range list {
+		if x.Err = syncer.ErrUnavailable; s.back.Load() {
+			x.Err, x.Found = nil, x.Expect
+		}
+	}
+}
+
+// TestValuesOfANodeWithoutTime drains a node that has no time left. What it has counted in place of
+// the owner, and the store lacks, is handed over all the same: first to a node that does not take
+// it, because it is leaving as well, and then once more.
+func TestValuesOfANodeWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, taken, refused := &goneStore{}, 0, false
+		peers := &others{values: store}
+		peers.answer = func(_ *ring.Member, question, _ any) error {
+			switch q := question.(type) {
+			case *node.DistinctQuestion:
+				return rpc.ErrUnreachable
+			case *node.DistinctHandover:
+				if !refused {
+					refused = true
+					return syncer.ErrFull
+				}
+				taken += len(q.Keys)
+			}
+			return nil
+		}
+		n, key := beside(t, nil, peers)
+		var res distinct.Result
+		err := n.Distinct(t.Context(), &distinct.Op{Key: key}, [][]byte{[]byte("v")}, &res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := n.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+		if taken != 1 {
+			t.Errorf("%d keys were handed over, want 1", taken)
+		}
+		store.back.Store(true)
+	})
 }

@@ -28,6 +28,7 @@ import (
 type others struct {
 	respond func(verb rpc.Verb) error
 	answer  func(to *ring.Member, question, answer any) error
+	values  distinct.Store // of the node beside them
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
@@ -50,8 +51,11 @@ func (o *others) asked(verb rpc.Verb) bool {
 
 func (*others) DoAll(context.Context, *ring.Member, []syncer.Op, []int, []syncer.Result) {}
 
-func (o *others) Ask(_ context.Context, to *ring.Member, question, answer any) error {
-	if o.answer == nil {
+func (o *others) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
+	switch {
+	case ctx.Err() != nil:
+		return rpc.ErrLate
+	case o.answer == nil:
 		return nil
 	}
 	return o.answer(to, question, answer)
@@ -101,6 +105,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 		t.Fatal(err)
 	}
 	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: opt.Placement,
+		Store:      peers.values,
 		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
 	if err != nil {
 		t.Fatal(err)
