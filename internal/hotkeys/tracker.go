@@ -111,15 +111,20 @@ func (t *Tracker) foreign(c *syncer.Check) bool {
 	return !t.opt.Table().OwnedBySelf(t.opt.Placement.Of(c.NS, c.Key))
 }
 
+// Any reports whether this node borrows or lends any key.
+func (t *Tracker) Any() bool {
+	names := t.names.Load()
+	return names != nil && len(*names) > 0
+}
+
 // Shared reports whether this node borrows a key or lends it, so that nodes which don't own it may
 // well be able to count it.
 func (t *Tracker) Shared(c *syncer.Check) bool {
-	names := t.names.Load()
-	if names == nil || len(*names) == 0 {
+	if !t.Any() {
 		return false
 	}
 	var b [384]byte // longer than any name, so that nothing is allocated
-	return (*names)[string(c.AppendName(b[:0]))]
+	return (*t.names.Load())[string(c.AppendName(b[:0]))]
 }
 
 // Sizes returns how many of this node's keys other nodes borrow, and how many of other nodes' keys

@@ -29,6 +29,9 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 // changes one of those keys in a way that only the owner can, as that might overtake, or be
 // overtaken by, what is counted here.
 func (r *Router) mayBorrow(ops []syncer.Op) bool {
+	if !r.opt.Loans.Any() {
+		return false
+	}
 	for i := range ops {
 		if op := &ops[i]; !op.MayBorrow() && !op.Reads() && r.shares(op) {
 			return false

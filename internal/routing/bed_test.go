@@ -188,6 +188,8 @@ func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 	b.note(lines...)
 }
 
+func (b *bed) Any() bool { return len(b.borrowed) > 0 }
+
 func (b *bed) Shared(c *syncer.Check) bool { return b.borrowed[string(c.Key)] }
 
 func (b *bed) Observe(ops []syncer.Op) {

@@ -39,6 +39,7 @@ type Acquirer interface {
 
 // Loans says which hot keys nodes borrow from each other, see hotkeys.Tracker.
 type Loans interface {
+	Any() bool
 	Shared(check *syncer.Check) bool
 	Observe(ops []syncer.Op)
 }
