@@ -91,20 +91,27 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	}
 }
 
+// ownerAndOther returns the owner of the only partition and another counter over one store, which
+// each reaches by a store of its own.
+func ownerAndOther(t *testing.T) (inner *embedded.Store, list []*syncer.Counter,
+	stores []*faultstore.Store) {
+	t.Helper()
+	inner = embedded.New(embedded.Options{})
+	clk := &clock{now: t0}
+	for i := range 2 {
+		s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
+		stores = append(stores, s)
+		list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, NotOwner: i > 0,
+			Placement: syncer.Placement{Partitions: 1}, FlushInterval: 50 * time.Millisecond}))
+	}
+	return inner, list, stores
+}
+
 // TestHandoverOfWhatCancelsOut hands over two rounds, of which one counts and one takes back, and
 // counts what makes their sum zero once the store has the first of them.
 func TestHandoverOfWhatCancelsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-		var list []*syncer.Counter
-		var stores []*faultstore.Store
-		for i := range 2 {
-			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
-			stores = append(stores, s)
-			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, NotOwner: i > 0,
-				Placement:     syncer.Placement{Partitions: 1},
-				FlushInterval: 50 * time.Millisecond}))
-		}
+		inner, list, stores := ownerAndOther(t)
 		add(t, list[0], "k", 1, 0)
 		flush(t, list[0])
 		for _, s := range stores {

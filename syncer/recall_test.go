@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/embedded"
-	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -16,16 +14,7 @@ import (
 // answers for what it was given; the one that gave it has nothing left to wait for.
 func TestCatchUpAfterAHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-		var list []*syncer.Counter
-		var stores []*faultstore.Store
-		for i := range 2 {
-			s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
-			stores = append(stores, s)
-			list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, NotOwner: i > 0,
-				Placement:     syncer.Placement{Partitions: 1},
-				FlushInterval: 50 * time.Millisecond}))
-		}
+		_, list, stores := ownerAndOther(t)
 		down := func(is bool) {
 			for _, s := range stores {
 				s.SetDown(is)
