@@ -101,8 +101,8 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
-	if !en.loaded && en.busy == nil && !t.inPlace {
-		en.term = term // it will be compared in this term
+	if !en.loaded && en.busy == nil && en.empty() && !t.inPlace {
+		en.term = term // nothing is older, and it will be compared in this term
 	}
 	if t.needsStore(term) && !t.warm(term) {
 		if !e.isDown() && !(en.failed != nil && !en.tried.Before(t.began)) {
@@ -117,11 +117,11 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	return nil, t.decide(sh, en)
 }
 
-// needsStore reports whether the operation relies on what the store has: to count, or, if there may
-// have been a reset that the entry does not know of, to add what is not void.
+// needsStore reports whether the operation relies on what the store has: to count, or, where there
+// may have been a reset since the entry was made that it does not know of, so that what is added is
+// not taken for older than that.
 func (t *operation) needsStore(term int64) bool {
-	en := t.en
-	return t.op.reads() || en.unsure || en.loaded && !t.inPlace && en.term != term
+	return t.op.reads() || t.en.unsure || !t.inPlace && t.en.term != term
 }
 
 // warm reports whether all that the store has of the key is in memory. Where this node is not the

@@ -43,7 +43,8 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) error {
 		return fmt.Errorf("%w: reset: %v", syncer.ErrUnknownOutcome, x.Err)
 	}
 	en.clear()
-	en.mark, en.version, en.loaded = x.FoundMark, "", false // the next one reads it anew
+	// The next one reads it anew. No reset of before is about what is added until then.
+	en.mark, en.version, en.loaded, en.born = x.FoundMark, "", false, e.opt.Now()
 	sh.note(en)
 	e.weigh(en)
 	return nil

@@ -81,16 +81,16 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	return nil
 }
 
-// read reads those keys of a list that were not read yet, unless the store is out of reach, so that
-// their resets are known: values of different ages are about to come together in one entry, and no
-// later reset could tell them apart.
+// read reads the keys of a list, unless the store is out of reach, so that their resets are known:
+// values of different ages are about to come together in one entry, and what makes some of them void
+// could not tell them apart later.
 func (e *Engine) read(list []Pending) {
 	if e.opt.Store == nil || e.isDown() {
 		return
 	}
 	var due []*entry
 	for i := range list {
-		if en := e.unread(&list[i]); en != nil {
+		if en := e.seizeAtOnce(&list[i]); en != nil {
 			due = append(due, en)
 		}
 		if len(due) == maxTogether || i == len(list)-1 && len(due) > 0 {
@@ -102,14 +102,14 @@ func (e *Engine) read(list []Pending) {
 	}
 }
 
-// unread returns the entry of a key that was not read yet, marked as busy, or nil.
-func (e *Engine) unread(p *Pending) *entry {
+// seizeAtOnce is seize, but returns nil if the key is busy, or there is no memory for it.
+func (e *Engine) seizeAtOnce(p *Pending) *entry {
 	op := &Op{NS: p.NS, Key: p.Key}
 	e.makeRoom()
 	sh, id := e.lock(op)
 	defer sh.mu.Unlock()
 	en, err := e.entry(sh, id, op, true)
-	if err != nil || en.loaded || en.busy != nil {
+	if err != nil || en.busy != nil {
 		return nil
 	}
 	en.busy = make(chan struct{})
@@ -134,7 +134,7 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 			left++
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
 			en.learnMark(from.Mark)
-			en.born = min(en.born, from.Born)
+			en.born = min(en.born, from.Born) // of both, where the store could not be read
 			for _, b := range from.Sets {
 				if level := en.ladder.LevelOf(b.Level); level >= 0 {
 					b.Level = uint8(level)

@@ -265,6 +265,15 @@ func mutants() []mutant {
 			kind: "outages", also: "-distinct",
 		},
 		{
+			name: "distinct values of different ages come together unread",
+			file: "distinct/takeover.go", old: "\te.read(list)\n", new: "", model: "./distinct",
+		},
+		{
+			name: "distinct values are added to what is older than another's term",
+			file: "distinct/do.go", old: " || !t.inPlace && t.en.term != term", new: "",
+			model: "./distinct",
+		},
+		{
 			name: "a leaving node keeps the distinct values that the store lacks",
 			file: "internal/node/drain.go", old: "\tn.handOverDistinct(ctx)\n", new: "",
 			model: "./internal/e2e/simtest", test: "TestWhoLeavesWithoutRedisHandsOverItsValues",

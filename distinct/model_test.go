@@ -1,0 +1,431 @@
+package distinct_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "run the model with this seed only")
+	seedsFlag = flag.Int("seeds", 300, "number of seeds of the model to run")
+)
+
+// TestModel has a few engines over one store do what nodes do, in random order: decide, or count in
+// the store, reset, move partitions, leave and crash, while the store fails. What each was told is
+// compared with what it is told later.
+func TestModel(t *testing.T) {
+	first, n := *seedFlag, 1
+	if first == 0 {
+		first, n = 1+rand.Uint64N(1<<40), *seedsFlag
+	}
+	for i := range n {
+		seed := first + uint64(i)
+		ok := t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newModel(t, seed).run() })
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// model is a few engines, and what is known of the values of their keys.
+type model struct {
+	*testing.T
+	rnd     *rand.Rand
+	store   *memory
+	engines []*distinct.Engine
+	// decider decides about all keys, unless they are counted in the store.
+	decider int
+	term    int64
+	inStore bool
+	down    bool
+	calm    bool // no exchange fails by itself
+	resets  bool // keys are reset
+	keys    map[string]*known
+	serial  int
+	story   []string
+}
+
+// known is what is known of the values of a key: those that are there, and those that may be. reset
+// says that it has been reset, or may have been.
+type known struct {
+	certain, maybe map[int]bool
+	reset          bool
+}
+
+// place is the owner of an engine.
+type place struct {
+	m *model
+	i int
+}
+
+func (p place) Term(int) (int64, bool) { return p.m.term, p.m.decider == p.i && !p.m.inStore }
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newMemory(), term: 1,
+		keys: map[string]*known{}}
+	m.resets = m.rnd.IntN(3) > 0
+	for i := range 3 {
+		m.engines = append(m.engines, m.engine(i))
+	}
+	for _, key := range []string{"a", "b"} {
+		m.keys[key] = &known{map[int]bool{}, map[int]bool{}, false}
+	}
+	m.store.fault = m.fault
+	return m
+}
+
+func (m *model) engine(i int) *distinct.Engine {
+	e, err := distinct.New(distinct.Options{
+		Store: takesTime{m.store}, Now: func() int64 { return time.Now().UnixMilli() },
+		Placement:  syncer.Placement{Partitions: 7, Seed: 5},
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: ladder(m)}},
+		// Nothing happens by itself.
+		FlushInterval: time.Hour, VerifyInterval: time.Hour,
+	})
+	if err != nil {
+		m.Fatal(err)
+	}
+	e.Open(place{m, i}, func(_ context.Context, parts []int) (all []distinct.Pending) {
+		m.together()
+		for j, other := range m.engines {
+			if j != i {
+				all = append(all, other.Pending(parts)...)
+			}
+		}
+		return all
+	})
+	return e
+}
+
+// takesTime is a store whose answers take time: what it says is about a moment after it was asked.
+type takesTime struct{ *memory }
+
+func (s takesTime) Compare(ctx context.Context, list []*distinct.Exchange) {
+	time.Sleep(time.Microsecond)
+	s.memory.Compare(ctx, list)
+}
+
+// fault is what happens to an exchange.
+func (m *model) fault() fault {
+	switch {
+	case m.down:
+		return lost
+	case !m.calm && m.rnd.IntN(12) == 0:
+		return fault(1 + m.rnd.IntN(2))
+	}
+	return none
+}
+
+func (m *model) say(format string, args ...any) {
+	m.story = append(m.story, fmt.Sprintf("%03d ms: ", time.Now().UnixMilli()%1000)+
+		fmt.Sprintf(format, args...))
+}
+
+func (m *model) run() {
+	for range 60 {
+		time.Sleep(time.Duration(1+m.rnd.IntN(20)) * time.Millisecond)
+		m.step()
+		if m.Failed() {
+			break
+		}
+	}
+	m.settle()
+	for _, e := range m.engines {
+		if err := m.end(e); err != nil {
+			m.Errorf("an engine that has flushed all says at its end: %v", err)
+		}
+	}
+	if m.Failed() {
+		for _, line := range m.story {
+			m.Log(line)
+		}
+	}
+}
+
+// step does one thing.
+func (m *model) step() {
+	switch n := m.rnd.IntN(20); {
+	case n < 8:
+		m.add()
+	case n < 11:
+		m.count(m.key())
+	case n < 13 && m.resets:
+		m.reset(m.key())
+	case n < 15:
+		_ = m.flush(m.rnd.IntN(len(m.engines)))
+	case n < 17:
+		m.move()
+	case n < 18:
+		m.down = !m.down
+		m.say("the store is down: %v", m.down)
+		if !m.down {
+			m.flushAll()
+		}
+	case n < 19:
+		m.replace()
+	default:
+		m.changeMode()
+	}
+}
+
+func (m *model) key() string { return []string{"a", "b"}[m.rnd.IntN(2)] }
+
+// at returns the engine that is asked: any, if all count in the store.
+func (m *model) at() int {
+	if m.inStore {
+		return m.rnd.IntN(len(m.engines))
+	}
+	return m.decider
+}
+
+// together says that what several engines have comes together in one. If the store can't be read
+// then, all of a key is as old as the oldest: a reset that one of them does not know of may make it
+// void.
+func (m *model) together() {
+	m.calm = true
+	for _, k := range m.keys {
+		if m.down && k.reset {
+			k.doubt()
+		}
+	}
+}
+
+// do runs an operation at an engine, as its node would.
+func (m *model) do(i int, op *distinct.Op, inPlace bool) (res distinct.Result, err error) {
+	ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
+	defer cancel()
+	defer func() { m.calm = false }()
+	if m.inStore {
+		return res, m.engines[i].DoInStore(ctx, op, &res)
+	}
+	err = m.engines[i].Do(ctx, op, &res, inPlace)
+	return res, err
+}
+
+// add adds a value that is new to a key. What is added in place of the decider, or without the
+// store, may be void if a reset came before that the engine has not heard of.
+func (m *model) add() {
+	key, i, inPlace := m.key(), m.at(), false
+	if !m.inStore && m.rnd.IntN(6) == 0 {
+		i = m.rnd.IntN(len(m.engines))
+		inPlace = i != m.decider
+	}
+	m.serial++
+	k, value := m.keys[key], m.serial
+	op := &distinct.Op{Key: []byte(key), Hashes: values(m.engines[i], value)}
+	if m.rnd.IntN(3) == 0 {
+		op.Ack = syncer.AckStore
+	}
+	if m.rnd.IntN(2) == 0 {
+		op.Windows = []int64{hour}
+	}
+	res, err := m.do(i, op, inPlace)
+	m.say("%d adds %d to %s, in place %v, in the store %v, ack %v: %+v, %v", i, value, key, inPlace,
+		m.inStore, op.Ack, res, err)
+	if err != nil || inPlace || res.Degraded {
+		k.maybe[value] = true
+		return
+	}
+	k.certain[value] = true
+	m.compare(key, i, &res)
+}
+
+const hour = 3_600_000
+
+// count counts the values of a key.
+func (m *model) count(key string) {
+	i := m.at()
+	res, err := m.do(i, &distinct.Op{Key: []byte(key), Windows: []int64{hour}}, false)
+	m.say("%d counts %s, in the store %v: %+v, %v", i, key, m.inStore, res, err)
+	if err == nil {
+		m.compare(key, i, &res)
+	}
+}
+
+// compare compares an answer with what is known, unless it is one without the store.
+func (m *model) compare(key string, i int, res *distinct.Result) {
+	if len(res.Counts) == 0 || res.Degraded {
+		return
+	}
+	k, n := m.keys[key], int(res.Counts[0].Values)
+	if least, most := len(k.certain), len(k.certain)+len(k.maybe); n < least || n > most {
+		m.say("here")
+		m.Errorf("%d counts %d values of %s, want %d to %d", i, n, key, least, most)
+	}
+}
+
+// reset resets a key, now and then twice within a millisecond.
+func (m *model) reset(key string) {
+	i := m.at()
+	k := m.keys[key]
+	k.reset = true
+	for range 1 + m.rnd.IntN(2) {
+		ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
+		err := m.engines[i].Forget(ctx, nil, []byte(key))
+		cancel()
+		m.say("%d resets %s: %v", i, key, err)
+		switch {
+		case err == nil:
+			clear(k.certain)
+			clear(k.maybe)
+		case errors.Is(err, syncer.ErrUnknownOutcome):
+			k.doubt()
+		}
+	}
+}
+
+// doubt makes nothing certain.
+func (k *known) doubt() {
+	maps.Copy(k.maybe, k.certain)
+	clear(k.certain)
+}
+
+// flush flushes an engine once, as far as the store allows.
+func (m *model) flush(i int) error {
+	ctx, cancel := context.WithTimeout(m.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := m.engines[i].Flush(ctx)
+	m.say("%d flushes: %v", i, err)
+	return err
+}
+
+func (m *model) flushAll() (ok bool) {
+	ok = true
+	for i := range m.engines {
+		ok = m.flush(i) == nil && ok
+	}
+	return ok
+}
+
+// move has another engine decide.
+func (m *model) move() {
+	m.decider, m.term = m.rnd.IntN(len(m.engines)), m.term+1
+	m.say("%d decides", m.decider)
+}
+
+// changeMode changes who counts, once all is flushed.
+func (m *model) changeMode() {
+	if m.flushAll() {
+		m.inStore, m.term = !m.inStore, m.term+1
+		m.say("all count in the store: %v", m.inStore)
+	}
+}
+
+// replace ends an engine and starts another in its place. It crashes, or it leaves: then it hands
+// over to who decides, which may be about to leave as well.
+func (m *model) replace() {
+	i := m.rnd.IntN(len(m.engines))
+	if m.rnd.IntN(3) == 0 {
+		m.crash(i)
+		return
+	}
+	for m.decider == i {
+		m.move()
+	}
+	e := m.engines[i]
+	left := m.handOver(i, m.decider)
+	m.say("%d leaves, %d keys are left", i, left)
+	if m.rnd.IntN(3) == 0 {
+		i, e = m.decider, m.engines[m.decider]
+		m.leaveTogether(i)
+		return
+	}
+	m.gone(i, m.end(e))
+}
+
+// leaveTogether has two engines leave, of which the second hands over to the first, which has just
+// handed over to it.
+func (m *model) leaveTogether(second int) {
+	var first int
+	for first = second; first == second; {
+		first = m.rnd.IntN(len(m.engines))
+	}
+	m.handOver(first, second)
+	left := m.handOver(second, first)
+	m.say("%d and %d leave together, %d keys are left", first, second, left)
+	one, other := m.end(m.engines[first]), m.end(m.engines[second])
+	m.gone(first, errors.Join(one, other))
+	m.gone(second, nil)
+	m.move()
+}
+
+func (m *model) handOver(from, to int) (left int) {
+	m.together()
+	defer func() { m.calm = false }()
+	return m.engines[from].HandOver(func(int) int { return to },
+		func(_ int, list []distinct.Pending) error {
+			if m.engines[to].Import(list) > 0 {
+				return errStore
+			}
+			return nil
+		})
+}
+
+// end closes an engine, which has no time to wait for the store.
+func (m *model) end(e *distinct.Engine) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	return e.Close(ctx)
+}
+
+// gone replaces an engine. If it said that it had something left, that may be lost.
+func (m *model) gone(i int, err error) {
+	m.say("%d is gone: %v", i, err)
+	if err != nil {
+		for _, k := range m.keys {
+			k.doubt()
+		}
+	}
+	m.engines[i], m.term = m.engine(i), m.term+1
+}
+
+// crash ends an engine with all that only it has.
+func (m *model) crash(i int) {
+	e := m.engines[i]
+	for _, p := range e.Pending(partitions) {
+		m.keys[string(p.Key)].doubt()
+	}
+	down := m.down
+	m.down = true
+	_ = m.end(e)
+	m.down = down
+	m.say("%d crashes", i)
+	m.engines[i], m.term = m.engine(i), m.term+1
+}
+
+// settle flushes all, and compares what a new engine reads.
+func (m *model) settle() {
+	m.store.set(nil)
+	for i := range m.engines {
+		if err := m.engines[i].Flush(m.Context()); err != nil {
+			m.Errorf("%d flushes: %v", i, err)
+		}
+	}
+	e := m.engine(len(m.engines))
+	for _, key := range slices.Sorted(maps.Keys(m.keys)) {
+		var res distinct.Result
+		op := &distinct.Op{Key: []byte(key), Windows: []int64{hour}}
+		if err := e.DoInStore(m.Context(), op, &res); err != nil {
+			m.Error(err)
+			continue
+		}
+		m.say("the store has %s: %+v", key, res)
+		m.compare(key, len(m.engines), &res)
+	}
+	if err := m.end(e); err != nil {
+		m.Error(err)
+	}
+}
