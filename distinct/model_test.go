@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,9 +51,10 @@ type model struct {
 	decider int
 	term    int64
 	inStore bool
-	down    bool
-	calm    bool // no exchange fails by itself
-	resets  bool // keys are reset
+	faults  *rand.Rand // the store's lock guards it
+	down    atomic.Bool
+	calm    atomic.Bool // no exchange fails by itself
+	resets  bool        // keys are reset
 	keys    map[string]*known
 	serial  int
 	story   []string
@@ -75,7 +77,7 @@ func (p place) Term(int) (int64, bool) { return p.m.term, p.m.decider == p.i && 
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newMemory(), term: 1,
-		keys: map[string]*known{}}
+		faults: rand.New(rand.NewPCG(seed, 2)), keys: map[string]*known{}}
 	m.resets = m.rnd.IntN(3) > 0
 	for i := range 3 {
 		m.engines = append(m.engines, m.engine(i))
@@ -121,10 +123,10 @@ func (s takesTime) Compare(ctx context.Context, list []*distinct.Exchange) {
 // fault is what happens to an exchange.
 func (m *model) fault() fault {
 	switch {
-	case m.down:
+	case m.down.Load():
 		return lost
-	case !m.calm && m.rnd.IntN(12) == 0:
-		return fault(1 + m.rnd.IntN(2))
+	case !m.calm.Load() && m.faults.IntN(12) == 0:
+		return fault(1 + m.faults.IntN(2))
 	}
 	return none
 }
@@ -169,9 +171,10 @@ func (m *model) step() {
 	case n < 17:
 		m.move()
 	case n < 18:
-		m.down = !m.down
-		m.say("the store is down: %v", m.down)
-		if !m.down {
+		down := !m.down.Load()
+		m.down.Store(down)
+		m.say("the store is down: %v", down)
+		if !down {
 			m.flushAll()
 		}
 	case n < 19:
@@ -195,9 +198,9 @@ func (m *model) at() int {
 // then, all of a key is as old as the oldest: a reset that one of them does not know of may make it
 // void.
 func (m *model) together() {
-	m.calm = true
+	m.calm.Store(true)
 	for _, k := range m.keys {
-		if m.down && k.reset {
+		if m.down.Load() && k.reset {
 			k.doubt()
 		}
 	}
@@ -207,7 +210,7 @@ func (m *model) together() {
 func (m *model) do(i int, op *distinct.Op, inPlace bool) (res distinct.Result, err error) {
 	ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
 	defer cancel()
-	defer func() { m.calm = false }()
+	defer m.calm.Store(false)
 	if m.inStore {
 		return res, m.engines[i].DoInStore(ctx, op, &res)
 	}
@@ -364,7 +367,7 @@ func (m *model) leaveTogether(second int) {
 
 func (m *model) handOver(from, to int) (left int) {
 	m.together()
-	defer func() { m.calm = false }()
+	defer m.calm.Store(false)
 	return m.engines[from].HandOver(func(int) int { return to },
 		func(_ int, list []distinct.Pending) error {
 			if m.engines[to].Import(list) > 0 {
@@ -398,10 +401,9 @@ func (m *model) crash(i int) {
 	for _, p := range e.Pending(partitions) {
 		m.keys[string(p.Key)].doubt()
 	}
-	down := m.down
-	m.down = true
+	down := m.down.Swap(true)
 	_ = m.end(e)
-	m.down = down
+	m.down.Store(down)
 	m.say("%d crashes", i)
 	m.engines[i], m.term = m.engine(i), m.term+1
 }
