@@ -222,7 +222,7 @@ func (m *model) do(i int, op *distinct.Op, inPlace bool) (res distinct.Result, e
 // store, may be void if a reset came before that the engine has not heard of.
 func (m *model) add() {
 	key, i, inPlace := m.key(), m.at(), false
-	if !m.inStore && m.rnd.IntN(6) == 0 {
+	if !m.inStore && m.rnd.IntN(3) == 0 {
 		i = m.rnd.IntN(len(m.engines))
 		inPlace = i != m.decider
 	}

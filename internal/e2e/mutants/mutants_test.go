@@ -267,6 +267,7 @@ func mutants() []mutant {
 		{
 			name: "distinct values of different ages come together unread",
 			file: "distinct/takeover.go", old: "\te.read(list)\n", new: "", model: "./distinct",
+			test: "TestModel$|ComesTogether$",
 		},
 		{
 			name: "distinct values are added to what is older than another's term",
@@ -419,7 +420,7 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	if m.model != "" {
 		args = []string{"-test.run=" + cmp.Or(m.test, "TestModel"), "-test.timeout=10m"}
 	}
-	if m.model == "./syncer" {
+	if m.model == "./syncer" || m.model == "./distinct" {
 		args = append(args, "-seeds="+mostSeeds)
 	}
 	run := exec.CommandContext(t.Context(), binary, args...)
