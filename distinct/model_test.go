@@ -338,15 +338,13 @@ func (m *model) replace() {
 	for m.decider == i {
 		m.move()
 	}
-	e := m.engines[i]
 	left := m.handOver(i, m.decider)
 	m.say("%d leaves, %d keys are left", i, left)
 	if m.rnd.IntN(3) == 0 {
-		i, e = m.decider, m.engines[m.decider]
-		m.leaveTogether(i)
+		m.leaveTogether(m.decider)
 		return
 	}
-	m.gone(i, m.end(e))
+	m.gone(i, m.end(m.engines[i]))
 }
 
 // leaveTogether has two engines leave, of which the second hands over to the first, which has just

@@ -82,8 +82,8 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 }
 
 // read reads the keys of a list, unless the store is out of reach, so that their resets are known:
-// values of different ages are about to come together in one entry, and what makes some of them void
-// could not tell them apart later.
+// values of different ages are about to come together in one entry, and a reset that makes some of
+// them void could not tell them apart later.
 func (e *Engine) read(list []Pending) {
 	if e.opt.Store == nil || e.isDown() {
 		return
