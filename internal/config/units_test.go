@@ -98,6 +98,7 @@ func TestParseSize(t *testing.T) {
 func FuzzFile(f *testing.F) {
 	f.Add("listen: :0\n# x\nnamespaces: {a: {ladder: [1s x 60, 1m x 60]}}\n")
 	f.Add("redis: \"redis://:pw@h:1\" # y\nhosts: [a, b]\nredis-tls-ca: |\n  x\n")
+	f.Add("redis: 'redis://:p #  [a7 b]'\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := writeFile(t, text)
 		c, err := config.Parse([]string{"--config", path}, nil)

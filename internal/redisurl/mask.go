@@ -2,6 +2,7 @@ package redisurl
 
 import (
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,14 +75,18 @@ func isAddress(text string) bool {
 	return err == nil
 }
 
+// harmless are the parameters that are shown.
+var harmless = []string{databaseParameter, sentinelUserParameter}
+
 func maskParameters(query string) string {
 	params := strings.Split(query, "&")
 	for i, param := range params {
 		name, _, _ := strings.Cut(param, "=")
+		plain, _ := url.QueryUnescape(name)
 		switch {
-		case name == sentinelPasswordParameter:
+		case plain == sentinelPasswordParameter:
 			params[i] = name + "=" + hidden
-		case !slices.Contains([]string{databaseParameter, sentinelUserParameter}, name):
+		case param != "" && !slices.Contains(harmless, plain):
 			params[i] = hidden
 		}
 	}

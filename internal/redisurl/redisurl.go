@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Kind is the kind of servers at the addresses of a URL.
@@ -154,14 +155,30 @@ func (u *URL) readHosts(hosts string) error {
 func withPort(host, port string) (string, error) {
 	if name, own, err := net.SplitHostPort(host); err == nil {
 		host, port = name, own
+	} else if inside, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(inside, "]")
 	}
-	if host = strings.Trim(host, "[]"); host == "" {
+	switch {
+	case host == "":
 		return "", errors.New("a host is missing")
+	case !isHost(host):
+		return "", errors.New("a host is neither a name nor an address")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", errors.New("a port is a number from 1 to 65535")
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// isHost reports whether text can be the name or the address of a host. What only the resolver would
+// refuse, long after the start, is often a password that is not escaped.
+func isHost(text string) bool {
+	if strings.Contains(text, ":") {
+		return isAddress(text)
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
+	})
 }
 
 // readTail reads what follows the hosts: master, database and parameters.

@@ -83,6 +83,7 @@ func TestParseErrors(t *testing.T) {
 			"redis+sentinel://host,host/master-name"
 		sentinel = "want redis+sentinel://host:port,host:port/master-name"
 		port     = "a port is a number from 1 to 65535"
+		host     = "a host is neither a name nor an address"
 		socket   = "want the path of a socket, such as unix:///run/redis.sock"
 	)
 	for _, tc := range []struct{ url, shown, want string }{
@@ -95,6 +96,10 @@ func TestParseErrors(t *testing.T) {
 		{"redis://", "redis://", "a host is missing"},
 		{"redis://:6379", "redis://:6379", "a host is missing"},
 		{"redis+cluster://a,,b", "redis+cluster://a,,b", "a host is missing"},
+		{"redis://:p #  [a7 b]", "redis://:xxxxx", host},
+		{"redis://my host", "redis://my host", host},
+		{"redis://[a]b", "redis://[a]b", host},
+		{"redis://s3:cr:et", "redis://s3:xxxxx", host},
 		{"redis://a,b", "redis://a,b", several},
 		{"redis://h:port", "redis://h:xxxxx", port},
 		{"redis://h:0", "redis://h:0", port},
@@ -181,6 +186,32 @@ func FuzzSecrets(f *testing.F) {
 			if _, err := redisurl.Parse(text); err != nil && strings.Contains(err.Error(), secret) {
 				t.Errorf("%q: %v", text, err)
 			}
+		}
+	})
+}
+
+// FuzzMasked checks that Mask leaves a URL what it is, but for its passwords.
+func FuzzMasked(f *testing.F) {
+	for _, text := range []string{
+		"redis://me:pw@h:1/0?db=2", "redis://[::1]:7000", "redis://::1", "redis://:p #  [a7 b]",
+		"rediss+cluster://me:pw@h_1:1,h-2.x", "redis+sentinel://h/m?sentinel-password=1&db=1",
+		"unix:///run/redis.sock?db=1",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		want, err := redisurl.Parse(text)
+		if err != nil || want.Unix && strings.Contains(text, "@") ||
+			strings.Contains(want.Password, "sentinel-password") {
+			return // Mask takes more for a password than is one
+		}
+		got, err := redisurl.Parse(redisurl.Mask(text))
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		got.Password, got.SentinelPassword = want.Password, want.SentinelPassword
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q:\n got %+v\nwant %+v", text, got, want)
 		}
 	})
 }
