@@ -75,10 +75,8 @@ func isAddress(text string) bool {
 	return err == nil
 }
 
-// harmless are the parameters that are shown.
-var harmless = []string{databaseParameter, sentinelUserParameter}
-
 func maskParameters(query string) string {
+	harmless := []string{databaseParameter, sentinelUserParameter}
 	params := strings.Split(query, "&")
 	for i, param := range params {
 		name, _, _ := strings.Cut(param, "=")

@@ -170,8 +170,8 @@ func withPort(host, port string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// isHost reports whether text can be the name or the address of a host. What only the resolver would
-// refuse, long after the start, is often a password that is not escaped.
+// isHost reports whether text can be the name or the address of a host. What only the resolver
+// would refuse, long after the start, is often a password that is not escaped.
 func isHost(text string) bool {
 	if strings.Contains(text, ":") {
 		return isAddress(text)

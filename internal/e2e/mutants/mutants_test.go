@@ -33,6 +33,11 @@ func mutants() []mutant {
 			old: "\ts.stored.add(KeyHash(e.name()))\n", new: "", model: "./syncer",
 		},
 		{
+			name: "a key that left memory meanwhile is taken for new", file: "syncer/ledger.go",
+			old: " && !b.keys.drops.mayHave(hash, a.drops)\n", new: "\n",
+			model: "./syncer", test: "TestScarceModel",
+		},
+		{
 			name: "what others have begun is not heard of", file: "syncer/listing.go",
 			old: "g.listing.valid && g.listing.stamp == g.store.stamp() && ",
 			new: "g.listing.valid && ", kind: "chaos",
