@@ -285,6 +285,11 @@ func mutants() []mutant {
 			model: "./internal/e2e/simtest", test: "TestWhoLeavesWithoutRedisHandsOverItsValues",
 		},
 		{
+			name: "values that a reset made void are kept", file: "distinct/entry.go",
+			old: "\tif isVoid(en.mark, en.born, mark) {", new: "\tif false {",
+			kind: "graceful", also: "-distinct",
+		},
+		{
 			name: "a reset voids the values that were added after it", file: "distinct/entry.go",
 			old:   "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
 			new:   "return mark > known && born >= 0",

@@ -66,6 +66,10 @@ func (a *adder) run(stop <-chan struct{}) {
 
 // act sends an operation to a process, or several in a batch.
 func (a *adder) act(p *proc) {
+	if (a.w.plan.exact || a.w.plan.kind == crashes) && a.rnd.IntN(20) == 0 {
+		a.reset(p)
+		return
+	}
 	var ops []*valueOp
 	for range 1 + a.rnd.IntN(5)*(adders-1-a.number) {
 		ops = append(ops, a.next(p))
@@ -161,12 +165,15 @@ func (a *adder) told(p *proc, op *valueOp) {
 	did.source, did.degraded = res.Source, res.Degraded
 	if adds {
 		a.w.values.of(op.key, func(s *seen) {
-			if did.refused && int64(len(s.values)) <= op.Limits[res.Over[0]].Max {
+			if did.refused && !s.unclear(did.asked) && s.most() <= op.Limits[res.Over[0]].Max {
 				a.w.t.Errorf("%s: node %s refuses, although %d values at most were sent: %+v",
 					op.key, p.id, len(s.values), *res)
 			}
 			// An earlier attempt of the Go client's, which got no answer, may be allowed later.
 			did.refused = did.refused && a.outside == nil
+			if err == nil && a.outside == nil {
+				s.settle(did)
+			}
 			s.take(did)
 		})
 	}
@@ -176,6 +183,30 @@ func (a *adder) told(p *proc, op *valueOp) {
 		return
 	}
 	a.judge(p, op.key, did, &op.Op, res)
+}
+
+// reset resets one of a few keys, where every node that lives can be reached.
+func (a *adder) reset(p *proc) {
+	key := fmt.Sprint([]string{"seen", "few", "steady"}[a.rnd.IntN(3)], 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	defer a.w.enter(p)()
+	a.w.values.of(key, func(s *seen) { s.resets++ })
+	asked := time.Now()
+	err := p.node.Reset(ctx, nil, []byte(key))
+	a.w.journal.note("client: %s is reset at %s: %v", key, p.id, err)
+	a.w.values.of(key, func(s *seen) {
+		s.resets--
+		if err == nil && !p.dead.Load() {
+			s.reset(asked, 2*a.w.plan.skew)
+		} else {
+			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
+		}
+	})
+	if err != nil {
+		a.w.refused.Add(1)
+		a.w.acceptable(p, err)
+	}
 }
 
 // draw returns the values of an addition, and records that they will be sent.
@@ -216,6 +247,9 @@ func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *
 		return
 	}
 	a.w.values.of(key, func(s *seen) {
+		if s.unclear(did.asked) {
+			return
+		}
 		for i, c := range res.Counts {
 			least := int64(0)
 			if a.w.plan.exact && !res.Degraded && windows[i] == dayMS {

@@ -18,22 +18,32 @@ type values struct {
 	serial int64
 }
 
-// seen is what is known about the values of one key.
+// seen is what is known about the values of one key since it was reset last.
 type seen struct {
 	values map[uint64]*value // by hash
 	ops    []*addition
+	// void is until when what is asked for may be void, because of a reset. resets are under way.
+	void   time.Time
+	resets int
 }
+
+// unclear reports whether a reset may have come after what was asked for then.
+func (s *seen) unclear(asked time.Time) bool { return s.resets > 0 || !asked.After(s.void) }
 
 // value is one value of a key.
 type value struct {
 	name string
 	// added is when the operation was asked for that was acknowledged last, told when the first one
-	// was answered, lost when the value may have been lost last.
+	// was answered since the value was lost, lost when the value may have been lost last.
 	added, told, lost time.Time
+	// open is how many operations may still add it, settled when the last one of the others was
+	// answered.
+	open    int
+	settled time.Time
 }
 
 // certain reports whether the key must have the value.
-func (v *value) certain() bool { return v.added.After(v.lost) }
+func (s *seen) certain(v *value) bool { return v.added.After(v.lost) && v.added.After(s.void) }
 
 // addition is an operation that added values, or was to.
 type addition struct {
@@ -83,22 +93,55 @@ func (s *seen) send(hashes []uint64, names [][]byte) {
 		if s.values[h] == nil {
 			s.values[h] = &value{name: string(names[i])}
 		}
+		s.values[h].open++
 	}
+}
+
+// settle records that an addition has been carried out, or will never be.
+func (s *seen) settle(a *addition) {
+	for _, h := range a.hashes {
+		if v := s.values[h]; v != nil {
+			v.open--
+			v.settled = a.told
+		}
+	}
+}
+
+// reset records a reset that was acknowledged. What had been added before is gone, unless it was by
+// an operation that was not over. Clocks differ by so much.
+func (s *seen) reset(asked time.Time, skew time.Duration) {
+	for h, v := range s.values {
+		if v.open == 0 && v.settled.Before(asked.Add(-skew)) {
+			delete(s.values, h)
+		}
+	}
+	s.mayBeReset(time.Now().Add(skew))
+}
+
+// mayBeReset records that a reset may be carried out until then.
+func (s *seen) mayBeReset(until time.Time) {
+	if until.After(s.void) {
+		s.void = until
+	}
+	s.ops = nil
 }
 
 // take records the outcome of an addition.
 func (s *seen) take(a *addition) {
+	if s.unclear(a.asked) {
+		return
+	}
 	s.ops = append(s.ops, a)
-	if !a.allowed {
+	if !a.allowed || a.degraded && !s.void.IsZero() { // it may not have heard of the reset
 		return
 	}
 	for _, h := range a.hashes {
 		v := s.values[h]
+		if !s.certain(v) || a.told.Before(v.told) {
+			v.told = a.told
+		}
 		if a.asked.After(v.added) {
 			v.added = a.asked
-		}
-		if v.told.IsZero() || a.told.Before(v.told) {
-			v.told = a.told
 		}
 	}
 }
@@ -107,7 +150,7 @@ func (s *seen) take(a *addition) {
 // acknowledged before, and can't be lost.
 func (s *seen) least(asked time.Time) (n int64) {
 	for _, v := range s.values {
-		if v.certain() && v.told.Before(asked) {
+		if s.certain(v) && v.told.Before(asked) {
 			n++
 		}
 	}
@@ -200,7 +243,7 @@ func (w *world) checkStored(key string, s *seen) {
 	for h, v := range s.values {
 		has := stored.has(h)
 		switch {
-		case !has && v.certain():
+		case !has && s.certain(v):
 			w.t.Errorf("%s: Redis lacks %s, which was asked for at %s and acknowledged", key,
 				v.name, v.added.Format("05.000"))
 		case has:
