@@ -165,7 +165,7 @@ func (a *adder) told(p *proc, op *valueOp) {
 	did.source, did.degraded = res.Source, res.Degraded
 	if adds {
 		a.w.values.of(op.key, func(s *seen) {
-			if did.refused && !s.unclear(did.asked) && s.most() <= op.Limits[res.Over[0]].Max {
+			if did.refused && !s.mayBeVoid(did) && s.most() <= op.Limits[res.Over[0]].Max {
 				a.w.t.Errorf("%s: node %s refuses, although %d values at most were sent: %+v",
 					op.key, p.id, len(s.values), *res)
 			}
@@ -247,7 +247,7 @@ func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *
 		return
 	}
 	a.w.values.of(key, func(s *seen) {
-		if s.unclear(did.asked) {
+		if s.mayBeVoid(did) {
 			return
 		}
 		for i, c := range res.Counts {

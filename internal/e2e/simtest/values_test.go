@@ -27,6 +27,12 @@ type seen struct {
 	resets int
 }
 
+// mayBeVoid reports whether an answer may have been given by a node that has not heard of a reset:
+// before the reset was over, or without Redis.
+func (s *seen) mayBeVoid(a *addition) bool {
+	return s.unclear(a.asked) || a.degraded && !s.void.IsZero()
+}
+
 // unclear reports whether a reset may have come after what was asked for then.
 func (s *seen) unclear(asked time.Time) bool { return s.resets > 0 || !asked.After(s.void) }
 
@@ -132,7 +138,7 @@ func (s *seen) take(a *addition) {
 		return
 	}
 	s.ops = append(s.ops, a)
-	if !a.allowed || a.degraded && !s.void.IsZero() { // it may not have heard of the reset
+	if !a.allowed || s.mayBeVoid(a) {
 		return
 	}
 	for _, h := range a.hashes {
