@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/token"
 )
 
 // from returns a client that sends from an address.
@@ -83,18 +84,24 @@ func TestDoorsAreApart(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded lets batches of one address take all the memory that the address may have.
-func TestMemoryIsBounded(t *testing.T) {
-	f := newFake()
-	entered, release := make(chan struct{}, 100), make(chan struct{})
+// hold makes operations wait until release is closed, and say that they do.
+func hold(f *fake) (entered <-chan struct{}, release chan struct{}) {
+	in, release := make(chan struct{}, 100), make(chan struct{})
 	f.fault = func(context.Context) error {
 		select {
-		case entered <- struct{}{}:
+		case in <- struct{}{}:
 		case <-release:
 		}
 		<-release
 		return nil
 	}
+	return in, release
+}
+
+// TestMemoryIsBounded lets batches of one address take all the memory that the address may have.
+func TestMemoryIsBounded(t *testing.T) {
+	f := newFake()
+	entered, release := hold(f)
 	s, addr := open(t, httpapi.Options{Service: f, MaxMemory: 4 << 20, MaxConns: 10,
 		RequestTimeout: 2 * time.Second})
 	url, greedy := "http://"+addr, from(t, "127.0.0.1")
@@ -131,6 +138,31 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("more than an address may have: %d %.200s %v", code, body, err)
 	}
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
+}
+
+// TestNoMemoryForTheAnswer has no room for the answer to what has been carried out.
+func TestNoMemoryForTheAnswer(t *testing.T) {
+	f := newFake()
+	entered, release := hold(f)
+	_, addr := open(t, httpapi.Options{Service: f, RateLimiter: wordy{}, MaxMemory: 4 << 20,
+		MaxConns: 10, RequestTimeout: time.Minute})
+	greedy := from(t, "127.0.0.1")
+	var running sync.WaitGroup
+	running.Go(func() { _, _, _ = try(greedy, "http://"+addr+"/v1/batch", adds(900)) })
+	<-entered
+	code, body, err := try(greedy, "http://"+addr+"/json", `{}`)
+	if code != 503 || !strings.Contains(body, `"outcome":"unknown"`) || err != nil {
+		t.Errorf("%d %.200s %v, want an unknown outcome", code, body, err)
+	}
+	close(release)
+	running.Wait()
+}
+
+// wordy is a rate limiter whose answers are long.
+type wordy struct{}
+
+func (wordy) JSON(context.Context, *token.Grant, []byte) ([]byte, bool, error) {
+	return make([]byte, 2<<20), false, nil
 }
 
 // TestBatchThatIsTooLargeSaysHowManyFit sends as many operations as it was told to, and one more.

@@ -15,11 +15,15 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	p := s.dispatch(ctx)
 	// Memory for large requests was reserved before they were executed, but not for answers to
-	// queries. A reply to a node takes none from clients: to refuse it now would say that nothing
-	// was done.
+	// queries, and for some long ones. A reply to a node takes none from clients: to refuse it now
+	// would say that nothing was done.
 	m := memoryOf(ctx)
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.ofNode() {
 		p = m.takeUpTo(int64(len(ctx.Response.Body())))
+		if p != nil && !ctx.IsGet() && !ctx.IsHead() {
+			p = &problem{kind: kindUnknown,
+				detail: "carried out, but there is no memory now for the answer"}
+		}
 	}
 	if p != nil {
 		s.countLimit(p)

@@ -67,7 +67,7 @@ func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	h := &ctx.Request.Header
 	ctx.Response.Header.Set(headerProcess, s.process)
 	if !validSession(name) {
-		return refused(headerSession, "want 16 to 64 letters, request.Digits and hyphens")
+		return refused(headerSession, "want 16 to 64 letters, digits and hyphens")
 	}
 	text := h.Peek(headerSequence)
 	seq, end, fits := request.Digits(text, 0)

@@ -45,6 +45,7 @@ export class Unavailable extends TwotierError {}
 export class UnknownOutcome extends TwotierError {}
 
 const mostAtOnce = 1000; // operations in one request
+const mostText = 256 << 10; // characters of them, unless it is one: a body has at most 1 MiB
 
 // Twotier is a connection to a server at "host:port" or a URL. Options: token; timeout in
 // milliseconds, which bounds each call (5000); tls, options for node:tls where the URL is https.
@@ -131,13 +132,14 @@ export class Twotier {
     const deadline = Date.now() + this.#options.timeout;
     for (let sent = false; ; ) {
       try {
-        const { status, body } = await this.#exchange(method, path, message, {}, deadline);
+        const text = message && JSON.stringify(message, wellFormed);
+        const { status, body } = await this.#exchange(method, path, text, {}, deadline);
         if (status === 200) return body;
         const err = failure(body, status);
         if (err instanceof UnknownOutcome) [sent, err.retryAfter] = [true, 100];
-        if (err instanceof Unavailable && sent && message &&
-            Date.now() + err.retryAfter >= deadline) throw new UnknownOutcome(err.message, status);
-        await waitOrThrow(err, deadline);
+        await waitOrThrow(err, deadline).catch((last) => { // it is about the last attempt only
+          throw sent && message ? new UnknownOutcome(last.message, last.status) : last;
+        });
       } catch (err) {
         if (err instanceof TwotierError) throw err;
         const connected = err.code !== "ECONNREFUSED" && err.syscall !== "getaddrinfo";
@@ -155,7 +157,10 @@ export class Twotier {
   // enqueue has an operation sent with the next request.
   #enqueue(op, deadline) {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ op: encoded(op), deadline, resolve, reject });
+      // What can't be sent must not fail the calls beside it.
+      const sent = encoded(op);
+      this.#waiting.push({ op: sent, text: JSON.stringify(sent, wellFormed), deadline, resolve,
+        reject });
       if (!this.#busy) {
         this.#busy = true;
         queueMicrotask(() => this.#sendWaiting());
@@ -165,7 +170,12 @@ export class Twotier {
 
   async #sendWaiting() {
     while (this.#waiting.length > 0) {
-      const calls = this.#waiting.splice(0, mostAtOnce);
+      let n = 0;
+      for (let length = 0; n < Math.min(this.#waiting.length, mostAtOnce); n++) {
+        length += this.#waiting[n].text.length;
+        if (n > 0 && length > mostText) break;
+      }
+      const calls = this.#waiting.splice(0, n);
       try {
         const { results } = await this.#inSession(calls);
         calls.forEach(({ resolve, reject }, i) =>
@@ -180,6 +190,7 @@ export class Twotier {
   // inSession sends a request until there is an answer, so that it is carried out once.
   async #inSession(calls) {
     const ops = calls.map((c) => c.op);
+    const text = `{"ops":[${calls.map((c) => c.text).join()}]}`;
     const deadline = Math.max(...calls.map((c) => c.deadline));
     const reads = ops.every((op) => op.op === "count" || op.dry_run ||
       op.op === "distinct" && !op.values);
@@ -188,7 +199,7 @@ export class Twotier {
       try {
         if (!this.#process) await this.#begin(deadline);
         this.#sequence += sent ? 0 : 1;
-        answer = await this.#send({ ops }, deadline);
+        answer = await this.#send(text, deadline);
       } catch (err) {
         if (err instanceof TwotierError) throw err;
         const connected = err.code !== "ECONNREFUSED" && err.syscall !== "getaddrinfo";
@@ -202,6 +213,18 @@ export class Twotier {
         throw new Kind(`no answer from ${this.#url.host}: ${err.message}`);
       }
       if (answer.status === 200) return answer.body;
+      if (!answer.process && (sent || answer.status >= 500 &&
+          !(answer.status === 503 && ours(answer.body)))) {
+        // It says nothing about the request, which may have been carried out: it is of the server's
+        // before it looks at sessions, or of a proxy.
+        sent = true;
+        if (Date.now() + 100 < deadline) {
+          await sleep(100);
+          continue;
+        }
+        const err = failure(answer.body, answer.status);
+        throw reads ? err : new UnknownOutcome(err.message, answer.status);
+      }
       if (answer.status !== 409 && answer.status !== 421) throw failure(answer.body, answer.status);
       this.#process = undefined; // it is gone, or what it knew of the session
       if (sent && !reads) throw new UnknownOutcome(`${this.#url.host} has restarted`);
@@ -214,23 +237,22 @@ export class Twotier {
   async #begin(deadline) {
     this.#session = randomUUID();
     this.#sequence = 1;
-    const { status, body } = await this.#send({ ops: [] }, deadline);
+    const { status, body } = await this.#send('{"ops":[]}', deadline);
     if (status !== 200) throw failure(body, status);
   }
 
-  async #send(message, deadline) {
+  async #send(text, deadline) {
     const headers = {
       "Twotier-Session": this.#session,
       "Twotier-Sequence": String(this.#sequence),
     };
     if (this.#process) headers["Twotier-Process"] = this.#process;
-    const answer = await this.#exchange("POST", "/v1/batch", message, headers, deadline);
+    const answer = await this.#exchange("POST", "/v1/batch", text, headers, deadline);
     this.#process = answer.process ?? this.#process;
     return answer;
   }
 
-  #exchange(method, path, message, headers, deadline) {
-    const body = JSON.stringify(message) ?? "";
+  #exchange(method, path, body = "", headers, deadline) {
     headers["Content-Type"] = "application/json";
     headers["Content-Length"] = Buffer.byteLength(body);
     if (this.#options.token) headers.Authorization = `Bearer ${this.#options.token}`;
@@ -269,6 +291,16 @@ export function safeKey(key) {
 
 const duration = (window) => (typeof window === "number" ? `${Math.round(window)}ms` : window);
 
+// wellFormed, for JSON.stringify, refuses text that can't be sent.
+function wellFormed(_, value) {
+  if (typeof value === "string" && /\p{Cs}/u.test(value)) {
+    throw new Invalid("a text has half of a surrogate pair", 0);
+  }
+  return value;
+}
+
+const ours = (problem) => `${problem?.type}`.startsWith("urn:twotier:problem:");
+
 function encoded(op) {
   const { limits, checks, window, ...rest } = op;
   if (checks) rest.checks = checks.map(encoded);
@@ -284,7 +316,7 @@ function encoded(op) {
 function failure(problem, status = problem.status) {
   const kinds = { 401: Denied, 403: Denied, 429: Overloaded, 503: Unavailable };
   const Kind = problem.outcome === "unknown" ? UnknownOutcome
-    : kinds[status] ?? (status < 500 ? Invalid : Unavailable);
+    : kinds[status] ?? (status < 500 ? Invalid : UnknownOutcome);
   const waits = Kind === Overloaded || Kind === Unavailable;
   return new Kind(problem.detail ?? problem.title ?? "refused", status,
     waits ? problem.retry_after_ms ?? 1000 : undefined);

@@ -1,5 +1,6 @@
 // Tests the client against the server at TWOTIER, which loses the first answers about "lost" and
-// "astray", and all about "vanished".
+// "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that goes wrong once
+// for each of the keys "closed", "repeated" and "reset".
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -87,6 +88,25 @@ test("no answer", async () => {
   const hasty = new Twotier(address, { timeout: 500 });
   await assert.rejects(hasty.add({ key: "js vanished" }), UnknownOutcome);
   hasty.close();
+});
+
+test("proxy", async () => {
+  for (const key of ["js closed", "js repeated", "js reset"]) {
+    const proxied = new Twotier(process.env.TWOTIER_BEHIND_A_PROXY, { timeout: 20000 });
+    await proxied.add({ key });
+    await proxied.add({ key });
+    proxied.close();
+    assert.equal(await counted(key), 2, key);
+  }
+});
+
+test("calls beside others that can't be sent", async () => {
+  const key = "js beside", ns = "x".repeat(1500);
+  const bad = [{ key: "\ud800" }, ...Array(900).fill({ key, ns })].map((op) => tt.add(op));
+  const good = tt.add({ key });
+  for (const { reason } of await Promise.allSettled(bad)) assert.ok(reason instanceof Invalid);
+  await good;
+  assert.equal(await counted(key), 1);
 });
 
 test("keys", () => {

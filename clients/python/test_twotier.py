@@ -1,6 +1,8 @@
 """Tests the client against the server at sys.argv[1], which loses the first answers about the keys
-"lost" and "astray", and all about "vanished"."""
+"lost" and "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that goes
+wrong once for each of the keys "closed", "repeated" and "reset"."""
 
+import os
 import sys
 import threading
 import time
@@ -102,6 +104,22 @@ class Client(unittest.TestCase):
         with self.assertRaises(UnknownOutcome):
             Twotier(ADDRESS, timeout=0.5).add("py vanished")
         self.assertEqual(self.counted("py"), self.counted("py"))
+
+    def test_proxy(self):
+        for key in "py closed", "py repeated", "py reset":
+            with self.subTest(key):
+                with Twotier(os.environ["TWOTIER_BEHIND_A_PROXY"], timeout=20) as tt:
+                    tt.add(key)
+                    tt.add(key)
+                self.assertEqual(self.counted(key), 2)
+
+    def test_idle(self):
+        self.tt.add("py idle")
+        before = self.tt._connection
+        self.tt._used -= 31
+        self.tt.add("py idle")
+        self.assertIsNot(self.tt._connection, before)
+        self.assertEqual(self.counted("py idle"), 2)
 
     def test_safe_key(self):
         self.assertEqual(safe_key("naïve"), "naïve")

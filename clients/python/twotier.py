@@ -62,6 +62,9 @@ class UnknownOutcome(TwotierError):
     """It may have been counted, or not."""
 
 
+_MOST_IDLE = 30  # seconds, after which a connection may have been closed without a word
+
+
 class Twotier:
     """A connection to a server at "host:port".
 
@@ -76,6 +79,7 @@ class Twotier:
         self._ssl = ssl_context
         self._lock = threading.Lock()
         self._connection = None
+        self._used = 0.0
         self._session = None
         self._process = None
         self._sequence = 0
@@ -154,13 +158,13 @@ class Twotier:
             try:
                 with self._lock:
                     try:
-                        status, text, _ = self._exchange(method, path, body, {}, deadline)
+                        status, answer, _ = self._exchange(method, path, body, {}, deadline)
                     except (OSError, http.client.HTTPException):
                         self._drop()
                         raise
                 if status == 200:
-                    return json.loads(text)
-                error = _error(json.loads(text), status)
+                    return answer
+                error = _error(answer, status)
                 if isinstance(error, UnknownOutcome):
                     sent, error.retry_after = True, 0.1
                 _wait_or_raise(error, deadline)
@@ -171,9 +175,9 @@ class Twotier:
                     continue
                 kind = UnknownOutcome if sent and body else Unavailable
                 raise kind("no answer from %s: %s" % (self._address, err)) from err
-            except Unavailable as err:
+            except TwotierError as err:  # it is about the last attempt only
                 if sent and body:
-                    raise UnknownOutcome(str(err)) from err
+                    raise UnknownOutcome(str(err), err.status) from err
                 raise
 
     def _carry_out(self, ops, deadline):
@@ -193,7 +197,7 @@ class Twotier:
                 if self._process is None:
                     self._begin(deadline)
                 self._sequence += 0 if sent else 1
-                status, answer = self._send(body, deadline)
+                status, answer, about = self._send(body, deadline)
             except Unavailable as err:  # there is no connection
                 self._process = None
                 if sent and not reads:
@@ -210,6 +214,15 @@ class Twotier:
                 raise kind("no answer from %s: %s" % (self._address, err)) from err
             if status == 200:
                 return answer
+            if not about and (sent or status >= 500 and not (status == 503 and _ours(answer))):
+                # It says nothing about the request, which may have been carried out: it is of the
+                # server's before it looks at sessions, or of a proxy.
+                sent = True
+                if time.monotonic() + 0.1 < deadline:
+                    time.sleep(0.1)
+                    continue
+                error = _error(answer, status)
+                raise error if reads else UnknownOutcome(str(error), status)
             if status in (409, 421):  # the process, or what it knew of the session, is gone
                 self._process = None
                 if not sent or reads:
@@ -222,30 +235,43 @@ class Twotier:
         """Begins a session, and learns which process it is with: no other one may carry out a
         request that is sent again."""
         self._session, self._process, self._sequence = uuid.uuid4().hex, None, 1
-        status, answer = self._send({"ops": []}, deadline)
+        status, answer, _ = self._send({"ops": []}, deadline)
         if status != 200:
             raise _error(answer, status)
 
     def _send(self, body, deadline):
+        """Returns the status, the answer, and whether that is about this very request."""
         headers = {"Twotier-Session": self._session, "Twotier-Sequence": str(self._sequence)}
         if self._process:
             headers["Twotier-Process"] = self._process
-        status, text, process = self._exchange("POST", "/v1/batch", json.dumps(body), headers,
-                                               deadline)
+        status, answer, process = self._exchange("POST", "/v1/batch", json.dumps(body), headers,
+                                                 deadline)
         self._process = process or self._process
-        return status, json.loads(text)
+        return status, answer, process is not None
 
     def _exchange(self, method, path, body, headers, deadline):
         headers["Content-Type"] = "application/json"
         if self._token:
             headers["Authorization"] = "Bearer " + self._token
         left = max(0.001, deadline - time.monotonic())
+        if self._connection is not None and (
+                self._connection.sock is None  # the server has closed it, and said so
+                or time.monotonic() - self._used > _MOST_IDLE):
+            self._drop()
         if self._connection is None:
             self._connect(left)
         self._connection.sock.settimeout(left)
         self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
-        return response.status, response.read(), response.getheader("Twotier-Process")
+        text, self._used = response.read(), time.monotonic()
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):  # it is a proxy's: whether the server had it is not known
+            raise http.client.HTTPException("an answer of status %d that is not JSON"
+                                            % response.status)
+        return response.status, answer, response.getheader("Twotier-Process")
 
     def _connect(self, timeout):
         if self._ssl:
@@ -257,7 +283,7 @@ class Twotier:
             connection.connect()
         except OSError as err:
             raise Unavailable("no connection to %s: %s" % (self._address, err)) from err
-        self._connection = connection
+        self._connection, self._used = connection, time.monotonic()
 
     def _drop(self):
         if self._connection is not None:
@@ -300,13 +326,17 @@ def _error(problem, status=0):
     status = problem.get("status", status)
     retry_after = problem.get("retry_after_ms")
     kind = {401: Denied, 403: Denied, 429: Overloaded, 503: Unavailable}.get(
-        status, Invalid if status < 500 else Unavailable)
+        status, Invalid if status < 500 else UnknownOutcome)
     if problem.get("outcome") == "unknown":
         kind = UnknownOutcome
     if kind in (Overloaded, Unavailable):
         retry_after = 1000 if retry_after is None else retry_after
     return kind(problem.get("detail") or problem.get("title", "refused"), status,
                 retry_after / 1000 if retry_after is not None else None)
+
+
+def _ours(problem):
+    return str(problem.get("type", "")).startswith("urn:twotier:problem:")
 
 
 def _wait_or_raise(err, deadline):

@@ -102,8 +102,8 @@ func tokenCommand(o cli.IO) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	roles := fs.String("roles", "count,read", "what it may do, a list of `ROLES`: count "+
-		"(add, acquire), read (count, series, top, cluster, metrics), "+
-		"admin (reset, mode, profiles)")
+		"(add, acquire, distinct), read (count, series, top, cluster, metrics), "+
+		"admin (reset, unban, mode, rules, profiles)")
 	namespaces := fs.String("namespaces", "*", "for which `NAMESPACES`; * for all")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		line, text, err := newToken(args, *roles, *namespaces)

@@ -22,7 +22,8 @@ import (
 const doctorText = `Looks at the Redis and the nodes that a server with the same settings would use,
 and says for each finding what to do. It takes the settings of serve, from flags,
 environment and file, and changes nothing. Exit status 1 if there is a problem:
-such a server would not start, or would lose counts. A warning is no problem.`
+such a server would not start, or could lose counts, an address of --join does
+not answer (its own included), or Redis is nearly full. A warning is no problem.`
 
 const doctorExamples = `twotier doctor --redis redis://127.0.0.1:6379
 twotier doctor --config twotier.yaml --json`

@@ -82,7 +82,7 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 	answer any) error {
 	var tried trail
 	by := c.deadline(ctx)
-	err := ErrUnavailable
+	err, sent := ErrUnavailable, false // an attempt that got no answer may have been carried out
 	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
 		l, _ := c.choose(at, &tried)
 		if l == nil {
@@ -91,12 +91,16 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 		tried.add(l)
 		status, text, e := l.ask(ctx, method, uri, body, by)
 		if err = e; e != nil {
+			sent = sent || !errors.Is(e, errDial)
 			l.down(e)
 			continue
 		}
 		if status != 200 {
 			if err = readProblem(status, text); errors.Is(err, ErrUnavailable) {
 				continue
+			}
+			if sent && body != nil {
+				return fmt.Errorf("%w: %v", ErrUnknownOutcome, err)
 			}
 			return err
 		}

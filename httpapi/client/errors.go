@@ -73,6 +73,9 @@ const (
 // Code returns the short name of the problem: "refused", "overload", "unavailable" and so on.
 func (p *Problem) Code() string { return p.Type[strings.LastIndexByte(p.Type, ':')+1:] }
 
+// ours reports whether a twotier server says so, and not a proxy in front of one.
+func (p *Problem) ours() bool { return strings.HasPrefix(p.Type, "urn:twotier:problem:") }
+
 // Error returns the detail, or the title if there is none.
 func (p *Problem) Error() string {
 	if p.Detail == "" {

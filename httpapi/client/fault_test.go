@@ -3,6 +3,8 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -283,5 +285,52 @@ func TestNobodyThere(t *testing.T) {
 	}
 	if err := c.Refresh(t.Context()); err == nil {
 		t.Error("a table from nobody")
+	}
+}
+
+// TestAnswersOfAProxy: a proxy loses an answer, and refuses what is sent again; or it says that it
+// has lost the node, with a status and a text of its own. Everything is counted once.
+func TestAnswersOfAProxy(t *testing.T) {
+	b := newBed(t, 1)
+	address := faultproxy.Mishaps(t, b.nodes[0].reached())
+	c := b.client(func(o *client.Options) {
+		o.Addresses, o.OnlyAddresses = []string{address}, true
+	})
+	for _, key := range []string{"closed", "repeated", "reset"} {
+		for range 2 {
+			_, err := c.Add(t.Context(), client.AddRequest{Key: key})
+			must(t, err)
+		}
+		if n := counted(t, c, key); n != 2 {
+			t.Errorf("%s: %d were counted, want 2", key, n)
+		}
+	}
+}
+
+// TestValuesThatMayHaveBeenAdded: the first node does not answer, the next one refuses. The refusal
+// says nothing of what the first one did.
+func TestValuesThatMayHaveBeenAdded(t *testing.T) {
+	var asked atomic.Int32
+	o := client.Options{OnlyAddresses: true, Timeout: time.Minute}
+	for range 2 {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/distinct" {
+				return
+			}
+			if asked.Add(1) == 1 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"type":"urn:twotier:problem:overload","title":"full","status":429}`)
+		}))
+		defer s.Close()
+		o.Addresses = append(o.Addresses, s.Listener.Addr().String())
+	}
+	c, err := client.New(o)
+	must(t, err)
+	defer c.Close(t.Context())
+	_, err = c.Distinct(t.Context(), client.DistinctRequest{Key: "k", Values: []string{"a"}})
+	if n := asked.Load(); !errors.Is(err, client.ErrUnknownOutcome) || n != 2 {
+		t.Errorf("told %v after %d requests, want that the outcome is unknown after 2", err, n)
 	}
 }

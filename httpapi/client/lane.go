@@ -256,7 +256,7 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 		return true, unknown(true, errProcess)
 	case gone:
 		return true, errAnew
-	case !about && (repeated || errors.Is(p, ErrUnknownOutcome)):
+	case !about && (repeated || errors.Is(p, ErrUnknownOutcome) || status >= 500 && !p.ours()):
 		return false, p
 	case errors.Is(p, ErrUnavailable):
 		return true, fmt.Errorf("%w: %w", errNotDone, p)

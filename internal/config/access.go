@@ -31,8 +31,9 @@ func accessSettings() []setting {
 			set: func(c *Config, text string) error {
 				return setNetworks(&c.TrustedProxies, text)
 			}},
-		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, in place of --listen, " +
-			"and profiles besides (/debug/pprof/)",
+		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, changes of " +
+			"the rules and backtests, in place of --listen, and metrics and profiles besides " +
+			"(/debug/pprof/)",
 			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
 		{name: "tls-cert", arg: "FILE",
 			help: "PEM file of this server's certificate, for everything it listens on except " +

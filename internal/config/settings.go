@@ -58,11 +58,12 @@ func serverSettings() []setting {
 				"balancers notice before anything is refused",
 			set: func(c *Config, text string) error { return setDuration(&c.DrainDelay, text) }},
 		{name: "drain-timeout", def: "30s", arg: "DURATION",
-			help: "time limit for flushing pending counts after SIGTERM, at least 1ms",
-			set:  func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
+			help: "time limit for flushing pending counts after SIGTERM, at least 1ms; the " +
+				"flush ends earlier if Redis takes nothing for 10s",
+			set: func(c *Config, text string) error { return setPositive(&c.DrainTimeout, text) }},
 		{name: "max-connections", def: "0", arg: "N",
-			help: "limit on connections to --listen, and on those to --resp; 0: as many as " +
-				"memory and RLIMIT_NOFILE allow",
+			help: "limit on connections to --listen, and on those to --resp and to --grpc; 0: as " +
+				"many as memory and RLIMIT_NOFILE allow",
 			set: func(c *Config, text string) error { return setCount(&c.MaxConnections, text) }},
 		{name: "max-connections-per-address", def: "0", arg: "N",
 			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same " +
@@ -202,7 +203,7 @@ func countingSettings() []setting {
 		{name: "hash-seed", arg: "N",
 			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
 				"(default: drawn once and kept in Redis; a node that doesn't know it waits for " +
-				"Redis before it serves)",
+				"Redis before it serves, or ends with --mode=redis)",
 			set: func(c *Config, text string) error { return setSeed(&c.HashSeed, text) }},
 	}
 }

@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -189,16 +190,19 @@ func (d *decision) takeBack(ctx context.Context, service Service) error {
 	results := make([]syncer.Result, len(ops))
 	service.DoAll(ctx, ops, results)
 	var errs []error
+	partly := d.counted
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
 			errs = append(errs, failed(err, &ops[i]))
+			partly = partly || errors.Is(err, syncer.ErrUnknownOutcome)
 			continue
 		}
-		it.count = results[i].Checks[0].Limits[0].Hi
+		it.count, partly = results[i].Checks[0].Limits[0].Hi, true
 	}
-	if partly := d.counted || len(errs) < len(ops); len(errs) > 0 && partly {
+	if len(errs) > 0 && partly {
 		return &request.Error{Failure: request.Failure{Kind: request.Unknown,
-			Detail: fmt.Sprintf("a part of the request was carried out: %v", errs[0])}}
+			Detail: fmt.Sprintf("a part of the request was, or may have been, carried out: %v",
+				errs[0])}}
 	}
 	if len(errs) > 0 {
 		return errs[0]

@@ -353,6 +353,28 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestTakingBackInDoubt: nothing else was asked for, and one of two may have been taken back.
+func TestTakingBackInDoubt(t *testing.T) {
+	b := start(t)
+	l := envoy.NewLimiter(doubtful{b}, b.book, b.counted, nil)
+	_, err := l.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{Domain: "edge",
+		Descriptors: []*commonv3.RateLimitDescriptor{hits(descriptor("ip=1"), -1),
+			hits(descriptor("ip=2"), -1)}})
+	if f, ok := errors.AsType[*request.Error](err); !ok || f.Kind != request.Unknown {
+		t.Errorf("told %v, want that the outcome is unknown", err)
+	}
+}
+
+// doubtful does not know what has become of the last operation of a batch, and refuses the others.
+type doubtful struct{ *bed }
+
+func (doubtful) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+	for i := range ops {
+		res[i].Err = syncer.ErrUnavailable
+	}
+	res[len(ops)-1].Err = syncer.ErrUnknownOutcome
+}
+
 func TestJSON(t *testing.T) {
 	b := start(t)
 	const body = `{"domain":"edge","descriptors":[{"entries":[{"key":"ip","value":"1"}],` +

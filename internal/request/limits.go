@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"time"
 	"unicode/utf8"
@@ -108,11 +109,17 @@ func ReadableNS(b []byte) bool { return ValidNS(b) || string(b) == Verdicts }
 // day is a unit that windows may use and time.ParseDuration lacks.
 const day = 24 * time.Hour
 
+// maxWindowText is the longest text of a window: leading zeros don't make it another one.
+const maxWindowText = 64
+
 // ParseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
 // says what is wrong. A window is a whole number of milliseconds, at least one.
 func ParseWindow(text []byte) (ms int64, wrong string) {
-	if len(text) == 0 {
+	switch {
+	case len(text) == 0:
 		return 0, WantWindow
+	case len(text) > maxWindowText: // answers repeat it
+		return 0, fmt.Sprintf("longer than %d characters", maxWindowText)
 	}
 	total, rest := int64(0), text
 	for len(rest) > 0 {

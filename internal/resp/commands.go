@@ -48,7 +48,7 @@ func descriptions() [commandCount]description {
 		cmdAdd:    {"tt.add", -2, "write fast", true, "Counts events."},
 		cmdCount:  {"tt.count", -3, "readonly fast", true, "Counts the events in sliding windows."},
 		cmdSeries: {"tt.series", -3, "readonly", true, "Returns the buckets of a key."},
-		cmdTop:    {"tt.top", -1, "readonly", false, "Returns the busiest keys of this node."},
+		cmdTop:    {"tt.top", -1, "readonly", false, "Returns the busiest keys of the cluster."},
 		cmdForget: {"tt.reset", -2, "write", true, "Forgets a key."},
 		cmdDistinct: {"tt.distinct", -4, "write fast", true,
 			"Adds values to a key, and counts different ones in sliding windows."},

@@ -191,6 +191,7 @@ func (c *conn) command(args [][]byte) {
 	case len(c.work.ops) >= most(c.large()) || len(c.work.ruled) >= most(c.large()):
 		c.execute()
 	}
+	c.writeFull()
 }
 
 // allowed returns why a command can't be executed at all.

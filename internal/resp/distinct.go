@@ -21,6 +21,9 @@ type Distincter interface {
 	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
 }
 
+// givenTwice says that an option may be given once.
+const givenTwice = "given twice"
+
 // distinctQuery is the arguments of TT.DISTINCT.
 type distinctQuery struct {
 	draft draft // of the key, the namespace, limits and rules
@@ -67,16 +70,25 @@ func (q *distinctQuery) next() errorReply {
 	}
 	switch q.draft.args = q.draft.args[1:]; string(option) {
 	case "NS":
+		if q.draft.check.NS != nil {
+			return refused("ns", givenTwice)
+		}
 		if q.draft.check.NS = value; !request.ValidNS(value) {
 			return refused("ns", request.WantNS)
 		}
 	case "TS":
 		ts, ok := integer(value)
+		if q.op.Op.TS != 0 {
+			return refused("ts", givenTwice)
+		}
 		if q.op.Op.TS = ts; !ok || ts < 1 {
 			return refused("ts", "want unix milliseconds, at least 1")
 		}
 	case "VALUES":
 		n, ok := integer(value)
+		if q.op.Add != nil {
+			return refused("values", givenTwice)
+		}
 		if !ok || n < 1 || n > distinct.MaxValues || n > int64(len(q.draft.args)) {
 			return refused("values", fmt.Sprintf("want their number, 1 to %d, and so many "+
 				"values", distinct.MaxValues))

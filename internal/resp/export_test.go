@@ -1,6 +1,10 @@
 package resp
 
-import "twotier.dev/twotier/syncer"
+import (
+	"net"
+
+	"twotier.dev/twotier/syncer"
+)
 
 // MaxArgs bounds the arguments of a command.
 const MaxArgs = maxArgs
@@ -50,3 +54,6 @@ func Operations(args [][]byte) (ops []syncer.Op) {
 	}
 	return ops
 }
+
+// Accept serves a connection.
+func (s *Server) Accept(c net.Conn) { s.accept(c) }

@@ -177,7 +177,7 @@ func (d *draft) option(o option) errorReply {
 		return d.rule()
 	}
 	if d.seen[o] {
-		return refused(o.String(), "given twice")
+		return refused(o.String(), givenTwice)
 	}
 	d.seen[o] = true
 	switch o {

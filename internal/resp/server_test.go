@@ -1,12 +1,15 @@
 package resp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -360,5 +363,36 @@ func TestMetrics(t *testing.T) {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)
 		}
+	}
+}
+
+// measured is a connection that notes the largest piece written to it.
+type measured struct {
+	net.Conn
+	most *atomic.Int64
+}
+
+func (m measured) Write(b []byte) (int, error) {
+	m.most.Store(max(m.most.Load(), int64(len(b))))
+	return m.Conn.Write(b)
+}
+
+func (measured) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// TestAnswersAreWrittenAsTheyCome sends commands of eight bytes whose answers are two hundred times
+// as long. They don't wait in memory for all that was sent with them.
+func TestAnswersAreWrittenAsTheyCome(t *testing.T) {
+	server := serve(t, resp.Options{Service: newService(t)})
+	near, far := net.Pipe()
+	defer near.Close()
+	var most atomic.Int64
+	server.Accept(measured{far, &most})
+	go func() { _, _ = io.WriteString(near, strings.Repeat("COMMAND\n", 8192)+"QUIT\n") }()
+	all, err := io.ReadAll(near)
+	if n := bytes.Count(all, []byte("cl.throttle")); n < 8192 {
+		t.Errorf("%d answers of %d bytes: %v", n, len(all), err)
+	}
+	if n := most.Load(); n > 128<<10 {
+		t.Errorf("%d bytes of answers waited to be written", n)
 	}
 }

@@ -19,7 +19,7 @@ const clientRules = `rules:
 `
 
 // TestClients runs the tests of the clients in other languages against a server that loses some of
-// its answers.
+// its answers, and one behind a proxy that has mishaps.
 func TestClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir  string
@@ -40,8 +40,8 @@ func TestClients(t *testing.T) {
 			if err := os.WriteFile(rules, []byte(clientRules), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			p := faultproxy.NewRaw(t, chosen.program.Serve(t, proctest.Options{}, "--rules",
-				rules).Listen)
+			server := chosen.program.Serve(t, proctest.Options{}, "--rules", rules).Listen
+			p := faultproxy.NewRaw(t, server)
 			lost := []<-chan struct{}{p.SwallowMatching(" lost", 1, true),
 				p.SwallowMatching(" astray", 1, true)}
 			p.SwallowMatching(" vanished", 1000, true)
@@ -49,7 +49,8 @@ func TestClients(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, program, c.args(p.Addr())...)
 			cmd.Dir = filepath.Join("..", "..", "..", "clients", c.dir)
-			cmd.Env = append(os.Environ(), "TWOTIER="+p.Addr(), "PYTHONDONTWRITEBYTECODE=1")
+			cmd.Env = append(os.Environ(), "TWOTIER="+p.Addr(), "PYTHONDONTWRITEBYTECODE=1",
+				"TWOTIER_BEHIND_A_PROXY="+faultproxy.Mishaps(t, server))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
