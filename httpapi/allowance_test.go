@@ -145,14 +145,15 @@ func TestNoMemoryForTheAnswer(t *testing.T) {
 	f := newFake()
 	entered, release := hold(f)
 	_, addr := open(t, httpapi.Options{Service: f, RateLimiter: wordy{}, MaxMemory: 4 << 20,
-		MaxConns: 10, RequestTimeout: time.Minute})
+		MaxConns: 10, RequestTimeout: 2 * time.Second})
 	greedy := from(t, "127.0.0.1")
 	var running sync.WaitGroup
 	running.Go(func() { _, _, _ = try(greedy, "http://"+addr+"/v1/batch", adds(900)) })
 	<-entered
 	code, body, err := try(greedy, "http://"+addr+"/json", `{}`)
-	if code != 503 || !strings.Contains(body, `"outcome":"unknown"`) || err != nil {
-		t.Errorf("%d %.200s %v, want an unknown outcome", code, body, err)
+	if code != 503 || !strings.Contains(body, `"outcome":"unknown"`) ||
+		!strings.Contains(body, "there is no memory now for the answer") || err != nil {
+		t.Errorf("%d %.300s %v, want an unknown outcome", code, body, err)
 	}
 	close(release)
 	running.Wait()
@@ -162,7 +163,7 @@ func TestNoMemoryForTheAnswer(t *testing.T) {
 type wordy struct{}
 
 func (wordy) JSON(context.Context, *token.Grant, []byte) ([]byte, bool, error) {
-	return make([]byte, 2<<20), false, nil
+	return make([]byte, 600<<10), false, nil
 }
 
 // TestBatchThatIsTooLargeSaysHowManyFit sends as many operations as it was told to, and one more.

@@ -20,9 +20,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	m := memoryOf(ctx)
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.ofNode() {
 		p = m.takeUpTo(int64(len(ctx.Response.Body())))
-		if p != nil && !ctx.IsGet() && !ctx.IsHead() {
-			p = &problem{kind: kindUnknown,
-				detail: "carried out, but there is no memory now for the answer"}
+		if p != nil && !ctx.IsGet() && !ctx.IsHead() && string(ctx.Path()) != "/v1/backtest" {
+			p = unanswered(p)
 		}
 	}
 	if p != nil {
@@ -36,6 +35,16 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetConnectionClose()
 	}
 	s.counted(ctx)
+}
+
+// unanswered returns the problem of a request that was carried out, for whose answer there is no
+// memory because of p.
+func unanswered(p *problem) *problem {
+	why := "there is no memory now for the answer"
+	if p.kind == kindTooLarge {
+		why = "the answer takes more memory than one address may use here, by --max-memory"
+	}
+	return &problem{kind: kindUnknown, limit: p.limit, detail: "carried out, but " + why}
 }
 
 // dispatch finds the handler of a request and calls it.

@@ -270,7 +270,8 @@ func TestParseWindow(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "1", "s", "1x", "-1m", "+1m", "1m ", "1w", ".s", "1ns",
-		"0.5ms", "99999999999999999999d", "106751d24h", "1m\"", "0.0001s"} {
+		"0.5ms", "99999999999999999999d", "106751d24h", "1m\"", "0.0001s",
+		strings.Repeat("0", 63) + "1m"} {
 		if got, wrong := httpapi.ParseWindow(text); wrong == "" {
 			t.Errorf("%q: accepted as %d", text, got)
 		}

@@ -22,6 +22,11 @@ func (s *Server) rateLimitJSON(ctx *fasthttp.RequestCtx) *problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
+	// The answer to a descriptor, with its limit and its share of the headers, is a few times as
+	// long as the descriptor.
+	if p := memoryOf(ctx).takeUpTo(8 * int64(len(ctx.PostBody()))); p != nil {
+		return p
+	}
 	x := s.begin(ctx)
 	answer, over, err := s.opts.RateLimiter.JSON(x.context, x.grant, ctx.PostBody())
 	s.finish(x)

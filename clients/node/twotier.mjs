@@ -135,8 +135,11 @@ export class Twotier {
         const text = message && JSON.stringify(message, wellFormed);
         const { status, body } = await this.#exchange(method, path, text, {}, deadline);
         if (status === 200) return body;
-        const err = failure(body, status);
-        if (err instanceof UnknownOutcome) [sent, err.retryAfter] = [true, 100];
+        let err = failure(body, status);
+        if (err instanceof UnknownOutcome) {
+          sent = true;
+          err = new (message ? UnknownOutcome : Unavailable)(err.message, status, 100);
+        }
         await waitOrThrow(err, deadline).catch((last) => { // it is about the last attempt only
           throw sent && message ? new UnknownOutcome(last.message, last.status) : last;
         });
@@ -178,8 +181,8 @@ export class Twotier {
       const calls = this.#waiting.splice(0, n);
       try {
         const { results } = await this.#inSession(calls);
-        calls.forEach(({ resolve, reject }, i) =>
-          results[i].error ? reject(failure(results[i].error)) : resolve(results[i]));
+        calls.forEach(({ op, resolve, reject }, i) =>
+          results[i].error ? reject(failed(op, results[i].error)) : resolve(results[i]));
       } catch (err) {
         calls.forEach(({ reject }) => reject(err));
       }
@@ -192,8 +195,7 @@ export class Twotier {
     const ops = calls.map((c) => c.op);
     const text = `{"ops":[${calls.map((c) => c.text).join()}]}`;
     const deadline = Math.max(...calls.map((c) => c.deadline));
-    const reads = ops.every((op) => op.op === "count" || op.dry_run ||
-      op.op === "distinct" && !op.values);
+    const reads = ops.every(readsOnly);
     for (let sent = false; ; ) {
       let answer;
       try {
@@ -218,12 +220,12 @@ export class Twotier {
         // It says nothing about the request, which may have been carried out: it is of the server's
         // before it looks at sessions, or of a proxy.
         sent = true;
-        if (Date.now() + 100 < deadline) {
+        if (this.#process && Date.now() + 100 < deadline) {
           await sleep(100);
           continue;
         }
-        const err = failure(answer.body, answer.status);
-        throw reads ? err : new UnknownOutcome(err.message, answer.status);
+        const Kind = reads ? Unavailable : UnknownOutcome;
+        throw new Kind(failure(answer.body, answer.status).message, answer.status);
       }
       if (answer.status !== 409 && answer.status !== 421) throw failure(answer.body, answer.status);
       this.#process = undefined; // it is gone, or what it knew of the session
@@ -238,7 +240,9 @@ export class Twotier {
     this.#session = randomUUID();
     this.#sequence = 1;
     const { status, body } = await this.#send('{"ops":[]}', deadline);
-    if (status !== 200) throw failure(body, status);
+    if (status === 200) return;
+    const err = failure(body, status);
+    throw err instanceof UnknownOutcome ? new Unavailable(err.message, status, 1000) : err;
   }
 
   async #send(text, deadline) {
@@ -265,13 +269,12 @@ export class Twotier {
           response.on("data", (part) => parts.push(part));
           response.on("error", reject);
           response.on("end", () => {
-            try {
-              const answer = JSON.parse(Buffer.concat(parts).toString());
-              const process = response.headers["twotier-process"];
-              resolve({ status: response.statusCode, body: answer, process });
-            } catch (err) {
-              reject(err);
-            }
+            const status = response.statusCode, process = response.headers["twotier-process"];
+            const title = `status ${status} without a problem; is that a twotier server?`;
+            const answer = parsed(Buffer.concat(parts).toString());
+            if (answer) resolve({ status, body: answer, process });
+            else if (status >= 400 && status < 500) resolve({ status, body: { title }, process });
+            else reject(new Error(title)); // whether the server had it is not known
           });
         });
       request.on("error", reject);
@@ -311,6 +314,22 @@ function encoded(op) {
     rest.limits = list.map(({ window, max }) => ({ window: duration(window), max }));
   }
   return rest;
+}
+
+// parsed returns a JSON object, or nothing if the text is not one.
+function parsed(text) {
+  try {
+    const answer = JSON.parse(text);
+    if (typeof answer === "object" && !Array.isArray(answer)) return answer;
+  } catch { /* it is a proxy's */ }
+}
+
+const readsOnly = (op) => op.op === "count" || op.dry_run || op.op === "distinct" && !op.values;
+
+function failed(op, problem) {
+  const err = failure(problem);
+  return err instanceof UnknownOutcome && readsOnly(op)
+    ? new Unavailable(err.message, err.status, 1000) : err;
 }
 
 function failure(problem, status = problem.status) {

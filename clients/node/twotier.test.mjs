@@ -1,10 +1,12 @@
 // Tests the client against the server at TWOTIER, which loses the first answers about "lost" and
 // "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that goes wrong once
-// for each of the keys "closed", "repeated" and "reset".
+// for each of the keys "closed", "repeated", "reset" and "gateway".
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { after, test } from "node:test";
-import { Invalid, Twotier, Unavailable, UnknownOutcome, safeKey } from "./twotier.mjs";
+import { Denied, Invalid, Twotier, Unavailable, UnknownOutcome, safeKey } from "./twotier.mjs";
 
 const address = process.env.TWOTIER;
 const tt = new Twotier(address, { timeout: 20000 });
@@ -91,12 +93,31 @@ test("no answer", async () => {
 });
 
 test("proxy", async () => {
-  for (const key of ["js closed", "js repeated", "js reset"]) {
+  for (const key of ["js closed", "js repeated", "js reset", "js gateway"]) {
     const proxied = new Twotier(process.env.TWOTIER_BEHIND_A_PROXY, { timeout: 20000 });
     await proxied.add({ key });
     await proxied.add({ key });
     proxied.close();
     assert.equal(await counted(key), 2, key);
+  }
+});
+
+test("strangers", async () => {
+  for (const [status, text, Kind] of [[502, "<html>", Unavailable],
+    [502, '{"status":"Failure"}', Unavailable], [403, "<html>", Denied], [413, "[]", Invalid],
+    [404, "{}", Invalid]]) {
+    const server = createServer((request, response) => {
+      request.resume();
+      response.writeHead(status).end(text);
+    });
+    await once(server.listen(0, "127.0.0.1"), "listening");
+    const other = new Twotier(`127.0.0.1:${server.address().port}`, { timeout: 300 });
+    // There was never more than an empty batch.
+    await assert.rejects(other.add({ key: "js" }), Kind);
+    await assert.rejects(other.count({ key: "js", window: ["1m"] }), Kind);
+    await assert.rejects(other.distinct({ key: "js", window: ["1m"] }), Kind);
+    other.close();
+    server.close();
   }
 });
 

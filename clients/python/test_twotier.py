@@ -1,7 +1,9 @@
 """Tests the client against the server at sys.argv[1], which loses the first answers about the keys
 "lost" and "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that goes
-wrong once for each of the keys "closed", "repeated" and "reset"."""
+wrong once for each of the keys "closed", "repeated", "reset" and "gateway"."""
 
+import contextlib
+import http.server
 import os
 import sys
 import threading
@@ -11,6 +13,34 @@ import unittest
 from twotier import Denied, Invalid, Twotier, Unavailable, UnknownOutcome, safe_key
 
 ADDRESS = sys.argv.pop(1)
+
+
+@contextlib.contextmanager
+def stranger(status, answer):
+    """Runs a server that gives the same answer to everything."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+    try:
+        yield "127.0.0.1:%d" % server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class Client(unittest.TestCase):
@@ -106,12 +136,25 @@ class Client(unittest.TestCase):
         self.assertEqual(self.counted("py"), self.counted("py"))
 
     def test_proxy(self):
-        for key in "py closed", "py repeated", "py reset":
+        for key in "py closed", "py repeated", "py reset", "py gateway":
             with self.subTest(key):
                 with Twotier(os.environ["TWOTIER_BEHIND_A_PROXY"], timeout=20) as tt:
                     tt.add(key)
                     tt.add(key)
                 self.assertEqual(self.counted(key), 2)
+
+    def test_strangers(self):
+        for status, answer, kind in (
+                (502, "<html>", Unavailable), (502, '{"status":"Failure"}', Unavailable),
+                (403, "<html>", Denied), (413, "[]", Invalid), (404, "{}", Invalid)):
+            with self.subTest(status), stranger(status, answer) as address:
+                tt = Twotier(address, timeout=0.3)
+                with self.assertRaises(kind):  # there was never more than an empty batch
+                    tt.add("py")
+                with self.assertRaises(kind):
+                    tt.count("py", 60)
+                with self.assertRaises(kind):
+                    tt.distinct("py", windows=[60])
 
     def test_idle(self):
         self.tt.add("py idle")

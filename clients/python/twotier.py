@@ -166,7 +166,8 @@ class Twotier:
                     return answer
                 error = _error(answer, status)
                 if isinstance(error, UnknownOutcome):
-                    sent, error.retry_after = True, 0.1
+                    sent = True
+                    error = (UnknownOutcome if body else Unavailable)(str(error), status, 0.1)
                 _wait_or_raise(error, deadline)
             except (OSError, http.client.HTTPException) as err:
                 sent = True
@@ -185,7 +186,8 @@ class Twotier:
         while True:
             try:
                 results = self._in_session({"ops": ops}, reads, deadline)["results"]
-                return [_error(r["error"]) if "error" in r else r for r in results]
+                return [_failed(o, r["error"]) if "error" in r else r
+                        for o, r in zip(ops, results)]
             except TwotierError as err:
                 _wait_or_raise(err, deadline)
 
@@ -218,11 +220,11 @@ class Twotier:
                 # It says nothing about the request, which may have been carried out: it is of the
                 # server's before it looks at sessions, or of a proxy.
                 sent = True
-                if time.monotonic() + 0.1 < deadline:
+                if self._process is not None and time.monotonic() + 0.1 < deadline:
                     time.sleep(0.1)
                     continue
-                error = _error(answer, status)
-                raise error if reads else UnknownOutcome(str(error), status)
+                kind = Unavailable if reads else UnknownOutcome
+                raise kind(str(_error(answer, status)), status)
             if status in (409, 421):  # the process, or what it knew of the session, is gone
                 self._process = None
                 if not sent or reads:
@@ -237,7 +239,10 @@ class Twotier:
         self._session, self._process, self._sequence = uuid.uuid4().hex, None, 1
         status, answer, _ = self._send({"ops": []}, deadline)
         if status != 200:
-            raise _error(answer, status)
+            error = _error(answer, status)
+            if isinstance(error, UnknownOutcome):  # of nothing
+                error = Unavailable(str(error), status, 1)
+            raise error
 
     def _send(self, body, deadline):
         """Returns the status, the answer, and whether that is about this very request."""
@@ -268,9 +273,11 @@ class Twotier:
             answer = json.loads(text)
         except ValueError:
             answer = None
-        if not isinstance(answer, dict):  # it is a proxy's: whether the server had it is not known
-            raise http.client.HTTPException("an answer of status %d that is not JSON"
-                                            % response.status)
+        if not isinstance(answer, dict):  # it is a proxy's
+            title = "status %d without a problem; is that a twotier server?" % response.status
+            if not 400 <= response.status < 500:  # whether the server had it is not known
+                raise http.client.HTTPException(title)
+            answer = {"title": title}
         return response.status, answer, response.getheader("Twotier-Process")
 
     def _connect(self, timeout):
@@ -322,8 +329,15 @@ def _duration(window):
     return window if isinstance(window, str) else "%dms" % round(window * 1000)
 
 
+def _failed(op, problem):
+    error = _error(problem)
+    if isinstance(error, UnknownOutcome) and _reads(op):
+        return Unavailable(str(error), error.status, 1)
+    return error
+
+
 def _error(problem, status=0):
-    status = problem.get("status", status)
+    status = status or problem.get("status", 0)
     retry_after = problem.get("retry_after_ms")
     kind = {401: Denied, 403: Denied, 429: Overloaded, 503: Unavailable}.get(
         status, Invalid if status < 500 else UnknownOutcome)

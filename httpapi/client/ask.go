@@ -96,7 +96,9 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 			continue
 		}
 		if status != 200 {
-			if err = readProblem(status, text); errors.Is(err, ErrUnavailable) {
+			p := readProblem(status, text)
+			if err = p; errors.Is(err, ErrUnavailable) {
+				sent = sent || !p.ours() // a proxy's node may have had it
 				continue
 			}
 			if sent && body != nil {

@@ -296,7 +296,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 	c := b.client(func(o *client.Options) {
 		o.Addresses, o.OnlyAddresses = []string{address}, true
 	})
-	for _, key := range []string{"closed", "repeated", "reset"} {
+	for _, key := range []string{"closed", "repeated", "reset", "gateway"} {
 		for range 2 {
 			_, err := c.Add(t.Context(), client.AddRequest{Key: key})
 			must(t, err)

@@ -258,6 +258,8 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 		return true, errAnew
 	case !about && (repeated || errors.Is(p, ErrUnknownOutcome) || status >= 500 && !p.ours()):
 		return false, p
+	case status >= 500 && !p.ours(): // there is no process to ask again
+		return true, unknown(true, p)
 	case errors.Is(p, ErrUnavailable):
 		return true, fmt.Errorf("%w: %w", errNotDone, p)
 	}

@@ -110,16 +110,17 @@ func (l *link) succeed() {
 	}
 }
 
-// ask sends a request that is not an operation, and returns the status and a copy of the answer.
+// ask sends a request that is not an operation, and returns the status and a copy of the answer. An
+// error that wraps errDial says that nothing was sent.
 func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	by time.Time) (status int, answer []byte, err error) {
 	var w *wire
 	select {
 	case w = <-l.asking:
 	case <-ctx.Done():
-		return 0, nil, ctx.Err()
+		return 0, nil, fmt.Errorf("%w: %w", errDial, ctx.Err())
 	case <-l.ctx.Done():
-		return 0, nil, ErrClosed
+		return 0, nil, fmt.Errorf("%w: %w", errDial, ErrClosed)
 	}
 	defer func() { l.asking <- w }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,8 +132,12 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	w.request.SetBodyRaw(body)
 	for range 2 { // a connection that was kept open may have been closed by now
 		kept := w.conn != nil
-		if err = w.send(ctx, by); err == nil {
+		e := w.send(ctx, by)
+		if e == nil {
 			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
+		}
+		if err == nil || !errors.Is(e, errDial) { // or what was sent first may have arrived
+			err = e
 		}
 		if !kept || ctx.Err() != nil {
 			break

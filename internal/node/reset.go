@@ -96,7 +96,7 @@ func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 		if err := n.opt.Counter.Forget(ctx, c.NS, c.Key); err != nil {
 			return err
 		}
-		return n.forgetDistinct(ctx, c)
+		return n.forgetDistinctAsOwner(ctx, c)
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
@@ -113,6 +113,24 @@ func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 		}
 		return n.forgetDistinct(ctx, c)
 	})
+}
+
+// forgetDistinctAsOwner is forgetDistinct for a key that this node decides about. If it does so no
+// longer by then, whoever does may have read the key before the store had forgotten it, and has to
+// reset it once more: the error is syncer.ErrNotOwner.
+func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *syncer.Check) error {
+	if n.opt.Ring == nil {
+		return n.forgetDistinct(ctx, c)
+	}
+	p := n.opt.Placement.Of(c.NS, c.Key)
+	begun, decided := n.owned.Term(p)
+	if err := n.forgetDistinct(ctx, c); err != nil {
+		return err
+	}
+	if term, decides := n.owned.Term(p); !decided || !decides || term != begun {
+		return syncer.ErrNotOwner
+	}
+	return nil
 }
 
 // forgetDistinct forgets the distinct values of a key. Its counts are forgotten by then, so an

@@ -267,3 +267,49 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 		}
 	})
 }
+
+// changing is a store of distinct values in which fn runs while the first reset is under way.
+type changing struct {
+	fn     func()
+	resets int
+}
+
+func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
+	for _, x := range list {
+		x.Found, x.FoundMark = x.Expect, x.Mark
+		if !x.Reset {
+			continue
+		}
+		if s.resets++; s.resets == 1 {
+			s.fn()
+		}
+	}
+}
+
+// TestResetWhileAnotherBeginsToDecide: a node no longer decides about a key when the store has
+// forgotten its distinct values. Whoever does may have read them before, so the reset is made once
+// more.
+func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &changing{}
+		n, _ := beside(t, &failing{}, &others{values: store,
+			respond: func(rpc.Verb) error { return nil }})
+		store.fn = func() {
+			if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
+				t.Error(err)
+			}
+		}
+		for i := range 100 { // some of them are this node's
+			err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if store.resets > 0 {
+				break
+			}
+		}
+		if store.resets != 2 {
+			t.Errorf("%d resets in the store, want 2", store.resets)
+		}
+	})
+}

@@ -17,7 +17,8 @@ import (
 //   - "closed": the answer says that the connection ends.
 //   - "repeated": the answer is lost. The next request is refused, as by a server that has no
 //     memory to read it.
-//   - "reset": the request is passed on, and the answer is a text of the proxy's own, with 503.
+//   - "reset": the request is passed on, and the answer is the proxy's own, in JSON, with 503.
+//   - "gateway": the same as text, with 502.
 //
 // The proxy ends with the test.
 func Mishaps(t testing.TB, server string) (address string) {
@@ -54,7 +55,12 @@ func (m *mishaps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case word == "reset" && nth == 1:
 		m.pass(httptest.NewRecorder(), r, body)
-		http.Error(w, "disconnect/reset before headers", http.StatusServiceUnavailable)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"message":"reset before headers","status":"error"}`)
+		return
+	case word == "gateway" && nth == 1:
+		m.pass(httptest.NewRecorder(), r, body)
+		http.Error(w, "Bad Gateway", http.StatusBadGateway)
 		return
 	}
 	m.pass(w, r, body)
@@ -64,7 +70,7 @@ func (m *mishaps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (m *mishaps) word(body []byte) (word string, nth int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, word := range []string{"closed", "repeated", "reset"} {
+	for _, word := range []string{"closed", "repeated", "reset", "gateway"} {
 		if strings.Contains(string(body), word) {
 			m.seen[word]++
 			return word, m.seen[word]
