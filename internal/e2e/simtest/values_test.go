@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -226,6 +227,7 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 // checkValues compares what clients were told of distinct values with what Redis and all nodes
 // have.
 func (w *world) checkValues() {
+	w.awaitResets()
 	for _, key := range w.values.names() {
 		w.values.of(key, func(s *seen) {
 			w.checkStored(key, s)
@@ -237,6 +239,21 @@ func (w *world) checkValues() {
 			w.t.Logf("%s:\n%s", key, w.journal.about(key))
 			return
 		}
+	}
+}
+
+// awaitResets waits until no reset is on its way any more, and all nodes have heard of the last one.
+func (w *world) awaitResets() {
+	var last time.Time
+	for _, key := range w.values.names() {
+		w.values.of(key, func(s *seen) {
+			if s.void.After(last) {
+				last = s.void
+			}
+		})
+	}
+	if !last.IsZero() {
+		time.Sleep(time.Until(last) + 3*cmp.Or(w.plan.verify, time.Second))
 	}
 }
 
