@@ -242,7 +242,7 @@ func (w *world) checkValues() {
 	}
 }
 
-// awaitResets waits until no reset is on its way any more, and all nodes have heard of the last one.
+// awaitResets waits until no reset is on its way any more, and all nodes have heard of the last.
 func (w *world) awaitResets() {
 	var last time.Time
 	for _, key := range w.values.names() {
