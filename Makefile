@@ -6,6 +6,8 @@ GO ?= go
 # to keep ("context deadline exceeded").
 FUZZTIME ?= 20000x
 export GO FUZZTIME
+# Debian keeps nft and nginx where a bare environment does not look.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
 

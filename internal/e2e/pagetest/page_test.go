@@ -104,7 +104,7 @@ func drawn(summary, verdict string) bool {
 // TestSummariesAreRead reads what the chart says of itself.
 func TestSummariesAreRead(t *testing.T) {
 	const summary = "Decisions a second, 21:13 to 22:14. allowed: last 0.033, most 0.033; " +
-		"refused: last 0, most 0.18; refused in shadow: last 0, most 0. Arrow keys read single values."
+		"refused: last 0, most 0.18; refused in shadow: last 0, most 0. Arrow keys read values."
 	for verdict, want := range map[string]bool{"allowed": true, "refused": true,
 		"refused in shadow": false, "undecided": false} {
 		if got := drawn(summary, verdict); got != want {
