@@ -65,7 +65,10 @@ type plan struct {
 	op      *Op
 	x       *Exchange
 	ts, now int64
-	load    bool // there is no decision yet: the key is to be read first
+	// load says that there is no decision yet: the key is to be read first, or the store to have
+	// what only this node has of it, up to the change seq.
+	load bool
+	seq  uint64
 }
 
 // plan decides.
@@ -77,6 +80,11 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 		d.ts = d.now
 	}
 	en.used = time.Now()
+	if d.seq = en.flushed; en.dirty() && len(op.Hashes) > 0 {
+		d.load = true
+		d.x, d.seq = en.exchange(d.now, rand.Text()[:13])
+		return d
+	}
 	en.prune(d.now)
 	d.x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
 		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder), cut: en.used}
@@ -112,18 +120,17 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := d.x
-	if x.Matched() && x.Version != "" {
+	if x.Matched() && x.Version != "" && !d.load {
 		clean := !en.dirty()
-		en.add(d.op.Hashes, d.ts, d.now)
-		if clean {
-			en.flushed = en.seq
+		if en.add(d.op.Hashes, d.ts, d.now); clean {
+			d.seq = en.seq
 		}
 	}
-	en.settle(x, en.flushed, d.now)
+	en.settle(x, d.seq, d.now)
 	sh.note(en)
 	e.weigh(en)
 	switch {
-	case x.Err != nil && x.Version != "":
+	case x.Err != nil && x.Version != "" && !d.load:
 		return true, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, x.Err)
 	case x.Err != nil:
 		return true, fmt.Errorf("%w: %v", syncer.ErrUnavailable, x.Err)

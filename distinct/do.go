@@ -2,6 +2,7 @@ package distinct
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ var (
 		syncer.ErrUnavailable)
 	errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
 		syncer.ErrUnavailable)
+	errVoided    = errors.New("a reset came before what was added")
 	errUnflushed = fmt.Errorf("%w: in memory, but the store did not acknowledge it in time",
 		syncer.ErrUnknownOutcome)
 )
@@ -32,28 +34,22 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 	}
 	e.makeRoom()
 	t := operation{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
-	for {
-		wait, err := t.try(ctx)
-		if err != nil {
-			return err
-		}
-		if wait == nil {
-			break
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return errLate
-		}
-	}
 	ack := op.Ack
 	if ack == syncer.AckDefault {
 		ack = e.opt.Ack
 	}
-	if t.seq > 0 && ack == syncer.AckStore {
-		return e.awaitFlush(ctx, t.sh, t.en, t.seq)
+	for {
+		if err := t.run(ctx); err != nil {
+			return err
+		}
+		if t.seq == 0 || ack != syncer.AckStore {
+			return nil
+		}
+		if err := e.awaitFlush(ctx, t.sh, t.en, t.seq); !errors.Is(err, errVoided) {
+			return err
+		}
+		// The store had a reset that this node had not heard of: what is added now is younger.
 	}
-	return nil
 }
 
 // operation is an [Op] in memory on its way.
@@ -71,6 +67,21 @@ type operation struct {
 	sh  *shard
 	en  *entry
 	seq uint64 // of the change that was made, 0 if there was none
+}
+
+// run runs the operation, when it does not have to wait for the store any more.
+func (t *operation) run(ctx context.Context) error {
+	for t.seq = 0; ; {
+		wait, err := t.try(ctx)
+		if err != nil || wait == nil {
+			return err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return errLate
+		}
+	}
 }
 
 // try runs the operation, unless it has to wait for the store.
@@ -229,11 +240,16 @@ func (e *Engine) compare(en *entry) <-chan struct{} {
 	return en.busy
 }
 
-// awaitFlush waits until the store has a change.
+// awaitFlush waits until the store has a change. The error is errVoided if a reset has made the
+// change void.
 func (e *Engine) awaitFlush(ctx context.Context, sh *shard, en *entry, seq uint64) error {
 	for failures := 0; ; {
 		sh.mu.Lock()
-		if en.flushed >= seq {
+		switch {
+		case en.voided >= seq:
+			sh.mu.Unlock()
+			return errVoided
+		case en.flushed >= seq:
 			sh.mu.Unlock()
 			return nil
 		}

@@ -516,3 +516,36 @@ func TestManyWriters(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatTheStoreLostIsAcknowledgedOnceItIsBack adds a value in the store, which has lost it since
+// this node read it. What is said to be in the store is there, even if the node ends at once.
+func TestWhatTheStoreLostIsAcknowledgedOnceItIsBack(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	r.inStore(a, 1, 1)
+	r.store.restore(map[string]*stored{})
+	r.inStore(a, 1, 1)
+	r.inStore(r.engine(), 1)
+
+	r.store.restore(map[string]*stored{})
+	r.inStore(a, 2, 2)
+	r.inStore(r.engine(), 2)
+}
+
+// TestWhatIsOnlyHereIsNotWritten fails to write what is only here before it has decided
+// about anything: that says nothing was done.
+func TestWhatIsOnlyHereIsNotWritten(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	add(t, a, string(oneKey), 1)
+	r.store.set(func() fault { return unheard })
+	var res distinct.Result
+	op := &distinct.Op{Key: oneKey, Hashes: values(a, 2)}
+	if err := a.DoInStore(t.Context(), op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
+		errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("%v, want that nothing was done", err)
+	}
+	r.store.set(nil)
+	r.inStore(a, 1)
+	r.inStore(r.engine(), 1)
+}

@@ -35,6 +35,7 @@ type entry struct {
 	// seq counts changes. The store has those up to flushed.
 	// Another node has those up to handed, see Engine.HandOver.
 	seq, flushed, handed uint64
+	voided               uint64    // the last change that a reset has made void
 	since                time.Time // the oldest change that the store does not have
 	compared             time.Time // with the store: when the last exchange began that it answered
 	tried                time.Time // when the last one began that is over
@@ -284,7 +285,7 @@ func isVoid(known string, born int64, mark string) bool {
 func (en *entry) clear() {
 	en.levels, en.gone = [leaparray.MaxLevels][]bucket{}, nil
 	en.unlearn()
-	en.flushed = en.seq
+	en.flushed, en.voided = en.seq, en.seq
 }
 
 // pending returns the buckets that the store may lack.

@@ -196,3 +196,23 @@ func TestResetThatTheStoreLost(t *testing.T) {
 	finish(t, b)
 	r.wants(r.engine(), 2)
 }
+
+// TestResetBeforeWhatTheStoreAcknowledges adds values, in place of the owner, to keys that were
+// reset elsewhere since they were read here. What is said to be in the store is there.
+func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.decider(&turns{0})
+	r.flushed(a, 1)
+	inPlace := func(value int) {
+		t.Helper()
+		var res distinct.Result
+		op := &distinct.Op{Key: oneKey, Hashes: values(b, value), Ack: syncer.AckStore}
+		if err := b.Do(t.Context(), op, &res, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inPlace(2)
+	r.forget(a)
+	inPlace(3)
+	r.wants(r.engine(), 1)
+}
