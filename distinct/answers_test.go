@@ -139,7 +139,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 	t.Run("reset", func(t *testing.T) {
 		e := engine(t, newClock(), newMemory(), nil, nil, nil)
 		refused(e, 1)
-		if err := e.Forget(t.Context(), nil, op(0).Key); err != nil {
+		if _, err := e.Forget(t.Context(), nil, op(0).Key); err != nil {
 			t.Fatal(err)
 		}
 		again := op(0)

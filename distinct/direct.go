@@ -120,7 +120,9 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := d.x
-	if x.Matched() && x.Version != "" && !d.load {
+	// A reset that came meanwhile may have made void what was written.
+	late := x.Matched() && en.mark > x.Mark
+	if x.Matched() && x.Version != "" && !d.load && !late {
 		clean := !en.dirty()
 		if en.add(d.op.Hashes, d.ts, d.now); clean {
 			d.seq = en.seq
@@ -134,7 +136,7 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 		return true, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, x.Err)
 	case x.Err != nil:
 		return true, fmt.Errorf("%w: %v", syncer.ErrUnavailable, x.Err)
-	case !x.Matched() || d.load:
+	case !x.Matched() || d.load || late:
 		return false, nil
 	}
 	res.Degraded = false

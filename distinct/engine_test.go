@@ -336,7 +336,7 @@ func TestAddAfterAReset(t *testing.T) {
 	key := []byte("k")
 	add(t, first, "k", 1, 2)
 	finish(t, first)
-	if err := first.Forget(t.Context(), nil, key); err != nil {
+	if _, err := first.Forget(t.Context(), nil, key); err != nil {
 		t.Fatal(err)
 	}
 	add(t, first, "k", 3)
@@ -367,7 +367,7 @@ func TestReset(t *testing.T) {
 		return query(t, second, "k", time.Minute).Values == 2
 	})
 	before := store.snapshot()
-	if err := first.Forget(t.Context(), nil, []byte("k")); err != nil {
+	if _, err := first.Forget(t.Context(), nil, []byte("k")); err != nil {
 		t.Fatal(err)
 	}
 	if n := query(t, first, "k", time.Minute).Values; n != 0 {
@@ -386,13 +386,13 @@ func TestReset(t *testing.T) {
 		return query(t, engine(t, c, store, nil, nil, nil), "k", time.Minute).Values == want
 	})
 	store.set(func() fault { return lost })
-	if err := first.Forget(t.Context(), nil, []byte("k")); !errors.Is(err,
+	if _, err := first.Forget(t.Context(), nil, []byte("k")); !errors.Is(err,
 		syncer.ErrUnknownOutcome) {
 		t.Errorf("without a store: %v", err)
 	}
 	alone := engine(t, c, nil, nil, nil, nil)
 	add(t, alone, "k", 1)
-	if err := alone.Forget(t.Context(), nil, []byte("k")); err != nil ||
+	if _, err := alone.Forget(t.Context(), nil, []byte("k")); err != nil ||
 		query(t, alone, "k", time.Minute).Values != 0 {
 		t.Errorf("in memory alone: %v", err)
 	}

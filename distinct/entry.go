@@ -219,6 +219,9 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 		en.failed = x.Err
 		en.gone = append(en.gone, x.Deletes...)
 		return
+	case x.Matched() && en.mark > x.Mark: // it was asked before a reset that is known by now
+		en.failed = nil
+		return
 	case x.Matched():
 		if x.Version != "" {
 			en.version = x.Version
@@ -233,7 +236,7 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 
 // adopt merges all that the store has of the key, and finds out what it lacks.
 func (en *entry) adopt(x *Exchange, now int64) {
-	en.learnMark(x.FoundMark)
+	en.learnMark(x.FoundMark, now)
 	en.born = 0
 	en.version, en.gone = x.Found, nil
 	clean := !en.dirty()
@@ -264,10 +267,14 @@ func (en *entry) adopt(x *Exchange, now int64) {
 	en.flushed = en.seq
 }
 
-// learnMark takes the mark of a reset, which may be a later one than the entry knows of.
-func (en *entry) learnMark(mark string) {
+// learnMark takes the mark of a reset, which may be a later one than the entry knows of. If the
+// entry was void, the store is read anew: once it has lost the reset it may have the very version
+// that was read before, and that is void, too.
+func (en *entry) learnMark(mark string, now int64) {
 	if isVoid(en.mark, en.born, mark) {
 		en.clear()
+		// No earlier reset is about what is added from now on.
+		en.version, en.loaded, en.born = "", false, now
 	}
 	en.mark = max(en.mark, mark)
 }

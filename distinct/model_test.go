@@ -55,16 +55,19 @@ type model struct {
 	down    atomic.Bool
 	calm    atomic.Bool // no exchange fails by itself
 	resets  bool        // keys are reset
+	tells   bool        // and all engines are told
 	keys    map[string]*known
 	serial  int
 	story   []string
 }
 
 // known is what is known of the values of a key: those that are there, and those that may be. reset
-// says that it has been reset, or may have been.
+// says that it has been reset, or may have been, and that not every engine was told. marks are those
+// of its resets.
 type known struct {
 	certain, maybe map[int]bool
 	reset          bool
+	marks          []string
 }
 
 // place is the owner of an engine.
@@ -78,12 +81,12 @@ func (p place) Term(int) (int64, bool) { return p.m.term, p.m.decider == p.i && 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newMemory(), term: 1,
 		faults: rand.New(rand.NewPCG(seed, 2)), keys: map[string]*known{}}
-	m.resets = m.rnd.IntN(3) > 0
+	m.resets, m.tells = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0
 	for i := range 3 {
 		m.engines = append(m.engines, m.engine(i))
 	}
 	for _, key := range []string{"a", "b"} {
-		m.keys[key] = &known{map[int]bool{}, map[int]bool{}, false}
+		m.keys[key] = &known{certain: map[int]bool{}, maybe: map[int]bool{}}
 	}
 	m.store.fault = m.fault
 	return m
@@ -168,8 +171,10 @@ func (m *model) step() {
 		m.reset(m.key())
 	case n < 15:
 		_ = m.flush(m.rnd.IntN(len(m.engines)))
-	case n < 17:
+	case n < 16:
 		m.move()
+	case n < 17:
+		m.tellAgain(m.key())
 	case n < 18:
 		down := !m.down.Load()
 		m.down.Store(down)
@@ -258,13 +263,16 @@ func (m *model) count(key string) {
 	}
 }
 
-// compare compares an answer with what is known, unless it is one without the store.
+// compare compares an answer with what is known. One without the store may lack what is there, and
+// have what a reset made void that the engine was not told of.
 func (m *model) compare(key string, i int, res *distinct.Result) {
-	if len(res.Counts) == 0 || res.Degraded {
+	k := m.keys[key]
+	if len(res.Counts) == 0 || res.Degraded && k.reset {
 		return
 	}
-	k, n := m.keys[key], int(res.Counts[0].Values)
-	if least, most := len(k.certain), len(k.certain)+len(k.maybe); n < least || n > most {
+	n := int(res.Counts[0].Values)
+	least, most := len(k.certain), len(k.certain)+len(k.maybe)
+	if n < least && !res.Degraded || n > most {
 		m.say("here")
 		m.Errorf("%d counts %d values of %s, want %d to %d", i, n, key, least, most)
 	}
@@ -277,16 +285,37 @@ func (m *model) reset(key string) {
 	k.reset = true
 	for range 1 + m.rnd.IntN(2) {
 		ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
-		err := m.engines[i].Forget(ctx, nil, []byte(key))
+		mark, err := m.engines[i].Forget(ctx, nil, []byte(key))
 		cancel()
-		m.say("%d resets %s: %v", i, key, err)
+		m.say("%d resets %s: %s, %v", i, key, mark, err)
 		switch {
 		case err == nil:
 			clear(k.certain)
 			clear(k.maybe)
+			k.marks, k.reset = append(k.marks, mark), !m.tells
+			m.tell(key, mark)
 		case errors.Is(err, syncer.ErrUnknownOutcome):
 			k.doubt()
 		}
+	}
+}
+
+// tell tells all engines of a reset, in models that do so.
+func (m *model) tell(key, mark string) {
+	if !m.tells {
+		return
+	}
+	for _, e := range m.engines {
+		e.Void(nil, []byte(key), mark)
+	}
+}
+
+// tellAgain tells of one of the resets of a key that all have been told of.
+func (m *model) tellAgain(key string) {
+	if marks := m.keys[key].marks; len(marks) > 0 {
+		mark := marks[m.rnd.IntN(len(marks))]
+		m.say("all are told again of the reset %s of %s", mark, key)
+		m.tell(key, mark)
 	}
 }
 

@@ -33,7 +33,7 @@ var oneKey = []byte("k")
 func (r *resets) forget(e *distinct.Engine) {
 	r.Helper()
 	r.c.ms.Add(10)
-	if err := e.Forget(r.Context(), nil, oneKey); err != nil {
+	if _, err := e.Forget(r.Context(), nil, oneKey); err != nil {
 		r.Fatal(err)
 	}
 	r.c.ms.Add(10)
@@ -79,7 +79,7 @@ func TestResetByAClockThatIsBehind(t *testing.T) {
 	r.flushed(b, 2)
 	r.wants(b, 1)
 	for range 20 {
-		if err := b.Forget(t.Context(), nil, oneKey); err != nil {
+		if _, err := b.Forget(t.Context(), nil, oneKey); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestResetOfUnknownOutcome(t *testing.T) {
 	r.flushed(a, 1)
 	r.store.set(func() fault { return unheard })
 	r.c.ms.Add(10)
-	if err := a.Forget(t.Context(), nil, oneKey); err == nil {
+	if _, err := a.Forget(t.Context(), nil, oneKey); err == nil {
 		t.Fatal("the outcome is known")
 	}
 	r.store.set(nil)
@@ -215,4 +215,154 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 	r.forget(a)
 	inPlace(3)
 	r.wants(r.engine(), 1)
+}
+
+// told resets a key at one engine and tells another one.
+func (r *resets) told(at, other *distinct.Engine) {
+	r.Helper()
+	r.c.ms.Add(10)
+	mark, err := at.Forget(r.Context(), nil, oneKey)
+	if err != nil {
+		r.Fatal(err)
+	}
+	other.Void(nil, oneKey, mark)
+	r.c.ms.Add(10)
+}
+
+// TestVoidWithoutTheStore has an engine hear of a reset before the store is gone, which comes back
+// as it was before the reset. What was void stays void, and what was added since is there, even if
+// the clock that it was added by is behind.
+func TestVoidWithoutTheStore(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.flushed(a, 1)
+	r.wants(b, 1)
+	before := r.store.snapshot()
+	r.told(a, b)
+	r.store.set(func() fault { return lost })
+	r.wants(b, 0)
+	r.c.ms.Add(-1000)
+	add(t, b, string(oneKey), 2)
+	r.c.ms.Add(1000)
+	r.store.restore(before)
+	r.store.set(nil)
+	finish(t, b)
+	r.wants(b, 1)
+	r.wants(r.engine(), 1)
+}
+
+// TestVoidOfWhatIsYounger tells an engine late of a reset that came before all that it has.
+func TestVoidOfWhatIsYounger(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	mark, err := a.Forget(t.Context(), nil, oneKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.c.ms.Add(10)
+	add(t, b, string(oneKey), 1)
+	for range 2 {
+		b.Void(nil, oneKey, mark)
+		r.wants(b, 1)
+	}
+	r.flushed(b, 2)
+	b.Void(nil, oneKey, mark)
+	r.wants(b, 2)
+	r.wants(r.engine(), 2)
+}
+
+// TestReadAnewAfterAReset has others add to a key since an engine was told of its reset, and since
+// one that it was not told of.
+func TestReadAnewAfterAReset(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.flushed(a, 1)
+	r.wants(b, 1)
+	r.told(a, b)
+	r.flushed(a, 2)
+	r.wants(b, 1)
+
+	r.told(a, b)
+	mark, err := a.Forget(t.Context(), nil, oneKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.c.ms.Add(10)
+	add(t, b, string(oneKey), 3)
+	b.Void(nil, oneKey, mark)
+	r.wants(b, 1)
+}
+
+// TestVoidDuringAnExchangeThatIsLost tells an engine of a reset while it waits for the store, which
+// then loses the reset: what was void stays void.
+func TestVoidDuringAnExchangeThatIsLost(t *testing.T) {
+	r := newResets(t)
+	a, slow := r.engine(), &meanwhile{Store: r.store}
+	b := engine(t, r.c, slow, nil, nil, func(o *distinct.Options) {
+		o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour
+	})
+	add(t, b, string(oneKey), 1)
+	slow.after = func() {
+		written := r.store.snapshot()
+		r.told(a, b)
+		r.store.restore(written)
+	}
+	finish(t, b)
+	r.wants(b, 0)
+	r.c.ms.Add(5000) // it is in another bucket
+	add(t, b, string(oneKey), 2)
+	finish(t, b)
+	r.wants(r.engine(), 1)
+}
+
+// TestVoidDuringAnExchange tells an engine of a reset while it waits for the store, which answers
+// as of before or after the reset.
+func TestVoidDuringAnExchange(t *testing.T) {
+	for _, inStore := range []bool{false, true} {
+		for _, before := range []bool{false, true} {
+			r := newResets(t)
+			a, slow := r.engine(), &meanwhile{Store: r.store}
+			b := engine(t, r.c, slow, nil, nil, func(o *distinct.Options) {
+				o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour
+			})
+			r.flushed(b, 1)
+			reset := func() { r.told(a, b) }
+			if before {
+				slow.before = reset
+			} else {
+				slow.after = reset
+			}
+			var res distinct.Result
+			op := &distinct.Op{Key: oneKey, Hashes: values(b, 2), Ack: syncer.AckStore}
+			do := b.DoInStore
+			if !inStore {
+				do = func(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
+					return b.Do(ctx, op, res, false)
+				}
+			}
+			if err := do(t.Context(), op, &res); err != nil {
+				t.Fatal(err)
+			}
+			r.wants(r.engine(), 1)
+			r.wants(b, 1)
+		}
+	}
+}
+
+// meanwhile is a store during whose next exchange something happens.
+type meanwhile struct {
+	distinct.Store
+	before, after func()
+}
+
+func (s *meanwhile) Compare(ctx context.Context, list []*distinct.Exchange) {
+	before, after := s.before, s.after
+	s.before, s.after = nil, nil
+	if before != nil {
+		before()
+	}
+	s.Store.Compare(ctx, list)
+	if after != nil {
+		after()
+	}
 }

@@ -133,7 +133,7 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 		if err != nil || handedOver && e.leaving.Load() {
 			left++
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
-			en.learnMark(from.Mark)
+			en.learnMark(from.Mark, now)
 			en.born = min(en.born, from.Born) // of both, where the store could not be read
 			for _, b := range from.Sets {
 				if level := en.ladder.LevelOf(b.Level); level >= 0 {

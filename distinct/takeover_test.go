@@ -361,7 +361,7 @@ func TestHandOverOfWhatWasReset(t *testing.T) {
 	finish(t, owner)
 	add(t, early, "k", 1, 2)
 	c.ms.Add(1)
-	if err := owner.Forget(t.Context(), nil, []byte("k")); err != nil {
+	if _, err := owner.Forget(t.Context(), nil, []byte("k")); err != nil {
 		t.Fatal(err)
 	}
 	c.ms.Add(1)

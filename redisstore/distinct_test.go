@@ -268,7 +268,7 @@ func TestDistinctByOtherLadders(t *testing.T) {
 func TestResetOfNoValues(t *testing.T) {
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	a, b := distinctOver(t, store), distinctOver(t, store)
-	if err := a.Forget(t.Context(), nil, []byte("k")); err != nil {
+	if _, err := a.Forget(t.Context(), nil, []byte("k")); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range []struct {

@@ -113,6 +113,13 @@ var questions = [...]Question{
 		func(_ context.Context, n *Node, q *DistinctHandover) (any, error) {
 			return nil, n.importDistinct(q)
 		}),
+	fromUsers(question(22, "distinct reset",
+		func(_ context.Context, n *Node, q *DistinctReset) (any, error) {
+			if n.opt.Distinct != nil {
+				n.opt.Distinct.Void(q.NS, q.Key, q.Mark)
+			}
+			return nil, nil
+		})),
 	fromUsers(question(13, "replay",
 		func(ctx context.Context, n *Node, q *ReplayQuestion) (any, error) {
 			return &ReplayAnswer{n.replayOwn(ctx, &q.Ask)}, nil

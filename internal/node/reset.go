@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +16,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// dropTimeout bounds how long other nodes may take to forget a key.
-const dropTimeout = time.Second
+// dropTimeout bounds how long other nodes may take to forget a key, and tellTimeout how long they
+// may take to hear that its distinct values are void.
+const (
+	dropTimeout = time.Second
+	tellTimeout = 500 * time.Millisecond
+)
 
 // Reset forgets a key, with everything that was counted before, in memory on every node and in the
 // store. If a node can't be told, it may still flush counts of the key. A node that the others
@@ -139,11 +144,28 @@ func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
 		return nil
 	}
-	if err := n.opt.Distinct.Forget(ctx, c.NS, c.Key); err != nil {
+	mark, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
+	if err != nil {
 		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
 			syncer.ErrUnknownOutcome, err)
 	}
+	n.tellReset(ctx, c, mark)
 	return nil
+}
+
+// tellReset tells all other nodes of a reset of distinct values that the store has. One that can't
+// be told finds the mark in the store.
+func (n *Node) tellReset(ctx context.Context, c *syncer.Check, mark string) {
+	if n.opt.Ring == nil || mark == "" {
+		return
+	}
+	silent := n.opt.Peers.Stats().Silent
+	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), tellTimeout,
+		func(ctx context.Context, m *ring.Member) {
+			if !slices.Contains(silent, m.Name) {
+				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, mark}, nil)
+			}
+		})
 }
 
 // dropAll makes all nodes forget what they know about a key that is being reset. This node does so

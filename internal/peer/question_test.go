@@ -28,7 +28,7 @@ var answers = map[string]any{
 	"replay":        &node.ReplayAnswer{},
 	"distinct list": &node.DistinctListAnswer{},
 	"distinct":      &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
-	"distinct handover": nil, "recall": nil,
+	"distinct handover": nil, "distinct reset": nil, "recall": nil,
 }
 
 // TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with

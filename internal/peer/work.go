@@ -61,8 +61,13 @@ func (w *work) encode(k *call) {
 }
 
 // waitsForStore and waitsForNodes report what some of the work waits for: taking back may wait for
-// what others have counted to be stored.
+// what others have counted to be stored, and who resets a key tells the others.
 func (w *work) waitsForStore() bool {
+	for i := range w.tasks {
+		if w.tasks[i].Verb == rpc.VerbDrop {
+			return true
+		}
+	}
 	for i := range w.len() {
 		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
 			return true
@@ -73,7 +78,8 @@ func (w *work) waitsForStore() bool {
 
 func (w *work) waitsForNodes() bool {
 	for i := range w.tasks {
-		if w.tasks[i].Verb == rpc.VerbCoordinate {
+		switch w.tasks[i].Verb {
+		case rpc.VerbCoordinate, rpc.VerbReset:
 			return true
 		}
 	}
