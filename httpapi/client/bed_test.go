@@ -264,7 +264,8 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 		defer cancel()
 		must(b.t, c.Close(ctx))
 	})
-	must(b.t, c.Refresh(b.t.Context()))
+	// An attempt may time out where they are short.
+	b.until("the client has a table", func() bool { return c.Refresh(b.t.Context()) == nil })
 	return c
 }
 

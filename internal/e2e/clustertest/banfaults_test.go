@@ -17,7 +17,7 @@ import (
 func startBans(t *testing.T, url string, direct redis.UniversalClient,
 	args ...string) (c *cluster, keys []string) {
 	t.Helper()
-	c = startOn(t, url, direct, 3, loopback, append([]string{"--admin-token", rulesToken,
+	c = startOn(t, url, direct, 3, loopback(), append([]string{"--admin-token", rulesToken,
 		"--resp", "127.0.0.1:0"}, args...)...)
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)

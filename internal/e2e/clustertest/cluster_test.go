@@ -37,7 +37,11 @@ type place struct {
 	gossip string
 }
 
-func loopback(int) place { return place{gossip: "127.0.0.1:0"} }
+// loopback has all nodes of a cluster gossip on an address of its own.
+func loopback() func(i int) place {
+	host := proctest.Host()
+	return func(int) place { return place{gossip: host + ":0"} }
+}
 
 // startWith is start with nodes of another program.
 func startWith(t *testing.T, program *proctest.Program, n int, args ...string) *cluster {
@@ -46,7 +50,7 @@ func startWith(t *testing.T, program *proctest.Program, n int, args ...string) *
 	server := redistest.Start(t)
 	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback, args...)
+		loopback(), args...)
 	c.program = program
 	c.grow(n)
 	return c
@@ -59,7 +63,7 @@ func start(t *testing.T, n int, args ...string) *cluster {
 	server := redistest.Start(t)
 	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
 	return startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		n, loopback, args...)
+		n, loopback(), args...)
 }
 
 // startOn starts n nodes over a Redis and waits until they are one cluster.

@@ -152,7 +152,7 @@ func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback, "--redis-expiry", redistest.Expiry(t, server))
+		loopback(), "--redis-expiry", redistest.Expiry(t, server))
 	c.grow(3)
 	key := c.keyOf(1, "distinct")
 	c.nodes[1].MustPost("/v1/distinct", fmt.Sprintf(`{"key":%q,"values":["a"],"ack":"redis"}`, key))
@@ -257,7 +257,7 @@ func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback, "--redis-expiry", redistest.Expiry(t, server))
+		loopback(), "--redis-expiry", redistest.Expiry(t, server))
 	c.grow(3)
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
 	for i := range 6 {

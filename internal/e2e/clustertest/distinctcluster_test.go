@@ -19,7 +19,7 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
 	c := startOn(t, rc.URL(), redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}), 3,
-		loopback, "--admin-token", rulesToken, "--config",
+		loopback(), "--admin-token", rulesToken, "--config",
 		configured(t, "namespaces: {default: {hash_tags: true}}"))
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
 	place := syncer.Placement{Partitions: c.parts, HashTags: syncer.HashTags{"default": true}}

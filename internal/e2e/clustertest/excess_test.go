@@ -201,7 +201,7 @@ func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	var sides []*side
 	for range n {
 		p := chosen.program.Serve(t, proctest.Options{}, "--redis", c.redis, "--gossip",
-			"127.0.0.1:0", "--flush-interval", flush.String())
+			proctest.Host()+":0", "--flush-interval", flush.String())
 		sides = append(sides, &side{node: p})
 	}
 	return c, sides

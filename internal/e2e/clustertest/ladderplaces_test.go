@@ -21,7 +21,7 @@ func TestLaddersChangeOverARedisCluster(t *testing.T) {
 	after := configured(t, strings.Replace(richer, "burst: {", tags+", ", 1))
 	rc := redistest.StartCluster(t, 3, 0)
 	c := startOn(t, rc.URL(), redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()}), 3,
-		loopback, "--hot-rate", "5", "--config", before)
+		loopback(), "--hot-rate", "5", "--config", before)
 	tr, b := c.traffic(), c.burst()
 	c.borrows("with one ladder")
 	c.reconfigure(tr, b, after, 2, 0)

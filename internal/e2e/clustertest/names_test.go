@@ -48,9 +48,8 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 func TestFault17TwoNodesWithOneName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	somewhere := func(int) place { return place{proctest.Options{}, "127.0.0.1:0"} }
 	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3,
-		somewhere)
+		loopback())
 	tr := c.traffic()
 	tr.Accept(200)
 	for range 2 {

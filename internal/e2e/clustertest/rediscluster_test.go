@@ -16,7 +16,7 @@ func TestFault7RedisClusterBeneathThreeNodes(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
 	direct := redis.NewClusterClient(&redis.ClusterOptions{Addrs: rc.Addrs()})
-	c := startOn(t, rc.URL(), direct, 3, loopback)
+	c := startOn(t, rc.URL(), direct, 3, loopback())
 	tr := c.traffic()
 	tr.Accept(300)
 	slot := rc.Slot(t, proctest.Hash(c.parts, proctest.HotKey))

@@ -95,10 +95,14 @@ func (c *spanReceiver) of(trace string) (spans []exported) {
 	return spans
 }
 
-// soon makes nodes send spans soon after they have ended.
-func soon(int) place {
-	return place{gossip: "127.0.0.1:0",
-		opt: proctest.Options{Env: []string{"OTEL_BSP_SCHEDULE_DELAY=50"}}}
+// soon is loopback for nodes that send spans soon after they have ended.
+func soon() func(i int) place {
+	at := loopback()
+	return func(i int) place {
+		p := at(i)
+		p.opt.Env = []string{"OTEL_BSP_SCHEDULE_DELAY=50"}
+		return p
+	}
 }
 
 // TestSpansOfATrace sends requests to node 0 of which others decide. One whose traceparent is
@@ -106,7 +110,7 @@ func soon(int) place {
 func TestSpansOfATrace(t *testing.T) {
 	t.Parallel()
 	to, server := newSpanReceiver(t), redistest.Start(t)
-	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3, soon,
+	c := startOn(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), 3, soon(),
 		"--redis-expiry", redistest.Expiry(t, server), "--otlp-endpoint", to.URL)
 	const unsampled, forwarded, several = "0af7651916cd43dd8448eb211c803100",
 		"0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
@@ -177,7 +181,7 @@ func oneTree(spans []exported) error {
 // spans and stop well.
 func TestCollectorIsGone(t *testing.T) {
 	t.Parallel()
-	opt := soon(0).opt
+	opt := soon()(0).opt
 	opt.MayComplain = true // that spans can't be sent
 	// Nobody listens at this port: whoever does needs to be root, and the port has no use.
 	node := chosen.program.Serve(t, opt, "--otlp-endpoint", "http://127.0.0.1:1")

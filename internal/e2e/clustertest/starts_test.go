@@ -116,7 +116,7 @@ func startTogether(t *testing.T, server *redistest.Server) *starts {
 	var addresses []string
 	for range starters { // that nobody else has: a free port could be taken meanwhile
 		addresses = append(addresses,
-			fmt.Sprintf("127.%d.%d.%d:7946", 1+rand.N(254), rand.N(256), 1+rand.N(254)))
+			proctest.Host()+":7946")
 	}
 	for i, own := range addresses {
 		n := &supervised{t: t, begun: make(chan struct{}), done: make(chan struct{})}
@@ -132,7 +132,7 @@ func startTogether(t *testing.T, server *redistest.Server) *starts {
 func (s *starts) becomeOne() {
 	s.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.server.Addr()})
-	c := newCluster(s.t, s.server.URL(), client, loopback)
+	c := newCluster(s.t, s.server.URL(), client, loopback())
 	proctest.UntilNil(s.t, "the nodes are one cluster", func() error {
 		for i, n := range s.nodes {
 			p := n.ready()

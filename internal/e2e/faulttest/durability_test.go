@@ -170,7 +170,7 @@ type pairOf struct {
 func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	t.Helper()
 	p := &pairOf{}
-	args = append([]string{"--redis", url, "--gossip", "127.0.0.1:0"}, args...)
+	args = append([]string{"--redis", url, "--gossip", proctest.Host() + ":0"}, args...)
 	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},
 		append(args, "--node", "a")...))
 	p.nodes = append(p.nodes, build.program.Serve(t, proctest.Options{},

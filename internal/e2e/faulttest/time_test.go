@@ -137,10 +137,11 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	server := redistest.Start(t)
 	var nodes []*proctest.Process
 	var proxies []*faultproxy.Proxy
+	host := proctest.Host()
 	for i := range 3 {
 		proxies = append(proxies, faultproxy.New(t, server.Addr()))
 		args := []string{"--redis", "redis://" + proxies[i].Addr(), "--node", fmt.Sprint("n", i),
-			"--gossip", "127.0.0.1:0", "--redis-timeout", "5s", "--request-timeout", "20s"}
+			"--gossip", host + ":0", "--redis-timeout", "5s", "--request-timeout", "20s"}
 		if i > 0 {
 			args = append(args, "--join", nodes[0].Gossip)
 		}

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // Ports are drawn from below the ephemeral range of Linux (32768) and macOS (49152), so that no
@@ -18,16 +21,43 @@ const (
 
 const loopback = "127.0.0.1"
 
-// freePort returns a port that is free at the moment; with bus, its bus port is free too. Another
-// process may take it before the server does, so the caller must be ready to try again.
-func freePort(bus bool) (int, error) {
+// reserve returns a port that is free at the moment, and is not given to another server of these
+// tests, in whatever process, before held is closed: a server that is down finds it free when it
+// comes back. With bus, its bus port is free too. A process that is no test may take it, so the
+// caller must be ready to try again.
+func reserve(bus bool) (port int, held *os.File, err error) {
 	for range 1000 {
-		port := firstPort + rand.IntN(ports)
+		port = firstPort + rand.IntN(ports)
+		if held, err = hold(port); err != nil {
+			return 0, nil, err
+		}
+		if held == nil {
+			continue
+		}
 		if isFree(port) && (!bus || isFree(port+busOffset)) {
-			return port, nil
+			return port, held, nil
+		}
+		if err := held.Close(); err != nil {
+			return 0, nil, err
 		}
 	}
-	return 0, fmt.Errorf("no free port in %d..%d", firstPort, firstPort+ports-1)
+	return 0, nil, fmt.Errorf("no free port in %d..%d", firstPort, firstPort+ports-1)
+}
+
+// hold locks the file of a port. It returns nil if somebody else has. Locks end with the process.
+func hold(port int) (*os.File, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprint("redistest-ports-", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("reserve a port: %w", err)
+	}
+	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return nil, file.Close()
+	}
+	return file, nil
 }
 
 func isFree(port int) bool {

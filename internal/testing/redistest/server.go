@@ -27,6 +27,7 @@ type Server struct {
 	cfg     config
 	dir     string
 	port    int
+	held    *os.File // the port is this server's until it is closed
 	tls     TLSFiles
 
 	mu     sync.Mutex
@@ -101,7 +102,7 @@ func (s *Server) prepare() (err error) {
 	if s.dir, err = os.MkdirTemp("", "redistest"); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	if s.port, err = freePort(s.cfg.cluster); err != nil {
+	if s.port, s.held, err = reserve(s.cfg.cluster); err != nil {
 		return err
 	}
 	s.tls = s.cfg.tlsFiles
@@ -235,6 +236,9 @@ func (s *Server) discard() {
 func (s *Server) remove() {
 	if s.client != nil {
 		s.check("close client of", s.client.Close())
+	}
+	if s.held != nil {
+		s.check("give back the port of", s.held.Close())
 	}
 	s.check("remove directory of", os.RemoveAll(s.dir))
 }
