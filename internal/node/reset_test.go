@@ -272,6 +272,7 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 type changing struct {
 	fn     func()
 	resets int
+	mark   string // of the last one
 }
 
 func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
@@ -280,6 +281,7 @@ func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
 		if !x.Reset {
 			continue
 		}
+		s.mark = x.FoundMark
 		if s.resets++; s.resets == 1 {
 			s.fn()
 		}
@@ -312,4 +314,38 @@ func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 			t.Errorf("%d resets in the store, want 2", store.resets)
 		}
 	})
+}
+
+// TestOthersAreToldOfAResetOfValues resets a key in both modes. The others are told of the mark that
+// the store has, and the reset is valid whether they answer or not.
+func TestOthersAreToldOfAResetOfValues(t *testing.T) {
+	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
+		synctest.Test(t, func(t *testing.T) {
+			store, told := &changing{fn: func() {}}, map[string]int{}
+			peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
+				answer: func(_ *ring.Member, question, _ any) error {
+					q, ok := question.(*node.DistinctReset)
+					if !ok {
+						return nil
+					}
+					told[string(q.Key)]++
+					if q.Mark == "" || q.Mark != store.mark {
+						t.Errorf("told of mark %q, the store has %q", q.Mark, store.mark)
+					}
+					return rpc.ErrUnreachable
+				}}
+			n, _ := beside(t, &failing{}, peers)
+			if err := n.SetMode(t.Context(), mode); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 20 { // the other one resets its own
+				if err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(told) != store.resets || len(told) == 0 {
+				t.Errorf("%s: %d resets, told of %v", mode, store.resets, told)
+			}
+		})
+	}
 }

@@ -192,13 +192,14 @@ func (a *adder) reset(p *proc) {
 	defer cancel()
 	defer a.w.enter(p)()
 	a.w.values.of(key, func(s *seen) { s.resets++ })
-	asked := time.Now()
+	asked, told := time.Now(), a.w.allKnown()
 	err := p.node.Reset(ctx, nil, []byte(key))
+	told = a.w.allKnown() && told
 	a.w.journal.note("client: %s is reset at %s: %v", key, p.id, err)
 	a.w.values.of(key, func(s *seen) {
 		s.resets--
 		if err == nil && !p.dead.Load() {
-			s.reset(asked, 2*a.w.plan.skew)
+			s.reset(asked, 2*a.w.plan.skew, told)
 		} else {
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
@@ -207,6 +208,16 @@ func (a *adder) reset(p *proc) {
 		a.w.refused.Add(1)
 		a.w.acceptable(p, err)
 	}
+}
+
+// allKnown reports whether all live processes are members for all of them.
+func (w *world) allKnown() bool {
+	for _, p := range w.living() {
+		if !w.hasAll(p) {
+			return false
+		}
+	}
+	return true
 }
 
 // draw returns the values of an addition, and records that they will be sent.

@@ -24,14 +24,16 @@ type seen struct {
 	values map[uint64]*value // by hash
 	ops    []*addition
 	// void is until when what is asked for may be void, because of a reset. resets are under way.
+	// Of the last one every node was told, if told is set.
 	void   time.Time
 	resets int
+	told   bool
 }
 
 // mayBeVoid reports whether an answer may have been given by a node that has not heard of a reset:
-// before the reset was over, or without Redis.
+// before the reset was over, or without Redis if not every node was told of it.
 func (s *seen) mayBeVoid(a *addition) bool {
-	return s.unclear(a.asked) || a.degraded && !s.void.IsZero()
+	return s.unclear(a.asked) || a.degraded && !s.void.IsZero() && !s.told
 }
 
 // unclear reports whether a reset may have come after what was asked for then.
@@ -115,14 +117,15 @@ func (s *seen) settle(a *addition) {
 }
 
 // reset records a reset that was acknowledged. What had been added before is gone, unless it was by
-// an operation that was not over. Clocks differ by so much.
-func (s *seen) reset(asked time.Time, skew time.Duration) {
+// an operation that was not over. Clocks differ by so much. told says that every node was told.
+func (s *seen) reset(asked time.Time, skew time.Duration, told bool) {
 	for h, v := range s.values {
 		if v.open == 0 && v.settled.Before(asked.Add(-skew)) {
 			delete(s.values, h)
 		}
 	}
 	s.mayBeReset(time.Now().Add(skew))
+	s.told = told && s.resets == 0
 }
 
 // mayBeReset records that a reset may be carried out until then.
@@ -130,7 +133,7 @@ func (s *seen) mayBeReset(until time.Time) {
 	if until.After(s.void) {
 		s.void = until
 	}
-	s.ops = nil
+	s.ops, s.told = nil, false
 }
 
 // take records the outcome of an addition.
