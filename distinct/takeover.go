@@ -51,19 +51,36 @@ func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, 
 	return term, nil
 }
 
-// takeOver gathers what others have of a partition, and of all others that this node has begun to
-// decide about as well.
+// takeOver waits until what others have of a partition is here. It is gathered for all later
+// operations too, however little time this one has left.
 func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	select {
 	case e.taking <- struct{}{}:
-		defer func() { <-e.taking }()
 	case <-ctx.Done():
 		return errLate
 	}
-	begun, decides := e.owner.Term(partition)
-	if !decides || e.terms[partition].Load() == begun {
-		return nil
+	over := make(chan struct{})
+	if !e.spawn(func() {
+		defer close(over)
+		defer func() { <-e.taking }()
+		if begun, decides := e.owner.Term(partition); decides &&
+			e.terms[partition].Load() != begun {
+			e.takeOverAll(context.WithoutCancel(ctx))
+		}
+	}) {
+		<-e.taking
+		return syncer.ErrClosed
 	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return errLate
+	}
+}
+
+// takeOverAll gathers what others have of all partitions that this node has begun to decide about.
+func (e *Engine) takeOverAll(ctx context.Context) {
 	var list []int
 	terms := map[int]int64{}
 	for p := range e.terms {
@@ -71,14 +88,12 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 			list, terms[p] = append(list, p), term
 		}
 	}
-	// It is for all later operations too, however little time this one has left.
-	if left := e.merge(e.gather(context.WithoutCancel(ctx), list), false); left > 0 {
+	if left := e.merge(e.gather(ctx, list), false); left > 0 {
 		e.opt.Logger.Warn("no memory for what other nodes have of distinct values", "keys", left)
 	}
 	for p, term := range terms {
 		e.terms[p].Store(term)
 	}
-	return nil
 }
 
 // read reads the keys of a list, unless the store is out of reach, so that their resets are known:

@@ -72,13 +72,17 @@ func TestATakeoverHoldsUpNobody(t *testing.T) {
 		op := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
 		return e.Do(ctx, op, new(distinct.Result), false)
 	}
-	go func() { first <- ask(t.Context()) }()
+	brief, end := context.WithCancel(t.Context())
+	go func() { first <- ask(brief) }()
 	<-asked
-	late, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := ask(late); !errors.Is(err, syncer.ErrUnavailable) {
+	end()
+	if err := <-first; !errors.Is(err, syncer.ErrUnavailable) {
 		t.Errorf("%v, want that there was no time", err)
 	}
+	if err := ask(brief); !errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("%v, want that there was no time", err)
+	}
+	go func() { first <- ask(t.Context()) }()
 	close(answer)
 	if err := <-first; err != nil {
 		t.Error(err)
