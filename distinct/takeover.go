@@ -26,12 +26,21 @@ func (p *Pending) size() (bytes int) {
 	return bytes
 }
 
+// IsCut reports whether an answer of [Engine.Pending] may lack something, for its length.
+func IsCut(list []Pending) bool {
+	size := 0
+	for i := range list {
+		size += list[i].size()
+	}
+	return size >= MaxPending
+}
+
 // Gather asks all other nodes for what they have of some partitions and the store may lack.
 type Gather func(ctx context.Context, partitions []int) []Pending
 
 // MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but
-// for the last key. What does not fit into an answer is found in the store after the next flush of
-// the node that has it.
+// for the last key. What does not fit into an answer, see [IsCut], is had by asking for fewer
+// partitions, or found in the store after the next flush of the node that has it.
 const MaxPending = 1 << 20
 
 // decide returns the term in which this node decides about a key, 0 if there is none. At the

@@ -17,8 +17,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks.
-const pendingTimeout = 500 * time.Millisecond
+// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks, and
+// pendingAnswers how many answers of at most distinct.MaxPending each of them gives.
+const (
+	pendingTimeout = 500 * time.Millisecond
+	pendingAnswers = 64
+)
 
 // handoverTimeout bounds how long a node that stops tries to pass on what the store lacks, and
 // heirTimeout how long one node may take to answer.
@@ -230,16 +234,37 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 	silent := n.opt.Peers.Stats().Silent
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, n.table(), pendingTimeout, func(ctx context.Context, m *ring.Member) {
-		var a DistinctPendingAnswer
-		if slices.Contains(silent, m.Name) ||
-			n.opt.Peers.Ask(ctx, m, &DistinctPendingQuestion{partitions}, &a) != nil {
+		if slices.Contains(silent, m.Name) {
 			return
 		}
+		left := pendingAnswers
+		keys, _ := n.pendingAt(ctx, m, partitions, &left)
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, a.Keys...)
+		all = append(all, keys...)
 	})
 	return all
+}
+
+// pendingAt asks one node, for at most so many answers as are left. One that is as long as an answer
+// may be has not all of it: then the node is asked for the halves of the partitions.
+func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
+	left *int) (keys []distinct.Pending, ok bool) {
+	var a DistinctPendingAnswer
+	if *left--; *left < 0 ||
+		n.opt.Peers.Ask(ctx, m, &DistinctPendingQuestion{partitions}, &a) != nil {
+		return nil, false
+	}
+	half := len(partitions) / 2
+	if half == 0 || !distinct.IsCut(a.Keys) {
+		return a.Keys, true
+	}
+	first, one := n.pendingAt(ctx, m, partitions[:half], left)
+	second, other := n.pendingAt(ctx, m, partitions[half:], left)
+	if keys = append(first, second...); !one || !other {
+		keys = append(keys, a.Keys...)
+	}
+	return keys, true
 }
 
 // pendingDistinct answers gatherDistinct.

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -105,5 +106,43 @@ func TestValuesOfANodeWithoutTime(t *testing.T) {
 			t.Errorf("%d keys were handed over, want 1", taken)
 		}
 		store.back.Store(true)
+	})
+}
+
+// TestMoreIsPendingThanAnAnswerHas begins to decide while another node has more of the partitions,
+// and the store lacks it, than fits into an answer. It is asked until it has told all.
+func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wanted []int
+		asked, told := 0, map[int]bool{}
+		peers := &others{values: &goneStore{}}
+		peers.answer = func(_ *ring.Member, question, answer any) error {
+			q, ok := question.(*node.DistinctPendingQuestion)
+			if !ok {
+				return nil
+			}
+			if asked++; asked == 1 {
+				wanted = q.Partitions
+			}
+			var keys []distinct.Pending
+			for _, p := range q.Partitions {
+				if distinct.IsCut(keys) { // as distinct.Engine.Pending
+					break
+				}
+				told[p] = true
+				keys = append(keys, distinct.Pending{Key: fmt.Append(nil, p),
+					Sets: []distinct.Bucket{{Data: make([]byte, distinct.MaxPending/5*3)}}})
+			}
+			answer.(*node.DistinctPendingAnswer).Keys = keys
+			return nil
+		}
+		n, _ := beside(t, nil, peers)
+		for i := range 20 { // some of them are this node's
+			op := &distinct.Op{Key: fmt.Append(nil, "key", i), Windows: []int64{60_000}}
+			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // whatever it is told
+		}
+		if len(wanted) < 3 || len(told) != len(wanted) {
+			t.Errorf("%d questions, told of %d of %d partitions", asked, len(told), len(wanted))
+		}
 	})
 }
