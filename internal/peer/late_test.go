@@ -130,6 +130,41 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// TestResetsHoldUpNobody has the node take long over resets. What is counted meanwhile, in a message
+// of its own, does not wait for them.
+func TestResetsHoldUpNobody(t *testing.T) {
+	for _, verb := range []rpc.Verb{rpc.VerbReset, rpc.VerbDrop} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+			p.meet()
+			p.dawdle(time.Second)
+			resets := make(chan error, 4)
+			for i := range cap(resets) {
+				go func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+					defer cancel()
+					res := make([]syncer.Result, 1)
+					p.client.Do(ctx, p.to, []rpc.Task{{Verb: verb, Op: syncer.Op{
+						Checks: []syncer.Check{{Key: fmt.Append(nil, "reset", i)}}}}}, res)
+					resets <- res[0].Err
+				}()
+			}
+			time.Sleep(100 * time.Millisecond)
+			p.dawdle(0)
+			began := time.Now()
+			if err := p.add("other", 2*time.Second); err != nil ||
+				time.Since(began) > 100*time.Millisecond {
+				t.Errorf("verb %d: after %v: %v", verb, time.Since(began), err)
+			}
+			for range cap(resets) {
+				if err := <-resets; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // TestQueuedIsNotUnreachable lets a call wait behind others that wait for the store, until its time
 // is up.
 func TestQueuedIsNotUnreachable(t *testing.T) {
