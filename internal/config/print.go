@@ -19,7 +19,7 @@ func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
 		if s.name == rulesKey && c.RuleList != nil {
-			root.Content = append(root.Content, scalar(rulesKey), c.RuleList)
+			root.Content = append(root.Content, scalar(rulesKey), standalone(c.RuleList))
 		} else if !s.notInFile {
 			root.Content = append(root.Content,
 				pair(s.name, masked(s, c.values[s.name]), s.list())...)
@@ -44,6 +44,31 @@ func (c Config) Print(w io.Writer) error {
 	}
 	_, err = w.Write(text)
 	return err
+}
+
+// standalone returns a node with what its aliases refer to in their place, as that may be outside
+// of it. One that would be too large is returned as it is.
+func standalone(n *yaml.Node) *yaml.Node {
+	left := 100_000 // nodes
+	var resolve func(n *yaml.Node) *yaml.Node
+	resolve = func(n *yaml.Node) *yaml.Node {
+		if left--; left < 0 {
+			return n
+		}
+		if n.Kind == yaml.AliasNode {
+			return resolve(n.Alias)
+		}
+		whole := *n
+		whole.Anchor, whole.Content = "", nil
+		for _, part := range n.Content {
+			whole.Content = append(whole.Content, resolve(part))
+		}
+		return &whole
+	}
+	if whole := resolve(n); left >= 0 {
+		return whole
+	}
+	return n
 }
 
 // masked returns v with its secrets hidden.

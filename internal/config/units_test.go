@@ -99,6 +99,12 @@ func FuzzFile(f *testing.F) {
 	f.Add("listen: :0\n# x\nnamespaces: {a: {ladder: [1s x 60, 1m x 60]}}\n")
 	f.Add("redis: \"redis://:pw@h:1\" # y\nhosts: [a, b]\nredis-tls-ca: |\n  x\n")
 	f.Add("redis: 'redis://:p #  [a7 b]'\n")
+	f.Add("redis: rediss://h\nredis-tls-ca: \"\\r \\N\\L \\P\\n x \"\n")
+	f.Add("listen: &a 127.0.0.1:1\nrules: [*a]\n")
+	f.Add("namespaces: {a: {ladder: &l [1s x 60, 1m x 60]}}\nrules: [*l, &m {a: *l}, *m]\n")
+	f.Add("rules: &a [*a]\n")
+	f.Add("&a\nrules: [*a]")
+	f.Add("rules: [&b [x], &c [*b, *b], &d [*c, *c], {<<: &e {f: *d}}, *e]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := writeFile(t, text)
 		c, err := config.Parse([]string{"--config", path}, nil)

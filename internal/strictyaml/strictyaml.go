@@ -55,7 +55,32 @@ func (r *Reader) load(text []byte) (documents []yaml.Node) {
 		r.syntax(err)
 		return nil
 	}
+	for i := range documents {
+		if n := endless(&documents[i], map[*Node]bool{}); n != nil {
+			r.Fail(n, "an alias of what it is in itself")
+			return nil
+		}
+	}
 	return documents
+}
+
+// endless returns an alias of a node that it is in, if there is one below n. within has the nodes
+// that n is in.
+func endless(n *Node, within map[*Node]bool) *Node {
+	if n.Kind == yaml.AliasNode {
+		if within[n.Alias] {
+			return n
+		}
+		return nil // what it refers to has been looked at
+	}
+	within[n] = true
+	defer delete(within, n)
+	for _, part := range n.Content {
+		if found := endless(part, within); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // syntax reports the library's error with the line and column in front. It quotes none of the

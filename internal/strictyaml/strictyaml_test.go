@@ -43,6 +43,8 @@ func TestReader(t *testing.T) {
 		"q: a":               ` f:1:1: unknown key "q"; there is only list`,
 		"list: []\nList: []": " f:2:1: list is set already in line 1",
 		"[]":                 ` f:1:1: top is not made of lines such as "list: [a]"`,
+		"a: {b: &c [1, *c]}": " f:1:15: an alias of what it is in itself",
+		"&a\nb: *a":          " f:2:4: an alias of what it is in itself",
 		"a: *b": " f:1:4: no anchor of that name; " +
 			"quote a text that begins with *",
 		"{": " f:2:1: did not find expected node content",
