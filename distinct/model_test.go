@@ -62,8 +62,8 @@ type model struct {
 }
 
 // known is what is known of the values of a key: those that are there, and those that may be. reset
-// says that it has been reset, or may have been, and that not every engine was told. marks are those
-// of its resets.
+// says that it has been reset, or may have been, and that not every engine was told. marks has the
+// marks of its resets.
 type known struct {
 	certain, maybe map[int]bool
 	reset          bool

@@ -268,12 +268,13 @@ func TestCloseFinishesRequests(t *testing.T) {
 	busy, half, idle, fresh := dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)
 	fmt.Fprint(busy, rawAdd(`{"key":"busy"}`))
 	<-entered
+	one := s.Awake() // what a connection takes once a request has begun
 	whole := rawAdd(`{"key":"half"}`)
 	fmt.Fprint(half, whole[:len(whole)-4])
+	eventually(t, func() bool { return s.Awake() == 2*one }, "the half arrives")
 	idleReader := bufio.NewReader(idle)
 	fmt.Fprint(idle, rawAdd(`{"key":"idle"}`))
 	answer(t, idleReader)
-	time.Sleep(20 * time.Millisecond) // let the half arrive
 
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close(t.Context()) }()

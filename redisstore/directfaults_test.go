@@ -85,13 +85,23 @@ func TestDirectRepliesLostUnderLoad(t *testing.T) {
 // waits behind it until its time is up is certainly never counted.
 func TestDirectHangs(t *testing.T) {
 	t.Parallel()
-	srv, _, d := proxied(t, 10*time.Second)
+	srv, p, d := proxied(t, 10*time.Second)
 	add(t, d, "k", 1, 0)
 	srv.Pause()
 	const each, tries = 10, 5
-	sent := 0
+	sent, before := 0, p.Stats().Requests
 	for i := range tries {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if i == 0 { // this one has the time that it takes to send it
+			cancel()
+			ctx, cancel = context.WithCancel(t.Context())
+			go func() {
+				defer cancel()
+				for ctx.Err() == nil && p.Stats().Requests == before {
+					time.Sleep(5 * time.Millisecond)
+				}
+			}()
+		}
 		op := syncer.Op{Kind: syncer.Acquire,
 			Checks: []syncer.Check{check("k", each, 60_000, 1000)}}
 		var res syncer.Result

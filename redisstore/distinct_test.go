@@ -172,9 +172,9 @@ func TestDistinctInRedis(t *testing.T) {
 	fresh := func() *distinct.Engine { return distinctOver(t, store) }
 	engines, reader := []*distinct.Engine{fresh(), fresh()}, fresh()
 	var res distinct.Result
-	for i := range 40 {
+	for i := range 100 {
 		op := &distinct.Op{Key: []byte("k"), Ack: syncer.AckStore}
-		for j := range 20 { // 800 in all: more than a bucket has exactly
+		for j := range 20 { // 2000 in all: more than two buckets have exactly
 			op.Hashes = append(op.Hashes, reader.Hash([]byte{byte(i), byte(j)}))
 		}
 		run := func() error { return engines[i%2].Do(t.Context(), op, &res, false) }
@@ -184,7 +184,7 @@ func TestDistinctInRedis(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		if i == 20 {
+		if i == 50 {
 			flushAll(t, server)
 		}
 	}
@@ -196,11 +196,11 @@ func TestDistinctInRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := res.Counts[0]
-		if c.Values > 720 && c.Values < 880 && c.Error > 0 {
+		if c.Values > 1800 && c.Values < 2200 && c.Error > 0 {
 			break
 		}
 		if time.Now().After(by) {
-			t.Fatalf("%+v, want about 800", c)
+			t.Fatalf("%+v, want about 2000", c)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -17,8 +17,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks, and
-// pendingAnswers how many answers of at most distinct.MaxPending each of them gives.
+// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks,
+// and pendingAnswers how many answers of at most distinct.MaxPending each of them gives.
 const (
 	pendingTimeout = 500 * time.Millisecond
 	pendingAnswers = 64
@@ -246,8 +246,8 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 	return all
 }
 
-// pendingAt asks one node, for at most so many answers as are left. One that is as long as an answer
-// may be has not all of it: then the node is asked for the halves of the partitions.
+// pendingAt asks one node, for at most so many answers as are left. One that is as long as an
+// answer may be has not all of it: then the node is asked for the halves of the partitions.
 func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	left *int) (keys []distinct.Pending, ok bool) {
 	var a DistinctPendingAnswer

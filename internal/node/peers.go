@@ -114,8 +114,8 @@ type (
 	// store may lack.
 	DistinctHandover struct{ Keys []distinct.Pending }
 
-	// DistinctReset tells of a reset of a key's distinct values, which the store has. It may be told
-	// again.
+	// DistinctReset tells of a reset of a key's distinct values, which the store has. It may be
+	// told again.
 	DistinctReset struct {
 		NS, Key []byte
 		Mark    string

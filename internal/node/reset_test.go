@@ -316,8 +316,8 @@ func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 	})
 }
 
-// TestOthersAreToldOfAResetOfValues resets a key in both modes. The others are told of the mark that
-// the store has, and the reset is valid whether they answer or not.
+// TestOthersAreToldOfAResetOfValues resets a key in both modes. The others are told of the mark
+// that the store has, and the reset is valid whether they answer or not.
 func TestOthersAreToldOfAResetOfValues(t *testing.T) {
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
 		synctest.Test(t, func(t *testing.T) {

@@ -130,8 +130,8 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestResetsHoldUpNobody has the node take long over resets. What is counted meanwhile, in a message
-// of its own, does not wait for them.
+// TestResetsHoldUpNobody has the node take long over resets. What is counted meanwhile, in a
+// message of its own, does not wait for them.
 func TestResetsHoldUpNobody(t *testing.T) {
 	for _, verb := range []rpc.Verb{rpc.VerbReset, rpc.VerbDrop} {
 		synctest.Test(t, func(t *testing.T) {

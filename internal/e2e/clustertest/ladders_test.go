@@ -257,9 +257,13 @@ func TestLaddersChangeHalfWay(t *testing.T) {
 	c.reconfigure(tr, b, after, 1)
 	b.stop()
 	for i, first := range []int{0, 1, 2, 1} {
-		key := fmt.Sprint("first-", i)
+		key, began := fmt.Sprint("first-", i), time.Now()
 		for n, node := range []int{first, (first + 1) % 3, (first + 2) % 3, first, 1, 0, 2} {
-			if allowed := b.acquire(c.nodes[node].Base, key); allowed != (n < shortMax) {
+			allowed := b.acquire(c.nodes[node].Base, key)
+			if n >= shortMax && time.Since(began) >= shortWindow*time.Millisecond {
+				continue // on a busy machine, the first ones may have left the window
+			}
+			if allowed != (n < shortMax) {
 				t.Errorf("%s: acquire %d, of node %d: allowed %v", key, n, node, allowed)
 			}
 		}

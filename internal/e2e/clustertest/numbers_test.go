@@ -19,8 +19,8 @@ func TestANodeJoinsWithoutRedisAfterLaddersChanged(t *testing.T) {
 	t.Parallel()
 	const keys, each = 60, 3
 	server := redistest.Start(t, redistest.AOF())
-	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), loopback(),
-		"--redis-expiry", redistest.Expiry(t, server), "--hash-seed", "7",
+	c := newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		loopback(), "--redis-expiry", redistest.Expiry(t, server), "--hash-seed", "7",
 		"--config", configured(t, plain))
 	c.grow(1)
 	c.stop(0)

@@ -22,7 +22,8 @@ func startTraced(t *testing.T, args ...string) (c *cluster, dir string) {
 	t.Parallel()
 	server, dir := redistest.Start(t), t.TempDir()
 	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
-	c = newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), loopback())
+	c = newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		loopback())
 	for i := range 3 {
 		c.args = append(args[:len(args):len(args)],
 			"--access-log", filepath.Join(dir, fmt.Sprint("access", i)),

@@ -65,14 +65,16 @@ func TestFault18ClockSteps(t *testing.T) {
 	if err := n.Open(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
+	// All clocks move at once: a measurement in between would see a step. The locks are taken in
+	// the order in which a measurement takes them.
 	pass := func(d time.Duration) {
+		store.mu.Lock()
+		defer store.mu.Unlock()
 		mu.Lock()
+		defer mu.Unlock()
 		mono += d
 		wall = wall.Add(d)
-		mu.Unlock()
-		store.mu.Lock()
 		store.now = store.now.Add(d)
-		store.mu.Unlock()
 	}
 	measured := func() {
 		before := store.asked()

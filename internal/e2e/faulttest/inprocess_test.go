@@ -334,7 +334,17 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 					res.Body.Close()
 				}
 				fault(p)
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				// This one is certainly not flushed yet.
+				if err := n.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
+					Checks: []syncer.Check{{Key: []byte("k0"), N: 1}}},
+					&syncer.Result{}); err != nil {
+					t.Fatal(err)
+				}
+				bound := 2 * time.Second
+				if name == "up" {
+					bound = 20 * time.Second // it needs far less, but the machine may be busy
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), bound)
 				defer cancel()
 				err = errors.Join(s.Close(ctx), n.Close(ctx), p.counter.Close(ctx),
 					p.direct.Close(ctx), p.store.Close())

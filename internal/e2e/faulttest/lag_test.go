@@ -267,7 +267,7 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 	b.degraded()
 	s := (&stream{b: b, name: "new", workers: 1, keysEach: 500,
 		pause: 50 * time.Millisecond}).start()
-	time.Sleep(testLag + time.Second)
+	proctest.Until(t, "counts are older than --max-lag", func() bool { return b.age() > testLag })
 	var a proctest.Answer
 	if err := json.Unmarshal(b.node.MustPost("/v1/add", `{"key":"marked"}`), &a); err != nil ||
 		!a.Degraded {

@@ -55,9 +55,14 @@ func loseRequests(b *bed, tr *proctest.Traffic, noticed func()) {
 func (b *bed) moreFail() func() {
 	return func() {
 		b.t.Helper()
-		before := b.failing()
-		proctest.Until(b.t, "batches fail", func() bool { return b.failing() > before })
+		b.failSince(b.failing())
 	}
+}
+
+// failSince waits until more batches have failed than before.
+func (b *bed) failSince(before int64) {
+	b.t.Helper()
+	proctest.Until(b.t, "batches fail", func() bool { return b.failing() > before })
 }
 
 func TestFault1ReplyLost(t *testing.T) {
@@ -79,12 +84,12 @@ func TestFault3RedisSlow(t *testing.T) {
 	b := newBed(t, nil)
 	tr := b.traffic()
 	tr.Pass(100)
-	noticed := b.moreFail()
-	b.do("CLIENT", "PAUSE", 2000, "ALL")
-	noticed()
+	before := b.failing() // the pause may end before two have failed
+	b.do("CLIENT", "PAUSE", 4000, "ALL")
+	b.failSince(before)
 	tr.Pass(100)
 	b.redis.Pause()
-	noticed()
+	b.moreFail()()
 	b.degraded()
 	tr.Accept(200)
 	if a := b.node.Count(proctest.HotKey, "24h"); a.Source != "degraded" || !a.Degraded {

@@ -232,7 +232,8 @@ func TestKeysThatWouldBeRefused(t *testing.T) {
 func TestPageSaysWhenItIsStale(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
-	node := serve(t, redis, "")
+	// Nobody else takes its address while it is down.
+	node := serve(t, redis, proctest.Host()+":8080")
 	p := b.open(node, "")
 	p.until("figures are shown", `/^updated /.test(document.querySelector("#clock").textContent)`)
 	const opacity = `Number(getComputedStyle(document.querySelector("#members")).opacity)`
