@@ -1,0 +1,109 @@
+package archtest
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// notMeasured has the figures of paragraphs that link to results without being results: what they
+// are computed from, or what was measured and not kept.
+var notMeasured = map[string][]string{
+	"docs/comparison.md": {"25,500", "23,500", "16,250", "16,500"}, // "a second run had"
+	"docs/scale.md":      {"86,400", "250"},                        // seconds of a day; 1 / 0.004
+}
+
+var (
+	resultsLink = regexp.MustCompile(`\(((?:\.\./)?bench/results/[\w./-]+\.md)(?:#[\w-]+)?\)`)
+	// aside is what is no prose: where links lead, code.
+	aside  = regexp.MustCompile("\\([^()\\s]*\\)|`[^`]*`")
+	figure = regexp.MustCompile(`(?:^|[\s(~±])(\d[\d,]*(?:\.\d+)?)(?:[\s%,;:)]|\.(?:\s|$)|$)`)
+	number = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
+	// paragraphs ends one: an empty line, or the next item or row.
+	paragraphs = regexp.MustCompile(`\n\s*\n|\n[-*|] `)
+)
+
+// TestFiguresAreThoseOfTheResults compares every figure of two digits or more in a paragraph of the
+// documents that links to results with the numbers in these: one of them has to round to it.
+func TestFiguresAreThoseOfTheResults(t *testing.T) {
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, path := range append(docs, filepath.Join(root, "README.md")) {
+		doc, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range paragraphs.Split(read(t, doc), -1) {
+			var measured []string
+			for _, link := range resultsLink.FindAllStringSubmatch(text, -1) {
+				results := read(t, filepath.Join(filepath.Dir(doc), link[1]))
+				measured = append(measured, number.FindAllString(results, -1)...)
+			}
+			if measured == nil {
+				continue
+			}
+			for _, f := range figuresIn(text) {
+				compared++
+				if !slices.ContainsFunc(measured, func(n string) bool { return roundsTo(n, f) }) &&
+					!slices.Contains(notMeasured[filepath.ToSlash(doc)], f) {
+					t.Errorf("%s: %s is in none of the results that this links to: %s", doc, f,
+						strings.Join(strings.Fields(text), " "))
+				}
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("only %d figures were compared", compared)
+	}
+}
+
+// figuresIn returns the figures of a paragraph.
+func figuresIn(text string) (list []string) {
+	prose := aside.ReplaceAllString(text, " ")
+	prose = strings.ReplaceAll(prose, "**", " ")
+	for at := 0; ; {
+		m := figure.FindStringSubmatchIndex(prose[at:])
+		if m == nil {
+			return list
+		}
+		if f := strings.TrimRight(prose[at+m[2]:at+m[3]], ","); len(f) > 1 {
+			list = append(list, f)
+		}
+		at += m[3]
+	}
+}
+
+// roundsTo reports whether a number is a figure, rounded to the figure's digits.
+func roundsTo(n, figure string) bool {
+	n, figure = strings.ReplaceAll(n, ",", ""), strings.ReplaceAll(figure, ",", "")
+	if n == figure {
+		return true
+	}
+	_, decimals, _ := strings.Cut(figure, ".")
+	v, err := strconv.ParseFloat(n, 64)
+	return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure
+}
+
+// TestFiguresAreFound reads figures, and rounds numbers to them.
+func TestFiguresAreFound(t *testing.T) {
+	got := figuresIn("about **1.9** times, 12,500 (see [x](../y/12.md)), `99`, 5 and 0.1 % " +
+		"to 20; 7.0.15")
+	if want := []string{"1.9", "12,500", "0.1", "20"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, c := range []struct {
+		number, figure string
+		same           bool
+	}{{"67.07", "67", true}, {"67.5", "67", false}, {"4.32", "4.3", true}, {"4.36", "4.3", false},
+		{"12500", "12,500", true}, {"1,250", "1250", true}, {"192", "199", false}} {
+		if roundsTo(c.number, c.figure) != c.same {
+			t.Errorf("%s and %s: %v", c.number, c.figure, !c.same)
+		}
+	}
+}
