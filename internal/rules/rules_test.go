@@ -155,7 +155,9 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 			"replace itself",
 		limited("unit: day, replaces: [{}]"):                     "an item without a name",
 		described("{key: x, shadow_mode: maybe}"):                `"maybe" is neither true nor false`,
-		"domain: a\ndescriptors: &d [{key: x, descriptors: *d}]": "nested more than 32 deep",
+		"domain: a\ndescriptors: &d [{key: x, descriptors: *d}]": "an alias of what it is in",
+		"domain: a\ndescriptors: " + strings.Repeat("[{key: x, descriptors: ", 40) + "[]" +
+			strings.Repeat("}]", 40): "nested more than 32 deep",
 	} {
 		doc, err := rules.Read("r.yaml", []byte(text))
 		if err == nil || doc != nil || !strings.Contains(err.Error(), want) {
