@@ -114,6 +114,10 @@ func (e *Engine) read(list []Pending) {
 	}
 	var due []*entry
 	for i := range list {
+		if e.run.Err() != nil { // Close does not wait for all of them
+			e.release(due)
+			return
+		}
 		if en := e.seizeAtOnce(&list[i]); en != nil {
 			due = append(due, en)
 		}
