@@ -99,6 +99,13 @@ func (m *memory) compare(x *distinct.Exchange) {
 	}
 }
 
+// asked returns how many exchanges there were.
+func (m *memory) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls
+}
+
 // set changes the faults.
 func (m *memory) set(f func() fault) {
 	m.mu.Lock()

@@ -157,7 +157,11 @@ func TestResetBeforeTheFirstValue(t *testing.T) {
 	a, b := r.engine(), r.engine()
 	r.flushed(a, 1)
 	r.store.set(func() fault { return lost })
+	asked := r.store.asked()
 	query(t, b, string(oneKey), time.Minute)
+	eventually(t, "it is tried again for the next ones", func() bool {
+		return r.store.asked() == asked+2
+	})
 	r.store.set(nil)
 	r.forget(a)
 	add(t, b, string(oneKey), 2)
