@@ -49,6 +49,9 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 			return err
 		}
 		// The store had a reset that this node had not heard of: what is added now is younger.
+		if ctx.Err() != nil {
+			return errUnflushed
+		}
 	}
 }
 

@@ -259,7 +259,7 @@ func (en *entry) adopt(x *Exchange, now int64) {
 	for level := range en.ladder.Len() {
 		for i := range en.levels[level] {
 			if en.levels[level][i].changed > 0 {
-				en.seq = max(1, en.seq)
+				en.seq = max(en.voided+1, en.seq) // this change is younger than a reset
 				return
 			}
 		}

@@ -132,6 +132,21 @@ func TestResetBetweenWhatComesTogether(t *testing.T) {
 	}
 }
 
+// TestLossAfterAReset has the store lose what another engine has added since a reset, and that
+// value is added once more where it is still known.
+func TestLossAfterAReset(t *testing.T) {
+	r := newResets(t)
+	a, b := r.engine(), r.engine()
+	r.flushed(a, 1)
+	r.forget(a)
+	r.flushed(b, 2)
+	r.wants(a, 1)
+	r.store.restore(map[string]*stored{})
+	r.inStore(a, 1)
+	r.flushed(a, 2)
+	r.wants(r.engine(), 1)
+}
+
 // turns is an owner whose terms a test decides on.
 type turns struct{ term int64 }
 
