@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,10 +237,15 @@ func TestResetOfALoneNode(t *testing.T) {
 // waiting is Redis whose resets block until they are released.
 type waiting struct {
 	resetting
-	letGo chan struct{}
+	letGo   chan struct{}
+	waiting atomic.Int64
 }
 
-func (d *waiting) Forget(context.Context, []byte, []byte) error { <-d.letGo; return nil }
+func (d *waiting) Forget(context.Context, []byte, []byte) error {
+	d.waiting.Add(1)
+	<-d.letGo
+	return nil
+}
 
 // TestResetForAnotherHoldsUpAChange: a reset by another node in Redis mode ends before memory
 // decides again. Otherwise it would delete what memory has read.
@@ -264,6 +270,36 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 		close(d.letGo)
 		if err := <-changed; err != nil || n.Mode() != cluster.TwoTier {
 			t.Errorf("%v, mode %s", err, n.Mode())
+		}
+	})
+}
+
+// TestResetsOfAMessageAreConcurrent: one that the store takes long over does not hold up the others.
+func TestResetsOfAMessageAreConcurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &waiting{letGo: make(chan struct{})}
+		n, key := beside(t, d, &others{respond: func(rpc.Verb) error { return nil }})
+		if err := n.SetMode(t.Context(), cluster.Redis); err != nil {
+			t.Fatal(err)
+		}
+		tasks := make([]rpc.Task, 5)
+		for i := range tasks {
+			tasks[i] = rpc.Task{Verb: rpc.VerbReset,
+				Op: syncer.Op{Checks: []syncer.Check{{Key: key}}}}
+		}
+		res := make([]syncer.Result, len(tasks))
+		served := make(chan struct{})
+		go func() { n.ServeTasks(t.Context(), tasks, res); close(served) }()
+		synctest.Wait()
+		if waiting := d.waiting.Load(); int(waiting) != len(tasks) {
+			t.Errorf("%d of %d resets wait for the store", waiting, len(tasks))
+		}
+		close(d.letGo)
+		<-served
+		for i := range res {
+			if res[i].Err != nil {
+				t.Error(res[i].Err)
+			}
 		}
 	})
 }

@@ -19,7 +19,8 @@ func (n *Node) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 	}
 }
 
-// ServeTasks runs other tasks of another node, in order, and sets Err in each result.
+// ServeTasks runs other tasks of another node, and sets Err in each result. Those for one key that
+// the same part of the node runs are run in order, except resets, which may overlap.
 func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	if !n.takes(len(tasks), res) {
 		return
@@ -62,10 +63,19 @@ func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 	case participant:
 		n.parts.Serve(ctx, tasks, res)
 	default:
-		for i := range tasks {
-			res[i].Err = n.serveTask(ctx, &tasks[i])
-		}
+		n.serveEach(ctx, tasks, res)
 	}
+}
+
+// serveEach runs tasks that are not about an operation at the same time, as each may wait for
+// another part of the store.
+func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+	var others sync.WaitGroup
+	for i := range tasks[1:] {
+		others.Go(func() { res[i+1].Err = n.serveTask(ctx, &tasks[i+1]) })
+	}
+	res[0].Err = n.serveTask(ctx, &tasks[0])
+	others.Wait()
 }
 
 // coordinate runs acquires over several owners: those of each trace at the same time, as the tasks

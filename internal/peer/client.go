@@ -29,8 +29,8 @@ type ClientOptions struct {
 	// Transport carries the messages. Required.
 	Transport Transport
 	// Lanes is the number of messages with tasks that can be in flight to a node, not counting as
-	// many again for tasks that wait for the store, and for those that wait for other nodes.
-	// Default: 2.
+	// many again for tasks that wait for the store, for those that wait for other nodes, and for
+	// resets. Default: 2.
 	Lanes int
 	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
 	// node that has been silent for half of it is pinged. If three pings, for each of which it has
@@ -215,7 +215,7 @@ func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
 		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
 			syncer.ErrOverload, k.size, maxBody), to)
 	}
-	if err := l.submit(k, l.queueOf(w)); err != nil {
+	if err := l.submit(k, l.queues[w.class()]); err != nil {
 		return wrap(err, to)
 	}
 	finished, err := k.wait(ctx)

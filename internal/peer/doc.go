@@ -5,8 +5,8 @@
 //
 // A [Client] has a few lanes for each node, each with one message in flight. While all lanes are
 // busy, calls to the node wait, and go out together in the next message, see package batching.
-// Tasks that wait for the store have lanes of their own, and so have those that wait for other
-// nodes: no circle of nodes can wait for each other.
+// Tasks that wait for the store have lanes of their own, and so have resets and those that wait for
+// other nodes: no circle of nodes can wait for each other.
 //
 // A batch is encoded from the memory of its caller, decoded into slices that are reused, executed
 // as a whole, and its results are decoded into the caller's memory. Operations of a batch that

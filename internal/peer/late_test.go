@@ -130,38 +130,58 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestResetsHoldUpNobody has the node take long over resets. What is counted meanwhile, in a
-// message of its own, does not wait for them.
-func TestResetsHoldUpNobody(t *testing.T) {
-	for _, verb := range []rpc.Verb{rpc.VerbReset, rpc.VerbDrop} {
-		synctest.Test(t, func(t *testing.T) {
-			p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
-			p.meet()
-			p.dawdle(time.Second)
-			resets := make(chan error, 4)
-			for i := range cap(resets) {
-				go func() {
-					ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-					defer cancel()
-					res := make([]syncer.Result, 1)
-					p.client.Do(ctx, p.to, []rpc.Task{{Verb: verb, Op: syncer.Op{
-						Checks: []syncer.Check{{Key: fmt.Append(nil, "reset", i)}}}}}, res)
-					resets <- res[0].Err
-				}()
-			}
-			time.Sleep(100 * time.Millisecond)
-			p.dawdle(0)
-			began := time.Now()
-			if err := p.add("other", 2*time.Second); err != nil ||
-				time.Since(began) > 100*time.Millisecond {
-				t.Errorf("verb %d: after %v: %v", verb, time.Since(began), err)
-			}
-			for range cap(resets) {
-				if err := <-resets; err != nil {
-					t.Error(err)
+// TestAClassHoldsUpNoOther has the node take long over tasks of one class. One of another class does
+// not wait for them.
+func TestAClassHoldsUpNoOther(t *testing.T) {
+	task := func(verb rpc.Verb, ack syncer.Ack) rpc.Task {
+		return rpc.Task{Verb: verb, Op: syncer.Op{Kind: syncer.Add, Ack: ack}}
+	}
+	classes := [][]rpc.Task{
+		{task(rpc.VerbDo, 0)},
+		{task(rpc.VerbDo, syncer.AckStore)},
+		{task(rpc.VerbCoordinate, 0)},
+		{task(rpc.VerbReset, 0), task(rpc.VerbDrop, 0)},
+	}
+	for i, long := range classes {
+		for j, short := range classes {
+			for _, of := range long {
+				for _, other := range short {
+					if i != j {
+						synctest.Test(t, func(t *testing.T) { holdsUpNoOther(t, of, other) })
+					}
 				}
 			}
-		})
+		}
+	}
+}
+
+func holdsUpNoOther(t *testing.T, of, other rpc.Task) {
+	p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
+	p.meet()
+	do := func(task rpc.Task, key string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		task.Op.Checks = []syncer.Check{{Key: []byte(key), N: 1}}
+		res := make([]syncer.Result, 1)
+		p.client.Do(ctx, p.to, []rpc.Task{task}, res)
+		return res[0].Err
+	}
+	p.dawdle(time.Second)
+	long := make(chan error, 4)
+	for i := range cap(long) {
+		go func() { long <- do(of, fmt.Sprint("long", i)) }()
+	}
+	time.Sleep(100 * time.Millisecond)
+	p.dawdle(0)
+	began := time.Now()
+	if err := do(other, "other"); err != nil || time.Since(began) > 100*time.Millisecond {
+		t.Errorf("%v, %v behind %v, %v: after %v: %v", other.Verb, other.Op.Ack, of.Verb,
+			of.Op.Ack, time.Since(began), err)
+	}
+	for range cap(long) {
+		if err := <-long; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -30,11 +30,30 @@ const (
 	maxMissed = 3
 )
 
-// The numbers of lanes. Those for tasks that wait for the store or for other nodes, and those for
-// questions, come after those of Options.Lanes.
+// class is a class of tasks: each has a queue and lanes of its own.
+type class uint8
+
+// The classes of tasks.
 const (
-	slowLanes   = 1000
-	relayLanes  = 1500
+	quick class = iota
+	// storeBound tasks wait for the store.
+	storeBound
+	// nodeBound tasks wait for the answers to tasks of any other class. With lanes of their own, the
+	// others never wait for a node that waits for a lane, so that no circle of nodes can wait for
+	// each other.
+	nodeBound
+	// resets wait for the store, and for questions, but for no other task. They hold up neither
+	// storeBound nor nodeBound ones, and are not held up by them.
+	resets
+	classes
+)
+
+// firstLanes are the numbers of the first lane of each class. There are as many of each class as
+// Options.Lanes says.
+var firstLanes = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
+
+// The numbers of the first lanes for questions, and of the spare ones.
+const (
 	firstAsker  = 2000
 	firstShower = 3000
 	firstSpare  = 4000
@@ -46,11 +65,7 @@ type link struct {
 	to   ring.Member
 	ping []byte // an encoded ping
 	clockOffset
-	fast *batching.Queue[*call]
-	slow *batching.Queue[*call] // tasks that wait for the store
-	// relay has the tasks that wait for other nodes. With lanes of their own, the others never wait
-	// for a node that waits for a lane, so that no circle of nodes can wait for each other.
-	relay *batching.Queue[*call]
+	queues [classes]*batching.Queue[*call]
 	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
 	asking, showing chan *lane
 	// Free lanes for calls whose regular lanes have messages in flight that take long.
@@ -76,8 +91,9 @@ func newLink(c *Client, to *ring.Member) *link {
 	}
 	opt := batching.Options{Waiting: maxWaiting, Ops: maxTasks, Bytes: maxMessage,
 		Refused: l.refused}
-	l.fast, l.slow = batching.New[*call](opt), batching.New[*call](opt)
-	l.relay = batching.New[*call](opt)
+	for of := range l.queues {
+		l.queues[of] = batching.New[*call](opt)
+	}
 	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // a ping is always a question
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	context.AfterFunc(l.ctx, l.end)
@@ -88,10 +104,10 @@ func newLink(c *Client, to *ring.Member) *link {
 	for i := range spareLanes {
 		l.spare <- newLane(l, firstSpare+i)
 	}
-	for i := range c.opt.Lanes {
-		c.done.Go(func() { newLane(l, i).run(l.fast, nil) })
-		c.done.Go(func() { newLane(l, slowLanes+i).run(l.slow, nil) })
-		c.done.Go(func() { newLane(l, relayLanes+i).run(l.relay, nil) })
+	for of, first := range firstLanes {
+		for i := range c.opt.Lanes {
+			c.done.Go(func() { newLane(l, first+i).run(l.queues[of], nil) })
+		}
 	}
 	return l
 }
@@ -102,17 +118,6 @@ func (l *link) refused() error {
 		return rpc.ErrUnreachable
 	}
 	return nil
-}
-
-// queueOf returns the queue for some work.
-func (l *link) queueOf(w *work) *batching.Queue[*call] {
-	switch {
-	case w.waitsForNodes():
-		return l.relay
-	case w.waitsForStore():
-		return l.slow
-	}
-	return l.fast
 }
 
 // submit puts a call into a queue for a lane.
@@ -126,17 +131,17 @@ func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 
 // drain fails all calls that wait: the process can't be reached.
 func (l *link) drain() {
-	l.fast.Drain(rpc.ErrUnreachable)
-	l.slow.Drain(rpc.ErrUnreachable)
-	l.relay.Drain(rpc.ErrUnreachable)
+	for _, queue := range l.queues {
+		queue.Drain(rpc.ErrUnreachable)
+	}
 }
 
 // end stops the lanes.
 func (l *link) end() {
 	l.drain()
-	l.fast.Close(rpc.ErrUnreachable)
-	l.slow.Close(rpc.ErrUnreachable)
-	l.relay.Close(rpc.ErrUnreachable)
+	for _, queue := range l.queues {
+		queue.Close(rpc.ErrUnreachable)
+	}
 }
 
 // noteReply takes in a reply, and what the clock of the process showed when it was sent.

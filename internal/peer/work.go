@@ -60,30 +60,24 @@ func (w *work) encode(k *call) {
 	k.body, k.size = b, max(len(b), limits*limitBytes)
 }
 
-// waitsForStore and waitsForNodes report what some of the work waits for: taking back may wait for
-// what others have counted to be stored, and who resets a key tells the others.
-func (w *work) waitsForStore() bool {
-	for i := range w.tasks {
-		if w.tasks[i].Verb == rpc.VerbDrop {
-			return true
-		}
-	}
-	for i := range w.len() {
-		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *work) waitsForNodes() bool {
+// class returns the class of the work, which is that of the task that may take longest.
+func (w *work) class() class {
+	of := quick
 	for i := range w.tasks {
 		switch w.tasks[i].Verb {
-		case rpc.VerbCoordinate, rpc.VerbReset:
-			return true
+		case rpc.VerbReset, rpc.VerbDrop:
+			return resets // they are never sent together with others
+		case rpc.VerbCoordinate:
+			of = nodeBound
 		}
 	}
-	return false
+	for i := 0; of == quick && i < w.len(); i++ {
+		// Taking back may wait for what others have counted to be stored.
+		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
+			of = storeBound
+		}
+	}
+	return of
 }
 
 // decode reads the results from a reply.
