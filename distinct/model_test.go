@@ -56,6 +56,7 @@ type model struct {
 	calm    atomic.Bool // no exchange fails by itself
 	resets  bool        // keys are reset
 	tells   bool        // and all engines are told
+	loses   bool        // the store loses all, while the same engines go on
 	keys    map[string]*known
 	serial  int
 	story   []string
@@ -63,10 +64,12 @@ type model struct {
 
 // known is what is known of the values of a key: those that are there, and those that may be. reset
 // says that it has been reset, or may have been, and that not every engine was told. marks has the
-// marks of its resets.
+// marks of its resets. The store has lost values up to lost: who has one of them in memory does not
+// write it again before it compares.
 type known struct {
 	certain, maybe map[int]bool
 	reset          bool
+	lost           int
 	marks          []string
 }
 
@@ -81,7 +84,8 @@ func (p place) Term(int) (int64, bool) { return p.m.term, p.m.decider == p.i && 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newMemory(), term: 1,
 		faults: rand.New(rand.NewPCG(seed, 2)), keys: map[string]*known{}}
-	m.resets, m.tells = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0
+	m.resets, m.tells, m.loses = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0, m.rnd.IntN(3) == 0
+	m.tells = m.tells || m.loses // what is lost must undo no reset
 	for i := range 3 {
 		m.engines = append(m.engines, m.engine(i))
 	}
@@ -182,6 +186,8 @@ func (m *model) step() {
 		if !down {
 			m.flushAll()
 		}
+	case n < 19 && m.loses:
+		m.lose()
 	case n < 19:
 		m.replace()
 	default:
@@ -231,24 +237,73 @@ func (m *model) add() {
 		i = m.rnd.IntN(len(m.engines))
 		inPlace = i != m.decider
 	}
-	m.serial++
-	k, value := m.keys[key], m.serial
-	op := &distinct.Op{Key: []byte(key), Hashes: values(m.engines[i], value)}
+	ack := syncer.AckDefault
 	if m.rnd.IntN(3) == 0 {
-		op.Ack = syncer.AckStore
+		ack = syncer.AckStore
 	}
+	m.addValue(key, i, m.value(m.keys[key]), inPlace, ack)
+}
+
+// addValue adds a value to a key at an engine.
+func (m *model) addValue(key string, i, value int, inPlace bool, ack syncer.Ack) {
+	k := m.keys[key]
+	op := &distinct.Op{Key: []byte(key), Hashes: values(m.engines[i], value), Ack: ack}
 	if m.rnd.IntN(2) == 0 {
 		op.Windows = []int64{hour}
 	}
 	res, err := m.do(i, op, inPlace)
 	m.say("%d adds %d to %s, in place %v, in the store %v, ack %v: %+v, %v", i, value, key, inPlace,
 		m.inStore, op.Ack, res, err)
-	if err != nil || inPlace || res.Degraded {
-		k.maybe[value] = true
+	if err != nil || inPlace || res.Degraded || value <= k.lost {
+		if !k.certain[value] {
+			k.maybe[value] = true
+		}
 		return
 	}
 	k.certain[value] = true
+	delete(k.maybe, value)
 	m.compare(key, i, &res)
+}
+
+// value returns a value that is new to a key, or now and then one that it may have.
+func (m *model) value(k *known) int {
+	if m.rnd.IntN(4) > 0 {
+		m.serial++
+		return m.serial
+	}
+	return m.again(k)
+}
+
+// again returns a value that a key may have, or a new one if there is none.
+func (m *model) again(k *known) int {
+	has := slices.Sorted(maps.Keys(k.certain))
+	has = append(has, slices.Sorted(maps.Keys(k.maybe))...)
+	if len(has) == 0 {
+		m.serial++
+		return m.serial
+	}
+	return has[m.rnd.IntN(len(has))]
+}
+
+// lose has the store lose everything, unless that undoes a reset that some engine has not heard of.
+func (m *model) lose() {
+	for _, k := range m.keys {
+		if k.reset {
+			return
+		}
+	}
+	m.say("the store loses all")
+	m.store.restore(map[string]*stored{})
+	for _, k := range m.keys {
+		k.doubt()
+		k.lost = m.serial
+	}
+	for range len(m.engines) { // most find that out before they flush
+		m.move()
+		key := m.key()
+		m.count(key)
+		m.addValue(key, m.at(), m.again(m.keys[key]), false, syncer.AckStore)
+	}
 }
 
 const hour = 3_600_000
@@ -282,8 +337,8 @@ func (m *model) compare(key string, i int, res *distinct.Result) {
 func (m *model) reset(key string) {
 	i := m.at()
 	k := m.keys[key]
-	k.reset = true
 	for range 1 + m.rnd.IntN(2) {
+		k.reset = true
 		ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
 		mark, err := m.engines[i].Forget(ctx, nil, []byte(key))
 		cancel()

@@ -74,7 +74,7 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 		defer func() { <-e.taking }()
 		if begun, decides := e.owner.Term(partition); decides &&
 			e.terms[partition].Load() != begun {
-			e.takeOverAll(context.WithoutCancel(ctx))
+			e.takeOverAll(e.run)
 		}
 	}) {
 		<-e.taking
