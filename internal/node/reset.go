@@ -16,12 +16,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// dropTimeout bounds how long other nodes may take to forget a key, and tellTimeout how long they
-// may take to hear that its distinct values are void.
-const (
-	dropTimeout = time.Second
-	tellTimeout = 500 * time.Millisecond
-)
+// dropTimeout bounds how long other nodes may take to forget a key, or to hear that its distinct
+// values are void. It leaves time to send a lost message again.
+const dropTimeout = time.Second
 
 // Reset forgets a key, with everything that was counted before, in memory on every node and in the
 // store. If a node can't be told, it may still flush counts of the key. A node that the others
@@ -160,7 +157,7 @@ func (n *Node) tellReset(ctx context.Context, c *syncer.Check, mark string) {
 		return
 	}
 	silent := n.opt.Peers.Stats().Silent
-	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), tellTimeout,
+	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), dropTimeout,
 		func(ctx context.Context, m *ring.Member) {
 			if !slices.Contains(silent, m.Name) {
 				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, mark}, nil)
