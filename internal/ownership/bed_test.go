@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-const partitions = 16
+const partitions = 64
 
 // counter is a fake counter whose partitions move. A partition has a few keys, a page has one.
 type counter struct {
@@ -25,6 +25,8 @@ type counter struct {
 	ceded [partitions]bool
 	keys  [partitions][]string
 	fails error // of BeginHandoff
+	// before is run before BeginHandoff does anything.
+	before func()
 }
 
 func (c *counter) StartOwning(p int) {
@@ -50,6 +52,9 @@ func (c *counter) fail(err error) {
 }
 
 func (c *counter) BeginHandoff(_ context.Context, p int) error {
+	if c.before != nil {
+		c.before()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owned[p] = false
@@ -123,11 +128,23 @@ type cluster struct {
 	expired atomic.Int64
 	seeking atomic.Int64 // extra time, in ns, for an answer about holdings
 	sought  atomic.Int64 // requests for holdings
+	slow    atomic.Pointer[slow]
+}
+
+// slow is a member that requests for holdings reach late.
+type slow struct {
+	name string
+	by   time.Duration
 }
 
 // Ask lets a node respond to a request of another.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	n := c.node(to.Name)
+	if _, ok := request.(*ownership.HoldingsRequest); ok {
+		if slow := c.slow.Load(); slow != nil && slow.name == to.Name {
+			time.Sleep(slow.by)
+		}
+	}
 	if !c.travel(ctx) {
 		return syncer.ErrUnknownOutcome
 	}

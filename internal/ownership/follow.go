@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"twotier.dev/twotier/ring"
@@ -32,6 +33,7 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	}
 	if t != o.table {
 		o.table, o.before = t, o.table
+		maps.DeleteFunc(o.claims, func(name string, _ time.Time) bool { return t.Find(name) < 0 })
 	}
 	offers = map[int][]int{}
 	for p := range o.parts {
@@ -56,14 +58,16 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not claim. In the end it lets the
-// partition go: the pending counts are still flushed, and the new owner finds them in the store.
+// reviewOutgoingLocked offers a partition that its new owner does not claim. Unless that is busy
+// claiming others, it lets the partition go in the end: the pending counts are still flushed, and
+// the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
 	s := &o.parts[p]
 	switch {
-	case now.Sub(s.since) > abandonTimeout:
+	case now.Sub(s.since) > abandonTimeout &&
+		now.Sub(o.claims[t.Member(t.Owner(p)).Name]) > abandonTimeout:
 		o.abandonLocked(p)
 	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:
 		s.offered = now

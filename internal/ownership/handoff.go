@@ -20,7 +20,7 @@ const (
 	restTime = 2 * time.Second
 )
 
-// Holdings returns which of some partitions this node could hand over.
+// Holdings returns which of some partitions this node could hand over, and which it is taking over.
 func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,7 +32,11 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 		if !o.exists(p) {
 			continue
 		}
-		if ph := o.parts[p].phase; ph != foreign && ph != incoming {
+		switch o.parts[p].phase {
+		case foreign:
+		case incoming:
+			a.Sought = append(a.Sought, p)
+		default:
 			a.Held = append(a.Held, p)
 		}
 	}
@@ -42,6 +46,7 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 // HandOff answers a claim with pages of the partitions that the other node gets, and with the
 // reasons why it does not get the others now.
 func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimResponse {
+	o.heard(&q.By)
 	o.release(&q.By, q.Taken)
 	o.takeBack(&q.By, q.Refused)
 	a := &ClaimResponse{Pages: make([]ClaimPage, len(q.Parts))}
@@ -56,6 +61,13 @@ func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimRespons
 	done.Wait()
 	o.fill(a, q.Parts)
 	return a
+}
+
+// heard notes that a member is claiming partitions.
+func (o *Partitions) heard(from *ring.Member) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.claims[from.Name] = time.Now()
 }
 
 // fill adds the content of the partitions that are given, as much as fits. The other node asks for
@@ -143,6 +155,9 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	switch {
 	case err == nil && s.phase == moving:
 		o.enterLocked(page.Partition, given)
+	case err == nil && (s.phase == own || s.phase == outgoing): // it was taken back meanwhile
+		o.opt.Counter.StartOwning(page.Partition)
+		page.State = Again
 	case err == nil || errors.Is(err, syncer.ErrNotOwner) || s.phase != moving:
 	case errors.Is(err, syncer.ErrUnavailable):
 		o.takeBackLocked(page.Partition)

@@ -11,11 +11,13 @@ type (
 	HoldingsRequest struct {
 		Partitions []int
 	}
-	// HoldingsResponse lists them. Later is set while the node can't tell because it is changing
-	// its mode: its counts may not be in the store yet.
+	// HoldingsResponse lists them, and those that the node is taking over itself: they may be on
+	// their way to it. Later is set while the node can't tell because it is changing its mode: its
+	// counts may not be in the store yet.
 	HoldingsResponse struct {
-		Held  []int
-		Later bool
+		Held   []int
+		Sought []int
+		Later  bool
 	}
 
 	// ClaimRequest asks for partitions that the requesting node owns from now on. It also lists

@@ -117,6 +117,7 @@ func TestHandoffThatHasToWait(t *testing.T) {
 		c.agree(a, b)
 		for range 60 {
 			time.Sleep(time.Second)
+			synctest.Wait() // what begins at the same moment fails at once
 			for p := range partitions {
 				if at := c.deciders(p); len(at) != 1 || at[0] != "a" {
 					t.Fatalf("%v decide about partition %d", at, p)
@@ -290,6 +291,90 @@ func TestOfferAfterASplit(t *testing.T) {
 	})
 }
 
+// TestAnswersOfDifferentMoments: a node asks who holds a partition while that goes from one node to
+// another. The question reaches the first one so late that it has given everything, after the other
+// one has said that it has nothing yet.
+func TestAnswersOfDifferentMoments(t *testing.T) {
+	for late := time.Duration(0); late < time.Second; late += 20 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) { answersOfDifferentMoments(t, late) })
+	}
+}
+
+func answersOfDifferentMoments(t *testing.T, late time.Duration) {
+	c := newCluster(t, 3)
+	a, b, other := c.nodes[0], c.nodes[1], c.nodes[2]
+	c.fill()
+	c.delay = func() time.Duration { return 10 * time.Millisecond }
+	c.slow.Store(&slow{a.self.Name, late})
+	b.knows(a, b, other)
+	time.Sleep(200 * time.Millisecond)
+	c.slow.Store(nil)
+	c.agree(a, other)
+	time.Sleep(40 * time.Millisecond)
+	c.slow.Store(&slow{a.self.Name, late})
+	time.Sleep(260 * time.Millisecond)
+	c.agree(a, b, other)
+	for range 300 {
+		for p := range partitions {
+			if d := c.deciders(p); len(d) > 1 {
+				t.Fatalf("%v late: partition %d is decided by %v", late, p, d)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c.settle(a, b, other)
+}
+
+// TestALongTakeoverIsNotGivenUp: a node that claims partition after partition gets the last one,
+// too, however long the others take.
+func TestALongTakeoverIsNotGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		a.counter.before = func() { time.Sleep(1400 * time.Millisecond) }
+		a.leaves = true
+		began := time.Now()
+		c.agree(a, b)
+		c.settle(b)
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("it took %v only", took)
+		}
+		_, given := a.Figures()
+		if _, taken := b.Figures(); given.Abandoned > 0 || taken.Taken != partitions {
+			t.Errorf("given %+v, taken %+v", given, taken)
+		}
+	})
+}
+
+// TestTakenBackBeforeItBegins takes back a partition after its handoff was promised, and before the
+// counter is told.
+func TestTakenBackBeforeItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		a.knows(a, b)
+		p := 0
+		for a.table.Load().OwnedBySelf(p) {
+			p++
+		}
+		begin := make(chan struct{})
+		a.counter.before = func() { <-begin }
+		go a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self,
+			Parts: []ownership.ClaimPart{{Partition: p}}})
+		synctest.Wait()
+		a.knows(a)
+		a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self, Refused: []int{p}})
+		close(begin)
+		c.settle(a)
+		synctest.Wait()
+		if !a.counter.owns(p) {
+			t.Errorf("nobody decides about partition %d", p)
+		}
+	})
+}
+
 // TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
 // again at once; if not, it asks others for them.
 func TestSuspension(t *testing.T) {
@@ -353,17 +438,43 @@ func TestLocateGivesUp(t *testing.T) {
 func TestRandomTables(t *testing.T) {
 	for range 20 {
 		seed := rand.Uint64()
-		synctest.Test(t, func(t *testing.T) { randomTables(t, seed) })
+		synctest.Test(t, func(t *testing.T) {
+			c := randomTables(t, seed, func() time.Duration {
+				return time.Duration(1+time.Now().UnixNano()%7) * time.Millisecond
+			})
+			for p := range partitions {
+				owner := c.node(c.deciders(p)[0])
+				if got := len(owner.counter.keys[p]); got != 1+p%3 {
+					t.Errorf("seed %d: partition %d has %d keys, want %d", seed, p, got, 1+p%3)
+				}
+			}
+		})
 	}
 }
 
-func randomTables(t *testing.T, seed uint64) {
+// TestRandomTablesAndLateMessages is TestRandomTables where a message is lost now and then, and sent
+// again. A partition may be given up then, but again no two nodes decide about it.
+func TestRandomTablesAndLateMessages(t *testing.T) {
+	for range 5 {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) {
+			randomTables(t, seed, func() time.Duration {
+				if rand.IntN(20) == 0 {
+					return time.Duration(rand.IntN(500)) * time.Millisecond
+				}
+				return time.Duration(1+rand.IntN(7)) * time.Millisecond
+			})
+		})
+	}
+}
+
+// randomTables returns a cluster whose messages take as long as delay says, after it has been told
+// many tables.
+func randomTables(t *testing.T, seed uint64, delay func() time.Duration) *cluster {
 	r := rand.New(rand.NewPCG(seed, 0))
 	c := newCluster(t, 4)
-	c.delay = func() time.Duration {
-		return time.Duration(1+time.Now().UnixNano()%7) * time.Millisecond
-	}
 	c.fill()
+	c.delay = delay
 	watch := time.NewTicker(time.Millisecond)
 	defer watch.Stop()
 	for range 30 { // shorter than abandonTimeout: nothing is let go
@@ -383,12 +494,9 @@ func randomTables(t *testing.T, seed uint64) {
 	c.agree(c.nodes...)
 	c.settle(c.nodes...)
 	for p := range partitions {
-		d := c.deciders(p)
-		if len(d) != 1 {
+		if d := c.deciders(p); len(d) != 1 {
 			t.Fatalf("seed %d: partition %d is decided by %v in the end", seed, p, d)
 		}
-		if got := len(c.node(d[0]).counter.keys[p]); got != 1+p%3 {
-			t.Errorf("seed %d: partition %d has %d keys, want %d", seed, p, got, 1+p%3)
-		}
 	}
+	return c
 }

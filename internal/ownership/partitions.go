@@ -70,12 +70,13 @@ type Partitions struct {
 
 	mu        sync.Mutex
 	parts     []partition
-	claimed   []bool        // being claimed, by one goroutine each
-	changed   chan struct{} // closed when any phase changes; nil if nobody waits
-	suspended bool          // the mode is changing, or is one that needs no owners
-	table     *ring.Table   // that the phases follow
-	before    *ring.Table   // the one before it
-	moves     Moves         // so far
+	claimed   []bool               // being claimed, by one goroutine each
+	claims    map[string]time.Time // when each member last claimed any of this node
+	changed   chan struct{}        // closed when any phase changes; nil if nobody waits
+	suspended bool                 // the mode is changing, or is one that needs no owners
+	table     *ring.Table          // that the phases follow
+	before    *ring.Table          // the one before it
+	moves     Moves                // so far
 }
 
 // partition is the state of one partition.
@@ -121,7 +122,7 @@ const (
 	// offerAfter is how long a node waits for the new owner of a partition to claim it before it
 	// offers it.
 	offerAfter = 300 * time.Millisecond
-	// abandonTimeout is how long a node keeps a partition that nobody claims.
+	// abandonTimeout is how long a node keeps a partition whose new owner claims nothing.
 	abandonTimeout = 5 * time.Second
 	// givenTimeout is how long a node keeps a partition that it handed over, without confirmation
 	// that it arrived.
@@ -132,7 +133,7 @@ const (
 func New(opt Options) *Partitions {
 	o := &Partitions{
 		opt: opt, parts: make([]partition, opt.Partitions), claimed: make([]bool, opt.Partitions),
-		suspended: opt.Suspended,
+		claims: map[string]time.Time{}, suspended: opt.Suspended,
 	}
 	if opt.Alone && !o.suspended {
 		for p := range o.parts {

@@ -41,9 +41,28 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
 		o.beginFromStore(parts)
 		return
 	}
-	holders := o.findHolders(ctx, o.opt.Table(), parts)
-	o.beginFromStore(without(parts, holders))
-	o.claimAll(ctx, holders, o.lookAgain(times-1))
+	// The answers are of different moments: what was on its way from one member to another may be
+	// at neither. So a partition has no holder if nobody held it, or was taking it over, twice.
+	missed := map[int]bool{}
+	for by := time.Now().Add(WaitTimeout); len(parts) > 0; {
+		holders, sought := o.findHolders(ctx, o.opt.Table(), parts)
+		if len(holders) > 0 {
+			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.lookAgain(times-1)) })
+		}
+		var unheld, rest []int
+		for _, p := range without(parts, holders) {
+			if missed[p] && !sought[p] || ctx.Err() != nil || time.Now().After(by) {
+				unheld = append(unheld, p)
+			} else {
+				rest = append(rest, p)
+			}
+			missed[p] = !sought[p]
+		}
+		o.beginFromStore(unheld)
+		if parts = rest; len(sought) > 0 {
+			retry.Pause(ctx, laterPause)
+		}
+	}
 }
 
 // lookAgain returns what to do with partitions that have moved on: look for their holders again, up
@@ -54,43 +73,49 @@ func (o *Partitions) lookAgain(times int) func(gone []int) {
 	}
 }
 
-// findHolders asks all other members which of the partitions they hold. A member that can't be
-// reached, or does not answer for as long as requests may wait, counts as holding none.
+// findHolders asks all other members which of the partitions they hold, and which they are taking
+// over. A member that can't be reached, or does not answer for as long as requests may wait, counts
+// as holding none.
 func (o *Partitions) findHolders(
 	ctx context.Context, t *ring.Table, parts []int,
-) map[int]*ring.Member {
-	holders := map[int]*ring.Member{}
+) (holders map[int]*ring.Member, sought map[int]bool) {
+	holders, sought = map[int]*ring.Member{}, map[int]bool{}
 	var mu sync.Mutex
 	timeout := o.opt.PrepareTime + WaitTimeout
 	rpc.Broadcast(ctx, t, timeout, func(ctx context.Context, m *ring.Member) {
-		held := o.holdingsOf(ctx, m, parts)
+		a := o.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, p := range held {
+		for _, p := range a.Held {
 			holders[p] = m
 		}
+		for _, p := range a.Sought {
+			sought[p] = true
+		}
 	})
-	return holders
+	return holders, sought
 }
 
-// holdingsOf asks a member which of the partitions it holds, and retries while it is slow or
+// holdingsOf asks a member about partitions, and retries while it is slow or
 // changing its mode.
-func (o *Partitions) holdingsOf(ctx context.Context, m *ring.Member, parts []int) []int {
+func (o *Partitions) holdingsOf(
+	ctx context.Context, m *ring.Member, parts []int,
+) HoldingsResponse {
 	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
 		var a HoldingsResponse
 		err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a)
 		switch {
 		case err == nil && !a.Later:
-			return a.Held
+			return a
 		case errors.Is(err, rpc.ErrUnreachable), ctx.Err() != nil, o.isSuspended(),
 			o.opt.Table().Find(m.Name) < 0:
-			return nil
+			return HoldingsResponse{}
 		case err == nil: // it is alive, and the change of mode will end
 			by = time.Now().Add(WaitTimeout)
 		}
 		retry.Pause(ctx, laterPause)
 	}
-	return nil
+	return HoldingsResponse{}
 }
 
 // askHoldings only waits for half of askTimeout, because the response needs no preparation.
