@@ -83,7 +83,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	opt := node.Options{
 		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode), Join: s.join,
 		Store: s.store, Clock: s.clock, Placement: s.store.place,
-		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log,
+		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log, Ack: ackOf(cfg),
 	}
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct

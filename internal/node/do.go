@@ -19,6 +19,7 @@ func (n *Node) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 	if !n.opened.Load() {
 		return errStarting
 	}
+	n.settleAck(op)
 	var err error
 	if len(op.Rules) == 0 {
 		err = n.router.Do(ctx, op, res)
@@ -38,6 +39,7 @@ func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 		}
 		return
 	}
+	n.settleAcks(ops)
 	if slices.ContainsFunc(ops, func(op syncer.Op) bool { return len(op.Rules) > 0 }) {
 		n.doAllWithBans(ctx, ops, res)
 	} else {
@@ -54,7 +56,26 @@ func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 		}
 		return
 	}
+	n.settleAcks(ops)
 	n.router.DoAll(ctx, ops, res)
+}
+
+// settleAck gives an operation the acknowledgement that this node is configured for, if it names
+// none. Whoever handles it from then on, here and on other nodes, knows what it waits for.
+func (n *Node) settleAck(op *syncer.Op) {
+	if op.Ack == syncer.AckDefault && op.Kind != syncer.Count {
+		op.Ack = n.opt.Ack
+	}
+}
+
+// settleAcks is settleAck for a batch.
+func (n *Node) settleAcks(ops []syncer.Op) {
+	if n.opt.Ack <= syncer.AckMemory {
+		return // which all others take it for, too
+	}
+	for i := range ops {
+		n.settleAck(&ops[i])
+	}
 }
 
 // mark marks an answer if its time can't be trusted.

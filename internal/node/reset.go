@@ -32,7 +32,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
 	}
 	check := syncer.Check{NS: ns, Key: key}
-	n.refused.Forget(&check)
+	n.refused.Reset(&check)
 	if n.inRedis() {
 		err := n.forgetInRedis(ctx, &check)
 		if err == nil {

@@ -28,8 +28,10 @@ import (
 // as respond says, and questions as answer does.
 type others struct {
 	respond func(verb rpc.Verb) error
+	acquire func(op *syncer.Op, res *syncer.Result) // answers an operation; nil: it gets no answer
 	answer  func(to *ring.Member, question, answer any) error
 	values  distinct.Store // of the node beside them
+	ack     syncer.Ack     // that it is configured for
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
@@ -40,6 +42,10 @@ func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []s
 		o.mu.Lock()
 		o.verbs = append(o.verbs, tasks[i].Verb)
 		o.mu.Unlock()
+		if tasks[i].Verb == rpc.VerbDo && o.acquire != nil {
+			o.acquire(&tasks[i].Op, &res[i])
+			continue
+		}
 		res[i].Err = o.respond(tasks[i].Verb)
 	}
 }
@@ -71,7 +77,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	t.Helper()
 	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
 	opt := node.Options{
-		ID: "n", Direct: direct, Peers: peers, Store: still{}, Clock: storeclock.New(nil, nil),
+		ID: "n", Ack: peers.ack, Direct: direct, Peers: peers, Store: still{}, Clock: storeclock.New(nil, nil),
 		Placement: syncer.Placement{Partitions: 7},
 	}
 	var rings []*ring.Ring
@@ -300,6 +306,79 @@ func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 			if res[i].Err != nil {
 				t.Error(res[i].Err)
 			}
+		}
+	})
+}
+
+// TestNothingIsRefusedFromBeforeAReset: the owner refuses while the reset is on its way to it. Once
+// the reset is acknowledged, the node does not repeat that.
+func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := true
+		peers := &others{acquire: func(op *syncer.Op, res *syncer.Result) {
+			res.Reset()
+			c, limit := res.AddCheck(), op.Checks[0].Limits[0]
+			c.Limits = append(c.Limits, syncer.LimitResult{Window: limit.Window, Max: limit.Max})
+			if res.Allowed = !full; full {
+				c.Refused, c.RetryAfter, res.RetryAfter = true, limit.Window, limit.Window
+			}
+		}}
+		var n *node.Node
+		var key []byte
+		acquire := func() (allowed bool) {
+			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1,
+				Limits: []syncer.Limit{{Window: 3_600_000, Max: 5}}}}}
+			var res syncer.Result
+			if err := n.Do(t.Context(), &op, &res); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond) // it is remembered by then
+			return res.Allowed
+		}
+		peers.respond = func(verb rpc.Verb) error {
+			if verb == rpc.VerbReset {
+				if acquire() {
+					t.Error("allowed before the reset")
+				}
+				full = false
+			}
+			return nil
+		}
+		n, key = beside(t, &failing{}, peers)
+		if acquire() {
+			t.Error("allowed at the limit")
+		}
+		if err := n.Reset(t.Context(), nil, key); err != nil {
+			t.Fatal(err)
+		}
+		if !acquire() {
+			t.Error("refused after the reset")
+		}
+	})
+}
+
+// TestTheNodeThatIsAskedSettlesTheAck: what an operation waits for is known to whoever forwards it.
+func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []syncer.Ack
+		peers := &others{ack: syncer.AckStore, respond: func(rpc.Verb) error { return nil },
+			acquire: func(op *syncer.Op, res *syncer.Result) {
+				res.Reset()
+				res.AddCheck()
+				got = append(got, op.Ack)
+			}}
+		n, key := beside(t, &failing{}, peers)
+		for _, op := range []syncer.Op{
+			{Kind: syncer.Add}, {Kind: syncer.Add, Ack: syncer.AckMemory}, {Kind: syncer.Count},
+		} {
+			op.Checks = []syncer.Check{{Key: key, N: 1}}
+			if err := n.Do(t.Context(), &op, new(syncer.Result)); err != nil {
+				t.Error(err)
+			}
+		}
+		want := []syncer.Ack{syncer.AckStore, syncer.AckMemory, syncer.AckDefault}
+		if !slices.Equal(got, want) {
+			t.Errorf("forwarded with %v, want %v", got, want)
 		}
 	})
 }

@@ -115,7 +115,7 @@ func (n *Node) serveTask(ctx context.Context, task *rpc.Task) error {
 	case rpc.VerbReset:
 		return n.forget(ctx, &task.Op.Checks[0])
 	case rpc.VerbDrop:
-		n.refused.Forget(&task.Op.Checks[0])
+		n.refused.Reset(&task.Op.Checks[0])
 		return n.dropLocal(ctx, &task.Op.Checks[0], true)
 	}
 	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)

@@ -234,12 +234,14 @@ func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
 	return nil
 }
 
-// deadline returns when a caller gives up.
+// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a message
+// say how much earlier than it they end.
 func (c *Client) deadline(ctx context.Context) time.Time {
+	within := c.opt.Timeout
 	if by, ok := ctx.Deadline(); ok {
-		return by
+		within = time.Until(by)
 	}
-	return time.Now().Add(c.opt.Timeout)
+	return time.Now().Add(min(within, maxBudget))
 }
 
 // Ask implements node.Peers.

@@ -215,6 +215,30 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 	})
 }
 
+// TestAPatientCallerTakesNoTimeFromOthers shares a message between a caller that waits for longer than
+// a message may take and one that does not.
+func TestAPatientCallerTakesNoTimeFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")
+		p.meet()
+		p.dawdle(200 * time.Millisecond)
+		for i := range 2 { // these occupy the lanes, so that the next two share one
+			go func() { _ = p.add(fmt.Sprint("before", i), time.Second) }()
+			time.Sleep(time.Millisecond)
+		}
+		p.dawdle(0)
+		patient := make(chan error, 1)
+		go func() { patient <- p.add("patient", 90*time.Second) }()
+		time.Sleep(time.Millisecond)
+		if err := p.add("hasty", 10*time.Second); err != nil {
+			t.Errorf("with 10 s left: %v", err)
+		}
+		if err := <-patient; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestACallerDoesNotWaitForOthers shares a message between a caller with little time and one with
 // much.
 func TestACallerDoesNotWaitForOthers(t *testing.T) {

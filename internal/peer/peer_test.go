@@ -450,6 +450,12 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 			got.To != moved.To {
 			t.Errorf("%+v became %+v", moved, got)
 		}
+		for _, other := range []error{invalid, moved, syncer.ErrNotOwner, rpc.ErrLate} {
+			p.fake.err = errors.Join(other, syncer.ErrUnknownOutcome)
+			if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
+				t.Errorf("%v, of unknown outcome, became %v", other, err)
+			}
+		}
 	})
 }
 

@@ -243,6 +243,7 @@ func appendError(b []byte, err error) []byte {
 	var moved *rpc.MovedError
 	var later *syncer.RetryError
 	switch {
+	case errors.Is(err, syncer.ErrUnknownOutcome): // whatever else it says
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
 		b = appendInt(b, int64(invalid.Check))
@@ -259,12 +260,13 @@ func appendError(b []byte, err error) []byte {
 // codeOf returns the code of an error that is sent as its text.
 func codeOf(err error) byte {
 	switch {
+	case errors.Is(err, syncer.ErrUnknownOutcome):
+		return resultUnknown
 	case errors.Is(err, syncer.ErrNotOwner):
 		return resultElsewhere
 	case errors.Is(err, rpc.ErrLate):
 		return resultLate
-	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return resultUnknown
 	case errors.Is(err, syncer.ErrFull):
 		return resultFull

@@ -1,6 +1,7 @@
 package refusals
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type refusal struct {
 type Cache struct {
 	kept   *ristretto.Cache[[]byte, *refusal]
 	filter *filter
+	resets resets
 	hits   atomic.Int64
 }
 
@@ -36,6 +38,7 @@ type Cache struct {
 // method.
 func (c *Cache) Open(most int) (err error) {
 	c.filter = newFilter(most)
+	c.resets.seed = maphash.MakeSeed()
 	c.kept, err = ristretto.NewCache(&ristretto.Config[[]byte, *refusal]{
 		NumCounters: 10 * int64(most), MaxCost: int64(most), BufferItems: 64,
 		IgnoreInternalCost: true,
@@ -93,7 +96,8 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	}
 	check := &op.Checks[0]
 	var b [longest]byte
-	if !c.filter.admits(check.AppendName(b[:0])) {
+	name := check.AppendName(b[:0])
+	if !c.filter.admits(name) || c.resets.recent(name) {
 		return false
 	}
 	r, ok := c.kept.Get(check.AppendName(nil))
@@ -113,6 +117,16 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	cr.Refused, cr.RetryAfter, cr.Limits = true, retry, append(cr.Limits, r.check.Limits...)
 	c.hits.Add(1)
 	return true
+}
+
+// Reset forgets refusals of a key that is being reset. For as long as that may take it answers no
+// operation on the key: what its owner refuses in the meantime may be allowed afterwards.
+func (c *Cache) Reset(check *syncer.Check) {
+	if c.kept != nil {
+		name := check.AppendName(nil)
+		c.resets.note(name)
+		c.kept.Del(name)
+	}
 }
 
 // Forget forgets refusals of a key. One that is being recorded at the same moment may remain.

@@ -162,6 +162,30 @@ func TestTakingBackForgets(t *testing.T) {
 	})
 }
 
+// TestResetForgets what was refused, and what is refused while the reset is under way.
+func TestResetForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t)
+		op, refused := acquire("k", 3_600_000)
+		c.Note(op, refused)
+		c.Wait()
+		c.Reset(&op.Checks[0])
+		for range 50 {
+			c.Note(op, refused)
+			c.Wait()
+			if c.Refuse(op, new(syncer.Result)) {
+				t.Fatal("refused from memory while the key is being reset")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		c.Note(op, refused)
+		c.Wait()
+		if !c.Refuse(op, new(syncer.Result)) {
+			t.Error("a refusal after the reset is not remembered")
+		}
+	})
+}
+
 // TestRefusalsAreBounded notes three times as many as there is room for.
 func TestRefusalsAreBounded(t *testing.T) {
 	c := open(t)

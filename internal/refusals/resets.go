@@ -1,0 +1,28 @@
+package refusals
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// resetTime is longer than a reset takes, and a refusal that was noted during it is remembered.
+const resetTime = 5 * time.Second
+
+// resets knows which keys are being reset. Keys that share a slot are taken for each other.
+type resets struct {
+	seed  maphash.Seed
+	until [1024]atomic.Int64 // in Unix nanoseconds
+}
+
+func (r *resets) slot(name []byte) *atomic.Int64 {
+	return &r.until[maphash.Bytes(r.seed, name)%uint64(len(r.until))]
+}
+
+// note records that a key is being reset.
+func (r *resets) note(name []byte) { r.slot(name).Store(time.Now().Add(resetTime).UnixNano()) }
+
+// recent reports whether a key may have been reset within resetTime.
+func (r *resets) recent(name []byte) bool {
+	return time.Now().UnixNano() < r.slot(name).Load()
+}
