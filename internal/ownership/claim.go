@@ -135,7 +135,7 @@ func (c *claim) take(page *ClaimPage) {
 	}
 	h := c.open[p]
 	delete(c.open, p)
-	if c.o.importHandoff(h) {
+	if c.o.importHandoff(h, c.from, page.Gift) {
 		c.taken = append(c.taken, p)
 	} else {
 		c.refused = append(c.refused, p)
@@ -178,7 +178,7 @@ func (o *Partitions) stopDeferring(p int) {
 }
 
 // importHandoff takes over a partition, unless this node does not want it any more.
-func (o *Partitions) importHandoff(h *syncer.Handoff) bool {
+func (o *Partitions) importHandoff(h *syncer.Handoff, from *ring.Member, gift uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.acceptsLocked(h.Partition) {
@@ -186,7 +186,8 @@ func (o *Partitions) importHandoff(h *syncer.Handoff) bool {
 	}
 	o.opt.Counter.ImportHandoff(h)
 	o.moves.Taken++
-	if o.parts[h.Partition].phase == incoming {
+	s := &o.parts[h.Partition]
+	if s.gift, s.giver = gift, from.Name; s.phase == incoming {
 		o.enterLocked(h.Partition, own)
 	}
 	return true

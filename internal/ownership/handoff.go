@@ -152,8 +152,11 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &o.parts[page.Partition]
+	defer func() { page.Gift = s.gift }()
 	switch {
 	case err == nil && s.phase == moving:
+		o.gifts++
+		s.gift, s.giver = o.gifts, o.opt.Self().Name
 		o.enterLocked(page.Partition, given)
 	case err == nil && (s.phase == own || s.phase == outgoing): // it was taken back meanwhile
 		o.opt.Counter.StartOwning(page.Partition)
@@ -213,5 +216,19 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), parts}, nil)
+	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), o.offers(m, parts)}, nil)
+}
+
+// offers returns partitions as they are offered to a member.
+func (o *Partitions) offers(m *ring.Member, parts []int) (list []OfferPart) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range parts {
+		part := OfferPart{Partition: p}
+		if s := &o.parts[p]; s.giver == m.Name {
+			part.Gift = s.gift
+		}
+		list = append(list, part)
+	}
+	return list
 }

@@ -45,13 +45,21 @@ type (
 		// Next is the cursor of the next page, 0 after the last.
 		Next    uint64
 		Handoff *syncer.Handoff
+		// Gift is the number of the handoff.
+		Gift uint64
 	}
 
 	// OfferRequest tells a node that the sender holds partitions that the node owns. There is no
 	// response.
 	OfferRequest struct {
-		By         ring.Member
-		Partitions []int
+		By    ring.Member
+		Parts []OfferPart
+	}
+	// OfferPart offers a partition, and says by which handoff the sender got it from the other node:
+	// 0 if it did not. So an offer that comes late says nothing about a later handoff.
+	OfferPart struct {
+		Partition int
+		Gift      uint64
 	}
 )
 

@@ -347,6 +347,34 @@ func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 	})
 }
 
+// TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless the offer
+// is from before it was given to it. Until the node has taken it over, it is kept.
+func TestALateOfferSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		a.knows(a, b)
+		p := 0
+		for a.table.Load().OwnedBySelf(p) {
+			p++
+		}
+		pages := a.HandOff(t.Context(), &ownership.ClaimRequest{By: b.self,
+			Parts: []ownership.ClaimPart{{Partition: p}}}).Pages
+		if len(pages) != 1 || pages[0].State != ownership.Given || pages[0].Gift == 0 {
+			t.Fatalf("%+v", pages)
+		}
+		kept := func() bool { return len(a.counter.keys[p]) > 0 }
+		for _, gift := range []uint64{0, pages[0].Gift - 1, pages[0].Gift} {
+			a.Offered(&ownership.OfferRequest{By: b.self, Parts: []ownership.OfferPart{{p, gift}}})
+			synctest.Wait()
+			if kept() != (gift != pages[0].Gift) {
+				t.Errorf("handoff %d, offered after %d: kept %v", pages[0].Gift, gift, kept())
+			}
+		}
+	})
+}
+
 // TestTakenBackBeforeItBegins takes back a partition after its handoff was promised, and before the
 // counter is told.
 func TestTakenBackBeforeItBegins(t *testing.T) {

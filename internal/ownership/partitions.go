@@ -77,6 +77,7 @@ type Partitions struct {
 	table     *ring.Table          // that the phases follow
 	before    *ring.Table          // the one before it
 	moves     Moves                // so far
+	gifts     uint64               // the number of the last handoff by this node
 }
 
 // partition is the state of one partition.
@@ -91,6 +92,10 @@ type partition struct {
 	// to is, for moving and given, the member that takes the partition over; for incoming, the
 	// member that decides until it hands the partition over.
 	to *ring.Member
+	// gift is the number of the handoff by which the partition was given away or taken over last,
+	// giver the name of the member that gave it.
+	gift  uint64
+	giver string
 }
 
 // phase is the relation of a node to a partition.
@@ -149,7 +154,8 @@ func (o *Partitions) exists(p int) bool { return p >= 0 && p < len(o.parts) }
 // enterLocked changes the phase of a partition and wakes all who wait for a change.
 func (o *Partitions) enterLocked(p int, to phase) {
 	s := &o.parts[p]
-	*s = partition{phase: to, since: time.Now(), rest: s.rest, kept: s.kept, to: s.to}
+	*s = partition{phase: to, since: time.Now(), rest: s.rest, kept: s.kept, to: s.to,
+		gift: s.gift, giver: s.giver}
 	if to != moving && to != given {
 		s.to = nil
 	}

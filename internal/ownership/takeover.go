@@ -172,7 +172,7 @@ func (o *Partitions) unclaim(parts []int) {
 // It returns at once.
 func (o *Partitions) Offered(q *OfferRequest) {
 	o.opt.Go(func(ctx context.Context) {
-		claims, released := o.toClaim(&q.By, q.Partitions)
+		claims, released := o.toClaim(&q.By, q.Parts)
 		if released {
 			o.Follow() // claims what is gained
 		}
@@ -182,14 +182,19 @@ func (o *Partitions) Offered(q *OfferRequest) {
 
 // toClaim returns which of the partitions that another node offers are to be claimed from it. It
 // releases those that the other has taken over from this node and already offers back.
-func (o *Partitions) toClaim(from *ring.Member, parts []int) (claims []int, released bool) {
+func (o *Partitions) toClaim(
+	from *ring.Member, parts []OfferPart,
+) (claims []int, released bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, p := range parts {
+	for _, part := range parts {
+		p := part.Partition
 		if !o.exists(p) {
 			continue
 		}
-		released = o.releaseLocked(from, p) || released
+		if part.Gift == o.parts[p].gift {
+			released = o.releaseLocked(from, p) || released
+		}
 		if !o.claimed[p] && o.parts[p].phase == own {
 			o.claimed[p] = true
 			claims = append(claims, p)

@@ -106,7 +106,7 @@ func sample() *ownership.ClaimResponse {
 	buckets := []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 5}, {Level: 2, Index: 12, N: -7}}
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
 		{Partition: 17, State: ownership.NotHeld},
-		{Partition: 1020, State: ownership.Given, Next: 99, Handoff: &syncer.Handoff{
+		{Partition: 1020, State: ownership.Given, Next: 99, Gift: 5, Handoff: &syncer.Handoff{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, Quieted: 3, LastChange: "4 w",
 			MaybeSent: true, Unflushed: 1234 * time.Millisecond,
 			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Nonce: 1 << 60, Acked: 3,

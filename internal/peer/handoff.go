@@ -27,6 +27,7 @@ func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
 		b = append(b, byte(p.State))
 		b = binary.AppendUvarint(b, p.Next)
 		if p.State == ownership.Given {
+			b = binary.AppendUvarint(b, p.Gift)
 			b = appendHandoff(b, p.Handoff)
 		}
 	}
@@ -38,6 +39,7 @@ func readClaim(r *reader, a *ownership.ClaimResponse) {
 		p := ownership.ClaimPage{Partition: int(r.uint()), State: ownership.ClaimState(r.byte()),
 			Next: r.uint()}
 		if p.State == ownership.Given {
+			p.Gift = r.uint()
 			p.Handoff = readHandoff(r)
 			p.Handoff.Partition = p.Partition
 		}
