@@ -180,6 +180,12 @@ func (k *call) count() error {
 		}
 		t.ref = r
 	}
+	k.countKnown()
+	return nil
+}
+
+// countKnown counts all checks, whose entries are known.
+func (k *call) countKnown() {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.check.N == 0 {
@@ -197,7 +203,6 @@ func (k *call) count() error {
 		t.allowance.use(t.check.N)
 		k.refused = k.refused || e.has(flagParked)
 	}
-	return nil
 }
 
 // view returns what is known of the target's key, synced and pending.

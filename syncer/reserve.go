@@ -92,8 +92,9 @@ func (r *reservations) put(held *reservation) {
 }
 
 // Confirm counts what was reserved. If there is no such reservation, nothing was counted and the
-// error wraps ErrUnavailable. With AckStore it returns after the store has acknowledged the counts;
-// with a stronger ack, after they are kept.
+// error wraps ErrUnavailable. After ErrClosed nothing was counted either, but the reservation is
+// still there. With AckStore it returns after the store has acknowledged the counts; with a
+// stronger ack, after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	r := c.reservations.take(id)
 	if r == nil {
@@ -106,14 +107,10 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	k.ts = r.ts
 	k.locate(&c.directory)
 	k.lock()
-	k.unreserve(id)
-	for i := range k.targets {
-		t := &k.targets[i]
-		if t.p.keys.find(t.hash, t.ns, t.check.Key) == 0 {
-			t.p.keys.insertCold(t.hash, t.ns, t.check.Key) // the reservation promised to count
-		}
+	err := k.countReserved(id)
+	if err != nil {
+		c.reservations.put(r)
 	}
-	err := k.count()
 	k.unlock()
 	switch {
 	case err != nil || !c.durability.waits(&op):
@@ -122,6 +119,28 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 		return errRefusedKey
 	}
 	return k.commit(ctx, &c.durability)
+}
+
+// countReserved counts what was reserved under an id and ends the reservation, or does neither. The
+// reservation promised to count, so nothing asks whether there is room: others may have decided by
+// now that it is counted. The partitions are locked.
+func (k *call) countReserved(id string) error {
+	for _, p := range k.parts {
+		if p.closed {
+			return ErrClosed
+		}
+	}
+	for i := range k.targets {
+		t := &k.targets[i]
+		keys := &t.p.keys
+		if t.ref = keys.find(t.hash, t.ns, t.check.Key); t.ref == 0 {
+			t.ref = keys.insertCold(t.hash, t.ns, t.check.Key)
+		}
+		keys.entry(t.ref).setUsed(keys.clock.second())
+	}
+	k.unreserve(id)
+	k.countKnown()
+	return nil
 }
 
 // Undo gives up a reservation. It reports whether there was one.
