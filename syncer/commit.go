@@ -1,22 +1,44 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
 
-// commit waits until all tickets up to this one are acknowledged. It returns the mark that was
-// acknowledged last.
-func (p *partition) commit(ctx context.Context, ticket uint64) (Mark, error) {
-	return p.commitIf(ctx, ticket, func() bool { return true })
+// countedKey is a key that an operation has counted, while the operation waits for the store.
+type countedKey struct {
+	hash    uint32
+	ns, key []byte
+	at      int // position of the operation in its batch
+	// err is set when the ticket is acknowledged: it says why the store does not have what was
+	// counted of this key all the same.
+	err error
 }
 
-// commitIf is commit, but returns errFailing if it would have to wait while worthwhile returns
-// false. worthwhile is called with the partition locked.
-func (p *partition) commitIf(ctx context.Context, ticket uint64,
+// counted returns the target as a key to wait for.
+func (t *target) counted() countedKey {
+	return countedKey{hash: t.hash, ns: t.ns, key: t.check.Key}
+}
+
+// commit waits until all tickets up to this one are acknowledged, and returns an error if the store
+// does not have what was counted of these keys by then. It returns the mark that was acknowledged
+// last.
+func (p *partition) commit(ctx context.Context, ticket uint64, keys ...countedKey) (Mark, error) {
+	mark, err := p.commitIf(ctx, ticket, keys, func() bool { return true })
+	for i := range keys {
+		err = cmp.Or(err, keys[i].err)
+	}
+	return mark, err
+}
+
+// commitIf is commit, but leaves the errors of single keys to the caller, and returns errFailing if
+// it would have to wait while worthwhile returns false. worthwhile is called with the partition
+// locked.
+func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedKey,
 	worthwhile func() bool) (Mark, error) {
 	for {
-		mark, news, err := p.committed(ticket, worthwhile)
+		mark, news, err := p.committed(ticket, keys, worthwhile)
 		if news == nil {
 			return mark, err
 		}
@@ -31,10 +53,10 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64,
 	}
 }
 
-// committed returns the mark that was acknowledged last if that covers a ticket. If the
-// acknowledgement may still come, it returns a channel that is closed when it is time to look
-// again.
-func (p *partition) committed(ticket uint64,
+// committed returns the mark that was acknowledged last if that covers a ticket, and sets the
+// errors of the keys. If the acknowledgement may still come, it returns a channel that is closed
+// when it is time to look again.
+func (p *partition) committed(ticket uint64, keys []countedKey,
 	worthwhile func() bool) (mark Mark, news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,6 +66,9 @@ func (p *partition) committed(ticket uint64,
 	case p.dirty.ackedTicket >= ticket && p.outbox.importsSent():
 		// Rounds taken over from other counters draw no tickets. They are sent before all others,
 		// so they must be acknowledged too.
+		for i := range keys { // at once: nobody knows it once the partition is handed over
+			keys[i].err = p.refusal(&keys[i], ticket)
+		}
 		return p.outbox.mark, nil, nil
 	case p.stopped:
 		return Mark{}, nil, errStopped

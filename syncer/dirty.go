@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,10 @@ type dirtyList struct {
 	// Tickets above handedOffFrom, up to and including handedOffTo, were handed off before their
 	// counts were in the store.
 	handedOffFrom, handedOffTo uint64
+	// Keys with these hashes were handed off as well, although their tickets up to refusedTo are
+	// acknowledged: the store had refused them.
+	refused   keyHashes
+	refusedTo uint64
 
 	batches []ticketBatch // the tickets that are not acknowledged yet, in order
 	drawing bool          // new tickets still belong to the last batch
@@ -104,14 +109,30 @@ func (d *dirtyList) forgetAcked() {
 	}
 }
 
-// handOff notes that another counter now answers for everything unacknowledged; takeBack notes that
-// none does.
-func (d *dirtyList) handOff()  { d.handedOffFrom, d.handedOffTo = d.ackedTicket, d.lastTicket }
+// handOff notes that another counter now answers for everything unacknowledged, and for the keys
+// that the store has refused.
+func (d *dirtyList) handOff(refused keyHashes) {
+	if d.handedOffTo == 0 { // what was taken back may not have been sent since
+		maps.Copy(refused, d.refused)
+	}
+	d.refused, d.refusedTo = refused, d.lastTicket
+	d.handedOffFrom, d.handedOffTo = d.ackedTicket, d.lastTicket
+}
+
+// takeBack notes that no other counter answers for any ticket. The keys that the store had refused
+// stay: as long as they are sent again, nothing else shows that it does not have them.
 func (d *dirtyList) takeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
 
 // handedOff reports whether another counter answers for a ticket.
 func (d *dirtyList) handedOff(ticket uint64) bool {
 	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
+}
+
+// handedOffRefused reports whether the store had refused a key with this hash when the partition
+// was last to be handed off, and the ticket is from before that.
+func (d *dirtyList) handedOffRefused(hash uint32, ticket uint64) bool {
+	_, refused := d.refused[hash]
+	return refused && 0 < ticket && ticket <= d.refusedTo
 }
 
 // clear empties the list, and marks every ticket as acknowledged.

@@ -95,7 +95,7 @@ func TestBatchesThatAreAcknowledgedAreForgotten(t *testing.T) {
 func TestTicketsThatWereHandedOff(t *testing.T) {
 	d := newDirtyList()
 	d.lastTicket, d.cutTicket, d.ackedTicket = 4, 4, 2
-	d.handOff()
+	d.handOff(nil)
 	d.clear()
 	d.push(1)
 	for ticket, want := range []bool{false, false, false, true, true, false} {

@@ -93,10 +93,7 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 	if err != nil || ticket == noTicket || !c.durability.waits(op) {
 		return ticket == noTicket, err
 	}
-	mark, err := p.commit(w.ctx, ticket)
-	if err == nil && t.parked() {
-		err = errRefusedKey
-	}
+	mark, err := p.commit(w.ctx, ticket, t.counted())
 	if err != nil {
 		return false, err
 	}
@@ -262,14 +259,6 @@ type target struct {
 
 // noTicket stands for a count that the store is known to refuse.
 const noTicket = math.MaxUint64
-
-// parked reports whether the store refuses the key. It locks the partition.
-func (t *target) parked() bool {
-	t.p.mu.Lock()
-	defer t.p.mu.Unlock()
-	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
-	return r != 0 && t.p.keys.entry(r).has(flagParked)
-}
 
 // add counts an Add without limits. The partition is locked. The count is in the store once the
 // ticket is acknowledged.

@@ -52,7 +52,7 @@ type handoff struct {
 
 // prepare cuts everything pending into rounds and seals the ledger.
 func (h *handoff) prepare() {
-	h.unpark()
+	refused := h.unpark()
 	// From here on, loads must not return counts of rounds that the store may have applied.
 	old := h.outbox.takeAll()
 	// The counts in those rounds are still pending. They must not be cut into new rounds as well.
@@ -70,7 +70,7 @@ func (h *handoff) prepare() {
 	h.rounds, h.told, h.sealed = rounds, false, true
 	h.times++
 	h.reportOwed()
-	h.dirty.handOff()
+	h.dirty.handOff(refused)
 	h.loads.refuseAll(ErrNotOwner)
 	h.settled.wake()
 }

@@ -50,12 +50,17 @@ func (b *batch) commit(ctx context.Context) {
 	for p, ticket := range b.tickets {
 		p.flushUpTo(ticket)
 	}
-	f := fate{failed: map[*partition]error{}, lost: map[keeping]error{}}
+	f := fate{keys: b.countedKeys(), failed: map[*partition]error{}, lost: map[keeping]error{}}
 	b.commitSome(ctx, &f, false)
 	b.commitSome(ctx, &f, true)
+	for _, keys := range f.keys {
+		for i := range keys {
+			res := &b.res[keys[i].at]
+			res.Err = cmp.Or(res.Err, keys[i].err)
+		}
+	}
 	for _, i := range b.stored {
 		op := &b.ops[i]
-		b.res[i].Err = b.c.parkedError(op)
 		for j := range op.Checks {
 			p := b.c.partitionOf(&op.Checks[j])
 			b.res[i].Err = cmp.Or(f.failed[p], b.res[i].Err,
@@ -64,10 +69,26 @@ func (b *batch) commit(ctx context.Context) {
 	}
 }
 
+// countedKeys returns the keys of the operations that wait for the store.
+func (b *batch) countedKeys() map[*partition][]countedKey {
+	keys := map[*partition][]countedKey{}
+	for _, i := range b.stored {
+		for j := range b.ops[i].Checks {
+			var t target
+			b.c.locate(&t, &b.ops[i].Checks[j])
+			key := t.counted()
+			key.at = i
+			keys[t.p] = append(keys[t.p], key)
+		}
+	}
+	return keys
+}
+
 // fate is the outcome of what was counted, by partition; nil where all is well.
 type fate struct {
-	failed map[*partition]error // the store has not acknowledged the counts
-	lost   map[keeping]error    // acknowledged, but not kept as ack asks
+	keys   map[*partition][]countedKey // with the errors of single keys
+	failed map[*partition]error        // the store has not acknowledged the counts
+	lost   map[keeping]error           // acknowledged, but not kept as ack asks
 }
 
 // keeping is one ack that is waited for in one partition.
@@ -82,7 +103,7 @@ type keeping struct {
 func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]Mark{}
 	for p, ticket := range b.tickets {
-		mark, err := p.commitIf(ctx, ticket, func() bool {
+		mark, err := p.commitIf(ctx, ticket, f.keys[p], func() bool {
 			return patient || !p.outbox.retry.failing()
 		})
 		if errors.Is(err, errFailing) {
@@ -128,16 +149,21 @@ func (k *call) commit(ctx context.Context, d *durability) error {
 	}
 	var marks []Mark
 	for i, p := range k.parts {
-		mark, err := p.commit(ctx, tickets[i])
+		mark, err := p.commit(ctx, tickets[i], k.countedIn(p)...)
 		if err != nil {
 			return err
 		}
 		marks = append(marks, mark)
 	}
+	return cmp.Or(d.await(ctx, d.of(k.op), marks)...)
+}
+
+// countedIn returns the call's keys in a partition.
+func (k *call) countedIn(p *partition) (keys []countedKey) {
 	for i := range k.targets {
-		if k.targets[i].parked() {
-			return errRefusedKey
+		if t := &k.targets[i]; t.p == p {
+			keys = append(keys, t.counted())
 		}
 	}
-	return cmp.Or(d.await(ctx, d.of(k.op), marks)...)
+	return keys
 }

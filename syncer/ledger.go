@@ -54,9 +54,22 @@ func (b *ledger) unlist() (arena.Ref, entry) {
 	return r, e
 }
 
+// refusal returns why the store does not have a count of a key although it has acknowledged the
+// count's ticket; nil if it has the count.
+func (b *ledger) refusal(k *countedKey, ticket uint64) error {
+	if b.dirty.handedOffRefused(k.hash, ticket) {
+		return errHandedOff
+	}
+	if r := b.keys.find(k.hash, k.ns, k.key); r != 0 && b.keys.entry(r).has(flagParked) {
+		return errRefusedKey
+	}
+	return nil
+}
+
 // unpark puts parked keys back on the dirty list, including those that are being tried in the
-// current flight.
-func (b *ledger) unpark() {
+// current flight. It returns their hashes.
+func (b *ledger) unpark() keyHashes {
+	unparked := keyHashes{}
 	if b.outbox.flight != nil {
 		for i := range b.outbox.flight.Keys {
 			if at := b.outbox.flight.Keys[i].ref; at != 0 && b.keys.entry(at).has(flagParked) {
@@ -68,8 +81,10 @@ func (b *ledger) unpark() {
 		e := b.keys.entry(r)
 		e.drop(flagParked)
 		b.enlist(r, e)
+		unparked[b.keys.names.hash(e.name())] = struct{}{}
 	}
 	b.parked.refs = b.parked.refs[:0]
+	return unparked
 }
 
 // coverAll notes that the store has everything that has come off the dirty list: the last keys had

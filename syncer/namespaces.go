@@ -165,14 +165,3 @@ func (d *directory) locate(t *target, check *Check) {
 func (d *directory) partitionOf(check *Check) *partition {
 	return &d.parts[d.placement.Of(check.NS, check.Key)]
 }
-
-// parkedError returns errRefusedKey if the store refuses one of the operation's keys.
-func (d *directory) parkedError(op *Op) error {
-	for i := range op.Checks {
-		var t target
-		if d.locate(&t, &op.Checks[i]); t.parked() {
-			return errRefusedKey
-		}
-	}
-	return nil
-}

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,11 +56,10 @@ func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 	}
 	t.p.mu.Unlock()
 	reachable := func() bool { return !t.p.storeDown() }
-	if _, err := t.p.commitIf(ctx, ticket, reachable); err != nil {
+	keys := []countedKey{t.counted()}
+	_, err := t.p.commitIf(ctx, ticket, keys, reachable)
+	if err = cmp.Or(err, keys[0].err); err != nil {
 		return fmt.Errorf("%w: what was counted is not in the store yet: %v", ErrUnavailable, err)
-	}
-	if t.parked() {
-		return fmt.Errorf("%w: the store refuses the key", ErrUnavailable)
 	}
 	return nil
 }

@@ -35,11 +35,8 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	p.awaited.begin(&t)
 	p.mu.Unlock()
 	defer p.endReset(&t)
-	if _, err := p.commit(ctx, ticket); err != nil {
+	if _, err := p.commit(ctx, ticket, t.counted()); err != nil {
 		return fmt.Errorf("reset: %w", err)
-	}
-	if t.parked() {
-		return errRefusedKey
 	}
 	return nil
 }
