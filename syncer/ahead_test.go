@@ -82,3 +82,48 @@ func testAbsence(t *testing.T, oldest bool) {
 		t.Errorf("one event is to be admitted, and one alone: %+v", res)
 	}
 }
+
+// TestKeysOfFailedOperationsAreNotWaitedFor: a batch asks for the keys of all its operations before
+// it looks at the first, and some of these are then not carried out. Nothing waits for their keys
+// when the batch is over, and keys that another counter decides about are not asked for at all.
+func TestKeysOfFailedOperationsAreNotWaitedFor(t *testing.T) {
+	place := syncer.Placement{Partitions: 2}
+	moved, cold := keyIn(place, 0, "moved-"), keyIn(place, 1, "cold-")
+	tooLong, both := *acquireOp(cold, 1, 1), *acquireOp(moved, 1, 1)
+	tooLong.Checks[0].Limits[0].Window = 1 << 50
+	both.Checks = append(both.Checks, acquireOp(cold, 1, 1).Checks...)
+	for name, c := range map[string]struct {
+		before func(c *syncer.Counter)
+		ops    []syncer.Op
+		most   int // keys that may be asked for
+	}{
+		"invalid":     {func(*syncer.Counter) {}, []syncer.Op{tooLong, tooLong}, 1},
+		"draining":    {(*syncer.Counter).Drain, []syncer.Op{*acquireOp(cold, 1, 1)}, 1},
+		"not owned":   {stopOwningFirst, []syncer.Op{*acquireOp(moved, 1, 1)}, 0},
+		"after moved": {stopOwningFirst, []syncer.Op{*acquireOp(moved, 1, 1), both}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := tardy{embedded.New(embedded.Options{}), 1, make(chan struct{})}
+				begin(store.Store, place.Partitions)
+				counter := open(t, syncer.Options{Store: store, Placement: place,
+					RoundTimeout: time.Minute})
+				c.before(counter)
+				res := make([]syncer.Result, len(c.ops))
+				counter.DoAll(t.Context(), c.ops, res)
+				for i := range res {
+					if res[i].Err == nil {
+						t.Errorf("operation %d was carried out", i)
+					}
+				}
+				if all, waited := counter.Loads(); all > c.most || waited != 0 {
+					t.Errorf("%d keys are to be loaded, want at most %d; %d are waited for", all,
+						c.most, waited)
+				}
+				close(store.until)
+			})
+		})
+	}
+}
+
+func stopOwningFirst(c *syncer.Counter) { c.StopOwning(0) }

@@ -30,7 +30,7 @@ type batch struct {
 	c         *Counter
 	ops       []Op
 	res       []Result
-	ahead     []*pendingLoad // the loads asked for, check by check; nil if none
+	ahead     []*pendingLoad // loads asked for that no call has taken over, by check; nil if none
 	admission admission
 	putOff    []putOff
 	overtaken map[string]bool // names of the keys of operations that were put off
@@ -60,6 +60,7 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 		checks += countChecks(ops[i : i+n])
 		i += n
 	}
+	b.stopWaiting()
 	b.admission.never = false
 	for _, o := range b.putOff {
 		if o.call == nil {
@@ -113,7 +114,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 	}
 	if b.ahead != nil {
 		for i := range k.targets {
-			k.targets[i].askedAhead = b.ahead[checks+i]
+			k.targets[i].askedAhead, b.ahead[checks+i] = b.ahead[checks+i], nil
 		}
 	}
 	return k, nil

@@ -43,6 +43,27 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
+// Loads returns how many keys are to be loaded, and how many of them an operation waits for.
+func (c *Counter) Loads() (all, waited int) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		var inFlight map[string]*pendingLoad
+		if p.loads.underWay != nil {
+			inFlight = p.loads.underWay.round.loads
+		}
+		for _, loads := range []map[string]*pendingLoad{p.loads.waiting, inFlight} {
+			for _, w := range loads {
+				if all++; w.waited() {
+					waited++
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+	return all, waited
+}
+
 // Share starts or ends counting a key in several counters at the same time, without a loan.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	var t target

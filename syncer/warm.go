@@ -155,20 +155,22 @@ func (t *target) known() bool {
 }
 
 // askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
-// It returns the loads, check by check, or nil if all keys are known.
+// It returns the loads, check by check, or nil if all keys are known. Keys that another counter
+// decides about are left out: what may be done with them here needs no load.
 func (b *batch) askAhead() (ahead []*pendingLoad) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
 	k.begin(nil, 0)
 	var asked []*partition
 	var places [atOnce]int
+	var nonOwner [atOnce]bool
 	askSome := func() {
 		k.order()
 		k.lock()
 		k.touch(true)
 		for i := range k.targets {
 			t := &k.targets[i]
-			if t.known() || t.p.storeDown() || t.p.closed {
+			if t.p.refuses(nonOwner[i]) || t.known() || t.p.storeDown() || t.p.closed {
 				continue
 			}
 			if ahead == nil {
@@ -188,7 +190,7 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 				continue
 			}
 			n := len(k.targets)
-			places[n] = at - 1
+			places[n], nonOwner[n] = at-1, b.ops[i].AllowNonOwner
 			k.targets = append(k.targets, target{})
 			b.c.locate(&k.targets[n], check)
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {
@@ -201,6 +203,27 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 		p.loader.schedule(p)
 	}
 	return ahead
+}
+
+// stopWaiting stops waiting for keys that were asked for ahead, and that no call has taken over:
+// their operations are not carried out. Otherwise they would be kept, and loaded, for nobody.
+func (b *batch) stopWaiting() {
+	if b.ahead == nil {
+		return
+	}
+	ahead := b.ahead
+	for i := range b.ops {
+		for j := range b.ops[i].Checks {
+			if w := ahead[j]; w != nil {
+				p := b.c.partitionOf(&b.ops[i].Checks[j])
+				p.mu.Lock()
+				w.waiters--
+				p.mu.Unlock()
+			}
+		}
+		ahead = ahead[len(b.ops[i].Checks):]
+	}
+	b.ahead = nil
 }
 
 func countChecks(ops []Op) (n int) {
