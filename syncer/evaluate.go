@@ -278,7 +278,8 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	}
 	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
-	lent := t.p.shared.lent(t, lr.Window, k.now)
+	// An event of the past is in windows that are over, and loans that are over may be in these.
+	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
 	lr.Hi += lent
 	n := t.check.N + t.extra + t.p.reservations.of(t) + lent
 	if peak+n <= lr.Max {

@@ -100,7 +100,8 @@ func (l *loan) unseenWithin(window, now int64) int64 {
 	return l.unseen()
 }
 
-// lent returns how many events are lent of the target's key and may lie in a window that ends now.
+// lent returns how many events are lent of the target's key and may lie in a window of this length
+// that ends at now, which is not in the future, or later.
 func (s sharedKeys) lent(t *target, window, now int64) (n int64) {
 	if k := s.find(t); k != nil {
 		for i := range k.loans {

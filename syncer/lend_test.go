@@ -360,6 +360,27 @@ func TestDeadLoanCountsForItsWindow(t *testing.T) {
 	})
 }
 
+// TestLateAcquireBesideADeadLoan lets a borrower die with what it was lent, and then counts events
+// of the time of the loan, when the loan is in no window that ends now. It is in theirs.
+func TestLateAcquireBesideADeadLoan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		at := l.now().UnixMilli()
+		l.ask(l.counters[1], 200)
+		time.Sleep(13 * time.Second)
+		for _, late := range []struct {
+			ts, n int64
+			want  bool
+		}{{at, 1500, false}, {at - 9000, 1500, false}, {at, 1400, true}, {0, 1600, true}} {
+			if res := acquire(t, l.counters[0].Counter, "hot", late.n, late.ts,
+				l.limits); res.Allowed != late.want {
+				t.Errorf("%d events at %d, when 200 of 1600 were lent at %d: allowed: %v", late.n,
+					late.ts, at, res.Allowed)
+			}
+		}
+	})
+}
+
 // TestALoanOfADeadOwner has the owner of a key die, and the next one, which can't know what was
 // lent, use up the limit before it hears of that. The borrower is told to count no more.
 func TestALoanOfADeadOwner(t *testing.T) {
