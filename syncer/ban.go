@@ -158,7 +158,7 @@ func (k *call) breached(res *Result) (starting []int, err error) {
 	}
 	for _, i := range starting {
 		t := &k.targets[i]
-		if t.ref, _, err = t.entry(k.now); err != nil {
+		if t.ref, _, err = t.entry(k.present); err != nil {
 			return nil, err
 		}
 	}

@@ -66,6 +66,7 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 		if o.call == nil {
 			b.add(o.at, o.at+1)
 		} else {
+			o.call.hasWaited()
 			b.decide(o.at, o.call)
 		}
 	}

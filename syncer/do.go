@@ -84,6 +84,9 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 	}
 	p, ticket := t.p, uint64(0)
 	for again := true; again; again = errors.Is(err, ErrBehind) && w.wait() {
+		if err != nil {
+			now = c.opt.Now() // it has waited
+		}
 		p.mu.Lock()
 		ticket, err = t.add(op, res, ts, now, w)
 		p.mu.Unlock()
@@ -142,6 +145,7 @@ func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore && !op.res
 type call struct {
 	op          *Op
 	now, ts     int64
+	present     int64 // now, or when the operation last had to wait: others have gone on meanwhile
 	targets     []target
 	parts       []*partition
 	reservation *reservation // if set, the operation is reserved instead of counted
@@ -153,9 +157,12 @@ type call struct {
 
 // begin prepares the scratch memory for an operation.
 func (k *call) begin(op *Op, now int64) {
-	k.op, k.now = op, now
+	k.op, k.now, k.present = op, now, now
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
 }
+
+// hasWaited notes that the operation has waited.
+func (k *call) hasWaited() { k.present = k.targets[0].p.keys.clock.now() }
 
 // prepare locates and validates everything before anything is locked.
 func (k *call) prepare(d *directory, op *Op, now int64) error {
@@ -220,6 +227,9 @@ func (k *call) unlock() {
 func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 	k.admission = *w
 	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {
+		if err != nil {
+			k.hasWaited()
+		}
 		res.Reset()
 		if err = k.lockWarm(w.ctx, w.opt.LoadTimeout); err != nil {
 			break
@@ -293,7 +303,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	return p.dirty.lastTicket, nil
 }
 
-// entry finds or makes the key's entry. The partition is locked.
+// entry finds or makes the key's entry, which is used now. The partition is locked.
 func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	p := t.p
 	if p.closed {

@@ -110,8 +110,14 @@ func (e entry) is(ns, key []byte) bool {
 func (e entry) used() uint32       { return uint32(e[0] & low24) }
 func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
-// idle returns how many seconds ago the entry was used.
-func (e entry) idle(sec uint32) uint32 { return (sec - e.used()) & low24 }
+// idle returns how many seconds ago the entry was used. It is 0 if that is later than sec: whoever
+// looks took the time before another operation that was faster.
+func (e entry) idle(sec uint32) uint32 {
+	if idle := (sec - e.used()) & low24; idle <= low24/2 {
+		return idle
+	}
+	return 0
+}
 
 func (e entry) gen() uint32       { return uint32(e[0] >> 24 & low24) }
 func (e entry) setGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }

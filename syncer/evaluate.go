@@ -117,7 +117,7 @@ func (k *call) use() {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
-			sec := t.p.keys.clock.seconds(k.now)
+			sec := t.p.keys.clock.seconds(k.present)
 			if e := t.p.keys.entry(r); e.idle(sec) > age {
 				e.setUsed((sec - age) & low24)
 			}
@@ -174,7 +174,7 @@ func (k *call) count() error {
 		if t.check.N == 0 {
 			continue // a ban
 		}
-		r, _, err := t.entry(k.now)
+		r, _, err := t.entry(k.present)
 		if err != nil {
 			return err
 		}

@@ -138,7 +138,7 @@ func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 	if t.p.ownership != owned {
 		return a, ErrNotOwner
 	}
-	key, err := t.share(k.now)
+	key, err := t.share(k.present)
 	if err != nil {
 		return a, err
 	}

@@ -30,6 +30,7 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 		}
 		select {
 		case <-settled:
+			k.hasWaited()
 			continue
 		case <-patience:
 		case <-ctx.Done():
