@@ -3,6 +3,8 @@ package leaparray_test
 import (
 	"errors"
 	"flag"
+	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -304,6 +306,25 @@ func TestPeakNeverOverfills(t *testing.T) {
 		}
 		if sum > limit {
 			t.Fatalf("window ending at %d holds %d, limit %d", end.at, sum, limit)
+		}
+	}
+}
+
+// TestCountOfVeryWideBuckets has up to 2^40 events in the bucket that a window begins in: times the
+// milliseconds of a year, that is more than 64 bits hold.
+func TestCountOfVeryWideBuckets(t *testing.T) {
+	const width = 365 * 24 * time.Hour
+	l, year := ladder(t, leaparray.Level{Width: width, Count: 10}), width.Milliseconds()
+	for _, n := range []int64{1, 7, 2_000_000_000, 1 << 40} {
+		c, _ := count(l, nil, 50*year, n)
+		v := leaparray.View{Ladder: l, A: c}
+		for _, outside := range []int64{0, 1, year / 7, year / 2, year - 1} {
+			e, ok := v.Count(2*year, 52*year-1+outside, true)
+			share := big.NewRat(n, year)
+			want := share.Mul(share, big.NewRat(year-outside, 1)).FloatString(0)
+			if !ok || e.Count < e.Lo || e.Count > e.Hi || fmt.Sprint(e.Count) != want {
+				t.Errorf("%d events, %d ms outside: %+v, want %s", n, outside, e, want)
+			}
 		}
 	}
 }

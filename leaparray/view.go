@@ -1,6 +1,9 @@
 package leaparray
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // View reads one counter, or two as their sum. Either may be nil.
 type View struct {
@@ -148,9 +151,15 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	return e, true
 }
 
-// share returns n x part / whole, rounded to the nearest integer, without overflow.
+// share returns n x part / whole, rounded to the nearest integer. No number is negative, and part
+// is less than whole. The product may take more than 64 bits.
 func share(n, part, whole int64) int64 {
-	return n/whole*part + (n%whole*part+whole/2)/whole
+	hi, lo := bits.Mul64(uint64(n), uint64(part))
+	quo, rem := bits.Div64(hi, lo, uint64(whole))
+	if rem >= uint64(whole-whole/2) {
+		quo++
+	}
+	return int64(quo)
 }
 
 // Peak returns the largest sum, oldest buckets included, of any window of this length that contains
