@@ -54,9 +54,11 @@ func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 			t.Fatalf("it reads %d", got)
 		}
 		co.store.Rewind(image)
-		co.counts(1, "nor this") // hears of the loss before counter 0 verifies
-		if n := co.counters[1].Stats().LossesTotal; n != 1 {
-			t.Fatalf("it heard of %d losses", n)
+		// It hears of the loss, mostly before counter 0 verifies, and now and then of what that has
+		// restored by then.
+		co.counts(1, "nor this")
+		if co.counters[1].Stats().LossesTotal == 0 {
+			t.Fatal("it heard of no loss")
 		}
 		co.settle()
 		co.holds("k", 1)
