@@ -210,8 +210,7 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 		left := open[:0]
 		for _, g := range open {
 			if err := g.call.cmd.Err(); err != nil {
-				g.maybeApplied = g.maybeApplied || !errors.Is(s.classify(err), syncer.ErrNotApplied)
-				if ctx.Err() == nil && l.again(g.maybeApplied, err, time.Since(began)) {
+				if ctx.Err() == nil && l.again(g.call.mayHaveRun, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -235,12 +234,13 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 }
 
 // again decides whether a script that failed is sent again. If it was certainly not applied, it is
-// given up soon, because no outcome is in doubt.
-func (l *directLane) again(maybeApplied bool, err error, spent time.Duration) bool {
+// given up soon, because no outcome is in doubt. In a cluster it is not, because a slot that moves
+// or a replica that takes over may need the time.
+func (l *directLane) again(mayHaveRun bool, err error, spent time.Duration) bool {
 	if isRefusal(err) && !isPassing(err) {
 		return false
 	}
-	return maybeApplied || spent < l.d.opt.Timeout/4
+	return mayHaveRun || l.d.opt.Store.cluster || spent < l.d.opt.Timeout/4
 }
 
 // isRefusal reports whether the server answered with an error.
@@ -271,11 +271,7 @@ func (s *Store) deliver(g *directScript) {
 		s.setFailed(nil)
 	} else {
 		s.setFailedUnlessReply(err)
-		err = s.classify(err)
-		switch {
-		case g.maybeApplied:
-			err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
-		case errors.Is(err, syncer.ErrNotApplied):
+		if err = g.call.classify(err); errors.Is(err, syncer.ErrNotApplied) {
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 		}
 	}

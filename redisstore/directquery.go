@@ -80,12 +80,11 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 		script: s.scripts.reset, keys: []string{stateKey(partition), Key(partition, ns, key)},
 		args: []any{s.sequenceTTL},
 	}
-	s.roundTrips.Add(1)
-	run(ctx, s.client, []*scriptCall{call})
-	if err := call.err(); err != nil {
-		if err = s.classify(err); errors.Is(err, syncer.ErrNotApplied) {
-			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
-		}
+	err := s.runOne(ctx, call)
+	if errors.Is(err, syncer.ErrNotApplied) {
+		err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+	}
+	if err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	return nil

@@ -22,10 +22,6 @@ const plansSeen = 8
 type directScript struct {
 	calls []*directCall
 	call  scriptCall
-	// maybeApplied is set once the script may have been applied without an answer: after that, the
-	// answer to sending it again says nothing about the first time. It is always set in a cluster,
-	// whose client resends by itself and only reports the last attempt.
-	maybeApplied bool
 
 	sender   string // the key that its number is stored under
 	store    *Store
@@ -55,7 +51,7 @@ func newDirectScript(s *Store) *directScript {
 }
 
 func (g *directScript) reset(sender string) {
-	g.calls, g.maybeApplied = g.calls[:0], g.store.cluster
+	g.calls, g.call.mayHaveRun = g.calls[:0], false
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
 	g.hashes = g.hashes[:0]

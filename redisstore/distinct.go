@@ -63,6 +63,8 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
 	reply, err := c.cmd.Slice()
 	if err != nil {
 		switch {
+		case c.mayHaveRun:
+			err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			err = fmt.Errorf("%w: %w", distinct.ErrForeign, err)
 		case isRefusal(err):

@@ -92,8 +92,12 @@ func (s *Store) takeCall(c *scriptCall) {
 			len(reply))
 	}
 	for i, r := range c.rounds {
-		if err != nil {
-			r.Err = s.classify(err)
+		failed := err
+		if err == nil {
+			failed, _ = reply[i].(error)
+		}
+		if failed != nil {
+			r.Err = c.classify(failed)
 			continue
 		}
 		s.take(r, reply[i])
@@ -121,7 +125,7 @@ func (s *Store) readVerb() string {
 
 func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 	if err := c.err(); err != nil {
-		r.Err = s.classify(err)
+		r.Err = c.classify(err)
 		return
 	}
 	if s.takeState(r, c); r.Lost {

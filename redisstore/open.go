@@ -182,7 +182,7 @@ func (s *Store) connect() (err error) {
 }
 
 // driverOptions returns the driver's options. Its retries are off: a count that the driver sent
-// twice would be counted twice.
+// twice would be counted twice. A cluster's client sends again all the same, see [resends].
 func (s *Store) driverOptions() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,

@@ -1,11 +1,7 @@
 package redisstore
 
 import (
-	"errors"
 	"fmt"
-	"net"
-
-	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/syncer"
 )
@@ -22,10 +18,6 @@ const (
 // takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false
 // if the rest is not to be read.
 func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
-	if err, is := v.(error); is {
-		r.Err = s.classify(err)
-		return nil, false
-	}
 	reply, _ := v.([]any)
 	if len(reply) < 5 {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
@@ -156,19 +148,15 @@ func takeLoaded(r *syncer.Round, reply any) {
 	}
 }
 
-// classify says what is known about a call that failed. Redis has certainly not applied a call that
-// it answered with an error, nor one that never had a connection. The outcome of any other failure
-// is unknown. In a cluster, the driver resends a call that got no answer to where it is redirected,
-// so if the last attempt had no connection, that says nothing about the earlier ones.
-func (s *Store) classify(err error) error {
-	var reply redis.Error
-	var op *net.OpError
+// classify says what is known about a call that failed with this error, or whose answer is not to
+// be understood: that Redis refused it, that it was not applied, or, if any attempt to send it may
+// have run it, that its outcome is unknown.
+func (c *scriptCall) classify(err error) error {
 	switch {
-	case errors.As(err, &reply):
+	case c.mayHaveRun || mayHaveRun(err):
+		return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+	case isRefusal(err):
 		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)
-	case errors.As(err, &op) && op.Op == "dial" && !s.cluster,
-		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}
-	return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+	return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 }

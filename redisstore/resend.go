@@ -2,26 +2,72 @@ package redisstore
 
 import (
 	"context"
-	"slices"
-	"sync/atomic"
+	"errors"
+	"net"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// resends is a hook on the nodes of a cluster. If a node does not run a command, the client sends
-// it again later, perhaps to another node, while the rest of its pipeline was answered. Then
-// commands do not run in the order in which they were sent. Callers that depend on the order find
+// resends is a hook on the nodes of a cluster, which sees every attempt to send a pipeline. The
+// client of a cluster sends a command again if a node does not run it, if the connection breaks,
+// and if the first command beside it is refused, perhaps to another node, while the rest of its
+// pipeline was answered. Then commands do not run in the order in which they were sent, some run
+// twice, and only the outcome of the last attempt is returned. Callers for which this matters find
 // out through [watchResends].
 type resends struct{}
 
-// resendKey is the context key of the flag to set.
-type resendKey struct{}
+// attempts is what the hook has seen of some commands.
+type attempts struct {
+	mu   sync.Mutex
+	sent map[redis.Cmder]bool // true if an attempt before the last one may have run the command
+	more bool                 // whether any was sent again
+}
 
-// watchResends returns a context for commands, and a function that reports whether any of them has
-// been sent again so far.
-func watchResends(ctx context.Context) (context.Context, *atomic.Bool) {
-	seen := new(atomic.Bool)
-	return context.WithValue(ctx, resendKey{}, seen), seen
+// attemptsKey is the context key of the attempts to note.
+type attemptsKey struct{}
+
+// watchResends returns a context for commands, and what is seen of their attempts from then on.
+func watchResends(ctx context.Context) (context.Context, *attempts) {
+	a := &attempts{sent: map[redis.Cmder]bool{}}
+	return context.WithValue(ctx, attemptsKey{}, a), a
+}
+
+// begin notes that commands are about to be sent. Until then, each has the outcome of its last
+// attempt. It is cleared, because the client leaves an error as it is when a connection breaks
+// before the answer: a command that was redirected to that connection would seem to be refused.
+func (a *attempts) begin(cmds []redis.Cmder) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cmds {
+		ran, again := a.sent[c]
+		a.sent[c] = ran || again && mayHaveRun(c.Err())
+		a.more = a.more || again
+		c.SetErr(nil)
+	}
+}
+
+// resent reports whether any command was sent again.
+func (a *attempts) resent() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.more
+}
+
+// mayHaveRun reports whether a command may have been run by an attempt before its last one.
+func (a *attempts) mayHaveRun(c redis.Cmder) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sent[c]
+}
+
+// mayHaveRun reports whether an attempt with this outcome may have run its command. Redis has
+// certainly not carried out what it answered with an error, nor what never had a connection.
+func mayHaveRun(err error) bool {
+	var op *net.OpError
+	unsent := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, redis.ErrPoolExhausted)
+	return !unsent && !isRefusal(err)
 }
 
 // DialHook implements redis.Hook.
@@ -30,16 +76,12 @@ func (resends) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (resends) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// ProcessPipelineHook implements redis.Hook. It counts any error as a resend: which errors make the
-// client send a command again is the client's business.
+// ProcessPipelineHook implements redis.Hook.
 func (resends) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		failed := func(c redis.Cmder) bool { return c.Err() != nil }
-		seen, ok := ctx.Value(resendKey{}).(*atomic.Bool)
-		if ok && slices.ContainsFunc(cmds, failed) {
-			seen.Store(true)
+		if a, ok := ctx.Value(attemptsKey{}).(*attempts); ok {
+			a.begin(cmds)
 		}
-		return err
+		return next(ctx, cmds)
 	}
 }

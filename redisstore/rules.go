@@ -112,8 +112,8 @@ func (r *Rules) History(ctx context.Context) (all []rule.Version, err error) {
 }
 
 // Append stores v as the version after v.Number-1. The error is [rule.ErrMoved] if that is not the
-// newest one; any other error leaves open whether it was stored, unless it wraps
-// [syncer.ErrNotApplied].
+// newest one, unless v itself is stored already; any other error leaves open whether it was stored,
+// unless it wraps [syncer.ErrNotApplied].
 func (r *Rules) Append(ctx context.Context, v rule.Version) error {
 	stored, err := r.write(ctx, v.Number-1, v.Number-1, v)
 	if err == nil && !stored {
@@ -129,7 +129,8 @@ func (r *Rules) Restore(ctx context.Context, v rule.Version) error {
 	return err
 }
 
-// write stores v if the newest version is one from low to high.
+// write stores v if the newest version is one from low to high. It reports whether v is stored, now
+// or already.
 func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (bool, error) {
 	record, err := recordOf(v)
 	if err != nil {
@@ -138,10 +139,14 @@ func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (boo
 	if err := r.store.ensureJoined(ctx); err != nil {
 		return false, err
 	}
-	reply, err := r.store.scripts.rules.Run(ctx, r.store.client, []string{rulesKey}, low, high,
-		v.Number, v.ID, record, rule.MaxVersions).Int64()
-	if err != nil {
+	call := &scriptCall{script: r.store.scripts.rules, keys: []string{rulesKey},
+		args: []any{low, high, v.Number, v.ID, record, rule.MaxVersions}}
+	if err := r.store.runOne(ctx, call); err != nil {
 		return false, fmt.Errorf("write %s: %w", rulesKey, err)
 	}
-	return reply == 1, nil
+	stored, err := call.cmd.Int64()
+	if err != nil {
+		return false, fmt.Errorf("write %s: %w", rulesKey, call.classify(err))
+	}
+	return stored == 1, nil
 }

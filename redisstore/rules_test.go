@@ -28,7 +28,9 @@ func TestRulesAreKept(t *testing.T) {
 	const last = rule.MaxVersions + 5
 	for n := int64(1); n <= last; n++ {
 		for _, moved := range []int64{n - 1, n + 1} {
-			if err := r.Append(ctx, version(moved)); moved > 0 && !errors.Is(err, rule.ErrMoved) {
+			other := version(moved)
+			other.ID = "other"
+			if err := r.Append(ctx, other); moved > 0 && !errors.Is(err, rule.ErrMoved) {
 				t.Fatalf("%d after %d: %v", moved, n-1, err)
 			}
 		}

@@ -96,6 +96,10 @@ type scriptCall struct {
 	told   *redis.Cmd      // the reply with the state
 	kept   *redis.Cmd      // the reply with the writer's sequence, nil if not asked for
 	rounds []*syncer.Round // in a store's exchange: the rounds it serves
+	// mayHaveRun is set by run once an attempt before the last one may have been carried out, or
+	// the last one failed and may have been: after that, an error says nothing about the outcome.
+	// It stays set if the call is run again.
+	mayHaveRun bool
 }
 
 // send adds the call to a pipeline.
@@ -162,23 +166,32 @@ func (c *scriptCall) err() error {
 	return c.told.Err()
 }
 
+// note takes in what became of the call's attempts.
+func (c *scriptCall) note(a *attempts) {
+	err := c.err()
+	if c.script != nil && a.mayHaveRun(c.cmd) || err != nil && mayHaveRun(err) {
+		c.mayHaveRun = true
+	}
+}
+
 // run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried
 // out: they are sent again with the script's text, which the server keeps for the next time. Where
 // a key may have been read after the state of its partition, the state is read once more. Where the
 // caller's change is not the last one any more, its sequence says whether it is still there.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
-	ctx, resent := watchResends(ctx)
+	ctx, seen := watchResends(ctx)
 	pipe := client.Pipeline()
 	for _, c := range calls {
 		c.send(ctx, pipe)
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	pipe = client.Pipeline()
-	again := 0
+	resent, again := seen.resent(), 0
 	for _, c := range calls {
+		c.note(seen)
 		switch err := c.err(); {
-		case err == nil && c.script == nil && (resent.Load() || c.overtaken()):
-			if resent.Load() {
+		case err == nil && c.script == nil && (resent || c.overtaken()):
+			if resent {
 				c.sendState(ctx, pipe)
 			}
 			if c.own {
@@ -193,11 +206,14 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	if again > 0 {
 		_, _ = pipe.Exec(ctx)
 	}
+	unanswered := false
 	for _, c := range calls {
-		if err := c.err(); err != nil && !isRefusal(err) {
-			relearn(ctx, client)
-			break
-		}
+		c.note(seen)
+		err := c.err()
+		unanswered = unanswered || err != nil && !isRefusal(err)
+	}
+	if unanswered {
+		relearn(ctx, client)
 	}
 }
 
@@ -208,6 +224,16 @@ func relearn(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
+}
+
+// runOne makes Redis carry out a single call, and says what is known about it if it fails.
+func (s *Store) runOne(ctx context.Context, c *scriptCall) error {
+	s.roundTrips.Add(1)
+	run(ctx, s.client, []*scriptCall{c})
+	if err := c.err(); err != nil {
+		return c.classify(err)
+	}
+	return nil
 }
 
 // run makes Redis carry out calls in one pipeline, and records how long that takes.

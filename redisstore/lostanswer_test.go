@@ -1,0 +1,289 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// onScripts has answer called for every script that a client sends to a node, unless the node does
+// not have the script yet. run carries the script out without an answer. The node answers by itself
+// if answer returns false.
+func onScripts(t testing.TB, node *miniredis.Miniredis,
+	answer func(c *server.Peer, args []string, run func()) bool) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: node.Addr(), Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	var busy atomic.Bool // what comes meanwhile is the client's
+	node.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		if !strings.HasPrefix(cmd, "EVAL") || !busy.CompareAndSwap(false, true) {
+			return false
+		}
+		defer busy.Store(false)
+		ctx := context.Background()
+		if cmd == "EVALSHA" && !client.ScriptExists(ctx, args[0]).Val()[0] {
+			return false
+		}
+		return answer(c, args, func() {
+			if err := client.Do(ctx, command(cmd, args)...).Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// command returns a command as a client takes it.
+func command(name string, args []string) []any {
+	line := []any{name}
+	for _, arg := range args {
+		line = append(line, arg)
+	}
+	return line
+}
+
+// loseAnswer has the next script that names a key carried out, but its connection breaks. Later
+// attempts are refused with the given errors, one after the other and the last one again and again.
+func loseAnswer(t testing.TB, node *miniredis.Miniredis, key string, refusals ...string) {
+	t.Helper()
+	lost := false
+	onScripts(t, node, func(c *server.Peer, args []string, run func()) bool {
+		switch {
+		case !slices.Contains(args, key):
+			return false
+		case !lost:
+			lost = true
+			run()
+			c.Close()
+		default:
+			c.WriteError(refusals[0])
+			refusals = refusals[min(1, len(refusals)-1):]
+		}
+		return true
+	})
+}
+
+const (
+	clusterDown = "CLUSTERDOWN The cluster is down"
+	readOnly    = "READONLY You can't write against a read only replica."
+	// movedAway sends a client to a port at which nobody listens.
+	movedAway = "MOVED 0 127.0.0.1:1"
+)
+
+// unknownOutcome checks an error: the outcome is unknown, and nothing else is said of it.
+func unknownOutcome(t testing.TB, err error) {
+	t.Helper()
+	if !errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, syncer.ErrNotApplied) ||
+		errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("%v, want an unknown outcome", err)
+	}
+}
+
+// TestClusterLostAnswerIsUnknown: a node carries out a script, the connection breaks, and when the
+// driver sends the script again, the node refuses it or can't be reached any more. What was carried
+// out is never reported as refused or not applied.
+func TestClusterLostAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, refusals := range map[string][]string{
+		"down":      {clusterDown},
+		"loading":   {"LOADING Redis is loading the dataset in memory"},
+		"read only": {readOnly},
+		"gone":      {clusterDown, movedAway}, // the last attempt finds nobody
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := miniredis.RunT(t)
+			s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
+			works(t, s)
+			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+			key := s.Address("a")
+
+			loseAnswer(t, node, key, refusals...)
+			r := oneRound(s, "a", 2)
+			send(t, s, r)
+			unknownOutcome(t, r.Err)
+			if n := node.HGet(key, redisstore.Field(0, t0/1000)); n != "2" {
+				t.Errorf("the round: %q stored, want 2", n)
+			}
+
+			loseAnswer(t, node, key, refusals...)
+			unknownOutcome(t, d.Forget(t.Context(), nil, []byte("a")))
+			if node.Exists(key) {
+				t.Error("the reset was not carried out")
+			}
+
+			tag, name, _ := strings.Cut(redisstore.Key(1, nil, []byte("a")), "}")
+			x := &distinct.Exchange{Partition: 1, Key: []byte("a"), Version: "1", Mark: "1",
+				Reset: true, TTL: 1000}
+			loseAnswer(t, node, tag+"}!d"+name, refusals...)
+			s.Distinct().Compare(t.Context(), []*distinct.Exchange{x})
+			unknownOutcome(t, x.Err)
+		})
+	}
+}
+
+// TestClusterRefusalIsCertain: what every attempt found refused, or nobody to send it to, is
+// reported as not applied, however often the driver sent it.
+func TestClusterRefusalIsCertain(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []string{clusterDown, readOnly, movedAway} {
+		t.Run(strings.Fields(refusal)[0], func(t *testing.T) {
+			t.Parallel()
+			node := miniredis.RunT(t)
+			s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
+			works(t, s)
+			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+			onScripts(t, node, func(c *server.Peer, _ []string, _ func()) bool {
+				c.WriteError(refusal)
+				return true
+			})
+			r := oneRound(s, "a", 2)
+			if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) ||
+				errors.Is(r.Err, syncer.ErrUnknownOutcome) {
+				t.Errorf("round: %v", r.Err)
+			}
+			if err := d.Forget(t.Context(), nil, []byte("a")); !errors.Is(err,
+				syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+				t.Errorf("reset: %v", err)
+			}
+		})
+	}
+}
+
+// twoRounds returns a round of the key "a" and one of a key of another partition.
+func twoRounds(s *redisstore.Store) []*syncer.Round {
+	return []*syncer.Round{oneRound(s, "a", 2), oneRound(s, elsewhere(s, "a", "b"), 1)}
+}
+
+// TestClusterRefusalBesideAnAnswer: the driver sends a whole pipeline again if its first command is
+// refused. The other command was carried out the first time; the first one never was.
+func TestClusterRefusalBesideAnAnswer(t *testing.T) {
+	t.Parallel()
+	node := miniredis.RunT(t)
+	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
+	works(t, s)
+	rounds := twoRounds(s)
+	second := redisstore.Key(rounds[1].Partition, nil, rounds[1].Keys[0].Key)
+	answered := false
+	onScripts(t, node, func(c *server.Peer, args []string, _ func()) bool {
+		if !answered && slices.Contains(args, second) {
+			answered = true
+			return false
+		}
+		c.WriteError(clusterDown)
+		return true
+	})
+	send(t, s, rounds...)
+	if err := rounds[0].Err; !errors.Is(err, syncer.ErrRefused) {
+		t.Errorf("%v, want it to be refused", err)
+	}
+	unknownOutcome(t, rounds[1].Err)
+	if n := node.HGet(second, redisstore.Field(0, t0/1000)); n != "1" {
+		t.Errorf("%q stored, want 1", n)
+	}
+}
+
+// TestClusterAnswersLostAfterARedirection: two rounds are redirected to a node that carries them
+// out, but the connection breaks before the first answer. That the second round was redirected
+// before must not look like its outcome.
+func TestClusterAnswersLostAfterARedirection(t *testing.T) {
+	t.Parallel()
+	from, to := miniredis.RunT(t), miniredis.RunT(t)
+	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})
+	works(t, s)
+	works(t, open(t, redisstore.Options{URL: "redis+cluster://" + to.Addr()})) // has the script
+	rounds := twoRounds(s)
+	asked := 0
+	var ran atomic.Int32
+	onScripts(t, from, func(c *server.Peer, _ []string, _ func()) bool {
+		if asked++; asked <= len(rounds) {
+			c.WriteError(fmt.Sprint("MOVED 0 ", to.Addr()))
+		} else {
+			c.WriteError(clusterDown)
+		}
+		return true
+	})
+	onScripts(t, to, func(c *server.Peer, _ []string, run func()) bool {
+		n := int(ran.Add(1))
+		if n > len(rounds) { // the driver may have learnt that it is here
+			c.WriteError(clusterDown)
+			return true
+		}
+		if run(); n == len(rounds) {
+			c.Close()
+		}
+		return true
+	})
+	send(t, s, rounds...)
+	for i, r := range rounds {
+		unknownOutcome(t, r.Err)
+		key := redisstore.Key(r.Partition, nil, r.Keys[0].Key)
+		if n := to.HGet(key, redisstore.Field(0, t0/1000)); n == "" {
+			t.Errorf("round %d was not carried out", i)
+		}
+	}
+}
+
+// TestRulesMeetTheirOwnVersion: the driver sends again what stores a version after it was stored.
+// That it is there is a success, also if the next version follows it by then.
+func TestRulesMeetTheirOwnVersion(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]bool{"newest": false, "followed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := miniredis.RunT(t)
+			opt := redisstore.Options{URL: "redis+cluster://" + node.Addr()}
+			s, other := open(t, opt), open(t, opt)
+			works(t, s)
+			if err := probe(t, other); err != nil {
+				t.Fatal(err)
+			}
+			var lost atomic.Bool
+			onScripts(t, node, func(c *server.Peer, _ []string, run func()) bool {
+				if lost.Swap(true) {
+					return false
+				}
+				if run(); next {
+					if err := other.Rules().Append(t.Context(), version(2)); err != nil {
+						t.Error(err)
+					}
+				}
+				c.Close()
+				return true
+			})
+			if err := s.Rules().Append(t.Context(), version(1)); err != nil || !lost.Load() {
+				t.Errorf("%v, answer lost: %v", err, lost.Load())
+			}
+			mine := version(1)
+			mine.ID = "mine"
+			if err := s.Rules().Append(t.Context(), mine); !errors.Is(err, rule.ErrMoved) {
+				t.Errorf("another version of that number: %v", err)
+			}
+		})
+	}
+}
+
+// TestRulesLostAnswerIsUnknown: a version was stored, and the driver's next attempts are refused.
+func TestRulesLostAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	node := miniredis.RunT(t)
+	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
+	works(t, s)
+	loseAnswer(t, node, "tt:rules", clusterDown)
+	unknownOutcome(t, s.Rules().Append(t.Context(), version(1)))
+	if id := node.HGet("tt:rules", "i"); id != version(1).ID {
+		t.Errorf("the newest version is %q", id)
+	}
+}
