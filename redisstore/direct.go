@@ -284,25 +284,42 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	if failed == nil && (res.Allowed || op.CountDenied && !op.Banned(res)) {
 		return marks, nil
 	}
-	undo := context.WithoutCancel(ctx)
 	for i := range op.Checks {
 		if !counted[i] {
 			continue
 		}
-		back := op.Checks[i]
-		back.N, back.Limits = -back.N, nil
-		if !op.DryRun {
-			one := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{back}}
-			if _, err := d.do(undo, &one, &parts[i]); err != nil {
-				return nil, errors.Join(failed,
-					fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
-			}
-		}
 		res.Checks[i].TS = 0
 		for j := range res.Checks[i].Limits {
-			lr := &res.Checks[i].Limits[j]
-			lr.Count, lr.Lo, lr.Hi = lr.Count+back.N, lr.Lo+back.N, lr.Hi+back.N
+			lr, n := &res.Checks[i].Limits[j], op.Checks[i].N
+			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
 		}
 	}
+	if !op.DryRun {
+		failed = errors.Join(failed, d.takeBack(ctx, op, ts, counted))
+	}
 	return marks, failed
+}
+
+// takeBack takes back what some checks of an acquire counted, even if ctx has ended. If one can't
+// be taken back, the others are all the same.
+func (d *Direct) takeBack(ctx context.Context, op *syncer.Op, ts int64, counted []bool) error {
+	var ops []syncer.Op
+	for i, back := range op.Checks {
+		if counted[i] {
+			back.N, back.Limits = -back.N, nil
+			ops = append(ops, syncer.Op{Kind: syncer.Add, TS: ts, Ack: syncer.AckStore,
+				Checks: []syncer.Check{back}})
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.Timeout)
+	defer cancel()
+	var errs []error
+	res := make([]syncer.Result, len(ops))
+	d.DoAll(ctx, ops, res)
+	for i := range res {
+		if err := res[i].Err; err != nil {
+			errs = append(errs, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -285,5 +286,56 @@ func TestRulesLostAnswerIsUnknown(t *testing.T) {
 	unknownOutcome(t, s.Rules().Append(t.Context(), version(1)))
 	if id := node.HGet("tt:rules", "i"); id != version(1).ID {
 		t.Errorf("the newest version is %q", id)
+	}
+}
+
+// TestDirectClusterTakesBackWhatItCan acquires over three partitions, the last of which refuses.
+// What the first one counted can't be taken back. What the second one counted is all the same, and
+// the outcome is unknown.
+func TestDirectClusterTakesBackWhatItCan(t *testing.T) {
+	t.Parallel()
+	node, srv := miniredis.RunT(t), redistest.Start(t)
+	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
+	works(t, s)
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	a := "a"
+	b := elsewhere(s, a, "b")
+	c := elsewhere(s, a, "c")
+	for i := 0; s.Partition(c) == s.Partition(b); i++ {
+		c = elsewhere(s, a, fmt.Sprint("c", i, "-"))
+	}
+	var ofA atomic.Int64
+	// The node can't run the script, but the server can.
+	node.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool {
+		if !strings.HasPrefix(cmd, "EVAL") {
+			return false
+		}
+		if cmd == "EVALSHA" {
+			p.WriteError("NOSCRIPT No matching script. Please use EVAL.")
+			return true
+		}
+		if slices.Contains(args, s.Address(a)) && ofA.Add(1) > 1 {
+			p.WriteError("OOM command not allowed when used memory > 'maxmemory'.")
+			return true
+		}
+		if text, err := srv.Do(command(cmd, args)...).Text(); err != nil {
+			p.WriteError(err.Error())
+		} else {
+			p.WriteBulk(text)
+		}
+		return true
+	})
+	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(a, 1, 60_000, 10),
+		check(b, 1, 60_000, 10), check(c, 1, 60_000, 0)}}
+	var res syncer.Result
+	err := d.Do(t.Context(), &op, &res)
+	if !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(err.Error(), "take back") {
+		t.Errorf("%v, want an unknown outcome", err)
+	}
+	if n := hget(t, srv, s, a); n != 1 {
+		t.Errorf("the first key holds %d, want 1", n)
+	}
+	if n := hget(t, srv, s, b); n != 0 {
+		t.Errorf("the second key holds %d, which could be taken back", n)
 	}
 }
