@@ -58,8 +58,8 @@ type Options struct {
 	// full. In a cluster the counter must start as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Ack is what syncer.AckDefault means for operations that this node is asked for, whichever node
-	// carries them out. Default: what their counters are configured for.
+	// Ack is what syncer.AckDefault means for operations that this node is asked for, whichever
+	// node carries them out. Default: what their counters are configured for.
 	Ack syncer.Ack
 	// Ring and Peers make the node part of a cluster. Ring's Options.OnChange must call
 	// [Node.Changed].

@@ -77,7 +77,8 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	t.Helper()
 	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
 	opt := node.Options{
-		ID: "n", Ack: peers.ack, Direct: direct, Peers: peers, Store: still{}, Clock: storeclock.New(nil, nil),
+		ID: "n", Ack: peers.ack, Direct: direct, Peers: peers, Store: still{},
+		Clock:     storeclock.New(nil, nil),
 		Placement: syncer.Placement{Partitions: 7},
 	}
 	var rings []*ring.Ring
@@ -280,7 +281,8 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 	})
 }
 
-// TestResetsOfAMessageAreConcurrent: one that the store takes long over does not hold up the others.
+// TestResetsOfAMessageAreConcurrent: one that the store takes long over does not hold up the
+// others.
 func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}

@@ -55,8 +55,8 @@ type (
 		By    ring.Member
 		Parts []OfferPart
 	}
-	// OfferPart offers a partition, and says by which handoff the sender got it from the other node:
-	// 0 if it did not. So an offer that comes late says nothing about a later handoff.
+	// OfferPart offers a partition, and says by which handoff the sender got it from the other
+	// node: 0 if it did not. So an offer that comes late says nothing about a later handoff.
 	OfferPart struct {
 		Partition int
 		Gift      uint64

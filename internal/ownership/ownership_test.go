@@ -347,8 +347,8 @@ func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless the offer
-// is from before it was given to it. Until the node has taken it over, it is kept.
+// TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless the
+// offer is from before it was given to it. Until the node has taken it over, it is kept.
 func TestALateOfferSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

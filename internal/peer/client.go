@@ -234,8 +234,8 @@ func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
 	return nil
 }
 
-// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a message
-// say how much earlier than it they end.
+// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a
+// message say how much earlier than it they end.
 func (c *Client) deadline(ctx context.Context) time.Time {
 	within := c.opt.Timeout
 	if by, ok := ctx.Deadline(); ok {

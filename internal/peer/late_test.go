@@ -130,8 +130,8 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestAClassHoldsUpNoOther has the node take long over tasks of one class. One of another class does
-// not wait for them.
+// TestAClassHoldsUpNoOther has the node take long over tasks of one class. One of another class
+// does not wait for them.
 func TestAClassHoldsUpNoOther(t *testing.T) {
 	task := func(verb rpc.Verb, ack syncer.Ack) rpc.Task {
 		return rpc.Task{Verb: verb, Op: syncer.Op{Kind: syncer.Add, Ack: ack}}
@@ -215,8 +215,8 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 	})
 }
 
-// TestAPatientCallerTakesNoTimeFromOthers shares a message between a caller that waits for longer than
-// a message may take and one that does not.
+// TestAPatientCallerTakesNoTimeFromOthers shares a message between a caller that waits for longer
+// than a message may take and one that does not.
 func TestAPatientCallerTakesNoTimeFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 20 * time.Millisecond}, "", "")

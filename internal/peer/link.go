@@ -38,9 +38,9 @@ const (
 	quick class = iota
 	// storeBound tasks wait for the store.
 	storeBound
-	// nodeBound tasks wait for the answers to tasks of any other class. With lanes of their own, the
-	// others never wait for a node that waits for a lane, so that no circle of nodes can wait for
-	// each other.
+	// nodeBound tasks wait for the answers to tasks of any other class. With lanes of their own,
+	// the others never wait for a node that waits for a lane, so that no circle of nodes can wait
+	// for each other.
 	nodeBound
 	// resets wait for the store, and for questions, but for no other task. They hold up neither
 	// storeBound nor nodeBound ones, and are not held up by them.
