@@ -27,12 +27,17 @@ type window struct {
 func (d *Document) Domain(name string) *Domain { return d.domains[name] }
 
 // EachWindow calls check for every window that the rules and domains judge, with the namespace it
-// is counted in ("" is the default one). It returns all errors, each with its line and column.
+// is counted in ("" is the default one). It returns the errors, each with its line and column, and
+// stops after [strictyaml.MaxErrors] of them.
 func (d *Document) EachWindow(check func(namespace string, ms int64) error) error {
 	var errs []error
 	for _, w := range d.windows {
 		if err := check(w.namespace, w.ms); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", w.at, err))
+		}
+		if len(errs) == strictyaml.MaxErrors {
+			errs = append(errs, errors.New("there may be more; the others were not looked at"))
+			break
 		}
 	}
 	return errors.Join(errs...)

@@ -66,6 +66,12 @@ func many(n int) (list string) {
 	}
 	return list
 }
+func perDay(n int) (list string) {
+	for i := range n {
+		list += fmt.Sprintf("{key: k%d, rate_limit: {unit: day}},", i)
+	}
+	return list
+}
 func defaults(n int) (list string) {
 	for i := range n {
 		list += fmt.Sprintf("{name: d%02d, limits: [1/1s], default: true},", i)
@@ -188,6 +194,25 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+// nested is a level of descriptors below which two aliases of each level have the one before.
+func nested(levels int) string {
+	list := "[{key: a}, {key: b}]"
+	for i := range levels {
+		list = fmt.Sprintf("[{key: a, descriptors: &d%d %s}, {key: b, descriptors: *d%[1]d}]", i,
+			list)
+	}
+	return "domain: a\ndescriptors: " + list
+}
+
+// TestAliasesAreNotMuchWork: a text of a kilobyte was millions of descriptors.
+func TestAliasesAreNotMuchWork(t *testing.T) {
+	read(t, nested(12))
+	_, err := rules.Read("r.yaml", []byte(nested(20)))
+	if err == nil || !strings.Contains(err.Error(), "stand for more than") {
+		t.Error(err)
+	}
+}
+
 func TestEachWindow(t *testing.T) {
 	doc := read(t, "rules: [{name: a, namespace: n, limits: [1/2s, 1/1m]}]\ndomain: d/e\n"+
 		"descriptors: [{key: k, rate_limit: {unit: week, unit_multiplier: 2}}, "+
@@ -204,6 +229,12 @@ func TestEachWindow(t *testing.T) {
 	const first = "r.yaml:1:41: bad\nr.yaml:1:41: bad\nr.yaml:3:"
 	if err == nil || !strings.HasPrefix(err.Error(), first) {
 		t.Errorf("errors %v", err)
+	}
+	doc = read(t, overridden(many(64))+"\ndomain: e\ndescriptors: ["+perDay(64)+"]")
+	err = doc.EachWindow(func(string, int64) error { return errors.New("bad") })
+	lines := strings.Split(fmt.Sprint(err), "\n")
+	if last := lines[len(lines)-1]; len(lines) != 101 || !strings.HasPrefix(last, "there may be") {
+		t.Errorf("%d errors, the last %s", len(lines), last)
 	}
 }
 

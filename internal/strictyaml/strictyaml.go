@@ -14,17 +14,28 @@ import (
 // Node is a value in a document, with its line and column.
 type Node = yaml.Node
 
+// MaxErrors is how many mistakes are reported in full.
+const MaxErrors = 100
+
 // Reader reads one document and collects the mistakes in it.
 type Reader struct {
 	path string
 	errs []error
+	more int // mistakes after MaxErrors of them
 }
 
 // New returns a reader. path is what errors call the document.
 func New(path string) *Reader { return &Reader{path: path} }
 
-// Err returns all mistakes that were found, or nil.
-func (r *Reader) Err() error { return errors.Join(r.errs...) }
+// Err returns the mistakes that were found, or nil. Of more than [MaxErrors], it has the first and
+// the number of the others.
+func (r *Reader) Err() error {
+	if r.more > 0 {
+		return errors.Join(append(r.errs[:MaxErrors:MaxErrors],
+			fmt.Errorf("%s: and %d more", r.path, r.more))...)
+	}
+	return errors.Join(r.errs...)
+}
 
 // Document returns the top of a document, or nil if the text is not a single YAML document or has
 // nothing but comments.
@@ -60,6 +71,14 @@ func (r *Reader) load(text []byte) (documents []yaml.Node) {
 			r.Fail(n, "an alias of what it is in itself")
 			return nil
 		}
+	}
+	x := expansion{sizes: map[*Node]int{}}
+	for i := range documents {
+		x.size(&documents[i])
+	}
+	if x.over != nil {
+		r.Fail(x.over, "the aliases up to this one stand for more than %d values", maxExpanded)
+		return nil
 	}
 	return documents
 }
@@ -106,7 +125,22 @@ func (r *Reader) syntax(err error) {
 
 // Fail reports a mistake.
 func (r *Reader) Fail(at *Node, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %s", r.Position(at), fmt.Sprintf(format, args...)))
+	if len(r.errs) >= MaxErrors {
+		r.more++
+		return
+	}
+	text := shorten(fmt.Sprintf(format, args...))
+	r.errs = append(r.errs, fmt.Errorf("%s: %s", r.Position(at), text))
+}
+
+// shorten leaves out the middle of a long message, which quotes a text of any length.
+func shorten(text string) string {
+	const most = 500
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most/2], "") + "..." +
+		strings.ToValidUTF8(text[len(text)-most/2:], "")
 }
 
 // Position returns FILE:LINE:COLUMN, which editors and terminals recognize as a link.

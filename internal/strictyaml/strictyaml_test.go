@@ -66,3 +66,56 @@ func TestOneDocument(t *testing.T) {
 		}
 	}
 }
+
+// doubled is a list in which n aliases of the list before stand for 2ⁿ texts and more.
+func doubled(n int) string {
+	text := "list: [&a0 a"
+	for i := range n {
+		text += fmt.Sprintf(", &a%d [*a%d, *a%d]", i+1, i, i)
+	}
+	return text + "]"
+}
+
+func TestAliasesStandForABoundedNumberOfValues(t *testing.T) {
+	const refused = "the aliases up to this one stand for more than 100000 values"
+	long := "a: &a [" + strings.Repeat("1,", 999) + "1]\nb: [" // a list of 1000 texts
+	for _, c := range []struct{ name, text, want string }{
+		{"within", doubled(14), "<nil>"},
+		{"beyond", doubled(15), "f:1:264: " + refused},
+		{"a billion billion", doubled(60), "f:1:264: " + refused},
+		{"flat", long + strings.Repeat("*a,", 99) + "]", "<nil>"},
+		{"too many of a list", long + strings.Repeat("*a,", 100) + "]", "f:2:302: " + refused},
+		{"two documents", doubled(14) + "\n---\n" + doubled(14), "f:3:239: " + refused},
+		{"a key", "? &k [a, b]\n: " + strings.Repeat("[*k, ", 9) + strings.Repeat("]", 9), "<nil>"},
+		{"none", "list: [" + strings.Repeat(":,", 1<<17) + "]", "<nil>"},
+	} {
+		r := strictyaml.New("f")
+		r.Documents([]byte(c.text))
+		if got := fmt.Sprint(r.Err()); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSoManyMistakes(t *testing.T) {
+	for n, want := range map[int]string{
+		strictyaml.MaxErrors:        "f:1:503: an item is not a single value",
+		strictyaml.MaxErrors + 1:    "f: and 1 more",
+		strictyaml.MaxErrors + 5000: "f: and 5000 more",
+	} {
+		_, err := walk("list: [" + strings.Repeat("[a], ", n) + "]")
+		lines := strings.Split(fmt.Sprint(err), "\n")
+		if got := lines[len(lines)-1]; got != want || len(lines) > strictyaml.MaxErrors+1 {
+			t.Errorf("%d mistakes: %d lines, the last %q, want %q", n, len(lines), got, want)
+		}
+	}
+}
+
+func TestLongTextsAreNotQuotedWhole(t *testing.T) {
+	_, err := walk("list: []\n" + strings.Repeat("ü", 1<<17) + ": a")
+	got := fmt.Sprint(err)
+	if len(got) > 600 || !strings.HasPrefix(got, `f:2:1: unknown key "üüü`) ||
+		!strings.Contains(got, "ü...ü") || !strings.HasSuffix(got, `üü"; there is only list`) {
+		t.Errorf("%d bytes: %.700s", len(got), got)
+	}
+}
