@@ -121,6 +121,9 @@ func (k *call) add(o *Op) error {
 	}
 	k.body = body
 	k.ops++
+	if o.Acquire != nil {
+		k.usual += o.Acquire.usual()
+	}
 	k.write = k.write || o.writes()
 	k.slow = k.slow || o.slow()
 	return nil

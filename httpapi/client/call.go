@@ -16,6 +16,7 @@ type call struct {
 	batching.Call
 	ops   int
 	body  []byte // the operations, separated by commas
+	usual int    // checks of them that default rules judge
 	write bool   // it counts
 	slow  bool   // it waits for Redis
 	by    time.Time

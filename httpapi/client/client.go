@@ -114,6 +114,7 @@ func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer
 	k := c.calls.Get().(*call)
 	k.begin(true, r.Ack.waits())
 	at := c.view.Load().table.ownerOf(&r)
+	k.usual = r.usual()
 	k.body, err = r.append(k.body)
 	err = c.single(ctx, k, at, err, func(v *fastjson.Value) (Source, error) {
 		a = AcquireAnswer{}

@@ -184,8 +184,12 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 	return r.outcome(v, a.Source != "" && complete)
 }
 
-// mostOfRule bounds the limits of one rule in an answer. Servers allow fewer.
-const mostOfRule = 64
+// mostOfRule bounds the limits of one rule in an answer, and mostDefaults the default rules of a
+// namespace, which judge what names neither limits nor rules. Servers allow fewer limits.
+const (
+	mostOfRule   = 64
+	mostDefaults = 16
+)
 
 // window reads a window as a rule spells it.
 func (r *reader) window(v *fastjson.Value) time.Duration {
@@ -229,7 +233,11 @@ func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
 
 // limits reads the states of the limits that were asked about, and of those of rules.
 func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
-	list := r.list(v, "limits", len(asked.Limits)+len(asked.Rules)*mostOfRule)
+	rules := len(asked.Rules)
+	if asked.usual() {
+		rules = mostDefaults
+	}
+	list := r.list(v, "limits", len(asked.Limits)+rules*mostOfRule)
 	if len(list) == 0 {
 		return nil
 	}

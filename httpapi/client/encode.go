@@ -105,6 +105,22 @@ func (c *Check) empty() bool {
 	return c.Namespace == "" && c.Key == "" && c.N == 0 && len(c.Limits) == 0 && len(c.Rules) == 0
 }
 
+// usual reports whether only default rules judge the check.
+func (c *Check) usual() bool { return len(c.Limits)+len(c.Rules) == 0 }
+
+// usual returns how many of the checks only default rules judge.
+func (r *AcquireRequest) usual() (n int) {
+	for i := range r.Checks {
+		if r.Checks[i].usual() {
+			n++
+		}
+	}
+	if len(r.Checks) == 0 && r.Check.usual() {
+		n++
+	}
+	return n
+}
+
 // appendWhen appends the members ts or at, and ack.
 func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	if !at.IsZero() {

@@ -49,6 +49,7 @@ type lane struct {
 	seq     int64
 	batch   []*call // being sent; nil for calls that were given back
 	ops     []int   // the number of operations of each call of batch
+	usual   int     // checks of all of them that default rules judge
 	body    []byte
 	parser  fastjson.Parser // for answers
 }
@@ -69,7 +70,7 @@ func (n *lane) run(queue *batching.Queue[*call]) {
 
 // carry sends a batch as one request and gives each call its part of the answer.
 func (n *lane) carry(batch []*call) {
-	n.batch, n.ops = batch, n.ops[:0]
+	n.batch, n.ops, n.usual = batch, n.ops[:0], 0
 	var by time.Time
 	n.body = append(n.body[:0], `{"ops":[`...)
 	for i, k := range n.batch {
@@ -77,6 +78,7 @@ func (n *lane) carry(batch []*call) {
 			n.body = append(n.body, ',')
 		}
 		n.ops = append(n.ops, k.ops)
+		n.usual += k.usual
 		n.body = append(n.body, k.body...)
 		if k.by.After(by) {
 			by = k.by
@@ -111,24 +113,26 @@ func (n *lane) carry(batch []*call) {
 // results returns the results in the answer to a batch. They are valid until the next answer is
 // parsed.
 func (n *lane) results() ([]*fastjson.Value, error) {
-	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body))
+	v, err := parse(&n.parser, n.w.answer.Body(), maxValues(n.body, n.usual))
 	if err != nil {
 		return nil, unknown(true, errAnswer)
 	}
 	return v.GetArray("results"), nil
 }
 
-// maxValues is an upper bound for the number of values in the answer to a batch. A window has the
-// most for its length: it takes five bytes to ask for, and is answered with six values. Rules have
-// more, as they are short names for limits; those on distinct values may judge without being named.
-func maxValues(request []byte) int {
-	return 4<<10 + 4*len(request) + bytes.Count(request, []byte(`"rules":[`))*maxRuleValues +
+// maxValues is an upper bound for the number of values in the answer to a batch of which default
+// rules judge so many checks. A window has the most for its length: it takes five bytes to ask for,
+// and is answered with six values. Rules have more, as they are short names for limits; default
+// rules and those on distinct values judge without being named.
+func maxValues(request []byte, usual int) int {
+	rules := bytes.Count(request, []byte(`"rules":[`)) + usual
+	return 4<<10 + 4*len(request) + rules*maxRuleValues +
 		bytes.Count(request, []byte(`{"op":"distinct"`))*maxDistinctValues
 }
 
 // maxRuleValues bounds the values that are answered for the rules of one check: 16 rules, each with
-// 16 limits of 8 values.
-const maxRuleValues = 16 * 16 * 8
+// 16 limits of 9 values and a name among those that refused, and with a ban of 5 values.
+const maxRuleValues = 16 * (16*10 + 5)
 
 // maxDistinctValues bounds the values that are answered for the rules of one operation on distinct
 // values: 64 limits of 8 values and a name among those that refused.

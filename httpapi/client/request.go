@@ -67,8 +67,8 @@ type CountRequest struct {
 
 // Check is one key with its limits.
 type Check struct {
-	// Namespace, Key, Limits and Rules are as in AddRequest. At least one limit or rule is
-	// required.
+	// Namespace, Key, Limits and Rules are as in AddRequest. With neither limits nor rules, the
+	// default rules of the namespace judge; without any, the request is refused.
 	Namespace, Key string
 	// N is how many events want to pass, up to 2^31-1. 0 means 1.
 	N      int64

@@ -110,7 +110,7 @@ func (c *Client) routes() bool {
 
 // begin prepares a call for new operations.
 func (k *call) begin(write, slow bool) {
-	k.ops, k.body, k.write, k.slow = 0, k.body[:0], write, slow
+	k.ops, k.usual, k.body, k.write, k.slow = 0, 0, k.body[:0], write, slow
 }
 
 // ownerOf returns the index of the member that owns all keys of an acquire, or none.

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,6 +49,10 @@ func someRules() named {
 			Overrides: []rule.Override{{Key: "one", Distinct: day(1)}}},
 		{Name: "spied", Namespace: "other", State: rule.Shadow, Distinct: day(3)},
 		{Name: "idle", Namespace: "other", State: rule.Off, Limits: []rule.Limit{minute}},
+	}
+	for i := range 16 {
+		list = append(list, rule.Rule{Name: fmt.Sprintf("usual%02d", i), Namespace: "usual",
+			Default: true, Limits: slices.Repeat([]rule.Limit{minute}, 16)})
 	}
 	for _, name := range messages.Rules.Names() {
 		list = append(list, *messages.Rules.Find([]byte(name)))
@@ -118,6 +123,32 @@ func TestRulesInABatch(t *testing.T) {
 	}
 	if err := results[len(ops)].Err; !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+}
+
+// TestDefaultRules: what names neither limits nor rules is answered with as many limits as the
+// default rules of its namespace have.
+func TestDefaultRules(t *testing.T) {
+	c := newBed(t, 1).client()
+	check := func(key string) client.Check { return client.Check{Namespace: "usual", Key: key} }
+	for i := range 4 {
+		a, err := c.Acquire(t.Context(), client.AcquireRequest{Check: check("k")})
+		must(t, err)
+		if len(a.Limits) != 16*16 || a.Allowed != (i < 3) || a.Limits[255].Rule != "usual15" ||
+			a.Limits[255].Refused != (i == 3) {
+			t.Fatalf("%d: allowed %v by %d limits", i, a.Allowed, len(a.Limits))
+		}
+	}
+	two := client.AcquireRequest{Checks: []client.Check{check("a"), check("b")}}
+	results, err := c.Batch(t.Context(), slices.Repeat([]client.Op{{Acquire: &two}}, 20))
+	must(t, err)
+	for i := range results {
+		must(t, results[i].Err)
+		for _, one := range results[i].Acquire.Checks {
+			if len(one.Limits) != 16*16 || one.Allowed != (i < 3) {
+				t.Errorf("%d: allowed %v by %d limits", i, one.Allowed, len(one.Limits))
+			}
+		}
 	}
 }
 
