@@ -28,8 +28,8 @@ type RuleBook interface {
 	// *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved] if base is
 	// not the newest version.
 	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
-	// Read returns the rules of a document, which changes nothing. The error is a
-	// *[rule.DocumentError] if it is not one that Put would take.
+	// Read returns the rules of a document, which changes nothing; without one there are none. The
+	// error is a *[rule.DocumentError] if there is a mistake.
 	Read(text []byte) (*rule.Set, error)
 	// JSON returns a document as JSON.
 	JSON(text []byte) ([]byte, error)

@@ -106,6 +106,7 @@ func TestRefusedRules(t *testing.T) {
 		{`"1"`, "rules:\n- {name: a, limits: [1/1m, 2]}\n- {}", 422, `rules:2:28: limit: \"2\" is`},
 		{`"1"`, "rules:\n- {name: a, limits: [1/1m, 2]}\n- {}", 422, `\nrules:3:3: a rule without`},
 		{`"1"`, "rules: [", 422, "rules:2:1: "},
+		{`"1"`, "", 422, "rules: there is nothing in it; write rules: [] to have no rules"},
 		{`"1"`, "rules: [{name: a, limits: [1/25h]}]", 422, "rules:1:27: too long"},
 		{`"1"`, "# " + strings.Repeat("x", 256<<10), 422, "longer than 262144 bytes"},
 		{``, "rules: []", 428, "If-Match: missing"},

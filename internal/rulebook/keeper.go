@@ -191,7 +191,7 @@ func (k *Keeper) sync(ctx context.Context) error {
 
 // use puts a version in force.
 func (k *Keeper) use(v rule.Version) error {
-	doc, err := k.read(v.Text)
+	doc, err := k.readWith(rules.ReadVersion, v.Text)
 	if err != nil {
 		err = fmt.Errorf("version %d can't be used by this node: %w", v.Number, err)
 		k.refused = refusal{v.ID, err}
@@ -209,13 +209,16 @@ func (k *Keeper) put(v rule.Version, doc *rules.Document) {
 	}
 }
 
-// read reads a document. The error is a *[rule.DocumentError].
-func (k *Keeper) read(text []byte) (*rules.Document, error) {
+// read reads a document that is to become a version. The error is a *[rule.DocumentError].
+func (k *Keeper) read(text []byte) (*rules.Document, error) { return k.readWith(rules.Read, text) }
+
+func (k *Keeper) readWith(read func(string, []byte) (*rules.Document, error),
+	text []byte) (*rules.Document, error) {
 	if len(text) > rule.MaxText {
 		return nil, &rule.DocumentError{Err: fmt.Errorf("rules: longer than %d bytes",
 			rule.MaxText)}
 	}
-	doc, err := rules.Read("rules", text)
+	doc, err := read("rules", text)
 	if err == nil {
 		err = k.opt.Check(doc)
 	}
@@ -301,10 +304,10 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 }
 
-// Read returns the rules of a text without putting them in force. The error is a
-// *[rule.DocumentError] if they could not be.
+// Read returns the rules of a text without putting them in force, such as that of a version: nothing
+// is no rules. The error is a *[rule.DocumentError] if there is a mistake.
 func (k *Keeper) Read(text []byte) (*rule.Set, error) {
-	doc, err := k.read(text)
+	doc, err := k.readWith(rules.ReadVersion, text)
 	if err != nil {
 		return nil, err
 	}

@@ -43,13 +43,31 @@ func (d *Document) EachWindow(check func(namespace string, ms int64) error) erro
 	return errors.Join(errs...)
 }
 
-// Read reads a file of rules. path is what errors call it.
+// Read reads a file of rules. path is what errors call it. A text with nothing but comments is an
+// error: the file was probably emptied by mistake, and all rules would go with it.
 func Read(path string, text []byte) (*Document, error) {
 	r := newReader(path)
-	for _, top := range tops(r.Reader, text) {
-		r.document(top)
+	if !r.documents(text) && r.Err() == nil {
+		return nil, fmt.Errorf("%s: there is nothing in it; write rules: [] to have no rules", path)
 	}
 	return r.result()
+}
+
+// ReadVersion is [Read] for a version that is stored. Nothing is no rules then: that is what there
+// is before the first version.
+func ReadVersion(path string, text []byte) (*Document, error) {
+	r := newReader(path)
+	r.documents(text)
+	return r.result()
+}
+
+// documents reads all documents of a text, and reports whether there is one that says something.
+func (r *reader) documents(text []byte) (any bool) {
+	for _, top := range tops(r.Reader, text) {
+		any = any || !strictyaml.IsNull(top)
+		r.document(top)
+	}
+	return any
 }
 
 // tops returns the tops of the documents of a text. A list, which is how JSON can have several of

@@ -300,6 +300,24 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
+// TestNothingIsNoDocument: a text without any is refused, but one that is stored has no rules.
+func TestNothingIsNoDocument(t *testing.T) {
+	for _, text := range []string{"", "\n", "# rules:\n", "---\n# rules:\n", "~", "[]"} {
+		_, err := rules.Read("r.yaml", []byte(text))
+		if got := fmt.Sprint(err); got != "r.yaml: there is nothing in it; write rules: [] to have "+
+			"no rules" {
+			t.Errorf("%q: %s", text, got)
+		}
+		doc, err := rules.ReadVersion("r.yaml", []byte(text))
+		if err != nil || len(doc.Rules.Names()) > 0 {
+			t.Errorf("%q is stored: %v", text, err)
+		}
+	}
+	for _, text := range []string{"rules: []", "rules:", "{}", "---\nrules: []\n---\n"} {
+		read(t, text)
+	}
+}
+
 // TestJSON checks that a text and its JSON are the same document.
 func TestJSON(t *testing.T) {
 	for text, want := range map[string]string{
