@@ -328,6 +328,9 @@ func TestJSON(t *testing.T) {
 			"requests_per_unit: 0x10, unlimited: false}}]": `[{"rules":[]},{"domain":"a","descriptors":` +
 			`[{"key":"x","rate_limit":{"unit":"day","requests_per_unit":"0x10","unlimited":false}}]}]`,
 		"rules: ~": `{"rules":null}`,
+		`{"rules":[{"name":"a","limits":["1/1s"],"overrides":` +
+			`[{"key":"\ud83d\ude00","limits":["2/1s"]}]}]}`: `{"rules":` +
+			`[{"name":"a","limits":["1/1s"],"overrides":[{"key":"😀","limits":["2/1s"]}]}]}`,
 	} {
 		got, err := rules.JSON([]byte(text))
 		if err != nil || string(got) != want {

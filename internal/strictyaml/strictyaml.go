@@ -62,7 +62,7 @@ func (r *Reader) Documents(text []byte) []*Node {
 }
 
 func (r *Reader) load(text []byte) (documents []yaml.Node) {
-	if err := yaml.Load(text, &documents, yaml.WithAllDocuments()); err != nil {
+	if err := yaml.Load(joinPairs(text), &documents, yaml.WithAllDocuments()); err != nil {
 		r.syntax(err)
 		return nil
 	}

@@ -119,3 +119,24 @@ func TestLongTextsAreNotQuotedWhole(t *testing.T) {
 		t.Errorf("%d bytes: %.700s", len(got), got)
 	}
 }
+
+// TestSurrogatesOfJSON: JSON escapes what is beyond 16 bits as two escapes, which YAML does not.
+func TestSurrogatesOfJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"list":["\ud83d\ude00!\uD83D\uDE00"]}`:         "😀!😀true  <nil>",
+		`{"list":["\\ud83d\\ude00","\u00e9\n"]}`:         `\ud83d\ude00true é` + "\ntrue  <nil>",
+		`{"list":["\"\ud83d\ude00\\\ud83d\ude00", "x"]}`: `"😀\😀true xtrue  <nil>`,
+		`{"list":["\ud83d\ude00",["a"]]}`:                "😀true false  f:1:25: an item",
+		`{"a\ud83d\ude00":1,"b":2}`: ` f:1:2: unknown key "a😀"; there is only list` + "\n" +
+			`f:1:20: unknown key "b"`,
+		`{"list":["\ud83d"]}`:            " f:1:13: found invalid Unicode",
+		`{"list":["\ude00\ud83d"]}`:      " f:1:13: found invalid Unicode",
+		`list: ['\ud83d\ude00']`:         `\ud83d\ude00true  <nil>`,
+		`list: [\ud83d\ude00, a] # JSON`: `\ud83d\ude00true atrue  <nil>`,
+	} {
+		found, err := walk(text)
+		if got := fmt.Sprint(found, " ", err); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package strictyaml
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// joinPairs returns a text that is JSON with its pairs of surrogates, such as "\ud83d\ude00", as the
+// characters that they stand for: JSON escapes what is beyond 16 bits so, and YAML does not know
+// that. Spaces behind each string make up for what it has lost, so that all values stay in their
+// columns. Any other text is returned as it is, and so is half a pair, which YAML refuses.
+func joinPairs(text []byte) []byte {
+	if !bytes.Contains(text, []byte(`\u`)) || !json.Valid(text) {
+		return text
+	}
+	joined := make([]byte, 0, len(text))
+	inside, lost := false, 0
+	for i := 0; i < len(text); {
+		c, n := pairAt(text[i:])
+		switch {
+		case inside && n > 0:
+			joined = utf8.AppendRune(joined, c)
+			i, lost = i+n, lost+n-1
+			continue
+		case inside && text[i] == '\\':
+			joined = append(joined, text[i])
+			i++
+		case text[i] == '"':
+			inside = !inside
+		}
+		joined = append(joined, text[i])
+		if i++; !inside {
+			joined = append(joined, bytes.Repeat([]byte{' '}, lost)...)
+			lost = 0
+		}
+	}
+	return joined
+}
+
+// pairAt returns the character that a text begins with a pair of surrogates for, and how long that
+// is: 0 if it begins with anything else.
+func pairAt(text []byte) (c rune, n int) {
+	const half = len(`\ud83d`)
+	if len(text) < 2*half || text[0] != '\\' || text[half] != '\\' {
+		return 0, 0
+	}
+	high, low := surrogate(text[:half]), surrogate(text[half:2*half])
+	if c = utf16.DecodeRune(high, low); c == utf8.RuneError {
+		return 0, 0
+	}
+	return c, 2 * half
+}
+
+// surrogate returns what an escape such as \ud83d stands for, or 0 if it is another one.
+func surrogate(escape []byte) rune {
+	if escape[1] != 'u' {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(escape[2:]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(n)
+}
