@@ -79,19 +79,25 @@ func (s *server) offerRuleList(list *strictyaml.Node, last []byte) (text []byte,
 	return text, s.rules.Offer(text, s.whoOf(s.cfg.File), last != nil)
 }
 
-// addRuleFile offers the file of rules, now and whenever it changes.
+// addRuleFile offers the file of rules, now and whenever it changes. The text that was offered last
+// is not offered again, as after a mistake that was taken back: rules may have changed by other
+// means meanwhile.
 func (s *server) addRuleFile() error {
-	changed := false
+	var offered []byte
 	return s.files.Add(reload.Source{Name: "--rules", Paths: []string{s.cfg.Rules},
 		Apply: func(contents [][]byte) error {
-			doc, err := rules.Read(s.cfg.Rules, contents[0])
+			text := contents[0]
+			doc, err := rules.Read(s.cfg.Rules, text)
 			if err == nil {
 				err = s.checkRules(doc)
 			}
-			if err == nil {
-				err = s.rules.Offer(contents[0], s.whoOf(s.cfg.Rules), changed)
+			if err != nil || offered != nil && bytes.Equal(text, offered) {
+				return err
 			}
-			changed = true
+			err = s.rules.Offer(text, s.whoOf(s.cfg.Rules), offered != nil)
+			if err == nil {
+				offered = text
+			}
 			return err
 		}})
 }

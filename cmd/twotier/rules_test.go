@@ -90,3 +90,37 @@ func TestRulesFromAShell(t *testing.T) {
 	s.environ = nil
 	s.rules(exitFailed, "want the header Authorization", "apply", s.file)
 }
+
+// TestMistakeInAFileIsTakenBack makes a mistake in the file of rules, applies others, and takes the
+// mistake back: what was applied stays in force until the file really changes.
+func TestMistakeInAFileIsTakenBack(t *testing.T) {
+	const token = "the token of this test"
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	s := shell{t: t, environ: []string{"TWOTIER_ADMIN_TOKEN=" + token}, file: file}
+	s.write("rules:\n- {name: a, limits: [1/1m]}\n")
+	s.node = startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules", file,
+		"--admin-token", token)
+	logged := func(what string) {
+		t.Helper()
+		eventually(t, what, patience, func() bool {
+			return strings.Contains(s.node.errs.String(), what)
+		})
+	}
+	s.write("rules:\n- {name: a, limits: [1/1m, 2]}\n")
+	logged("can't be used")
+	s.file = filepath.Join(t.TempDir(), "urgent.yaml")
+	s.write("rules:\n- {name: urgent, limits: [1/1m]}\n")
+	s.rules(exitOK, "version 2 is in force in place of 1\n", "apply", s.file)
+	s.file = file
+	s.write("rules:\n- {name: a, limits: [1/1m]}\n")
+	logged("read again")
+	s.write("rules:\n- {name: b, limits: [1/1m]}\n")
+	eventually(t, "the file as it is now", patience, func() bool {
+		_, out, _ := exec(t, nil, "rules", "show", "--server", s.node.url)
+		return strings.Contains(out, "name: b")
+	})
+	history := s.rules(exitOK, "VERSION  AT", "history")
+	if lines := strings.Count(history, "\n"); lines != 4 {
+		t.Errorf("want three versions, of which none is the file again:\n%s", history)
+	}
+}
