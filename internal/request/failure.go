@@ -95,8 +95,11 @@ func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
 		return FailureOf(err, !op.Reads())
 	}
 	named := *invalid
-	if !checksForm {
+	switch {
+	case !checksForm:
 		named.Check = -1
+	case named.Limit >= 0 && named.Check < 0:
+		named.Check = 0 // the error leaves out the only one
 	}
 	if op.Kind == syncer.Count && named.Field == "window" {
 		named.Limit = -1 // a count asks for windows, not for limits
