@@ -54,6 +54,9 @@ func accessSettings() []setting {
 	}
 }
 
+// mapped is how many bits of an address such as ::ffff:10.0.0.1 are not those of IPv4.
+const mapped = 96
+
 func setHosts(to *[]string, text string) error {
 	*to = nil
 	for _, name := range strings.Split(text, ",") {
@@ -68,7 +71,8 @@ func setHosts(to *[]string, text string) error {
 	return nil
 }
 
-// setNetworks reads networks; an address is a network of one.
+// setNetworks reads networks; an address is a network of one. IPv4 written as IPv6 is IPv4, as the
+// addresses of clients are.
 func setNetworks(to *[]netip.Prefix, text string) error {
 	*to = nil
 	for _, part := range strings.Split(text, ",") {
@@ -82,6 +86,12 @@ func setNetworks(to *[]netip.Prefix, text string) error {
 				return fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", part)
 			}
 			network = netip.PrefixFrom(address, address.BitLen())
+		}
+		if address := network.Addr(); address.Is4In6() {
+			if network.Bits() < mapped {
+				return fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", part)
+			}
+			network = netip.PrefixFrom(address.Unmap(), network.Bits()-mapped)
 		}
 		*to = append(*to, network.Masked())
 	}

@@ -37,14 +37,25 @@ func TestRulesAreAFileOrAList(t *testing.T) {
 }
 
 func TestTrustedProxies(t *testing.T) {
-	c := mustParse(t, []string{"--trusted-proxies", "10.1.2.3/8, fd00::1/8,192.0.2.1,::1"}, nil)
-	const want = "[10.0.0.0/8 fd00::/8 192.0.2.1/32 ::1/128]"
-	if got := fmt.Sprint(c.TrustedProxies); got != want {
-		t.Errorf("%s, want %s", got, want)
+	for text, want := range map[string]string{
+		"10.1.2.3/8, fd00::1/8,192.0.2.1,::1":  "[10.0.0.0/8 fd00::/8 192.0.2.1/32 ::1/128]",
+		"::ffff:127.0.0.1/104,::ffff:10.1.2.3": "[127.0.0.0/8 10.1.2.3/32]",
+		"::ffff:0:0/96,::/0":                   "[0.0.0.0/0 ::/0]",
+	} {
+		c := mustParse(t, []string{"--trusted-proxies", text}, nil)
+		if got := fmt.Sprint(c.TrustedProxies); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
-	if _, err := config.Parse([]string{"--trusted-proxies", "10.0.0.0/33"}, nil); err == nil ||
-		!strings.Contains(err.Error(), `"10.0.0.0/33" is not a network`) {
-		t.Errorf("%v", err)
+	for text, want := range map[string]string{
+		"10.0.0.0/33":          `"10.0.0.0/33" is not a network`,
+		"::ffff:127.0.0.1/8":   `"::ffff:127.0.0.1/8" is neither a network of IPv4 nor`,
+		"::ffff:10.0.0.0/95, ": `"::ffff:10.0.0.0/95" is neither`,
+	} {
+		_, err := config.Parse([]string{"--trusted-proxies", text}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
