@@ -64,9 +64,9 @@ func throttleWindow(period, most, count int64) int64 {
 // never pass), and in how many seconds at most all of the limit is there again.
 func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
 	limit := &op.Checks[0].Limits[0]
-	used := int64(0)
+	used, bucket := int64(0), int64(0)
 	if limits := limitsOf(res); len(limits) > 0 {
-		used = limits[0].Hi
+		used, bucket = limits[0].Hi, limits[0].BucketMS
 	}
 	refused := op.Kind == syncer.Acquire && !res.Allowed
 	retry, reset := int64(-1), int64(0)
@@ -74,7 +74,8 @@ func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
 		retry = seconds(res.RetryAfter)
 	}
 	if used > 0 {
-		reset = seconds(limit.Window)
+		// An event leaves the window with all of its bucket.
+		reset = max(retry, seconds(limit.Window+bucket))
 	}
 	b = appendArray(b, 5)
 	for _, v := range [...]int64{truth(refused), limit.Max, max(0, limit.Max-used), retry, reset} {
