@@ -251,6 +251,43 @@ ip      1m          1      1          0  refused
 	}
 }
 
+// TestBannedAcquire says which rules ban which keys.
+func TestBannedAcquire(t *testing.T) {
+	s := &server{answer: `{"allowed":false,` +
+		`"limits":[{"window":"1m","max":3,"count":1,"remaining":2,"rule":"login"}],` +
+		`"refused_by":["login/ban","slow/ban"],"bans":[` +
+		`{"rule":"login","key":"a\tb","until":1767226200999},` +
+		`{"rule":"slow","key":"a","until":1767226260000,"started":true}],` +
+		`"retry_after_ms":9000,"source":"memory"}`}
+	got, err := s.exec(t, "acquire", "a\tb", "--rule", "login")
+	const want = `refused, try again in 9s (memory)
+KEY     WINDOW  LIMIT  COUNT  REMAINING
+"a\tb"  1m          3      1          2  login
+rule login bans "a\tb" until 2026-01-01T00:10:00Z
+rule slow bans a until 2026-01-01T00:11:00Z, from this refusal on
+`
+	if !errors.Is(err, cli.ErrRefused) || got != want {
+		t.Errorf("%v, printed\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// TestWhyNever says why what was refused will always be.
+func TestWhyNever(t *testing.T) {
+	const together = "checks of the same key are more than a limit together"
+	s := &server{answer: `{"allowed":false,"limits":[],"checks":[],"retry_after_ms":-1}`}
+	for args, want := range map[string]string{
+		"a --limit 5/1m -n 6":                "-n is more than a limit",
+		"--check a:5/1m --check b:9/1m -n 6": "-n is more than a limit",
+		"--check a:9/1m --check a:9/1h -n 5": together,
+		"--check a:9/1m --check a:5/1m -n 5": together,
+	} {
+		got, _ := s.exec(t, append([]string{"acquire"}, strings.Fields(args)...)...)
+		if line, _, _ := strings.Cut(got, " ("); line != "refused, and always will be: "+want {
+			t.Errorf("%s: %s", args, line)
+		}
+	}
+}
+
 // TestDistinct adds values with a limit that refuses them, and counts without any.
 func TestDistinct(t *testing.T) {
 	s := &server{answer: `{"key":"a","counts":[` +

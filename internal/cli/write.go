@@ -202,10 +202,18 @@ type decision struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
+// ban is a ban that holds, as in the answer to an acquire.
+type ban struct {
+	Rule, Key string
+	Until     int64 // unix milliseconds
+	Started   bool  // by this refusal
+}
+
 func (s *session) acquire(ctx context.Context, body writeBody) error {
 	var answer struct {
 		decision
 		Checks []decision
+		Bans   []ban
 		origin
 	}
 	if err := s.call(ctx, http.MethodPost, "/v1/acquire", nil, body, &answer); err != nil {
@@ -217,10 +225,11 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 			answer.Key = body.Key
 			decisions = []decision{answer.decision}
 		}
-		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.verdict(answer.decision), answer.origin)
+		fmt.Fprintf(s.Stdout, "%s (%s)\n", s.verdict(answer.decision, body), answer.origin)
 		if err := s.printDecisions(decisions); err != nil {
 			return err
 		}
+		s.printBans(answer.Bans)
 	}
 	if !answer.Allowed {
 		return ErrRefused
@@ -228,11 +237,34 @@ func (s *session) acquire(ctx context.Context, body writeBody) error {
 	return nil
 }
 
-func (s *session) verdict(d decision) string {
-	if d.Allowed {
+func (s *session) verdict(d decision, asked writeBody) string {
+	switch {
+	case d.Allowed:
 		return s.paint(green, "allowed")
+	case asked.togetherTooMuch():
+		return s.refusal(d.RetryAfter, "checks of the same key are more than a limit together")
 	}
 	return s.refusal(d.RetryAfter, "-n is more than a limit")
+}
+
+// togetherTooMuch reports whether no check asks for more than one of its limits by itself, so that
+// only several of the same key can.
+func (b *writeBody) togetherTooMuch() bool {
+	return len(b.Checks) > 1 && !slices.ContainsFunc(b.Checks, func(c check) bool {
+		return slices.ContainsFunc(c.Limits, func(l limit) bool { return c.N > l.Max })
+	})
+}
+
+// printBans says which rules ban which keys until when.
+func (s *session) printBans(bans []ban) {
+	for _, b := range bans {
+		since := ""
+		if b.Started {
+			since = ", from this refusal on"
+		}
+		fmt.Fprintf(s.Stdout, "rule %s bans %s until %s%s\n", b.Rule, printable(b.Key),
+			time.UnixMilli(b.Until).UTC().Format(time.RFC3339), since)
+	}
 }
 
 // refusal says when what was refused can be tried again, in milliseconds from now, or why never if
