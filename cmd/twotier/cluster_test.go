@@ -32,6 +32,16 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
+// TestAddressOfANodeAlone: with any free port, it says which it has.
+func TestAddressOfANodeAlone(t *testing.T) {
+	s := startServe(t, t.Context(), "--gossip", "")
+	var v cluster.View
+	decode(t, ask(t, "GET", s.url+"/v1/cluster", ""), &v)
+	if len(v.Members) != 1 || "http://"+v.Members[0].Address != s.url {
+		t.Errorf("served at %s, members %+v", s.url, v.Members)
+	}
+}
+
 // startDemo starts the nodes of a demo, without its traffic.
 func startDemo(t *testing.T) []*server {
 	t.Helper()

@@ -54,7 +54,7 @@ func (n *Node) memberView(t *ring.Table, at int, silent []string) cluster.Member
 	case slices.Contains(silent, m.Name):
 		v.State = cluster.Suspect
 	}
-	if v.Self && n.lone != nil {
+	if v.Self && n.opt.Ring == nil {
 		v.Mode = n.Mode()
 	}
 	return v

@@ -87,16 +87,16 @@ func (n *Node) mark(res *syncer.Result) {
 
 // table returns the current state of the cluster.
 func (n *Node) table() *ring.Table {
-	if n.lone != nil {
-		return n.lone
+	if lone := n.lone.Load(); lone != nil {
+		return lone
 	}
 	return n.opt.Ring.Table()
 }
 
 // self is this node as the others see it.
 func (n *Node) self() ring.Member {
-	if n.lone != nil {
-		return *n.lone.Member(0)
+	if lone := n.lone.Load(); lone != nil {
+		return *lone.Member(0)
 	}
 	return n.opt.Ring.Self()
 }

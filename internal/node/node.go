@@ -49,7 +49,7 @@ type Store interface {
 type Options struct {
 	// ID names the node. Required.
 	ID string
-	// Address is where it can be reached, for display.
+	// Address is where it can be reached, for display until Open says it. Without a cluster only.
 	Address string
 	// Mode is the initial mode. Default: ModeTwoTier.
 	Mode cluster.Mode
@@ -105,7 +105,7 @@ type Options struct {
 // safe for concurrent use.
 type Node struct {
 	opt    Options
-	lone   *ring.Table // only without a cluster
+	lone   atomic.Pointer[ring.Table] // only without a cluster
 	ops    tally
 	time   *storeclock.Keeper
 	sample *topkeys.Sample // only if the node can be in Redis mode
@@ -187,20 +187,25 @@ func New(opt Options) (*Node, error) {
 		n.top = topkeys.NewCache(opt.Counter)
 	}
 	if opt.Ring == nil {
-		self := ring.Member{ID: opt.ID, Name: opt.ID, Address: opt.Address,
-			Tag: modes.Tag(modes.Mode(opt.Mode))}
-		lone, err := ring.NewTable([]ring.Member{self}, opt.ID, opt.Placement.Partitions,
-			opt.Placement.Seed)
-		if err != nil {
+		if err := n.setLone(opt.Address); err != nil {
 			return nil, err
 		}
-		n.lone = lone
 	}
 	n.run, n.stop = context.WithCancel(context.Background())
 	n.changed, n.tabled = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.backtests = make(chan struct{}, 1)
 	n.newParts()
 	return n, nil
+}
+
+// setLone makes the table of a node without a cluster.
+func (n *Node) setLone(address string) error {
+	self := ring.Member{ID: n.opt.ID, Name: n.opt.ID, Address: address,
+		Tag: modes.Tag(modes.Mode(n.opt.Mode))}
+	lone, err := ring.NewTable([]ring.Member{self}, n.opt.ID, n.opt.Placement.Partitions,
+		n.opt.Placement.Seed)
+	n.lone.Store(lone)
+	return err
 }
 
 // inRedis reports whether operations run in Redis alone.
@@ -254,7 +259,7 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
-	return nil
+	return n.setLone(address)
 }
 
 // settleTimeout bounds how long a joining node waits for its partitions.
