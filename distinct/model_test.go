@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -28,7 +29,7 @@ var (
 func TestModel(t *testing.T) {
 	first, n := *seedFlag, 1
 	if first == 0 {
-		first, n = 1+rand.Uint64N(1<<40), *seedsFlag
+		first, n = seed.First(), *seedsFlag
 	}
 	for i := range n {
 		seed := first + uint64(i)

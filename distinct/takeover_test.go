@@ -228,7 +228,10 @@ func TestRefusedWritesAreSaid(t *testing.T) {
 // TestTheStoreIsAskedAgain counts a key while the store fails and, after a while in which there was
 // nothing to ask it for, another one: the answer is what the store has by then.
 func TestTheStoreIsAskedAgain(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, testTheStoreIsAskedAgain)
+}
+
+func testTheStoreIsAskedAgain(t *testing.T) {
 	store := newMemory()
 	calls := func() int {
 		store.mu.Lock()
@@ -247,9 +250,10 @@ func TestTheStoreIsAskedAgain(t *testing.T) {
 	if res := do(t, e, &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}); !res.Degraded {
 		t.Errorf("%+v, although the store is gone", res)
 	}
-	eventually(t, "all has failed that is under way", func() bool {
-		return calls() == before+2 // one for the answer, one for later ones
-	})
+	synctest.Wait()
+	if n := calls() - before; n != 2 { // one for the answer, one for later ones
+		t.Errorf("the store was asked %d times", n)
+	}
 	store.set(nil)
 	time.Sleep(100 * time.Millisecond)
 	res := do(t, e, &distinct.Op{Key: []byte("l"), Windows: []int64{60_000}})

@@ -133,15 +133,21 @@ func TestDirectHangs(t *testing.T) {
 // says that nothing was sent, and yet it was.
 func TestDirectReplyLostThenGone(t *testing.T) {
 	t.Parallel()
-	_, p, d := proxied(t, 700*time.Millisecond)
-	add(t, d, "k", 1, 0)
+	srv, p, d := proxied(t, 700*time.Millisecond)
+	patient := openDirect(t, redisstore.DirectOptions{Now: newClock(t0).now.Load,
+		Store: open(t, redisstore.Options{URL: srv.URL()}), Timeout: time.Minute})
+	add(t, patient, "k", 1, 0)
 	p.SwallowReplies(true)
 	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
 	var res syncer.Result
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() { done <- d.Do(t.Context(), &op, &res) }()
 	for p.Stats().Swallowed == 0 {
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case err := <-done:
+			t.Fatalf("%v, before a reply was lost", err)
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 	p.Close()
 	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) ||

@@ -23,7 +23,7 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 			Placement:  syncer.Placement{Partitions: 4},
 			Namespaces: map[string]syncer.Namespace{"full": {MaxKeys: 1}}})
 		one := func(ns, key string) error {
-			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			op := addOp(key, 1, syncer.AckMemory)
 			op.Checks[0].NS = []byte(ns)

@@ -3,11 +3,10 @@ package syncer_test
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
+
+	"twotier.dev/twotier/internal/testing/seed"
 )
 
 var (
@@ -32,7 +31,7 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 	if *seedFlag != 0 {
 		seeds = []uint64{*seedFlag}
 	} else {
-		first := firstSeed()
+		first := seed.First()
 		for i := range runs(most) {
 			seeds = append(seeds, first+uint64(i))
 		}
@@ -44,15 +43,6 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 			t.Fatalf("repeat with -run '%s$' -seed=%d", t.Name(), seed)
 		}
 	}
-}
-
-// firstSeed returns the first seed of a model: a random one, or TWOTIER_TEST_FIRST, with which CI
-// runs the same every time.
-func firstSeed() uint64 {
-	if n, err := strconv.ParseUint(os.Getenv("TWOTIER_TEST_FIRST"), 10, 64); err == nil {
-		return n
-	}
-	return rand.Uint64N(1 << 40)
 }
 
 // runs returns how many of this many runs of a model to do. The race detector makes each take

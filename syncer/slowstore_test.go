@@ -19,8 +19,13 @@ type slowStore struct {
 }
 
 func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	took := time.Duration(int64(len(rounds)) * s.each.Load())
+	if took == 0 {
+		s.Store.Exchange(ctx, rounds)
+		return
+	}
 	select {
-	case <-time.After(time.Duration(int64(len(rounds)) * s.each.Load())):
+	case <-time.After(took):
 		s.Store.Exchange(ctx, rounds)
 	case <-ctx.Done():
 		for _, r := range rounds {

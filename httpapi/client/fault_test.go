@@ -144,14 +144,30 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 	c := b.client(func(o *client.Options) {
 		o.Timeout, o.AttemptTimeout, o.Lanes = 700*time.Millisecond, 100*time.Millisecond, 1
 	})
-	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
+	var err error
+	for range 10 { // on a busy machine, its time may be up
+		if _, err = c.Add(t.Context(), client.AddRequest{Key: "a"}); err == nil {
+			break
+		}
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	before := b.ops("add")["memory"]
 	p := b.nodes[0].proxy
 	lost := p.SwallowMatching(batch, 1, true)
 	p.Refuse()
-	_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
-	<-lost
+	added := make(chan error, 1)
+	go func() {
+		_, err := c.Add(t.Context(), client.AddRequest{Key: "a"})
+		added <- err
+	}()
+	select {
+	case <-lost:
+		err = <-added
+	case err = <-added:
+		t.Fatalf("%v, before an answer was lost", err)
+	}
 	if !errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the add: %v", err)
 	}
@@ -160,7 +176,7 @@ func TestUnknownOutcomeIsSaid(t *testing.T) {
 	if !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnknownOutcome) {
 		t.Errorf("the count: %v", err)
 	}
-	if n := b.ops("add")["memory"]; n != 2 {
+	if n := b.ops("add")["memory"] - before; n != 1 {
 		t.Errorf("%d adds were carried out", n)
 	}
 }

@@ -28,7 +28,7 @@ func (m *model) operate(rnd *rand.Rand, n *node, stop chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(time.Duration(rnd.IntN(3000)) * time.Microsecond):
+		case <-time.After(time.Duration(1+rnd.IntN(3000)) * time.Microsecond):
 		}
 		mode, mine, others := n.Mode(), &m.twoTier, &m.redis
 		if mode == modes.Redis {

@@ -469,7 +469,7 @@ func TestRandomTables(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			randomTables(t, seed, func() time.Duration {
 				if run%2 == 0 && rand.IntN(20) == 0 {
-					return time.Duration(rand.IntN(500)) * time.Millisecond
+					return time.Duration(1+rand.IntN(500)) * time.Millisecond
 				}
 				return time.Duration(1+rand.IntN(7)) * time.Millisecond
 			})
@@ -491,6 +491,7 @@ func randomTables(t *testing.T, seed uint64, delay func() time.Duration) {
 		c.nodes[r.IntN(len(c.nodes))].knows(c.nodes...)
 		for range r.IntN(150) {
 			<-watch.C
+			synctest.Wait() // the nodes are asked one by one
 			for p := range partitions {
 				if d := c.deciders(p); len(d) > 1 {
 					t.Fatalf("seed %d: partition %d is decided by %v", seed, p, d)

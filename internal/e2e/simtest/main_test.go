@@ -3,13 +3,14 @@ package simtest
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"twotier.dev/twotier/internal/testing/seed"
 )
 
 var (
@@ -46,7 +47,7 @@ func TestSchedules(t *testing.T) {
 	}
 	first := *firstFlag
 	if first == 0 {
-		first = 1 + rand.Uint64N(1<<40)
+		first = seed.First()
 	}
 	b := &batch{began: time.Now()}
 	began := first

@@ -208,6 +208,9 @@ func (s *Store) delay(ctx context.Context) bool {
 		return true
 	}
 	d := s.opt.Delay()
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	select {
