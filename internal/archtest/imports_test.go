@@ -204,6 +204,7 @@ func importMap() map[string][]string {
 
 		// Tests and tools.
 		"internal/testing/child":    {},
+		"internal/testing/seed":     {},
 		"internal/testing/spantest": {"twotier.dev/twotier/internal/trace"},
 		"internal/testing/testca":   {},
 		"internal/testing/redistest": {"twotier.dev/twotier/internal/testing/child",

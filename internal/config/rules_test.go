@@ -48,9 +48,9 @@ func TestTrustedProxies(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"10.0.0.0/33":          `"10.0.0.0/33" is not a network`,
-		"::ffff:127.0.0.1/8":   `"::ffff:127.0.0.1/8" is neither a network of IPv4 nor`,
-		"::ffff:10.0.0.0/95, ": `"::ffff:10.0.0.0/95" is neither`,
+		"10.0.0.0/33":         `"10.0.0.0/33" is not a network`,
+		"::ffff:127.0.0.1/8":  `"::ffff:127.0.0.1/8" is neither a network of IPv4 nor`,
+		"::ffff:10.0.0.0/95,": `"::ffff:10.0.0.0/95" is neither`,
 	} {
 		_, err := config.Parse([]string{"--trusted-proxies", text}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

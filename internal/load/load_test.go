@@ -186,7 +186,8 @@ func TestFailures(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	_, url := start(t, text(""))
-	r := mustRun(t, load.Options{URL: "http://127.0.0.1:1", Connections: 1, Duration: 50 * time.Millisecond})
+	r := mustRun(t, load.Options{URL: "http://127.0.0.1:1", Connections: 1,
+		Duration: 50 * time.Millisecond})
 	if r.Errors["no connection"] == 0 || len(r.Errors) != 1 {
 		t.Errorf("errors %v (%s)", r.Errors, url)
 	}

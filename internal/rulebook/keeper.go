@@ -304,8 +304,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 }
 
-// Read returns the rules of a text without putting them in force, such as that of a version: nothing
-// is no rules. The error is a *[rule.DocumentError] if there is a mistake.
+// Read returns the rules of a text without putting them in force, such as that of a version:
+// nothing is no rules. The error is a *[rule.DocumentError] if there is a mistake.
 func (k *Keeper) Read(text []byte) (*rule.Set, error) {
 	doc, err := k.readWith(rules.ReadVersion, text)
 	if err != nil {

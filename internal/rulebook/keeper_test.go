@@ -231,8 +231,8 @@ func TestBadDocumentsChangeNothing(t *testing.T) {
 		if _, err := n.Put(t.Context(), 0, text("one"), "me"); err != nil {
 			t.Fatal(err)
 		}
-		for _, bad := range []string{"", "# rules:\n", "---\n", "[]", "rules: [", "rule: []", string(text("forbidden")),
-			"# " + strings.Repeat("x", rule.MaxText)} {
+		for _, bad := range []string{"", "# rules:\n", "---\n", "[]", "rules: [", "rule: []",
+			string(text("forbidden")), "# " + strings.Repeat("x", rule.MaxText)} {
 			_, err := n.Put(t.Context(), 1, []byte(bad), "me")
 			if _, ok := errors.AsType[*rule.DocumentError](err); !ok {
 				t.Errorf("%.40s: %v", bad, err)

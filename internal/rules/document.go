@@ -62,12 +62,12 @@ func ReadVersion(path string, text []byte) (*Document, error) {
 }
 
 // documents reads all documents of a text, and reports whether there is one that says something.
-func (r *reader) documents(text []byte) (any bool) {
+func (r *reader) documents(text []byte) (said bool) {
 	for _, top := range tops(r.Reader, text) {
-		any = any || !strictyaml.IsNull(top)
+		said = said || !strictyaml.IsNull(top)
 		r.document(top)
 	}
-	return any
+	return said
 }
 
 // tops returns the tops of the documents of a text. A list, which is how JSON can have several of

@@ -304,8 +304,8 @@ func TestDistinct(t *testing.T) {
 func TestNothingIsNoDocument(t *testing.T) {
 	for _, text := range []string{"", "\n", "# rules:\n", "---\n# rules:\n", "~", "[]"} {
 		_, err := rules.Read("r.yaml", []byte(text))
-		if got := fmt.Sprint(err); got != "r.yaml: there is nothing in it; write rules: [] to have "+
-			"no rules" {
+		if got := fmt.Sprint(err); got != "r.yaml: there is nothing in it; write rules: [] to "+
+			"have no rules" {
 			t.Errorf("%q: %s", text, got)
 		}
 		doc, err := rules.ReadVersion("r.yaml", []byte(text))

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// joinPairs returns a text that is JSON with its pairs of surrogates, such as "\ud83d\ude00", as the
-// characters that they stand for: JSON escapes what is beyond 16 bits so, and YAML does not know
-// that. Spaces behind each string make up for what it has lost, so that all values stay in their
-// columns. Any other text is returned as it is, and so is half a pair, which YAML refuses.
+// joinPairs returns a text that is JSON with its pairs of surrogates, such as "\ud83d\ude00", as
+// the characters that they stand for: JSON escapes what is beyond 16 bits so, and YAML does not
+// know that. Spaces behind each string make up for what it has lost, so that all values stay in
+// their columns. Any other text is returned as it is, and so is half a pair, which YAML refuses.
 func joinPairs(text []byte) []byte {
 	if !bytes.Contains(text, []byte(`\u`)) || !json.Valid(text) {
 		return text

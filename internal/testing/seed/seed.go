@@ -1,4 +1,3 @@
-// Package seed chooses the seeds of random tests.
 package seed
 
 import (

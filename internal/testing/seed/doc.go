@@ -1,0 +1,2 @@
+// Package seed chooses the seeds of random tests.
+package seed
