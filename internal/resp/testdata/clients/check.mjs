@@ -20,7 +20,7 @@ async function withIORedis() {
   assert.deepEqual(replies.slice(0, 3).map(([, reply]) => reply),
     ["OK", [4, 4], [0, 30999, 4, 0]]);
   assert.match(replies[3][0].message, /^ERR n: want 1 to 2147483647/);
-  assert.deepEqual(await call("CL.THROTTLE", "io", "15", "30", "60"), [0, 16, 11, -1, 32]);
+  assert.deepEqual(await call("CL.THROTTLE", "io", "15", "30", "60"), [0, 16, 11, -1, 33]);
   assert.equal(await client.ping(), "PONG");
   assert.equal(await client.client("GETNAME"), "from-ioredis");
   await client.quit();
