@@ -64,7 +64,8 @@ func (b *banning) Reset(_ context.Context, ns, key []byte) error {
 
 // banningServer returns a server that bans the keys old and new.
 func banningServer(t *testing.T) (*httpapi.Server, *banning) {
-	b := &banning{fake: newFake(), held: map[string]bool{"old": true, "new": true}}
+	b := &banning{fake: newFake(), held: map[string]bool{"old": true, "new": true,
+		"user=old": true}}
 	s, err := httpapi.New(httpapi.Options{Service: b, Rules: testRules{}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,16 +7,44 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// clientKey returns the address of the client as a key: an IPv4 address, or the /64 network of an
-// IPv6 address, all of which one client usually has.
+// clientKey returns the address of the client as a key: an IPv4 address, which an IPv6 address may
+// stand for, or the /64 network of an IPv6 address, all of which one client usually has.
 func (s *Server) clientKey(ctx *fasthttp.RequestCtx) string {
 	peer, _ := netip.ParseAddrPort(ctx.RemoteAddr().String())
-	a := s.clientAddress(plainAddr(peer.Addr()), ctx)
+	a := translatedAddr(s.clientAddress(plainAddr(peer.Addr()), ctx))
 	if a.Is6() {
 		network, _ := a.Prefix(64)
 		return network.String()
 	}
 	return a.String()
+}
+
+// embedded lists the networks of IPv6 whose addresses have a host's IPv4 address in them.
+var embedded = [...]struct {
+	network netip.Prefix
+	at      int  // the byte where the IPv4 address begins
+	invert  byte // with which each of its bytes is combined by exclusive or
+}{
+	{netip.MustParsePrefix("64:ff9b::/96"), 12, 0}, // NAT64, RFC 6052, section 2.1
+	{netip.MustParsePrefix("2002::/16"), 2, 0},     // 6to4, RFC 3056, section 2
+	{netip.MustParsePrefix("2001::/32"), 12, 0xff}, // Teredo, RFC 4380, section 4
+}
+
+// translatedAddr returns the IPv4 address that a stands for, or else a. It is for keys only: a
+// stranger may choose an address that stands for one of a trusted proxy.
+func translatedAddr(a netip.Addr) netip.Addr {
+	for _, e := range embedded {
+		if !e.network.Contains(a) {
+			continue
+		}
+		bytes := a.As16()
+		v4 := [4]byte(bytes[e.at:])
+		for i := range v4 {
+			v4[i] ^= e.invert
+		}
+		return netip.AddrFrom4(v4)
+	}
+	return a
 }
 
 // clientAddress returns the address of the client behind the proxies that are trusted. It reads

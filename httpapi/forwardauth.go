@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"strconv"
-	"strings"
 
 	"github.com/valyala/fasthttp"
 
@@ -136,44 +135,4 @@ func (d *decoder) forwarded(all []judged) *problem {
 	d.forms = append(d.forms, form{count: len(d.checks), checks: true})
 	d.link()
 	return d.account(d.checks, len(d.limits))
-}
-
-// forwardKey returns the key that a parameter asks for: the first of its sources that the request
-// has. A value that can't be a key is hashed, and so is the empty one of a request that has none of
-// them.
-func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *problem) {
-	var key []byte
-	for source := range strings.SplitSeq(string(sources), ",") {
-		query, isQuery := strings.CutPrefix(source, "query:")
-		switch {
-		case len(key) > 0 && source != "":
-		case source == "ip":
-			key = []byte(s.clientKey(ctx))
-		case isQuery && query != "":
-			key = originalQuery(ctx, query)
-		case isToken(source):
-			key = ctx.Request.Header.Peek(source)
-		default:
-			return nil, refused("", "want ip, the name of a header or query:NAME; several with "+
-				"commas between, of which the first is taken that a request has")
-		}
-	}
-	return request.KeyOf(key), nil
-}
-
-// originalQuery returns a parameter of the request's own query, which proxies send in
-// X-Forwarded-Uri.
-func originalQuery(ctx *fasthttp.RequestCtx, name string) []byte {
-	_, query, _ := bytes.Cut(ctx.Request.Header.Peek("X-Forwarded-Uri"), []byte{'?'})
-	var args fasthttp.Args
-	args.ParseBytes(query)
-	return args.Peek(name)
-}
-
-// isToken reports whether text may be the name of a header (RFC 9110, section 5.6.2).
-func isToken(text string) bool {
-	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
-		letter := 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9'
-		return !letter && (r > 0x7f || !strings.ContainsRune("!#$%&'*+-.^_`|~", r))
-	})
 }

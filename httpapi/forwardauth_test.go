@@ -27,7 +27,8 @@ func forward(s *httpapi.Server, from, query string, headers ...string) *fasthttp
 }
 
 func TestForwardAuthKeys(t *testing.T) {
-	const hashOfNothing = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	const address = "203.0.113.7"
+	const hashOfBob = "sha256:81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9"
 	for _, tt := range []struct {
 		from, query string
 		headers     []string
@@ -44,13 +45,43 @@ func TestForwardAuthKeys(t *testing.T) {
 		{"::ffff:10.0.0.1", "rule=login", []string{"X-Forwarded-For: ::ffff:1.2.3.4"}, "1.2.3.4"},
 		{"2001:db8:1:2:3::4", "rule=login", nil, "2001:db8:1:2::/64"},
 		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: [2001:db8::5]:443"}, "2001:db8::/64"},
-		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: bob"}, "bob"},
-		{"192.0.2.7", "rule=login&key=X-User", nil, hashOfNothing},
+		{"64:ff9b::808:808", "rule=login", nil, "8.8.8.8"},
+		{"10.0.0.1", "rule=login", []string{"X-Forwarded-For: 64:ff9b::909:909"}, "9.9.9.9"},
+		{"2002:cb00:7107::1", "rule=login", nil, address},
+		{"2002:cb00:7107:8000::1", "rule=login", nil, address},
+		{"2001:0:4136:e378:8000:63bf:34ff:8ef8", "rule=login", nil, address},
+		{"64:ff9c::808:808", "rule=login", nil, "64:ff9c::/64"},
+		{"2001:1::7", "rule=login", nil, "2001:1::/64"},
+		// An address that stands for a trusted proxy's is not trusted.
+		{"2002:a00:1::1", "rule=login", []string{"X-Forwarded-For: 1.2.3.4"}, "10.0.0.1"},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: bob"}, "x-user=bob"},
+		{"192.0.2.7", "rule=login&key=plain:X-User", []string{"X-User: bob"}, "x-user=bob"},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: " + address}, "x-user=" + address},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: x-user=bob"}, "x-user=x-user=bob"},
+		{"192.0.2.7", "rule=login&key=X-User", nil, "none"},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: "}, "none"},
 		{"192.0.2.7", "rule=login&key=X-User,ip", nil, "192.0.2.7"},
 		{"192.0.2.7", "rule=login&key=X-User,X-Api-Key", []string{"X-Api-Key: \xff"},
-			"sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
-		{"192.0.2.7", "rule=login&key=query:user,ip", []string{"X-Forwarded-Uri: /a?b=c&user=b%20b"}, "b b"},
-		{"192.0.2.7", "rule=login&key=query:user", []string{"X-Forwarded-Uri: /user"}, hashOfNothing},
+			"x-api-key=sha256:a8100ae6aa1940d0b663bb31cd466142ebbdbd5187131b92d93818987832eb89"},
+		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: " + hashOfBob},
+			"x-user=sha256:2caf6b1bbffb8e756c3298930b49b006355c119ccc771854e2d512e154e35f5d"},
+		{"192.0.2.7", "rule=login&key=sha256:X-User", []string{"X-User: bob"}, "x-user=" + hashOfBob},
+		{"192.0.2.7", "rule=login&key=sha256:ip", nil,
+			"ip=sha256:37dad677cf0b3997d0f5dd0d7889f84b11002e3ca73b0ae1bdb6d7e9b46fdb8a"},
+		{"192.0.2.7", "rule=login&key=Authorization", []string{"Authorization: bob"},
+			"authorization=" + hashOfBob},
+		{"192.0.2.7", "rule=login&key=Cookie", []string{"Cookie: bob"}, "cookie=" + hashOfBob},
+		{"192.0.2.7", "rule=login&key=Proxy-Authorization", []string{"Proxy-Authorization: bob"},
+			"proxy-authorization=" + hashOfBob},
+		{"192.0.2.7", "rule=login&key=plain:authorization", []string{"Authorization: bob"},
+			"authorization=bob"},
+		{"192.0.2.7", "rule=login&key=query:user,ip", []string{"X-Forwarded-Uri: /a?b=c&user=b%20b"},
+			"query:user=b b"},
+		{"192.0.2.7", "rule=login&key=query:a%3Db", []string{"X-Forwarded-Uri: /a?a%3Db=c"},
+			"query:a%3Db=c"},
+		{"192.0.2.7", "rule=login&key=sha256:query:user", []string{"X-Forwarded-Uri: /a?user=bob"},
+			"query:user=" + hashOfBob},
+		{"192.0.2.7", "rule=login&key=query:user", []string{"X-Forwarded-Uri: /user"}, "none"},
 	} {
 		f := newFake()
 		ctx := forward(newServer(t, f), tt.from, tt.query, tt.headers...)
@@ -100,13 +131,13 @@ func TestForwardAuthSeveralRules(t *testing.T) {
 	for _, c := range f.last.Checks {
 		got = append(got, string(c.NS)+"/"+string(c.Key)+"/"+strings.Repeat("l", len(c.Limits)))
 	}
-	const want = "default/bob/lll sms/bob/l sms/shop/l default/192.0.2.7/l"
+	const want = "default/x-user=bob/lll sms/x-user=bob/l sms/x-tenant=shop/l default/192.0.2.7/l"
 	if strings.Join(got, " ") != want {
 		t.Errorf("checks %s, want %s", got, want)
 	}
 	forward(s, "192.0.2.7", "key=X-User&rule=login&rule=sms&key=ip&rule=sms-day", "X-User: eve")
 	if keys := f.last.Checks; len(keys) != 3 || string(keys[0].Key) != "192.0.2.7" ||
-		string(keys[2].Key) != "eve" {
+		string(keys[2].Key) != "x-user=eve" {
 		t.Errorf("a key in front of the rules: %v", keys)
 	}
 	// A rule that is in shadow is reported in the body, and neither refuses nor shows in headers.
@@ -128,6 +159,8 @@ func TestForwardAuthBadQueries(t *testing.T) {
 		"rule=login&key=":              "key: want ip, the name of a header",
 		"rule=login&key=a:b":           "key: want ip, the name of a header",
 		"rule=login&key=query:":        "key: want ip, the name of a header",
+		"rule=login&key=sha256:":       "key: want ip, the name of a header",
+		"rule=login&key=plain:a:b":     "key: want ip, the name of a header",
 		"rule=login&denied=500":        "denied: want 429 or 403",
 		"rule=login&n=2": "n: unknown parameter; forward-auth has rule, key and " +
 			"denied",

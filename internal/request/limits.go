@@ -216,15 +216,27 @@ func durationUnit(b []byte) (ns int64, width int) {
 	return 0, 0
 }
 
-// KeyOf returns what a value that comes from outside is counted as: itself, or a hash of it if it
-// can't be a key, as it is empty, too long, or has what keys can't have.
+// hashedPrefix is the prefix of keys that stand for values.
+const hashedPrefix = "sha256:"
+
+// KeyOf returns the key of a value that a proxy forwards: the value, or its [HashedKey] if it can't
+// be a key or begins as a HashedKey does. No value is the replacement of another one.
 func KeyOf(value []byte) []byte {
-	if ValidKey(value) {
+	if ValidKey(value) && !IsHashed(value) {
 		return value
 	}
-	sum := sha256.Sum256(value)
-	return []byte("sha256:" + hex.EncodeToString(sum[:]))
+	return HashedKey(value)
 }
+
+// HashedKey returns a key that stands for a value: "sha256:" and the SHA-256 digest (FIPS 180-4) of
+// its bytes in lower-case hexadecimal, 71 characters in all.
+func HashedKey(value []byte) []byte {
+	sum := sha256.Sum256(value)
+	return hex.AppendEncode([]byte(hashedPrefix), sum[:])
+}
+
+// IsHashed reports whether a value begins as a [HashedKey] does.
+func IsHashed(value []byte) bool { return bytes.HasPrefix(value, []byte(hashedPrefix)) }
 
 // WantBy says what lists of keys can be by.
 const WantBy = "want count, refused or shadow"

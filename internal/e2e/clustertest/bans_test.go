@@ -89,7 +89,7 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	var keys []string
 	var ends []int64
 	for i := range 3 {
-		keys = append(keys, c.keyOf((i+1)%3, "ban"))
+		keys = append(keys, c.keyOf((i+1)%3, "user=ban"))
 		ends = append(ends, c.breach(i, keys[i]))
 		c.stillBanned(keys[i], ends[i], "after the breach")
 	}
@@ -169,7 +169,7 @@ func (c *cluster) bannedEverywhere(key string) {
 			t.Errorf("dry run at node %d: %s %v", i, text, err)
 		}
 		status, _, header := admin(t, c.nodes[i], "GET", "/v1/forward-auth?rule=login&key=User", "",
-			"User", key)
+			"User", strings.TrimPrefix(key, "user="))
 		if retry := header.Get("Retry-After"); status != 429 || len(retry) != 4 {
 			t.Errorf("forward-auth at node %d: %d, retry after %s", i, status, retry)
 		}

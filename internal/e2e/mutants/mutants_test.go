@@ -243,6 +243,17 @@ func mutants() []mutant {
 			new: "\tleft := max(m.remaining(s.clock.Now()), time.Second)\n", kind: "chaos",
 		},
 		{
+			name: "a header with an address in it has the key of that address",
+			file: "httpapi/forwardkey.go",
+			old:  "prefix, value = source.name+\"=\", ", new: "prefix, value = \"\", ",
+			model: "./httpapi", test: "TestNoValueIsAnotherSourcesKey",
+		},
+		{
+			name: "a header forges the hash of another one", file: "httpapi/forwardkey.go",
+			old: " || request.IsHashed(value)", new: "",
+			model: "./httpapi", test: "TestNoValueIsAnotherSourcesKey",
+		},
+		{
 			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
 			old: "\tfor i, r := range d.naming {\n", new: "\tfor i, r := range d.naming[:1] {\n",
 			kind: "graceful", also: "-rules",

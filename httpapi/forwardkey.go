@@ -1,0 +1,116 @@
+package httpapi
+
+import (
+	"bytes"
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/internal/request"
+)
+
+// A key of a forwarded request shows its source, so that no value of one source is a key of another
+// one:
+//
+//	203.0.113.7         the client's address, or the /64 network of one
+//	x-user=bob          a header, in lower case
+//	query:user=bob      a parameter
+//	x-user=sha256:8f43  a value that can't be a key, is a secret, or begins with sha256: itself
+//	none                a request that has none of the sources
+//
+// Addresses have no equals sign, names of headers have neither that nor a colon, and parameters'
+// names are escaped: the first equals sign ends the source.
+const keyOfNone = "none"
+
+// keySource is one source of a key: the client's address, a header or a parameter.
+type keySource struct {
+	name      string // "" for the address
+	parameter bool   // the name is a parameter's
+	hashed    bool
+}
+
+// parseSource parses one source of a key parameter.
+func parseSource(text string) (k keySource, ok bool) {
+	text, plain := strings.CutPrefix(text, "plain:")
+	if !plain {
+		text, k.hashed = strings.CutPrefix(text, "sha256:")
+	}
+	if text == "ip" {
+		return k, true
+	}
+	if k.name, k.parameter = strings.CutPrefix(text, "query:"); k.parameter {
+		return k, k.name != ""
+	}
+	k.name = strings.ToLower(text)
+	switch k.name {
+	case "authorization", "proxy-authorization", "cookie":
+		k.hashed = !plain
+	}
+	return k, isToken(k.name)
+}
+
+// forwardKey returns the key that a parameter asks for: that of the first of its sources that the
+// request has.
+func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *problem) {
+	var key []byte
+	for text := range strings.SplitSeq(string(sources), ",") {
+		source, ok := parseSource(text)
+		if !ok {
+			return nil, refused("", "want ip, the name of a header or query:NAME, after sha256: "+
+				"to hash it; several with commas between, of which the first is taken that a "+
+				"request has")
+		}
+		if key == nil {
+			key = s.sourceKey(ctx, source)
+		}
+	}
+	if key == nil {
+		return []byte(keyOfNone), nil
+	}
+	return key, nil
+}
+
+// sourceKey returns the key that a request has from a source, nil if it has none.
+func (s *Server) sourceKey(ctx *fasthttp.RequestCtx, source keySource) []byte {
+	var prefix string
+	var value []byte
+	switch {
+	case source.name == "":
+		address := []byte(s.clientKey(ctx))
+		if !source.hashed {
+			return address
+		}
+		prefix, value = "ip=", address
+	case source.parameter:
+		prefix = "query:" + url.QueryEscape(source.name) + "="
+		value = originalQuery(ctx, source.name)
+	default:
+		prefix, value = source.name+"=", ctx.Request.Header.Peek(source.name)
+	}
+	if len(value) == 0 {
+		return nil
+	}
+	key := append([]byte(prefix), value...)
+	if source.hashed || !request.ValidKey(key) || request.IsHashed(value) {
+		key = append(key[:len(prefix)], request.HashedKey(value)...)
+	}
+	return request.KeyOf(key) // the name may be too long
+}
+
+// originalQuery returns a parameter of the request's own query, which proxies send in
+// X-Forwarded-Uri.
+func originalQuery(ctx *fasthttp.RequestCtx, name string) []byte {
+	_, query, _ := bytes.Cut(ctx.Request.Header.Peek("X-Forwarded-Uri"), []byte{'?'})
+	var args fasthttp.Args
+	args.ParseBytes(query)
+	return args.Peek(name)
+}
+
+// isToken reports whether text may be the name of a header (RFC 9110, section 5.6.2).
+func isToken(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		letter := 'a' <= r|0x20 && r|0x20 <= 'z' || '0' <= r && r <= '9'
+		return !letter && (r > 0x7f || !strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+	})
+}
