@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,8 +52,7 @@ type Direct struct {
 	closed atomic.Bool
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	lists  atomic.Uint64 // calls of DoAll
-	calls  sync.Pool     // holds *directCall values that no caller waits for
+	calls  sync.Pool // holds *directCall values that no caller waits for
 }
 
 // NewDirect checks the options and returns a Direct that is not running yet.
@@ -180,29 +180,21 @@ func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 	return false
 }
 
-// DoAll runs operations together and sets Err in each result.
+// DoAll runs operations together and sets Err in each result. Operations that share a key, whichever
+// of their keys it is, are carried out in their order.
 func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
-	calls := make([]*directCall, len(ops))
-	list := newDirectList(d.lists.Add(1))
-	for i := range ops {
-		op := &ops[i]
-		now := d.opt.Now()
-		ts, err := syncer.Validate(op, d.ladder, now)
-		if err == nil {
-			err = d.keeps(ctx, op)
-		}
+	list := newDirectList()
+	calls := d.encodeAll(ctx, list, ops, res)
+	together := d.laneOfAll(calls)
+	for i, c := range calls {
 		switch {
-		case err != nil:
-			res[i].Err = err
-		case d.crossesPartitions(op):
-			res[i].Err = d.Do(ctx, op, &res[i])
+		case res[i].Err != nil:
+		case c == nil:
+			res[i].Err = d.Do(ctx, &ops[i], &res[i]) // it crosses partitions
 		default:
-			c := d.encode(op, ts, now)
-			c.list = list
-			list.left.Add(1)
-			if res[i].Err = d.submitSlow(ctx, c); res[i].Err == nil {
-				calls[i] = c
-			} else {
+			lane := cmp.Or(together, d.lane(c))
+			if res[i].Err = refusedToWait(lane.calls.PutWait(ctx, c)); res[i].Err != nil {
+				calls[i] = nil
 				list.answered()
 			}
 		}
@@ -227,18 +219,46 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	d.keepAll(ctx, ops, res, marks)
 }
 
-// lane returns the lane for a call. All operations of a key go to the same lane, so they run in
-// order.
+// encodeAll returns the calls of a list's operations: nil for those that cross partitions and those
+// that are refused, whose Err it sets.
+func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []syncer.Op,
+	res []syncer.Result) []*directCall {
+	calls := make([]*directCall, len(ops))
+	for i := range ops {
+		op := &ops[i]
+		now := d.opt.Now()
+		ts, err := syncer.Validate(op, d.ladder, now)
+		if err == nil {
+			err = d.keeps(ctx, op)
+		}
+		if res[i].Err = err; err == nil && !d.crossesPartitions(op) {
+			calls[i] = d.encode(op, ts, now)
+			calls[i].list = list
+			list.left.Add(1)
+		}
+	}
+	return calls
+}
+
+// lane returns the lane for a call, which is that of its first key.
 func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
+
+// laneOfAll returns the lane for a list of calls of which one has keys of several lanes, or nil if
+// there is none. Otherwise an operation could overtake an earlier one whose second key it shares.
+func (d *Direct) laneOfAll(calls []*directCall) *directLane {
+	for _, c := range calls {
+		for i := 1; c != nil && i < len(c.checks); i++ {
+			if c.checks[i].partition%len(d.lanes) != c.partition()%len(d.lanes) {
+				return d.lane(c)
+			}
+		}
+	}
+	return nil
+}
 
 // submit hands a call to its lane, or refuses it if too many are waiting already.
 func (d *Direct) submit(c *directCall) error {
 	return refusedToWait(d.lane(c).calls.Put(c))
-}
-
-// submitSlow hands a call of a batch to its lane, waiting for its turn if necessary.
-func (d *Direct) submitSlow(ctx context.Context, c *directCall) error {
-	return refusedToWait(d.lane(c).calls.PutWait(ctx, c))
 }
 
 func refusedToWait(err error) error {

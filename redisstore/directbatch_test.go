@@ -15,8 +15,7 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// TestBatchesAreEquivalent runs many random operations in one script, and the same ones one by one
-// in memory.
+// TestBatchesAreEquivalent runs batches of random operations, and the same ones one by one in memory.
 func TestBatchesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	t.Run("all kinds", func(t *testing.T) { testBatchesAreEquivalent(t, randomOp) })
@@ -53,7 +52,7 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
-	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load, Lanes: 1})
+	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}),
 		Now: clk.now.Load, Namespaces: spaces})
 	res := make([]syncer.Result, 60)

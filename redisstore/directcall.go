@@ -163,13 +163,12 @@ func (c *directCall) Finish(err error) {
 
 // directList is a DoAll in progress.
 type directList struct {
-	id   uint64
 	left atomic.Int64 // calls without an answer, plus one while the list is being made
 	done chan struct{}
 }
 
-func newDirectList(id uint64) *directList {
-	l := &directList{id: id, done: make(chan struct{})}
+func newDirectList() *directList {
+	l := &directList{done: make(chan struct{})}
 	l.left.Store(1)
 	return l
 }

@@ -87,27 +87,23 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 }
 
 // inOrder returns how many calls of a batch can be carried out with all reads last: up to the first
-// call that counts a key which an earlier call of the same DoAll reads.
+// call that counts a key which an earlier call of a DoAll reads.
 func inOrder(batch []*directCall) int {
-	type read struct {
-		list uint64
-		name string
-	}
-	var reads map[read]bool
+	var reads map[string]bool
 	for i, c := range batch {
-		if c.list == nil || !c.read() && reads == nil {
+		if c.read() && c.list == nil || !c.read() && reads == nil {
 			continue
 		}
 		for j := range c.checks {
-			at := read{c.list.id, string(c.name(j))}
-			if !c.read() && reads[at] {
+			name := string(c.name(j))
+			if !c.read() && reads[name] {
 				return i
 			}
 			if c.read() {
 				if reads == nil {
-					reads = map[read]bool{}
+					reads = map[string]bool{}
 				}
-				reads[at] = true
+				reads[name] = true
 			}
 		}
 	}
