@@ -112,7 +112,7 @@ func (t *target) borrow(op *Op) bool {
 func (k *call) borrow() bool {
 	for i := range k.targets {
 		t := &k.targets[i]
-		if !t.p.refuses(k.op.AllowNonOwner) {
+		if !t.refused(k.op) {
 			continue
 		}
 		if k.reservation != nil || !t.borrow(k.op) {

@@ -276,7 +276,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	p := t.p
 	t.allowance, t.borrowed = nil, false
 	switch {
-	case p.refuses(op.AllowNonOwner) && !t.borrow(op):
+	case t.refused(op) && !t.borrow(op):
 		return 0, ErrNotOwner
 	case p.draining:
 		return 0, ErrClosed

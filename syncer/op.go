@@ -84,6 +84,8 @@ type Check struct {
 	Limits []Limit
 	// Ban says what starts the ban that the check is, if N is 0.
 	Ban Ban
+	// InPlace is Op.AllowNonOwner for this check alone.
+	InPlace bool
 }
 
 // AppendName appends a name that is unique to the key: its namespace (the same for an empty one and
@@ -108,7 +110,8 @@ type Op struct {
 	// Other kinds ignore it.
 	DryRun bool
 	// AllowNonOwner executes the operation here although another counter owns the key's partition:
-	// in its place. The decision is based on what the store and this counter know.
+	// in its place. The decision is based on what the store and this counter know. Check.InPlace
+	// does so for a single key.
 	AllowNonOwner bool
 	// Recalled says of an Add that takes back that this counter sees all that others had counted of
 	// the key when the operation was asked for: either it was not lent then, or all others have

@@ -76,6 +76,9 @@ func (g *guarded) refuses(nonOwner bool) bool {
 	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
 }
 
+// refused reports whether the target's partition takes no operations now, see refuses.
+func (t *target) refused(op *Op) bool { return t.p.refuses(op.AllowNonOwner || t.check.InPlace) }
+
 // failedLoadsDown is how many consecutive loads of a partition must fail before it is known that it
 // can't be read. A single broken connection says nothing yet.
 const failedLoadsDown = 2

@@ -81,8 +81,8 @@ func (t *target) stopWaiting() {
 
 // notOwner reports whether another counter decides about any of the keys.
 func (k *call) notOwner() bool {
-	for _, p := range k.parts {
-		if p.refuses(k.op.AllowNonOwner) {
+	for i := range k.targets {
+		if k.targets[i].refused(k.op) {
 			return !k.borrow()
 		}
 	}
@@ -191,7 +191,7 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 				continue
 			}
 			n := len(k.targets)
-			places[n], nonOwner[n] = at-1, b.ops[i].AllowNonOwner
+			places[n], nonOwner[n] = at-1, b.ops[i].AllowNonOwner || check.InPlace
 			k.targets = append(k.targets, target{})
 			b.c.locate(&k.targets[n], check)
 			if k.parts = append(k.parts, k.targets[n].p); n+1 == atOnce {

@@ -1,0 +1,51 @@
+package syncer_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// TestInPlaceOfOneOwner: an acquire of two keys, of which another counter owns one or both, is
+// executed if the operation says of each such key that it may be.
+func TestInPlaceOfOneOwner(t *testing.T) {
+	const partitions = 8
+	placement := syncer.Placement{Partitions: partitions}
+	c := open(t, syncer.Options{Placement: placement})
+	keys := make([]string, 2)
+	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
+		key := fmt.Sprint(i)
+		if p := placement.Of(nil, []byte(key)); p < 2 {
+			keys[p] = key
+		}
+	}
+	for own := range 4 { // as bits
+		for p := range 2 {
+			if c.StopOwning(p); own>>p&1 == 1 {
+				c.StartOwning(p)
+			}
+		}
+		for inPlace := range 4 {
+			for _, reserve := range []string{"", "id"} {
+				op := acquireOp(keys[0], 1, 100)
+				op.Reserve = reserve
+				op.Checks = append(op.Checks, acquireOp(keys[1], 1, 100).Checks...)
+				for p := range op.Checks {
+					op.Checks[p].InPlace = inPlace>>p&1 == 1
+				}
+				var res syncer.Result
+				err := c.Do(t.Context(), op, &res)
+				if ok := own|inPlace == 3; ok != (err == nil) ||
+					!ok && !errors.Is(err, syncer.ErrNotOwner) {
+					t.Errorf("owns %b, in place %b: %v", own, inPlace, err)
+				}
+				if err == nil && (res.Source == syncer.SourceFallback) != (own < 3) {
+					t.Errorf("owns %b, in place %b: source %s", own, inPlace, res.Source)
+				}
+				c.Undo("id")
+			}
+		}
+	}
+}
