@@ -21,8 +21,9 @@ func (a *acquire) merge(res *syncer.Result) {
 			}
 		}
 		res.Degraded = res.Degraded || p.res.Degraded
-		if p.res.Source == syncer.SourceDegraded {
-			res.Source = syncer.SourceDegraded
+		if s := p.res.Source; s == syncer.SourceDegraded ||
+			s == syncer.SourceFallback && res.Source == syncer.SourceOwner {
+			res.Source = s
 		}
 		res.AgeMS = max(res.AgeMS, p.res.AgeMS)
 		if r := p.res.RetryAfter; r < 0 || res.RetryAfter >= 0 && r > res.RetryAfter {

@@ -79,10 +79,23 @@ func (m memory) story(op *syncer.Op) (at, line string) {
 		at = "fallback"
 	}
 	line = at
+	if list := inPlace(op); len(list) > 0 {
+		line += fmt.Sprint(", in place of owners ", list, ",")
+	}
 	if op.CountDenied {
 		line += ", even if refused,"
 	}
 	return at, fmt.Sprintf("%s %s", line, op.Checks[0].Key)
+}
+
+// inPlace lists the checks of an operation that are decided in place of their owners.
+func inPlace(op *syncer.Op) (list []int) {
+	for i := range op.Checks {
+		if op.Checks[i].InPlace {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 func (m memory) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
@@ -182,7 +195,11 @@ func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 			to = append(to, fmt.Sprint(name, p.Checks))
 		}
 		slices.Sort(to)
-		lines = append(lines, fmt.Sprintf("several %v", to))
+		line := fmt.Sprintf("several %v", to)
+		if list := inPlace(r.Op); len(list) > 0 {
+			line += fmt.Sprint(", in place of owners ", list)
+		}
+		lines = append(lines, line)
 		r.Res.Allowed, r.Res.Err = !b.refused, b.next("several")
 	}
 	b.note(lines...)

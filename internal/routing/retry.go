@@ -10,7 +10,6 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -31,13 +30,14 @@ func (r *Router) retry(
 ) error {
 	var search *retry.Backoff
 	for err != nil {
+		fallen, replaced := r.replace(&d, op, err)
 		switch {
 		case errors.Is(err, modes.ErrChanged) && ctx.Err() != nil:
 			return errExpired
 		case errors.Is(err, modes.ErrChanged):
 			d, search = r.byTable(op, true), nil
-		case r.needsFallback(&d, op, err):
-			d = decision{to: fallback}
+		case replaced:
+			d = fallen
 		case d.outdated(op, err):
 			if search == nil {
 				search = retry.Within(ownership.WaitTimeout)
@@ -58,40 +58,6 @@ func (r *Router) retry(
 func (d *decision) outdated(op *syncer.Op, err error) bool {
 	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Reads() && errors.Is(err, syncer.ErrUnknownOutcome)
-}
-
-// needsFallback reports whether the nodes that decide about the keys can't be reached; it does not
-// matter whether others can. Counting in place of a node that is merely slow would mean that two
-// nodes decide, so only ErrUnreachable is a reason.
-func (r *Router) needsFallback(d *decision, op *syncer.Op, err error) bool {
-	var parts []multiowner.Part
-	switch u, ok := errors.AsType[*multiowner.UnreachableError](err); {
-	case ok:
-		parts = u.Parts
-	case d.to == forward && errors.Is(err, rpc.ErrUnreachable):
-		for i := range op.Checks {
-			parts = addPart(parts, d.owner, i)
-		}
-	default:
-		return false
-	}
-	for _, p := range parts {
-		if !r.decidedBy(p.To, op, p.Checks) {
-			return false
-		}
-	}
-	return true
-}
-
-// decidedBy reports whether a member decides about the keys of some checks, as far as this node
-// knows.
-func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
-	for _, i := range checks {
-		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
-			return false
-		}
-	}
-	return true
 }
 
 // locate decides by who decides about the keys at this moment. It waits for partitions that are on

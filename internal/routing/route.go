@@ -26,8 +26,13 @@ const (
 // decision is where an operation goes, and to whom.
 type decision struct {
 	to    destination
-	owner *ring.Member      // of forward and relay
-	parts []multiowner.Part // of several
+	owner *ring.Member // of forward and relay
+	// parts of several, and of fallback if some owners can be reached.
+	parts []multiowner.Part
+	// Of fallback: the checks whose owners can't be reached from this node, and the other owners,
+	// which may reach them.
+	inPlace []int
+	detours []*ring.Member
 	// borrow says that keys which nodes borrow from each other were left out of account.
 	borrow bool
 }
@@ -61,7 +66,7 @@ func (r *Router) carryOut(
 	case relay:
 		return r.relay(ctx, d.owner, op, res)
 	case fallback:
-		return r.fallback(ctx, op, res)
+		return r.fallback(ctx, d, op, res)
 	default:
 		return r.redis(ctx, op, res)
 	}
@@ -158,33 +163,6 @@ func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) e
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
 	})
-	r.opt.Mark(res)
-	return err
-}
-
-// fallback counts in place of owners that can't be reached. What this node and the others count
-// meets in the store within three flush intervals.
-func (r *Router) fallback(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
-	if ctx.Err() != nil {
-		return errExpired
-	}
-	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
-		return r.localAsNonOwner(ctx, op, res)
-	})
-	if errors.Is(err, syncer.ErrNotOwner) {
-		return errMoving
-	}
-	return err
-}
-
-// localAsNonOwner runs an operation on another node's keys in this node's memory, in place of that
-// node.
-func (r *Router) localAsNonOwner(
-	ctx context.Context, op *syncer.Op, res *syncer.Result,
-) error {
-	nonOwner := *op
-	nonOwner.AllowNonOwner = true
-	err := r.opt.Counter.Do(ctx, &nonOwner, res)
 	r.opt.Mark(res)
 	return err
 }

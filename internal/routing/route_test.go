@@ -124,14 +124,46 @@ func TestDo(t *testing.T) {
 			func(b *bed) { b.refused = true },
 			"several [a[0] b[1]]; local a; b b; noted; ", nil},
 		"several, one can't be reached": {syncer.Acquire, "a b", func(b *bed) {
-			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
-				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
-		}, "several [a[0] b[1]]; fallback a; ", nil},
+			b.errs["several"] = []error{b.unreachable("b", 1)}
+		}, "several [a[0] b[1]]; local, in place of owners [1], a; ", nil},
 		"several, one that decides no more can't be": {syncer.Acquire, "a b", func(b *bed) {
-			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
-				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
+			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.moved[b.partition("b")] = "a"
 		}, "several [a[0] b[1]]; locate; locate; local a; ", nil},
+		"several, none can be reached": {syncer.Acquire, "b c", func(b *bed) {
+			b.errs["b coordinates"] = []error{down}
+			b.errs["several"] = []error{b.unreachable("b", 0), b.unreachable("c", 1)}
+			b.errs["c coordinates"] = []error{down}
+		}, "b coordinates b; locate; locate; several [b[0] c[1]]; c coordinates b; " +
+			"several [a[0] c[1]], in place of owners [0]; fallback b; ", nil},
+		"several, another reaches all": {syncer.Acquire, "a b c", func(b *bed) {
+			b.errs["several"] = []error{b.unreachable("b", 1)}
+		}, "several [a[0] b[1] c[2]]; c coordinates a; ", nil},
+		"several, nobody reaches one": {syncer.Acquire, "a b c", func(b *bed) {
+			b.errs["several"] = []error{b.unreachable("b", 1)}
+			b.errs["c coordinates"] = []error{elsewhere}
+		}, "several [a[0] b[1] c[2]]; c coordinates a; " +
+			"several [a[0 1] c[2]], in place of owners [1]; ", nil},
+		"several, another reaches all, but nobody knows": {syncer.Acquire, "a b c", func(b *bed) {
+			b.errs["several"] = []error{b.unreachable("b", 1)}
+			b.errs["c coordinates"] = []error{unknown}
+		}, "several [a[0] b[1] c[2]]; c coordinates a; ", unknown},
+		"several, nobody reaches one, and keys move": {syncer.Acquire, "a b c", func(b *bed) {
+			b.moved[b.partition("b")] = "a"
+			b.errs["several"] = []error{b.unreachable("c", 2), elsewhere}
+			b.errs["b coordinates"] = []error{elsewhere}
+		}, "several [a[0] b[1] c[2]]; b coordinates a; " +
+			"several [a[0 2] b[1]], in place of owners [2]; locate; locate; locate; " +
+			"several [a[0 1] c[2]]; ", nil},
+		"several, nobody reaches one, refused and counted": {syncer.Acquire, "a b c",
+			func(b *bed) {
+				b.refused = true
+				b.errs["several"] = []error{b.unreachable("b", 1)}
+				b.errs["c coordinates"] = []error{elsewhere}
+				b.errs["b"] = []error{down}
+			}, "several [a[0] b[1] c[2]]; c coordinates a; " +
+				"several [a[0 1] c[2]], in place of owners [1]; " +
+				"local a; b b; fallback b; c c; noted; ", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -152,6 +184,13 @@ func TestDo(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unreachable is the error of an acquire over several owners of which one, the owner of a check,
+// can't be reached.
+func (b *bed) unreachable(name string, check int) error {
+	return &multiowner.UnreachableError{Parts: []multiowner.Part{
+		{To: b.table.Member(b.table.Find(name)), Checks: []int{check}}}}
 }
 
 // borrowing makes this node borrow a key.
@@ -245,8 +284,7 @@ func TestCoordinate(t *testing.T) {
 		"another's":          {"b", nil, "", elsewhere},
 		"in Redis":           {"a b", func(b *bed) { b.redis = true }, "", elsewhere},
 		"another's, who can't be reached": {"a b", func(b *bed) {
-			b.errs["several"] = []error{&multiowner.UnreachableError{Parts: []multiowner.Part{
-				{To: b.table.Member(b.table.Find("b")), Checks: []int{1}}}}}
+			b.errs["several"] = []error{b.unreachable("b", 1)}
 		}, "several [a[0] b[1]]; ", elsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {

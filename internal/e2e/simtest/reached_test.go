@@ -1,0 +1,95 @@
+package simtest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
+)
+
+// withOthers returns an acquire of one of a key with a limit, together with keys that nothing
+// limits.
+func withOthers(limit int64, key string, others ...string) *syncer.Op {
+	op := acquiring(1, append(others, key)...)
+	for i := range op.Checks {
+		op.Checks[i].Limits[0].Max = 1000
+	}
+	op.Checks[len(others)].Limits[0].Max = limit
+	return op
+}
+
+// TestALimitHoldsWhoseOwnerLives: another owner of the acquires is killed. Whoever is asked counts
+// in its place, but the owner that lives goes on to decide about its key, alone.
+func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.shutDown()
+		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
+		key, ofA, ofB := w.keysOf(c, "c", 1)[0], w.keysOf(a, "a", 1)[0], w.keysOf(b, "b", 1)[0]
+		const limit = 10
+		for _, op := range []*syncer.Op{withOthers(limit, key, ofB), withOthers(limit, key, ofA)} {
+			if res, err := a.do(op, time.Second); err != nil || !res.Allowed {
+				t.Fatal(res, err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		b.kill()
+		allowed := 2
+		for i := range 4 * limit {
+			op := withOthers(limit, key, ofB)
+			if i%4 > 1 {
+				op = withOthers(limit, key, ofB, ofA)
+			}
+			res, err := []*proc{a, c}[i%2].do(op, 2*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Allowed {
+				allowed++
+				if res.Source != syncer.SourceFallback {
+					t.Errorf("an answer in place of a node that is gone has the source %q",
+						res.Source)
+				}
+			}
+		}
+		if allowed != limit {
+			t.Errorf("%d were allowed, the limit is %d and its owner was there", allowed, limit)
+		}
+	})
+}
+
+// TestALimitHoldsWhoseOwnerIsReached: all nodes live, and the network is cut in one direction. What
+// the asked node can't coordinate, another owner does, and no limit is exceeded, not even one of
+// the owner that the asked node can't reach.
+func TestALimitHoldsWhoseOwnerIsReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := calm(t)
+		defer w.shutDown()
+		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
+		ofB, ofC := w.keysOf(b, "b", 8), w.keysOf(c, "c", 8)
+		const limit = 10
+		w.net.Cut(a.ip, b.ip, simnet.All)
+		time.Sleep(2 * time.Second)
+		for i := range ofB {
+			op := withOthers(limit, ofC[i], ofB[i])
+			if i%2 == 1 {
+				op = withOthers(limit, ofB[i], ofC[i])
+			}
+			allowed := 0
+			for n := range 2 * limit {
+				res, err := []*proc{a, c}[n%2].do(op, 2*time.Second)
+				if err == nil && res.Allowed {
+					allowed++
+				}
+			}
+			if allowed != limit {
+				t.Errorf("%d of a limit of %d were allowed", allowed, limit)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		w.net.Heal()
+		time.Sleep(30 * time.Second)
+	})
+}

@@ -1,0 +1,117 @@
+package routing
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// replace decides how to run an operation some of whose owners can't be reached, according to the
+// error of the last attempt. It reports false if those members do not own the keys, or if none of
+// them is unreachable: counting in place of a node that is merely slow would mean that two nodes
+// decide, so only rpc.ErrUnreachable is a reason.
+func (r *Router) replace(d *decision, op *syncer.Op, err error) (fallen decision, ok bool) {
+	var gone []multiowner.Part
+	switch u, several := errors.AsType[*multiowner.UnreachableError](err); {
+	case several:
+		gone = u.Parts
+	case d.to == forward && errors.Is(err, rpc.ErrUnreachable):
+		for i := range op.Checks {
+			gone = addPart(gone, d.owner, i)
+		}
+	default:
+		return fallen, false
+	}
+	fallen = decision{to: fallback, inPlace: slices.Clone(d.inPlace)}
+	for _, p := range gone {
+		if !r.decidedBy(p.To, op, p.Checks) {
+			return fallen, false
+		}
+		fallen.inPlace = append(fallen.inPlace, p.Checks...)
+	}
+	for _, p := range d.parts {
+		for _, i := range p.Checks {
+			if slices.Contains(fallen.inPlace, i) {
+				fallen.parts = addPart(fallen.parts, nil, i)
+			} else {
+				fallen.parts = addPart(fallen.parts, p.To, i)
+			}
+		}
+	}
+	for _, p := range fallen.parts {
+		if p.To != nil && d.to != fallback { // the last attempt has taken the detours
+			fallen.detours = append(fallen.detours, p.To)
+		}
+	}
+	return fallen, true
+}
+
+// decidedBy reports whether a member decides about the keys of some checks, as far as this node
+// knows.
+func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
+	for _, i := range checks {
+		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// fallback runs an operation some of whose owners can't be reached from this node. Another owner
+// may reach all of them, as when the network is cut in one direction. If none does, this node
+// counts in place of those that it can't reach, and only of those: the other owners decide about
+// their keys. What this node and an owner count at the same time meets in the store within three
+// flush intervals.
+func (r *Router) fallback(
+	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
+) error {
+	for _, to := range d.detours {
+		err := r.relay(ctx, to, op, res)
+		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, rpc.ErrUnreachable) {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return errExpired
+	}
+	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
+		return r.inPlace(ctx, d, op, res)
+	})
+	if errors.Is(err, syncer.ErrNotOwner) && len(d.inPlace) == len(op.Checks) {
+		return errMoving
+	}
+	if err == nil && len(d.parts) > 1 {
+		return r.afterwards(ctx, op, res, nil)
+	}
+	return err
+}
+
+// inPlace runs an operation whose keys are decided by this node, in place of other nodes or not,
+// and by the owners that can be reached.
+func (r *Router) inPlace(
+	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
+) error {
+	nonOwner := *op
+	if nonOwner.AllowNonOwner = len(d.inPlace) == len(op.Checks); !nonOwner.AllowNonOwner {
+		nonOwner.Checks = slices.Clone(op.Checks)
+		for _, i := range d.inPlace {
+			nonOwner.Checks[i].InPlace = true
+		}
+	}
+	if len(d.parts) > 1 {
+		r.opt.Acquirer.Acquire(ctx,
+			[]multiowner.Request{{Op: &nonOwner, Res: res, Parts: d.parts}})
+		err := res.Err
+		res.Err = nil
+		return err
+	}
+	err := r.opt.Counter.Do(ctx, &nonOwner, res)
+	r.opt.Mark(res)
+	return err
+}
