@@ -275,31 +275,17 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, syncer.SourceRedis
-	parts := make([]syncer.Result, len(op.Checks))
+	for range op.Checks {
+		res.AddCheck()
+	}
 	counted := make([]bool, len(op.Checks))
 	var failed error
-	for i, end := 0, 0; i < len(op.Checks); i = end {
-		for end = i + 1; end < len(op.Checks) && op.Checks[end].N == 0; {
-			end++ // a key and its bans are in one partition
-		}
-		one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
-			DryRun: op.DryRun, Checks: op.Checks[i:end]}
+	for _, checks := range d.byPartition(op) {
 		var at []mark
-		if at, failed = d.do(ctx, &one, &parts[i]); failed != nil {
+		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
 			break
 		}
 		marks = append(marks, at...)
-		if !parts[i].Allowed {
-			res.Allowed = false
-		}
-		if res.RetryAfter >= 0 && (parts[i].RetryAfter < 0 ||
-			parts[i].RetryAfter > res.RetryAfter) {
-			res.RetryAfter = parts[i].RetryAfter
-		}
-		counted[i] = parts[i].Allowed || op.CountDenied && !one.Banned(&parts[i])
-		for _, r := range parts[i].Checks {
-			*res.AddCheck() = r
-		}
 	}
 	if failed == nil && (res.Allowed || op.CountDenied && !op.Banned(res)) {
 		return marks, nil
@@ -309,8 +295,9 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 			continue
 		}
 		res.Checks[i].TS = 0
+		n := countOf(op, i)
 		for j := range res.Checks[i].Limits {
-			lr, n := &res.Checks[i].Limits[j], op.Checks[i].N
+			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count-n, lr.Lo-n, lr.Hi-n
 		}
 	}
@@ -318,6 +305,46 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 		failed = errors.Join(failed, d.takeBack(ctx, op, ts, counted))
 	}
 	return marks, failed
+}
+
+// byPartition returns the positions of an operation's checks by their partition. A key and its bans
+// are in one, and so are all checks of a key, which are compared with the sum of what they count.
+func (d *Direct) byPartition(op *syncer.Op) (parts [][]int) {
+	at := map[int]int{} // by partition, the position in parts
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		p := d.opt.Store.opt.Placement.Of(c.NS, c.Key)
+		if _, known := at[p]; !known {
+			at[p] = len(parts)
+			parts = append(parts, nil)
+		}
+		parts[at[p]] = append(parts[at[p]], i)
+	}
+	return parts
+}
+
+// acquirePart acquires the given checks of an operation, which are of one partition. It adds their
+// results to that of the operation, and records which of them it has counted.
+func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, checks []int,
+	counted []bool, res *syncer.Result) (marks []mark, err error) {
+	one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
+		DryRun: op.DryRun}
+	for _, i := range checks {
+		one.Checks = append(one.Checks, op.Checks[i])
+	}
+	var part syncer.Result
+	if marks, err = d.do(ctx, &one, &part); err != nil {
+		return nil, err
+	}
+	res.Allowed = res.Allowed && part.Allowed
+	if res.RetryAfter >= 0 && (part.RetryAfter < 0 || part.RetryAfter > res.RetryAfter) {
+		res.RetryAfter = part.RetryAfter
+	}
+	counts := part.Allowed || op.CountDenied && !one.Banned(&part)
+	for k, i := range checks {
+		res.Checks[i], counted[i] = part.Checks[k], counts && op.Checks[i].N > 0
+	}
+	return marks, nil
 }
 
 // takeBack takes back what some checks of an acquire counted, even if ctx has ended. If one can't

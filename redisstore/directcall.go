@@ -62,10 +62,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c.mark, c.directAnswer = mark{}, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
 		check := &op.Checks[i]
-		ns := check.NS
-		if string(ns) == syncer.DefaultNamespace {
-			ns = nil
-		}
+		ns := spaceOf(check.NS)
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
 		c.limits = append(c.limits, check.Limits...)
 		c.names = appendKey(c.names, partition, ns, check.Key)
@@ -315,18 +312,32 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 // raise adds what an admitted acquire counted to the figures it returns.
 func raise(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
-		n := int64(0)
-		for j := range op.Checks {
-			if string(op.Checks[i].Key) == string(op.Checks[j].Key) &&
-				string(op.Checks[i].NS) == string(op.Checks[j].NS) {
-				n += op.Checks[j].N
-			}
-		}
+		n := countOf(op, i)
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
 		}
 	}
+}
+
+// countOf returns how much all checks of an operation count of the key of one of them.
+func countOf(op *syncer.Op, i int) (n int64) {
+	c := &op.Checks[i]
+	for j := range op.Checks {
+		o := &op.Checks[j]
+		if string(o.Key) == string(c.Key) && string(spaceOf(o.NS)) == string(spaceOf(c.NS)) {
+			n += o.N
+		}
+	}
+	return n
+}
+
+// spaceOf returns a namespace as it is stored: empty for the default one.
+func spaceOf(ns []byte) []byte {
+	if string(ns) == syncer.DefaultNamespace {
+		return nil
+	}
+	return ns
 }
 
 // estimate reads the windows of a check from its hash.

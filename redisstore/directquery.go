@@ -68,9 +68,7 @@ func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier
 // loss.
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
-	if string(ns) == syncer.DefaultNamespace {
-		ns = nil
-	}
+	ns = spaceOf(ns)
 	s := d.opt.Store
 	if err := s.ensureJoined(ctx); err != nil {
 		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)

@@ -80,8 +80,11 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 	}
 	for range checks {
 		i, c := dice.IntN(4), check("", 1+dice.Int64N(3))
-		if dice.IntN(3) == 0 {
+		switch dice.IntN(6) {
+		case 0, 1:
 			c.NS = []byte("other")
+		case 2:
+			c.NS = []byte(syncer.DefaultNamespace)
 		}
 		c.Key = keyOf(string(c.NS), i)
 		windows := []int64{1, 100, 777, 1500, 3000, 9000, 20_000, 56_000}

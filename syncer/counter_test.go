@@ -231,12 +231,37 @@ func TestSeveralChecksAllOrNothing(t *testing.T) {
 	if res := do(t, c, op); !res.Allowed || res.Checks[0].Limits[0].Count != 2 {
 		t.Errorf("first: %+v", res)
 	}
-	if res := do(t, c, op); res.Allowed || res.Checks[0].Refused || res.Checks[1].Refused ||
+	if res := do(t, c, op); res.Allowed || !res.Checks[0].Refused || res.Checks[1].Refused ||
 		!res.Checks[2].Refused {
 		t.Errorf("second: %+v", res)
 	}
 	if x, y := count(t, c, "x", 60_000), count(t, c, "y", 60_000); x != 2 || y != 1 {
 		t.Errorf("stored x=%d y=%d, want 2 and 1", x, y)
+	}
+}
+
+// TestLimitsCompareWithTheSumOfAllChecksOfAKey: whatever the order of the checks and the spelling
+// of the namespace, each limit of a key is compared with what the whole operation counts of it.
+func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
+	strict := syncer.Check{Key: []byte("x"), N: 1, Limits: limits(60_000, 1)}
+	wide := syncer.Check{Key: []byte("x"), N: 5, Limits: limits(3_600_000, 10)}
+	spelled := wide
+	spelled.NS = []byte(syncer.DefaultNamespace)
+	for _, checks := range [][]syncer.Check{{strict, wide}, {wide, strict}, {strict, spelled},
+		{spelled, strict}} {
+		for _, reserve := range []string{"", "id"} {
+			c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
+			for _, dry := range []bool{true, false} {
+				op := syncer.Op{Kind: syncer.Acquire, DryRun: dry, Reserve: reserve, Checks: checks}
+				if res := do(t, c, op); res.Allowed || res.RetryAfter != -1 {
+					t.Errorf("dry run %v, reserve %q: 6 of 1: %+v", dry, reserve, res)
+				}
+			}
+			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{checks[0]}}
+			if res := do(t, c, op); !res.Allowed {
+				t.Errorf("what was refused has counted: %+v", res)
+			}
+		}
 	}
 }
 

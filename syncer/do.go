@@ -176,7 +176,7 @@ func (k *call) prepare(d *directory, op *Op, now int64) error {
 	return nil
 }
 
-// locate finds the partitions of all checks, and how much earlier checks count of the same key.
+// locate finds the partitions of all checks, and how much the other checks count of the same key.
 func (k *call) locate(d *directory) {
 	for i := range k.op.Checks {
 		check := &k.op.Checks[i]
@@ -185,7 +185,7 @@ func (k *call) locate(d *directory) {
 		d.locate(t, check)
 		for j := range i {
 			if o := &k.targets[j]; t.same(o) {
-				t.extra += o.check.N
+				t.extra, o.extra = t.extra+o.check.N, o.extra+check.N
 			}
 		}
 		k.parts = append(k.parts, t.p)
@@ -259,7 +259,7 @@ type target struct {
 	storeDown  bool         // the store can't be asked
 	// absence is what the store said of a key that it has nothing of.
 	absence absence
-	extra   int64
+	extra   int64 // how much the other checks of the operation count of the key
 	// allowance is set while another counter decides about the key, and this one may count it.
 	allowance *allowance
 	borrowed  bool // the same for reading

@@ -265,8 +265,8 @@ func (t *target) markLimit(at bool) {
 	}
 }
 
-// admits compares one limit of an Acquire. Earlier checks of the same operation may count the same
-// key, see target.extra. It returns false if the limit's window is out of reach.
+// admits compares one limit of an Acquire with the sum of all its checks of the key, see
+// target.extra. It returns false if the limit's window is out of reach.
 func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
 	at := k.ts
 	if t.check.N == 0 {
@@ -302,13 +302,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 // includeCounted adds what an admitted Acquire counted to the figures it returns.
 func (k *call) includeCounted(res *Result) {
 	for i := range k.targets {
-		t := &k.targets[i]
-		n := t.check.N
-		for j := range k.targets {
-			if j != i && t.same(&k.targets[j]) {
-				n += k.targets[j].check.N
-			}
-		}
+		n := k.targets[i].check.N + k.targets[i].extra
 		for j := range res.Checks[i].Limits {
 			lr := &res.Checks[i].Limits[j]
 			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n

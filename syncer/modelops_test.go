@@ -265,9 +265,11 @@ func (w *world) acquire() {
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
 		key := w.key("limited")
+		if len(keys) > 0 && w.rnd.IntN(3) == 0 {
+			key = keys[0]
+		}
 		keys = append(keys, key)
-		op.Checks = append(op.Checks,
-			syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits})
+		op.Checks = append(op.Checks, w.check(key))
 	}
 	if w.two != nil {
 		op.CountDenied = false
@@ -294,6 +296,20 @@ func (w *world) acquire() {
 	}
 }
 
+// check draws a check of a key: all of its limits or one of them, so that checks of the same key
+// may have different ones, and either spelling of its namespace.
+func (w *world) check(key string) syncer.Check {
+	c := syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits}
+	if w.rnd.IntN(4) == 0 {
+		i := w.rnd.IntN(len(c.Limits))
+		c.Limits = c.Limits[i : i+1]
+	}
+	if w.rnd.IntN(4) == 0 {
+		c.NS = []byte(syncer.DefaultNamespace)
+	}
+	return c
+}
+
 // confirm confirms or undoes what is reserved. It reports whether that was counted.
 func (w *world) confirm(c *syncer.Counter) bool {
 	if w.rnd.IntN(3) == 0 {
@@ -311,13 +327,14 @@ func (w *world) confirm(c *syncer.Counter) bool {
 // overfull (I6), and what was refused must not have had room even with a bucket to spare at each
 // blurred edge.
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
-	extra := map[string]int64{}
-	defer func() { w.figures(op, keys, res, extra) }()
+	counts := map[string]int64{}
 	for i, key := range keys {
-		k := w.truth(key)
+		counts[key] += op.Checks[i].N
+	}
+	defer func() { w.figures(op, keys, res, counts) }()
+	for i, key := range keys {
+		k, n := w.truth(key), counts[key]
 		w.age(k)
-		n := op.Checks[i].N + extra[key]
-		extra[key] = n
 		for _, lr := range res.Checks[i].Limits {
 			if fullest := k.fullest(lr.Window, op.TS, false) + n; res.Allowed && fullest > lr.Max {
 				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest,

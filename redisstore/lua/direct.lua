@@ -693,8 +693,8 @@ for op = 1, num() do
         holds, failed = judge(acquire, h, plan, now, 0, i, again)
         banned = banned or holds == false
       else
-        for j = 1, i - 1 do
-          if KEYS[key + j] == name then n = n + args[a + 3 * j] end
+        for j = 1, checks do
+          if j ~= i and KEYS[key + j] == name then n = n + args[a + 3 * j] end
         end
         holds, failed = judge(acquire, h, plan, ts, n, i, again)
       end

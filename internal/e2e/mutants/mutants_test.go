@@ -54,6 +54,10 @@ func mutants() []mutant {
 			model: "./syncer", test: "TestModel$|TestBusyKeyIs",
 		},
 		{
+			name: "a limit leaves out what later checks count of its key", file: "syncer/do.go",
+			old: ", o.extra+check.N\n", new: ", o.extra\n", kind: "graceful",
+		},
+		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
 			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
 		},
@@ -337,8 +341,10 @@ func mutants() []mutant {
 		},
 		{
 			name: "the figures of a reservation include what it reserves of other keys",
-			file: "syncer/evaluate.go", old: "if j != i && t.same(&k.targets[j]) {\n",
-			new:   "if j != i && (t.same(&k.targets[j]) || k.reservation != nil) {\n",
+			file: "syncer/evaluate.go", old: "n := k.targets[i].check.N + k.targets[i].extra\n",
+			new: "n := k.targets[i].check.N + k.targets[i].extra\n" +
+				"\t\tfor j := 0; j < i && k.reservation != nil; j++ {\n" +
+				"\t\t\tn += k.targets[j].check.N\n\t\t}\n",
 			model: "./syncer",
 		},
 		{

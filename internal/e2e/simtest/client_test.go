@@ -269,7 +269,8 @@ func (c *client) refund() syncer.Op {
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
 
-// acquire acquires up to so many limited keys at once.
+// acquire acquires so many limited keys at once. If one is drawn again, another check, which has
+// no limit that matters, counts it too: the limits of the first hold for the sum.
 func (c *client) acquire(keys int) syncer.Op {
 	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), DryRun: c.rnd.IntN(20) == 0}
 	if keys == 1 && c.rnd.IntN(12) == 0 {
@@ -281,11 +282,14 @@ func (c *client) acquire(keys int) syncer.Op {
 		if keys > 1 && c.rnd.IntN(3) == 0 {
 			key = c.paced() // a key of which there is never much left
 		}
+		check := syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)}
 		if used[key] {
+			check.Limits = []syncer.Limit{{Window: dayMS, Max: 1 << 40}}
+			op.Checks = append(op.Checks, check)
 			continue
 		}
 		used[key] = true
-		op.Checks = append(op.Checks, syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
+		op.Checks = append(op.Checks, check)
 	}
 	return op
 }

@@ -1,0 +1,122 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
+)
+
+// counted is one check that was counted.
+type counted struct {
+	key   string
+	ts, n int64
+}
+
+// exactLog is what was counted, with exact times. It is what every answer is compared with.
+type exactLog []counted
+
+// within returns how much was counted of a key from a time on, up to another.
+func (l exactLog) within(key string, from, to int64) (n int64) {
+	for _, e := range l {
+		if e.key == key && e.ts >= from && e.ts <= to {
+			n += e.n
+		}
+	}
+	return n
+}
+
+// fullest returns the largest count of a key in any window of this length that contains a time.
+func (l exactLog) fullest(key string, window, ts int64) int64 {
+	most := l.within(key, ts-window+1, ts)
+	for _, e := range l {
+		if e.key == key && e.ts > ts && e.ts < ts+window {
+			most = max(most, l.within(key, e.ts-window+1, e.ts))
+		}
+	}
+	return most
+}
+
+// TestAnswersAgainstExactLog runs random operations in every mode. No true window that an admitted
+// acquire is part of holds more than one of its limits, and a dry run answers as the acquire does.
+func TestAnswersAgainstExactLog(t *testing.T) {
+	t.Parallel()
+	ladders, spaces := twoSpaces(t)
+	clk := newClock(t0)
+	inRedis := func(url string) func(t *testing.T) doer {
+		return func(t *testing.T) doer {
+			s := open(t, redisstore.Options{URL: url, Ladders: ladders})
+			return openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+		}
+	}
+	for _, mode := range []struct {
+		name string
+		open func(t *testing.T) doer
+	}{
+		{"memory", func(t *testing.T) doer {
+			return openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}),
+				Now: clk.now.Load, Namespaces: spaces})
+		}},
+		{"Redis", inRedis(redistest.Start(t).URL())},
+		{"Redis Cluster", inRedis(redistest.StartCluster(t, 2, 0).URL())},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(storetest.Seed(t), 8))
+			d, log := mode.open(t), exactLog(nil)
+			for range *traceOps {
+				clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
+				log = log.acquire(t, dice, d, clk.now.Load())
+			}
+		})
+	}
+}
+
+// acquire draws an acquire, and judges its answer. It returns the log with what was counted.
+func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exactLog {
+	t.Helper()
+	op := syncer.Op{Kind: syncer.Acquire, TS: now}
+	if dice.IntN(4) == 0 {
+		op.TS += 1500 - dice.Int64N(3000)
+	}
+	for range 1 + dice.IntN(4) {
+		c := check(fmt.Sprint("k", dice.IntN(3)), 1+dice.Int64N(3))
+		c.NS = []byte([]string{"", "default", "other"}[dice.IntN(3)])
+		for range 1 + dice.IntN(2) {
+			c.Limits = append(c.Limits, syncer.Limit{Window: 1 + dice.Int64N(9000),
+				Max: 3 + dice.Int64N(40)})
+		}
+		op.Checks = append(op.Checks, c)
+	}
+	dry := op
+	dry.DryRun = true
+	var asked, res syncer.Result
+	errAsked, err := d.Do(t.Context(), &dry, &asked), d.Do(t.Context(), &op, &res)
+	if errors.As(err, new(*syncer.InvalidError)) && errAsked != nil {
+		return l
+	}
+	if errAsked != nil || err != nil || asked.Allowed != res.Allowed {
+		t.Fatalf("%+v: %v %+v, as a dry run %v %+v", op, err, res, errAsked, asked)
+	}
+	if !res.Allowed {
+		return l
+	}
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		l = append(l, counted{string(c.AppendName(nil)), op.TS, c.N})
+	}
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		for _, limit := range c.Limits {
+			if n := l.fullest(string(c.AppendName(nil)), limit.Window, op.TS); n > limit.Max {
+				t.Fatalf("%d of %d in %d ms: %+v", n, limit.Max, limit.Window, op)
+			}
+		}
+	}
+	return l
+}
