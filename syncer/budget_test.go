@@ -225,6 +225,34 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	})
 }
 
+// TestMemoryIsBoundedWhileNothingIsIdle adds new keys and flushes them, again and again, while time
+// stands still, so that no key is ever idle enough to be evicted.
+func TestMemoryIsBoundedWhileNothingIsIdle(t *testing.T) {
+	for _, parts := range []int{1, 8, 64} {
+		clk := &clock{now: t0}
+		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10,
+			Placement: syncer.Placement{Partitions: parts}})
+		refused := 0
+		for i := range 20_000 {
+			err := c.Do(context.Background(),
+				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
+				new(syncer.Result))
+			if errors.Is(err, syncer.ErrOverload) || errors.Is(err, syncer.ErrFull) {
+				refused++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 99 {
+				flush(t, c)
+			}
+		}
+		if s := c.Stats(); refused == 0 || s.EvictedTotal > 0 || s.MemoryBytes > s.MaxMemory*5/4 {
+			t.Errorf("%d partitions: %d refused, %d bytes of %d: %+v", parts, refused,
+				s.MemoryBytes, s.MaxMemory, s)
+		}
+	}
+}
+
 // TestNothingIsLostWhileMemoryMoves counts from many goroutines while memory is short, most of it
 // in one partition.
 func TestNothingIsLostWhileMemoryMoves(t *testing.T) {

@@ -8,13 +8,16 @@ const sampleSize = 8
 // blocks differ in size.
 const maxEvictions = 32
 
-// makeRoom evicts entries until there is a free block of this many words.
+// makeRoom evicts entries until there is a free block of this many words. If no entry can be
+// evicted, a free block is enough only while memory is within its budget.
 func (g *guarded) makeRoom(words int, sec uint32) bool {
 	// Evict at least one entry, if there is any, even if there is a free block already: the new
-	// key's counters will need the blocks of an evicted key's counters.
+	// key's counters need the blocks of an evicted key's counters. Without an eviction they take
+	// new chunks, so each round that frees the pending buckets of some keys would admit as many
+	// new ones, and memory would grow for as long as no key is idle.
 	for range maxEvictions {
 		if !g.evictOne(sec, anySpace) {
-			return g.keys.arena.Fits(words)
+			return g.keys.arena.Fits(words) && g.memory.pool.FitsReserve(0)
 		}
 		if g.keys.arena.Fits(words) {
 			return true
