@@ -35,6 +35,8 @@ type Doubt string
 
 // The doubts.
 const (
+	// DoubtUnmeasured: the store's clock has not been read yet, and the machine's own time is used.
+	DoubtUnmeasured Doubt = "unmeasured"
 	// DoubtStep: the store's clock has stepped, and it is not clear yet whether it stays there.
 	DoubtStep Doubt = "step"
 	// DoubtFar: the store's clock stays where it has stepped to, which is too far to follow. The
@@ -48,6 +50,8 @@ const (
 // String returns a sentence that explains the doubt.
 func (d Doubt) String() string {
 	switch d {
+	case DoubtUnmeasured:
+		return "the store's clock has not been read yet: events are counted at this machine's time"
 	case DoubtStep:
 		return "the store's clock has stepped and is not believed yet: time goes on without it"
 	case DoubtFar:
@@ -120,6 +124,8 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 // of it.
 func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	switch {
+	case !b.started:
+		return DoubtUnmeasured, 0
 	case b.candidate.samples == 0:
 		return "", 0
 	case b.candidate.refused:

@@ -95,17 +95,18 @@ func (k *Keeper) resume() bool {
 }
 
 // Measure asks the source for its time once. If it does not answer within a second, or before ctx
-// is done, the clock continues unchanged.
+// is done, the clock continues unchanged; it is doubted until there has been a first answer.
 func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	k.resume() // or what it slept through would be taken for a step
 	ahead, err := k.opt.Source.Clock(ctx, k.opt.Clock.Local)
-	if err != nil {
-		return // the store's health says so
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	defer k.judgeLocked()
+	if err != nil {
+		return // the store's health reports it
+	}
 	first := !k.belief.started
 	follow, anew := k.belief.Take(k.opt.Clock.Measured(ahead))
 	if anew {
@@ -115,7 +116,6 @@ func (k *Keeper) Measure(ctx context.Context) {
 	} else if step := k.opt.Clock.Follow(follow); !first && apart(step, 0) > smallStep {
 		k.opt.Logger.Warn("following a step of the store's clock", "step", step)
 	}
-	k.judgeLocked()
 }
 
 // judgeLocked updates the doubt, and logs it when it changes.

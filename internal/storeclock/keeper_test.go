@@ -86,6 +86,31 @@ func TestKeeperWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// TestKeeperUntilTheFirstAnswer doubts the machine's own time until the source has answered once,
+// and asks every second until then.
+func TestKeeperUntilTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := storeclock.New(nil, nil)
+		k, s := keep(t, storeclock.Options{Clock: clock})
+		s.down.Store(true)
+		s.ahead.Store(int64(day))
+		k.Measure(t.Context())
+		if doubt := clock.Doubt(); doubt != storeclock.DoubtUnmeasured {
+			t.Errorf("doubt %q before the first answer", doubt)
+		}
+		time.Sleep(3*time.Second + time.Millisecond)
+		if n := s.asked.Load(); n != 4 {
+			t.Errorf("asked %d times in 3 s without an answer, want at the start and each second", n)
+		}
+		s.down.Store(false)
+		time.Sleep(time.Second)
+		if doubt := clock.Doubt(); doubt != "" ||
+			clock.Now() < time.Now().Add(day-time.Second).UnixMilli() {
+			t.Errorf("doubt %q after the first answer, at %d", doubt, clock.Now())
+		}
+	})
+}
+
 // TestKeeperRunsSlowlyRatherThanBack says so while the clock waits for a source that was set back
 // by a step that is settled.
 func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
