@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
+	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
@@ -51,6 +53,7 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 // draftDescriptor is a descriptor while it is being read.
 type draftDescriptor struct {
 	item      *strictyaml.Node
+	star      *strictyaml.Node // what has a star where none has a meaning, or nil
 	namespace string
 	depth     int
 	entry     Entry
@@ -66,9 +69,15 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			switch key {
 			case "key":
 				d.entry.Key, _ = r.Text(to, "key")
+				if strings.Contains(d.entry.Key, "*") {
+					d.star = to
+				}
 			case "value":
 				if !strictyaml.IsNull(to) { // as if there were no value
 					d.entry.Value, _ = r.Text(to, "value")
+					if !matchesStars(d.entry.Value) {
+						d.star = to
+					}
 				}
 			case "rate_limit":
 				d.made.limit = r.rateLimit(to, d.namespace)
@@ -99,7 +108,11 @@ func (r *reader) place(to *level, d *draftDescriptor) {
 	if d.share {
 		made.shared = d.entry.Value
 	}
+	r.whole.source.Descriptors = append(r.whole.source.Descriptors,
+		PlacedDescriptor{d.entry, r.Position(d.item)})
 	switch {
+	case d.star != nil && !r.stored:
+		r.Fail(d.star, "%q: a star stands for something only at the end of a value", d.star.Value)
 	case d.entry.Key == "":
 		r.Fail(d.item, "a descriptor without a key")
 	case d.share && !star:
@@ -115,6 +128,18 @@ func (r *reader) place(to *level, d *draftDescriptor) {
 			to.wildcards = append(to.wildcards, wildcard{d.entry.Key, prefix, made})
 		}
 	}
+}
+
+// matchesStars reports whether a value has stars only where they stand for something: one at the
+// end. The value */* of Accept, which most clients send, matches itself.
+func matchesStars(value string) bool {
+	return value == "*/*" || !strings.Contains(strings.TrimSuffix(value, "*"), "*")
+}
+
+// DeadStar reports whether the descriptor has a star that does not stand for anything, so that it
+// matches only requests with the same star.
+func (d *PlacedDescriptor) DeadStar() bool {
+	return strings.Contains(d.Key, "*") || !matchesStars(d.Value)
 }
 
 // rateLimit reads the limit of a descriptor. Without requests_per_unit it allows none, as in
@@ -148,9 +173,18 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
 	if !l.Unlimited {
-		r.judge(namespace, l.Window(), n)
+		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n), Limit: rule.Limit{
+			Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
 	}
 	return l
+}
+
+// spellUnits returns a window as Envoy's API names it, such as 2 SECOND.
+func spellUnits(l *DescriptorLimit) string {
+	if l.Multiplier == 1 {
+		return l.Unit.String()
+	}
+	return fmt.Sprintf("%d %s", l.Multiplier, l.Unit)
 }
 
 // checkLimit checks what a limit consists of.

@@ -13,14 +13,7 @@ type Document struct {
 	// Rules are the rules with names.
 	Rules   *rule.Set
 	domains map[string]*Domain
-	windows []window
-}
-
-// window is a window that a document judges, and where it says so.
-type window struct {
-	namespace string
-	ms        int64
-	at        string
+	source  Source
 }
 
 // Domain returns the domain of that name, or nil if there is none.
@@ -31,9 +24,9 @@ func (d *Document) Domain(name string) *Domain { return d.domains[name] }
 // stops after [strictyaml.MaxErrors] of them.
 func (d *Document) EachWindow(check func(namespace string, ms int64) error) error {
 	var errs []error
-	for _, w := range d.windows {
-		if err := check(w.namespace, w.ms); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", w.at, err))
+	for _, l := range d.source.Limits {
+		if err := check(l.Namespace, l.Window); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", l.At, err))
 		}
 		if len(errs) == strictyaml.MaxErrors {
 			errs = append(errs, errors.New("there may be more; the others were not looked at"))
@@ -54,9 +47,11 @@ func Read(path string, text []byte) (*Document, error) {
 }
 
 // ReadVersion is [Read] for a version that is stored. Nothing is no rules then: that is what there
-// is before the first version.
+// is before the first version. Stars inside of values are accepted, as before [Read] refused them:
+// a node that did not accept a version in force would refuse all requests that name rules.
 func ReadVersion(path string, text []byte) (*Document, error) {
 	r := newReader(path)
+	r.stored = true
 	r.documents(text)
 	return r.result()
 }
@@ -112,6 +107,9 @@ type reader struct {
 	whole Document
 	rules []rule.Rule
 	seen  map[string]*strictyaml.Node // rules by name
+	// overridesRead are the overrides of the rule that is being read.
+	overridesRead []*strictyaml.Node
+	stored        bool // the text is a version that is stored
 	// defaults is how many default rules each namespace has, and onValues how many limits on
 	// different values these may have for a key.
 	defaults, onValues map[string]int
@@ -154,9 +152,4 @@ func (r *reader) document(top *strictyaml.Node) {
 	case descriptors != nil:
 		r.Fail(descriptors, "descriptors without a domain")
 	}
-}
-
-// judge notes a window for EachWindow.
-func (r *reader) judge(namespace string, ms int64, at *strictyaml.Node) {
-	r.whole.windows = append(r.whole.windows, window{namespace, ms, r.Position(at)})
 }

@@ -74,11 +74,12 @@ func (r *reader) rule(item *strictyaml.Node) {
 		}
 		r.checkOverrides(&one, overrides, limits != nil, distinct != nil)
 		r.rules = append(r.rules, one)
-		r.judgeAll(one.Namespace, one.Limits, limits)
-		r.judgeAll(one.Namespace, one.Distinct, distinct)
-		for _, o := range one.Overrides {
-			r.judgeAll(one.Namespace, o.Limits, overrides)
-			r.judgeAll(one.Namespace, o.Distinct, overrides)
+		r.placeRule(&one, name)
+		r.placeLimits(&one, one.Limits, limits, 0, false)
+		r.placeLimits(&one, one.Distinct, distinct, 0, true)
+		for i, o := range one.Overrides {
+			r.placeLimits(&one, o.Limits, r.overridesRead[i], i+1, false)
+			r.placeLimits(&one, o.Distinct, r.overridesRead[i], i+1, true)
 		}
 	}
 }
@@ -108,13 +109,6 @@ func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
 func ruleKeys() []string {
 	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "overrides",
 		"default"}
-}
-
-// judgeAll notes the windows of limits for EachWindow.
-func (r *reader) judgeAll(namespace string, limits []rule.Limit, at *strictyaml.Node) {
-	for _, l := range limits {
-		r.judge(namespace, l.Window, at)
-	}
 }
 
 // truth reads true or false.

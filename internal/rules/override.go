@@ -15,7 +15,8 @@ const maxKey = 256
 // overrides reads a list such as [{key: vip-1, limits: [100/1m]}, {prefix: corp-, limits: [9/1m]}].
 func (r *reader) overrides(n *strictyaml.Node) (all []rule.Override) {
 	seen, prefixes := map[string]int{}, 0
-	for _, item := range r.List(n, "overrides") {
+	r.overridesRead = r.List(n, "overrides")
+	for _, item := range r.overridesRead {
 		o := r.override(item)
 		which := fmt.Sprintf("key %q", o.Key)
 		if o.Key == "" {

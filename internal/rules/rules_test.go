@@ -149,6 +149,10 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 			`the key "x" and the value "" already`,
 		described("{key: x, value: y}, {key: x, value: y}"):    `the value "y" already`,
 		described("{key: x, value: y, share_threshold: true}"): "does not end in a star",
+		described(`{key: x, value: "a*b"}`): `r.yaml:2:31: "a*b": a star stands for something ` +
+			"only at the end of a value",
+		described(`{key: x, value: "*a*"}`): `r.yaml:2:31: "*a*": a star`,
+		described(`{key: "x*"}`):            `r.yaml:2:21: "x*": a star`,
 		limited("unit: era"): "r.yaml:2:43: unit: \"era\" is " +
 			"not one of second",
 		limited("requests_per_unit: 1"): "has no unit",
@@ -184,6 +188,24 @@ func TestDefaultRulesThatFit(t *testing.T) {
 	text += "- {name: one, default: true, distinct: 1/1s}\n"
 	if _, err := rules.Read("r.yaml", []byte(text)); err == nil {
 		t.Error("one limit more than fit")
+	}
+}
+
+// TestStoredStarsStayInForce reads a document with a star inside of a value as a new one, which is
+// refused, and as a version in force, which is not: a node that refused it would limit nothing.
+func TestStoredStarsStayInForce(t *testing.T) {
+	text := []byte("domain: d\ndescriptors:\n- {key: k, value: 'a*b'}\n- {key: l, value: '*/*', " +
+		"rate_limit: {unit: day, requests_per_unit: 1}}\n")
+	if _, err := rules.Read("r.yaml", text); err == nil ||
+		!strings.HasPrefix(err.Error(), "r.yaml:3:19: ") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("read: %v", err)
+	}
+	doc, err := rules.ReadVersion("r.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit, _ := doc.Domain("d").Find(entries("l=*/*")); limit == nil || limit.Max != 1 {
+		t.Errorf("*/* has %v", limit)
 	}
 }
 
@@ -226,7 +248,7 @@ func TestEachWindow(t *testing.T) {
 	if fmt.Sprint(got) != want {
 		t.Errorf("windows %v, want %s", got, want)
 	}
-	const first = "r.yaml:1:41: bad\nr.yaml:1:41: bad\nr.yaml:3:"
+	const first = "r.yaml:1:42: bad\nr.yaml:1:48: bad\nr.yaml:3:"
 	if err == nil || !strings.HasPrefix(err.Error(), first) {
 		t.Errorf("errors %v", err)
 	}

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/strictyaml"
+)
+
+// Source lists what a document consists of, in its order, with positions as FILE:LINE:COLUMN. It
+// serves checks that look at the document as it is written.
+type Source struct {
+	Rules       []PlacedRule
+	Overrides   []PlacedOverride
+	Limits      []PlacedLimit
+	Descriptors []PlacedDescriptor
+}
+
+// PlacedRule is a rule with a name.
+type PlacedRule struct {
+	*rule.Rule
+	At string
+}
+
+// PlacedOverride is an override of the rule of that name.
+type PlacedOverride struct {
+	rule.Override
+	Rule, At string
+}
+
+// PlacedLimit is a limit of a rule, of one of its overrides, or of a descriptor.
+type PlacedLimit struct {
+	rule.Limit
+	// Namespace is "" for the default one, and Rule is "" for descriptors.
+	Namespace, Rule string
+	// Distinct says that the limit is on different values.
+	Distinct bool
+	// List is 0 for the rule's own limits, and n for those of its n-th override.
+	List int
+	At   string
+}
+
+// PlacedDescriptor is a descriptor of a domain.
+type PlacedDescriptor struct {
+	Entry
+	At string
+}
+
+// Source returns what the document consists of.
+func (d *Document) Source() *Source { return &d.source }
+
+// placeRule adds a rule to the source.
+func (r *reader) placeRule(one *rule.Rule, at *strictyaml.Node) {
+	r.whole.source.Rules = append(r.whole.source.Rules, PlacedRule{one, r.Position(at)})
+	for i, o := range one.Overrides {
+		r.whole.source.Overrides = append(r.whole.source.Overrides,
+			PlacedOverride{o, one.Name, r.Position(r.overridesRead[i])})
+	}
+}
+
+// placeLimits adds limits of a rule to the source. They are the items of a list, or all from one
+// value.
+func (r *reader) placeLimits(one *rule.Rule, limits []rule.Limit, at *strictyaml.Node,
+	list int, distinct bool) {
+	for i, l := range limits {
+		where := at
+		if strictyaml.IsList(at) && len(at.Content) == len(limits) {
+			where = at.Content[i]
+		}
+		r.placeLimit(PlacedLimit{l, one.Namespace, one.Name, distinct, list,
+			r.Position(where)})
+	}
+}
+
+func (r *reader) placeLimit(l PlacedLimit) {
+	r.whole.source.Limits = append(r.whole.source.Limits, l)
+}
