@@ -71,7 +71,7 @@ func TestBacktestsThatAreRefused(t *testing.T) {
 			`rules:3:22: limit: \"1\" is not MAX/WINDOW`},
 		{"{\"top\":5,\n \"rules\":{\"rules\":[{\"name\":\"é\",\"limits\":[\"1/1m\"]},\n" +
 			`{"name":"a","limits":["1/1m"],"state":"of"}]}}`, 422, `rules:3:39: state:`},
-		{`{"rules":"rules:\n- {name: a, limits: [1/48h]}\n"}`, 422, `rules:2:21: too long`},
+		{`{"rules":"rules:\n- {name: a, limits: [1/48h]}\n"}`, 422, `rules:2:22: too long`},
 		{`{"rules":{"rules":[{"name":"a","limits":["1/1m"],"overrides":[{"key":"\ud83d\ude00",` +
 			`"limits":["1"]}]}]}}`, 422, `rules:1:95: limit: \"1\" is not MAX/WINDOW`},
 		{`{"rules":"rules: []"}`, 422, "rules: want a document with at least one rule"},

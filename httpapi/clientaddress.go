@@ -5,12 +5,15 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/warning"
 )
 
 // clientKey returns the address of the client as a key: an IPv4 address, which an IPv6 address may
 // stand for, or the /64 network of an IPv6 address, all of which one client usually has.
 func (s *Server) clientKey(ctx *fasthttp.RequestCtx) string {
 	peer, _ := netip.ParseAddrPort(ctx.RemoteAddr().String())
+	s.observeMissing(plainAddr(peer.Addr()), ctx)
 	a := translatedAddr(s.clientAddress(plainAddr(peer.Addr()), ctx))
 	if a.Is6() {
 		network, _ := a.Prefix(64)
@@ -52,15 +55,19 @@ func translatedAddr(a netip.Addr) netip.Addr {
 // stops at the first that is no trusted proxy's: what is to the left of it, the client may have
 // made up. It also stops at what is no address.
 func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.Addr {
+	list := ctx.Request.Header.PeekAll("X-Forwarded-For")
 	if !s.trusts(peer) {
+		if len(list) > 0 {
+			s.observeUntrusted(peer)
+		}
 		return peer
 	}
-	list := ctx.Request.Header.PeekAll("X-Forwarded-For")
 	for i := len(list) - 1; i >= 0; i-- {
 		parts := strings.Split(string(list[i]), ",")
 		for j := len(parts) - 1; j >= 0; j-- {
 			a, ok := forwardedAddr(strings.TrimSpace(parts[j]))
 			if !ok {
+				s.observe(warning.ForwardedMalformed, peer.String())
 				return peer
 			}
 			if peer = a; !s.trusts(a) {
@@ -69,6 +76,21 @@ func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.
 		}
 	}
 	return peer
+}
+
+// observeMissing records that a trusted proxy does not forward the address of its client.
+func (s *Server) observeMissing(peer netip.Addr, ctx *fasthttp.RequestCtx) {
+	if s.trusts(peer) && len(ctx.Request.Header.Peek("X-Forwarded-For")) == 0 {
+		s.observe(warning.ForwardedMissing, peer.String())
+	}
+}
+
+// observeUntrusted records that an address that is not trusted has sent X-Forwarded-For. Where some
+// proxies are trusted, it may be a client that made the header up, unless its address is private.
+func (s *Server) observeUntrusted(peer netip.Addr) {
+	if len(s.opts.TrustedProxies) == 0 || peer.IsPrivate() || peer.IsLoopback() {
+		s.observe(warning.ForwardedUntrusted, peer.String())
+	}
 }
 
 func (s *Server) trusts(a netip.Addr) bool {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -28,6 +29,7 @@ type keySource struct {
 	name      string // "" for the address
 	parameter bool   // the name is a parameter's
 	hashed    bool
+	exposed   bool // a secret that is not hashed
 }
 
 // parseSource parses one source of a key parameter.
@@ -45,7 +47,7 @@ func parseSource(text string) (k keySource, ok bool) {
 	k.name = strings.ToLower(text)
 	switch k.name {
 	case "authorization", "proxy-authorization", "cookie":
-		k.hashed = !plain
+		k.hashed, k.exposed = !plain, plain
 	}
 	return k, isToken(k.name)
 }
@@ -61,11 +63,15 @@ func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *
 				"to hash it; several with commas between, of which the first is taken that a "+
 				"request has")
 		}
+		if source.exposed {
+			s.observe(warning.SecretKey, "key="+text)
+		}
 		if key == nil {
 			key = s.sourceKey(ctx, source)
 		}
 	}
 	if key == nil {
+		s.observe(warning.NoKeySource, "key="+string(sources))
 		return []byte(keyOfNone), nil
 	}
 	return key, nil

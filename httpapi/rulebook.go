@@ -35,19 +35,19 @@ type RuleBook interface {
 	JSON(text []byte) ([]byte, error)
 }
 
-// showRules answers the rules in force, another version of them, or the history.
+// showRules answers the rules in force, another version of them, the history, or the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
 	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
 	}
-	number, history, p := rulesQuery(ctx)
+	number, part, p := rulesQuery(ctx)
 	if p != nil {
 		return p
 	}
 	wait, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
 	defer cancel()
 	switch {
-	case history:
+	case part == "history":
 		return s.showHistory(wait, ctx)
 	case number > 0:
 		v, err := s.opts.RuleBook.Version(wait, number)
@@ -57,15 +57,19 @@ func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
 		return s.showVersion(ctx, v)
 	}
 	v, confirmed, known := s.opts.RuleBook.Current()
+	if part == "warnings" {
+		return s.showWarnings(ctx, v)
+	}
 	if !known {
 		return s.problemOfFailure(nil, request.RulesUnknown())
 	}
+	s.setWarnings(ctx)
 	ctx.Response.Header.Set("Age", strconv.Itoa(int(time.Since(confirmed)/time.Second)))
 	return s.showVersion(ctx, v)
 }
 
-// rulesQuery reads the query of /v1/rules.
-func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, history bool, p *problem) {
+// rulesQuery reads the query of /v1/rules: the number of a version, or "history" or "warnings".
+func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem) {
 	p = eachArg(ctx, func(name, value []byte) *problem {
 		switch string(name) {
 		case "version":
@@ -73,19 +77,23 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, history bool, p *proble
 			if number = n; n < 1 || end != len(value) || !fits {
 				return refused("version", "want a number from 1 on")
 			}
-		case "history":
-			if history = string(value) == "true"; !history {
-				return refused("history", "want true")
+		case "history", "warnings":
+			if string(value) != "true" {
+				return refused(string(name), "want true")
 			}
+			if part != "" {
+				return refused(string(name), "want either history or warnings, not both")
+			}
+			part = string(name)
 		default:
-			return unknownArg(name, "rules has version and history")
+			return unknownArg(name, "rules has version, history and warnings")
 		}
 		return nil
 	})
-	if p == nil && history && number > 0 {
-		p = refused("history", "want either history or version, not both")
+	if p == nil && part != "" && number > 0 {
+		p = refused(part, "want either "+part+" or version, not both")
 	}
-	return number, history, p
+	return number, part, p
 }
 
 // showVersion answers a document, as JSON unless the request prefers YAML.
@@ -166,7 +174,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
 	}
 	setVersion(ctx, v)
 	ctx.SetContentType("application/json")
-	ctx.Response.SetBodyRaw(appendVersion(nil, v))
+	ctx.Response.SetBodyRaw(s.appendRuleWarnings(appendVersion(nil, v)))
 	return nil
 }
 

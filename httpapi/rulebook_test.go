@@ -107,7 +107,7 @@ func TestRefusedRules(t *testing.T) {
 		{`"1"`, "rules:\n- {name: a, limits: [1/1m, 2]}\n- {}", 422, `\nrules:3:3: a rule without`},
 		{`"1"`, "rules: [", 422, "rules:2:1: "},
 		{`"1"`, "", 422, "rules: there is nothing in it; write rules: [] to have no rules"},
-		{`"1"`, "rules: [{name: a, limits: [1/25h]}]", 422, "rules:1:27: too long"},
+		{`"1"`, "rules: [{name: a, limits: [1/25h]}]", 422, "rules:1:28: too long"},
 		{`"1"`, "# " + strings.Repeat("x", 256<<10), 422, "longer than 262144 bytes"},
 		{``, "rules: []", 428, "If-Match: missing"},
 		{`1`, "rules: []", 422, "If-Match: want the version"},
@@ -120,7 +120,7 @@ func TestRefusedRules(t *testing.T) {
 	status(t, call(s, "PUT /v1/rules?x=1", oneRule), 422, "x: unknown parameter")
 	for query, want := range map[string]string{"version=0": "version: want", "version=x": "version: want",
 		"history=1": "history: want true", "version=1&history=true": "not both",
-		"at=1": "rules has version and history"} {
+		"at=1": "rules has version, history and warnings"} {
 		status(t, call(s, "GET /v1/rules?"+query, ""), 422, want)
 	}
 	for request, code := range map[string]int{"POST /v1/rules": 405, "DELETE /v1/rules": 405,

@@ -60,6 +60,8 @@ type Options struct {
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's
 	// address matters, in /v1/forward-auth and the access log. Default: none.
 	TrustedProxies []netip.Prefix
+	// Warnings holds what is probably misconfigured on this node. Default: nothing is reported.
+	Warnings Warnings
 	// AdminToken may do everything. Without Tokens it is required for calls that change how the
 	// cluster works. Default: none; without Tokens those calls are refused.
 	AdminToken string

@@ -38,6 +38,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 // server, if there is to be one.
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
+	limiter.Warnings = s.warnings
 	web.RateLimiter = limiter
 	if s.cfg.GRPC == "" {
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
@@ -20,7 +21,7 @@ import (
 // changes.
 func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: book, Check: s.checkRules,
-		Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
+		InForce: s.warnOfRules, Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
 	web.Rules, web.RuleBook = book, s.rules
 	switch {
 	case s.cfg.RuleList != nil:
@@ -109,17 +110,7 @@ func (s *server) whoOf(path string) string {
 
 // checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
 func (s *server) checkRules(doc *rules.Document) error {
-	return doc.EachWindow(func(namespace string, ms int64) error {
-		ladder := s.store.ladders[namespace]
-		if ladder == nil {
-			ladder = s.store.ladders[config.DefaultNamespace]
-		}
-		if span := ladder.Span(); ms > span {
-			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
-				spell(ms), spell(span))
-		}
-		return nil
-	})
+	return lint.Ladders(s.store.ladders).Covers(doc)
 }
 
 // spell writes milliseconds as a duration.

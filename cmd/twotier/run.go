@@ -83,7 +83,7 @@ func serveCommand(o cli.IO) *cobra.Command {
 		case err != nil:
 			return &cli.UsageError{Err: err}
 		case cfg.PrintConfig:
-			return cfg.Print(o.Stdout)
+			return printConfig(&cfg, o.Stdout, o.Stderr)
 		}
 		return serve(cmd.Context(), cfg, o.Stdout, o.Stderr)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
@@ -50,6 +51,7 @@ type server struct {
 	http      *httpapi.Server
 	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
+	warnings  *warning.Log
 	doors     []door         // other ways in than http
 	outputs   []*linelog.Log // what is written besides the log
 	spans     *otlp.Exporter // nil if no spans are recorded
@@ -64,7 +66,7 @@ type server struct {
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
-		unfollow: func() {}}
+		warnings: warning.NewLog(log, time.Now), unfollow: func() {}}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
@@ -97,6 +99,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 		}
 	}
 	counters := verdicts.New()
+	s.addWarnings(&web, counters)
 	opt.Rules, opt.Latencies = s.rulesInForce, counters.Latencies
 	opt.Refused, opt.Version = s.refusedAtDoors, version.String()
 	if s.node, err = node.New(opt); err != nil {

@@ -81,6 +81,13 @@ func importMap() map[string][]string {
 		"internal/nearest":    {levenshtein},
 		"internal/strictyaml": {"twotier.dev/twotier/internal/nearest", yamlLibrary},
 
+		// What is probably misconfigured.
+		"httpapi/warning": {prometheus},
+		"internal/lint": {"twotier.dev/twotier/httpapi/warning",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/config",
+			"twotier.dev/twotier/internal/nearest", "twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/leaparray"},
+
 		// Rules: names for limits, apart from what counts.
 		"httpapi/rule": {},
 		"internal/rules": {"twotier.dev/twotier/httpapi/rule",
@@ -170,8 +177,8 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/version",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/httpapi/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/distinct",
-			"twotier.dev/twotier/internal/trace", fasthttp, fastjson, prometheus,
-			prometheusText, prometheusData,
+			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/httpapi/warning",
+			fasthttp, fastjson, prometheus, prometheusText, prometheusData,
 		},
 		"internal/resp": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/token",
 			"twotier.dev/twotier/httpapi/rule",
@@ -182,7 +189,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/trace",
-			prometheus, grpc, envoyAPI, protobuf},
+			"twotier.dev/twotier/httpapi/warning", prometheus, grpc, envoyAPI, protobuf},
 		"httpapi/client": {"twotier.dev/twotier/internal/idle",
 			"twotier.dev/twotier/internal/batching", fasthttp, fastjson, xxhash},
 		"httpapi/client/grpcgate": {"twotier.dev/twotier/httpapi/client", grpc, grpcErrors,

@@ -127,6 +127,8 @@ type Config struct {
 	// OTLPIgnored says why a collector that the variables of OpenTelemetry name gets no spans;
 	// it is nil if there is none, or if another one gets them.
 	OTLPIgnored error
+	// Variables are the names of all TWOTIER_* variables, of settings and others.
+	Variables []string
 	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
 	// settings of the default one.
 	Namespaces map[string]Namespace
@@ -206,16 +208,29 @@ func LogFormat(args, environ []string) string {
 	return file.settings[name].text
 }
 
+// Where returns where a setting was set: --NAME, a variable, or FILE:LINE:COLUMN. It is empty if the
+// setting has its default.
+func (c *Config) Where(name string) string {
+	switch v := c.values[name]; v.origin {
+	case FromFlag:
+		return "--" + name
+	case FromEnvironment, FromFile:
+		return v.where
+	}
+	return ""
+}
+
 // Bind adds a flag for each setting to fs. Once fs has been parsed, load combines the flags,
 // environ and the file that they name into settings. It ignores variables that are empty or not a
-// setting, because orchestrators add TWOTIER_* variables of their own. Its error names every bad
+// setting, because orchestrators add TWOTIER_* variables of their own; package lint warns about the
+// others. Its error names every bad
 // setting and contains no password.
 func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	flags := bindFlags(fs)
 	return func(environ []string) (Config, error) {
 		values := fromEnviron(environ)
 		maps.Copy(values, flags)
-		c := Config{values: values, File: values["config"].text}
+		c := Config{values: values, File: values["config"].text, Variables: ours(environ)}
 		ignored := addCollector(values, variables(environ))
 		var file fileValues
 		if c.File != "" {

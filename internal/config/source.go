@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -56,12 +57,36 @@ func (f *settingFlag) Type() string {
 func fromEnviron(environ []string) map[string]value {
 	vars, values := variables(environ), map[string]value{}
 	for _, s := range settings() {
-		name := envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+		name := s.variable()
 		if vars[name] != "" {
 			values[s.name] = value{text: vars[name], origin: FromEnvironment, where: name}
 		}
 	}
 	return values
+}
+
+// SettingVariables returns the names of the variables that are settings.
+func SettingVariables() (names []string) {
+	for _, s := range settings() {
+		names = append(names, s.variable())
+	}
+	return names
+}
+
+// variable returns the name of the variable that is the setting.
+func (s setting) variable() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// ours returns the names of the variables that begin as those of settings do, sorted.
+func ours(environ []string) (names []string) {
+	for name := range variables(environ) {
+		if strings.HasPrefix(name, envPrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // variables returns environ by name.

@@ -10,6 +10,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
@@ -33,8 +34,16 @@ type Domains interface {
 	Domain(name string) (d *rules.Domain, version int64, known bool)
 }
 
+// Warnings records what is probably misconfigured.
+type Warnings interface {
+	Observe(code warning.Code, at string)
+}
+
 // Limiter decides about the requests of Envoy.
 type Limiter struct {
+	// Warnings records domains that no rule has. Optional; set it before the first request.
+	Warnings Warnings
+
 	service  Service
 	domains  Domains
 	verdicts verdicts.Counter  // nil counts nothing
@@ -45,7 +54,7 @@ type Limiter struct {
 // records it with recorder. Both of them may be nil.
 func NewLimiter(service Service, domains Domains, counter verdicts.Counter,
 	recorder verdicts.Recorder) *Limiter {
-	return &Limiter{service, domains, counter, recorder}
+	return &Limiter{service: service, domains: domains, verdicts: counter, recorder: recorder}
 }
 
 // ShouldRateLimit decides about one request. A nil grant allows everything. An error is a
@@ -71,6 +80,9 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 	domain, version, known := l.domains.Domain(r.GetDomain())
 	if !known {
 		return nil, &request.Error{Failure: request.RulesUnknown()}
+	}
+	if domain == nil && l.Warnings != nil {
+		l.Warnings.Observe(warning.UnknownDomain, "domain "+r.GetDomain())
 	}
 	if domain != nil {
 		if err := d.match(domain); err != nil {

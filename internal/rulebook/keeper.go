@@ -26,6 +26,9 @@ type Options struct {
 	Book  *rules.Book
 	// Check returns what is wrong with a document on this node besides its form. Required.
 	Check func(*rules.Document) error
+	// InForce is called with each document that is put in force, before the call that did so
+	// returns. Default: not at all.
+	InForce func(*rules.Document)
 	// Joining says that nothing is to be stored until Join is called.
 	Joining bool
 	// Timeout bounds one attempt to reach the store. Required.
@@ -203,6 +206,9 @@ func (k *Keeper) use(v rule.Version) error {
 
 func (k *Keeper) put(v rule.Version, doc *rules.Document) {
 	k.opt.Book.Set(doc, v.Number)
+	if k.opt.InForce != nil {
+		k.opt.InForce(doc)
+	}
 	k.force.Store(&state{v, time.Now()})
 	if v.Who != "" {
 		k.opt.Logger.Info("rules in force", "version", v.Number, "from", v.Who)

@@ -70,6 +70,8 @@ type Counters struct {
 	// Shadows is told which keys rules in shadow would have refused, see [ShadowNoter]. Optional;
 	// set it before anything is counted.
 	Shadows ShadowNoter
+	// Refusals is told which limits of no rule refused, see [RefusalNoter]. Optional, as above.
+	Refusals RefusalNoter
 
 	mu           sync.Mutex // held while a series is added
 	plain, rules int        // so many series there are
@@ -100,6 +102,13 @@ func (c *Counters) Count(door string, ns []byte, ruleName string, v rule.Verdict
 func (c *Counters) NoteShadow(ns, key []byte) {
 	if c.Shadows != nil {
 		c.Shadows.NoteShadow(ns, key)
+	}
+}
+
+// NoteRefused implements [RefusalNoter].
+func (c *Counters) NoteRefused(ns []byte, limits []syncer.LimitResult) {
+	if c.Refusals != nil {
+		c.Refusals.NoteRefused(ns, limits)
 	}
 }
 

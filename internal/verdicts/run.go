@@ -24,6 +24,11 @@ type ShadowNoter interface {
 	NoteShadow(ns, key []byte)
 }
 
+// RefusalNoter is a [Counter] that wants to know which limits of no rule refused.
+type RefusalNoter interface {
+	NoteRefused(ns []byte, limits []syncer.LimitResult)
+}
+
 // Decides reports whether the verdicts on an operation are counted: those on acquires are, unless
 // they are dry runs.
 func Decides(op *syncer.Op) bool { return op.Kind == syncer.Acquire && !op.DryRun }
@@ -193,6 +198,9 @@ func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
 	switch {
 	case o.Rule == nil:
 		r.Verdict(c.NS, "", v)
+		if n, ok := r.counter.(RefusalNoter); ok && refuses {
+			n.NoteRefused(c.NS, limits.limits[limits.from:limits.to])
+		}
 	case o.Rule.State == rule.Off:
 		return
 	default:

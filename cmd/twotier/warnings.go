@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/syncer"
+)
+
+// addWarnings has the API show the warnings of this node, and warns about its settings.
+func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) {
+	web.Warnings = s.warnings
+	web.Collectors = append(web.Collectors, s.warnings)
+	counters.Refusals = coarseRefusals{s.warnings}
+	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
+}
+
+// warnOfRules replaces the warnings about rules by those about a document that is in force now.
+func (s *server) warnOfRules(doc *rules.Document) {
+	s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
+}
+
+// coarseRefusals reports limits that requests bring along and that refused over a coarse window.
+type coarseRefusals struct{ log *warning.Log }
+
+// NoteRefused implements [verdicts.RefusalNoter].
+func (c coarseRefusals) NoteRefused(ns []byte, limits []syncer.LimitResult) {
+	for i := range limits {
+		l := &limits[i]
+		if l.Refused && l.Max > 0 && l.Window < lint.FewBuckets*l.BucketMS {
+			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
+				spell(l.Window), cmp.Or(string(ns), syncer.DefaultNamespace)))
+		}
+	}
+}
+
+// lintConfig returns the warnings about settings and the rules that they name, or what is wrong
+// with these.
+func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
+	list := lint.Settings(cfg)
+	doc, err := rulesOf(cfg)
+	if doc == nil || err != nil {
+		return list, err
+	}
+	ladders, err := lint.LaddersOf(cfg)
+	if err != nil {
+		return list, err
+	}
+	return append(list, lint.Rules(doc, ladders)...), ladders.Covers(doc)
+}
+
+// rulesOf returns the document of rules that settings name, nil if they name none.
+func rulesOf(cfg *config.Config) (*rules.Document, error) {
+	switch {
+	case cfg.RuleList != nil:
+		return rules.ReadList(cfg.File, cfg.RuleList)
+	case cfg.Rules == "":
+		return nil, nil
+	}
+	text, err := os.ReadFile(cfg.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	return rules.Read(cfg.Rules, text)
+}
+
+// printConfig prints settings to stdout and what is wrong with them, and with their rules, to
+// stderr.
+func printConfig(cfg *config.Config, stdout, stderr io.Writer) error {
+	list, err := lintConfig(cfg)
+	for _, w := range list {
+		fmt.Fprintln(stderr, "warning:", w)
+	}
+	return errors.Join(cfg.Print(stdout), err)
+}

@@ -1,0 +1,176 @@
+package warning
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Bounds of what requests can add to a [Log].
+const (
+	// MaxObserved is the largest number of places that a Log holds for each code.
+	MaxObserved = 16
+	// forget is how long a warning is listed after the last request that shows it.
+	forget = time.Hour
+	// maxAt bounds the text of a place, in bytes.
+	maxAt = 128
+)
+
+// Log holds the warnings of a node, and logs each when it is new. Make it with [NewLog].
+type Log struct {
+	logger *slog.Logger
+	now    func() time.Time
+
+	mu       sync.RWMutex
+	found    map[string][]Warning // by source
+	observed map[place]*atomic.Int64
+	places   map[Code]int
+}
+
+// place identifies a warning that requests show.
+type place struct {
+	code Code
+	at   string
+}
+
+// NewLog returns a log without warnings. now is the clock that ages observations.
+func NewLog(logger *slog.Logger, now func() time.Time) *Log {
+	return &Log{logger: logger, now: now, found: map[string][]Warning{},
+		observed: map[place]*atomic.Int64{}, places: map[Code]int{}}
+}
+
+// The sources of warnings that are found before a request shows them.
+const (
+	Settings = "settings"
+	Rules    = "rules"
+)
+
+// Replace makes list the warnings of a source. It logs those that the source did not have before.
+func (l *Log) Replace(source string, list []Warning) {
+	l.mu.Lock()
+	before := l.found[source]
+	l.found[source] = list
+	l.mu.Unlock()
+	for _, w := range list {
+		if !slices.Contains(before, w) {
+			l.log(w)
+		}
+	}
+}
+
+// Of returns the warnings of a source.
+func (l *Log) Of(source string) []Warning {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.found[source]
+}
+
+// Observe records that a request shows a warning. After the first time it costs a look-up and does
+// not allocate. Beyond [MaxObserved] places of a code, further places are dropped.
+func (l *Log) Observe(code Code, at string) {
+	if len(at) > maxAt {
+		at = strings.ToValidUTF8(at[:maxAt], "")
+	}
+	now := l.now().Unix()
+	l.mu.RLock()
+	last := l.observed[place{code, at}]
+	l.mu.RUnlock()
+	switch {
+	case last == nil:
+		if l.add(place{code, strings.Clone(at)}, now) {
+			l.log(Observed(code, at))
+		}
+	case last.Load() != now:
+		last.Store(now)
+	}
+}
+
+// add adds an observation, and reports whether it is new. It replaces a forgotten one if there is
+// no room.
+func (l *Log) add(p place, now int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.observed[p] != nil {
+		return false
+	}
+	if l.places[p.code] == MaxObserved && !l.forgetLocked(p.code, now) {
+		return false
+	}
+	last := new(atomic.Int64)
+	last.Store(now)
+	l.observed[p] = last
+	l.places[p.code]++
+	return true
+}
+
+// forgetLocked drops the observations of a code that are too old to be listed, and reports whether
+// there were any.
+func (l *Log) forgetLocked(code Code, now int64) (dropped bool) {
+	for p, last := range l.observed {
+		if p.code == code && old(last, now) {
+			delete(l.observed, p)
+			l.places[code]--
+			dropped = true
+		}
+	}
+	return dropped
+}
+
+// old reports whether an observation is no longer listed.
+func old(last *atomic.Int64, now int64) bool {
+	return now-last.Load() > int64(forget/time.Second)
+}
+
+func (l *Log) log(w Warning) {
+	l.logger.Warn(w.Reason, "warning", w.Code, "at", w.At, "instead", w.Instead)
+}
+
+// List returns the warnings: of all sources, and those that a request has shown within the last
+// hour. Sources, codes and places are sorted.
+func (l *Log) List() []Warning {
+	now := l.now().Unix()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	list := []Warning{}
+	for p, last := range l.observed {
+		if !old(last, now) {
+			list = append(list, Observed(p.code, p.at))
+		}
+	}
+	slices.SortFunc(list, func(a, b Warning) int { return strings.Compare(a.String(), b.String()) })
+	sources := make([]string, 0, len(l.found))
+	for source := range l.found {
+		sources = append(sources, source)
+	}
+	slices.Sort(sources)
+	for _, source := range sources {
+		list = append(list, l.found[source]...)
+	}
+	return list
+}
+
+// number describes the metric.
+func number() *prometheus.Desc {
+	return prometheus.NewDesc("twotier_warnings", "Settings, rules and kinds of requests that "+
+		"probably do not do what was intended, by code.", []string{"code"}, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (l *Log) Describe(ch chan<- *prometheus.Desc) { ch <- number() }
+
+// Collect implements [prometheus.Collector]. A code without warnings has no series.
+func (l *Log) Collect(ch chan<- prometheus.Metric) {
+	count := map[Code]int{}
+	for _, w := range l.List() {
+		count[w.Code]++
+	}
+	desc := number()
+	for code, n := range count {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), string(code))
+	}
+}

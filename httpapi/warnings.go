@@ -1,0 +1,79 @@
+package httpapi
+
+import (
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/warning"
+)
+
+// Warnings holds what is probably misconfigured on a node.
+type Warnings interface {
+	// List returns all warnings, and Of those of a source: settings or rules.
+	List() []warning.Warning
+	Of(source string) []warning.Warning
+	// Observe records that a request shows a warning.
+	Observe(code warning.Code, at string)
+}
+
+// headerWarnings is the header with the number of warnings.
+const headerWarnings = "Twotier-Warnings"
+
+// observe records that a request shows a warning.
+func (s *Server) observe(code warning.Code, at string) {
+	if s.opts.Warnings != nil {
+		s.opts.Warnings.Observe(code, at)
+	}
+}
+
+// setWarnings sets the header with the number of warnings, if there are any.
+func (s *Server) setWarnings(ctx *fasthttp.RequestCtx) {
+	if s.opts.Warnings == nil {
+		return
+	}
+	if n := len(s.opts.Warnings.List()); n > 0 {
+		ctx.Response.Header.Set(headerWarnings, strconv.Itoa(n))
+	}
+}
+
+// showWarnings answers the warnings of this node, and which version of the rules they are about: 0
+// until one is known.
+func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
+	var list []warning.Warning
+	if s.opts.Warnings != nil {
+		list = s.opts.Warnings.List()
+	}
+	b := strconv.AppendInt([]byte(`{"version":`), v.Number, 10)
+	ctx.SetContentType("application/json")
+	ctx.Response.SetBodyRaw(append(appendWarnings(b, list), '}'))
+	return nil
+}
+
+// appendRuleWarnings adds the warnings about the rules in force, if there are any, to an object.
+func (s *Server) appendRuleWarnings(b []byte) []byte {
+	if s.opts.Warnings == nil {
+		return b
+	}
+	if list := s.opts.Warnings.Of(warning.Rules); len(list) > 0 {
+		b = append(appendWarnings(b[:len(b)-1], list), '}')
+	}
+	return b
+}
+
+// appendWarnings appends a field with warnings.
+func appendWarnings(b []byte, list []warning.Warning) []byte {
+	b = append(b, `,"warnings":[`...)
+	for i, w := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"code":`...), w.Code)
+		b = appendString(append(b, `,"at":`...), w.At)
+		b = appendString(append(b, `,"reason":`...), w.Reason)
+		b = appendString(append(b, `,"instead":`...), w.Instead)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}

@@ -1,0 +1,261 @@
+package lint_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/leaparray"
+)
+
+// ladders returns the default ladder, and one of namespace fine.
+func ladders(t *testing.T) lint.Ladders {
+	t.Helper()
+	cfg := config.Config{Namespaces: map[string]config.Namespace{
+		"default": {Ladder: leaparray.DefaultLevels()},
+		"fine": {Ladder: []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20},
+			{Width: time.Second, Count: 60}}},
+	}}
+	all, err := lint.LaddersOf(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// found writes warnings as "LINE:COLUMN code" with commas between.
+func found(list []warning.Warning) string {
+	var all []string
+	for _, w := range list {
+		all = append(all, strings.TrimPrefix(w.At, "f:")+" "+string(w.Code))
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestEveryRuleThatMeansSomethingElseWarns has rules that are accepted, one on each line from the
+// second, and what they warn about: line, column and code.
+func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
+	const office = "{name: a, limits: [9/1m], overrides: [{limits: [8/1m], "
+	for _, tt := range []struct{ rules, want string }{
+		// Windows of few buckets.
+		{"{name: a, limits: [10/1s]}", "2:22 coarse-window"},
+		{"{name: a, limits: [10/9s]}", "2:22 coarse-window"},
+		{"{name: a, limits: [10/10s]}", ""},
+		{"{name: a, limits: [10/1m]}", ""},
+		{"{name: a, limits: [10/61s]}", "2:22 coarse-window"},
+		{"{name: a, limits: [10/10m, 20/1h, 90/24h]}", ""},
+		{"{name: a, limits: [10/1m, 90/2h]}", "2:29 coarse-window"},
+		{"{name: a, limits: [0/1s]}", ""},
+		{"{name: a, distinct: 5/1s}", ""},
+		{"{name: a, namespace: fine, limits: [10/1s]}", ""},
+		{"{name: a, namespace: fine, limits: [10/900ms]}", "2:39 coarse-window"},
+		{"{name: a, limits: [9/1m], overrides: [{key: k, limits: [9/1s]}]}",
+			"2:41 coarse-window"},
+		// Rules that share counts.
+		{"{name: a, limits: [9/1m]}\n{name: b, limits: [9/1m]}", "3:10 shared-counts"},
+		{"{name: a, limits: [9/1m]}\n{name: b, namespace: default, limits: [9/1m]}",
+			"3:10 shared-counts"},
+		{"{name: a, limits: [9/1m]}\n{name: b, namespace: b, limits: [9/1m]}", ""},
+		{"{name: a, limits: [9/1m]}\n{name: b, limits: [9/1m], state: shadow}", ""},
+		{"{name: a, limits: [9/1m]}\n{name: b, limits: [9/1m], state: off}", ""},
+		{"{name: a, limits: [9/1m]}\n{name: b, distinct: 9/1m}", ""},
+		{"{name: a, limits: [9/1m], default: true}\n{name: b, limits: [10/1h], default: true}",
+			""},
+		{"{name: a, limits: [9/1m], default: true}\n{name: b, limits: [8/1h]}",
+			"3:10 shared-counts"},
+		// Limits and rules that never refuse.
+		{"{name: a, limits: [9/1m, 9/1h]}", "2:22 never-refuses"},
+		{"{name: a, limits: [9/1m, 8/1h]}", "2:22 never-refuses"},
+		{"{name: a, limits: [9/1m, 10/1h]}", ""},
+		{"{name: a, limits: [9/1m, 9/1m]}", "2:28 never-refuses"},
+		{"{name: a, limits: [9/1m, 20/1m]}", "2:28 never-refuses"},
+		{"{name: a, limits: [9/1m], distinct: 5/1h}", ""},
+		{"{name: a, distinct: [9/1m, 9/1h]}", "2:24 never-refuses"},
+		{"{name: a, limits: [9/1m], overrides: [{key: k, limits: [99/1m]}]}", ""},
+		{"{name: a, limits: [9/1m], default: true}\n{name: b, limits: [10/1m], default: true}",
+			"3:10 never-refuses"},
+		{"{name: a, limits: [9/1m], default: true}\n{name: b, limits: [9/1m], default: true}",
+			"3:10 never-refuses"},
+		{"{name: a, limits: [9/1m], default: true, state: shadow}\n" +
+			"{name: b, limits: [10/1m], default: true}", ""},
+		{"{name: a, limits: [9/1m], default: true}\n" +
+			"{name: b, limits: [10/1m], default: true, overrides: [{key: k, limits: [1/1m]}]}",
+			""},
+		// Overrides for addresses.
+		{office + "key: 10.0.0.0/8}]}", "2:41 override-never-matches"},
+		{office + "prefix: 10.0.0.0/8}]}", "2:41 override-never-matches"},
+		{office + "key: 10.0.0.1}]}", ""},
+		{office + "prefix: 10.0.0.1}]}", ""},
+		{office + "key: '2001:db8::/64'}]}", ""},
+		{office + "key: '2001:DB8::/64'}]}", "2:41 override-never-matches"},
+		{office + "key: '2001:db8::7'}]}", "2:41 override-never-matches"},
+		{office + "key: '::ffff:192.0.2.1'}]}", "2:41 override-never-matches"},
+		{office + "key: '2001:db8::/48'}]}", "2:41 override-never-matches"},
+		{office + "key: alice}]}", ""},
+		// Namespaces with the name of no other.
+		{"{name: a, namespace: fines, limits: [9/1m]}", "2:10 unknown-namespace"},
+		{"{name: a, namespace: other, limits: [9/1m]}", ""},
+	} {
+		text := "rules:\n- " + strings.ReplaceAll(tt.rules, "\n", "\n- ") + "\n"
+		expect(t, text, tt.want)
+	}
+}
+
+// TestEveryDescriptorThatMeansSomethingElseWarns is the same for descriptors of Envoy.
+func TestEveryDescriptorThatMeansSomethingElseWarns(t *testing.T) {
+	const second = "{key: k, rate_limit: {requests_per_unit: 9, unit: second"
+	for _, tt := range []struct{ descriptor, want string }{
+		{second + "}}", "3:24 coarse-window"},
+		{second + ", unit_multiplier: 10}}", ""},
+		{"{key: k, rate_limit: {unit: second}}", ""},
+		{"{key: k, rate_limit: {unit: minute, requests_per_unit: 9}}", ""},
+		{"{key: k, value: a*b}", "3:3 dead-wildcard"},
+		{"{key: k*, value: b}", "3:3 dead-wildcard"},
+		{"{key: k, value: a*}", ""},
+		{"{key: accept, value: '*/*'}", ""},
+		{"{key: Authorization, rate_limit: {unit: minute}}", "3:3 secret-key"},
+		{"{key: x_api_key, rate_limit: {unit: minute}}", "3:3 secret-key"},
+		{"{key: authorization, value: none}", ""},
+	} {
+		expect(t, "domain: d\ndescriptors:\n- "+tt.descriptor+"\n", tt.want)
+	}
+}
+
+// expect fails the test unless a document warns about just that.
+func expect(t *testing.T, text, want string) {
+	t.Helper()
+	doc, err := rules.ReadVersion("f", []byte(text))
+	if err != nil {
+		t.Errorf("%s%v", text, err)
+		return
+	}
+	list := lint.Rules(doc, ladders(t))
+	if got := found(list); got != want {
+		t.Errorf("%swarns of %q, want %q", text, got, want)
+	}
+	for _, w := range list {
+		if w.Reason == "" || w.Instead == "" {
+			t.Errorf("%snothing to do about %v", text, w)
+		}
+	}
+}
+
+// TestRemediesOfCoarseWindowsWork draws ladders and windows: a ladder that a warning proposes is
+// valid, covers what the old one does, and is not warned about.
+func TestRemediesOfCoarseWindowsWork(t *testing.T) {
+	seed := seed.First()
+	random := rand.New(rand.NewPCG(seed, 0))
+	proposed := 0
+	for range 2000 {
+		ladder := randomLadder(random)
+		window := random.Int64N(ladder.Span()) + 1
+		text := fmt.Sprintf("rules: [{name: a, limits: [9/%dms]}]", window)
+		doc, err := rules.Read("f", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := lint.Ladders{"default": ladder}
+		list := lint.Rules(doc, all)
+		if all.Coarse("", window) != (len(list) == 1) {
+			t.Fatalf("seed %d: %v: window %d: %v", seed, ladder, window, list)
+		}
+		if len(list) == 0 || !strings.HasPrefix(list[0].Instead, "namespaces: {default: {ladder: [") {
+			continue
+		}
+		proposed++
+		_, text, _ = strings.Cut(list[0].Instead, "[")
+		text, _, _ = strings.Cut(text, "]")
+		levels, err := config.ParseLadder(text)
+		if err != nil {
+			t.Fatalf("seed %d: %v: window %d: %v", seed, ladder, window, err)
+		}
+		better, err := leaparray.NewLadder(levels...)
+		if err != nil || better.Span() < ladder.Span() ||
+			len(lint.Rules(doc, lint.Ladders{"default": better})) > 0 {
+			t.Fatalf("seed %d: %v: window %d: %v, %v", seed, ladder, window, better, err)
+		}
+	}
+	if proposed < 100 {
+		t.Errorf("only %d ladders were proposed", proposed)
+	}
+}
+
+func randomLadder(random *rand.Rand) *leaparray.Ladder {
+	for {
+		levels := make([]leaparray.Level, 1+random.IntN(3))
+		width := time.Duration(1+random.IntN(100)) * 50 * time.Millisecond
+		for i := range levels {
+			levels[i] = leaparray.Level{Width: width, Count: 1 + random.IntN(100)}
+			width *= time.Duration(2 + random.IntN(60))
+		}
+		if ladder, err := leaparray.NewLadder(levels...); err == nil {
+			return ladder
+		}
+	}
+}
+
+// TestEverySettingThatDoesNothingWarns has settings that are accepted, each with what they warn
+// about.
+func TestEverySettingThatDoesNothingWarns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("max-lag: 5s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const redis = "--redis=redis://h"
+	for _, tt := range []struct {
+		args, environ []string
+		want          string
+	}{
+		{},
+		{args: []string{"--max-lag=5s"}, want: "--max-lag no-effect"},
+		{args: []string{"--config", file}, want: file + ":1:10 no-effect"},
+		{args: []string{"--max-lag=5s", redis}},
+		{args: []string{"--max-lag=5s", redis, "--mode=redis"}, want: "--max-lag no-effect"},
+		{args: []string{"--hot-rate=5", redis}, want: "--hot-rate no-effect"},
+		{args: []string{"--decisions-sample=0.1"}, want: "--decisions-sample no-effect"},
+		{args: []string{"--access-log-sample=0.1"}, want: "--access-log-sample no-effect"},
+		{args: []string{"--trusted-proxies=10.0.0.0/8,::1"}},
+		{args: []string{"--trusted-proxies=10.0.0.0/8,::/0"},
+			want: "--trusted-proxies trusts-everybody"},
+		{environ: []string{"TWOTIER_LISTN=1"}, want: "TWOTIER_LISTN unknown-variable TWOTIER_LISTEN"},
+		{environ: []string{"TWOTIER_TRUSTED_PROXY=1"},
+			want: "TWOTIER_TRUSTED_PROXY unknown-variable TWOTIER_TRUSTED_PROXIES"},
+		{environ: []string{"TWOTIER_FOO=secret", "PATH=/bin"},
+			want: "TWOTIER_FOO unknown-variable a name that"},
+		{environ: []string{"TWOTIER_SERVICE_HOST=10.0.0.1", "TWOTIER_SERVICE_PORT=8080",
+			"TWOTIER_SERVICE_PORT_HTTP=8080", "TWOTIER_PORT=tcp://10.0.0.1:8080",
+			"TWOTIER_PORT_8080_TCP=tcp://10.0.0.1:8080", "TWOTIER_PORT_8080_TCP_ADDR=10.0.0.1",
+			"TWOTIER_REDIS_PORT_6379_TCP_PROTO=tcp", "TWOTIER_REDIS_SERVICE_HOST=10.0.0.2",
+			"TWOTIER_TOKEN=t", "TWOTIER_SERVER=s", "TWOTIER_NODE=a", "TWOTIER_MAX_LAG="}},
+	} {
+		cfg, err := config.Parse(tt.args, tt.environ)
+		if err != nil {
+			t.Errorf("%v: %v", tt, err)
+			continue
+		}
+		var got []string
+		for _, w := range lint.Settings(&cfg) {
+			one := w.At + " " + string(w.Code)
+			if w.Code == warning.UnknownVariable {
+				one += " " + w.Instead
+			}
+			got = append(got, one)
+			if strings.Contains(w.String(), "secret") {
+				t.Errorf("%v shows a value", w)
+			}
+		}
+		if all := strings.Join(got, ", "); !strings.HasPrefix(all, tt.want) || len(got) > 1 ||
+			(all == "") != (tt.want == "") {
+			t.Errorf("%v %v: warns of %q, want %q", tt.args, tt.environ, all, tt.want)
+		}
+	}
+}

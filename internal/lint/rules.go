@@ -1,0 +1,221 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/nearest"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/leaparray"
+)
+
+// Ladders are the ladders of namespaces. They have at least that of [config.DefaultNamespace],
+// which is also that of namespaces that are not listed.
+type Ladders map[string]*leaparray.Ladder
+
+// LaddersOf returns the ladders that settings define.
+func LaddersOf(cfg *config.Config) (Ladders, error) {
+	ladders := Ladders{}
+	for name, ns := range cfg.Namespaces {
+		ladder, err := leaparray.NewLadder(ns.Ladder...)
+		if err != nil {
+			return nil, fmt.Errorf("namespace %s: %w", name, err)
+		}
+		ladders[name] = ladder
+	}
+	return ladders, nil
+}
+
+// Of returns the ladder of a namespace; "" is the default one.
+func (l Ladders) Of(namespace string) *leaparray.Ladder {
+	if ladder := l[namespace]; ladder != nil {
+		return ladder
+	}
+	return l[config.DefaultNamespace]
+}
+
+// Covers returns an error for each window of a document that is longer than the ladder of its
+// namespace, with its line and column.
+func (l Ladders) Covers(doc *rules.Document) error {
+	return doc.EachWindow(func(namespace string, ms int64) error {
+		if span := l.Of(namespace).Span(); ms > span {
+			return fmt.Errorf("a window of %s is longer than its namespace covers (%s)",
+				spell(ms), spell(span))
+		}
+		return nil
+	})
+}
+
+// Rules returns the warnings about a document, in the order of its lines for each kind.
+func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
+	source := doc.Source()
+	for _, check := range []func(*rules.Source, Ladders) []warning.Warning{
+		coarseWindows, sharedCounts, weakLimits, weakRules, overrides, descriptors, namespaces,
+	} {
+		list = append(list, check(source, ladders)...)
+	}
+	return list
+}
+
+// sharedCounts warns once for each namespace in which several rules count, unless all of them are
+// default rules, which judge each acquire together. A rule in shadow does not count: it is being
+// tried on the counts of another one.
+func sharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
+	of, order := map[string][]rules.PlacedRule{}, []string{}
+	for _, r := range s.Rules {
+		if r.State != rule.On || len(r.Limits) == 0 {
+			continue
+		}
+		if len(of[r.Space()]) == 0 {
+			order = append(order, r.Space())
+		}
+		of[r.Space()] = append(of[r.Space()], r)
+	}
+	for _, namespace := range order {
+		sharing := of[namespace]
+		isDefault := func(r rules.PlacedRule) bool { return r.Default }
+		if len(sharing) < 2 || !slices.ContainsFunc(sharing, func(r rules.PlacedRule) bool {
+			return !isDefault(r)
+		}) {
+			continue
+		}
+		names := make([]string, len(sharing))
+		for i, r := range sharing {
+			names[i] = r.Name
+		}
+		list = append(list, warning.Warning{Code: warning.SharedCounts, At: sharing[1].At,
+			Reason: fmt.Sprintf("%s count in namespace %s: what a request counts for one of them "+
+				"counts for the others, too, if the key is the same", enumerate(names), namespace),
+			Instead: "a namespace for each thing that is counted, such as namespace: " +
+				sharing[1].Name + "; leave it if one request names all of them"})
+	}
+	return list
+}
+
+// enumerate writes names such as "rules a, b and c".
+func enumerate(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("rules %s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	last := len(names) - 1
+	return fmt.Sprintf("rules %s and %s", strings.Join(names[:last], ", "), names[last])
+}
+
+// implied reports whether a limit never refuses because a stricter one does so before: as many
+// events or fewer in a window as long or longer.
+func implied(l, stricter rule.Limit) bool {
+	return stricter.Max <= l.Max && stricter.Window >= l.Window
+}
+
+// weakLimits warns about limits that another limit of the same rule or override implies.
+func weakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
+	for i, l := range s.Limits {
+		if l.Rule == "" {
+			continue
+		}
+		for j, o := range s.Limits {
+			together := o.Rule == l.Rule && o.Distinct == l.Distinct && o.List == l.List
+			same := o.Max == l.Max && o.Window == l.Window
+			if i == j || !together || !implied(l.Limit, o.Limit) || same && i < j {
+				continue
+			}
+			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: l.At,
+				Reason: fmt.Sprintf("%s of rule %s never refuses anything: %s beside it refuses "+
+					"before", show(l.Limit), l.Rule, show(o.Limit)),
+				Instead: fmt.Sprintf("remove %s, or make one of the two a different limit",
+					show(l.Limit))})
+			break
+		}
+	}
+	return list
+}
+
+// weakRules warns about default rules of which every limit is implied by another default rule of
+// the namespace. Rules that requests name may be named without each other. Rules with overrides may
+// differ by key.
+func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
+	for i, r := range s.Rules {
+		for j, o := range s.Rules {
+			together := r.Default && o.Default && r.Space() == o.Space() && i != j
+			plain := len(r.Overrides) == 0 && len(o.Overrides) == 0
+			if !together || !plain || r.State == rule.Off || o.State != rule.On ||
+				len(r.Limits) == 0 || len(r.Distinct) > 0 || !allImplied(r.Limits, o.Limits) ||
+				r.State == rule.On && i < j && allImplied(o.Limits, r.Limits) {
+				continue
+			}
+			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: r.At,
+				Reason: fmt.Sprintf("rule %s never refuses anything: rule %s of the same namespace "+
+					"is as strict or stricter, and judges every acquire, too", r.Name, o.Name),
+				Instead: "remove it, make it stricter, or give it a namespace of its own"})
+			break
+		}
+	}
+	return list
+}
+
+func allImplied(limits, stricter []rule.Limit) bool {
+	return !slices.ContainsFunc(limits, func(l rule.Limit) bool {
+		return !slices.ContainsFunc(stricter, func(o rule.Limit) bool { return implied(l, o) })
+	})
+}
+
+// namespaces warns about namespaces of rules that are not configured, if a similar one is.
+func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
+	var known []string
+	for name := range ladders {
+		if name != config.DefaultNamespace {
+			known = append(known, name)
+		}
+	}
+	slices.Sort(known)
+	for _, r := range s.Rules {
+		similar := nearest.Of(r.Space(), known)
+		if similar == "" || r.Namespace == "" || ladders[r.Space()] != nil {
+			continue
+		}
+		list = append(list, warning.Warning{Code: warning.UnknownNamespace, At: r.At,
+			Reason: fmt.Sprintf("rule %s counts in namespace %s, which has no settings and so those "+
+				"of the default one; %s has some", r.Name, r.Namespace, similar),
+			Instead: "namespace: " + similar + ", or settings for " + r.Namespace})
+	}
+	return list
+}
+
+// secrets are the names of descriptors whose values are credentials, in small letters.
+var secrets = [...]string{"authorization", "proxy-authorization", "cookie", "x-api-key"}
+
+// descriptors warns about descriptors that match nothing, or whose values are credentials.
+func descriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
+	for _, d := range s.Descriptors {
+		if d.DeadStar() {
+			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
+				Reason: fmt.Sprintf("%s: a star stands for something only at the end of a value, so "+
+					"this matches only the same text and limits nothing else", spellEntry(d.Entry)),
+				Instead: "a value with one star at its end, or the key alone for every value"})
+		}
+		name := strings.ReplaceAll(strings.ToLower(d.Key), "_", "-")
+		if d.Value == "" && slices.Contains(secrets[:], name) {
+			list = append(list, warning.Warning{Code: warning.SecretKey, At: d.At,
+				Reason: fmt.Sprintf("the values of descriptor %s are keys, which are in Redis, "+
+					"/v1/top and the decision log as they are, and these may be credentials", d.Key),
+				Instead: "an identity that is no secret, such as a user's ID that Envoy has " +
+					"verified (metadata of jwt_authn)"})
+		}
+	}
+	return list
+}
+
+func spellEntry(e rules.Entry) string {
+	if e.Value == "" {
+		return "key " + e.Key
+	}
+	return "value " + e.Value + " of key " + e.Key
+}
+
+// show writes a limit as documents have it, such as 15/1m.
+func show(l rule.Limit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }

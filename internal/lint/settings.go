@@ -1,0 +1,111 @@
+package lint
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/nearest"
+)
+
+// Settings returns the warnings about settings and the variables that they were read from.
+func Settings(cfg *config.Config) []warning.Warning {
+	list := append(variables(cfg.Variables), noEffect(cfg)...)
+	if at := cfg.Where("trusted-proxies"); at != "" {
+		for _, network := range cfg.TrustedProxies {
+			if network.Bits() == 0 {
+				list = append(list, warning.Warning{Code: warning.TrustsEverybody, At: at,
+					Reason: network.String() + " is every address: each client can choose the " +
+						"address that it is counted under in X-Forwarded-For",
+					Instead: "the networks of the proxies alone"})
+			}
+		}
+	}
+	return list
+}
+
+// prefix starts the names of all variables.
+const prefix = "TWOTIER_"
+
+// ofCommands are the variables that commands other than serve read.
+var ofCommands = [...]string{"TWOTIER_SERVER", "TWOTIER_TOKEN", "TWOTIER_TOKEN_FILE", "TWOTIER_CA",
+	"TWOTIER_CERT", "TWOTIER_KEY"}
+
+// ofOrchestrators matches the variables that Kubernetes adds for services whose names begin with
+// twotier.
+var ofOrchestrators = regexp.MustCompile(`^TWOTIER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|` +
+	`PORT|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)$`)
+
+// variables warns about TWOTIER_* variables that nothing reads. Their values are not shown.
+func variables(names []string) (list []warning.Warning) {
+	known := append(config.SettingVariables(), ofCommands[:]...)
+	suffixes := make([]string, len(known))
+	for i, name := range known {
+		suffixes[i] = strings.TrimPrefix(name, prefix)
+	}
+	for _, name := range names {
+		if slices.Contains(known, name) || ofOrchestrators.MatchString(name) {
+			continue
+		}
+		w := warning.Warning{Code: warning.UnknownVariable, At: name,
+			Reason:  "no setting has this name, so the variable does nothing",
+			Instead: "a name that twotier serve --help lists, with TWOTIER_ in front"}
+		if similar := nearest.Of(strings.TrimPrefix(name, prefix), suffixes); similar != "" {
+			w.Instead = prefix + similar
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// need is what some settings need to have an effect.
+type need struct {
+	settings []string
+	met      func(*config.Config) bool
+	reason   string
+	instead  string
+}
+
+// needs lists the settings that do nothing without others. Combinations that can't work at all are
+// errors of package config.
+func needs() []need {
+	return []need{
+		{[]string{"decisions-sample"}, func(c *config.Config) bool { return c.Decisions != "" },
+			"no decisions are written", "--decisions FILE as well"},
+		{[]string{"access-log-sample"}, func(c *config.Config) bool { return c.AccessLog != "" },
+			"there is no access log", "--access-log FILE as well"},
+		{[]string{"flush-interval", "max-lag", "on-cold", "redis-timeout"},
+			func(c *config.Config) bool { return c.Redis != "" },
+			"without --redis nothing is flushed or loaded", "--redis URL as well"},
+		{[]string{"hot-rate"}, func(c *config.Config) bool { return c.Gossip != "" },
+			"a node without a cluster borrows from nobody", "--gossip HOST:PORT as well"},
+		{[]string{"flush-interval", "max-lag", "on-cold", "hot-rate"},
+			func(c *config.Config) bool { return c.Mode != "redis" },
+			"with --mode=redis every request counts in Redis and fails if Redis does: nothing " +
+				"waits in memory", "--mode=two-tier, or leave it out"},
+		{[]string{"ack-replicas"}, func(c *config.Config) bool { return c.Redis != "" },
+			"without --redis there are no replicas", "--redis URL as well"},
+	}
+}
+
+// noEffect warns about settings that were made and do nothing, once for each.
+func noEffect(cfg *config.Config) (list []warning.Warning) {
+	warned := map[string]bool{}
+	for _, n := range needs() {
+		if n.met(cfg) {
+			continue
+		}
+		for _, name := range n.settings {
+			at := cfg.Where(name)
+			if at == "" || warned[name] {
+				continue
+			}
+			warned[name] = true
+			list = append(list, warning.Warning{Code: warning.NoEffect, At: at,
+				Reason: "--" + name + " has no effect: " + n.reason, Instead: n.instead})
+		}
+	}
+	return list
+}
