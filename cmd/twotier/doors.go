@@ -48,7 +48,8 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 		Limiter: limiter, Ready: func() error { _, err := s.node.Ready(); return err },
 		Listen: s.cfg.GRPC, Tokens: web.Tokens, AdminToken: web.AdminToken, TLS: web.TLS,
 		RequestTimeout: s.cfg.RequestTimeout, MaxMemory: web.MaxMemory, MaxConns: conns,
-		MaxConnsPerAddress: each, Tracer: s.tracer(), Logger: s.log,
+		MaxConnsPerAddress: each, Trusted: web.TrustedProxies, Tracer: s.tracer(),
+		Logger: s.log,
 	})
 	if err == nil {
 		s.addDoor(web, "grpc", s.cfg.GRPC, door)

@@ -20,7 +20,10 @@ type Account struct {
 }
 
 // Usage is what one client has taken from an account. The account's lock guards it.
-type Usage struct{ bytes int64 }
+type Usage struct {
+	bytes int64
+	whole bool // Each does not apply
+}
 
 // Take takes n bytes for a client as soon as they are free. It gives up at by. It reports whether
 // it took them.
@@ -44,7 +47,7 @@ func (a *Account) Take(s *Usage, n int64, by time.Time) bool {
 func (a *Account) Try(s *Usage, n int64) (room <-chan struct{}, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.used+n <= a.Most && s.bytes+n <= a.Each {
+	if a.used+n <= a.Most && (s.whole || s.bytes+n <= a.Each) {
 		a.used += n
 		s.bytes += n
 		return nil, true
@@ -53,6 +56,13 @@ func (a *Account) Try(s *Usage, n int64) (room <-chan struct{}, ok bool) {
 		a.room = make(chan struct{})
 	}
 	return a.room, false
+}
+
+// Trust lets a client use all of the account, such as a proxy that all clients are behind.
+func (a *Account) Trust(s *Usage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.whole = true
 }
 
 // Release returns n bytes.

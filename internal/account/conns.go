@@ -10,6 +10,7 @@ import (
 // address, such as its [Usage] of accounts.
 type Conns[U any] struct {
 	most, each int
+	trusted    []netip.Prefix
 
 	mu      sync.Mutex
 	used    int
@@ -20,6 +21,9 @@ type Conns[U any] struct {
 type Client[U any] struct {
 	// Usage belongs to the door.
 	Usage U
+	// Trusted is set if the address is in a network given to Trust.
+	Trusted bool
+
 	at    netip.Prefix
 	conns int // guarded by Conns
 }
@@ -29,10 +33,14 @@ func NewConns[U any](most, each int) *Conns[U] {
 	return &Conns[U]{most: most, each: each, clients: map[netip.Prefix]*Client[U]{}}
 }
 
+// Trust lets each address of these networks have all connections. Call it before Enter.
+func (a *Conns[U]) Trust(networks []netip.Prefix) { a.trusted = networks }
+
 // Enter takes a connection. If there is none left, it returns nil and says what there are too many
 // of.
 func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
-	at := network(from)
+	ip := address(from)
+	at := network(ip)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c = a.clients[at]
@@ -40,9 +48,9 @@ func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 	case a.used >= a.most:
 		return nil, "too many connections to this node"
 	case c == nil:
-		c = &Client[U]{at: at}
+		c = &Client[U]{at: at, Trusted: within(ip, a.trusted)}
 		a.clients[at] = c
-	case c.conns >= a.each:
+	case c.conns >= a.each && !c.Trusted:
 		return nil, "too many connections from this address"
 	}
 	c.conns++
@@ -68,14 +76,29 @@ func (a *Conns[U]) InUse() int {
 	return a.used
 }
 
-// network returns the prefix that counts as one address. For IPv6 that is a /64: a host has, and a
-// customer gets, at least that (RFC 6177).
-func network(a net.Addr) netip.Prefix {
+// address returns the IP address of the other end, or the zero Addr if it has none.
+func address(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
-		return netip.Prefix{}
+		return netip.Addr{}
 	}
-	ip, bits := tcp.AddrPort().Addr().Unmap().WithZone(""), 64
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// within reports whether an address is in one of the networks.
+func within(ip netip.Addr, networks []netip.Prefix) bool {
+	for _, network := range networks {
+		if network.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// network returns the prefix that counts as one address. For IPv6 that is a /64: a host has, and a
+// customer gets, at least that (RFC 6177).
+func network(ip netip.Addr) netip.Prefix {
+	bits := 64
 	if ip.Is4() {
 		bits = 32
 	}

@@ -13,6 +13,7 @@ const (
 	consistent     = "github.com/buraksezer/consistent"
 	fasthttp       = "github.com/valyala/fasthttp"
 	envoyAPI       = "github.com/envoyproxy/go-control-plane/envoy"
+	http2          = "golang.org/x/net/http2"
 	fastjson       = "github.com/valyala/fastjson"
 	goRedis        = "github.com/redis/go-redis/v9"
 	grpc           = "google.golang.org/grpc"
@@ -189,7 +190,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/trace",
-			"twotier.dev/twotier/httpapi/warning", prometheus, grpc, envoyAPI, protobuf},
+			"twotier.dev/twotier/httpapi/warning", prometheus, grpc, envoyAPI, protobuf, http2},
 		"httpapi/client": {"twotier.dev/twotier/internal/idle",
 			"twotier.dev/twotier/internal/batching", fasthttp, fastjson, xxhash},
 		"httpapi/client/grpcgate": {"twotier.dev/twotier/httpapi/client", grpc, grpcErrors,

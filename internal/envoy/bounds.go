@@ -2,25 +2,19 @@ package envoy
 
 import (
 	"context"
-	"net"
+	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
-
-	"twotier.dev/twotier/internal/account"
 )
 
-// usage is what one address uses besides connections.
-type usage struct{ calls, streams account.Usage }
-
-// clientAddr is the address of a connection, and whose it is.
-type clientAddr struct {
-	net.Addr
-	client *account.Client[usage]
-}
+// patience is how long a client may take to send a request, and to read its answer.
+func (s *Server) patience() time.Duration { return 2 * s.opts.RequestTimeout }
 
 // streamsOf returns the full names of the methods that have streams.
 func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
@@ -35,30 +29,89 @@ func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
 	return names
 }
 
-// enter takes one of the requests that the server works on at the same time, from the moment when
-// its headers are there until it has been answered, and of those only so many for one address. A
-// request has RequestTimeout to arrive and as much again to be executed: otherwise one that never
-// arrives completely would keep its place. Streams, which may stay, have places of their own. It
-// must not wait: the connection is not read meanwhile.
+// enter admits a request whose headers have arrived, if there is memory for it: in total, and for
+// its address. A request has RequestTimeout to arrive and as much again to be executed: otherwise
+// one that never arrives completely would keep its memory. Streams may stay, and take from an
+// account of their own. It must not wait: the library holds a lock of the connection.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from, _ := peer.FromContext(ctx) // it always has one
-	client := from.Addr.(clientAddr).client
-	places, used := &s.calls, &client.Usage.calls
-	if s.isStream[info.FullMethodName] {
-		places, used = &s.streams, &client.Usage.streams
-	}
-	if _, ok := places.Try(used, 1); !ok {
+	st := from.Addr.(clientAddr).conn.arriving
+	if st == nil {
 		s.counters.failed.Add(1)
-		s.counters.limited.Add(1)
-		return nil, status.Error(codes.ResourceExhausted, "too many requests at the same time")
+		return nil, s.noRoom()
 	}
-	cancel := func() {}
-	if places == &s.calls {
-		ctx, cancel = context.WithTimeout(ctx, 2*s.opts.RequestTimeout)
+	st.headers = metadataBytes(info.Header)
+	if !st.grow(st.headers, 0) || !s.mayStay(st, info.FullMethodName) {
+		s.counters.failed.Add(1)
+		return nil, s.noRoom()
 	}
-	context.AfterFunc(ctx, func() {
-		cancel()
-		places.Release(used, 1)
-	})
+	ctx = context.WithValue(ctx, streamKey{}, st)
+	var cancel context.CancelFunc
+	if s.isStream[info.FullMethodName] {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, s.patience())
+	}
+	st.cancelWith(cancel)
 	return ctx, nil
+}
+
+// mayStay takes the memory of a request of a method, if that is a stream.
+func (s *Server) mayStay(st *stream, method string) bool {
+	if !s.isStream[method] {
+		return true
+	}
+	c := st.conn
+	if _, ok := s.streams.Try(&c.client.Usage.streams, stayBytes); !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.stay = stayBytes
+	st.releaseLocked() // if it has ended meanwhile
+	return true
+}
+
+// noRoom counts a request that is refused because of this node's own limits, and returns its error.
+func (s *Server) noRoom() error {
+	s.counters.limited.Add(1)
+	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
+		"moment; nothing was counted")
+}
+
+// metadataBytes returns the approximate memory of metadata.
+func metadataBytes(md metadata.MD) (n int64) {
+	for key, values := range md {
+		n += int64(len(key))
+		for _, v := range values {
+			n += fieldBytes + int64(len(v))
+		}
+	}
+	return n
+}
+
+// workBytes returns the memory that executing a request and answering it takes at most: an answer
+// has a state and headers for each descriptor, with its keys or the name of its limit.
+func workBytes(in any) int64 {
+	r, ok := in.(*ratelimitv3.RateLimitRequest)
+	if !ok {
+		return 0
+	}
+	return 3*bytesOf(r) + descriptorBytes*int64(len(r.GetDescriptors()))
+}
+
+// execute runs the handler of a request, once there is memory for its work, and keeps what the
+// answer takes until that is written.
+func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler) (any, error) {
+	st := streamOf(ctx)
+	if !st.run(1) {
+		return nil, status.FromContextError(context.Canceled).Err()
+	}
+	defer st.rest(1)
+	if work := workBytes(in); work > ownBytes && !st.take(work-ownBytes, roomWait) {
+		return nil, s.noRoom()
+	}
+	out, err := handler(ctx, in)
+	st.keep(headBytes + st.headers + bytesOf(out))
+	return out, err
 }

@@ -17,5 +17,6 @@
 // rest, and is never over its limit.
 //
 // A [Server] serves a Limiter over gRPC, with health, reflection, tokens and TLS, and bounds its
-// connections and the requests that it works on. Both are safe for concurrent use.
+// connections and the memory of its requests, from their first frame until their answers are
+// written. Both are safe for concurrent use.
 package envoy

@@ -10,6 +10,7 @@ import (
 type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
 	rejected             atomic.Int64 // connections
+	unread               atomic.Int64 // connections whose clients read no answer
 	limited              atomic.Int64 // requests, also among those that failed
 }
 
@@ -48,4 +49,10 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_rejected_total",
 		"gRPC connections turned away because there were too many.", nil, nil),
 		prometheus.CounterValue, float64(s.counters.rejected.Load()))
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_unread_total",
+		"gRPC connections closed because an answer was not read in time.", nil, nil),
+		prometheus.CounterValue, float64(s.counters.unread.Load()))
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("twotier_grpc_memory_bytes",
+		"Memory of gRPC requests, until their answers are written.", nil, nil),
+		prometheus.GaugeValue, float64(s.calls.InUse()+s.streams.InUse()))
 }

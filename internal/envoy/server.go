@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -57,6 +59,9 @@ type Options struct {
 	MaxConns int
 	// MaxConnsPerAddress bounds those from one IPv4 address or IPv6 network (/64). Default: half.
 	MaxConnsPerAddress int
+	// Trusted are the networks of proxies. Each of their addresses may use all connections and all
+	// of the memory: an Envoy asks for all of its clients. Default: none.
+	Trusted []netip.Prefix
 	// Tracer records a span of each request that is part of a trace that is kept. Default: none.
 	Tracer trace.Tracer
 	// Logger receives changes of state. Default: none.
@@ -66,15 +71,16 @@ type Options struct {
 const (
 	// maxMessage bounds a request.
 	maxMessage = 64 << 10
+	// maxMetadata bounds its metadata, as HTTP/2 counts it.
+	maxMetadata = 16 << 10
 	// connBytes is the approximate memory of a connection without requests: its goroutines, two
 	// buffers, tables of headers, and TLS.
 	connBytes = 96 << 10
-	// requestBytes is that of a request: what may arrive before it is executed, and the request
-	// itself.
-	requestBytes = 2 * maxMessage
 	// maxStreams bounds the requests of one connection at the same time. An Envoy has a connection
 	// for each of its threads.
 	maxStreams = 256
+	// stopGrace is how long a stopping server leaves connections that execute no request alone.
+	stopGrace = time.Second
 )
 
 // ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
@@ -117,7 +123,9 @@ type Server struct {
 	conns  *account.Conns[usage]
 	health *health.Server
 	grpc   *grpc.Server
-	// calls are the requests that are arriving or being executed, streams those that may stay.
+	open   openConns
+	// calls is the memory of requests until their answers are written, streams that of requests
+	// that may stay.
 	calls, streams account.Account
 	isStream       map[string]bool // by the full name of a method
 	counters       counters
@@ -141,14 +149,16 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, master: token.NewMaster("--admin-token", o.AdminToken),
 		conns:  account.NewConns[usage](o.MaxConns, o.MaxConnsPerAddress),
 		health: health.NewServer()}
-	most := max(16, o.MaxMemory/2/requestBytes)
-	s.streams.Most, s.streams.Each = most/8, most/16
-	s.calls.Most = most - s.streams.Most
+	s.conns.Trust(o.Trusted)
+	// Half of the memory is for connections.
+	s.streams.Most = max(2*stayBytes, o.MaxMemory/16)
+	s.streams.Each = s.streams.Most / 2
+	s.calls.Most = o.MaxMemory/2 - s.streams.Most
 	s.calls.Each = s.calls.Most / 2
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.ReadBufferSize(16 << 10), grpc.WriteBufferSize(16 << 10),
+		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ReadBufferSize(0), grpc.WriteBufferSize(16 << 10),
 		grpc.StaticStreamWindowSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute,
 			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour}),
@@ -157,9 +167,11 @@ func New(o Options) (*Server, error) {
 		grpc.InTapHandle(s.enter), grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream), grpc.WaitForHandlers(true),
 	}
+	secure := insecure.NewCredentials()
 	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		secure = credentials.NewTLS(o.TLS)
 	}
+	options = append(options, grpc.Creds(framed{secure}))
 	s.grpc = grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, service{s: s})
 	healthv1.RegisterHealthServer(s.grpc, healthService{s.health, o.Ready})
@@ -188,7 +200,7 @@ func (s *Server) Open(ctx context.Context) error {
 
 // runServe serves connections until the server is stopped.
 func (s *Server) runServe(ln net.Listener) {
-	err := s.grpc.Serve(&counted{Listener: ln, server: s})
+	err := s.grpc.Serve(&listener{ln, s})
 	if err != nil && !s.closing.Load() {
 		s.opts.Logger.Error("can't accept gRPC connections any more", "err", err)
 	}
@@ -204,8 +216,9 @@ func (s *Server) Addr() net.Addr {
 	return s.listener.Addr()
 }
 
-// Close tells clients to go away, stops accepting, and lets requests that have begun finish. It
-// returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and
+// Close sends clients away, stops accepting, and finishes the requests that are being executed. A
+// second later it cuts the connections that execute none: a client that reads no answer, or does
+// not finish its request, holds nothing up. It returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and
 // ctx's error is part of the result, but Close still waits for requests that are being executed, at
 // most RequestTimeout. Close may be called again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
@@ -221,53 +234,23 @@ func (s *Server) shut(ctx context.Context) (err error) {
 		s.grpc.GracefulStop()
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-		s.grpc.Stop()
-		<-done
+	for cut := time.NewTicker(stopGrace); err == nil; {
+		select {
+		case now := <-cut.C:
+			for _, c := range s.open.list() {
+				c.closeIfIdle(now, stopGrace)
+			}
+			cut.Reset(stopGrace / 10)
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+			s.grpc.Stop()
+			<-done
+		case <-done:
+		}
+		cut.Stop()
+		break
 	}
 	s.serving.Wait()
 	return err
-}
-
-// counted is a listener that turns connections away if there are too many.
-type counted struct {
-	net.Listener
-	server *Server
-}
-
-// Accept returns the next connection that may stay.
-func (l *counted) Accept() (net.Conn, error) {
-	for {
-		nc, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		from, _ := l.server.conns.Enter(nc.RemoteAddr())
-		if from == nil {
-			l.server.counters.rejected.Add(1)
-			nc.Close()
-			continue
-		}
-		leave := sync.OnceFunc(func() { l.server.conns.Leave(from) })
-		return &countedConn{nc, clientAddr{nc.RemoteAddr(), from}, leave}, nil
-	}
-}
-
-// countedConn counts its end.
-type countedConn struct {
-	net.Conn
-	from  clientAddr
-	leave func()
-}
-
-// RemoteAddr returns a [clientAddr]: requests have it in their context, as the address of the peer.
-func (c *countedConn) RemoteAddr() net.Addr { return c.from }
-
-// Close closes the connection.
-func (c *countedConn) Close() error {
-	defer c.leave()
-	return c.Conn.Close()
 }

@@ -83,7 +83,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	if err != nil {
 		return nil, err
 	}
-	return handler(ctx, in)
+	return s.execute(ctx, in, handler)
 }
 
 // stream checks the token of a stream: of the health service or of reflection.
@@ -93,6 +93,11 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		s.counters.failed.Add(1)
 		return err
 	}
+	st := streamOf(stream.Context())
+	if !st.run(0) {
+		return status.FromContextError(context.Canceled).Err()
+	}
+	defer st.rest(0)
 	return handler(srv, stream)
 }
 

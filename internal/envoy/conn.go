@@ -1,0 +1,180 @@
+package envoy
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"twotier.dev/twotier/internal/account"
+)
+
+// usage is what one address uses besides connections.
+type usage struct{ calls, streams account.Usage }
+
+// listener turns connections away if there are too many.
+type listener struct {
+	net.Listener
+	server *Server
+}
+
+// Accept returns the next connection that may stay.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client, _ := l.server.conns.Enter(nc.RemoteAddr())
+		if client == nil {
+			l.server.counters.rejected.Add(1)
+			nc.Close()
+			continue
+		}
+		if client.Trusted {
+			l.server.calls.Trust(&client.Usage.calls)
+			l.server.streams.Trust(&client.Usage.streams)
+		}
+		c := &conn{Conn: nc, server: l.server, client: client, streams: map[uint32]*stream{}}
+		l.server.open.add(c)
+		return c, nil
+	}
+}
+
+// conn is a connection and the requests on it.
+type conn struct {
+	net.Conn
+	server *Server
+	client *account.Client[usage]
+	// arriving is the request whose headers were read last. It belongs to the goroutine that reads.
+	arriving *stream
+
+	mu      sync.Mutex
+	closed  bool
+	streams map[uint32]*stream // the requests whose answers are not written, by stream identifier
+	running int                // the requests being executed
+	ended   time.Time          // when the last execution ended
+	unread  *time.Timer        // runs closeIfUnread; nil while no answer waits
+}
+
+// clientAddr is the address of a connection, and the connection: a request has it in its context,
+// as the address of its peer.
+type clientAddr struct {
+	net.Addr
+	conn *conn
+}
+
+// RemoteAddr returns a [clientAddr].
+func (c *conn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c} }
+
+// Close closes the connection and releases what its requests have taken, except for those being
+// executed.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	if c.unread != nil {
+		c.unread.Stop()
+	}
+	for id := range c.streams {
+		c.endLocked(id)
+	}
+	c.mu.Unlock()
+	if first {
+		defer c.server.conns.Leave(c.client)
+		defer c.server.open.remove(c)
+	}
+	return c.Conn.Close()
+}
+
+// armLocked has closeIfUnread look at the answers after a time.
+func (c *conn) armLocked(after time.Duration) {
+	if c.unread == nil && !c.closed {
+		c.unread = time.AfterFunc(after, c.closeIfUnread)
+	}
+}
+
+// closeIfUnread closes the connection if an answer has waited for patience for the client to accept
+// it: HTTP/2 lets a client grant no window, and the answers stay in memory.
+func (c *conn) closeIfUnread() {
+	c.mu.Lock()
+	c.unread = nil
+	var oldest time.Time
+	for _, st := range c.streams {
+		if !st.ended.IsZero() && (oldest.IsZero() || st.ended.Before(oldest)) {
+			oldest = st.ended
+		}
+	}
+	left := c.server.patience() - time.Since(oldest)
+	if !oldest.IsZero() && left > 0 {
+		c.armLocked(left)
+	}
+	c.mu.Unlock()
+	if !oldest.IsZero() && left <= 0 {
+		c.server.counters.unread.Add(1)
+		c.Close()
+	}
+}
+
+// closeIfIdle closes the connection if it executes no request and has not for a time, whatever else
+// its client has begun: it may be silent, send a request that never ends, or read no answer.
+func (c *conn) closeIfIdle(now time.Time, grace time.Duration) {
+	c.mu.Lock()
+	idle := c.running == 0 && now.Sub(c.ended) >= grace
+	c.mu.Unlock()
+	if idle {
+		c.Close()
+	}
+}
+
+// openConns is the set of open connections.
+type openConns struct {
+	mu  sync.Mutex
+	all map[*conn]struct{}
+}
+
+func (o *openConns) add(c *conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[*conn]struct{}{}
+	}
+	o.all[c] = struct{}{}
+}
+
+func (o *openConns) remove(c *conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.all, c)
+}
+
+// list returns the connections.
+func (o *openConns) list() []*conn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := make([]*conn, 0, len(o.all))
+	for c := range o.all {
+		list = append(list, c)
+	}
+	return list
+}
+
+// framed are credentials whose connections count the frames of HTTP/2 that pass, after decryption.
+type framed struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements [credentials.TransportCredentials].
+func (f framed) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secured, info, err := f.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newWire(secured, raw.(*conn)), info, nil
+}
+
+// Clone implements [credentials.TransportCredentials].
+func (f framed) Clone() credentials.TransportCredentials {
+	return framed{f.TransportCredentials.Clone()}
+}

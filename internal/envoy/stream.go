@@ -1,0 +1,221 @@
+package envoy
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// headBytes is the approximate memory of a request without what its client has chosen: its
+	// goroutine, its contexts and what the gRPC library keeps of it.
+	headBytes = 10 << 10
+	// ownBytes is for the metadata, message and answer of an ordinary request.
+	ownBytes = 4 << 10
+	// fieldBytes, frameBytes and descriptorBytes are the approximate memory of a field of the
+	// metadata, a frame of the message and a descriptor, in addition to the bytes in them.
+	fieldBytes, frameBytes, descriptorBytes = 96, 192, 1 << 10
+	// stayBytes is the memory of a stream, which may stay: the library queues 64 KiB of answers.
+	stayBytes = 128 << 10
+	// roomWait is how long a request waits for memory before it is refused. An Envoy has one
+	// address, and asks for all of its clients at once. Other requests of the connection wait, too.
+	roomWait = 50 * time.Millisecond
+)
+
+// stream is a request, from the arrival of its headers until its answer is written and nothing
+// executes it any more. It holds the memory that the request takes.
+type stream struct {
+	conn *conn
+	id   uint32
+	// used is what has arrived, in bytes. It belongs to the goroutine that reads.
+	used    int64
+	headers int64 // the part of the metadata
+
+	// The connection's mutex guards the rest.
+	got, stay int64 // bytes taken from the accounts of calls and of streams
+	unwritten bool  // the answer is not written
+	running   bool
+	ended     time.Time // when the execution ended
+	cancel    context.CancelFunc
+}
+
+// arrived accounts for a frame before the gRPC library reads it.
+func (c *conn) arrived(f frame) {
+	n := int64(f.length)
+	switch f.kind {
+	case http2.FrameHeaders:
+		c.arriving = c.begin(f.stream, n)
+	case http2.FrameData:
+		if st := c.find(f.stream); st != nil && !st.grow(frameBytes+n, roomWait) {
+			st.abort()
+		}
+	case http2.FrameRSTStream:
+		c.reset(f.stream)
+	}
+}
+
+// begin returns a request whose headers of n bytes are about to be read, or nil if there is no
+// memory for it.
+func (c *conn) begin(id uint32, n int64) *stream {
+	st := &stream{conn: c, id: id, unwritten: true}
+	if c.find(id) != nil || !st.take(headBytes+ownBytes, roomWait) {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		st.unwritten = false
+		st.releaseLocked()
+		return nil
+	}
+	c.streams[id] = st
+	return st
+}
+
+// find returns a request, or nil if its answer has been written.
+func (c *conn) find(id uint32) *stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams[id]
+}
+
+// reset ends a request that its client has reset.
+func (c *conn) reset(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(id)
+}
+
+// written ends requests whose answers are written, or that the server has reset.
+func (c *conn) written(ids []uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		c.endLocked(id)
+	}
+}
+
+func (c *conn) endLocked(id uint32) {
+	if st := c.streams[id]; st != nil {
+		delete(c.streams, id)
+		st.unwritten = false
+		st.releaseLocked()
+	}
+}
+
+// grow accounts for n bytes that have arrived. It waits for memory, but no longer than wait, and
+// reports whether there is some.
+func (st *stream) grow(n int64, wait time.Duration) bool {
+	over := st.used + n - ownBytes
+	if over > 0 && !st.take(min(n, over), wait) {
+		return false
+	}
+	st.used += n
+	return true
+}
+
+// take takes n bytes for the request.
+func (st *stream) take(n int64, wait time.Duration) bool {
+	c := st.conn
+	calls := &c.server.calls
+	if !calls.Take(&c.client.Usage.calls, n, time.Now().Add(wait)) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.got += n
+	st.releaseLocked() // if it has ended meanwhile
+	return true
+}
+
+// keep returns all bytes except for n.
+func (st *stream) keep(n int64) {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if rest := st.got - n; rest > 0 {
+		c.server.calls.Release(&c.client.Usage.calls, rest)
+		st.got = n
+	}
+}
+
+// releaseLocked releases what a request holds that has ended in every respect.
+func (st *stream) releaseLocked() {
+	if st.unwritten || st.running {
+		return
+	}
+	c := st.conn
+	if st.got > 0 {
+		c.server.calls.Release(&c.client.Usage.calls, st.got)
+	}
+	if st.stay > 0 {
+		c.server.streams.Release(&c.client.Usage.streams, st.stay)
+	}
+	st.got, st.stay = 0, 0
+	if st.cancel != nil {
+		st.cancel()
+	}
+}
+
+// cancelWith has cancel called when the request is released or aborted.
+func (st *stream) cancelWith(cancel context.CancelFunc) {
+	st.conn.mu.Lock()
+	defer st.conn.mu.Unlock()
+	st.cancel = cancel
+	st.releaseLocked() // if it has ended meanwhile
+}
+
+// abort cancels a request that sends more than there is memory for. It ends with CANCELLED.
+func (st *stream) abort() {
+	st.conn.server.counters.limited.Add(1)
+	st.conn.mu.Lock()
+	defer st.conn.mu.Unlock()
+	if st.cancel != nil {
+		st.cancel()
+	}
+}
+
+// run marks the request as being executed, and reports whether its client still waits for it. A
+// request that a stop waits for counts as one, a stream that may stay as none.
+func (st *stream) run(counts int) bool {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !st.unwritten {
+		return false
+	}
+	st.running = true
+	c.running += counts
+	return true
+}
+
+// rest marks the request as executed. From now on its client has to read the answer.
+func (st *stream) rest(counts int) {
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running -= counts
+	st.running, st.ended = false, time.Now()
+	c.ended = st.ended
+	if st.unwritten {
+		c.armLocked(c.server.patience())
+	}
+	st.releaseLocked()
+}
+
+// streamKey is the key of a context's request.
+type streamKey struct{}
+
+// streamOf returns the request whose context ctx is.
+func streamOf(ctx context.Context) *stream { return ctx.Value(streamKey{}).(*stream) }
+
+// bytesOf returns the memory of a message.
+func bytesOf(message any) int64 {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return 0
+	}
+	return int64(proto.Size(m))
+}

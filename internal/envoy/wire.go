@@ -1,0 +1,131 @@
+package envoy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// prefaceBytes is the length of what a client sends before its first frame (RFC 9113, 3.4).
+	prefaceBytes = len(http2.ClientPreface)
+	// frameHead is the length of the head of a frame (RFC 9113, 4.1).
+	frameHead = 9
+	// readBytes is the size of the buffer for reading.
+	readBytes = 16 << 10
+)
+
+// wire is a connection, decrypted, that follows the frames of HTTP/2 in both directions: a request
+// exists from the frame with its headers until the frame that ends its answer is written, or until
+// one end resets it. The gRPC library reports neither.
+//
+// Read returns no byte of the next frame, so that whatever the library does about a frame has
+// happened when the next one is looked at. And it returns nothing while a write is in progress: what
+// answers the frames of a client that does not read would have to be queued.
+type wire struct {
+	net.Conn
+	conn *conn
+	in   *bufio.Reader
+	left int // bytes of the current frame, or of the preface, that Read has not returned
+
+	writing sync.Mutex // held during a write
+	out     frames
+	ended   []uint32
+}
+
+// newWire follows the frames that pass over a connection of a client.
+func newWire(secured net.Conn, c *conn) *wire {
+	return &wire{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
+		left: prefaceBytes}
+}
+
+// Read implements [net.Conn].
+func (w *wire) Read(b []byte) (int, error) {
+	if w.left == 0 {
+		head, err := w.in.Peek(frameHead)
+		if err != nil {
+			return 0, err
+		}
+		f := frameOf(head)
+		w.left = frameHead + f.length
+		w.waitForWriter()
+		w.conn.arrived(f)
+	}
+	n, err := w.in.Read(b[:min(len(b), w.left)])
+	w.left -= n
+	return n, err
+}
+
+// waitForWriter waits for the end of a write in progress.
+func (w *wire) waitForWriter() {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+}
+
+// Write implements [net.Conn]. If the client does not read for a time, the connection is closed.
+func (w *wire) Write(b []byte) (int, error) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.ended = w.ended[:0]
+	w.out.follow(b, func(f frame) {
+		if f.kind == http2.FrameRSTStream || f.ends {
+			w.ended = append(w.ended, f.stream)
+		}
+	})
+	_ = w.Conn.SetWriteDeadline(time.Now().Add(w.conn.server.patience()))
+	n, err := w.Conn.Write(b)
+	if err != nil {
+		w.conn.Close()
+		return n, err
+	}
+	w.conn.written(w.ended)
+	return n, nil
+}
+
+// frame is the head of a frame.
+type frame struct {
+	length int
+	kind   http2.FrameType
+	ends   bool // it is the last one that its sender sends on the stream
+	stream uint32
+}
+
+// frameOf decodes the head of a frame.
+func frameOf(b []byte) frame {
+	f := frame{length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]), kind: http2.FrameType(b[3]),
+		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)}
+	f.ends = (f.kind == http2.FrameData || f.kind == http2.FrameHeaders) &&
+		http2.Flags(b[4]).Has(http2.FlagDataEndStream) // the same bit for both
+	return f
+}
+
+// frames finds the frames in bytes that are written.
+type frames struct {
+	head [frameHead]byte
+	have int // bytes of head
+	left int // bytes of the current frame that have not passed
+}
+
+// follow calls passed with each frame whose head ends in b.
+func (s *frames) follow(b []byte, passed func(frame)) {
+	for len(b) > 0 {
+		if s.left > 0 {
+			n := min(s.left, len(b))
+			s.left -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(s.head[s.have:], b)
+		s.have += n
+		b = b[n:]
+		if s.have == frameHead {
+			f := frameOf(s.head[:])
+			s.have, s.left = 0, f.length
+			passed(f)
+		}
+	}
+}
