@@ -41,13 +41,18 @@ type DirectOptions struct {
 // for each operation. A batch is numbered and its decisions are stored with the number, so that a
 // batch whose reply was lost can be sent again and returns the decisions of the first time.
 //
-// In a Redis Cluster, an Acquire over keys of several partitions can't be one script. The
-// partitions are asked one after the other, and those that agreed take their counts back if a later
-// one refuses.
+// Redis serves nobody else while it runs a script, so a script does a limited amount of work. What
+// is left of a batch is carried out by the next one.
+//
+// In a Redis Cluster, an Acquire over keys of several partitions can't be one script. Nor can an
+// Acquire over so many keys with so many buckets that one script may not read them all. The keys
+// are decided one after the other, and if a later one refuses, the earlier ones take their counts
+// back.
 type Direct struct {
 	opt   DirectOptions
 	bans  *leaparray.Ladder // of all bans
 	lanes []*directLane
+	steps int // that a script takes at most
 
 	closed atomic.Bool
 	stop   context.CancelFunc
@@ -69,7 +74,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = 2 * time.Second
 	}
-	d := &Direct{opt: opt, bans: syncer.BanLadder(),
+	d := &Direct{opt: opt, bans: syncer.BanLadder(), steps: maxSteps,
 		calls: sync.Pool{New: func() any { return new(directCall) }}}
 	for i := range opt.Lanes {
 		d.lanes = append(d.lanes, newDirectLane(d, i))
@@ -180,8 +185,8 @@ func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 	return false
 }
 
-// DoAll runs operations together and sets Err in each result. Operations that share a key, whichever
-// of their keys it is, are carried out in their order.
+// DoAll runs operations together and sets Err in each result. Operations that share a key, in
+// whichever position, are carried out in their order.
 func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	list := newDirectList()
 	calls := d.encodeAll(ctx, list, ops, res)

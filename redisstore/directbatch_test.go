@@ -15,11 +15,23 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// TestBatchesAreEquivalent runs batches of random operations, and the same ones one by one in memory.
+// TestBatchesAreEquivalent runs batches of random operations, and the same ones one by one in
+// memory. The scripts take as many steps as they may, or so few that most batches take several.
 func TestBatchesAreEquivalent(t *testing.T) {
 	t.Parallel()
-	t.Run("all kinds", func(t *testing.T) { testBatchesAreEquivalent(t, randomOp) })
-	t.Run("few rules", func(t *testing.T) { testBatchesAreEquivalent(t, opByFewRules) })
+	for name, test := range map[string]struct {
+		draw  func(dice *rand.Rand, now int64) syncer.Op
+		steps int
+	}{
+		"all kinds":                     {randomOp, redisstore.MaxSteps},
+		"few rules":                     {opByFewRules, redisstore.MaxSteps},
+		"one key, one at a time":        {opOfOneKey, 1},
+		"one key, few at a time":        {opOfOneKey, 500},
+		"at present, one key at a time": {opAtPresent, 1},
+		"at present, few at a time":     {opAtPresent, 500},
+	} {
+		t.Run(name, func(t *testing.T) { testBatchesAreEquivalent(t, test.draw, test.steps) })
+	}
 }
 
 // opByFewRules returns an operation on one of a few keys, with one of a few sets of limits.
@@ -47,16 +59,18 @@ func opByFewRules(dice *rand.Rand, now int64) syncer.Op {
 	return op
 }
 
-func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) syncer.Op) {
+func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) syncer.Op,
+	steps int) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 7))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
+	direct.SetMaxSteps(steps)
 	counter := openCounter(t, syncer.Options{Store: embedded.New(embedded.Options{}),
 		Now: clk.now.Load, Namespaces: spaces})
 	res := make([]syncer.Result, 60)
-	for round := range 150 {
+	for round := range 80 {
 		clk.now.Add(dice.Int64N(900) * dice.Int64N(2))
 		if dice.IntN(30) == 0 {
 			clk.now.Add(dice.Int64N(200_000))

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +25,8 @@ type directCall struct {
 	limits  []syncer.Limit // the limits of all checks
 	names   []byte         // the names of all hashes, one after the other
 
-	mark mark // the mark of the script that carries it out
+	mark   mark // the mark of the script that carries it out
+	divide bool // its keys are too much for one script
 	directAnswer
 	answered atomic.Bool // used in a list: the answer has arrived
 }
@@ -59,7 +58,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c.list, c.kind, c.mode = nil, op.Kind, modeOf(op)
 	c.ts, c.now, c.aging = ts, now, d.opt.Store.Aging()
 	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
-	c.mark, c.directAnswer = mark{}, directAnswer{values: c.values[:0]}
+	c.mark, c.divide, c.directAnswer = mark{}, false, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
 		check := &op.Checks[i]
 		ns := spaceOf(check.NS)
@@ -83,8 +82,9 @@ func packedN(op *syncer.Op, c *syncer.Check) int64 {
 	return c.N
 }
 
-// Size implements batching.Item. Batches are bounded by operations alone.
-func (c *directCall) Size() (ops, bytes int) { return 1, 0 }
+// Size implements batching.Item. In place of bytes it returns how many checks and limits the script
+// receives.
+func (c *directCall) Size() (ops, bytes int) { return 1, len(c.checks) + len(c.limits) }
 
 func (c *directCall) read() bool { return c.kind == syncer.Count }
 
@@ -271,13 +271,8 @@ func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 
 // refused turns the script's text for an operation that could not be carried out into an error.
 func (c *directCall) refused(op *syncer.Op) error {
-	if rest, ok := strings.CutPrefix(c.refusal, "OUTOFREACH "); ok {
-		pos, length, _ := strings.Cut(rest, " ")
-		i, _ := strconv.Atoi(pos)
-		window, _ := strconv.ParseInt(length, 10, 64)
-		if i >= 1 && i <= len(c.checks) {
-			return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
-		}
+	if i, window, ok := c.outOfReach(); ok && i >= 1 && i <= len(c.checks) {
+		return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
 	}
 	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, c.refusal)
 }

@@ -19,6 +19,7 @@ import (
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
+	maxLimits    = 4096 // of the operations in a batch, checks included
 	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
@@ -43,7 +44,7 @@ type directLane struct {
 func newDirectLane(d *Direct, id int) *directLane {
 	l := &directLane{d: d, id: id, sender: "tt:!d:" + d.opt.Writer + ":" + strconv.Itoa(id)}
 	l.calls = batching.New[*directCall](batching.Options{Waiting: maxWaiting, Ops: maxTogether,
-		Before: l.letIn})
+		Bytes: maxLimits, Before: l.letIn})
 	return l
 }
 
@@ -121,21 +122,37 @@ func (l *directLane) together(ctx context.Context, batch []*directCall) {
 			l.writes = append(l.writes, c)
 		}
 	}
-	if len(l.writes) > 0 {
-		l.write(ctx, l.group())
-	}
+	l.carryOut(ctx, l.writes)
 	if len(l.reads) > 0 {
 		l.read(ctx, l.reads)
 	}
 }
 
-// group makes script calls of the calls that count.
-func (l *directLane) group() []*directScript {
+// carryOut carries out calls that count, in as many scripts as that takes. It overwrites the slice.
+func (l *directLane) carryOut(ctx context.Context, calls []*directCall) {
+	for len(calls) > 0 {
+		scripts := l.group(calls)
+		l.write(ctx, scripts)
+		calls = calls[:0]
+		for _, g := range scripts {
+			calls = append(calls, g.left...)
+		}
+		calls = slices.DeleteFunc(calls, func(c *directCall) bool {
+			if c.divide {
+				l.divide(ctx, c)
+			}
+			return c.divide
+		})
+	}
+}
+
+// group makes one script call of calls that count, or one per partition in a cluster.
+func (l *directLane) group(calls []*directCall) []*directScript {
 	l.seq++
 	used := 0
 	next := func(sender string) *directScript {
 		if used == len(l.scripts) {
-			l.scripts = append(l.scripts, newDirectScript(l.d.opt.Store))
+			l.scripts = append(l.scripts, newDirectScript(l.d.opt.Store, l.d.steps))
 		}
 		s := l.scripts[used]
 		used++
@@ -144,10 +161,10 @@ func (l *directLane) group() []*directScript {
 	}
 	if !l.d.opt.Store.cluster {
 		s := next(l.sender)
-		s.calls = append(s.calls, l.writes...)
+		s.calls = append(s.calls, calls...)
 	} else {
 		of := map[int]*directScript{}
-		for _, c := range l.writes {
+		for _, c := range calls {
 			partition := c.partition()
 			s := of[partition]
 			if s == nil {
@@ -257,7 +274,8 @@ func isPassing(err error) bool {
 	return false
 }
 
-// deliver hands every call of a script its answer, or the error that they all share.
+// deliver hands every call of a script its answer, or the error that they all share. Those that the
+// script left have no answer yet.
 func (s *Store) deliver(g *directScript) {
 	reply, err := g.call.cmd.Text()
 	if err == nil {
@@ -271,7 +289,15 @@ func (s *Store) deliver(g *directScript) {
 			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 		}
 	}
+	if err != nil {
+		g.left = g.left[:0]
+	}
+	left := 0
 	for _, c := range g.calls {
+		if left < len(g.left) && g.left[left] == c {
+			left++
+			continue
+		}
 		c.Finish(err)
 	}
 }

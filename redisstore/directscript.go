@@ -23,7 +23,9 @@ type directScript struct {
 	calls []*directCall
 	call  scriptCall
 
-	sender   string // the key that its number is stored under
+	most     int           // steps
+	left     []*directCall // the calls that were left for another script
+	sender   string        // the key that its number is stored under
 	store    *Store
 	ladders  []*leaparray.Ladder
 	plans    []directPlan
@@ -43,15 +45,15 @@ type directPlan struct {
 	limits []syncer.Limit
 }
 
-func newDirectScript(s *Store) *directScript {
+func newDirectScript(s *Store, most int) *directScript {
 	return &directScript{
-		store: s, versions: map[int]int{},
+		store: s, most: most, versions: map[int]int{},
 		call: scriptCall{script: s.scripts.direct, text: s.scripts.directText},
 	}
 }
 
 func (g *directScript) reset(sender string) {
-	g.calls, g.call.mayHaveRun = g.calls[:0], false
+	g.calls, g.left, g.call.mayHaveRun = g.calls[:0], g.left[:0], false
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
 	g.hashes = g.hashes[:0]
@@ -71,7 +73,7 @@ func (g *directScript) encode(seq uint64) {
 		}
 	}
 	g.packed = appendPackedHead(g.packed)
-	g.pack(now)
+	g.pack(now, int64(g.most))
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
 	for _, c := range g.calls {
@@ -166,16 +168,23 @@ func flagNumber(b bool) int64 {
 	return 0
 }
 
-// decode gives every call its part of the reply, but doesn't finish any of them.
+// decode gives every call its part of the reply, but doesn't finish any of them. It collects those
+// that the script left.
 func (g *directScript) decode(reply string) error {
 	u := unpacker{rest: reply}
 	u.array()
 	repeated := u.integer() == 1
+	u.integer() // the steps
 	for _, c := range g.calls {
 		c.repeated = repeated
 		status := u.integer()
 		if c.allowed = status == 1; status == 2 {
 			c.refusal = u.text()
+			continue
+		}
+		if status > 2 {
+			c.divide = status == 4
+			g.left = append(g.left, c)
 			continue
 		}
 		for i := range c.checks {

@@ -108,6 +108,25 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 	return op
 }
 
+// opOfOneKey is randomOp with the first key and its bans.
+func opOfOneKey(dice *rand.Rand, now int64) syncer.Op {
+	op := randomOp(dice, now)
+	for i := 1; i < len(op.Checks); i++ {
+		if op.Checks[i].N != 0 {
+			op.Checks = op.Checks[:i]
+		}
+	}
+	return op
+}
+
+// opAtPresent is randomOp without late events. A bucket that an acquire of several parts has taken
+// back to zero may push out older ones, which only late events miss.
+func opAtPresent(dice *rand.Rand, now int64) syncer.Op {
+	op := randomOp(dice, now)
+	op.TS = 0
+	return op
+}
+
 // banOf draws a ban of a key by one of two rules, which have some of its limits.
 func banOf(dice *rand.Rand, c *syncer.Check, i int) syncer.Check {
 	from := dice.IntN(len(c.Limits))

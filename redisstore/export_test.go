@@ -43,6 +43,20 @@ func (s *Store) Address(key string) string {
 // Partition returns the partition of a key of the default namespace.
 func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byte(key)) }
 
+// SetMaxSteps bounds the steps of a script. It must be called before the first operation.
+func (d *Direct) SetMaxSteps(n int) { d.steps = n }
+
+// MaxSteps is the default of that.
+const MaxSteps = maxSteps
+
+// Steps returns how many steps a script took, given its reply.
+func Steps(reply string) int64 {
+	u := unpacker{rest: reply}
+	u.array()
+	u.integer()
+	return u.integer()
+}
+
 // MaxWaiting is how many operations may wait for a lane.
 const MaxWaiting = maxWaiting
 

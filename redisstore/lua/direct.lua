@@ -4,11 +4,12 @@
 -- where the versions are.
 --
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
--- many arguments: the present, number of ladders, the ladders (number of levels, then width, reach,
--- keep, the most that anybody keeps, ttl of a field and number in fields for each), number of plans,
--- the plans (ladder, ttl, number of limits, then window and max for each), number of operations, the
--- operations (acquire or add (1 or 0), mode, time, number of checks, then position of the version,
--- plan and n for each). Then the hashes for the list of keys, one for each check.
+-- many arguments: the present, the most steps, number of ladders, the ladders (number of levels,
+-- then width, reach, keep, the most that anybody keeps, ttl of a field and number in fields for
+-- each), number of plans, the plans (ladder, ttl, number of limits, then window and max for each),
+-- number of operations, the operations (acquire or add (1 or 0), mode, time, number of checks, then
+-- position of the version, plan and n for each). Then the hashes for the list of keys, one for each
+-- check.
 --
 -- A negative n in an acquire makes the check the ban of the last check before it without one: it
 -- refuses while it has any count at present, whatever the mode. If there is none, and one of some
@@ -18,10 +19,16 @@
 -- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
 -- back from the newest buckets that hold something, 3 to count nothing.
 --
--- Reply: a MessagePack array: whether the sequence was known, then for each operation either 2 and
--- an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire is count,
--- bucket width and retry after (or 0 or -1) for each limit. That of an add is the number of
--- buckets, and the field and count of each. The bucket width of a ban that has started is negative.
+-- Reply: a MessagePack array: whether the sequence was known, the steps, then for each operation
+-- either 2 and an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire
+-- is count, bucket width and retry after (or 0 or -1) for each limit. That of an add is the number
+-- of buckets, and the field and count of each. The bucket width of a ban that has started is
+-- negative.
+--
+-- A call takes a limited number of steps, each about as long as it takes to look at a bucket. The
+-- operations for which there is no room are left for the next call, with nothing done: each is a 3
+-- in the reply, or a 4 if it is the first one and has several keys, which then have to be decided
+-- one after the other.
 --
 -- After the first write nothing that may raise is called. If a key refuses, its operation is taken
 -- back and fails alone.
@@ -67,7 +74,11 @@ local args = cmsgpack.unpack(ARGV[3])
 local a = 0
 local function num() a = a + 1; return args[a] end
 
-local now = num()
+local now, most = num(), num()
+
+-- The steps so far, and those that reading a bucket takes.
+local steps, READ = 0, 12
+
 local ladders, plans = {}, {}
 for i = 1, num() do
   local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, kept = {}, ttl = {},
@@ -116,6 +127,7 @@ for i = 1, num() do
     p.window[j], p.max[j] = num(), num()
     p.level[j] = finest(p.ladder, p.window[j], now)
   end
+  steps = steps + 10 + 5 * p.limits
   plans[i] = p
 end
 
@@ -129,6 +141,7 @@ local function load(key, ladder)
   if h then return h, true end
   h = try(HGETALL, key)
   if h.err then return nil, false, h.err end
+  steps = steps + READ * #h / 2
   local many = #h > 40 -- then it shares few fields with others: a lookup takes longer
   for i = 1, #h, 2 do
     local f, n = h[i], counts[h[i + 1]]
@@ -152,6 +165,84 @@ local function load(key, ladder)
   end
   hashes[key] = h
   return h, false
+end
+
+-- index sorts the buckets of a hash by level, once. It returns for each level its fields, their
+-- number n, the newest and the oldest; h.at has the position of each field in the hash.
+local function index(h, ladder)
+  if h.index then return h.index end
+  local list, at = {}, {}
+  for l = 1, ladder.levels do list[l] = {n = 0, newest = l - 11, oldest = math.huge} end
+  for i = 1, #h, 2 do
+    local f = h[i]
+    local x = list[f % 10 + 1]
+    if x then
+      local n = x.n + 1
+      x.n, x[n], at[f] = n, f, i
+      if f > x.newest then x.newest = f end
+      if f < x.oldest then x.oldest = f end
+    end
+  end
+  steps = steps + 2 * #h
+  h.index, h.at = list, at
+  return list
+end
+
+-- sorted returns a level of the index with its fields in order, and sums: how much is in the first
+-- i of them. Sums that Lua can't hold exactly are in two parts, of which lows has the lower one, so
+-- that the difference of two is exact if it is below 2^53, and not below that if it is not.
+local SPLIT = 4294967296
+local function sorted(h, ladder, level)
+  local x = index(h, ladder)[level]
+  if x.sums then return x end
+  table.sort(x)
+  local at, sums, lows, s = h.at, {[0] = 0}, {[0] = 0}, 0
+  for i = 1, x.n do
+    s = s + h[at[x[i]] + 1]
+    sums[i] = s
+  end
+  if s >= 2 ^ 53 then
+    for i = 1, x.n do
+      local n = h[at[x[i]] + 1]
+      local high = floor(n / SPLIT)
+      sums[i], lows[i] = sums[i - 1] + high, lows[i - 1] + n - high * SPLIT
+    end
+    x.lows = lows
+  end
+  steps = steps + 5 * x.n
+  x.sums = sums
+  return x
+end
+
+-- upTo returns how many buckets of a sorted level have no higher field than f.
+local function upTo(x, f)
+  local lo, hi = 0, x.n
+  while lo < hi do
+    local mid = floor((lo + hi + 1) / 2)
+    if x[mid] <= f then lo = mid else hi = mid - 1 end
+  end
+  return lo
+end
+
+-- between sums the buckets of a sorted level after the first i, up to number j.
+local function between(x, i, j)
+  local s = x.sums[j] - x.sums[i]
+  if x.lows then s = s * SPLIT + (x.lows[j] - x.lows[i]) end
+  return s
+end
+
+-- raise keeps the index of a hash as it is when n is counted in the newest bucket of a level, which
+-- is at position i.
+local function raise(h, level, f, i, n)
+  local x = h.index[level]
+  if x.newest ~= f then
+    x.n, x.newest, x.oldest = x.n + 1, f, math.min(x.oldest, f)
+    x[x.n], h.at[f] = f, i
+    if x.sums then x.sums[x.n] = x.sums[x.n - 1] end
+    if x.lows then x.lows[x.n] = x.lows[x.n - 1] end
+  end
+  local part = x.lows or x.sums
+  if part then part[x.n] = part[x.n] + n end
 end
 
 -- The plan of the current check, and what is in it: the fields of the present buckets, of the
@@ -184,32 +275,29 @@ local function follow(plan, ts)
   end
 end
 
--- look goes through a hash. It finds the positions of the present buckets (0 for none) and sums the
--- window of every limit, oldest bucket included. If there is a bucket newer than ts, newest is
--- false and the sums do not decide. stale says whether some buckets have fallen behind the present
--- ones. If a hash is asked for again, the results are kept with it: busy keys have many buckets and
--- come often.
+-- look finds the positions of the present buckets (0 for none) in a hash and sums the window of
+-- every limit, oldest bucket included. If there is a bucket newer than ts, newest is false and the
+-- sums do not decide. stale says whether some buckets have fallen behind the present ones. If a
+-- hash is asked for again, it is indexed and the results are kept with it: busy keys have many
+-- buckets and come often.
 local firstAt, firstSums = {}, {}
 local at, sums, newest, stale, seen, memo
-local function look(h, plan, ts, again)
-  follow(plan, ts)
-  seen, memo = h, h.memo
-  if memo then
-    at, sums = memo.at, memo.sums
-    if memo.plan == plan and memo.stamp == plan.stamp then
-      newest, stale = memo.newest, memo.stale
-      return
-    end
-  elseif again then
-    at, sums = {}, {}
-    memo = {at = at, sums = sums, free = {}}
-    h.memo = memo
-  else
-    at, sums = firstAt, firstSums
+
+local function lookUp(h)
+  local list = index(h, ladder)
+  for l = 1, levels do
+    local i = h.at[present[l]]
+    at[l] = i and i + 1 or 0
+    newest = newest and list[l].newest <= present[l]
+    stale = stale or list[l].oldest < gone[l]
   end
-  for l = 1, levels do at[l] = 0 end
-  for j = 1, limits do sums[j] = 0 end
-  newest, stale = true, false
+  for j = 1, limits do
+    local x = level[j] > 0 and sorted(h, ladder, level[j])
+    if x then sums[j] = between(x, upTo(x, oldest[j] - 1), x.n) end
+  end
+end
+
+local function goThrough(h)
   for i = 1, #h, 2 do
     local f = h[i]
     local l = f % 10 + 1
@@ -223,84 +311,94 @@ local function look(h, plan, ts, again)
       end
     end
   end
+  steps = steps + #h
+end
+
+local function look(h, plan, ts, again)
+  follow(plan, ts)
+  seen, memo = h, h.memo
   if memo then
-    memo.plan, memo.stamp, memo.newest, memo.stale, memo.n = plan, plan.stamp, newest, stale, nil
-  end
-end
-
-local function sum(h, level, lo, hi)
-  local s = 0
-  for i = 1, #h, 2 do
-    local f = h[i]
-    if f % 10 + 1 == level then
-      local idx = (f - level + 1) / 10
-      if idx >= lo and idx <= hi then s = s + h[i + 1] end
+    at, sums = memo.at, memo.sums
+    if memo.plan == plan and memo.stamp == plan.stamp then
+      newest, stale = memo.newest, memo.stale
+      return
     end
+  elseif again then
+    at, sums = {}, {}
+    memo = {at = at, sums = sums}
+    h.memo = memo
+  else
+    at, sums = firstAt, firstSums
   end
-  return s
+  for l = 1, levels do at[l] = 0 end
+  for j = 1, limits do sums[j] = 0 end
+  newest, stale = true, false
+  if memo or limits > 4 then lookUp(h) else goThrough(h) end
+  if memo then
+    memo.plan, memo.stamp, memo.newest, memo.stale = plan, plan.stamp, newest, stale
+  end
 end
 
-local function head(h, level)
-  local newest = -1
-  for i = 1, #h, 2 do
-    local f = h[i]
-    if f % 10 + 1 == level then newest = math.max(newest, (f - level + 1) / 10) end
-  end
-  return newest
+-- head returns the newest bucket of a level, or -1 if there is none.
+local function head(h, ladder, level)
+  return (index(h, ladder)[level].newest - level + 1) / 10
 end
 
 -- lost reports whether a coarser level has a bucket that begins after the newest of this level, so
 -- that this level has lost buckets.
 local function lost(h, ladder, level, newest)
   for l = level + 1, ladder.levels do
-    if head(h, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then return true end
+    if head(h, ladder, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then
+      return true
+    end
   end
+end
+
+-- fullest returns the largest sum of any window of this length that contains ts, given the buckets
+-- from lo to hi of the one that ends there.
+local function fullest(x, level, width, window, ts, lo, hi)
+  local before, at = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
+  local p, back = between(x, before, at), floor((1 - window) / width) * 10
+  local last = upTo(x, floor((ts + window - 1) / width) * 10 + level - 1)
+  for i = at + 1, last do
+    local first = x[i] + back
+    while x[before + 1] < first do before = before + 1 end
+    local s = between(x, before, i)
+    if s > p then p = s end
+  end
+  steps = steps + 2 * math.max(0, last - at)
+  return p
 end
 
 -- peak returns the largest sum, oldest bucket included, of any window of this length that contains
 -- ts, or nil if no level has all of it.
 local function peak(h, ladder, window, ts)
   for level = 1, ladder.levels do
-    local width, newest = ladder.width[level], head(h, level)
+    local width, newest = ladder.width[level], head(h, ladder, level)
     local lo = floor((ts - window + 1) / width)
     local last = AGING and math.max(newest, floor(now / width)) or newest
     if ladder.span[level] >= window and lo >= last - ladder.keep[level] and
       (AGING or newest >= lo or not lost(h, ladder, level, newest)) then
       local hi = floor(ts / width)
-      local p = sum(h, level, lo, hi)
-      for e = hi + 1, math.min(newest, floor((ts + window - 1) / width)) do
-        p = math.max(p, sum(h, level, floor((e * width - window + 1) / width), e))
-      end
-      return p, level, lo, math.max(hi, newest)
+      local x = sorted(h, ladder, level)
+      return fullest(x, level, width, window, ts, lo, hi), level, lo, math.max(hi, newest)
     end
   end
 end
 
--- free returns the first of the buckets from lo to hi that must become too old before n fits. left
--- is the current sum of these buckets.
-local function free(h, level, lo, hi, left, n, max)
-  if left + n <= max then return lo end
-  local all, before, ordered, found = left, lo, true, nil
-  for i = 1, #h, 2 do
-    local f = h[i]
-    if f % 10 + 1 == level then
-      local idx = (f - level + 1) / 10
-      if idx >= lo and idx <= hi then
-        ordered = ordered and idx >= before
-        before, left = idx, left - h[i + 1]
-        if not found and left + n <= max then found = idx end
-      end
-    end
+-- free returns the first of the buckets from lo to hi that must become too old before n fits, or
+-- nil if it never does.
+local function free(h, ladder, level, lo, hi, n, max)
+  if n > max then return end
+  local x = sorted(h, ladder, level)
+  local before, to = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
+  if between(x, before, to) + n <= max then return lo end
+  local first, last = before + 1, to
+  while first < last do
+    local mid = floor((first + last) / 2)
+    if between(x, mid, to) + n <= max then last = mid else first = mid + 1 end
   end
-  if ordered then return found end
-  local bucket = {}
-  for i = 1, #h, 2 do
-    if h[i] % 10 + 1 == level then bucket[(h[i] - level + 1) / 10] = h[i + 1] end
-  end
-  for idx = lo, hi do
-    all = all - (bucket[idx] or 0)
-    if all + n <= max then return idx end
-  end
+  return (x[first] - level + 1) / 10
 end
 
 -- retry returns how long it takes until n fits.
@@ -329,6 +427,7 @@ end
 
 -- delete removes fields from a hash.
 local function delete(key, names)
+  steps = steps + 5 * #names
   -- Lua can't unpack more than about 8,000 at a time.
   for i = 1, #names, 1000 do try(HDEL, key, unpack(names, i, math.min(i + 999, #names))) end
 end
@@ -347,7 +446,7 @@ local function prune(key, h)
     end
   end
   for i = #h, kept + 1, -1 do h[i] = nil end
-  h.memo, seen = nil, nil
+  h.memo, h.index, seen = nil, nil, nil
   delete(key, names)
 end
 
@@ -355,6 +454,7 @@ end
 local function purge(key, ladder)
   local flat, names, newest = try(HGETALL, key), {}, {}
   if flat.err then return end
+  steps = steps + READ * #flat / 2
   for pass = 1, 2 do
     for i = 1, #flat, 2 do
       local f = placed(fields[flat[i]], ladder)
@@ -406,6 +506,7 @@ local function each(key, h, plan, n, ts)
   -- first and last: whether the first and the last bucket are new.
   local ladder, first, last = plan.ladder, false, false
   if h then h.memo = nil end
+  steps = steps + 10 * ladder.levels
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
     local d, f, ttl, err = n, idx * 10 + level - 1, ladder.ttl[level], nil
@@ -415,21 +516,21 @@ local function each(key, h, plan, n, ts)
       if err then return err end
       d = -d
     end
-    if h and idx < head(h, level) - ladder.keep[level] then d = 0 end
+    if h and idx < head(h, ladder, level) - ladder.keep[level] then d = 0 end
     if d ~= 0 then
       local v = add(key, field, digits[d], ttl)
       if type(v) == 'table' then return v.err end
       note(key, field, ttl, d)
       v = tonumber(v)
       if h then
-        local i = 1
-        while h[i] and h[i] ~= f do i = i + 2 end
+        local i = h.at[f] or #h + 1
         h[i], h[i + 1] = f, math.max(0, v)
       end
       if v == d and level == 1 then first = true end
       if v == d and level == ladder.levels then last = true end
     end
   end
+  if h then h.index = nil end
   if last then extend(key, plan) end
   if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
 end
@@ -439,7 +540,7 @@ end
 local function recent(h, ladder, ts)
   local oldest, found = {}, {}
   for l = 1, ladder.levels do
-    oldest[l] = math.max(head(h, l), floor(ts / ladder.width[l])) - ladder.keep[l]
+    oldest[l] = math.max(head(h, ladder, l), floor(ts / ladder.width[l])) - ladder.keep[l]
   end
   for i = 1, #h, 2 do
     local l = h[i] % 10 + 1
@@ -448,6 +549,7 @@ local function recent(h, ladder, ts)
     end
   end
   table.sort(found, function(i, j) return h[i] > h[j] end)
+  steps = steps + 10 * #found
   return found
 end
 
@@ -470,8 +572,10 @@ local function takeNewest(key, plan, n, ts)
       if type(v) == 'table' then return v.err end
       note(key, field, ladder.ttl[l], -d)
       h[i + 1], left[l] = math.max(0, tonumber(v)), left[l] - d
+      steps = steps + 10
     end
   end
+  h.index = nil
 end
 
 -- set adds n to the present bucket of every level in one command. The whole hash must be known.
@@ -487,10 +591,10 @@ local function set(key, h, plan, n)
       v = h[i] + n
     end
     h[i] = v
+    if h.index then raise(h, l, present[l], i - 1, n) end
     written[2 * l - 1], written[2 * l] = plan.name[l], digits[v]
   end
   if memo then
-    memo.n = nil
     for j = 1, limits do sums[j] = sums[j] + n end
   end
   local result = try(HSET, key, unpack(written, 1, 2 * levels))
@@ -531,7 +635,7 @@ local function touch(version, k)
   if v == 1 then pcall(begin, KEYS[version], 0, survived(k, k, 1) and 0 or nil) end
 end
 
-local out, o = {repeated and 1 or 0}, 1
+local out, o = {repeated and 1 or 0, 0}, 2
 
 -- judge compares all limits of a check with the counts and n. It returns whether they hold, or nil
 -- and an error text.
@@ -544,7 +648,7 @@ local function judge(acquire, h, plan, ts, n, position, again)
   end
   look(h, plan, ts, again)
   if not acquire and newest and not AGING then return true end
-  local holds, known = true, memo and memo.n == n
+  local holds = true
   for j = 1, limits do
     local window, max, p, level, lo, hi = window[j], max[j], sums[j], level[j], nil, nil
     -- A window with a sum of zero may belong to a level that has lost its buckets.
@@ -555,23 +659,15 @@ local function judge(acquire, h, plan, ts, n, position, again)
       local wait, width = 0, ladder.width[level]
       if p + n > max then
         holds = false
-        local idx
-        if not plain then
-          idx = free(h, level, lo, hi, sum(h, level, lo, hi), n, max)
-        elseif known and memo.free[j] ~= nil then
-          idx = memo.free[j]
-        else
+        if plain then
           lo, hi = (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10
-          idx = free(h, level, lo, hi, p, n, max)
         end
-        if memo and plain then memo.free[j] = idx end
-        wait = retry(idx, width, window, ts, n, max)
+        wait = retry(free(h, ladder, level, lo, hi, n, max), width, window, ts, n, max)
       end
       out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, p), width, wait
       o = o + 3
     end
   end
-  if memo then memo.n = n end
   return holds
 end
 
@@ -586,6 +682,7 @@ local function tell(h, ladder)
     end
   end
   out[size] = n
+  steps = steps + 2 * n
 end
 
 local key = 1 -- position in KEYS of the last key that was processed
@@ -675,15 +772,33 @@ local function ban(checks)
   end
 end
 
-local decided = {}
-for op = 1, num() do
+-- fits reports whether there is room for reading a hash.
+local function fits(key, ladder)
+  return hashes[key] or steps + READ * ladder.most <= most or steps + READ * size(key) <= most
+end
+
+local decided, total, left, divide = {}, num(), nil, false
+for op = 1, total do
+  if repeated and (op > #verdicts or verdicts == 't') or op > 1 and steps > most then
+    left = op
+    break
+  end
   local acquire, mode, ts, checks = args[a + 1] == 1, args[a + 2], args[a + 3], args[a + 4]
   a = a + 4
   local allowed, failed, start, banned, bans = true, nil, o + 1, false, false
   o, seen = start, nil
   for i = 1, checks do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
+    steps = steps + 20 + 5 * plan.limits
     if acquire or plan.limits > 0 then
+      if not fits(name, plan.ladder) then
+        if repeated then break end
+        divide = op == 1 and acquire and n > 0 and name ~= KEYS[key + 1]
+        if op > 1 or divide then
+          left = op
+          break
+        end
+      end
       local h, again, holds
       h, again, failed = load(name, plan.ladder)
       if failed then break end
@@ -701,6 +816,11 @@ for op = 1, num() do
       if failed then break end
       allowed = allowed and holds
     end
+  end
+  if left then
+    for i = o, start, -1 do out[i] = nil end
+    o = start - 1
+    break
   end
   if repeated then
     local verdict = string.sub(verdicts, op, op)
@@ -721,6 +841,13 @@ for op = 1, num() do
   end
   a, key = a + 3 * checks, key + checks
 end
+-- The operations that are left.
+divide = divide or verdicts == 't'
+if divide then decided[1] = 't' end
+for op = left or total + 1, total do
+  o = o + 1
+  out[o] = op == 1 and divide and 4 or 3
+end
 if not repeated then
   local set = try('SET', KEYS[1], ARGV[1] .. ':' .. table.concat(decided), 'PX', ARGV[2])
   -- Otherwise operations were carried out, whether or not the sequence was stored.
@@ -729,4 +856,5 @@ if not repeated then
     list(KEYS[at], tonumber(try('HGET', KEYS[at], 'k') or '0'), added, longest)
   end
 end
+out[2] = math.ceil(steps)
 return cmsgpack.pack(out)

@@ -1,0 +1,161 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// maxSteps bounds the work of a script, during which Redis serves nobody else: an operation is left
+// for the next script if there is no room for reading its keys. A step takes about 0.2 µs.
+const maxSteps = 100_000
+
+// divide carries out an acquire whose keys are too much for one script: first one half of them,
+// then the other. If that refuses, the first half takes back what it has counted. Others may see
+// the temporary counts. These can cause a refusal, but never let one too many through.
+func (l *directLane) divide(ctx context.Context, c *directCall) {
+	values := make([][]int64, len(c.checks))
+	var counted []*directCall
+	var failed error
+	allowed, banned := true, false
+	for _, at := range c.halves() {
+		part := c.part(at)
+		l.carryOut(ctx, []*directCall{part})
+		c.mark, c.repeated = part.mark, c.repeated || part.repeated
+		if failed = part.err; failed != nil || part.refusal != "" {
+			allowed, c.refusal = false, part.refusalOf(at)
+			break
+		}
+		allowed, banned = allowed && part.allowed, banned || part.banned()
+		if part.counts() {
+			counted = append(counted, part)
+		}
+		for i, v := range part.valuesOf() {
+			values[at[i]] = v
+		}
+	}
+	c.allowed, c.values = allowed, slices.Concat(values...)
+	if failed != nil || c.refusal != "" || !allowed && (c.mode != modeAlways || banned) {
+		if err := l.takeBack(ctx, counted); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	c.Finish(failed)
+}
+
+// takeBack takes back what parts of an acquire have counted, even if ctx has ended. If one key
+// refuses, the others are taken back nevertheless.
+func (l *directLane) takeBack(ctx context.Context, counted []*directCall) error {
+	var calls []*directCall
+	for _, part := range counted {
+		for i := range part.checks {
+			if part.checks[i].n > 0 {
+				back := part.part([]int{i})
+				back.kind, back.mode, back.limits = syncer.Add, modeAllowed, nil
+				back.checks[0].n, back.checks[0].limits = -back.checks[0].n, 0
+				calls = append(calls, back)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.d.opt.Timeout)
+	defer cancel()
+	l.carryOut(ctx, slices.Clone(calls))
+	var errs []error
+	for _, back := range calls {
+		if back.refusal != "" {
+			back.err = errors.New(back.refusal)
+		}
+		if back.err != nil {
+			errs = append(errs, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, back.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// halves divides the checks of an acquire in two by their keys, and returns the positions of each
+// half. A ban stays with its key.
+func (c *directCall) halves() [2][]int {
+	half, last := map[string]int{}, 0
+	names := []string{}
+	for i := range c.checks {
+		if name := string(c.name(i)); c.checks[i].n > 0 && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i, name := range names {
+		half[name] = 2 * i / len(names)
+	}
+	var at [2][]int
+	for i := range c.checks {
+		if c.checks[i].n > 0 {
+			last = half[string(c.name(i))]
+		}
+		at[last] = append(at[last], i)
+	}
+	return at
+}
+
+// part returns a call for some of the checks, without a caller.
+func (c *directCall) part(at []int) *directCall {
+	p := &directCall{kind: c.kind, mode: c.mode, ts: c.ts, now: c.now, aging: c.aging}
+	p.Reset()
+	for _, i := range at {
+		check := c.checks[i]
+		p.limits, p.names = append(p.limits, c.limitsOf(i)...), append(p.names, c.name(i)...)
+		check.limits, check.end = len(p.limits), len(p.names)
+		p.checks = append(p.checks, check)
+	}
+	return p
+}
+
+// refusalOf returns the refusal of a part that has the checks at these positions of the whole.
+func (c *directCall) refusalOf(at []int) string {
+	pos, window, ok := c.outOfReach()
+	if !ok || pos < 1 || pos > len(at) {
+		return c.refusal
+	}
+	return fmt.Sprintf("%s%d %d", outOfReach, at[pos-1]+1, window)
+}
+
+const outOfReach = "OUTOFREACH "
+
+// outOfReach returns the position of the check, from 1, and the window that the script found to be
+// out of reach, if that is why it refused.
+func (c *directCall) outOfReach() (pos int, window int64, ok bool) {
+	rest, ok := strings.CutPrefix(c.refusal, outOfReach)
+	if ok {
+		_, err := fmt.Sscan(rest, &pos, &window)
+		ok = err == nil
+	}
+	return pos, window, ok
+}
+
+// valuesOf returns the values of each check of an acquire.
+func (c *directCall) valuesOf() [][]int64 {
+	list, rest := make([][]int64, len(c.checks)), c.values
+	for i := range c.checks {
+		n := valuesOfLimit * len(c.limitsOf(i))
+		list[i], rest = rest[:n:n], rest[n:]
+	}
+	return list
+}
+
+// banned reports whether a ban refused the acquire that was there before.
+func (c *directCall) banned() bool {
+	for i, v := range c.valuesOf() {
+		// The width of a ban that has started is negative.
+		if c.checks[i].n < 0 && v[1] > 0 && v[2] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// counts reports whether an acquire that was answered has counted its keys.
+func (c *directCall) counts() bool {
+	return c.mode != modeDry && (c.allowed || c.mode == modeAlways && !c.banned())
+}
