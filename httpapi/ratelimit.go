@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/ratefield"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -25,42 +26,32 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 		return
 	}
 	c := &res.Checks[shown]
-	var policy, state []byte
+	var fields ratefield.Fields
 	for k := range c.Limits {
 		r := d.ruleOf(0, shown, k)
 		if r != nil && r.rule.State != rule.On {
 			continue
 		}
-		if len(policy) > 0 {
-			policy, state = append(policy, ", "...), append(state, ", "...)
-		}
 		l := &c.Limits[k]
-		policy = append(d.appendPolicy(policy, shown, k, r), ";q="...)
-		policy = strconv.AppendInt(policy, l.Max, 10)
-		policy = append(policy, ";w="...)
-		policy = strconv.AppendInt(policy, seconds(d.limits[d.starts[shown]+k].Window), 10)
-		state = append(d.appendPolicy(state, shown, k, r), ";r="...)
-		state = strconv.AppendInt(state, max(0, l.Max-l.Count), 10)
-		if l.Refused && c.RetryAfter > 0 {
-			state = append(state, ";t="...)
-			state = strconv.AppendInt(state, seconds(c.RetryAfter), 10)
+		shows := ratefield.Limit{Name: d.policyName(shown, k, r), Max: l.Max,
+			Window: d.limits[d.starts[shown]+k].Window, Remaining: l.Max - l.Count}
+		if l.Refused {
+			shows.Wait = c.RetryAfter
 		}
+		fields.Add(&shows)
 	}
-	if len(policy) > 0 {
-		ctx.Response.Header.SetBytesV("RateLimit-Policy", policy)
-		ctx.Response.Header.SetBytesV("RateLimit", state)
+	if policy := fields.Policy(); policy != "" {
+		ctx.Response.Header.Set("RateLimit-Policy", policy)
+		ctx.Response.Header.Set("RateLimit", fields.State())
 	}
 }
 
-// appendPolicy appends the name of the policy of limit k of check j of operation 0, in quotes.
-func (d *decoder) appendPolicy(b []byte, j, k int, r *namedLimit) []byte {
-	b = append(b, '"')
+// policyName returns the name of the policy of limit k of check j of operation 0.
+func (d *decoder) policyName(j, k int, r *namedLimit) string {
 	if r != nil {
-		b = append(b, r.policy()...)
-	} else {
-		b = d.appendPath(b, 0, j, k)
+		return r.policy()
 	}
-	return append(b, '"')
+	return string(d.appendPath(nil, 0, j, k))
 }
 
 // deny turns a refusal into a response of that status, which says after how many milliseconds to
@@ -69,9 +60,6 @@ func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 	ctx.SetStatusCode(status)
 	if retryAfter >= 0 {
 		ctx.Response.Header.Set("Retry-After",
-			strconv.FormatInt(max(1, seconds(retryAfter)), 10))
+			strconv.FormatInt(max(1, ratefield.Seconds(retryAfter)), 10))
 	}
 }
-
-// seconds rounds milliseconds up.
-func seconds(ms int64) int64 { return ms/1000 + min(1, ms%1000) }

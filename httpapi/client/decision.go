@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
+
+	"twotier.dev/twotier/internal/ratefield"
 )
 
 // Decision is what a [Gate] decided about one request.
@@ -71,7 +72,7 @@ func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 
 // rateLimit returns the values of RateLimit-Policy and RateLimit.
 func rateLimit(a *AcquireAnswer) (policy, state string) {
-	var p, s []string
+	var fields ratefield.Fields
 	for i := range a.Checks {
 		c := &a.Checks[i]
 		for k, l := range c.Limits {
@@ -82,16 +83,15 @@ func rateLimit(a *AcquireAnswer) (policy, state string) {
 			if len(a.Checks) > 1 {
 				name = fmt.Sprintf("checks[%d].%s", i, name)
 			}
-			name = strconv.Quote(name)
-			p = append(p, fmt.Sprintf("%s;q=%d;w=%d", name, l.Max, seconds(l.Window)))
-			left := fmt.Sprintf("%s;r=%d", name, l.Remaining)
-			if l.Refused && c.RetryAfter > 0 {
-				left += fmt.Sprintf(";t=%d", seconds(c.RetryAfter))
+			shows := ratefield.Limit{Name: name, Max: l.Max, Window: l.Window.Milliseconds(),
+				Remaining: l.Remaining}
+			if l.Refused {
+				shows.Wait = milliseconds(c.RetryAfter)
 			}
-			s = append(s, left)
+			fields.Add(&shows)
 		}
 	}
-	return strings.Join(p, ", "), strings.Join(s, ", ")
+	return fields.Policy(), fields.State()
 }
 
 // policyName returns what the headers call limit k of a check.
@@ -109,7 +109,12 @@ func policyName(limits []LimitState, k int) string {
 }
 
 // seconds rounds up to whole seconds, at least one, for Retry-After.
-func seconds(d time.Duration) int64 { return max(1, int64((d+time.Second-1)/time.Second)) }
+func seconds(d time.Duration) int64 { return max(1, ratefield.Seconds(milliseconds(d))) }
+
+// milliseconds rounds up to whole milliseconds.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
 
 // undecided returns the decision on a request for which err came instead of a decision.
 func (g *Gate) undecided(ctx context.Context, err error) Decision {

@@ -71,7 +71,7 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 // A request passes if the limits of its key allow it. Nothing that the sender controls makes it
 // pass otherwise: a key that a server would refuse is sent as its [SafeKey], and a request whose
 // sender leaves before the decision is not served. Every answer to a decision has the headers
-// RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-10, in which a limit is
+// RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11, in which a limit is
 // called limits[0] or, if there are several checks, checks[1].limits[0]. A limit of a rule has the
 // rule's name in place of limits[0], followed by its window if the rule has several; those in
 // shadow are not shown. If the request does not pass, the answer is

@@ -153,10 +153,11 @@ func importMap() map[string][]string {
 
 		// The network side. It declares the Service that a node implements, and doesn't know the
 		// node.
-		"httpapi/token":   {},
-		"httpapi/cluster": {"twotier.dev/twotier/syncer"},
-		"internal/reload": {},
-		"internal/certs":  {},
+		"httpapi/token":      {},
+		"internal/ratefield": {},
+		"httpapi/cluster":    {"twotier.dev/twotier/syncer"},
+		"internal/reload":    {},
+		"internal/certs":     {},
 		"internal/peerhttp": {"twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/idle", fasthttp},
 		// What all doors agree on.
@@ -178,6 +179,7 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/version",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/httpapi/backtest",
 			"twotier.dev/twotier/internal/bans", "twotier.dev/twotier/distinct",
+			"twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/trace", "twotier.dev/twotier/httpapi/warning",
 			fasthttp, fastjson, prometheus, prometheusText, prometheusData,
 		},
@@ -187,11 +189,13 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/distinct",
 			prometheus},
 		"internal/envoy": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/httpapi/token",
+			"twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/rules",
 			"twotier.dev/twotier/internal/account", "twotier.dev/twotier/internal/request",
 			"twotier.dev/twotier/internal/verdicts", "twotier.dev/twotier/internal/trace",
 			"twotier.dev/twotier/httpapi/warning", prometheus, grpc, envoyAPI, protobuf, http2},
 		"httpapi/client": {"twotier.dev/twotier/internal/idle",
+			"twotier.dev/twotier/internal/ratefield",
 			"twotier.dev/twotier/internal/batching", fasthttp, fastjson, xxhash},
 		"httpapi/client/grpcgate": {"twotier.dev/twotier/httpapi/client", grpc, grpcErrors,
 			protobuf},

@@ -152,11 +152,10 @@ func (d *drawn) askHTTP(t *testing.T, url string) string {
 	text := map[bool]string{true: "OK", false: "OVER_LIMIT"}[got.Allowed]
 	for i := range got.Checks {
 		l, code := got.Checks[i].Limits[0], "OK"
-		left := max(0, d.max[i]-l.Count)
 		if l.Refused {
-			code, left = "OVER_LIMIT", 0 // as Envoy's own service says
+			code = "OVER_LIMIT"
 		}
-		text += fmt.Sprintf(" %s %d", code, left)
+		text += fmt.Sprintf(" %s %d", code, l.Remaining)
 	}
 	return text
 }

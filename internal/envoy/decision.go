@@ -27,9 +27,10 @@ type decision struct {
 // item is one descriptor of a request.
 type item struct {
 	// limit is nil if the descriptor has none, or another descriptor's limit replaces it.
-	limit *rules.DescriptorLimit
-	key   []byte
-	hits  int64
+	limit  *rules.DescriptorLimit
+	key    []byte
+	hits   int64
+	checks int // so many of an operation are for it
 	// What was decided: the count, whether it is over the limit, and how long to wait in
 	// milliseconds.
 	count, wait int64
@@ -45,11 +46,7 @@ func (d *decision) match(domain *rules.Domain) error {
 		if err := it.match(domain, descriptor); err != nil {
 			return invalid("descriptors[%d].%v", i, err)
 		}
-		hits, err := hitsOf(d.request, descriptor)
-		if err != nil {
-			return invalid("descriptors[%d].%v", i, err)
-		}
-		it.hits = hits
+		it.setHits(d.request, descriptor)
 		if it.limit != nil {
 			for _, name := range it.limit.Replaces {
 				replaced[name] = true
@@ -83,19 +80,21 @@ func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescri
 	return nil
 }
 
-// hitsOf returns how many hits a descriptor adds: its own, or those of the request, or one.
-func hitsOf(r *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) (int64, error) {
+// setHits sets how many hits a descriptor adds: its own, or those of the request, or one. More than
+// its limit ever allows are one more than that.
+func (it *item) setHits(r *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) {
 	hits := uint64(max(1, r.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
 		hits = own.GetValue()
 	}
-	if hits > request.MaxN {
-		return 0, fmt.Errorf("hits_addend: %d is more than %d", hits, request.MaxN)
+	most := uint64(request.MaxN)
+	if it.limit != nil {
+		most = max(most, uint64(it.limit.Max)+1)
 	}
+	it.hits = int64(min(hits, most))
 	if d.GetIsNegativeHits() {
-		return -int64(hits), nil
+		it.hits = -it.hits
 	}
-	return int64(hits), nil
 }
 
 // keyOf returns the key that a descriptor is counted as, such as message_type=marketing|to=206. No
@@ -156,12 +155,32 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	}
 }
 
-// check returns what to ask the counter. Nothing refuses a descriptor in shadow mode.
-func (it *item) check(namespace []byte) syncer.Check {
+// appendChecks appends what to ask the counter about n hits: several checks if there are more than
+// one may have. Nothing refuses a descriptor in shadow mode.
+func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) []syncer.Check {
 	most := int64(it.limit.Max)
 	if it.limit.Shadow {
 		most = rule.Unlimited
 	}
-	return syncer.Check{NS: namespace, Key: it.key, N: it.hits,
-		Limits: []syncer.Limit{{Window: it.limit.Window(), Max: most}}}
+	before := len(checks)
+	for n != 0 {
+		part := max(-request.MaxN, min(n, request.MaxN))
+		checks = append(checks, syncer.Check{NS: namespace, Key: it.key, N: part,
+			Limits: []syncer.Limit{{Window: it.limit.Window(), Max: most}}})
+		n -= part
+	}
+	it.checks = len(checks) - before
+	return checks
+}
+
+// decided records what an acquire has decided by the checks of the descriptor.
+func (it *item) decided(checks []syncer.CheckResult) {
+	it.count = checks[0].Limits[0].Count
+	for i := range checks {
+		it.over = it.over || checks[i].Refused
+		it.wait = max(it.wait, checks[i].RetryAfter)
+	}
+	if it.hits > int64(it.limit.Max) {
+		it.wait = 0 // never, although each of the checks may pass
+	}
 }

@@ -1,5 +1,8 @@
 package envoy
 
+// NewCodec returns the codec of a server.
+var NewCodec = newCodec
+
 // CallBytes returns the memory for all requests.
 func (s *Server) CallBytes() int64 { return s.calls.Most }
 

@@ -1,7 +1,11 @@
 package envoy
 
 import (
+	"bytes"
 	"context"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -15,8 +19,11 @@ import (
 func (l *Limiter) JSON(ctx context.Context, g *token.Grant, body []byte) (answer []byte, over bool,
 	err error) {
 	var r ratelimitv3.RateLimitRequest
-	if err := protojson.Unmarshal(body, &r); err != nil {
-		return nil, false, invalid("not a RateLimitRequest: %v", err)
+	if protojson.Unmarshal(body, &r) != nil {
+		r.Reset()
+		if err := protojson.Unmarshal(validText(body), &r); err != nil {
+			return nil, false, invalid("not a RateLimitRequest: %v", err)
+		}
 	}
 	response, err := l.decide(ctx, g, &r, verdicts.EnvoyJSON)
 	if err != nil {
@@ -24,4 +31,41 @@ func (l *Limiter) JSON(ctx context.Context, g *token.Grant, body []byte) (answer
 	}
 	answer, err = protojson.Marshal(response)
 	return answer, response.GetOverallCode() == overLimit, err
+}
+
+// validText returns JSON with U+FFFD in place of what is no character: bytes that are not UTF-8, and
+// escaped surrogates without the other half (RFC 8259, section 8.2). Clients that forward the
+// headers of strangers send both.
+func validText(body []byte) []byte {
+	const replacement = `\ufffd`
+	var b []byte
+	for rest := bytes.ToValidUTF8(body, []byte(string(utf8.RuneError))); len(rest) > 0; {
+		if rest[0] != '\\' {
+			b, rest = append(b, rest[0]), rest[1:]
+			continue
+		}
+		n := min(2, len(rest))
+		if first, ok := escapedUnit(rest); ok {
+			n = len(replacement)
+			second, _ := escapedUnit(rest[n:])
+			switch {
+			case utf16.DecodeRune(first, second) != utf8.RuneError:
+				n *= 2
+			case utf16.IsSurrogate(first):
+				b, rest = append(b, replacement...), rest[n:]
+				continue
+			}
+		}
+		b, rest = append(b, rest[:n]...), rest[n:]
+	}
+	return b
+}
+
+// escapedUnit returns the code unit of the escape, such as \u00e9, at the front of b.
+func escapedUnit(b []byte) (unit rune, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return rune(v), err == nil
 }

@@ -138,14 +138,14 @@ func (d *decision) execute(ctx context.Context, service Service) error {
 	return d.takeBack(ctx, service)
 }
 
-// compare reads the counts of some descriptors, and reports whether any of them is over its limit.
+// compare compares some descriptors with their limits, each by itself, and reports whether any of
+// them is over its limit. One without hits waits for room for one.
 func (d *decision) compare(ctx context.Context, service Service,
 	which func(*item) bool) (over bool, err error) {
 	var ops []syncer.Op
 	items := d.each(which, func(it *item) {
-		c := it.check(d.namespace)
-		c.N = 1
-		ops = append(ops, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{c}})
+		ops = append(ops, syncer.Op{Kind: syncer.Acquire, DryRun: true,
+			Checks: it.appendChecks(nil, d.namespace, max(1, it.hits))})
 	})
 	if len(ops) == 0 {
 		return false, nil
@@ -156,7 +156,10 @@ func (d *decision) compare(ctx context.Context, service Service,
 		if err := results[i].Err; err != nil {
 			return false, failed(err, &ops[i])
 		}
-		it.count = results[i].Checks[0].Limits[0].Hi
+		it.decided(results[i].Checks)
+		if results[i].Allowed {
+			it.count -= max(1, it.hits)
+		}
 		it.over = it.count+it.hits > int64(it.limit.Max)
 		over = over || it.over && !it.limit.Shadow
 	}
@@ -167,18 +170,26 @@ func (d *decision) compare(ctx context.Context, service Service,
 func (d *decision) acquire(ctx context.Context, service Service) error {
 	op := syncer.Op{Kind: syncer.Acquire}
 	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
-		op.Checks = append(op.Checks, it.check(d.namespace))
+		op.Checks = it.appendChecks(op.Checks, d.namespace, it.hits)
 	})
 	if len(items) == 0 {
 		return nil
+	}
+	if len(op.Checks) > request.MaxChecks { // some have thousands of millions of hits
+		_, err := d.compare(ctx, service, func(it *item) bool { return it.hits > 0 })
+		for _, it := range items {
+			it.over = it.over || it.checks > 1
+		}
+		return err
 	}
 	var res syncer.Result
 	if err := service.Do(ctx, &op, &res); err != nil {
 		return failed(err, &op)
 	}
-	for i, it := range items {
-		c := &res.Checks[i]
-		it.count, it.over, it.wait = c.Limits[0].Count, c.Refused, c.RetryAfter
+	at := 0
+	for _, it := range items {
+		it.decided(res.Checks[at : at+it.checks])
+		at += it.checks
 		if it.limit.Shadow {
 			it.over = it.count > int64(it.limit.Max) ||
 				!res.Allowed && it.count+it.hits > int64(it.limit.Max)
@@ -192,9 +203,12 @@ func (d *decision) acquire(ctx context.Context, service Service) error {
 // error now leaves the whole in between.
 func (d *decision) takeBack(ctx context.Context, service Service) error {
 	var ops []syncer.Op
-	items := d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
-		ops = append(ops, syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{it.check(d.namespace)}})
+	var items []*item // parallel to ops
+	d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
+		for _, c := range it.appendChecks(nil, d.namespace, it.hits) {
+			ops = append(ops, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{c}})
+			items = append(items, it)
+		}
 	})
 	if len(ops) == 0 {
 		return nil

@@ -25,7 +25,7 @@ import (
 // bed is a limiter with a counter whose time is driven.
 type bed struct {
 	*envoy.Limiter
-	t       *testing.T
+	t       testing.TB
 	counter *syncer.Counter
 	book    *rules.Book
 	now     atomic.Int64
@@ -46,13 +46,14 @@ descriptors:
     descriptors:
       - {key: path, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: per_user}]}}
   - {key: known}
+  - {key: all, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 ---
 domain: other
 descriptors:
   - {key: ip, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
 
-func start(t *testing.T) *bed {
+func start(t testing.TB) *bed {
 	t.Helper()
 	b := &bed{t: t, fail: map[syncer.Kind]error{}}
 	b.now.Store(1_763_000_100_000)
@@ -214,36 +215,6 @@ func TestReplaces(t *testing.T) {
 	b.want(b.ask(descriptor("user=u")), "OK: OK 4 of 5/HOUR")
 }
 
-func TestHitsAddend(t *testing.T) {
-	b := start(t)
-	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "edge", HitsAddend: 2,
-		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
-			hits(descriptor("user=u"), 4)}}), "OK: OK 1 of 3/MINUTE OK 1 of 5/HOUR")
-	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OVER_LIMIT: OVER_LIMIT 0 of 3/MINUTE")
-	b.want(b.ask(hits(descriptor("ip=1"), 0)), "OK: OK 1 of 3/MINUTE") // only compares
-	b.want(b.ask(hits(descriptor("ip=1"), -2)), "OK: OK 3 of 3/MINUTE")
-	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OK: OK 0 of 0/SECOND")
-	b.want(b.ask(hits(descriptor("ip=1"), math.MaxInt32+1)),
-		"descriptors[0].hits_addend: 2147483648 is more than 2147483647")
-}
-
-// TestNoHitsHold: a descriptor that is only compared and over its limit keeps the others from being
-// counted, and what is taken back is taken back all the same.
-func TestNoHitsHold(t *testing.T) {
-	b := start(t)
-	b.ask(hits(descriptor("ip=1"), 3))
-	b.ask(hits(descriptor("ip=1"), -1))
-	b.ask(hits(descriptor("user=u"), 2))
-	own := descriptor("ip=1")
-	own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
-		Unit: typev3.RateLimitUnit_HOUR}
-	b.want(b.ask(hits(own, 0), descriptor("ip=2"), hits(descriptor("user=u"), -1)),
-		"OVER_LIMIT: OVER_LIMIT 0 of 1/HOUR OK 3 of 3/MINUTE OK 4 of 5/HOUR")
-	if n, m := b.count("edge", "ip=2"), b.count("edge", "user=u"); n != 0 || m != 1 {
-		t.Errorf("counted %d and %d, want 0 and 1", n, m)
-	}
-}
-
 func TestOverride(t *testing.T) {
 	b := start(t)
 	own := func() *commonv3.RateLimitDescriptor {
@@ -302,18 +273,32 @@ RateLimit: "per_user";r=4, "ip#1";r=2
 `)
 	b.now.Add(20_000)
 	b.want(headers(hits(descriptor("ip=1"), 3)), `RateLimit-Limit: 3
+RateLimit-Remaining: 2
+RateLimit-Reset: 41
+RateLimit-Policy: "ip";q=3;w=60
+RateLimit: "ip";r=2;t=41
+Retry-After: 41
+`)
+	b.want(headers(hits(descriptor("ip=1"), 4)), `RateLimit-Limit: 3
+RateLimit-Remaining: 2
+RateLimit-Reset: 60
+RateLimit-Policy: "ip";q=3;w=60
+RateLimit: "ip";r=2
+`)
+	// A comparison waits until there is room for a hit: if it is at the limit, and if there is none.
+	const waits = `RateLimit-Limit: 3
 RateLimit-Remaining: 0
 RateLimit-Reset: 41
 RateLimit-Policy: "ip";q=3;w=60
 RateLimit: "ip";r=0;t=41
 Retry-After: 41
-`)
-	b.want(headers(hits(descriptor("ip=1"), 4)), `RateLimit-Limit: 3
-RateLimit-Remaining: 0
-RateLimit-Reset: 60
-RateLimit-Policy: "ip";q=3;w=60
-RateLimit: "ip";r=0
-`)
+`
+	b.ask(hits(descriptor("ip=1"), 2))
+	b.now.Add(20_000)
+	b.want(headers(hits(descriptor("ip=1"), 0)), strings.ReplaceAll(waits, "41", "21"))
+	b.ask(hits(descriptor("ip=3"), 3))
+	b.now.Add(20_000)
+	b.want(headers(hits(descriptor("ip=3"), 0)), waits)
 	b.want(headers(descriptor("path=/free"), descriptor("path=/try")), "")
 }
 
@@ -338,7 +323,6 @@ func TestFailures(t *testing.T) {
 		{syncer.Acquire, syncer.ErrOverload, request.Overload},
 		{syncer.Acquire, syncer.ErrUnknownOutcome, request.Unknown},
 		{syncer.Acquire, errors.New("other"), request.Internal},
-		{syncer.Count, syncer.ErrUnavailable, request.Unavailable},
 		{syncer.Add, syncer.ErrUnavailable, request.Unknown}, // the acquire has counted
 	} {
 		b := start(t)
@@ -385,6 +369,15 @@ func TestJSON(t *testing.T) {
 		if err != nil || over != wantOver || strings.Contains(text, `"OVER_LIMIT"`) != over ||
 			!strings.Contains(text, `"requestsPerUnit":3,"unit":"MINUTE"`) {
 			t.Errorf("%v %s %v", over, answer, err)
+		}
+	}
+	for value, want := range map[string]string{`\ud800`: "user=\ufffd", "\xff\xfe": "user=\ufffd",
+		`\ud83d\ude00\udc00\\ud800` + "\xff": "user=\U0001f600\ufffd\\ud800\ufffd",
+		`\ud83da\\\`:                         "", `\u12`: ""} {
+		_, _, err := b.JSON(t.Context(), nil, []byte(`{"domain":"edge","descriptors":[{"entries":[`+
+			`{"key":"user","value":"`+value+`"}]}]}`))
+		if (err == nil) != (want != "") || err == nil && b.count("edge", want) == 0 {
+			t.Errorf("%s: %v, and %d of %s", value, err, b.count("edge", want), want)
 		}
 	}
 	for _, bad := range []string{"", "[]", `{"domains":"x"}`, `{"domain":"edge"}`} {

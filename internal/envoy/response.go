@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"twotier.dev/twotier/internal/ratefield"
 	"twotier.dev/twotier/internal/rules"
 )
 
@@ -39,23 +41,24 @@ func (d *decision) response() *ratelimitv3.RateLimitResponse {
 // refused reports whether the descriptor stands in the way of its request.
 func (it *item) refused() bool { return it.over && it.hits >= 0 && !it.limit.Shadow }
 
-// remaining returns how much more the limit allows: nothing if it is over, as in
-// envoyproxy/ratelimit.
+// remaining returns how many more hits the limit allows, as every endpoint does: fewer than a
+// refused request asks for.
 func (it *item) remaining() uint32 {
-	if it.over && it.hits >= 0 {
-		return 0
-	}
 	return uint32(max(0, int64(it.limit.Max)-it.count))
 }
 
-// reset returns how long to wait or, if nothing stands in the way, when what is counted now is
-// gone.
-func (it *item) reset() time.Duration {
-	if it.refused() && it.wait > 0 {
-		return time.Duration(it.wait) * time.Millisecond
+// waits returns after how many milliseconds there is room for the hits of a refused descriptor or,
+// of one that is only compared and at its limit, for one hit. It is 0 if there is room, or never.
+func (it *item) waits() int64 {
+	if it.refused() || it.hits == 0 && it.remaining() == 0 {
+		return max(0, it.wait)
 	}
-	return time.Duration(it.limit.Window()) * time.Millisecond
+	return 0
 }
+
+// reset returns in how many milliseconds there is room again or, if there is, when what is counted
+// now is gone.
+func (it *item) reset() int64 { return cmp.Or(it.waits(), it.limit.Window()) }
 
 // status returns what the answer says about one descriptor.
 func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
@@ -71,7 +74,7 @@ func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	}
 	s.CurrentLimit = current(it.limit)
 	s.LimitRemaining = it.remaining()
-	s.DurationUntilReset = durationpb.New(it.reset())
+	s.DurationUntilReset = durationpb.New(time.Duration(it.reset()) * time.Millisecond)
 	return s
 }
 
@@ -88,12 +91,12 @@ func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit 
 
 // headers returns the headers of the response to the client: RateLimit-Limit, RateLimit-Remaining
 // and RateLimit-Reset of the descriptor that is closest to its limit, as envoyproxy/ratelimit sends
-// them, and those of draft-ietf-httpapi-ratelimit-headers-10, which have all of them. Descriptors
+// them, and those of draft-ietf-httpapi-ratelimit-headers-11, which have all of them. Descriptors
 // in shadow mode are not shown.
 func (d *decision) headers() []*corev3.HeaderValue {
 	var closest *item
-	var policies, states []string
-	wait := time.Duration(0)
+	var fields ratefield.Fields
+	wait := int64(0)
 	for i := range d.items {
 		it := &d.items[i]
 		if it.limit == nil || it.limit.Unlimited || it.limit.Shadow {
@@ -103,15 +106,10 @@ func (d *decision) headers() []*corev3.HeaderValue {
 			it.refused() == closest.refused() && it.remaining() < closest.remaining() {
 			closest = it
 		}
-		name := it.policy(i, d.request.GetDescriptors()[i].GetEntries())
-		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d`, name, it.limit.Max,
-			it.limit.Window()/1000))
-		state := fmt.Sprintf(`"%s";r=%d`, name, it.remaining())
-		if it.refused() && it.wait > 0 {
-			state += ";t=" + seconds(it.reset())
-			wait = max(wait, it.reset())
-		}
-		states = append(states, state)
+		fields.Add(&ratefield.Limit{Name: it.policy(i, d.request.GetDescriptors()[i].GetEntries()),
+			Max: int64(it.limit.Max), Window: it.limit.Window(),
+			Remaining: int64(it.remaining()), Wait: it.waits()})
+		wait = max(wait, it.waits())
 	}
 	if closest == nil {
 		return nil
@@ -120,8 +118,8 @@ func (d *decision) headers() []*corev3.HeaderValue {
 		{Key: "RateLimit-Limit", Value: strconv.FormatUint(uint64(closest.limit.Max), 10)},
 		{Key: "RateLimit-Remaining", Value: strconv.FormatUint(uint64(closest.remaining()), 10)},
 		{Key: "RateLimit-Reset", Value: seconds(closest.reset())},
-		{Key: "RateLimit-Policy", Value: strings.Join(policies, ", ")},
-		{Key: "RateLimit", Value: strings.Join(states, ", ")},
+		{Key: "RateLimit-Policy", Value: fields.Policy()},
+		{Key: "RateLimit", Value: fields.State()},
 	}
 	if wait > 0 {
 		list = append(list, &corev3.HeaderValue{Key: "Retry-After", Value: seconds(wait)})
@@ -129,10 +127,8 @@ func (d *decision) headers() []*corev3.HeaderValue {
 	return list
 }
 
-// seconds writes a duration in seconds, rounded up.
-func seconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
-}
+// seconds writes milliseconds as seconds, rounded up.
+func seconds(ms int64) string { return strconv.FormatInt(ratefield.Seconds(ms), 10) }
 
 // policy returns what headers call the limit of descriptor i: its name, or the keys of the
 // descriptor. Values are not shown to clients.
@@ -145,12 +141,6 @@ func (it *item) policy(i int, entries []*commonv3.RateLimitDescriptor_Entry) str
 		}
 		name = strings.Join(keys, ".")
 	}
-	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || r == '"' || r == '\\' {
-			return '_'
-		}
-		return r
-	}, name)
 	if i > 0 {
 		return fmt.Sprintf("%s#%d", name, i)
 	}

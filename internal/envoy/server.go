@@ -164,6 +164,7 @@ func New(o Options) (*Server, error) {
 			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
 			PermitWithoutStream: true}),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(s.enter), grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream), grpc.WaitForHandlers(true),
 	}

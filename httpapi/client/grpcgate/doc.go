@@ -15,7 +15,7 @@
 //
 // If waiting helps, the status has a google.rpc.RetryInfo, which says for how long. The header
 // metadata of every call about which there was a decision, refused or not, has ratelimit-policy and
-// ratelimit, as in draft-ietf-httpapi-ratelimit-headers-10, and retry-after where there is a
+// ratelimit, as in draft-ietf-httpapi-ratelimit-headers-11, and retry-after where there is a
 // RetryInfo.
 //
 // A stream is one call: it is counted when it is opened, and its messages are not.

@@ -258,6 +258,16 @@ func mutants() []mutant {
 			model: "./httpapi", test: "TestNoValueIsAnotherSourcesKey",
 		},
 		{
+			name: "values that are not UTF-8 are an error", file: "internal/envoy/codec.go",
+			old: "if err == nil || !isRequest {", new: "if err == nil || !isRequest || err != nil {",
+			model: "./internal/envoy", test: "TestValuesAreAnyBytes",
+		},
+		{
+			name: "more hits than a check may have are cut off", file: "internal/envoy/decision.go",
+			old: "most = max(most, uint64(it.limit.Max)+1)", new: "most += 0",
+			model: "./internal/envoy", test: "TestAnyNumberOfHits",
+		},
+		{
 			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
 			old: "\tfor i, r := range d.naming {\n", new: "\tfor i, r := range d.naming[:1] {\n",
 			kind: "graceful", also: "-rules",

@@ -1,0 +1,144 @@
+package envoy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"twotier.dev/twotier/internal/envoy"
+)
+
+// entries writes a descriptor as Envoy does: names and values in turn, whatever bytes they have.
+func entries(texts ...string) (descriptor []byte) {
+	for i := 0; i < len(texts); i += 2 {
+		var entry []byte
+		for j, text := range texts[i : i+2] {
+			entry = protowire.AppendTag(entry, protowire.Number(1+j), protowire.BytesType)
+			entry = protowire.AppendString(entry, text)
+		}
+		descriptor = protowire.AppendTag(descriptor, 1, protowire.BytesType)
+		descriptor = protowire.AppendBytes(descriptor, entry)
+	}
+	return descriptor
+}
+
+// forwarded writes a request of the domain edge.
+func forwarded(descriptors ...[]byte) []byte {
+	r := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "edge")
+	for _, d := range descriptors {
+		r = protowire.AppendBytes(protowire.AppendTag(r, 2, protowire.BytesType), d)
+	}
+	return r
+}
+
+// asIs sends requests as they are.
+type asIs struct{ encoding.CodecV2 }
+
+func (asIs) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+// askRaw sends a request over a connection and returns its code.
+func askRaw(ctx context.Context, conn *grpc.ClientConn, request []byte) (string, error) {
+	var answer ratelimitv3.RateLimitResponse
+	err := conn.Invoke(ctx, ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName, request,
+		&answer, grpc.ForceCodecV2(asIs{encoding.GetCodecV2("proto")}))
+	return answer.GetOverallCode().String(), err
+}
+
+// TestValuesAreAnyBytes sends values that are not UTF-8: each has a limit of its own.
+func TestValuesAreAnyBytes(t *testing.T) {
+	conn := dial(t, serve(t, envoy.Options{}), insecure.NewCredentials())
+	for _, value := range []string{"\xff\xfe", "\xff\xff", "a\x80"} {
+		for i, want := range []string{"OK", "OK", "OK", "OVER_LIMIT"} {
+			code, err := askRaw(t.Context(), conn, forwarded(entries("ip", value),
+				entries("user", value, "path", value)))
+			if err != nil || code != want {
+				t.Errorf("%q, request %d: %s, %v", value, i, code, err)
+			}
+		}
+	}
+	for name, request := range map[string][]byte{
+		"a tag of nothing":        {0},
+		"a value that is cut off": forwarded(entries("ip", "\xff"))[:12],
+		"an entry that is no message": append(forwarded(entries("ip", "\xff")),
+			protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), "x")...),
+	} {
+		if code, err := askRaw(t.Context(), conn, request); err == nil {
+			t.Errorf("%s: %s", name, code)
+		}
+	}
+}
+
+// FuzzForwardedByEnvoy sends what Envoy can forward of a stranger's request: any values, also in
+// several descriptors, and any hits. There is a decision, whatever was counted before, and more hits
+// than a limit has are over it.
+func FuzzForwardedByEnvoy(f *testing.F) {
+	f.Add("203.0.113.7", "/a", uint64(1), uint32(0), false)
+	f.Add("\xff\xfe", "\xed\xa0\x80", uint64(1<<31), uint32(1<<31), true)
+	f.Add("sha256:00", strings.Repeat("x", 33_000), uint64(1<<64-1), uint32(1<<32-1), false)
+	f.Add("", "\x00", uint64(0), uint32(1), true)
+	b := start(f)
+	f.Fuzz(func(t *testing.T, value, other string, own uint64, hits uint32, negative bool) {
+		first := entries("ip", value)
+		first = protowire.AppendTag(first, 3, protowire.BytesType)
+		first = protowire.AppendBytes(first,
+			protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), own))
+		first = protowire.AppendTag(first, 4, protowire.VarintType)
+		first = protowire.AppendVarint(first, protowire.EncodeBool(negative))
+		request := forwarded(first, entries("user", other), entries("user", other, "path", value))
+		request = protowire.AppendTag(request, 3, protowire.VarintType)
+		request = protowire.AppendVarint(request, uint64(hits))
+		var r ratelimitv3.RateLimitRequest
+		if err := envoy.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)},
+			&r); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := b.ShouldRateLimit(t.Context(), nil, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := envoy.NewCodec().Marshal(answer); err != nil {
+			t.Error(err)
+		}
+		over := !negative && own > 3 || hits > 9
+		if got := answer.GetOverallCode().String(); over && got != "OVER_LIMIT" {
+			t.Errorf("%d and %d hits: %s", own, hits, got)
+		}
+	})
+}
+
+// FuzzForwardedAsJSON sends the same as JSON that Go and JavaScript write.
+func FuzzForwardedAsJSON(f *testing.F) {
+	f.Add("203.0.113.7", uint64(1))
+	f.Add("\xff\xfe\x00\"\\", uint64(1<<64-1))
+	f.Add(`\ud800`, uint64(1<<31))
+	b := start(f)
+	f.Fuzz(func(t *testing.T, value string, hits uint64) {
+		written, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		units := `"` // each byte as if it were the upper half of a code unit
+		for i := range len(value) {
+			units += fmt.Sprintf(`\u%02x00`, value[i])
+		}
+		for _, text := range []string{string(written), units + `"`} {
+			body := fmt.Sprintf(`{"domain":"edge","descriptors":[{"entries":[{"key":"ip",`+
+				`"value":%s}],"hitsAddend":"%d"}]}`, text, hits)
+			if _, over, err := b.JSON(t.Context(), nil, []byte(body)); err != nil ||
+				hits > 3 && !over {
+				t.Errorf("%s: over %v, %v", body, over, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package envoy_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func TestHitsAddend(t *testing.T) {
+	b := start(t)
+	b.want(b.send(&ratelimitv3.RateLimitRequest{Domain: "edge", HitsAddend: 2,
+		Descriptors: []*commonv3.RateLimitDescriptor{descriptor("ip=1"),
+			hits(descriptor("user=u"), 4)}}), "OK: OK 1 of 3/MINUTE OK 1 of 5/HOUR")
+	b.want(b.ask(hits(descriptor("ip=1"), 2)), "OVER_LIMIT: OVER_LIMIT 1 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=1"), 0)), "OK: OK 1 of 3/MINUTE") // only compares
+	b.want(b.ask(hits(descriptor("ip=1"), -2)), "OK: OK 3 of 3/MINUTE")
+	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OK: OK 0 of 0/SECOND")
+}
+
+// TestAnyNumberOfHits asks for as many as a request can have. Limits above 2^31 are exact.
+func TestAnyNumberOfHits(t *testing.T) {
+	b := start(t)
+	own := func(n uint64) *commonv3.RateLimitDescriptor {
+		return &commonv3.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(n),
+			Entries: descriptor("all=x").Entries}
+	}
+	for _, n := range []uint64{math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxUint32 + 1,
+		math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+		few := own(n)
+		few.Entries = descriptor("ip=1").Entries
+		b.want(b.ask(few), "OVER_LIMIT: OVER_LIMIT 3 of 3/MINUTE")
+		few.IsNegativeHits = true
+		b.want(b.ask(few), "OK: OK 3 of 3/MINUTE")
+		nobody := own(n)
+		nobody.Entries = descriptor("nobody=x").Entries
+		b.want(b.ask(nobody), "OK: OK")
+	}
+	b.want(b.ask(own(3e9)), "OK: OK 1000000000 of 4000000000/HOUR")
+	b.want(b.ask(own(3e9)), "OVER_LIMIT: OVER_LIMIT 1000000000 of 4000000000/HOUR")
+	b.want(b.ask(own(math.MaxUint64)), "OVER_LIMIT: OVER_LIMIT 1000000000 of 4000000000/HOUR")
+	b.want(b.ask(own(1e9), hits(descriptor("ip=1"), 0)),
+		"OK: OK 0 of 4000000000/HOUR OK 3 of 3/MINUTE")
+	many := make([]*commonv3.RateLimitDescriptor, 64)
+	for i := range many {
+		many[i] = own(3e9)
+	}
+	if got := b.ask(many...); !strings.HasPrefix(got, "OVER_LIMIT: OVER_LIMIT 0 of 4000000000/HOUR OVER") {
+		t.Error(got)
+	}
+	back := own(3_500_000_000)
+	back.IsNegativeHits = true
+	b.want(b.ask(back), "OK: OK 3500000000 of 4000000000/HOUR")
+}
+
+// TestNoHitsHold: a descriptor that is only compared and over its limit keeps the others from being
+// counted, and what is taken back is taken back all the same.
+func TestNoHitsHold(t *testing.T) {
+	b := start(t)
+	b.ask(hits(descriptor("ip=1"), 3))
+	b.ask(hits(descriptor("ip=1"), -1))
+	b.ask(hits(descriptor("user=u"), 2))
+	own := descriptor("ip=1")
+	own.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
+		Unit: typev3.RateLimitUnit_HOUR}
+	b.want(b.ask(hits(own, 0), descriptor("ip=2"), hits(descriptor("user=u"), -1)),
+		"OVER_LIMIT: OVER_LIMIT 0 of 1/HOUR OK 3 of 3/MINUTE OK 4 of 5/HOUR")
+	if n, m := b.count("edge", "ip=2"), b.count("edge", "user=u"); n != 0 || m != 1 {
+		t.Errorf("counted %d and %d, want 0 and 1", n, m)
+	}
+}

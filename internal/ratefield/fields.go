@@ -1,0 +1,62 @@
+package ratefield
+
+import "strconv"
+
+// maxInteger is the largest Integer of RFC 9651, section 3.3.1. Larger numbers are written as this
+// one.
+const maxInteger = 999_999_999_999_999
+
+// Limit is one limit as it stands after a decision.
+type Limit struct {
+	// Name is the name of the policy. Characters that a String can't have are replaced.
+	Name string
+	// Max is the quota: so many events in any window. Window is in milliseconds.
+	Max, Window int64
+	// Remaining is how many more events the limit allows; what is below 0 is 0.
+	Remaining int64
+	// Wait is after how many milliseconds there is room again; 0 and less show nothing.
+	Wait int64
+}
+
+// Fields are the values of the two fields. Its zero value has no limits.
+type Fields struct{ policy, state []byte }
+
+// Add adds a limit.
+func (f *Fields) Add(l *Limit) {
+	if len(f.policy) > 0 {
+		f.policy, f.state = append(f.policy, ", "...), append(f.state, ", "...)
+	}
+	f.policy = appendParameter(appendString(f.policy, l.Name), ";q=", l.Max)
+	f.policy = appendParameter(f.policy, ";w=", Seconds(l.Window))
+	f.state = appendParameter(appendString(f.state, l.Name), ";r=", l.Remaining)
+	if l.Wait > 0 {
+		f.state = appendParameter(f.state, ";t=", Seconds(l.Wait))
+	}
+}
+
+// Policy returns the value of RateLimit-Policy, "" if there are no limits.
+func (f *Fields) Policy() string { return string(f.policy) }
+
+// State returns the value of RateLimit, "" if there are no limits.
+func (f *Fields) State() string { return string(f.state) }
+
+// Seconds rounds milliseconds up to whole seconds.
+func Seconds(ms int64) int64 { return ms/1000 + min(1, ms%1000) }
+
+// appendString appends a String of RFC 9651, section 3.3.3: printable ASCII. It needs no escapes,
+// since quotes and backslashes are replaced, too.
+func appendString(b []byte, text string) []byte {
+	b = append(b, '"')
+	for _, r := range text {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			r = '_'
+		}
+		b = append(b, byte(r))
+	}
+	return append(b, '"')
+}
+
+// appendParameter appends a parameter whose value is a number of things.
+func appendParameter(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), min(max(0, n), maxInteger), 10)
+}
