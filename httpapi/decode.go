@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// How large a body may be, in bytes: of one operation, and of a batch.
+// How large a body may be, in bytes: of one operation, and of a batch or of several descriptors.
 const (
 	maxBody      = 64 << 10
 	maxBatchBody = 1 << 20

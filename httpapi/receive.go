@@ -145,8 +145,8 @@ func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 }
 
 func tooLarge() *problem {
-	return &problem{kind: kindTooLarge, detail: "want at most 64 KiB, 1 MiB for /v1/batch, or " +
-		"256 KiB for /v1/rules"}
+	return &problem{kind: kindTooLarge, detail: "want at most 64 KiB, 1 MiB for /v1/batch " +
+		"and /json, or 256 KiB for /v1/rules"}
 }
 
 // readSized reads a body of known length.

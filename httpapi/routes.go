@@ -71,7 +71,7 @@ func (s *Server) routeTable() map[string]route {
 			get: &route{need: token.Read, at: clientAPI, handler: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
-		routes["/json"] = route{post: true, body: maxBody, need: token.Count, at: clientAPI,
+		routes["/json"] = route{post: true, body: maxBatchBody, need: token.Count, at: clientAPI,
 			handler: s.rateLimitJSON}
 	}
 	if s.opts.Peer != nil {

@@ -79,6 +79,31 @@ func TestValuesAreAnyBytes(t *testing.T) {
 	}
 }
 
+// TestLongValues sends the longest headers that Envoy accepts by default, in as many descriptors as
+// a request may have. Each value has a limit of its own, whichever of its bytes is different.
+func TestLongValues(t *testing.T) {
+	conn := dial(t, serve(t, envoy.Options{MaxMemory: 128 << 20}), insecure.NewCredentials())
+	long := strings.Repeat("x", 33_000)
+	for i, want := range []string{"OK", "OK", "OK", "OK", "OK", "OVER_LIMIT"} {
+		code, err := askRaw(t.Context(), conn, forwarded(entries("user", long)))
+		if err != nil || code != want {
+			t.Errorf("request %d: %s, %v", i, code, err)
+		}
+	}
+	code, err := askRaw(t.Context(), conn, forwarded(entries("user", long+"y"),
+		entries("user", long+"y", "path", long)))
+	if err != nil || code != "OK" {
+		t.Errorf("a value twice: %s, %v", code, err)
+	}
+	var most [][]byte
+	for i := range 64 {
+		most = append(most, entries("user", strings.Repeat("x", 60_000+i)))
+	}
+	if code, err = askRaw(t.Context(), conn, forwarded(most...)); err != nil || code != "OK" {
+		t.Errorf("64 values: %s, %v", code, err)
+	}
+}
+
 // FuzzForwardedByEnvoy sends what Envoy can forward of a stranger's request: any values, also in
 // several descriptors, and any hits. There is a decision, whatever was counted before, and more hits
 // than a limit has are over it.

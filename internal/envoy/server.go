@@ -69,8 +69,11 @@ type Options struct {
 }
 
 const (
-	// maxMessage bounds a request.
-	maxMessage = 64 << 10
+	// maxMessage bounds a request: 64 descriptors, each with all the headers that an Envoy accepts
+	// by default, 60 KiB. Memory bounds it, too, as it arrives.
+	maxMessage = 4 << 20
+	// window is how much of a request may arrive before the server reads it.
+	window = 64 << 10
 	// maxMetadata bounds its metadata, as HTTP/2 counts it.
 	maxMetadata = 16 << 10
 	// connBytes is the approximate memory of a connection without requests: its goroutines, two
@@ -159,7 +162,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxMetadata), grpc.ConnectionTimeout(10 * time.Second),
 		grpc.ReadBufferSize(0), grpc.WriteBufferSize(16 << 10),
-		grpc.StaticStreamWindowSize(maxMessage),
+		grpc.StaticStreamWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute,
 			Timeout: 20 * time.Second, MaxConnectionIdle: time.Hour}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
