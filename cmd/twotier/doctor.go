@@ -20,7 +20,9 @@ import (
 )
 
 const doctorText = `Looks at the Redis and the nodes that a server with the same settings would use,
-and says for each finding what to do. It takes the settings of serve, from flags,
+at the settings and rules themselves, and at what the node at --listen warns of
+if it runs (TWOTIER_TOKEN: a token with the role read, where there are --tokens).
+Says for each finding what to do. It takes the settings of serve, from flags,
 environment and file, and changes nothing. Exit status 1 if there is a problem:
 such a server would not start, or could lose counts, an address of --join does
 not answer (its own included), or Redis is nearly full. A warning is no problem.`
@@ -55,6 +57,7 @@ func doctorCommand(o cli.IO) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		findings = append(findings, examineWarnings(ctx, &cfg, o.Environ)...)
 		if cfg.OTLPIgnored != nil {
 			findings = append(findings, doctor.Finding{Level: doctor.Warning, About: "spans",
 				Found: cfg.OTLPIgnored.Error(), Do: "name a collector that takes OTLP over HTTP " +

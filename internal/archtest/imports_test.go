@@ -208,9 +208,11 @@ func importMap() map[string][]string {
 		"internal/load": {fasthttp, fastjson, hdrHistogram},
 		"internal/cli": {"twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/nearest",
-			"twotier.dev/twotier/httpapi/client",
+			"twotier.dev/twotier/httpapi/client", "twotier.dev/twotier/internal/lint",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/httpapi/rule",
+			"twotier.dev/twotier/httpapi/warning",
 			cobra, pflag, lineDiff, "golang.org/x/term"},
-		"internal/doctor": {"twotier.dev/twotier/redisstore"},
+		"internal/doctor": {"twotier.dev/twotier/redisstore", "twotier.dev/twotier/httpapi/warning"},
 		"cmd/twotier": {"twotier.dev/twotier", cobra, goRedis, fasthttp, memberlist,
 			prometheus, systemd, "golang.org/x/sys/unix"},
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/httpapi/warning"
 )
 
 // rulesPath is where the rules are.
@@ -24,6 +27,7 @@ type ruleFlags struct {
 	token   string
 	version int64
 	names   string
+	config  string
 	top     int
 }
 
@@ -32,13 +36,16 @@ func rulesSpec() spec {
 		name: "rules", args: "ACTION [FILE|N] [flags]",
 		summary: "show the rules, try them, or change them while the cluster runs",
 		timeout: backtestTimeout,
-		details: "ACTION is show, diff FILE, backtest FILE, apply FILE, history or " +
+		details: "ACTION is show, check FILE, diff FILE, backtest FILE, apply FILE, history or " +
 			"rollback N.\n\n" +
 			"The cluster has one document of rules, in versions of which the last 20 are " +
 			"kept. show prints it as it was written, apply replaces it with a file, diff says " +
 			"what that would change, backtest what its rules would do, history who made which " +
 			"version when, and rollback makes an old version the next one. A file with a mistake " +
 			"is refused whole. Every node has a new version within a second.\n\n" +
+			"check needs no server: it prints the mistakes of a file, with line and column, and " +
+			"what is valid but probably does something else than was intended. Exit status 1 if " +
+			"there is a mistake; a warning is none.\n\n" +
 			"backtest looks at the keys with the most events in the last day and in the last " +
 			"minute, and at the most refused ones. It shows for each rule of a file, or in " +
 			"force, how many of them it would refuse now (REFUSING) and how many of the EVENTS " +
@@ -47,11 +54,12 @@ func rulesSpec() spec {
 			"least 3 and at most 5. Nothing is counted or changed.\n\napply and rollback take " +
 			"the --admin-token of the servers, or a token with the role admin.",
 		examples: "twotier rules show > rules.yaml\n" +
+			"twotier rules check rules.yaml --config twotier.yaml\n" +
 			"twotier rules diff rules.yaml\n" +
 			"twotier rules backtest rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules apply rules.yaml\n" +
 			"TWOTIER_ADMIN_TOKEN=... twotier rules rollback 6",
-		valid: []string{"show", "apply", "diff", "backtest", "history", "rollback"},
+		valid: []string{"show", "check", "apply", "diff", "backtest", "history", "rollback"},
 		bind: func(fs *pflag.FlagSet) runner {
 			var f ruleFlags
 			fs.StringVar(&f.token, "admin-token", "",
@@ -60,6 +68,8 @@ func rulesSpec() spec {
 				"`NUMBER` of the version that show prints, or that apply replaces")
 			fs.StringVar(&f.names, "rule", "",
 				"`NAMES` of rules in force to backtest, with commas between them")
+			fs.StringVar(&f.config, "config", "",
+				"`FILE` of settings whose namespaces check is to know (default: the default ladder)")
 			fs.IntVar(&f.top, "top", backtestTop,
 				"`NUMBER` of keys in each list that backtest looks at, up to 1000")
 			return func(ctx context.Context, s *session, args []string) error {
@@ -78,11 +88,11 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 		action, args = args[0], args[1:]
 	}
 	takes := map[string]string{"show": "", "history": "", "apply": "FILE", "diff": "FILE",
-		"rollback": "VERSION", "backtest": "[FILE]"}
+		"check": "FILE", "rollback": "VERSION", "backtest": "[FILE]"}
 	needed, known := takes[action]
 	switch {
 	case !known:
-		return usagef("%q is none of show, apply, diff, backtest, history and rollback",
+		return usagef("%q is none of show, check, apply, diff, backtest, history and rollback",
 			action)
 	case needed == "[FILE]" && len(args) == 0:
 	case needed != "" && len(args) == 0:
@@ -98,6 +108,8 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 		return s.applyRules(ctx, f.version, operand)
 	case "backtest":
 		return s.backtestRules(ctx, f, operand)
+	case "check":
+		return s.checkRules(f.config, operand)
 	case "diff":
 		return s.diffRules(ctx, operand)
 	case "history":
@@ -161,6 +173,13 @@ func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
 			"nothing has changed now")
 	case err != nil || s.json:
 		return err
+	}
+	var made struct{ Warnings []warning.Warning }
+	if err := json.Unmarshal(answer.body, &made); err != nil {
+		return err
+	}
+	for _, w := range made.Warnings {
+		fmt.Fprintln(s.Stderr, "warning:", w)
 	}
 	if now := answer.header.Get("ETag"); now != tag {
 		_, err = fmt.Fprintf(s.Stdout, "version %s is in force in place of %s\n", unquote(now),

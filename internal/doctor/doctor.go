@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/redisstore"
 )
 
@@ -171,6 +172,15 @@ func replicas(s *redisstore.Server) Finding {
 			"refused"
 	}
 	return f
+}
+
+// Warnings returns a finding for each warning.
+func Warnings(list []warning.Warning) (findings []Finding) {
+	for _, w := range list {
+		findings = append(findings, Finding{Level: Warning, Found: w.Reason, Do: w.Instead,
+			About: fmt.Sprintf("%s (%s)", w.At, w.Code)})
+	}
+	return findings
 }
 
 // Nodes returns a finding for each gossip address of another node: whether it can be reached over

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/doctor"
+)
+
+// nodeTimeout bounds how long doctor waits for the warnings of the node at --listen.
+const nodeTimeout = 2 * time.Second
+
+// examineWarnings returns the findings about settings and rules: those of a server with these
+// settings, and those of the node at --listen if it runs, which knows the rules in force and what
+// its requests are like.
+func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) []doctor.Finding {
+	list, err := lintConfig(cfg)
+	var findings []doctor.Finding
+	if err != nil {
+		findings = append(findings, doctor.Finding{Level: doctor.Problem, About: "rules",
+			Found: err.Error(), Do: "a server does not start with them; change what it names"})
+	}
+	const about = "warnings of the node at --listen"
+	running, err := warningsOf(ctx, cfg, environ)
+	_, isDial := errors.AsType[*net.OpError](err)
+	switch {
+	case isDial:
+		findings = append(findings, doctor.Finding{Level: doctor.Fine, About: about,
+			Found: "not known, because it does not run: " + err.Error()})
+	case err != nil:
+		findings = append(findings, doctor.Finding{Level: doctor.Warning, About: about,
+			Found: err.Error(), Do: "set TWOTIER_TOKEN to a token with the role read " +
+				"for all namespaces, or look at its log"})
+	default:
+		findings = append(findings, doctor.Finding{Level: doctor.Fine, About: about,
+			Found: fmt.Sprintf("%d", len(running))})
+	}
+	for _, w := range running {
+		if !slices.ContainsFunc(list, func(o warning.Warning) bool {
+			return o.Code == w.Code && o.Reason == w.Reason
+		}) {
+			list = append(list, w)
+		}
+	}
+	return append(findings, doctor.Warnings(list)...)
+}
+
+// onlyTo returns the settings of a client that talks to nobody but the owner of a certificate, by
+// whichever name, and presents that certificate itself, as nodes do.
+func onlyTo(pair tls.Certificate) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		InsecureSkipVerify: true, // in place of which the certificate is compared
+		VerifyConnection: func(c tls.ConnectionState) error {
+			if !bytes.Equal(c.PeerCertificates[0].Raw, pair.Certificate[0]) {
+				return errors.New("it has another certificate than --tls-cert")
+			}
+			return nil
+		}}
+}
+
+// warningsOf asks the node at --listen for its warnings.
+func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]warning.Warning,
+	error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	base := "http://"
+	transport := new(http.Transport)
+	defer transport.CloseIdleConnections()
+	if cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
+		if err != nil {
+			return nil, err
+		}
+		base, transport.TLSClientConfig = "https://", onlyTo(pair)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		base+reachable(cfg.Listen)+"/v1/rules?warnings=true", nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range environ {
+		if token, ok := strings.CutPrefix(entry, "TWOTIER_TOKEN="); ok && token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", response.StatusCode)
+	}
+	var answer struct{ Warnings []warning.Warning }
+	err = json.NewDecoder(http.MaxBytesReader(nil, response.Body, 1<<20)).Decode(&answer)
+	return answer.Warnings, err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// warned is a server whose warnings are read.
+type warned struct {
+	t    *testing.T
+	node *served
+}
+
+// get returns the body of an answer to a request with headers.
+func (s *warned) get(path string, header ...string) string {
+	s.t.Helper()
+	return s.send(http.MethodGet, path, "", header...)
+}
+
+func (s *warned) send(method, path, body string, header ...string) string {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.node.url+path,
+		strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// warns fails the test unless a warning is in the log once, in the metric, and at /v1/rules with
+// that place, and doctor finds it at the running node.
+func (s *warned) warns(code warning.Code, at string) {
+	s.t.Helper()
+	if n := strings.Count(s.node.errs.String(), "warning="+string(code)+" "); n != 1 {
+		s.t.Errorf("%s is %d times in the log:\n%s", code, n, s.node.errs.String())
+	}
+	if all := s.get("/metrics"); !strings.Contains(all, `twotier_warnings{code="`+string(code)+
+		`"} 1`) {
+		s.t.Errorf("%s is not in the metric", code)
+	}
+	var answer struct{ Warnings []warning.Warning }
+	decode(s.t, s.get("/v1/rules?warnings=true"), &answer)
+	found := false
+	for _, w := range answer.Warnings {
+		found = found || w.Code == code && strings.Contains(w.At, at)
+	}
+	if !found {
+		s.t.Errorf("%s at %s is not among %v", code, at, answer.Warnings)
+	}
+	_, out, _ := exec(s.t, nil, "doctor", "--listen", strings.TrimPrefix(s.node.url, "http://"))
+	if !strings.Contains(out, "("+string(code)+")") {
+		s.t.Errorf("doctor does not find %s:\n%s", code, out)
+	}
+}
+
+// TestNothingIsMisconfiguredInSilence misconfigures a server in the ways that users have: a proxy
+// that is not trusted, windows of one bucket, rules that share counts. Each warns in all places.
+func TestNothingIsMisconfiguredInSilence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rules:\n- {name: login, limits: [10/1s]}\n- {name: search, limits: [30/1m]}\n")
+	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
+		file)}
+	t.Run("a window of one bucket", func(t *testing.T) {
+		s.t = t
+		s.warns(warning.CoarseWindow, "rules:2:26")
+	})
+	t.Run("rules with one key", func(t *testing.T) {
+		s.t = t
+		s.warns(warning.SharedCounts, "rules:3:10")
+	})
+	t.Run("a proxy that is not trusted", func(t *testing.T) {
+		s.t = t
+		for _, client := range []string{"203.0.113.7", "203.0.113.8"} {
+			s.get("/v1/forward-auth?rule=search&key=ip", "X-Forwarded-For", client)
+		}
+		s.warns(warning.ForwardedUntrusted, "127.0.0.1")
+	})
+	t.Run("a domain of no rule", func(t *testing.T) {
+		s.t = t
+		for range 2 {
+			s.send(http.MethodPost, "/json", `{"domain":"webb","descriptors":[{"entries":[{"key":`+
+				`"k","value":"v"}]}]}`, "Content-Type", "application/json")
+		}
+		s.warns(warning.UnknownDomain, "webb")
+	})
+	t.Run("all of it offline", func(t *testing.T) {
+		status, out, _ := exec(t, nil, "rules", "check", file)
+		for _, want := range []string{file + ":2:26: coarse-window: ",
+			file + ":3:10: shared-counts: ", "no mistakes, 2 warnings"} {
+			if status != exitOK || !strings.Contains(out, want) {
+				t.Errorf("status %d, no %q:\n%s", status, want, out)
+			}
+		}
+		status, _, errs := exec(t, []string{"TWOTIER_LISTN=x"}, "serve", "--rules", file,
+			"--print-config")
+		for _, want := range []string{"TWOTIER_LISTN: unknown-variable: ",
+			"instead: TWOTIER_LISTEN\n", "coarse-window", "shared-counts"} {
+			if status != exitOK || !strings.Contains(errs, want) {
+				t.Errorf("status %d, no %q:\n%s", status, want, errs)
+			}
+		}
+	})
+}
+
+// TestLimitsOfRequestsWarnWhenTheyRefuse brings limits along that no rule has. Those over a window
+// of few buckets warn once they refuse; others never do.
+func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
+	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
+		"127.0.0.1:0")}
+	acquire := func(key, window string) {
+		for range 3 {
+			s.send(http.MethodPost, "/v1/acquire", `{"key":"`+key+`","limits":[{"window":"`+window+
+				`","max":1}]}`, "Content-Type", "application/json")
+		}
+	}
+	acquire("a", "1m")
+	if all := s.get("/v1/rules?warnings=true"); !strings.HasSuffix(all, `"warnings":[]}`) {
+		t.Errorf("a limit over a minute warns: %s", all)
+	}
+	acquire("b", "90s")
+	s.warns(warning.CoarseWindow, "limits over 1m30s in namespace default")
+	var ready struct{ Resp string }
+	decode(t, s.node.out.String(), &ready)
+	conn, err := net.Dial("tcp", ready.Resp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, strings.Repeat("CL.THROTTLE c 0 1 1\r\n", 2)) // one in a second
+	eventually(t, "a warning of CL.THROTTLE", patience, func() bool {
+		return strings.Contains(s.get("/v1/rules?warnings=true"),
+			`"at":"limits over 1s in namespace default"`)
+	})
+}
+
+// TestStarsInTheMiddleAreRefused has a value with a star inside, which matched only itself and left
+// everything else unlimited.
+func TestStarsInTheMiddleAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	const text = "domain: web\ndescriptors:\n- {key: path, value: \"/a*b\", rate_limit: " +
+		"{unit: minute, requests_per_unit: 3}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const place = ":3:22: \"/a*b\": a star stands for something only at the end of a value"
+	for _, args := range [][]string{{"rules", "check", file}, {"serve", "--rules", file},
+		{"serve", "--rules", file, "--print-config"}} {
+		var out, errs bytes.Buffer
+		args = append(args, "--listen=127.0.0.1:0")
+		if args[0] == "rules" {
+			args = args[:len(args)-1]
+		}
+		if status := run(t.Context(), args, nil, nil, &out, &errs); status == exitOK ||
+			!strings.Contains(errs.String(), file+place) {
+			t.Errorf("%v: status %d: %s", args, status, errs.String())
+		}
+	}
+	status, out, _ := exec(t, nil, "doctor", "--rules", file)
+	if status != exitFailed || !strings.Contains(out, place) {
+		t.Errorf("doctor: status %d: %s", status, out)
+	}
+}
+
+// TestDoctorWithoutItsNode has doctor look for a node that does not run.
+func TestDoctorWithoutItsNode(t *testing.T) {
+	_, about := diagnose(t, "--listen", "127.0.0.1:1")
+	const node = "warnings of the node at --listen"
+	if f := about[node]; f.Level != "ok" || !strings.Contains(f.Found, "does not run") {
+		t.Errorf("nobody: %+v", f)
+	}
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/rules"
+)
+
+// checkRules prints the mistakes of a file of rules and the warnings about it. Namespaces are those
+// of the file settings, if there is one. It asks no server.
+func (s *session) checkRules(settings, path string) error {
+	var args []string
+	if settings != "" {
+		args = []string{"--config", settings}
+	}
+	cfg, err := config.Parse(args, nil)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	list, err := lintRules(&cfg, path, text)
+	if s.json {
+		return errors.Join(json.NewEncoder(s.Stdout).Encode(map[string]any{
+			"mistakes": mistakes(err), "warnings": list}), err)
+	}
+	for _, w := range list {
+		fmt.Fprintln(s.Stdout, w)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(s.Stdout, "%s: no mistakes, %d warnings\n", path, len(list))
+	}
+	return err
+}
+
+// lintRules returns the warnings about a document, or its mistakes.
+func lintRules(cfg *config.Config, path string, text []byte) ([]warning.Warning, error) {
+	none := []warning.Warning{}
+	if len(text) > rule.MaxText {
+		return none, fmt.Errorf("%s: longer than %d bytes", path, rule.MaxText)
+	}
+	doc, err := rules.Read(path, text)
+	if err != nil {
+		return none, err
+	}
+	ladders, err := lint.LaddersOf(cfg)
+	if err == nil {
+		err = ladders.Covers(doc)
+	}
+	if err != nil {
+		return none, err
+	}
+	return append(none, lint.Rules(doc, ladders)...), nil
+}
+
+// mistakes returns the lines of an error.
+func mistakes(err error) []string {
+	if err == nil {
+		return []string{}
+	}
+	return strings.Split(err.Error(), "\n")
+}
