@@ -96,6 +96,7 @@ type Store struct {
 	keepers     keepers
 	policies    policies
 
+	delivered  atomic.Int64 // how often anything came from a server
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
 	durations  durations.Histogram
@@ -175,8 +176,14 @@ func (s *Store) connect() (err error) {
 		s.encryption.servers = s.where.Addresses
 	}
 	s.client = newClient(s.driverOptions(), s.opt.Password)
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(resends{}) })
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		c.OnNewNode(func(node *redis.Client) {
+			s.watch(node)
+			node.AddHook(resends{})
+		})
+	case *redis.Client:
+		s.watch(c)
 	}
 	return nil
 }

@@ -149,9 +149,13 @@ func takeLoaded(r *syncer.Round, reply any) {
 }
 
 // classify says what is known about a call that failed with this error, or whose answer is not to
-// be understood: that Redis refused it, that it was not applied, or, if any attempt to send it may
-// have run it, that its outcome is unknown.
+// be understood: whether Redis is only late, and that Redis refused it, that it was not applied,
+// or, if any attempt to send it may have run it, that its outcome is unknown.
 func (c *scriptCall) classify(err error) error {
+	return markLate(c.outcome(err), c.late || isBusy(err))
+}
+
+func (c *scriptCall) outcome(err error) error {
 	switch {
 	case c.mayHaveRun || mayHaveRun(err):
 		return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)

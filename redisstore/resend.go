@@ -22,6 +22,7 @@ type attempts struct {
 	mu   sync.Mutex
 	sent map[redis.Cmder]bool // true if an attempt before the last one may have run the command
 	more bool                 // whether any was sent again
+	late map[redis.Cmder]bool // true if a server that answers others did not answer the command
 }
 
 // attemptsKey is the context key of the attempts to note.

@@ -100,6 +100,7 @@ type scriptCall struct {
 	// the last one failed and may have been: after that, an error says nothing about the outcome.
 	// It stays set if the call is run again.
 	mayHaveRun bool
+	late       bool // it has no answer yet, from a server that answers others
 }
 
 // send adds the call to a pipeline.
@@ -172,6 +173,7 @@ func (c *scriptCall) note(a *attempts) {
 	if c.script != nil && a.mayHaveRun(c.cmd) || err != nil && mayHaveRun(err) {
 		c.mayHaveRun = true
 	}
+	c.late = err != nil && a.isLate(append(c.reads, c.cmd, c.told)...)
 }
 
 // run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried

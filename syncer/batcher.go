@@ -42,6 +42,7 @@ type batcher struct {
 	// down is set while nothing gets through. Partitions are then tried one at a time.
 	down       bool
 	congestion congestion
+	width      readWidth
 	later      []*partition // due again once their backoff has passed
 	scratch    scratch
 
@@ -66,11 +67,12 @@ const (
 // newBatcher returns a batcher for one of the queues. It serves no partitions yet.
 func newBatcher(c *Counter, queue int) *batcher {
 	l := &batcher{opt: &c.opt, health: &c.health, report: &c.report, all: c.parts, queue: queue,
-		signal: make(chan struct{}, 1), congestion: newCongestion()}
+		signal: make(chan struct{}, 1), congestion: newCongestion(),
+		width: newReadWidth(c.opt.RoundTimeout)}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
 		l.room.init(0, c.opt.RoundTimeout)
-		l.room.atOnce = maxKeysAtOnce // the pace of loads is not measured
+		l.room.atOnce = maxKeysAtOnce // the pace of loads is measured in buckets
 		return l
 	}
 	l.cut, l.settle = (*partition).cut, (*partition).settle
@@ -221,7 +223,9 @@ func (l *batcher) work(ctx context.Context) {
 	begun, longer := time.Now(), l.overdue()
 	var rounds []*Round
 	keys, buckets := 0, 0
-	for len(rounds) < l.most() && keys < l.room.atOnce && buckets < maxBucketsAtOnce {
+	l.width.begin()
+	for len(rounds) < l.most() && keys < l.room.atOnce && buckets < maxBucketsAtOnce &&
+		!l.width.full() {
 		p := l.next(longer)
 		if p == nil {
 			break
@@ -234,6 +238,7 @@ func (l *batcher) work(ctx context.Context) {
 			rounds = append(rounds, r)
 			keys += len(r.Keys)
 			buckets += len(r.buckets)
+			l.width.add(r)
 		}
 	}
 	taken := 0
@@ -266,12 +271,14 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil
 	}
+	began := time.Now()
 	try, cancel := context.WithTimeout(ctx, l.opt.RoundTimeout)
 	l.opt.Store.Exchange(try, rounds)
 	cancel()
 	err := rounds[0].Err // settled rounds are reused
 	taken = keysTaken(rounds)
-	failed := l.health.noteOutcomes(rounds)
+	l.width.note(readsIn(rounds), time.Since(began))
+	failed := l.health.noteOutcomes(rounds, began)
 	for _, r := range rounds {
 		p := &l.all[r.Partition]
 		p.dirty.shift.rouse() // the round may have to be sent again

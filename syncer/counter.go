@@ -58,7 +58,7 @@ func New(opt Options) (*Counter, error) {
 	}
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
 	c.memory.init(c)
-	c.health.init(c.parts)
+	c.health.init(c.parts, c.opt.RoundTimeout)
 	c.keyReader = newKeyReader(&c.opt)
 	for range min(opt.Exchanges, len(c.parts)) {
 		c.flushers = append(c.flushers, newBatcher(c, queueFlush))

@@ -140,7 +140,7 @@ func (f *flushing) takeExact(r *Round) {
 			r.Keys[len(r.Keys)-1].unparked = true
 		default:
 			f.loads.moveTo(r, name)
-			r.loadKey(w)
+			f.loadKey(r, w)
 		}
 	}
 }
@@ -180,7 +180,9 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	ns, key := e.name()
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), f.keys.ladder(e)
-	f.loads.join(r, k)
+	if f.loads.join(r, k); k.Load {
+		r.reads += readsOf(k.Ladder)
+	}
 	if e.has(flagShared) {
 		f.shared.noteCut(e)
 	}

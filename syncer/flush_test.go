@@ -14,7 +14,9 @@ func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
 	b.owed.room.init(0, time.Second)
 	opt := &Options{MaxRoundKeys: 512, VerifyInterval: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}
-	loads := &loading{ledger: b, scratch: &scratch{}, budget: budget, totals: &totals{}}
+	width := newReadWidth(time.Second)
+	loads := &loading{ledger: b, scratch: &scratch{}, width: &width, budget: budget,
+		totals: &totals{}}
 	return &flushing{ledger: b, loads: loads, scratch: &scratch{}, budget: budget, opt: opt,
 		totals: loads.totals}, budget
 }

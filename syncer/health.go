@@ -9,61 +9,77 @@ import (
 	"time"
 )
 
-// enoughSilent is how many partitions must fail, with none getting through meanwhile, before the
-// store is known to be down. A single partition that fails says nothing about the others: its data
-// may be broken, or its shard gone.
-const enoughSilent = 8
+const (
+	// enoughSilent is how many partitions must fail, with none getting through meanwhile, before
+	// the store is known to be down. A single partition that fails says nothing about the others:
+	// its data may be broken, or its shard gone.
+	enoughSilent = 8
+	// silentParts is for how many timeouts of an exchange nothing must have come from a store that
+	// does not refuse connections. A pause that is over sooner only makes it late.
+	silentParts = 2
+)
 
 // health is what is known about whether the store can be reached at all.
 type health struct {
 	parts  []partition // all of the counter's
 	enough int
-	down   atomic.Bool
+	// timeout is that of an exchange.
+	timeout time.Duration
+	down    atomic.Bool
 
 	mu     sync.Mutex
 	silent map[int]bool // partitions that have failed since the last one got through
+	since  time.Time    // when the first exchange began in which one of those failed
 	probed time.Time    // when other partitions were last asked because of those
 }
 
-func (h *health) init(parts []partition) {
+func (h *health) init(parts []partition, timeout time.Duration) {
 	h.parts, h.enough, h.silent = parts, min(enoughSilent, len(parts)), map[int]bool{}
+	h.timeout = timeout
 }
 
-// note takes the outcomes of an exchange. fell reports that the store has just become known to be
-// down, ask that a few other partitions should be asked to find out.
-func (h *health) note(rounds []*Round) (fell, ask bool) {
+// gotThrough reports whether a round shows that the store can be reached.
+func gotThrough(r *Round) bool { return r.Err == nil || errors.Is(r.Err, ErrLate) }
+
+// note takes the outcomes of an exchange that began at a time. fell reports that the store has just
+// become known to be down, ask that a few other partitions should be asked to find out.
+func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if slices.ContainsFunc(rounds, func(r *Round) bool { return r.Err == nil }) {
+	if slices.ContainsFunc(rounds, gotThrough) {
 		clear(h.silent)
 		h.down.Store(false)
 		return false, false
 	}
 	before := len(h.silent)
+	if before == 0 {
+		h.since = began
+	}
 	for _, r := range rounds {
 		if r.Aside || !errors.Is(r.Err, ErrRefused) { // a store that refuses to write may be read
 			h.silent[r.Partition] = true
 		}
 	}
-	if len(h.silent) >= h.enough {
+	now := time.Now()
+	timedOut := now.Sub(began) >= h.timeout
+	if len(h.silent) >= h.enough && (!timedOut || now.Sub(h.since) >= silentParts*h.timeout) {
 		return !h.down.Swap(true), false
 	}
-	ask = len(h.silent) > before && time.Since(h.probed) > firstBackoff
-	if ask {
-		h.probed = time.Now()
+	if ask = len(h.silent) > before && now.Sub(h.probed) > firstBackoff; ask {
+		h.probed = now
 	}
 	return false, ask
 }
 
-// noteOutcomes takes the outcomes of an exchange, and wakes or probes partitions if the outcomes
-// require it. It returns how many of them are failures.
-func (h *health) noteOutcomes(rounds []*Round) (failed int) {
+// noteOutcomes takes the outcomes of an exchange that began at a time, and wakes or probes
+// partitions if the outcomes require it. It returns how many of them are failures.
+func (h *health) noteOutcomes(rounds []*Round, began time.Time) (failed int) {
 	for _, r := range rounds {
 		if r.Err != nil {
 			failed++
 		}
 	}
-	fell, ask := h.note(rounds)
+	fell, ask := h.note(rounds, began)
 	if fell {
 		for i := range h.parts {
 			h.parts[i].wakeWaiters() // nobody should go on waiting for what can't be had

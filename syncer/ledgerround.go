@@ -7,11 +7,13 @@ import (
 
 // newRound returns an empty round.
 func (b *ledger) newRound() *Round {
-	return &Round{Partition: b.id, Writer: b.outbox.writer, most: b.mostKeys}
+	return &Round{Partition: b.id, Writer: b.outbox.writer, most: b.mostKeys, mostReads: flushReads}
 }
 
 // full reports whether a round is as large as it may be.
-func (r *Round) full() bool { return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets }
+func (r *Round) full() bool {
+	return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets || r.reads >= r.mostReads
+}
 
 // detach makes a round independent of where its keys are in memory. Its keys are no longer busy.
 func (b *ledger) detach(r *Round) {

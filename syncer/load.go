@@ -1,6 +1,9 @@
 package syncer
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // loading reads keys that operations wait for, in rounds that may be in flight next to one that
 // flushes. What such a round returns for a key is exactly what the store holds, without what is
@@ -10,6 +13,7 @@ type loading struct {
 	pendingLoads
 	*ledger
 	scratch *scratch
+	width   *readWidth // of the batcher that loads
 	budget  budget
 	totals  *totals
 }
@@ -18,7 +22,7 @@ type loading struct {
 // now.
 func (l *loading) cut() *Round {
 	r := l.scratch.round(l.ledger)
-	r.Aside = true
+	r.Aside, r.mostReads = true, l.width.left()
 	unknown := l.addWaiting(r)
 	if len(r.Keys) == 0 && !l.probe {
 		l.scratch.recycle(l.ledger, r)
@@ -57,14 +61,15 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 			unknown = unknown && e.synced() == 0
 		}
 		l.moveTo(r, name)
-		r.loadKey(w)
+		l.loadKey(r, w)
 	}
 	return unknown
 }
 
-// loadKey adds a key that is only loaded.
-func (r *Round) loadKey(w *pendingLoad) {
+// loadKey adds a key that is only loaded to a round.
+func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
+	r.reads += readsOf(b.keys.names.ladder(w.ns))
 	k.hash, k.Load = w.hash, true
 	k.adds, k.expired = len(r.buckets), len(r.buckets)
 }
@@ -83,7 +88,7 @@ type loadOutcome uint8
 
 const (
 	loadAnswered loadOutcome = iota
-	// loadFailed: its keys are asked for again after a while.
+	// loadFailed: its keys are asked for again after a while. The store is late or out of reach.
 	loadFailed
 	// loadFlushes: its keys have to wait for a round that no other overlaps.
 	loadFlushes
@@ -93,6 +98,9 @@ const (
 func (l *loading) settle(r *Round) (outcome loadOutcome) {
 	valid := l.end(l.store.generation)
 	switch {
+	case errors.Is(r.Err, ErrLate):
+		l.postpone(r, time.Now())
+		return loadFailed
 	case r.Err != nil:
 		l.fail(r, time.Now())
 		return loadFailed

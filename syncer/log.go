@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,11 @@ type reporter struct {
 func (r *reporter) storeDown(down bool, err error) {
 	switch {
 	case down && r.flushersDown.Add(1) == 1:
-		r.log.Warn("the store can't be reached: answering from memory", "error", err)
+		text := "the store can't be reached: answering from memory"
+		if errors.Is(err, ErrLate) {
+			text = "the store answers, but not in time: counts wait in memory"
+		}
+		r.log.Warn(text, "error", err)
 	case !down && r.flushersDown.Add(-1) == 0:
 		r.log.Info("the store can be reached again")
 	}

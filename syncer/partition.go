@@ -62,8 +62,8 @@ func (p *partition) init(id int, c *Counter) {
 	p.keys.stored, p.listing = newStoredKeys(&c.memory.lists), &listing{}
 	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
 		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
-	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, budget: &p.guarded,
-		totals: &c.totals}
+	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, width: &p.loader.width,
+		budget: &p.guarded, totals: &c.totals}
 	p.restoration = restoration{ledger: &p.ledger, loads: &p.loads, totals: &c.totals,
 		report: &c.report}
 	p.handoff = handoff{ledger: &p.ledger, flushing: &p.flushing, loads: &p.loads,
@@ -117,5 +117,8 @@ func (b *backoff) fail(now time.Time) {
 	b.pause = min(max(2*b.pause, firstBackoff), longestBackoff)
 	b.until = now.Add(b.pause)
 }
+
+// postpone has a retry wait for the shortest pause after something that was late: it is no failure.
+func (b *backoff) postpone(now time.Time) { *b = backoff{until: now.Add(firstBackoff)} }
 
 func (b *backoff) succeed() { *b = backoff{} }

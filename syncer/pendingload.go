@@ -175,6 +175,13 @@ func (q *pendingLoads) refuseAll(err error) {
 	q.void()
 }
 
+// postpone puts the keys of a round back that the store has not answered in time, to be asked for
+// again after a while.
+func (q *pendingLoads) postpone(r *Round, now time.Time) {
+	q.putBack(r, false)
+	q.retry.postpone(now)
+}
+
 // fail puts a round's keys back, to be asked for again after a while.
 func (q *pendingLoads) fail(r *Round, now time.Time) {
 	q.putBack(r, false)

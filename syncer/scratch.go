@@ -16,6 +16,7 @@ func (s *scratch) round(b *ledger) *Round {
 	s.free = s.free[:n-1]
 	r.reset()
 	r.Partition, r.Writer, r.most = b.id, b.outbox.writer, b.mostKeys
+	r.mostReads = flushReads
 	return r
 }
 

@@ -17,6 +17,11 @@ var ErrNotApplied = errors.New("not applied")
 // write and can still be read, so a refused flush does not mean that the store is unreachable.
 var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
 
+// ErrLate is wrapped by a round's error when the store did not answer the round in time although it
+// can be reached: meanwhile it sent a part of the answer, or answered something else. It says
+// nothing about whether the round was applied.
+var ErrLate = errors.New("the store is late")
+
 // Store keeps the counts of record. It is declared here, by its only user; redisstore and
 // internal/embedded implement it, and package storetest checks that an implementation behaves as
 // described here.
@@ -163,7 +168,8 @@ type Round struct {
 	// Keys are what the round does, in this order. A key that is counted is there only once.
 	Keys []KeyRound
 
-	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown.
+	// Err is nil, wraps ErrNotApplied, or leaves the outcome unknown. It wraps ErrLate if the store
+	// can be reached.
 	Err error
 	// Lost is set if the store has lost data.
 	Lost bool
@@ -180,6 +186,8 @@ type Round struct {
 	// throughTicket is the last ticket that is acknowledged along with the round.
 	throughTicket uint64
 	most          int  // bound of its keys
+	reads         int  // the buckets that it brings back at most
+	mostReads     int  // bound of those
 	imported      bool // it was cut by another counter
 	// outcomeUnknown: the round was sent and got no answer. It may have been applied, or still be.
 	outcomeUnknown bool

@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// deliveries is a hook on the client of one server. It counts what the server sends on any of its
+// connections, so that a server that does not answer a command in time but delivers something
+// meanwhile is known to be late, and not out of reach.
+type deliveries struct {
+	server atomic.Int64
+	all    *atomic.Int64 // of all servers of the store
+}
+
+// watch adds the hook to the client of one server.
+func (s *Store) watch(client interface{ AddHook(redis.Hook) }) {
+	client.AddHook(&deliveries{all: &s.delivered})
+}
+
+// DialHook implements redis.Hook.
+func (d *deliveries) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		watched := watchedConn{conn, d}
+		if raw, ok := conn.(syscall.Conn); ok {
+			return rawConn{watched, raw}, nil
+		}
+		return watched, nil
+	}
+}
+
+// ProcessHook implements redis.Hook.
+func (d *deliveries) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (d *deliveries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		before := d.server.Load()
+		err := next(ctx, cmds)
+		if a, ok := ctx.Value(attemptsKey{}).(*attempts); ok && err != nil {
+			a.noteLate(cmds, d.server.Load() != before)
+		}
+		return err
+	}
+}
+
+// watchedConn is a connection that counts what it receives.
+type watchedConn struct {
+	net.Conn
+	of *deliveries
+}
+
+func (c watchedConn) Read(b []byte) (n int, err error) {
+	if n, err = c.Conn.Read(b); n > 0 {
+		c.of.server.Add(1)
+		c.of.all.Add(1)
+	}
+	return n, err
+}
+
+// rawConn is a watchedConn whose socket the driver may look at, to find out whether an idle
+// connection was closed. It does not look at the socket below TLS.
+type rawConn struct {
+	watchedConn
+	syscall.Conn
+}
+
+// noteLate takes in the outcome of an attempt to send commands. delivered reports whether the
+// server sent anything meanwhile.
+func (a *attempts) noteLate(cmds []redis.Cmder, delivered bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cmds {
+		switch err := c.Err(); {
+		case err != nil && !isTimeout(err):
+			delete(a.late, c)
+		case err != nil && delivered:
+			if a.late == nil {
+				a.late = map[redis.Cmder]bool{}
+			}
+			a.late[c] = true
+		}
+	}
+}
+
+// isLate reports whether one of the commands has no answer from a server that answers others.
+func (a *attempts) isLate(cmds ...*redis.Cmd) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cmds {
+		if a.late[c] && c.Err() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isTimeout reports whether an attempt failed only because it took too long.
+func isTimeout(err error) bool {
+	var failure net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.As(err, &failure) && failure.Timeout()
+}
+
+// isBusy reports whether a server refuses because of what it is doing for others: it runs a long
+// script, or moves a slot.
+func isBusy(err error) bool {
+	return redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+// markLate wraps syncer.ErrLate around the error of an attempt if it was late.
+func markLate(err error, late bool) error {
+	if late {
+		return lateError{err}
+	}
+	return err
+}
+
+// lateError is an error that also is syncer.ErrLate.
+type lateError struct{ error }
+
+func (e lateError) Unwrap() []error { return []error{syncer.ErrLate, e.error} }
