@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -77,6 +78,25 @@ func TestALoadThatFails(t *testing.T) {
 	if outcome := l.settle(r); outcome != loadFailed || k.done || len(l.waiting) != 1 ||
 		!l.probe || !l.retry.waiting(time.Now()) {
 		t.Errorf("outcome %v, %+v, %d wait", outcome, k, len(l.waiting))
+	}
+}
+
+// TestALateLoadIsNoFailure: a load that was not answered in time is tried again, and ends what
+// failures before it seemed to show.
+func TestALateLoadIsNoFailure(t *testing.T) {
+	l, _ := newLoading(t)
+	k := l.want("k")
+	r := l.cut()
+	r.Err = errLostReply
+	l.settle(r)
+	for range 3 {
+		l.retry.until = time.Time{}
+		r = l.cut()
+		r.Err = fmt.Errorf("%w: %w", ErrLate, errLostReply)
+		if outcome := l.settle(r); outcome != loadFailed || k.done || len(l.waiting) != 1 ||
+			l.retry.failing() || !l.retry.waiting(time.Now()) {
+			t.Errorf("outcome %v, %+v, %d wait, %+v", outcome, k, len(l.waiting), l.retry)
+		}
 	}
 }
 

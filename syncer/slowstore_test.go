@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,45 @@ func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
 			if err := c.Flush(within(t, time.Minute)); err != nil {
 				t.Fatalf("after %v: %v", time.Since(began), err)
 			}
+		}
+	})
+}
+
+// TestAPauseIsNotDown asks for keys at their limits while nothing at all comes from the store for
+// nearly two timeouts. Only after that it is known to be down.
+func TestAPauseIsNotDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 200
+		inner := embedded.New(embedded.Options{})
+		before := open(t, syncer.Options{Store: inner})
+		for i := range n {
+			add(t, before, fmt.Sprint("full-", i), 1, 0)
+		}
+		flush(t, before)
+		store := newSerialStore(t, inner, time.Microsecond)
+		for _, pause := range []time.Duration{1900 * time.Millisecond, 4 * time.Second} {
+			c := open(t, syncer.Options{Store: store, RoundTimeout: time.Second})
+			go store.pause(pause)
+			time.Sleep(time.Millisecond)
+			var crowd sync.WaitGroup
+			var allowed atomic.Int64
+			for i := range n {
+				crowd.Go(func() {
+					var res syncer.Result
+					key := fmt.Sprint("full-", i)
+					err := c.Do(within(t, 3*time.Second), acquireOp(key, 1, 1), &res)
+					if err != nil {
+						t.Errorf("%s: %v", key, err)
+					} else if res.Allowed {
+						allowed.Add(1)
+					}
+				})
+			}
+			down := pause > 2*time.Second
+			if crowd.Wait(); allowed.Load() > 0 != down {
+				t.Errorf("after a pause of %v, %d are let through", pause, allowed.Load())
+			}
+			time.Sleep(5 * time.Second)
 		}
 	})
 }

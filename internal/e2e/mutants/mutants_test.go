@@ -373,6 +373,29 @@ func mutants() []mutant {
 			new: "\tif need < 1<<60 {\n", model: "./syncer",
 		},
 		{
+			name: "a late load counts as a failure", file: "syncer/load.go",
+			old: "\tcase errors.Is(r.Err, ErrLate):\n", new: "\tcase false:\n",
+			model: "./syncer", test: "TestPacedModel",
+		},
+		{
+			name: "a late store is taken for silent", file: "syncer/health.go",
+			old:   "r.Err == nil || errors.Is(r.Err, ErrLate) }",
+			new:   "r.Err == nil }",
+			model: "./syncer", test: "TestPacedModel",
+		},
+		{
+			name: "loads are bounded by keys only", file: "syncer/readwidth.go",
+			old: "{ w.cut += r.reads }", new: "{}",
+			model: "./syncer", test: "TestPacedModel",
+		},
+		{
+			name: "on-cold decides for those who ran out of time", file: "syncer/warm.go",
+			old: "\t\treturn errLate\n",
+			new: "\t\tk.lock()\n\t\tfor i := range k.targets {\n" +
+				"\t\t\tk.targets[i].storeDown = true\n\t\t}\n\t\treturn nil\n",
+			model: "./syncer", test: "TestPacedModel",
+		},
+		{
 			name: "those who wait outlive the counter", file: "syncer/commit.go",
 			old: "\tp.stopped = true\n\tp.mu.Unlock()\n\tp.wakeWaiters()\n",
 			new: "\tp.stopped = true\n\tp.mu.Unlock()\n", model: "./syncer",
