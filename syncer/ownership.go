@@ -137,6 +137,17 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 		g.outbox.isEmpty() && g.dirty.isEmpty()
 }
 
+// RenewHandoff lets nobody decide about a partition until it is handed off with BeginHandoff, from
+// the first page, or continues with StartOwning or StopOwning. The partition is flushed meanwhile.
+func (c *Counter) RenewHandoff(partition int) {
+	p := &c.parts[partition]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cancelHandoff()
+	p.ownership = handingOff
+	p.settled.wake()
+}
+
 // HandoffPage returns a part of a partition after BeginHandoff: as much as fits in about budget
 // bytes, starting at a cursor, 0 for the beginning. next is the cursor of the next page, 0 after
 // the last. A cursor always returns the same page until the handoff is finished or canceled; after
