@@ -23,8 +23,10 @@ type counter struct {
 	mu    sync.Mutex
 	owned [partitions]bool
 	ceded [partitions]bool
-	keys  [partitions][]string
-	fails error // of BeginHandoff
+	// neither: nobody decides, until the handoff begins.
+	neither [partitions]bool
+	keys    [partitions][]string
+	fails   error // of BeginHandoff
 	// before is run before BeginHandoff does anything.
 	before func()
 }
@@ -32,13 +34,13 @@ type counter struct {
 func (c *counter) StartOwning(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[p], c.ceded[p] = true, false
+	c.owned[p], c.ceded[p], c.neither[p] = true, false, false
 }
 
 func (c *counter) StopOwning(p int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[p], c.ceded[p] = false, false
+	c.owned[p], c.ceded[p], c.neither[p] = false, false, false
 }
 
 func (c *counter) PauseBorrowing(bool) {}
@@ -57,12 +59,21 @@ func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[p] = false
+	if !c.owned[p] && !c.ceded[p] && !c.neither[p] {
+		return syncer.ErrNotOwner
+	}
+	c.owned[p], c.neither[p] = false, true
 	if c.fails != nil {
 		return c.fails
 	}
 	c.ceded[p] = true
 	return nil
+}
+
+func (c *counter) RenewHandoff(p int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned[p], c.ceded[p], c.neither[p] = false, false, true
 }
 
 func (c *counter) HandoffPage(p int, cursor uint64, _ int) (*syncer.Handoff, uint64, error) {
@@ -87,16 +98,19 @@ func (c *counter) FinishHandoff(p int) error {
 	if !c.ceded[p] {
 		return errors.New("not ceded")
 	}
-	c.ceded[p], c.keys[p] = false, nil
+	c.ceded[p], c.neither[p], c.keys[p] = false, false, nil
 	return nil
 }
 
 func (c *counter) ImportHandoff(h *syncer.Handoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.owned[h.Partition] = true
+	c.owned[h.Partition], c.ceded[h.Partition], c.neither[h.Partition] = true, false, false
 	for i := range h.Keys {
-		c.keys[h.Partition] = append(c.keys[h.Partition], string(h.Keys[i].Key))
+		key := string(h.Keys[i].Key)
+		if keys := &c.keys[h.Partition]; !slices.Contains(*keys, key) {
+			*keys = append(*keys, key)
+		}
 	}
 }
 

@@ -114,13 +114,16 @@ func sizeOf(h *syncer.Handoff) (size int) {
 func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.exists(p) || o.suspended {
+	if !o.exists(p) {
 		return NotHeld
 	}
 	t := o.opt.Table()
 	s := &o.parts[p]
-	if s.phase == foreign || s.phase == incoming {
+	switch {
+	case s.phase == foreign, s.phase == incoming:
 		return NotHeld
+	case o.suspended: // given: the other node has to say what became of what it has of it
+		return Later
 	}
 	if t.Find(to.Name) != t.Owner(p) {
 		return Later
@@ -154,7 +157,7 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	s := &o.parts[page.Partition]
 	defer func() { page.Gift = s.gift }()
 	switch {
-	case err == nil && s.phase == moving:
+	case err == nil && (s.phase == moving || s.phase == given && s.paused && !o.suspended):
 		o.gifts++
 		s.gift, s.giver = o.gifts, o.opt.Self().Name
 		o.enterLocked(page.Partition, given)
@@ -187,7 +190,12 @@ func (o *Partitions) release(by *ring.Member, parts []int) {
 // reports whether it did.
 func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
-	if s.phase != given || s.to.Name != by.Name || o.opt.Counter.FinishHandoff(p) != nil {
+	switch {
+	case s.phase != given || s.to.Name != by.Name:
+		return false
+	case s.paused:
+		o.opt.Counter.StopOwning(p)
+	case o.opt.Counter.FinishHandoff(p) != nil:
 		return false
 	}
 	o.moves.Given++
@@ -205,7 +213,12 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 			continue
 		}
 		s := &o.parts[p]
-		if (s.phase == given || s.phase == moving) && s.to.Name == by.Name {
+		switch {
+		case s.phase != given && s.phase != moving || s.to.Name != by.Name:
+		case o.suspended:
+			s.kept = true
+			o.enterLocked(p, foreign)
+		default:
 			o.takeBackLocked(p)
 		}
 	}

@@ -3,7 +3,6 @@ package ownership_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -403,44 +402,6 @@ func TestTakenBackBeforeItBegins(t *testing.T) {
 	})
 }
 
-// TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
-// again at once; if not, it asks others for them.
-func TestSuspension(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
-		a := c.nodes[0]
-		c.fill()
-		a.Suspend()
-		if a.Held() != 0 || len(c.deciders(0)) != 0 {
-			t.Error("decides while it is suspended")
-		}
-		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
-			h.Held != nil {
-			t.Errorf("holdings %+v: another might begin with what the store has", h)
-		}
-		located := make(chan error)
-		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
-		time.Sleep(time.Second)
-		a.Resume()
-		if err := <-located; err != nil || a.Held() != partitions {
-			t.Errorf("%v, %d partitions are held", err, a.Held())
-		}
-		a.Suspend()
-		a.inRedis.Store(true)
-		a.Forget()
-		a.Wake()
-		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
-			t.Errorf("in Redis: %v", err)
-		}
-		a.inRedis.Store(false)
-		a.Resume()
-		c.settle(a)
-		if _, moves := a.Figures(); moves.FromStore != 2*partitions {
-			t.Errorf("%+v: the partitions are held at once after the mode has changed", moves)
-		}
-	})
-}
-
 // TestLocateGivesUp after three seconds, or with its context.
 func TestLocateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -458,56 +419,4 @@ func TestLocateGivesUp(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
-}
-
-// TestRandomTables tells nodes at random, late and in any order, which members are about to leave.
-// At no time do two nodes decide about a partition, and in the end each belongs to its owner, with
-// all its keys. In every other run a message is lost now and then, and sent again.
-func TestRandomTables(t *testing.T) {
-	for run := range 24 {
-		seed := rand.Uint64()
-		synctest.Test(t, func(t *testing.T) {
-			randomTables(t, seed, func() time.Duration {
-				if run%2 == 0 && rand.IntN(20) == 0 {
-					return time.Duration(1+rand.IntN(500)) * time.Millisecond
-				}
-				return time.Duration(1+rand.IntN(7)) * time.Millisecond
-			})
-		})
-	}
-}
-
-func randomTables(t *testing.T, seed uint64, delay func() time.Duration) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	c := newCluster(t, 4)
-	c.fill()
-	c.delay = delay
-	watch := time.NewTicker(time.Millisecond)
-	defer watch.Stop()
-	for range 30 { // shorter than abandonTimeout: nothing is let go
-		for _, n := range c.nodes[1:] { // one stays
-			n.leaves = r.IntN(2) == 0
-		}
-		c.nodes[r.IntN(len(c.nodes))].knows(c.nodes...)
-		for range r.IntN(150) {
-			<-watch.C
-			synctest.Wait() // the nodes are asked one by one
-			for p := range partitions {
-				if d := c.deciders(p); len(d) > 1 {
-					t.Fatalf("seed %d: partition %d is decided by %v", seed, p, d)
-				}
-			}
-		}
-	}
-	c.agree(c.nodes...)
-	c.settle(c.nodes...)
-	for p := range partitions {
-		d := c.deciders(p)
-		if len(d) != 1 {
-			t.Fatalf("seed %d: partition %d is decided by %v in the end", seed, p, d)
-		}
-		if got := len(c.node(d[0]).counter.keys[p]); got != 1+p%3 {
-			t.Errorf("seed %d: partition %d has %d keys, want %d", seed, p, got, 1+p%3)
-		}
-	}
 }

@@ -22,8 +22,10 @@ type Decider interface {
 type Counter interface {
 	Decider
 	// BeginHandoff prepares a partition for a handoff, HandoffPage returns a part of it, and
-	// FinishHandoff forgets the partition when everything has arrived.
+	// FinishHandoff forgets the partition when everything has arrived. RenewHandoff follows
+	// StopOwning if BeginHandoff may be called once more: nobody decides until then.
 	BeginHandoff(ctx context.Context, partition int) error
+	RenewHandoff(partition int)
 	HandoffPage(partition int, cursor uint64,
 		budget int) (h *syncer.Handoff, next uint64, err error)
 	FinishHandoff(partition int) error
@@ -89,6 +91,9 @@ type partition struct {
 	// kept: this node decided about it when the mode began to change, and will again if the change
 	// is aborted.
 	kept bool
+	// paused: the mode began to change while the partition was given. The other node may have
+	// everything, or ask for it again from the first page.
+	paused bool
 	// to is, for moving and given, the member that takes the partition over; for incoming, the
 	// member that decides until it hands the partition over.
 	to *ring.Member

@@ -1,7 +1,11 @@
 package ownership
 
-// Suspend ends all decisions of this node: every partition is foreign. Operations wait until Resume
-// is called or the mode has changed. The node remembers which partitions it decided about.
+import "time"
+
+// Suspend ends all decisions of this node. Operations wait until Resume is called or the mode has
+// changed. The node remembers which partitions it decided about. Those that it has given away stay
+// given: only the node that receives them knows whether it has everything, and the content may be
+// nowhere else.
 func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -9,8 +13,12 @@ func (o *Partitions) Suspend() {
 	o.opt.Counter.PauseBorrowing(true)
 	for p := range o.parts {
 		s := &o.parts[p]
+		o.opt.Counter.StopOwning(p) // what is pending has to be flushed
+		if s.phase == given {
+			s.paused = true
+			continue
+		}
 		s.kept = s.kept || s.phase == own || s.phase == outgoing || s.phase == moving
-		o.opt.Counter.StopOwning(p)
 		o.enterLocked(p, foreign)
 	}
 }
@@ -21,7 +29,10 @@ func (o *Partitions) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.parts {
-		o.parts[p].kept = false
+		s := &o.parts[p]
+		if s.kept = false; s.phase == given {
+			o.enterLocked(p, foreign)
+		}
 	}
 	o.opt.Counter.ForgetLoans()
 }
@@ -34,10 +45,14 @@ func (o *Partitions) Resume() {
 	o.suspended = false
 	o.opt.Counter.PauseBorrowing(false)
 	for p := range o.parts {
-		if s := &o.parts[p]; s.kept {
+		switch s := &o.parts[p]; {
+		case s.kept:
 			s.kept = false
 			o.opt.Counter.StartOwning(p)
 			o.enterLocked(p, own)
+		case s.phase == given:
+			o.opt.Counter.RenewHandoff(p)
+			s.since = time.Now() // nobody could take it over meanwhile
 		}
 	}
 	o.mu.Unlock()

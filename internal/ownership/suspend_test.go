@@ -1,0 +1,130 @@
+package ownership_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/ownership"
+)
+
+// TestSuspension ends all decisions. If the change of mode is aborted, the node owns its partitions
+// again at once; if not, it asks others for them.
+func TestSuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		a := c.nodes[0]
+		c.fill()
+		a.Suspend()
+		if a.Held() != 0 || len(c.deciders(0)) != 0 {
+			t.Error("decides while it is suspended")
+		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later ||
+			h.Held != nil {
+			t.Errorf("holdings %+v: another might begin with what the store has", h)
+		}
+		located := make(chan error)
+		go func() { _, err := a.Locate(t.Context(), 0); located <- err }()
+		time.Sleep(time.Second)
+		a.Resume()
+		if err := <-located; err != nil || a.Held() != partitions {
+			t.Errorf("%v, %d partitions are held", err, a.Held())
+		}
+		a.Suspend()
+		a.inRedis.Store(true)
+		a.Forget()
+		a.Wake()
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
+			t.Errorf("in Redis: %v", err)
+		}
+		a.inRedis.Store(false)
+		a.Resume()
+		c.settle(a)
+		if _, moves := a.Figures(); moves.FromStore != 2*partitions {
+			t.Errorf("%+v: the partitions are held at once after the mode has changed", moves)
+		}
+	})
+}
+
+// TestAnAbortedChangeKeepsWhatIsBeingHandedOver: a change of mode begins while partitions move, and
+// is aborted. Each of them is decided by one node, with all its keys, whichever of the two nodes
+// continues first and whatever the taker could still say.
+func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		takerLate time.Duration // it is suspended so long after the giver
+		first     int           // which node continues first
+		cut       bool          // the giver can't be reached while the mode changes
+	}{
+		"both at once":       {0, 0, false},
+		"the taker later":    {50 * time.Millisecond, 0, false},
+		"the taker first":    {0, 1, false},
+		"no word meanwhile":  {0, 0, true},
+		"no word, the other": {30 * time.Millisecond, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 2)
+				a, b := c.nodes[0], c.nodes[1]
+				c.fill()
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				c.agree(a, b)
+				for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
+					time.Sleep(5 * time.Millisecond)
+				}
+				a.Suspend()
+				a.cut.Store(test.cut)
+				time.Sleep(test.takerLate)
+				b.Suspend()
+				time.Sleep(300 * time.Millisecond)
+				for p := range partitions {
+					if d := c.deciders(p); len(d) > 0 {
+						t.Fatalf("partition %d is decided by %v while the mode changes", p, d)
+					}
+				}
+				a.cut.Store(false)
+				c.nodes[test.first].Resume()
+				time.Sleep(100 * time.Millisecond)
+				c.nodes[1-test.first].Resume()
+				c.settle(a, b)
+				time.Sleep(time.Minute)
+				c.checkKeys(0)
+				if _, moves := b.Figures(); moves.FromStore > 0 {
+					t.Errorf("%+v: partitions begin with what the store has", moves)
+				}
+			})
+		})
+	}
+}
+
+// TestAChangeDuringAHandover: the change succeeds. All that was being handed over is in the store,
+// and nobody takes precedence once the mode changes back.
+func TestAChangeDuringAHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		a, b := c.nodes[0], c.nodes[1]
+		c.fill()
+		c.delay = func() time.Duration { return 20 * time.Millisecond }
+		c.agree(a, b)
+		for at, _ := a.Figures(); at.Moving == 0; at, _ = a.Figures() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		for _, n := range c.nodes {
+			n.Suspend()
+		}
+		for _, n := range c.nodes {
+			n.inRedis.Store(true)
+			n.Forget()
+			n.Wake()
+			if held := n.Held(); held > 0 {
+				t.Errorf("%s holds %d partitions in Redis", n.self.Name, held)
+			}
+		}
+		time.Sleep(time.Second)
+		for _, n := range c.nodes {
+			n.inRedis.Store(false)
+			n.Resume()
+		}
+		c.settle(a, b)
+	})
+}
