@@ -91,6 +91,16 @@ func (r *reservations) put(held *reservation) {
 	r.byID[held.id] = held
 }
 
+// Reserved lists what is reserved under an id, and the time at which it will be counted.
+func (c *Counter) Reserved(id string) (checks []Check, ts int64) {
+	c.reservations.mu.Lock()
+	defer c.reservations.mu.Unlock()
+	if r := c.reservations.byID[id]; r != nil {
+		checks, ts = r.checks, r.ts
+	}
+	return checks, ts
+}
+
 // Confirm counts what was reserved. If there is no such reservation, nothing was counted and the
 // error wraps ErrUnavailable. After ErrClosed nothing was counted either, but the reservation is
 // still there. With AckStore it returns after the store has acknowledged the counts; with a

@@ -97,13 +97,13 @@ type part struct {
 func (q *Acquirer) begin(r *Request) *acquire {
 	a := &acquire{op: r.Op, began: time.Now(), parts: make([]part, len(r.Parts))}
 	a.id.Coordinator = q.opt.Self()
-	a.id.Number, a.settled = q.numbers.next()
 	for i := range r.Parts {
 		a.parts[i].Part = r.Parts[i]
 		if r.Parts[i].To == nil {
 			a.parts[i], a.parts[0] = a.parts[0], a.parts[i]
 		}
 	}
+	a.id.Number, a.settled = q.numbers.next(a.decider().To.Name)
 	return a
 }
 

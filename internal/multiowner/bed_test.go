@@ -29,9 +29,11 @@ type node struct {
 	slow     bool  // the store acknowledges nothing in time
 	acks     []syncer.Ack
 
-	idled atomic.Bool  // it reported Idle while it counted
-	cut   atomic.Bool  // it can't be reached
-	loses atomic.Int64 // it loses so many answers, after the first keep of them
+	idled atomic.Bool   // it reported Idle while it counted
+	cut   atomic.Bool   // it can't be reached
+	drops atomic.Bool   // what it is sent is lost, and nobody knows that
+	still chan struct{} // if set, it does nothing by itself before this is closed
+	loses atomic.Int64  // it loses so many answers, after the first keep of them
 	keep  atomic.Int64
 	asked atomic.Int64 // tasks from other nodes
 	// before and after are called before a task is run and after, if they are set.
@@ -77,6 +79,24 @@ func (n *node) do(op *syncer.Op, res *syncer.Result) {
 		n.counted += sum
 		n.acks = append(n.acks, op.Ack)
 	}
+}
+
+// Reserved returns what is reserved, as one check.
+func (n *node) Reserved(id string) (checks []syncer.Check, ts int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return []syncer.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1
+}
+
+// takeBack takes back, or fails for a while.
+func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fails != nil {
+		return n.fails
+	}
+	n.counted += op.Checks[0].N
+	return nil
 }
 
 // Confirm counts a reservation, and may not be acknowledged by the store in time.
@@ -128,6 +148,10 @@ func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res
 			res[i].Err = rpc.ErrUnreachable
 			continue
 		}
+		if n.drops.Load() {
+			res[i].Err = syncer.ErrUnknownOutcome
+			continue
+		}
 		n.Serve(ctx, tasks[i:i+1], res[i:i+1])
 		if n.after != nil {
 			n.after()
@@ -143,7 +167,7 @@ func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res
 // Ask asks a node for an outcome, or to settle.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	n := c.node(to.Name)
-	if n.cut.Load() {
+	if n.cut.Load() || n.drops.Load() {
 		return rpc.ErrUnreachable
 	}
 	if q, ok := request.(*multiowner.SettleRequest); ok {
@@ -157,7 +181,8 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	return err
 }
 
-func newCluster(t *testing.T, size int) *cluster {
+// newCluster returns nodes, of which some stand still.
+func newCluster(t *testing.T, size int, still ...string) *cluster {
 	t.Helper()
 	c := new(cluster)
 	c.gone.Store(new(string))
@@ -166,7 +191,11 @@ func newCluster(t *testing.T, size int) *cluster {
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for i := range size {
 		id := string(rune('a' + i))
-		n := &node{self: ring.Member{ID: id, Name: id}, limit: 10, reserved: map[string]int64{}}
+		n := &node{self: ring.Member{ID: id, Name: id}, limit: 10, reserved: map[string]int64{},
+			still: make(chan struct{})}
+		if !slices.Contains(still, id) {
+			close(n.still)
+		}
 		c.nodes, c.members = append(c.nodes, n), append(c.members, n.self)
 		n.Participant = multiowner.NewParticipant(multiowner.Options{
 			Self: func() string { return id }, Counter: n, Peers: c,
@@ -180,10 +209,16 @@ func newCluster(t *testing.T, size int) *cluster {
 				}
 				return table
 			},
-			InRedis: func() bool { return false },
-			Go:      func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
+			InRedis: func() bool { return false }, TakeBack: n.takeBack,
+			Go: func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
 		})
-		running.Go(func() { n.Run(ctx) })
+		running.Go(func() {
+			select {
+			case <-n.still:
+				n.Run(ctx)
+			case <-ctx.Done():
+			}
+		})
 	}
 	c.acquirer = multiowner.NewAcquirer(c.nodes[0].Participant)
 	return c

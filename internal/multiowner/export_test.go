@@ -51,14 +51,24 @@ func (o *Outcomes) Records() int { return len(o.o.records) }
 // Numbers are a coordinator's numbers.
 type Numbers struct{ n numbers }
 
-// Next returns the next number and the one below which all are settled.
-func (n *Numbers) Next() (number, settled uint64) { return n.n.next() }
+// Next returns the next number with a decider, and the one below which all with it are settled.
+func (n *Numbers) Next(decider string) (number, settled uint64) { return n.n.next(decider) }
 
 // Settle settles a number.
-func (n *Numbers) Settle(number uint64) { n.n.settle(number) }
+func (n *Numbers) Settle(decider string, number uint64) { n.n.settle(decider, number) }
+
+// Open returns of how many deciders numbers are remembered.
+func (n *Numbers) Open() int { return len(n.n.open) }
 
 // Outcomes returns how many outcomes a participant remembers.
 func (p *Participant) Outcomes() int { return p.outcomes.len() }
+
+// Verdicts returns how many outcomes of its acquires a coordinator remembers for others.
+func (p *Participant) Verdicts() int {
+	p.verdicts.mu.Lock()
+	defer p.verdicts.mu.Unlock()
+	return len(p.verdicts.byNumber)
+}
 
 // Ended returns how many endings of reservations a participant remembers.
 func (p *Participant) Ended() int {

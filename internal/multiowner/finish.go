@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
@@ -33,13 +34,27 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 	for _, a := range all {
 		switch {
 		case a.inDoubt:
-			q.background(a, func(ctx context.Context) { q.resolve(ctx, a) })
+			q.background(a, doubtTime, q.resolve)
 		case len(a.untold) > 0:
-			q.background(a, func(ctx context.Context) { q.announce(ctx, a.untold) })
+			q.background(a, announceTime, func(ctx context.Context, a *acquire) {
+				q.local.verdicts.set(a.id.Number, outcomeTold(a.untold), time.Now())
+				q.announce(ctx, a.untold)
+			})
 		default:
-			q.numbers.settle(a.id.Number)
+			q.settle(a)
 		}
 	}
+}
+
+// settle records that nobody asks the decider about an acquire any more.
+func (q *Acquirer) settle(a *acquire) { q.numbers.settle(a.decider().To.Name, a.id.Number) }
+
+// outcomeTold returns the outcome that tasks tell.
+func outcomeTold(list []nodeTask) Outcome {
+	if list[0].task.Verb == rpc.VerbConfirm {
+		return CarriedOut
+	}
+	return NotCarriedOut
 }
 
 // telling returns the tasks to confirm or undo what may have been reserved.
@@ -54,26 +69,42 @@ func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []nodeTask) {
 	return list
 }
 
+// announceTime is how long a coordinator tells owners an outcome that did not reach them. Later
+// they have to ask.
+const announceTime = 2 * reserveLimit
+
 // background ends an acquire after its caller has been answered.
-func (q *Acquirer) background(a *acquire, end func(ctx context.Context)) {
+func (q *Acquirer) background(
+	a *acquire, most time.Duration, end func(ctx context.Context, a *acquire),
+) {
 	q.opt.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, 2*reserveLimit)
+		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
-		end(ctx)
-		q.numbers.settle(a.id.Number) // owners that have not been reached ask, and then count
+		end(ctx, a)
+		q.settle(a) // owners that have not been told ask this node as well
 	})
 }
 
-// resolve asks what has become of an acquire, and tells the other owners. They would ask the
-// decider themselves after a while, but it may have left by then.
+// resolve asks what has become of an acquire, and tells the other owners. While nobody knows, what
+// is reserved is counted; a decider that returns corrects that. The number is not settled before,
+// or the decider could forget the outcome.
 func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
-	outcome, err := q.local.learn(ctx, &reservation{id: a.id, decider: a.decider().To.Name,
-		since: a.began, abandoned: true})
-	switch {
-	case err != nil:
-	case outcome == NotCarriedOut:
+	r := &reservation{id: a.id, decider: a.decider().To.Name, since: a.began, abandoned: true}
+	outcome, err := q.local.learn(ctx, r)
+	if err == nil && outcome == Forgotten {
+		q.local.verdicts.set(a.id.Number, Forgotten, time.Now())
+		q.local.countInDoubt(ctx, r)
+		outcome, err = q.local.await(ctx, r)
+	}
+	if err != nil {
+		return
+	}
+	q.local.verdicts.set(a.id.Number, outcome, time.Now())
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
+	defer cancel()
+	if outcome == NotCarriedOut {
 		q.announce(ctx, a.telling(rpc.VerbUndo, syncer.AckDefault))
-	default:
+	} else {
 		q.announce(ctx, a.telling(rpc.VerbConfirm, syncer.AckMemory))
 	}
 }

@@ -1,31 +1,51 @@
 package multiowner
 
-import "sync"
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
 
-// numbers numbers the acquires of a coordinator, and knows which are settled. The zero value is
-// ready to use; the first number is 1.
+// numbers numbers the acquires of a coordinator, and knows for each decider which of them are
+// settled. The zero value is ready to use; the first number is 1.
 type numbers struct {
-	mu      sync.Mutex
-	settled uint64 // numbers up to this one are
-	after   []bool // whether each of the following numbers is settled
+	mu   sync.Mutex
+	last uint64
+	open map[string][]numbered // by decider, in order, beginning with one that is not settled
 }
 
-// next returns the number of another acquire, and one below which all are settled.
-func (n *numbers) next() (number, settled uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.after = append(n.after, false)
-	return n.settled + uint64(len(n.after)), n.settled + 1
+// numbered is an acquire that is not settled, or comes after one that is not.
+type numbered struct {
+	number  uint64
+	settled bool
 }
 
-// settle records that nobody will ask what became of an acquire.
-func (n *numbers) settle(number uint64) {
+// next returns the number of another acquire with this decider, and one below which all with it are
+// settled.
+func (n *numbers) next(decider string) (number, settled uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.after[number-n.settled-1] = true
-	done := 0
-	for done < len(n.after) && n.after[done] {
-		done++
+	if n.open == nil {
+		n.open = map[string][]numbered{}
 	}
-	n.settled, n.after = n.settled+uint64(done), n.after[done:]
+	n.last++
+	n.open[decider] = append(n.open[decider], numbered{number: n.last})
+	return n.last, n.open[decider][0].number
+}
+
+// settle records that nobody will ask the decider what became of an acquire.
+func (n *numbers) settle(decider string, number uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := n.open[decider]
+	at, _ := slices.BinarySearchFunc(list, number, func(o numbered, number uint64) int {
+		return cmp.Compare(o.number, number)
+	})
+	list[at].settled = true
+	for len(list) > 0 && list[0].settled {
+		list = list[1:]
+	}
+	if n.open[decider] = list; len(list) == 0 {
+		delete(n.open, decider)
+	}
 }

@@ -28,8 +28,8 @@ const (
 // How long outcomes are remembered, and how many.
 const (
 	// outcomeTime is how long an acquire that was carried out is remembered if its coordinator does
-	// not say that it is settled. Owners that have reserved something ask within reserveLimit.
-	outcomeTime = 2 * reserveLimit
+	// not say that it is settled. Owners that have reserved something may stand still meanwhile.
+	outcomeTime = doubtTime
 	// refusedTime is how long an acquire is refused that somebody asked about before it came. No
 	// message between nodes arrives later than this after it was sent.
 	refusedTime = 2 * time.Minute
@@ -127,10 +127,10 @@ func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	}
 	_, refused := r.refused[id.Number]
 	switch {
-	case refused || id.Number < r.settled:
+	case refused:
 		return NotCarriedOut, nil
-	case id.Number <= r.forgotten:
-		return Forgotten, nil
+	case id.Number < r.settled, id.Number <= r.forgotten:
+		return Forgotten, nil // if its coordinator could not tell somebody, that knows the outcome
 	case o.size >= maxOutcomes:
 		return Undecided, errTooMany
 	}

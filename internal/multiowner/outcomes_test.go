@@ -46,6 +46,8 @@ func TestOutcomes(t *testing.T) {
 		if n := o.Len(); n != 2 { // 4 and 5
 			t.Errorf("%d outcomes are remembered, want 2", n)
 		}
+		is(1, multiowner.Forgotten)
+		is(2, multiowner.Forgotten)
 		decided(2, 4, true, syncer.ErrNotOwner)
 	})
 }
@@ -60,10 +62,11 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		time.Sleep(multiowner.OutcomeTime - time.Minute)
 		if got, _ := o.Find(9); got != multiowner.NotCarriedOut {
 			t.Errorf("9: %v", got)
 		}
-		time.Sleep(multiowner.OutcomeTime)
+		time.Sleep(time.Minute)
 		o.Age()
 		if got, _ := o.Find(2); got != multiowner.CarriedOut || o.Len() != 4 {
 			t.Errorf("at the last moment: %v, %d outcomes", got, o.Len())
@@ -117,21 +120,31 @@ func TestNumbers(t *testing.T) {
 	n := new(multiowner.Numbers)
 	var got []uint64
 	take := func() {
-		number, settled := n.Next()
+		number, settled := n.Next("d")
 		got = append(got, number, settled)
 	}
 	take()
 	take()
 	take()
-	n.Settle(2)
+	n.Settle("d", 2)
 	take()
-	n.Settle(1)
+	n.Settle("d", 1)
 	take()
-	n.Settle(5)
-	n.Settle(3)
-	n.Settle(4)
+	n.Settle("d", 5)
+	n.Settle("d", 3)
+	n.Settle("d", 4)
 	take()
-	if want := []uint64{1, 1, 2, 1, 3, 1, 4, 1, 5, 3, 6, 6}; !slices.Equal(got, want) {
+	// What another decides holds nothing back.
+	other, settled := n.Next("e")
+	got = append(got, other, settled)
+	n.Settle("d", 6)
+	take()
+	n.Settle("d", 8)
+	n.Settle("e", 7)
+	if n.Open() != 0 {
+		t.Errorf("numbers with %d deciders are remembered, although all are settled", n.Open())
+	}
+	if want := []uint64{1, 1, 2, 1, 3, 1, 4, 1, 5, 3, 6, 6, 7, 7, 8, 8}; !slices.Equal(got, want) {
 		t.Errorf("numbers and what is settled: %v, want %v", got, want)
 	}
 }

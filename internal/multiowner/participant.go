@@ -20,8 +20,10 @@ const maxReservations = 1 << 16
 // Counter decides parts of acquires. A syncer.Counter is one.
 type Counter interface {
 	// DoAll runs operations in order and sets Err in each result. Confirm counts what one of them
-	// reserved. Undo gives it up and reports whether there was anything.
+	// reserved, and Reserved lists what that will be. Undo gives it up and reports whether there
+	// was anything.
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Reserved(id string) (checks []syncer.Check, ts int64)
 	Confirm(ctx context.Context, id string, ack syncer.Ack) error
 	Undo(id string) bool
 }
@@ -41,6 +43,8 @@ type Options struct {
 	Table   func() *ring.Table
 	Counter Counter
 	Peers   Peers
+	// TakeBack runs an Add that takes back, wherever its key is decided.
+	TakeBack func(ctx context.Context, op *syncer.Op) error
 	// InRedis reports whether the cluster counts in Redis: then nothing can be reserved.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -55,6 +59,7 @@ type Participant struct {
 	opt          Options
 	reservations reservations
 	outcomes     outcomes
+	verdicts     verdicts
 	busy         atomic.Int64 // calls that are reserving, deciding or confirming
 }
 
@@ -183,6 +188,7 @@ var errNotAwaited = fmt.Errorf("%w: counted, but not yet acknowledged by the sto
 // confirm counts a reservation. If it does not wait any more, it has been counted already: a node
 // that is told to confirm has not been told anything else before.
 func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.Ack) error {
+	p.reservations.endDoubt(id)
 	if p.reservations.close(id) {
 		return p.opt.Counter.Confirm(ctx, id.String(), ack)
 	}
@@ -197,13 +203,14 @@ var errCounted = fmt.Errorf("%w: counted, because nobody could say what was deci
 	syncer.ErrUnknownOutcome)
 
 // undo gives up a reservation. The error is errCounted if it comes too late for that: whoever runs
-// the acquire must not begin it again.
+// the acquire must not begin it again, because what was counted is taken back only later.
 func (p *Participant) undo(id rpc.AcquireID) error {
 	open, counted := p.reservations.giveUp(id, time.Now())
 	switch {
 	case open:
 		p.opt.Counter.Undo(id.String())
 	case counted:
+		p.undoDoubt(id)
 		return errCounted
 	}
 	return nil

@@ -25,6 +25,8 @@ type ending struct {
 	// counted says that it was counted because nobody knew what was decided. If not, it was undone
 	// before it was made.
 	counted bool
+	// doubt is what was counted, until it is known whether the acquire was carried out.
+	doubt *doubt
 }
 
 // maxEnded bounds the endings that are remembered. There are some only after nodes could not reach
@@ -77,14 +79,28 @@ func (r *reservations) close(id rpc.AcquireID) bool {
 }
 
 // closeInDoubt is close for one that is counted because nobody knows what was decided.
-func (r *reservations) closeInDoubt(id rpc.AcquireID, now time.Time) bool {
+func (r *reservations) closeInDoubt(id rpc.AcquireID, d *doubt, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	open := r.closeLocked(id)
 	if open {
-		r.endLocked(id, ending{now, true})
+		r.endLocked(id, ending{at: now, counted: true, doubt: d})
 	}
 	return open
+}
+
+// endDoubt returns what was counted of an acquire in doubt, once: now its outcome is known. It
+// returns nil if there is nothing.
+func (r *reservations) endDoubt(id rpc.AcquireID) *doubt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, known := r.ended[id]
+	d := e.doubt
+	if known && d != nil {
+		e.doubt = nil
+		r.ended[id] = e
+	}
+	return d
 }
 
 // giveUp removes a reservation that is undone, and lets it not be made any more. open is false if
@@ -93,8 +109,9 @@ func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open, counted bo
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if open = r.closeLocked(id); !open {
-		counted = r.ended[id].counted
-		r.endLocked(id, ending{now, false})
+		e := r.ended[id]
+		counted = e.counted
+		r.endLocked(id, ending{at: now, doubt: e.doubt})
 	}
 	return open, counted
 }
@@ -113,7 +130,8 @@ func (r *reservations) age(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.ended, func(_ rpc.AcquireID, e ending) bool {
-		return elapsed.Between(e.at, now) > refusedTime
+		return elapsed.Between(e.at, now) > refusedTime &&
+			(e.doubt == nil || elapsed.Between(e.at, now) > doubtTime)
 	})
 }
 

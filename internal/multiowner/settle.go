@@ -2,7 +2,6 @@ package multiowner
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -18,16 +17,22 @@ const (
 	// reserveTime is how long a reservation waits to be confirmed or undone. Then the node asks the
 	// decider about it.
 	reserveTime = time.Second
-	// reserveLimit is how long the node keeps asking. Then what is reserved is counted.
+	// reserveLimit is how long the node keeps asking, and at least half of that if it begins to ask
+	// late because it stood still. Then what is reserved is counted.
 	reserveLimit = 10 * time.Second
+	// doubtTime is how long the node looks out for somebody who knows the outcome after that, and
+	// for how long those who may be asked remember it.
+	doubtTime = 10 * time.Minute
+	// doubtPause is the wait between two questions about what is counted.
+	doubtPause = time.Second
 	// askPause is the wait between two questions.
 	askPause = 100 * time.Millisecond
 	// leaveTime bounds how long a node that leaves waits for the others to ask.
 	leaveTime = 2 * time.Second
 )
 
-// OutcomeRequest asks the decider of an acquire what has become of it. If it has not heard of the
-// acquire, it will refuse it.
+// OutcomeRequest asks the decider of an acquire what has become of it, or the coordinator. If the
+// decider has not heard of the acquire, it will refuse it.
 type OutcomeRequest struct {
 	Acquire rpc.AcquireID
 }
@@ -46,6 +51,9 @@ type SettleRequest struct {
 
 // Outcome answers an [OutcomeRequest].
 func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
+	if q.Acquire.Coordinator == p.opt.Self() {
+		return &OutcomeResponse{p.verdicts.find(q.Acquire.Number)}, nil
+	}
 	o, err := p.outcomes.find(q.Acquire, time.Now())
 	return &OutcomeResponse{o}, err
 }
@@ -64,6 +72,7 @@ func (p *Participant) Run(ctx context.Context) {
 			}
 			p.outcomes.age(now)
 			p.reservations.age(now)
+			p.verdicts.age(now)
 		}
 	}
 }
@@ -76,7 +85,6 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 	}
 	p.busy.Add(1) // before it is closed, see Idle
 	defer p.busy.Add(-1)
-	open := false
 	switch outcome {
 	case NotCarriedOut:
 		// That it was counted in doubt meanwhile is for the coordinator to be told, see undo.
@@ -84,27 +92,34 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 			p.opt.Counter.Undo(r.id.String())
 		}
 	case CarriedOut:
-		open = p.reservations.close(r.id)
+		if p.reservations.close(r.id) {
+			p.count(ctx, r.id)
+		}
 	default:
-		open = p.reservations.closeInDoubt(r.id, time.Now())
-	}
-	if open {
-		if err := p.opt.Counter.Confirm(ctx, r.id.String(), syncer.AckMemory); err != nil {
-			p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
+		if p.countInDoubt(ctx, r) {
+			p.opt.Go(func(ctx context.Context) { p.reconsider(ctx, r) })
 		}
 	}
 }
 
-// learn asks the decider what has become of an acquire, until it says so. If it has died, or has
-// not been reached for long enough, the outcome is Forgotten: it is counted, because it may have
-// been carried out. The error is that of ctx.
+// count counts a reservation that was closed.
+func (p *Participant) count(ctx context.Context, id rpc.AcquireID) {
+	if err := p.opt.Counter.Confirm(ctx, id.String(), syncer.AckMemory); err != nil {
+		p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
+	}
+}
+
+// learn asks for the outcome of an acquire until it is known. If those who could know it have died,
+// or have not been reached for long enough, the outcome is Forgotten: it is counted, because it may
+// have been carried out. The error is that of ctx.
 func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error) {
-	for {
+	for began := time.Now(); ; {
 		switch o, err := p.ask(ctx, r); {
 		case err == nil && (o == CarriedOut || o == NotCarriedOut):
 			return o, nil
-		case errors.Is(err, errDeciderGone), err == nil && o == Forgotten,
-			elapsed.Between(r.since, time.Now()) > reserveLimit:
+		case err == nil && o == Forgotten,
+			elapsed.Between(r.since, time.Now()) > reserveLimit &&
+				elapsed.Between(began, time.Now()) > reserveLimit/2:
 			p.opt.Logger.Warn("nobody knows whether an acquire over several nodes was carried "+
 				"out: counting it", "decider", r.decider)
 			return Forgotten, nil
@@ -115,27 +130,31 @@ func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error
 	}
 }
 
-var (
-	errDeciderGone = errors.New("the node that decides is gone")
-	// errCoordinatorTells: the coordinator may know that its message never reached the decider.
-	errCoordinatorTells = errors.New("the node that decides is gone, but not the one that asked it")
-)
-
-// ask asks the decider of an acquire once.
+// ask asks the decider of an acquire once. If it is gone or has forgotten the outcome, the
+// coordinator is asked, which may know that its message never reached the decider. The outcome is
+// Forgotten if neither knows it, or none is there.
 func (p *Participant) ask(ctx context.Context, r *reservation) (Outcome, error) {
-	t := p.opt.Table()
-	at := t.Find(r.decider)
-	switch {
-	case at >= 0:
-	case !r.abandoned && t.Find(r.id.Coordinator) >= 0:
-		return Undecided, errCoordinatorTells
-	default:
-		return Undecided, errDeciderGone
+	o, t := Forgotten, p.opt.Table()
+	for _, name := range []string{r.decider, r.id.Coordinator} {
+		at := t.Find(name)
+		if at < 0 || name == r.id.Coordinator && r.abandoned {
+			continue
+		}
+		var err error
+		if o, err = p.askMember(ctx, t.Member(at), r.id); err != nil || o != Forgotten {
+			return o, err
+		}
 	}
+	return o, nil
+}
+
+func (p *Participant) askMember(
+	ctx context.Context, m *ring.Member, id rpc.AcquireID,
+) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, reserveTime)
 	defer cancel()
 	a := &OutcomeResponse{}
-	err := p.opt.Peers.Ask(ctx, t.Member(at), &OutcomeRequest{r.id}, a)
+	err := p.opt.Peers.Ask(ctx, m, &OutcomeRequest{id}, a)
 	return a.Outcome, err
 }
 

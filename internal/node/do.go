@@ -112,6 +112,11 @@ func (m marking) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
+// Reserved is syncer.Counter.Reserved.
+func (m marking) Reserved(id string) (checks []syncer.Check, ts int64) {
+	return m.n.opt.Counter.Reserved(id)
+}
+
 // Confirm is syncer.Counter.Confirm.
 func (m marking) Confirm(ctx context.Context, id string, ack syncer.Ack) error {
 	return m.n.opt.Counter.Confirm(ctx, id, ack)

@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
+	"twotier.dev/twotier/syncer"
 )
 
 // newParts makes the parts of the node. None of them holds the node: each gets only what it needs.
@@ -30,6 +31,9 @@ func (n *Node) newParts() {
 	n.parts = multiowner.NewParticipant(multiowner.Options{
 		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},
 		Peers: opt.Peers, InRedis: n.inRedis, Go: n.background, Logger: opt.Logger,
+		TakeBack: func(ctx context.Context, op *syncer.Op) error {
+			return n.router.Do(ctx, op, new(syncer.Result))
+		},
 	})
 	n.modes = n.newSwitch()
 	n.hot = hotkeys.New(hotkeys.Options{

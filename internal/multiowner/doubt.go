@@ -1,0 +1,143 @@
+package multiowner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/elapsed"
+	"twotier.dev/twotier/internal/retry"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
+)
+
+// This file is about acquires whose outcome nobody knows for a while: the decider stands still, or
+// can't be reached. What is reserved for them is counted, so that no limit is exceeded, and taken
+// back if it turns out that they were not carried out.
+
+// countInDoubt counts a reservation because nobody knows what was decided. It reports false if it
+// is not open any more.
+func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
+	p.busy.Add(1) // before it is closed, see Idle
+	defer p.busy.Add(-1)
+	checks, ts := p.opt.Counter.Reserved(r.id.String())
+	if !p.reservations.closeInDoubt(r.id, &doubt{checks, ts}, time.Now()) {
+		return false
+	}
+	p.count(ctx, r.id)
+	return true
+}
+
+// doubt is what was counted in doubt.
+type doubt struct {
+	checks []syncer.Check
+	ts     int64
+}
+
+// reconsider waits for the outcome of an acquire that was counted in doubt, and takes back what was
+// counted if it was not carried out.
+func (p *Participant) reconsider(ctx context.Context, r *reservation) {
+	outcome, err := p.await(ctx, r)
+	if err != nil {
+		return
+	}
+	d := p.reservations.endDoubt(r.id)
+	if d != nil && outcome == NotCarriedOut {
+		p.takeBack(ctx, d)
+	}
+}
+
+var errForgotten = errors.New("nobody has learnt what has become of the acquire")
+
+// await asks for the outcome of an acquire until somebody knows it. The decider may have stood
+// still, and still know.
+func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error) {
+	for elapsed.Between(r.since, time.Now()) < doubtTime {
+		if !retry.Pause(ctx, doubtPause) {
+			return Forgotten, ctx.Err()
+		}
+		if o, err := p.ask(ctx, r); err == nil && (o == CarriedOut || o == NotCarriedOut) {
+			return o, nil
+		}
+	}
+	return Forgotten, errForgotten
+}
+
+// takeBack takes back what was counted in doubt, at whoever owns the keys by now.
+func (p *Participant) takeBack(ctx context.Context, d *doubt) {
+	for i := range d.checks {
+		op := &syncer.Op{Kind: syncer.Add, TS: d.ts, Ack: syncer.AckMemory,
+			Checks: []syncer.Check{d.checks[i]}}
+		op.Checks[0].N = -op.Checks[0].N
+		if err := p.takeBackOne(ctx, op); err != nil {
+			p.opt.Logger.Warn("an acquire over several nodes was not carried out, but what was "+
+				"counted of it can't be taken back", "error", err)
+		}
+	}
+}
+
+// takeBackOne repeats what was certainly not executed.
+func (p *Participant) takeBackOne(ctx context.Context, op *syncer.Op) error {
+	for by := time.Now().Add(reserveLimit); ; {
+		once, cancel := context.WithTimeout(ctx, reserveTime)
+		err := p.opt.TakeBack(once, op)
+		cancel()
+		if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) || time.Now().After(by) ||
+			!retry.Pause(ctx, askPause) {
+			return err
+		}
+	}
+}
+
+// verdicts has the outcomes of acquires that this node coordinates, of which it could not tell all
+// owners. They may ask for them.
+type verdicts struct {
+	mu       sync.Mutex
+	byNumber map[uint64]verdict
+}
+
+type verdict struct {
+	outcome Outcome
+	at      time.Time
+}
+
+// set records an outcome. Forgotten stands for one that this node does not know either. If there is
+// no room, those who ask are not told.
+func (v *verdicts) set(number uint64, o Outcome, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.byNumber == nil {
+		v.byNumber = map[uint64]verdict{}
+	}
+	if _, known := v.byNumber[number]; known || len(v.byNumber) < maxEnded {
+		v.byNumber[number] = verdict{o, now}
+	}
+}
+
+// find returns the outcome of an acquire. One that it does not know may be in progress.
+func (v *verdicts) find(number uint64) Outcome {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if o, known := v.byNumber[number]; known {
+		return o.outcome
+	}
+	return Undecided
+}
+
+// age forgets outcomes that nobody asks for any more.
+func (v *verdicts) age(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.byNumber, func(_ uint64, o verdict) bool {
+		return elapsed.Between(o.at, now) > doubtTime
+	})
+}
+
+// undoDoubt takes back what was counted of an acquire in doubt, if anything, in the background.
+func (p *Participant) undoDoubt(id rpc.AcquireID) {
+	if d := p.reservations.endDoubt(id); d != nil {
+		p.opt.Go(func(ctx context.Context) { p.takeBack(ctx, d) })
+	}
+}

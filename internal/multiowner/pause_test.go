@@ -1,0 +1,161 @@
+package multiowner_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/multiowner"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/syncer"
+)
+
+// goOn ends a node's standstill: it can be reached, and is a member again.
+func (c *cluster) goOn(n *node) {
+	c.gone.Store(new(string))
+	n.cut.Store(false)
+	n.drops.Store(false)
+	select {
+	case <-n.still:
+	default:
+		close(n.still)
+	}
+}
+
+// TestHolderThatStoodStill: b stands still after it has reserved, for longer than the coordinator
+// tells it the outcome. Later acquires settle the number of this one. When b goes on, it learns
+// the outcome nevertheless.
+func TestHolderThatStoodStill(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit int64 // of the decider
+		told  error
+		state string
+	}{
+		"carried out":     {10, syncer.ErrUnknownOutcome, "[2 1 2] 0"},
+		"not carried out": {0, syncer.ErrUnknownOutcome, "[0 0 0] 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3, "b")
+				b, d := c.node("b"), c.node("c")
+				d.limit = test.limit
+				d.after = func() { b.cut.Store(true) } // it has decided
+				if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err, test.told) {
+					t.Fatalf("got %v", err)
+				}
+				d.after = nil
+				time.Sleep(3 * multiowner.ReserveLimit)
+				if res, err := c.acquire(t, 1, "a", "c"); err != nil ||
+					res.Allowed != (test.limit > 0) {
+					t.Fatal(res, err)
+				}
+				if d.Outcomes() > 1 {
+					t.Errorf("the decider remembers %d outcomes", d.Outcomes())
+				}
+				c.goOn(b)
+				time.Sleep(3 * time.Second)
+				if state := c.state(); state != test.state {
+					t.Errorf("state %s, want %s", state, test.state)
+				}
+				time.Sleep(time.Hour)
+				for _, n := range c.nodes {
+					if n.Ended()+n.Verdicts() > 0 {
+						t.Errorf("%s remembers something for ever", n.self.Name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderThatStoodStill: c stands still when it is to decide, and is declared dead. What is
+// reserved is counted. When c goes on, all or nothing is counted, whether c had decided before or
+// not, and whether the coordinator has died meanwhile or not.
+func TestDeciderThatStoodStill(t *testing.T) {
+	for name, test := range map[string]struct {
+		decided, died bool
+		meanwhile     string
+		state         string
+	}{
+		"before it decided":                       {false, false, "[1 1 0] 0", "[0 0 0] 0"},
+		"after it decided":                        {true, false, "[1 1 1] 0", "[1 1 1] 0"},
+		"before it decided, the coordinator died": {false, true, "[0 1 0] 0", "[0 0 0] 0"},
+		"after it decided, the coordinator died":  {true, true, "[0 1 1] 0", "[0 1 1] 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				d := c.node("c")
+				if test.died {
+					if err := c.node("b").serve(t.Context(), step(rpc.VerbReserve)); err != nil {
+						t.Fatal(err)
+					}
+					if test.decided {
+						if err := d.serve(t.Context(), step(rpc.VerbDecide)); err != nil {
+							t.Fatal(err)
+						}
+					}
+				} else {
+					d.drops.Store(!test.decided)
+					if test.decided {
+						d.loses.Store(1)
+					}
+					if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err,
+						syncer.ErrUnknownOutcome) {
+						t.Fatalf("got %v", err)
+					}
+				}
+				c.leave("c")
+				time.Sleep(2 * time.Minute)
+				if state := c.state(); state != test.meanwhile {
+					t.Errorf("state %s meanwhile, want %s", state, test.meanwhile)
+				}
+				c.node("a").fails = syncer.ErrUnavailable // it can take nothing back for a while
+				c.goOn(d)
+				time.Sleep(3 * time.Second)
+				c.node("a").fails = nil
+				time.Sleep(3 * time.Second)
+				if state := c.state(); state != test.state {
+					t.Errorf("state %s in the end, want %s", state, test.state)
+				}
+			})
+		})
+	}
+}
+
+// TestNumbersInDoubtHoldUpNobodyElse: while an acquire is in doubt, another decider goes on to
+// forget what is settled, and so does the one that has returned.
+func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		for _, n := range c.nodes {
+			n.limit = 1000
+		}
+		d := c.node("c")
+		d.drops.Store(true)
+		if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Fatalf("got %v", err)
+		}
+		c.leave("c")
+		time.Sleep(time.Minute)
+		for range 5 {
+			if _, err := c.acquire(t, 1, "a", "b"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := c.node("b").Outcomes(); n != 1 {
+			t.Errorf("b remembers %d outcomes, want the last", n)
+		}
+		c.goOn(d)
+		time.Sleep(multiowner.RefusedTime + time.Minute)
+		for range 5 {
+			if _, err := c.acquire(t, 1, "a", "c"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := d.Outcomes(); n != 1 {
+			t.Errorf("c remembers %d outcomes, want the last", n)
+		}
+	})
+}
