@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -148,7 +149,7 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
 		if op.Kind == syncer.Acquire {
 			lr.Count, _, _ = v.Peak(limit.Window, ts)
-			lr.Refused = lr.Count+c.N > limit.Max
+			lr.Refused = lr.Count+inAll(op, c) > limit.Max
 		} else {
 			e, _ := v.Count(limit.Window, ts, true)
 			lr.Count, lr.Lo, lr.Hi = e.Count, e.Lo, e.Hi
@@ -160,6 +161,16 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 			r.Limits[0].Hi = ts + r.RetryAfter
 		}
 	}
+}
+
+// inAll returns how much all checks of an operation count of the key of one of them.
+func inAll(op *syncer.Op, c *syncer.Check) (n int64) {
+	for i := range op.Checks {
+		if o := &op.Checks[i]; bytes.Equal(o.AppendName(nil), c.AppendName(nil)) {
+			n += o.N
+		}
+	}
+	return n
 }
 
 // startBans counts the bans whose limits have refused.
