@@ -66,7 +66,7 @@ func (a *adder) run(stop <-chan struct{}) {
 
 // act sends an operation to a process, or several in a batch.
 func (a *adder) act(p *proc) {
-	if (a.w.plan.exact || a.w.plan.kind == crashes) && a.rnd.IntN(20) == 0 {
+	if (a.w.plan.exact || a.w.plan.kind.is(crashes, restarts)) && a.rnd.IntN(20) == 0 {
 		a.reset(p)
 		return
 	}

@@ -18,6 +18,8 @@ type client struct {
 	number  int
 	rnd     *rand.Rand
 	outside *outside // the Go client to use, if any
+	hasty   bool     // it has less patience than others
+	durable bool     // it waits until Redis has its counts, with more patience than others
 	// What is left of its own counts where it also takes back: from one bucket, from the newest.
 	balance, unspent int64
 }
@@ -90,14 +92,17 @@ func (c *client) limited() string { return fmt.Sprint("limited", c.rnd.IntN(limi
 // millisecond.
 func (c *client) context() (context.Context, context.CancelFunc) {
 	patience := 2 * time.Second
-	if c.rnd.IntN(6) == 0 && !c.w.plan.patient {
+	if c.durable {
+		patience *= 3
+	}
+	if (c.hasty || c.rnd.IntN(6) == 0) && !c.w.plan.patient {
 		patience = time.Duration(float64(patience) * math.Pow(10, -4.3*c.rnd.Float64()))
 	}
 	return context.WithTimeout(context.Background(), patience)
 }
 
 func (c *client) ack() syncer.Ack {
-	if c.rnd.IntN(5) == 0 {
+	if c.durable || c.rnd.IntN(5) == 0 {
 		return syncer.AckStore
 	}
 	return syncer.AckMemory
@@ -160,7 +165,12 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 				c.unspent += max(0, n)
 			}
 			if op.Kind == syncer.Acquire && res.Allowed {
-				c.w.ledger.admit(key, verdict{asked, time.Now(), n, p.id, res.Source, res.Degraded})
+				v := verdict{asked: asked, told: time.Now(), n: n, by: p.id, ip: p.ip,
+					source: res.Source, degraded: res.Degraded}
+				if c.outside != nil {
+					v.ip = "" // that of the node that it has asked is not known
+				}
+				c.w.ledger.admit(key, v)
 			}
 		case unknown(p, err) && !op.Reads():
 			if c.outside != nil { // over HTTP the deadline is not sent along
@@ -176,7 +186,11 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 		c.w.acceptable(p, err)
 		return
 	}
-	c.judge(p, op, res)
+	if late := time.Since(by); late > lateness && c.outside == nil && op.Counts(res) {
+		c.w.t.Errorf("%s: node %s counts %v after the time for it was up", op.Checks[0].Key, p.id,
+			late)
+	}
+	c.judge(p, op, res, asked)
 }
 
 // unknown reports whether an operation that ended with this error may have been executed.
@@ -187,7 +201,7 @@ func unknown(p *proc, err error) bool {
 
 // judge checks a result against what is known: a decision has the numbers of its checks, a refusal
 // has a reason, and nobody stands in for an owner that can be reached.
-func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result) {
+func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Time) {
 	switch {
 	case res.Source == syncer.SourceNear && res.Allowed:
 		c.w.borrowed.Add(1)
@@ -199,6 +213,9 @@ func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result) {
 			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id,
 				time.Now().Format("05.000"))
 			c.w.t.Logf("%s:\n%s", key, c.w.journal.about(key))
+		}
+		if c.outside == nil {
+			c.w.sight.standIn(p, op, asked)
 		}
 	}
 	if op.Kind != syncer.Acquire {

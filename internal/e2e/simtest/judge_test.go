@@ -65,7 +65,7 @@ func (p *proc) hasVersion(number int64) {
 // somebody was told a second ago.
 func (w *world) leastVersion(p *proc) int64 {
 	least := p.version.Load()
-	if w.plan.kind.is(graceful, together) && w.plan.takes == 0 {
+	if w.plan.kind.is(graceful, together, moves) && w.plan.takes == 0 {
 		least = max(least, w.rules.due(time.Now()))
 	}
 	return least
@@ -138,7 +138,8 @@ func (w *world) judgeCheck(asked *question, op *ruledOp, got *ruledAnswer, i int
 	c, p := &op.Checks[i], asked.p
 	counted := figured && !op.DryRun
 	v := decision{allowed: got.Allowed, counted: counted,
-		verdict: verdict{asked.at, asked.told, c.N, p.id, syncer.Source(got.Source), got.Degraded}}
+		verdict: verdict{asked: asked.at, told: asked.told, n: c.N, by: p.id, ip: p.ip,
+			source: syncer.Source(got.Source), degraded: got.Degraded}}
 	var want []answeredLimit
 	for _, name := range c.names() {
 		r := d.rule(name)

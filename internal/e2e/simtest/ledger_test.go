@@ -52,7 +52,7 @@ type doubt struct {
 type verdict struct {
 	asked, told time.Time
 	n           int64
-	by          string
+	by, ip      string
 	source      syncer.Source
 	degraded    bool // it says that it was made without the store
 }
@@ -310,7 +310,7 @@ type outcome struct{ acknowledged, unknown, refused, lost, excess, borrowed, nea
 
 // check compares the ledger with what Redis and all nodes report.
 func (w *world) check() (o outcome) {
-	nodes := w.ask(w.ledger.names())
+	nodes := w.ask(slices.DeleteFunc(w.ledger.names(), isSpent))
 	for _, key := range w.ledger.names() {
 		a := w.ledger.copy(key)
 		r := w.stored(key)
@@ -320,7 +320,9 @@ func (w *world) check() (o outcome) {
 				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
 		w.checkLevels(key, r, w.unevenness(&a))
-		w.checkAnswers(key, nodes)
+		if !isSpent(key) {
+			w.checkAnswers(key, nodes)
+		}
 		w.checkVerdicts(key, &a)
 		if a.over && r != 0 && a.lost == 0 {
 			w.t.Errorf("%s: Redis has %d, of which nobody knew when the time for it was up", key, r)
@@ -340,6 +342,7 @@ func (w *world) check() (o outcome) {
 		}
 	}
 	w.checkGroups()
+	w.checkStandIns()
 	w.checkBans()
 	w.checkValues()
 	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
@@ -366,6 +369,11 @@ func (w *world) checkVerdicts(key string, a *account) {
 			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is "+
 				"%d in %d ms", key, v.by, v.source,
 				v.told.Format("05.000"), stale, limit.Max, limit.Window)
+		}
+		if v := w.excess(key, a, limit); v != nil {
+			w.t.Errorf("%s: node %s admits (%s) at %s what was used up, though the owner lived "+
+				"and was reached, the limit is %d in %d ms", key, v.by, v.source,
+				v.told.Format("05.000"), limit.Max, limit.Window)
 		}
 	}
 }

@@ -36,6 +36,9 @@ func (c *client) overdraw() syncer.Op {
 // crowd acquires much of a key that everybody uses, alone or along with another one. Its limits are
 // large enough for its owner to lend some of what is left.
 func (c *client) crowd() []syncer.Op {
+	if c.w.plan.exact && c.outside == nil && c.rnd.IntN(3) == 0 {
+		return c.refunds()
+	}
 	ops := make([]syncer.Op, 1+c.rnd.IntN(4))
 	for i := range ops {
 		ops[i] = syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), Checks: []syncer.Check{
@@ -45,6 +48,18 @@ func (c *client) crowd() []syncer.Op {
 		}
 	}
 	return ops
+}
+
+// refunds counts a key that only this client uses, so often that nodes borrow it, or takes back of
+// it all that was acknowledged, wherever that was counted.
+func (c *client) refunds() []syncer.Op {
+	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+		{Key: fmt.Appendf(nil, "refunded%d", c.number), N: 1 + c.rnd.Int64N(4)}}}
+	if c.unspent > 0 && c.rnd.IntN(3) == 0 {
+		op.Checks[0].N, c.unspent = -c.unspent, 0
+		return []syncer.Op{op}
+	}
+	return slices.Repeat([]syncer.Op{op}, 16+c.rnd.IntN(32))
 }
 
 // clear counts a key that only this client uses, or resets it.
@@ -65,7 +80,7 @@ func (c *client) clear(p *proc) {
 	switch {
 	case err == nil && !p.dead.Load():
 		c.w.ledger.reset(key, asked, c.w.awayFrom(p, key), c.w.plan.restoresOthers() ||
-			c.w.plan.parts() || c.w.plan.kind == crashes || c.w.lostSince(asked))
+			c.w.plan.parts() || c.w.plan.kind.is(crashes, restarts) || c.w.lostSince(asked))
 	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)

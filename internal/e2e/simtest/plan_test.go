@@ -48,12 +48,21 @@ const (
 	handloss               // like together, while Redis loses data
 	chaos                  // several faults of any kind at once, but no losses
 	ruins                  // like chaos, with losses
+	moves                  // like together, with many partitions, most of which Redis lacks
+	restarts               // kills, after which another process starts at the same address at once
+	delays                 // connections that are late, while clients have little patience
+	stalls                 // processes that stand still
 	kinds
 )
 
+// drawn is how many kinds random schedules are of. The others run if -kind names them: acquires
+// over several owners, one of which stands still for long, are not settled everywhere yet.
+const drawn = int(stalls)
+
 var names = [kinds]string{
 	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together",
-	"handloss", "chaos", "ruins",
+	"handloss", "chaos", "ruins", "moves", "restarts", "delays",
+	"stalls",
 }
 
 func (k kind) String() string { return names[k] }
@@ -71,14 +80,16 @@ func (k kind) is(list ...kind) bool {
 }
 
 // orderly kinds never have a node that another can't reach.
-func (k kind) orderly() bool { return k.is(graceful, outages, modes, together) }
+func (k kind) orderly() bool { return k.is(graceful, outages, modes, together, moves) }
 
 // loses reports whether Redis loses data.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
 // parts reports whether a node may be unreachable for longer than others try to find out what has
 // become of an acquire over several owners.
-func (p *plan) parts() bool { return p.kind.is(splits, everything) || p.kind.wild() }
+func (p *plan) parts() bool {
+	return p.kind.is(splits, everything, delays, stalls) || p.kind.wild()
+}
 
 // restoresOthers reports whether a key that Redis loses may be restored by a node that does not
 // decide about it.
@@ -100,7 +111,7 @@ func (p *plan) stale() time.Duration {
 
 func newPlan(rnd *rand.Rand) plan {
 	p := plan{
-		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
+		kind: kind(rnd.IntN(drawn)), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
 		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond,
 		pause:    time.Duration(20+rnd.IntN(100)) * time.Millisecond,
 		length:   time.Duration(10+rnd.IntN(20)) * time.Second,
@@ -122,7 +133,23 @@ func newPlan(rnd *rand.Rand) plan {
 	if rnd.IntN(3) == 0 {
 		p.lag = 1 << rnd.IntN(12) * time.Millisecond
 	}
+	p.drawSize(rnd)
 	return p
+}
+
+// drawSize decides how many partitions there are, and how long Redis lacks what they have.
+func (p *plan) drawSize(rnd *rand.Rand) {
+	large, rare := 200+rnd.IntN(100), rnd.IntN(16) == 0
+	if p.kind.is(modes, together) && p.lag == 0 && rnd.IntN(3) == 0 {
+		p.interval = time.Duration(1000+rnd.IntN(3000)) * time.Millisecond
+	}
+	if p.kind == moves {
+		p.interval, p.lag = time.Duration(2+rnd.IntN(14))*time.Second, 0
+		p.weather.Jitter = time.Duration(1+rnd.IntN(100)) * time.Millisecond
+	}
+	if p.kind == moves || rare {
+		p.partitions = large
+	}
 }
 
 func (p *plan) drawWeather(rnd *rand.Rand) {
@@ -141,9 +168,10 @@ func (p *plan) drawWeather(rnd *rand.Rand) {
 // slow.
 func (p *plan) drawStore(rnd *rand.Rand) {
 	switch {
-	case p.kind.is(graceful, together) && rnd.IntN(4) == 0:
+	case p.kind.is(graceful, together, moves) && rnd.IntN(4) == 0:
 		p.mix = faultstore.Mix{ReplyLost: 250, RequestLost: 100, Refused: 50, Late: 50}
-	case p.kind.is(outages, everything) || !p.kind.is(crashes, splits, modes) && rnd.IntN(2) == 0:
+	case p.kind.is(outages, everything),
+		!p.kind.is(crashes, splits, modes, moves) && rnd.IntN(2) == 0:
 		p.mix = faultstore.Mix{ReplyLost: rnd.IntN(100), RequestLost: rnd.IntN(50),
 			Refused: rnd.IntN(50), Late: rnd.IntN(50)}
 	}

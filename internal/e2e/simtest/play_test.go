@@ -13,7 +13,9 @@ import (
 func (w *world) play() {
 	w.rest(2000)
 	for end := time.Now().Add(w.plan.length); time.Now().Before(end); {
+		again := w.spend()
 		w.act()
+		again()
 		w.rest(4000)
 	}
 }
@@ -53,6 +55,14 @@ func (w *world) act() {
 		w.several(2, anything)
 	case ruins:
 		w.losing(anything)
+	case moves:
+		w.move()
+	case restarts:
+		w.restart()
+	case delays:
+		w.delay()
+	case stalls:
+		w.stall()
 	}
 }
 
@@ -125,7 +135,7 @@ func (w *world) crash() {
 // node.
 func (w *world) cut() {
 	list := w.alive()
-	var a, b []string
+	var a, b, away []string
 	for _, p := range list {
 		if w.rnd.IntN(2) == 0 {
 			a = append(a, p.ip)
@@ -137,12 +147,14 @@ func (w *world) cut() {
 	case n == 0 && len(list) > 1:
 		w.say("%s no longer reaches %s", list[0].id, list[1].id)
 		w.net.Cut(list[0].ip, list[1].ip, simnet.All)
+		away = []string{list[0].ip, list[1].ip}
 	case n == 1 && len(list) > 0:
 		k := simnet.Gossip
 		if w.rnd.IntN(2) == 0 {
 			k = simnet.Calls
 		}
 		w.say("%s is cut off, kind %d", list[0].id, k)
+		away = []string{list[0].ip}
 		for _, p := range list[1:] {
 			w.net.Cut(list[0].ip, p.ip, k)
 			w.net.Cut(p.ip, list[0].ip, k)
@@ -150,7 +162,11 @@ func (w *world) cut() {
 	default:
 		w.say("%v and %v are split", a, b)
 		w.net.Split(a, b)
+		if away = a; len(b) < len(a) {
+			away = b
+		}
 	}
+	defer w.sight.unreached(away...)()
 	w.rest(20_000)
 	w.say("the network heals")
 	w.net.Heal()
@@ -186,7 +202,7 @@ func (w *world) withoutRedis(from time.Time) {
 
 // switchMode changes the mode through one node, alone or together with other faults.
 func (w *world) switchMode() {
-	switch w.rnd.IntN(6) {
+	switch w.rnd.IntN(8) {
 	case 0:
 		w.joinOrLeave()
 	case 1, 2:
@@ -194,9 +210,15 @@ func (w *world) switchMode() {
 	case 3, 4:
 		w.switchInVain()
 	default:
-		if p := w.pick(w.rnd); p != nil {
-			w.switchAt(p)
+		// Now and then two administrators have the same wish.
+		var changing sync.WaitGroup
+		for range 1 + w.rnd.IntN(2) {
+			if p := w.pick(w.rnd); p != nil {
+				changing.Go(func() { w.switchAt(p) })
+			}
+			w.rest(20)
 		}
+		changing.Wait()
 	}
 }
 

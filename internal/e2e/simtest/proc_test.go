@@ -48,6 +48,8 @@ type proc struct {
 	ahead   atomic.Int64 // error of the time that it reads from Redis
 	step    atomic.Int64 // by how much its host's clock was set
 	ended   atomic.Int64 // when it ended, in unix nanoseconds
+	left    atomic.Int64 // when it began to leave
+	clean   atomic.Bool  // it left, and handed over or flushed all that it had
 }
 
 // wire carries messages over the simulated network.
@@ -128,12 +130,16 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		ID: p.id, Name: name, Bind: p.host.Address(), Join: w.addresses(),
 		Agreement: ring.Agreement{Partitions: place.Partitions, Seed: place.Seed},
 		Secret:    []byte(secret), Tag: nodemodes.Tag(nodemodes.TwoTier),
-		OnChange: func(t *ring.Table) { p.node.Changed(t) }, Transport: p.host.Transport(),
+		OnChange: func(t *ring.Table) {
+			w.sight.see(p, t)
+			p.node.Changed(t)
+		}, Transport: p.host.Transport(),
 		Placements: &placements, Logger: w.logger(p.id),
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.sight.add(p)
 	p.client, err = peer.NewClient(peer.ClientOptions{Self: name, Secret: []byte(secret),
 		Transport: wire{p.host, w.meter}, Logger: w.logger(p.id)})
 	if err != nil {
@@ -211,6 +217,7 @@ func (p *proc) ends() {
 
 // leave stops a process the way SIGTERM does.
 func (p *proc) leave() error {
+	p.left.Store(time.Now().UnixNano())
 	p.leaving.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -224,6 +231,7 @@ func (p *proc) leave() error {
 	defer cancel()
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
 	p.closeRules()
+	p.clean.Store(err == nil)
 	p.ends()
 	if err != nil || p.w.plan.kind.loses() {
 		p.w.loseValuesWith(p)

@@ -3,6 +3,7 @@ package simtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,6 +119,11 @@ func (c *cast) isCutOff() func() {
 	return func() {
 		w.say("%s no longer reaches %s, kind %d; cut off from all: %v", a.id, b.id, kinds, all)
 		w.net.Cut(a.ip, b.ip, kinds)
+		away := []string{a.ip, b.ip}
+		if all {
+			away = away[:1]
+		}
+		defer w.sight.unreached(away...)()
 		for _, o := range w.alive() {
 			if all && o != a {
 				w.net.Cut(a.ip, o.ip, kinds)
@@ -140,6 +146,7 @@ func (c *cast) slowsDown() func() {
 	by, length, out := w.upTo(3*time.Second), w.upTo(12*time.Second), w.rnd.IntN(2) == 0
 	return func() {
 		w.say("%s is %v late, what it sends: %v", a.id, by, out)
+		defer w.sight.unreached(a.ip)()
 		for _, o := range others {
 			if out {
 				w.net.Slow(a.ip, o.ip, by)
@@ -207,7 +214,7 @@ func (c *cast) switches() func() {
 	if len(c.procs) == 0 {
 		return nil
 	}
-	p := c.procs[len(c.procs)-1]
+	p := c.procs[c.w.rnd.IntN(len(c.procs))]
 	return func() { c.w.switchAt(p) }
 }
 
@@ -217,17 +224,21 @@ func (c *cast) sleeps() func() {
 	if p == nil {
 		return nil
 	}
-	w, length := c.w, c.w.upTo(15*time.Second)
-	return func() {
-		w.say("%s is suspended", p.id)
-		p.asleep.Store(true)
-		w.net.Freeze(p.ip)
-		p.counter.Unflushed(w.withhold)
-		time.Sleep(length)
-		w.net.Thaw(p.ip)
-		p.asleep.Store(false)
-		w.say("%s goes on", p.id)
-	}
+	length := c.w.upTo(15 * time.Second)
+	return func() { p.sleep(length) }
+}
+
+// sleep suspends a process.
+func (p *proc) sleep(length time.Duration) {
+	p.w.say("%s is suspended", p.id)
+	defer p.w.sight.paused(p.ip)()
+	p.asleep.Store(true)
+	p.w.net.Freeze(p.ip)
+	p.counter.Unflushed(p.w.withhold)
+	time.Sleep(length)
+	p.w.net.Thaw(p.ip)
+	p.asleep.Store(false)
+	p.w.say("%s goes on", p.id)
 }
 
 // wrongTime is by how much the time is wrong at most that a node reads from Redis.
@@ -277,6 +288,7 @@ func (c *cast) hasATwin() func() {
 		switch _, err := c.w.startAs(i, p.id); {
 		case err == nil && c.w.plan.kind.wild():
 			c.w.say("two processes are %s", p.id)
+			defer c.w.sight.unreached(p.ip, ip(i))()
 			time.Sleep(beside)
 			c.w.leaves(p)
 		case !errors.Is(err, ring.ErrRefused):
@@ -290,7 +302,7 @@ func (w *world) joinAt(i int) {
 	w.say("n%d joins", i)
 	if _, err := w.start(i); err != nil {
 		w.say("n%d could not join: %v", i, err)
-		if !w.plan.kind.is(splits, everything) && !w.plan.kind.wild() {
+		if !w.plan.kind.is(splits, everything, delays, stalls) && !w.plan.kind.wild() {
 			w.t.Errorf("n%d joins: %v", i, err)
 		}
 	}
@@ -300,7 +312,7 @@ func (w *world) joinAt(i int) {
 func (w *world) leaves(p *proc) {
 	w.say("%s leaves", p.id)
 	if err := p.leave(); err != nil {
-		if w.plan.kind.is(graceful, together) && w.plan.mix.RequestLost == 0 {
+		if w.plan.kind.is(graceful, together, moves) && w.plan.mix.RequestLost == 0 {
 			w.t.Errorf("%s leaves: %v", p.id, err)
 		}
 		w.bury(p)
@@ -308,20 +320,26 @@ func (w *world) leaves(p *proc) {
 }
 
 // switchInVain changes the mode through a node after Redis has gone for all running nodes, so that
-// only they know what they have counted. Meanwhile two nodes join that do have Redis.
+// only they know what they have counted. Two nodes join meanwhile, or just before, that do have
+// Redis.
 func (w *world) switchInVain() {
 	c, list := w.cast(), w.alive()
 	var running sync.WaitGroup
 	length := 2*time.Second + w.upTo(6*time.Second)
 	running.Go(func() { w.takeRedis(list, (*faultstore.Store).SetDown, "loses Redis", length) })
+	wait := w.flurry(durably)
+	defer wait()
 	w.rest(2000)
-	if switches := c.switches(); switches != nil {
-		running.Go(switches)
+	events := []trouble{(*cast).switches, (*cast).joins, (*cast).joins}
+	if w.rnd.IntN(2) == 0 {
+		slices.Reverse(events)
 	}
-	w.rest(500)
-	for range 2 {
-		if joins := c.joins(); joins != nil {
-			running.Go(joins)
+	for i, event := range events {
+		if i == 1 {
+			w.rest(500)
+		}
+		if happens := event(c); happens != nil {
+			running.Go(happens)
 		}
 	}
 	running.Wait()

@@ -50,6 +50,8 @@ type world struct {
 	near     atomic.Int64 // remembered refusals
 	once     atomic.Int64
 	groups   groups
+	sight    sight
+	spent    int          // generations of keys that were used up
 	under    atomic.Int64 // counts in requests in flight
 	watching sync.WaitGroup
 	healed   atomic.Bool
@@ -75,6 +77,8 @@ func (w *world) partition(key string) int { return w.placement().Of(nil, []byte(
 // limitsOf are the limits of a key, if it has any.
 func limitsOf(key string) []syncer.Limit {
 	switch {
+	case strings.HasPrefix(key, "spent"):
+		return []syncer.Limit{{Window: dayMS, Max: 1}}
 	case strings.HasPrefix(key, "limited"):
 		return []syncer.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
 	case key == "crowded":

@@ -1,0 +1,293 @@
+package simtest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// sight records which members each process saw, and which hosts could not be reached, so that a
+// judge can find out whether the owner of a key lived and was reachable.
+type sight struct {
+	mu     sync.Mutex
+	procs  map[string]*seer // by name of the process
+	away   []absence
+	stands []standIn
+}
+
+// seer is a process, and the tables that it had, in order.
+type seer struct {
+	p     *proc
+	born  time.Time
+	views []view
+}
+
+type view struct {
+	from  time.Time
+	table *ring.Table
+}
+
+// absence is a time in which a host could not be reached by some others.
+type absence struct {
+	ip string
+	span
+	paused bool // it stood still
+}
+
+// standIn is an operation that was carried out in place of some owner.
+type standIn struct {
+	by          *proc
+	keys        []string
+	asked, told time.Time
+}
+
+// add adds a process, before it has its first table.
+func (s *sight) add(p *proc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.procs == nil {
+		s.procs = map[string]*seer{}
+	}
+	s.procs[p.ring.Name()] = &seer{p: p, born: time.Now()}
+}
+
+// see records a new table of a process.
+func (s *sight) see(p *proc, t *ring.Table) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.procs[p.ring.Name()]; o != nil {
+		o.views = append(o.views, view{time.Now(), t})
+	}
+}
+
+// unreached records that hosts can't be reached by some others until the returned function is
+// called.
+func (s *sight) unreached(ips ...string) (end func()) { return s.absent(false, ips...) }
+
+// paused records that a host stands still until the returned function is called.
+func (s *sight) paused(ip string) (end func()) { return s.absent(true, ip) }
+
+func (s *sight) absent(paused bool, ips ...string) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := len(s.away)
+	for _, ip := range ips {
+		s.away = append(s.away, absence{ip, span{time.Now(), forever}, paused})
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i := range ips {
+			s.away[first+i].to = time.Now()
+		}
+	}
+}
+
+// standIn records that a process has carried out an operation in place of an owner.
+func (s *sight) standIn(p *proc, op *syncer.Op, asked time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := standIn{by: p, asked: asked, told: time.Now()}
+	for i := range op.Checks {
+		o.keys = append(o.keys, string(op.Checks[i].Key))
+	}
+	s.stands = append(s.stands, o)
+}
+
+// overlaps reports whether two times have a moment in common.
+func (s span) overlaps(o span) bool { return !s.from.After(o.to) && !o.from.After(s.to) }
+
+// isAway reports whether a host could not be reached by some others at any moment of a time.
+func (s *sight) isAway(ip string, during span) bool {
+	return slices.ContainsFunc(s.away, func(a absence) bool {
+		return a.ip == ip && a.overlaps(during)
+	})
+}
+
+// life is the time in which a process ran. Its way out, in good order, is part of it.
+func (o *seer) life() span {
+	l := span{o.born, forever}
+	if at := o.p.ended.Load(); at != 0 {
+		l.to = time.Unix(0, at)
+	}
+	return l
+}
+
+// in returns the views that a process had during a time.
+func (o *seer) in(during span) (list []view) {
+	for i, v := range o.views {
+		s := span{v.from, o.life().to}
+		if i+1 < len(o.views) {
+			s.to = o.views[i+1].from
+		}
+		if s.overlaps(during) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// calm reports whether all that owned a partition during a time lived, could be reached, and were
+// seen by all others that could be reached.
+func (s *sight) calm(partition int, during span) bool {
+	owners := map[string]bool{}
+	for _, o := range s.procs {
+		if !o.life().overlaps(during) || s.isAway(o.p.ip, during) {
+			continue
+		}
+		for _, v := range o.in(during) {
+			if at := v.table.Owner(partition); at >= 0 {
+				owners[v.table.Member(at).Name] = true
+			}
+		}
+	}
+	for name := range owners {
+		o := s.procs[name]
+		if o == nil || s.isAway(o.p.ip, during) || s.unseen(o, during) ||
+			!o.p.clean.Load() && o.life().to.Before(during.to) {
+			return false
+		}
+	}
+	return true
+}
+
+// joining is how long a process may take to see all others.
+const joining = 3 * time.Second
+
+// unseen reports whether some process that could be reached did not see one that lived, and was not
+// about to leave: it saw it before, or was there long enough.
+func (s *sight) unseen(o *seer, during span) bool {
+	name := o.p.ring.Name()
+	for _, q := range s.procs {
+		if q == o || s.isAway(q.p.ip, during) {
+			continue
+		}
+		saw := false
+		for _, v := range q.views {
+			if v.table.Find(name) >= 0 {
+				saw = true
+				break
+			}
+		}
+		for _, v := range q.in(during) {
+			old := v.from.After(o.born.Add(joining)) && v.from.After(q.born.Add(joining))
+			if v.table.Find(name) < 0 && (saw && o.sawOut(q, v) || old) && !o.leaves(v.from) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sawOut reports whether a view of another process comes after one with this process.
+func (o *seer) sawOut(q *seer, v view) bool {
+	for _, earlier := range q.views {
+		if earlier.table == v.table {
+			return false
+		}
+		if earlier.table.Find(o.p.ring.Name()) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves reports whether a process was leaving, or had ended, at a moment.
+func (o *seer) leaves(at time.Time) bool {
+	left := o.p.left.Load()
+	return left != 0 && !at.Before(time.Unix(0, left)) || o.life().to.Before(at)
+}
+
+// pausesAreSettled is set once all owners of an acquire find out the decision after one of them
+// stood still for long.
+const pausesAreSettled = false
+
+// long is how long an owner of an acquire may be out of reach before other owners count their
+// reservations: less than in package multiowner, as messages take time.
+const long = 8 * time.Second
+
+// outOfReach reports whether some process was cut off for so long that the owners of a group may
+// count their reservations, whatever the decision, or was considered dead although it lived. A
+// process that merely stood still asks for the decision.
+func (s *sight) outOfReach(g *group) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	during := span{g.begun, g.told.Add(settling)}
+	if g.told.IsZero() {
+		during.to = forever
+	}
+	cut := false
+	for _, a := range s.away {
+		if !(a.paused && pausesAreSettled) && a.overlaps(during) {
+			cut = true
+			if a.to.Sub(a.from) > long {
+				return true
+			}
+		}
+	}
+	for _, o := range s.procs {
+		if o.p.w.plan.weather.PacketLoss+o.p.w.plan.weather.CallLoss == 0 && !cut {
+			return false
+		}
+		if o.life().overlaps(during) && s.unseen(o, during) {
+			return true
+		}
+	}
+	return false
+}
+
+// excess returns a verdict that admits more than a limit allows although the owners of the key
+// lived and were reachable, from a while before the request until the answer. They had to know
+// everything they had admitted by then, and everything any node had admitted a while before.
+func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
+	if w.plan.exact || limit.Window < hourMS || a.admitted() <= limit.Max {
+		return nil
+	}
+	s, list, partition := &w.sight, w.hindered(), w.partition(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	while, most := w.plan.stale(), limit.Max+a.lost+a.withheld
+	calm := func(v *verdict, to time.Time) bool {
+		during := span{v.asked.Add(-while), to}
+		return v.ip != "" && !s.isAway(v.ip, during) && s.calm(partition, during)
+	}
+	for i := range a.verdicts { // in the order in which they were told, see blind
+		v, known := &a.verdicts[i], int64(0)
+		if v.degraded || v.hindered(while, list) || !calm(v, v.told) {
+			continue
+		}
+		for j := range a.verdicts[:i] {
+			e := &a.verdicts[j]
+			if e.told.Before(v.asked.Add(-while)) && !e.unheard(v, while, list) ||
+				e.source != syncer.SourceFallback && calm(e, v.told) {
+				known += e.n
+			}
+		}
+		if known+v.n > most {
+			return v
+		}
+	}
+	return nil
+}
+
+// checkStandIns checks that nobody stood in for owners that all lived and could be reached.
+func (w *world) checkStandIns() {
+	s := &w.sight
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.stands {
+		o := &s.stands[i]
+		during := span{o.asked.Add(-w.plan.stale()), o.told}
+		if s.isAway(o.by.ip, during) || o.by.dead.Load() || slices.ContainsFunc(o.keys,
+			func(key string) bool { return !s.calm(w.partition(key), during) }) {
+			continue
+		}
+		w.t.Errorf("%s: node %s stood in for an owner that lived and could be reached at %s",
+			o.keys[0], o.by.id, o.told.Format("05.000"))
+		w.t.Logf("%s:\n%s", o.keys[0], w.journal.about(o.keys[0]))
+		return
+	}
+}

@@ -1,0 +1,225 @@
+package simtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// mostSpent is how many keys are used up before an event, except where there are more partitions
+// than usual.
+const mostSpent = 24
+
+// isSpent reports whether spend uses a key.
+func isSpent(key string) bool { return strings.HasPrefix(key, "spent") }
+
+// spend uses up keys of many partitions, some of them of several owners at once, shortly before an
+// event, or during it. The next owner has to know. During the event it acquires the keys again, and
+// the returned function does so after it.
+func (w *world) spend() (again func()) {
+	w.spent++
+	n, every := w.plan.partitions, w.plan.partitions > 2*mostSpent
+	if !every {
+		n = min(n, mostSpent)
+	}
+	c := &client{w: w, number: 200, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 2))}
+	var first, later []syncer.Op
+	for i := 0; i < n; {
+		op := syncer.Op{Kind: syncer.Acquire}
+		if c.rnd.IntN(3) == 0 {
+			op.Ack = syncer.AckStore
+		}
+		for range 1 + 2*c.rnd.IntN(2) {
+			key := fmt.Appendf(nil, "spent%d.%d", w.spent, i)
+			check := syncer.Check{Key: key, N: 1, Limits: limitsOf(string(key))}
+			op.Checks = append(op.Checks, check)
+			later = append(later, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check}})
+			i++
+		}
+		first = append(first, op)
+	}
+	pause := time.Millisecond
+	use := func() {
+		for some := range slices.Chunk(first, 1+len(first)/4) {
+			if p := w.pick(c.rnd); p != nil {
+				c.do(p, some...)
+			}
+			time.Sleep(time.Duration(c.rnd.Int64N(int64(pause))))
+		}
+	}
+	meanwhile := w.rnd.IntN(2) == 0
+	if !meanwhile {
+		use()
+	}
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if meanwhile {
+			pause = 400 * time.Millisecond
+			use()
+		}
+		for range 2 {
+			time.Sleep(time.Duration(c.rnd.Int64N(int64(1500 * time.Millisecond))))
+			if p := w.pick(c.rnd); p != nil {
+				c.do(p, later...)
+			}
+		}
+	})
+	return func() {
+		asking.Wait()
+		if p := w.pick(c.rnd); p != nil {
+			c.do(p, later...)
+		}
+	}
+}
+
+// flurry has clients acquire groups and count keys that are used once, and how changes some of
+// these clients. The returned function waits for their answers.
+func (w *world) flurry(how func(c *client)) (wait func()) {
+	var running sync.WaitGroup
+	for i := range 12 {
+		c := &client{w: w, number: 120 + i, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 3))}
+		if i%3 > 0 {
+			how(c)
+		}
+		running.Go(func() {
+			for range 3 {
+				p := w.pick(c.rnd)
+				switch {
+				case p == nil:
+				case i%2 == 0:
+					c.group(p)
+				default:
+					c.do(p, syncer.Op{Kind: syncer.Add, Ack: c.ack(), Checks: []syncer.Check{
+						{Key: fmt.Append(nil, "once", w.once.Add(1)), N: 1}}})
+				}
+			}
+		})
+	}
+	return running.Wait
+}
+
+func asEver(*client)    {}
+func hastily(c *client) { c.hasty = true }
+
+// durably makes a client wait until Redis has its counts, for longer than nodes wait.
+func durably(c *client) { c.durable = true }
+
+// move has several processes come and go at once, now and then while the mode is changed in vain.
+func (w *world) move() {
+	switch w.rnd.IntN(6) {
+	case 0:
+		w.switchInVain()
+		return
+	case 1, 2:
+		w.part()
+		return
+	}
+	w.several(2, []trouble{(*cast).joins, (*cast).leaves, (*cast).joins, (*cast).leaves,
+		(*cast).hasATwin, (*cast).lags})
+}
+
+// part has a process leave while acquires of its keys wait for nodes that have no Redis.
+func (w *world) part() {
+	list := w.alive()
+	if len(list) <= 2 {
+		w.join()
+		return
+	}
+	at := w.rnd.IntN(len(list))
+	p, down := list[at], []*proc{list[(at+1)%len(list)]}
+	if w.rnd.IntN(2) == 0 {
+		down = list
+	}
+	var running sync.WaitGroup
+	length := 2*time.Second + w.upTo(7*time.Second)
+	running.Go(func() { w.takeRedis(down, (*faultstore.Store).SetDown, "loses Redis", length) })
+	w.rest(300)
+	wait := w.flurry(durably)
+	w.rest(300)
+	w.leaves(p)
+	wait()
+	running.Wait()
+}
+
+// restart kills a process, whose answers are late, and starts another one at its address at once.
+func (w *world) restart() {
+	list := w.alive()
+	if len(list) <= 2 {
+		w.join()
+		return
+	}
+	p := list[w.rnd.IntN(len(list))]
+	end := w.sight.unreached(p.ip)
+	if by := w.upTo(1500 * time.Millisecond); w.rnd.IntN(4) > 0 {
+		w.say("%s answers %v late", p.id, by)
+		for _, o := range list {
+			w.net.Slow(p.ip, o.ip, by)
+		}
+	}
+	wait := w.flurry(asEver)
+	w.rest(700)
+	w.say("%s is killed", p.id)
+	p.kill()
+	for i := range hosts {
+		if ip(i+1) == p.ip {
+			w.joinAt(i + 1)
+		}
+	}
+	w.net.Heal()
+	wait()
+	end()
+	w.rest(8000)
+}
+
+// stall suspends processes for a while in the middle of acquires.
+func (w *world) stall() {
+	c := w.cast()
+	var running sync.WaitGroup
+	for range 1 + w.rnd.IntN(2) {
+		if p := c.next(true); p != nil {
+			wait, length := w.burst(), 5*time.Second+w.upTo(35*time.Second)
+			running.Go(func() { p.sleep(length); wait() })
+		}
+	}
+	w.rest(6000)
+	w.flurry(asEver)()
+	running.Wait()
+	w.flurry(asEver)()
+}
+
+// delay makes what some nodes send to some others late, while hasty clients ask them.
+func (w *world) delay() {
+	list := w.alive()
+	var away []string
+	all, to := w.rnd.IntN(2) == 0, w.rnd.IntN(len(list))
+	for i := range 1 + max(w.rnd.IntN(3), len(list)-1) {
+		a, b, by := list[w.rnd.IntN(len(list))], list[w.rnd.IntN(len(list))],
+			w.upTo(1800*time.Millisecond)
+		if all {
+			a, b = list[i%len(list)], list[to]
+		} else if i > 2 {
+			break
+		}
+		if a != b {
+			w.say("what %s sends to %s is %v late", a.id, b.id, by)
+			w.net.Slow(a.ip, b.ip, by)
+			away = append(away, a.ip, b.ip)
+		}
+	}
+	defer w.sight.unreached(away...)()
+	wait := w.flurry(hastily)
+	w.rest(1500)
+	if w.rnd.IntN(3) == 0 {
+		w.joinOrLeave()
+	}
+	w.flurry(hastily)()
+	wait()
+	w.net.Heal()
+	w.rest(3000)
+}
