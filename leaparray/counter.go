@@ -129,6 +129,11 @@ func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
 	return ch, ok
 }
 
+// Beyond returns the bucket of the finest level that follows the one of a moment. Whoever counts an
+// event ahead of the present marks it: until the present has reached it, the bucket of the present
+// may hold events that lie ahead.
+func (l *Ladder) Beyond(ms int64) (idx int64) { return l.Index(0, ms) + 1 }
+
 // Buckets returns an upper bound on the number of buckets in a counter, zero ones included.
 func (l *Ladder) Buckets(c Counter) (n int) {
 	if len(c) == 0 {

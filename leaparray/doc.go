@@ -31,6 +31,12 @@
 // before that of a coarser level begins has lost buckets and is skipped. Where buckets are also
 // lost by age, a level is only complete as far back as it reaches from the present (View.Now).
 //
+// # Events ahead of the present
+//
+// An event may lie up to [MaxAhead] ahead of the present. Whoever counts one marks the bucket after
+// it, see [Ladder.Beyond]. While the newest bucket of the finest level is later than the present,
+// Lo leaves out what may lie ahead; otherwise it includes all of the present bucket.
+//
 // # Conventions
 //
 // All times are unix milliseconds, and windows are half open at the older end: the window of length

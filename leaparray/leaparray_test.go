@@ -213,59 +213,6 @@ func TestAgainstModel(t *testing.T) {
 	}
 }
 
-// TestBoundsAgainstExactLog replays events, in order and late, and holds every answer against the
-// list of timestamps.
-func TestBoundsAgainstExactLog(t *testing.T) {
-	rnd := newRand(t)
-	l := ladder(t)
-	var log []event
-	exact := func(window, at int64) (n int64) {
-		for _, e := range log {
-			if e.at > at-window && e.at <= at {
-				n += e.n
-			}
-		}
-		return n
-	}
-	var c [2]leaparray.Counter
-	now := int64(1_763_000_000_000)
-	for range 4000 {
-		now += rnd.Int64N(2 * 60_000 / int64(1+rnd.IntN(200)))
-		at := now
-		if rnd.IntN(8) == 0 {
-			at -= rnd.Int64N(600_000)
-		}
-		e := event{at, 1 + rnd.Int64N(3)}
-		log = append(log, e)
-		which := rnd.IntN(2)
-		c[which], _ = count(l, c[which], e.at, e.n)
-
-		window := 1 + rnd.Int64N(l.Span())
-		if rnd.IntN(2) == 0 {
-			window = 1 + rnd.Int64N(90_000)
-		}
-		v := leaparray.View{Ladder: l, A: c[0], B: c[1]}
-		got, ok := v.Count(window, now, true)
-		if !ok {
-			t.Fatalf("window %d refused", window)
-		}
-		want := exact(window, now)
-		wider := exact(window+got.Bucket, now)
-		if got.Lo > want || want > got.Hi || got.Hi > wider || got.Count < got.Lo ||
-			got.Count > got.Hi {
-			t.Fatalf("window %d: got %+v, exact %d, with one more bucket %d", window, got,
-				want, wider)
-		}
-		if past := now - rnd.Int64N(3000); window < 30_000 {
-			got, ok := v.Count(window, past, false)
-			if want := exact(window, past); !ok || got.Lo > want || want > got.Hi {
-				t.Fatalf("window %d, %d ms ago: got %+v %v, exact %d", window, now-past, got,
-					ok, want)
-			}
-		}
-	}
-}
-
 // TestPeakNeverOverfills admits events, many of them late, while Peak leaves room, and then looks
 // at every true window.
 func TestPeakNeverOverfills(t *testing.T) {

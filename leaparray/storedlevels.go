@@ -95,8 +95,9 @@ func (l *Ladder) Stored() (all [MaxIDs]Level) {
 	return all
 }
 
-// Keep is how many buckets behind the newest one are kept.
+// Keep is how many buckets behind the newest one are kept: as many as a window that ends now
+// touches if the newest one is that behind an event MaxAhead from now, see [Ladder.Beyond].
 func (l Level) Keep() int64 {
 	width := max(1, l.Width.Milliseconds())
-	return int64(l.Count) + (MaxAhead.Milliseconds()+width-1)/width
+	return int64(l.Count) + (MaxAhead.Milliseconds()+width-1)/width + 1
 }

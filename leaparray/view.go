@@ -141,14 +141,30 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	}
 	e := Estimate{Count: sum, Lo: sum, Hi: sum, Bucket: width}
 	start := at - window + 1
-	if inside := (r.Lo+1)*width - start; inside < width && oldest > 0 {
+	inside := (r.Lo+1)*width - start
+	if inside < width && oldest > 0 {
 		e.Lo -= oldest
 		e.Count -= oldest - share(oldest, inside, width)
 	}
-	if !live && r.Hi > r.Lo && (r.Hi+1)*width-1 > at {
-		e.Lo -= max(0, newest)
+	if (inside == width || r.Hi > r.Lo) && (r.Hi+1)*width-1 > at && newest > 0 {
+		e.Lo -= min(newest, v.later(r, at, live))
 	}
 	return e, true
+}
+
+// later bounds how many events in the newest bucket of a range are later than the moment that it
+// ends at.
+func (v *View) later(r Range, at int64, live bool) int64 {
+	idx := v.Ladder.Index(0, at)
+	if live && v.head(0) <= idx {
+		return 0
+	}
+	level, lo := r.Level, r.Hi
+	if live && !v.Ladder.Lacks(0) {
+		level, lo = 0, idx
+	}
+	end := (r.Hi+1)*v.Ladder.width[r.Level] - 1
+	return max(0, v.sum(level, lo, v.Ladder.Index(level, end)))
 }
 
 // share returns n x part / whole, rounded to the nearest integer. No number is negative, and part

@@ -189,7 +189,7 @@ func TestDirectSeveralChecksAllOrNothing(t *testing.T) {
 		t.Errorf("first: %+v", res)
 	}
 	res := acquire(t, d, checks...)
-	if res.Allowed || res.Checks[0].Refused || res.Checks[1].Refused || !res.Checks[2].Refused {
+	if res.Allowed || !res.Checks[0].Refused || res.Checks[1].Refused || !res.Checks[2].Refused {
 		t.Errorf("second: %+v", res)
 	}
 	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 2 || y != 1 {

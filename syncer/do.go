@@ -290,6 +290,9 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	ts = t.allowance.stamp(ts)
 	s := t.sp.ladder.Stamp(ts)
 	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	if ts > now {
+		p.keys.markAhead(e, t.sp.ladder, ts)
+	}
 	p.enlist(r, e)
 	t.allowance.use(t.check.N)
 	res.Allowed, res.Source = true, t.source()

@@ -198,6 +198,9 @@ func (k *call) countKnown() {
 			t.stamped = t.allowance.stamp(k.ts)
 			s := t.sp.ladder.Stamp(t.stamped)
 			t.p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+			if t.stamped > k.now && t.check.N > 0 {
+				t.p.keys.markAhead(e, t.sp.ladder, t.stamped)
+			}
 		}
 		t.p.enlist(t.ref, e)
 		t.allowance.use(t.check.N)

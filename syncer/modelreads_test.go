@@ -8,6 +8,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
+// edge returns a time, or one that is near it and at an edge of a bucket or a millisecond off.
+func (w *world) edge(ms int64) int64 {
+	if w.rnd.IntN(2) == 0 {
+		return ms
+	}
+	return ms - ms%w.ladder.Width(w.rnd.IntN(w.ladder.Len())) - 1 + w.rnd.Int64N(3)
+}
+
 // window returns any window that the ladder covers, often one as long as a level.
 func (w *world) window() int64 {
 	lv := w.plan.levels[w.rnd.IntN(len(w.plan.levels))]
@@ -30,10 +38,17 @@ func (w *world) count() {
 		Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
 	now := w.now()
 	at := now
-	if w.rnd.IntN(3) == 0 {
-		at = now - w.rnd.Int64N(w.ladder.Span())
+	if w.rnd.IntN(2) == 0 {
+		at = min(now, w.edge(now-w.rnd.Int64N(w.ladder.Span())))
+		if w.rnd.IntN(2) == 0 {
+			at = min(now, w.edge(now-w.rnd.Int64N(w.ladder.Width(0)))) // in the last bucket
+			window = 1 + w.rnd.Int64N(w.ladder.Width(0))
+		}
+		at = max(at, now-w.ladder.Span()+1)
 		op.TS = at
 	}
+	window = min(w.ladder.Span(), max(1, at-w.edge(at-window)))
+	op.Checks[0].Limits[0].Window = window
 	var res syncer.Result
 	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now || k.taken {
 		return
@@ -53,14 +68,14 @@ func (w *world) count() {
 	}
 }
 
-// within adds up the events in a window: those that must be remembered, those in the window and in
-// the bucket that it ends in, and those with one more bucket at each end.
+// within adds up the events in a window: those that must be remembered, all of them, and those with
+// one more bucket at each end.
 func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	for _, e := range k.log {
 		if e.ts > at-window-bucket && e.ts <= at+bucket {
 			wider += e.n
 		}
-		if e.ts > at-window && e.ts <= at+bucket {
+		if e.ts > at-window && e.ts <= at {
 			exact += e.n
 		}
 		if e.ts > at-window && e.ts <= at && !e.lost {

@@ -41,6 +41,20 @@ func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n in
 	}
 }
 
+// markAhead records that an event lies ahead of the present.
+func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts int64) {
+	pending, beyond := s.pending(e), l.Beyond(ts)
+	if beyond <= l.Head(s.synced(e), 0) {
+		return
+	}
+	ch, ok := l.Mark(pending, 0, beyond)
+	if !ok {
+		ch, _ = l.Mark(s.growPending(e, l, 0, beyond, 1), 0, beyond)
+	}
+	s.pendingBuckets += int64(ch.Live)
+	s.expired += int64(ch.Expired)
+}
+
 // takeNewest takes n back from the newest buckets of each level that hold something. As every level
 // counts the same events, each loses the newest ones. Buckets that no window can see any more keep
 // what they hold. What is taken is pending in those very buckets, and stays there whatever is

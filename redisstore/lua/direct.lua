@@ -623,6 +623,19 @@ local function count(key, plan, n, ts)
   return refused
 end
 
+-- markAhead makes the bucket that follows an event ahead of the present the newest of the finest
+-- level, as leaparray.Ladder.Beyond says.
+local function markAhead(key, plan, ts)
+  local h, ladder = hashes[key], plan.ladder
+  steps = steps + 10
+  local f = (floor(ts / ladder.width[1]) + 1) * 10
+  if type(add(key, nameOf(f, ladder), '0', ladder.ttl[1])) == 'table' or not h then return end
+  index(h, ladder)
+  if h.at[f] then return end
+  h[#h + 1], h[#h + 2] = f, 0
+  h.memo, h.index, seen = nil, nil, nil
+end
+
 local touched, wrote = {}, false
 
 -- touch counts the change of the partition of KEYS[k], a hash, once per call of the script. It
@@ -725,6 +738,7 @@ local function carry(checks, ts, mode, acquire)
       refused, seen = takeNewest(name, plan, -n, ts), nil
     elseif not acquire or n > 0 then
       refused = count(name, plan, n, ts)
+      if ts > now and n > 0 and not refused then markAhead(name, plan, ts) end
     end
     if refused then
       takeBack()

@@ -58,6 +58,16 @@ func mutants() []mutant {
 			old: ", o.extra+check.N\n", new: ", o.extra\n", kind: "graceful",
 		},
 		{
+			name: "min has what may be later than a window of the past", file: "leaparray/view.go",
+			old: "if (inside == width || r.Hi > r.Lo) && ", new: "if r.Hi > r.Lo && ",
+			model: "./syncer",
+		},
+		{
+			name: "events ahead of the present are not marked", file: "syncer/pending.go",
+			old: "\tif beyond <= l.Head(s.synced(e), 0) {\n", new: "\tif beyond > 0 {\n",
+			model: "./syncer",
+		},
+		{
 			name: "the store merges by max", file: "internal/embedded/store.go",
 			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
 		},
