@@ -4,6 +4,7 @@ import { openOverview, refreshDecisions, showOverview } from "./overview.js";
 import { forget, refreshEvents, showCluster } from "./members.js";
 import { openKeys, refreshKey, refreshLists, showSince } from "./keys.js";
 import { openRules, refreshRules } from "./rules.js";
+import { refreshWarnings } from "./warnings.js";
 
 const PERIOD = 1000;
 const state = { answered: 0 };
@@ -44,12 +45,18 @@ function failed(e) {
 // refresh reads everything once. What is degraded fails by itself; the rest of the page goes on.
 async function refresh() {
   const now = performance.now();
-  const parts = [refreshDecisions, refreshLists, refreshEvents, refreshRules, refreshKey].map(
-    (part) =>
-      part(now).catch((e) => {
-        if (!e.status && !e.lost) reportError(e); // a mistake of this page
-        return e;
-      }),
+  const parts = [
+    refreshDecisions,
+    refreshLists,
+    refreshEvents,
+    refreshRules,
+    refreshWarnings,
+    refreshKey,
+  ].map((part) =>
+    part(now).catch((e) => {
+      if (!e.status && !e.lost) reportError(e); // a mistake of this page
+      return e;
+    }),
   );
   let error;
   try {

@@ -229,6 +229,8 @@ async function apply() {
     state.read = -Infinity;
     write($("editor-base"), "made from version " + made.version);
     say("", `Version ${made.version} is in force on this node, and within a second on the others.`);
+    const warned = made.warnings || [];
+    result(warned.map((w) => `${w.at}: ${w.code}: ${w.reason}\n  instead: ${w.instead}`).join("\n"));
     await refreshRules(performance.now());
   } catch (e) {
     if (e.status === 412)

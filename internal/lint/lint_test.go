@@ -189,20 +189,6 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 	}
 }
 
-func randomLadder(random *rand.Rand) *leaparray.Ladder {
-	for {
-		levels := make([]leaparray.Level, 1+random.IntN(3))
-		width := time.Duration(1+random.IntN(100)) * 50 * time.Millisecond
-		for i := range levels {
-			levels[i] = leaparray.Level{Width: width, Count: 1 + random.IntN(100)}
-			width *= time.Duration(2 + random.IntN(60))
-		}
-		if ladder, err := leaparray.NewLadder(levels...); err == nil {
-			return ladder
-		}
-	}
-}
-
 // TestEverySettingThatDoesNothingWarns has settings that are accepted, each with what they warn
 // about.
 func TestEverySettingThatDoesNothingWarns(t *testing.T) {

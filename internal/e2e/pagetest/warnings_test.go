@@ -1,0 +1,76 @@
+package pagetest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// TestPageShowsWarnings opens the page of a node without warnings, has a proxy that is not trusted
+// ask for two clients, and puts a rule with a window of one bucket in force. The page says that
+// clients share a key, where the rule is, and what to write instead.
+func TestPageShowsWarnings(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	p := b.open(node, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	var hidden bool
+	if p.eval(`document.querySelector("#warnings").hidden`, &hidden); !hidden {
+		t.Errorf("warnings of nothing: %s", p.text("#warnings"))
+	}
+	for _, client := range []string{"203.0.113.7", "203.0.113.8"} {
+		forward(t, node.Base+"/v1/forward-auth?rule=login&key=ip", client)
+	}
+	p.until("the banner says what is shared", `/^1 warning: .*all clients behind it share one key/
+		.test(document.querySelector("#warnings-summary").textContent)`)
+
+	p.click("#rules-edit")
+	p.until("the editor is open", `!document.querySelector("#editor").hidden &&
+		document.querySelector("#rules-text").value.includes("login")`)
+	p.write("#rules-text", "rules:\n- {name: fast, limits: [10/1s]}\n")
+	p.write("#rules-token", secret)
+	p.click("#rules-apply")
+	p.until("the editor says it", `/rules:2:25: coarse-window: .*\n  instead: namespaces/
+		.test(document.querySelector("#rules-shown").textContent)`)
+	p.until("both are counted", `/^2 warnings: /.test(
+		document.querySelector("#warnings-summary").textContent)`)
+	p.click("#warnings-summary")
+	p.until("the list is open", `document.querySelector("#warnings").open`)
+	list := p.text("#warnings-list")
+	for _, want := range []string{"coarse-window", "rules:2:25", "forwarded-untrusted",
+		"127.0.0.1", "Instead: namespaces: {default: {ladder: [100ms x 10", "--trusted-proxies"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("no %q in %q", want, list)
+		}
+	}
+	for _, width := range []int{390, 1200} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": width,
+				"height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
+			p.tell("Emulation.setEmulatedMedia", map[string]any{"features": []any{
+				map[string]any{"name": "prefers-color-scheme", "value": scheme}}})
+			p.until("it fits", `document.documentElement.scrollWidth <= innerWidth`)
+			p.shoot("warnings-" + scheme + map[bool]string{true: "-phone"}[width < 500] + ".png")
+		}
+	}
+	p.write("#rules-text", "rules: []\n")
+	p.click("#rules-apply")
+	p.until("the rule is gone", `/^1 warning: /.test(
+		document.querySelector("#warnings-summary").textContent)`)
+}
+
+// forward asks as a proxy does for a client.
+func forward(t *testing.T, url, client string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	check(t, err)
+	request.Header.Set("X-Forwarded-For", client)
+	response, err := http.DefaultClient.Do(request)
+	check(t, err)
+	check(t, response.Body.Close())
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", url, response.Status)
+	}
+}

@@ -1,0 +1,157 @@
+package lint_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/lint"
+	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/leaparray"
+)
+
+// TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely draws ladders and windows, and compares with
+// the buckets that a counter reads for the window.
+func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
+	first := seed.First()
+	random := rand.New(rand.NewPCG(first, 1))
+	for range 5000 {
+		ladder := randomLadder(random)
+		window := random.Int64N(ladder.Span()) + 1
+		read, ok := leaparray.View{Ladder: ladder}.Range(window, 1<<40)
+		if !ok {
+			t.Fatalf("seed %d: %v has no buckets for %d ms", first, ladder, window)
+		}
+		few := window < lint.FewBuckets*ladder.Width(read.Level)
+		if got := (lint.Ladders{"default": ladder}).Coarse("other", window); got != few {
+			t.Fatalf("seed %d: %v: %d ms is coarse: %v, want %v", first, ladder, window, got, few)
+		}
+	}
+}
+
+// drawn is a default rule that is drawn: its limits, in seconds.
+type drawn struct {
+	name   string
+	shadow bool
+	limits [][2]int64 // the most, and the window
+}
+
+// TestWhatNeverRefusesCanBeRemoved draws default rules and events. A document without the limits
+// and rules of which a warning says that they never refuse decides as the whole one.
+func TestWhatNeverRefusesCanBeRemoved(t *testing.T) {
+	first := seed.First()
+	random := rand.New(rand.NewPCG(first, 2))
+	removed := 0
+	for range 2000 {
+		all := make([]drawn, 1+random.IntN(3))
+		for i := range all {
+			all[i] = drawn{name: fmt.Sprintf("r%d", i), shadow: random.IntN(4) == 0}
+			for range 1 + random.IntN(3) {
+				all[i].limits = append(all[i].limits,
+					[2]int64{random.Int64N(6), 10 + random.Int64N(30)})
+			}
+		}
+		text, kept := document(all), slices.Clone(all)
+		doc, err := rules.Read("f", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range lint.Rules(doc, ladders(t)) {
+			if w.Code == warning.NeverRefuses {
+				remove(kept, w.At)
+				removed++
+			}
+		}
+		if a, b := decisions(all, first), decisions(kept, first); a != b {
+			t.Fatalf("seed %d:\n%sdecides %s, without what never refuses %s", first, text, a, b)
+		}
+	}
+	if removed < 500 {
+		t.Errorf("only %d limits and rules were removed", removed)
+	}
+}
+
+// document writes rules, each on a line, and each limit from a column that remove knows.
+func document(all []drawn) string {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for _, r := range all {
+		state := "on"
+		if r.shadow {
+			state = "shadow"
+		}
+		fmt.Fprintf(&b, "- {name: %s, default: true, state: %-7s limits: [", r.name, state+",")
+		for i, l := range r.limits {
+			fmt.Fprintf(&b, "%s%d/%02ds", map[bool]string{true: ", "}[i > 0], l[0], l[1])
+		}
+		b.WriteString("]}\n")
+	}
+	return b.String()
+}
+
+// remove removes what is at a place of a document: a limit, or all those of a rule.
+func remove(all []drawn, at string) {
+	var line, column int
+	if _, err := fmt.Sscanf(at, "f:%d:%d", &line, &column); err != nil {
+		panic(err)
+	}
+	const limits = len("- {name: r0, default: true, state: shadow, limits: [") + 1
+	r := &all[line-2]
+	if column < limits {
+		r.limits = nil
+		return
+	}
+	r.limits = slices.Clone(r.limits)
+	r.limits[(column-limits)/len("1/10s, ")] = [2]int64{1 << 40, 1}
+}
+
+// decisions returns which of some events rules that are on let pass, counted exactly.
+func decisions(all []drawn, seed uint64) string {
+	random := rand.New(rand.NewPCG(seed, 3))
+	var counted []int64
+	passes := func(now int64) bool {
+		for _, r := range all {
+			for _, l := range r.limits {
+				n := int64(1)
+				for _, at := range counted {
+					if at > now-l[1] {
+						n++
+					}
+				}
+				if n > l[0] && !r.shadow {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	var b strings.Builder
+	for now := int64(0); now < 200; now += random.Int64N(10) {
+		if passes(now) {
+			counted = append(counted, now)
+			b.WriteByte('y')
+		} else {
+			b.WriteByte('n')
+		}
+	}
+	return b.String()
+}
+
+func randomLadder(random *rand.Rand) *leaparray.Ladder {
+	for {
+		levels := make([]leaparray.Level, 1+random.IntN(3))
+		width := time.Duration(1+random.IntN(100)) * 50 * time.Millisecond
+		for i := range levels {
+			levels[i] = leaparray.Level{Width: width, Count: 1 + random.IntN(100)}
+			width *= time.Duration(2 + random.IntN(60))
+		}
+		if ladder, err := leaparray.NewLadder(levels...); err == nil {
+			return ladder
+		}
+	}
+}
