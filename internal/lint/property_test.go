@@ -23,6 +23,9 @@ func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 	for range 5000 {
 		ladder := randomLadder(random)
 		window := random.Int64N(ladder.Span()) + 1
+		if levels := ladder.Levels(); random.IntN(2) == 0 { // as long as a level covers
+			window = levels[random.IntN(len(levels))].Span().Milliseconds()
+		}
 		read, ok := leaparray.View{Ladder: ladder}.Range(window, 1<<40)
 		if !ok {
 			t.Fatalf("seed %d: %v has no buckets for %d ms", first, ladder, window)

@@ -278,6 +278,18 @@ func mutants() []mutant {
 			model: "./internal/envoy", test: "TestAnyNumberOfHits",
 		},
 		{
+			name: "a limit that never refuses is sought beside shorter windows",
+			file: "internal/lint/rules.go", old: "stricter.Window >= l.Window",
+			new: "stricter.Window <= l.Window", model: "./internal/lint",
+			test: "TestWhatNeverRefusesCanBeRemoved",
+		},
+		{
+			name: "a window that a level just covers is taken for one of the next level",
+			file: "internal/lint/windows.go", old: "Milliseconds() >= window {",
+			new: "Milliseconds() > window {", model: "./internal/lint",
+			test: "TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely",
+		},
+		{
 			name: "of the rules that a check names only the first judges", file: "httpapi/rules.go",
 			old: "\tfor i, r := range d.naming {\n", new: "\tfor i, r := range d.naming[:1] {\n",
 			kind: "graceful", also: "-rules",
