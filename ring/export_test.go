@@ -6,6 +6,22 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
+// Gate returns a gate in front of a transport, and a function that returns how many connections from
+// other hosts are open, and how many bytes they have sent beyond what each may send.
+func Gate(t memberlist.NodeAwareTransport) (memberlist.Transport, func() (conns int, more int64)) {
+	g := newGate(t)
+	return g, func() (int, int64) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.open), g.more
+	}
+}
+
+// The bounds of a gate.
+const (
+	MaxInbound, FreeInbound, InboundBytes = maxInbound, freeInbound, inboundBytes
+)
+
 // Came and Left report a member like memberlist, and Rebuild makes a table of those that there are.
 func (r *Ring) Came(n *memberlist.Node) { r.views.NotifyJoin(n) }
 
@@ -29,3 +45,6 @@ func (c *Placements) Fill(n int) int {
 
 // MaxPlacements is how many placements a cache holds at most.
 const MaxPlacements = maxPlacements
+
+// EndStreams closes the channel of a gate that has been shut down.
+func EndStreams(t memberlist.Transport) { close(t.(*gate).streams) }

@@ -173,8 +173,14 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+	if err := listen(cfg); err != nil {
+		return fmt.Errorf("gossip on %s: %w", r.opt.Bind, err)
+	}
 	list, err := memberlist.Create(cfg)
 	if err != nil {
+		if r.opt.Transport == nil {
+			_ = cfg.Transport.Shutdown()
+		}
 		return fmt.Errorf("gossip on %s: %w", r.opt.Bind, err)
 	}
 	r.list = list

@@ -1,0 +1,242 @@
+package ring
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Bounds of what is open and read before anybody has shown the secret: memberlist reads a whole
+// message, of up to 20 MiB, before it can tell whether that is authentic.
+const (
+	// maxInbound bounds the connections from other hosts.
+	maxInbound = 128
+	// inboundPatience is how long a connection is safe from making room for another one. The
+	// message of a member arrives sooner.
+	inboundPatience = 50 * time.Millisecond
+	// maxInboundMessage bounds the bytes that a connection may send: the state of a thousand
+	// members is less.
+	maxInboundMessage = 1 << 20
+	// freeInbound is what each connection may send in any case: the state of twenty members.
+	freeInbound = 16 << 10
+	// inboundBytes is what all of them may send beyond that, inboundBytesEach those from one
+	// address. memberlist keeps it up to three times.
+	inboundBytes, inboundBytesEach = 2 << 20, 1 << 20
+)
+
+var errTooMuchGossip = errors.New("too much is being read from the gossip of strangers")
+
+// gate stands between the network and memberlist. It bounds the connections of strangers, and what
+// is read from them.
+type gate struct {
+	memberlist.NodeAwareTransport
+	streams  chan net.Conn
+	stopping chan struct{} // closed by Shutdown
+	done     chan struct{} // closed when the network is down
+	runs     sync.WaitGroup
+	once     sync.Once
+
+	mu   sync.Mutex
+	open []*inbound // the oldest first
+	more int64      // bytes beyond freeInbound that have been read from them
+}
+
+// newGate returns a gate in front of a transport, which it shuts down.
+func newGate(t memberlist.NodeAwareTransport) *gate {
+	g := &gate{NodeAwareTransport: t, streams: make(chan net.Conn),
+		stopping: make(chan struct{}), done: make(chan struct{})}
+	g.runs.Go(g.runAdmit)
+	return g
+}
+
+// StreamCh implements [memberlist.Transport].
+func (g *gate) StreamCh() <-chan net.Conn { return g.streams }
+
+// Shutdown implements [memberlist.Transport]. It may be called again.
+func (g *gate) Shutdown() (err error) {
+	g.once.Do(func() {
+		close(g.stopping)
+		err = g.NodeAwareTransport.Shutdown()
+		close(g.done)
+		g.runs.Wait()
+	})
+	return err
+}
+
+// runAdmit passes connections on until the network is down.
+func (g *gate) runAdmit() {
+	for {
+		select {
+		case nc := <-g.NodeAwareTransport.StreamCh():
+			c := g.admit(nc)
+			if c == nil {
+				nc.Close()
+				continue
+			}
+			select {
+			case g.streams <- c:
+			case <-g.stopping:
+				c.Close()
+			}
+		case <-g.done:
+			return
+		}
+	}
+}
+
+// admit returns the connection, or nil if there is no room for it. If there are too many, the oldest
+// one that has shown nothing yet makes room: of silent ones, and of those that send slowly, there
+// may be any number, and a member that joins is done in a moment.
+func (g *gate) admit(nc net.Conn) *inbound {
+	c := &inbound{Conn: nc, gate: g, from: sourceOf(nc), since: time.Now()}
+	for {
+		g.mu.Lock()
+		full := len(g.open) >= maxInbound
+		var victim *inbound
+		if full {
+			victim = g.victimLocked()
+		} else {
+			g.open = append(g.open, c)
+		}
+		g.mu.Unlock()
+		switch {
+		case !full:
+			return c
+		case victim == nil:
+			return nil
+		}
+		select {
+		case <-time.After(inboundPatience - time.Since(victim.since)):
+			victim.Close()
+		case <-g.stopping:
+			return nil
+		}
+	}
+}
+
+// victimLocked returns the connection that makes room for another one: the oldest of the address
+// that has most of them. It returns nil if none can.
+func (g *gate) victimLocked() *inbound {
+	count, busiest := map[netip.Addr]int{}, netip.Addr{}
+	for _, c := range g.open {
+		if count[c.from]++; count[c.from] > count[busiest] {
+			busiest = c.from
+		}
+	}
+	for _, c := range g.open {
+		if c.from == busiest && !c.answered {
+			return c
+		}
+	}
+	return nil
+}
+
+// remove forgets a connection.
+func (g *gate) remove(c *inbound) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, other := range g.open {
+		if other == c {
+			g.open = append(g.open[:i], g.open[i+1:]...)
+			g.more -= c.more()
+		}
+	}
+}
+
+// charge accounts for n bytes of a connection, and reports whether it may send them.
+func (g *gate) charge(c *inbound, n int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := c.more()
+	c.read += int64(n)
+	g.more += c.more() - before
+	each := int64(0)
+	for _, other := range g.open {
+		if other.from == c.from {
+			each += other.more()
+		}
+	}
+	return c.more() == 0 ||
+		c.read <= maxInboundMessage && g.more <= inboundBytes && each <= inboundBytesEach
+}
+
+// inbound is a connection from another host.
+type inbound struct {
+	net.Conn
+	gate  *gate
+	from  netip.Addr
+	since time.Time
+
+	// The gate's mutex guards the rest.
+	read     int64
+	answered bool // its message has been read: it makes room for no other
+}
+
+// more returns the bytes that it has sent beyond what each may send.
+func (c *inbound) more() int64 { return max(0, c.read-freeInbound) }
+
+// Read implements [net.Conn].
+func (c *inbound) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.gate.charge(c, n) {
+		c.Close()
+		return 0, errTooMuchGossip
+	}
+	return n, err
+}
+
+// Write implements [net.Conn].
+func (c *inbound) Write(b []byte) (int, error) {
+	c.gate.mu.Lock()
+	c.answered = true
+	c.gate.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// Close implements [net.Conn].
+func (c *inbound) Close() error {
+	c.gate.remove(c)
+	return c.Conn.Close()
+}
+
+// sourceOf returns the address that a connection is from; of IPv6 its /64, which is one customer.
+func sourceOf(nc net.Conn) netip.Addr {
+	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if p, err := ip.Prefix(64); ip.Is6() && err == nil {
+		return p.Addr()
+	}
+	return ip
+}
+
+// freePortTries is how often a free port is looked for that is free for both TCP and UDP.
+const freePortTries = 10
+
+// listen opens the network for memberlist, behind a gate, unless the configuration has a transport.
+func listen(cfg *memberlist.Config) error {
+	if cfg.Transport != nil {
+		return nil
+	}
+	network := &memberlist.NetTransportConfig{BindAddrs: []string{cfg.BindAddr},
+		BindPort: cfg.BindPort, Logger: cfg.Logger}
+	t, err := memberlist.NewNetTransport(network)
+	for i := 1; err != nil && cfg.BindPort == 0 && i < freePortTries; i++ {
+		t, err = memberlist.NewNetTransport(network)
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.BindPort == 0 {
+		cfg.BindPort = t.GetAutoBindPort()
+		cfg.AdvertisePort = cfg.BindPort
+	}
+	cfg.Transport = newGate(t)
+	return nil
+}
