@@ -97,10 +97,10 @@ func (s *Server) leave(c *conn) {
 	s.mu.Unlock()
 }
 
-// reject answers 503 on a connection from which nothing was read.
+// reject answers 429 on a connection from which nothing was read.
 func (s *Server) reject(nc net.Conn, why string) {
 	s.turnedAway.Add(1)
-	p := &problem{kind: kindUnavailable, detail: why}
+	p := &problem{kind: kindOverload, detail: why}
 	if s.opts.TLS != nil { // an answer would take a handshake
 		s.codes[p.kind.status].Add(1)
 	} else {

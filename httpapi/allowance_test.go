@@ -49,7 +49,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 		answer(t, bufio.NewReader(c))
 	}
 	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") ||
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
 		!strings.Contains(string(got), "from this address") {
 		t.Errorf("a third connection: %q, %v", got, err)
 	}
@@ -116,7 +116,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d bytes are accounted for", taken.Bytes)
 	}
 	code, body, err := try(greedy, url+"/v1/batch", adds(900))
-	if code != 503 || !strings.Contains(body, "nothing was done") || err != nil {
+	if code != 429 || !strings.Contains(body, "nothing was done") || err != nil {
 		t.Errorf("a second one of the address: %d %.200s %v", code, body, err)
 	}
 	for path, client := range map[string]*http.Client{"/v1/add": greedy,

@@ -49,7 +49,7 @@ func memoryOf(ctx *fasthttp.RequestCtx) *requestMemory {
 
 // busy is the problem of a request that can't get memory now. Nothing of it has been done.
 func busy() *problem {
-	return &problem{kind: kindUnavailable, limit: true,
+	return &problem{kind: kindOverload, limit: true,
 		detail: "too much is being read and answered at this moment; nothing was done"}
 }
 

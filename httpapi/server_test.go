@@ -224,7 +224,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		answer(t, bufio.NewReader(c))
 	}
 	got, err := io.ReadAll(dial(t, addr))
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503") ||
+	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 429") ||
 		!strings.Contains(string(got), "too many connections") {
 		t.Errorf("got %q, %v", got, err)
 	}

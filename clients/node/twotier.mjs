@@ -45,6 +45,7 @@ export class Unavailable extends TwotierError {}
 export class UnknownOutcome extends TwotierError {}
 
 const mostAtOnce = 1000; // operations in one request
+const leastAtOnce = 16; // whatever the server has found too large
 const mostText = 256 << 10; // characters of them, unless it is one: a body has at most 1 MiB
 
 // Twotier is a connection to a server at "host:port" or a URL. Options: token; timeout in
@@ -56,6 +57,7 @@ export class Twotier {
   #request;
   #waiting = [];
   #busy = false;
+  #atOnce = mostAtOnce; // less once a request was too large
   #session;
   #process;
   #sequence = 0;
@@ -174,20 +176,31 @@ export class Twotier {
   async #sendWaiting() {
     while (this.#waiting.length > 0) {
       let n = 0;
-      for (let length = 0; n < Math.min(this.#waiting.length, mostAtOnce); n++) {
+      for (let length = 0; n < Math.min(this.#waiting.length, this.#atOnce); n++) {
         length += this.#waiting[n].text.length;
         if (n > 0 && length > mostText) break;
       }
-      const calls = this.#waiting.splice(0, n);
-      try {
-        const { results } = await this.#inSession(calls);
-        calls.forEach(({ op, resolve, reject }, i) =>
-          results[i].error ? reject(failed(op, results[i].error)) : resolve(results[i]));
-      } catch (err) {
-        calls.forEach(({ reject }) => reject(err));
-      }
+      await this.#carryOut(this.#waiting.splice(0, n));
     }
     this.#busy = false;
+  }
+
+  // carryOut sends calls in one request, or in halves if that is too large for the server.
+  async #carryOut(calls) {
+    try {
+      const { results } = await this.#inSession(calls);
+      calls.forEach(({ op, resolve, reject }, i) =>
+        results[i].error ? reject(failed(op, results[i].error)) : resolve(results[i]));
+    } catch (err) {
+      if (err.status !== 413 || calls.length === 1) {
+        calls.forEach(({ reject }) => reject(err));
+        return;
+      }
+      const half = Math.ceil(calls.length / 2);
+      this.#atOnce = Math.max(half, leastAtOnce);
+      await this.#carryOut(calls.slice(0, half));
+      await this.#carryOut(calls.slice(half));
+    }
   }
 
   // inSession sends a request until there is an answer, so that it is carried out once.

@@ -14,6 +14,35 @@ after(() => tt.close());
 
 const counted = async (key) => (await tt.count({ key, window: [3600000] })).counts[0].max;
 
+test("too large", async () => {
+  let refused = 0;
+  const seen = [];
+  const server = createServer(async (request, response) => {
+    let text = "";
+    for await (const part of request) text += part;
+    const { ops } = JSON.parse(text);
+    response.setHeader("Twotier-Process", "p");
+    if (ops.length > 20) {
+      refused++;
+      response.writeHead(413).end('{"title":"Request body too large","status":413}');
+      return;
+    }
+    seen.push(...ops.map((op) => op.key));
+    response.end(JSON.stringify({ results: ops.map(() => ({ counts: [] })) }));
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const small = new Twotier(`127.0.0.1:${server.address().port}`);
+  const keys = Array.from({ length: 100 }, (_, i) => `k${i}`);
+  const ask = () => Promise.all(keys.map((key) => small.add({ key })));
+  await ask();
+  assert.deepEqual(seen, keys); // each once, in order
+  const before = refused;
+  await ask();
+  assert.equal(refused, before); // it remembers
+  small.close();
+  server.close();
+});
+
 test("operations", async () => {
   const { ts } = await tt.add({ key: "js", n: 5 });
   assert.equal(await counted("js"), 5);

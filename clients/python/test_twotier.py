@@ -4,6 +4,7 @@ wrong once for each of the keys "closed", "repeated", "reset" and "gateway"."""
 
 import contextlib
 import http.server
+import json
 import os
 import sys
 import threading
@@ -159,6 +160,38 @@ class Client(unittest.TestCase):
                     tt.count("py", 60)
                 with self.assertRaises(kind):
                     tt.distinct("py", windows=[60])
+
+    def test_too_large(self):
+        seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                ops = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["ops"]
+                status, answer = 200, {"results": [{"counts": []} for _ in ops]}
+                if len(ops) > 3:
+                    status, answer = 413, {"title": "Request body too large", "status": 413}
+                else:
+                    seen.extend(o["key"] for o in ops)
+                self.send_response(status)
+                self.send_header("Twotier-Process", "p")
+                text = json.dumps(answer).encode()
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            keys = ["k%d" % i for i in range(10)]
+            with Twotier("127.0.0.1:%d" % server.server_port) as tt:
+                answers = tt.batch([{"op": "add", "key": k} for k in keys])
+            self.assertEqual((answers, seen), ([{"counts": []}] * 10, keys))
+            server.shutdown()
 
     def test_idle(self):
         self.tt.add("py idle")

@@ -189,7 +189,18 @@ class Twotier:
                 return [_failed(o, r["error"]) if "error" in r else r
                         for o, r in zip(ops, results)]
             except TwotierError as err:
+                if err.status == 413 and len(ops) > 1:
+                    half = len(ops) // 2
+                    return self._part(ops[:half], deadline) + self._part(ops[half:], deadline)
                 _wait_or_raise(err, deadline)
+
+    def _part(self, ops, deadline):
+        """Carries out a part of a batch that is too large for the server. Its error is that of each
+        operation, because other parts may have been carried out."""
+        try:
+            return self._carry_out(ops, deadline)
+        except TwotierError as err:
+            return [err] * len(ops)
 
     def _in_session(self, body, reads, deadline):
         """Sends a request until there is an answer, so that it is carried out once."""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/valyala/fastjson"
@@ -91,7 +92,7 @@ func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res [
 		k := c.calls.Get().(*call)
 		k.begin(false, false)
 		var sent []int
-		for len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < maxBody {
+		for most := c.most(at); len(group) > 0 && k.ops < c.opt.MaxBatch && len(k.body) < most; {
 			i := group[0]
 			group = group[1:]
 			if err := k.add(&ops[i]); err != nil {
@@ -104,6 +105,20 @@ func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res [
 			c.part(ctx, k, at, sent, ops, res)
 		}
 	}
+}
+
+// most returns the number of bytes that the member at an index accepts in a request, or without an
+// owner any node.
+func (c *Client) most(at int) int {
+	v := c.view.Load()
+	if at >= 0 && at < len(v.members) && v.members[at] != nil {
+		return v.members[at].fit.most()
+	}
+	most := maxBody
+	for _, l := range slices.Concat(v.any, c.seeds) {
+		most = min(most, l.fit.most())
+	}
+	return most
 }
 
 // add appends an operation to a call.
@@ -129,7 +144,8 @@ func (k *call) add(o *Op) error {
 	return nil
 }
 
-// part executes a call and sets the results of the operations at these positions.
+// part executes a call and sets the results of the operations at these positions. If they are too
+// much for one request, their halves are executed, in order.
 func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
 	var tried trail
 	k.by = c.deadline(ctx)
@@ -138,6 +154,11 @@ func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op
 		k = nil
 	} else {
 		defer c.calls.Put(k)
+	}
+	if isTooLarge(err) && len(sent) > 1 {
+		c.group(ctx, at, sent[:len(sent)/2], ops, res)
+		c.group(ctx, at, sent[len(sent)/2:], ops, res)
+		return
 	}
 	var answers []*fastjson.Value
 	if err == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,8 +69,23 @@ func (n *lane) run(queue *batching.Queue[*call]) {
 	queue.Run(nil, n.carry)
 }
 
-// carry sends a batch as one request and gives each call its part of the answer.
+// carry sends a batch, in as many requests as the node has been found to need.
 func (n *lane) carry(batch []*call) {
+	for len(batch) > 0 {
+		fits, bytes := 1, len(batch[0].body)
+		for fits < len(batch) && bytes+len(batch[fits].body) <= n.l.fit.most() {
+			bytes += len(batch[fits].body)
+			fits++
+		}
+		n.send(batch[:fits], bytes)
+		batch = batch[fits:]
+	}
+}
+
+// send sends a batch of so many bytes as one request and gives each call its part of the answer. If
+// it is too large for the node, its halves are sent: how much memory it takes there depends on the
+// rules, and on what else the node reads for this address.
+func (n *lane) send(batch []*call, bytes int) {
 	n.batch, n.ops, n.usual = batch, n.ops[:0], 0
 	var by time.Time
 	n.body = append(n.body[:0], `{"ops":[`...)
@@ -86,6 +102,19 @@ func (n *lane) carry(batch []*call) {
 	}
 	n.body = append(n.body, "]}"...)
 	err := n.exchange(by)
+	switch {
+	case err == nil:
+		n.l.fit.grow(bytes)
+	case errors.Is(err, ErrOverloaded): // smaller requests find memory sooner
+		n.l.fit.shrink(bytes)
+	case isTooLarge(err):
+		n.l.fit.shrink(bytes)
+		if batch = slices.DeleteFunc(batch, func(k *call) bool { return k == nil }); len(batch) > 1 {
+			n.carry(batch[:len(batch)/2])
+			n.carry(batch[len(batch)/2:])
+			return
+		}
+	}
 	var results []*fastjson.Value
 	if err == nil {
 		results, err = n.results()

@@ -20,6 +20,7 @@ type link struct {
 	fast    *batching.Queue[*call]
 	slow    *batching.Queue[*call]
 	asking  chan *wire // free connections for questions
+	fit     fit
 	// up is cleared when the node does not answer. Then nothing is sent to it if another node can
 	// take it.
 	up atomic.Bool

@@ -88,7 +88,7 @@ func (t *Transport) Send(ctx context.Context, address string, message []byte) ([
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
 		err := fmt.Errorf("%s answers %d: %.64s", address, code, resp.Body())
 		if code == fasthttp.StatusForbidden || code == fasthttp.StatusNotFound ||
-			code == fasthttp.StatusServiceUnavailable {
+			code == fasthttp.StatusServiceUnavailable || code == fasthttp.StatusTooManyRequests {
 			err = fmt.Errorf("%w: %w", rpc.ErrRefused, err)
 		}
 		return nil, err

@@ -32,7 +32,7 @@ func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 	}
 	ended := 0
 	for ; ended < least; ended++ {
-		if strings.HasPrefix(<-said, "HTTP/1.1 503 ") {
+		if strings.HasPrefix(<-said, "HTTP/1.1 429 ") {
 			n++
 		}
 	}
@@ -40,7 +40,7 @@ func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 		c.Close()
 	}
 	for ; ended < len(conns); ended++ {
-		if strings.HasPrefix(<-said, "HTTP/1.1 503 ") {
+		if strings.HasPrefix(<-said, "HTTP/1.1 429 ") {
 			n++
 		}
 	}

@@ -1,0 +1,37 @@
+package client
+
+import (
+	"errors"
+	"net/http"
+	"sync/atomic"
+)
+
+// fit is how many bytes of operations a node accepts in a request. It begins with what a server
+// accepts at most, shrinks when the node finds a request too large, and grows again slowly.
+type fit struct{ less atomic.Int64 }
+
+// leastFit is how many bytes a request may have in any case.
+const leastFit = 8 << 10
+
+// most returns the number of bytes.
+func (f *fit) most() int { return maxBody - int(f.less.Load()) }
+
+// shrink notes that a request of so many bytes was too large.
+func (f *fit) shrink(bytes int) {
+	f.less.Store(int64(maxBody - min(max(bytes/2, leastFit), maxBody)))
+}
+
+// grow notes that a request of so many bytes was accepted. Only one that nearly fills what is
+// accepted means that more may be.
+func (f *fit) grow(bytes int) {
+	less := f.less.Load()
+	if most := maxBody - less; less > 0 && int64(bytes) > most*3/4 {
+		f.less.CompareAndSwap(less, max(0, less-most/16))
+	}
+}
+
+// isTooLarge reports whether a node has found a request too large, and done nothing.
+func isTooLarge(err error) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return ok && p.Status == http.StatusRequestEntityTooLarge && p.ours()
+}
