@@ -77,8 +77,7 @@ func (s *Server) runConn(c *conn) {
 		s.leave(c)
 		return
 	}
-	// Errors only concern this connection: the client left, or a timeout.
-	_ = s.http.ServeConn(c)
+	s.serve(c)
 	c.memory.release()
 	c.memory.sleep()
 	if c.isParked() {

@@ -21,6 +21,7 @@ type conn struct {
 	net.Conn
 	endpoint *endpoint // the endpoint that accepted the connection
 	memory   requestMemory
+	header   longHeader
 
 	mu     sync.Mutex
 	served bool      // at least one request was answered
@@ -35,19 +36,42 @@ var longAgo = time.Unix(1, 0)
 
 // Read reads from the connection. Any data begins a request.
 func (c *conn) Read(b []byte) (int, error) {
+	if n := copy(b, c.header.again); n > 0 {
+		c.header.again = c.header.again[n:]
+		return n, nil
+	}
 	if c.park.unread && len(b) > 0 {
 		b[0], c.park.unread = c.park.first[0], false
+		c.header.begin(c.park.first[:])
 		return 1, nil
 	}
 	n, err := c.Conn.Read(b)
+	if n == 0 {
+		c.parkIfIdle(err)
+		return n, err
+	}
+	if c.begins() {
+		c.header.begin(nil)
+	}
+	c.header.follow(b[:n], &c.memory)
+	return n, err
+}
+
+// begins marks the connection as busy, and reports whether it was not.
+func (c *conn) begins() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n > 0 {
-		c.busy = true
-	} else if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.parkLocked(time.Now())
+	was := c.busy
+	c.busy = true
+	return !was
+}
+
+// Write writes to the connection. It discards the answer to a header that is about to be read again.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.header.moves {
+		return len(b), nil
 	}
-	return n, err
+	return c.Conn.Write(b)
 }
 
 // SetReadDeadline sets the deadline, or an earlier one if the connection is being drained or is
@@ -82,12 +106,13 @@ func (c *conn) drain(by time.Time) {
 
 // Close closes the connection. If the last answer did not wait for the whole request, it first
 // reads what the client is still sending, for a second at most: closing a socket with unread data
-// resets the connection, and the answer could be lost. A parked connection stays open.
+// resets the connection, and the answer could be lost. A connection that is parked, or about to be
+// served anew, stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	linger, parked := c.linger, c.park.parked
 	c.mu.Unlock()
-	if parked {
+	if parked || c.header.moves {
 		return nil
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger &&
@@ -107,6 +132,7 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 	}
 	if state == fasthttp.StateIdle { // the answer is written
 		c.memory.release()
+		c.header.end()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,6 +167,9 @@ const (
 // parkingLocked returns when to park a connection that has just become idle.
 func (c *conn) parkingLocked(now time.Time) time.Time {
 	pause := parkAfter
+	if c.header.long {
+		return longAgo
+	}
 	if a := c.memory.allowance; a.served.Load()*awakeBytes > a.awake.Most/2 {
 		pause = parkSoon
 	}
@@ -148,6 +177,16 @@ func (c *conn) parkingLocked(now time.Time) time.Time {
 		return at
 	}
 	return c.park.by
+}
+
+// parkIfIdle parks a connection whose read has just failed, if the parking deadline was the reason.
+func (c *conn) parkIfIdle(err error) {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parkLocked(time.Now())
 }
 
 // parkLocked parks a connection whose read has just timed out, if the parking deadline was the

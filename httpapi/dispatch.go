@@ -164,6 +164,12 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 // unreadable answers what fasthttp could not parse as a request.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := problemOfReading(err)
+	if c, ok := ctx.Conn().(*conn); ok && isLong(err) && !c.header.long {
+		if p = c.header.move(&c.memory); p == nil {
+			return
+		}
+		s.countLimit(p)
+	}
 	lingers(ctx, p)
 	p.send(ctx)
 	s.counted(ctx)

@@ -14,6 +14,9 @@ func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 // Awake returns the memory of the connections that are not parked.
 func (s *Server) Awake() int64 { return s.allowance.awake.InUse() }
 
+// Reading returns the memory that requests take while they are read and answered.
+func (s *Server) Reading() int64 { return s.allowance.reading.InUse() }
+
 // Served returns what is served: methods in lower case with a path, such as "get /healthz".
 func (s *Server) Served() map[string]bool {
 	served := make(map[string]bool)

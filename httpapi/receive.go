@@ -186,10 +186,16 @@ func readChunks(ctx *fasthttp.RequestCtx, most int) ([]byte, *problem) {
 	}
 }
 
+// isLong reports whether a request can't be read because its header is longer than the buffer.
+func isLong(err error) bool {
+	small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err)
+	return ok && small != nil
+}
+
 // problemOfReading returns the problem of a request that can't be read.
 func problemOfReading(err error) *problem {
-	if small, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok && small != nil {
-		return &problem{kind: kindHeaders, detail: "want at most 8 KiB"}
+	if isLong(err) {
+		return &problem{kind: kindHeaders, detail: "want at most 64 KiB"}
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return &problem{kind: kindTimeout, detail: "the request did not arrive in time"}

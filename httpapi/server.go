@@ -189,6 +189,7 @@ type Server struct {
 	service   Service
 	log       *slog.Logger
 	http      *fasthttp.Server
+	wide      *fasthttp.Server // serves what does not fit in http's buffers
 	routes    map[string]route // of all endpoints
 	access    access
 	states    *statePool
@@ -236,23 +237,7 @@ func New(o Options) (*Server, error) {
 	s.registry = s.newRegistry()
 	s.routes = s.routeTable()
 	s.endpoints = s.makeEndpoints()
-	s.http = &fasthttp.Server{
-		Handler:                      s.handle,
-		ErrorHandler:                 s.unreadable,
-		ConnState:                    connState,
-		Logger:                       silent{},
-		Concurrency:                  o.MaxConns + 2*InnerConns(o.MaxConns) + 1,
-		ReadBufferSize:               8 << 10, // also the maximum size of a request's header
-		ReadTimeout:                  o.ReadTimeout,
-		WriteTimeout:                 o.WriteTimeout,
-		IdleTimeout:                  o.IdleTimeout,
-		StreamRequestBody:            true, // bodies are read by readBody
-		DisablePreParseMultipartForm: true,
-		NoDefaultServerHeader:        true,
-		NoDefaultDate:                true, // fasthttp's clock is a goroutine that never ends
-		NoDefaultContentType:         true,
-		SecureErrorLogMessage:        true,
-	}
+	s.http, s.wide = s.newHTTP(shortHeader), s.newHTTP(maxHeader)
 	return s, nil
 }
 

@@ -168,8 +168,8 @@ func TestBadClientsDisturbNobody(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: f, ReadTimeout: 300 * time.Millisecond})
 	tests := []struct{ name, send, status string }{
 		{"garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"},
-		{"long line", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\n\r\n", "431"},
-		{"long header", "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 9000) +
+		{"long line", "GET /" + strings.Repeat("a", 70_000) + " HTTP/1.1\r\n\r\n", "431"},
+		{"long header", "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 70_000) +
 			"\r\n\r\n", "431"},
 		{"half a header", "POST /v1/add HTTP/1.1\r\nHos", "408"},
 		{"half a body", "POST /v1/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +

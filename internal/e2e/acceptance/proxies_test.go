@@ -32,6 +32,8 @@ func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("12
 type proxied struct {
 	t    *testing.T
 	base string
+	// long is how many headers of 3,000 bytes the client sends.
+	long int
 	// told is what the application was told by its last request.
 	told chan string
 }
@@ -125,6 +127,9 @@ func (p *proxied) ask(path, body string) (*http.Response, string) {
 		p.t.Fatal(err)
 	}
 	request.Header.Set("X-Forwarded-For", fmt.Sprintf("1.2.3.%d", len(body))) // made up
+	for i := range p.long {
+		request.Header.Set(fmt.Sprintf("X-Long-%d", i), strings.Repeat("x", 3000))
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		p.t.Fatal(err)
@@ -179,6 +184,9 @@ func TestNginx(t *testing.T) {
 	}
 	b.mono.Add(int64(2 * time.Minute))
 	p.limits()
+	b.mono.Add(int64(2 * time.Minute))
+	p.long = 6
+	p.limits()
 	b.stop()
 	if r, told := p.ask("/a", ""); r.StatusCode != http.StatusOK || told == "" {
 		t.Errorf("without twotier: %d, told %q", r.StatusCode, told)
@@ -190,6 +198,9 @@ func TestCaddy(t *testing.T) {
 	p := proxy(t, b, "caddy/Caddyfile", "caddy", func(path string) []string {
 		return []string{"run", "--config", path, "--adapter", "caddyfile"}
 	})
+	p.limits()
+	b.mono.Add(int64(2 * time.Minute))
+	p.long = 6
 	p.limits()
 	b.stop()
 	if r, told := p.ask("/a", ""); r.StatusCode != http.StatusBadGateway || told != "" {

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"bytes"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// shortHeader is the size of the buffer for reading that every connection has while it is
+	// served: headers of ordinary requests fit in it.
+	shortHeader = 8 << 10
+	// maxHeader bounds the header of a request. A proxy that asks about a request sends the headers
+	// of that request along, and most proxies accept 32 to 64 KiB.
+	maxHeader = 64 << 10
+	// longHeaderBytes is the approximate memory of a request with a header of maxHeader bytes: the
+	// buffer for reading, the text, and the fields that it consists of.
+	longHeaderBytes = 4 * maxHeader
+)
+
+// longHeader is the header of a request in progress, as far as it has arrived, if it does not arrive
+// at once. When it is longer than shortHeader, the connection is served anew with a larger buffer,
+// as from the beginning of the request. It belongs to the goroutine that serves the connection.
+type longHeader struct {
+	open  bool   // the end has not arrived
+	text  []byte // what has arrived while open, kept for reading it again
+	again []byte // what is to be read again
+	long  bool   // the connection is served with the larger buffer
+	moves bool   // the connection is about to be served anew
+}
+
+// begin begins a header with the bytes that were read before the first Read.
+func (h *longHeader) begin(first []byte) { h.open, h.text = !h.long, first }
+
+// end ends the header with its request. What the buffer has beyond that belongs to a request that
+// was sent before the answer, and of which not all passes through Read.
+func (h *longHeader) end() { h.open, h.text = false, nil }
+
+// follow looks for the end of the header in what a Read has returned. A header that arrives in
+// pieces takes memory.
+func (h *longHeader) follow(b []byte, m *requestMemory) {
+	if !h.open {
+		return
+	}
+	if bytes.Contains(b, []byte("\r\n\r\n")) || len(h.text) >= shortHeader ||
+		len(h.text) <= 1 && m.takeRead(shortHeader) != nil {
+		h.end()
+		return
+	}
+	h.text = append(h.text, b...)
+}
+
+// move prepares for serving the connection with the larger buffer, after the header did not fit in
+// the smaller one.
+func (h *longHeader) move(m *requestMemory) *problem {
+	if len(h.text) < shortHeader {
+		return &problem{kind: kindHeaders, detail: "want at most 64 KiB, or at most 8 KiB if the " +
+			"request is sent before the previous one was answered"}
+	}
+	if p := m.takeRead(longHeaderBytes); p != nil {
+		return p
+	}
+	h.moves, h.again = true, h.text
+	h.end()
+	return nil
+}
+
+// newHTTP returns what serves connections with a buffer for reading of this size.
+func (s *Server) newHTTP(buffer int) *fasthttp.Server {
+	return &fasthttp.Server{
+		Handler:                      s.handle,
+		ErrorHandler:                 s.unreadable,
+		ConnState:                    connState,
+		Logger:                       silent{},
+		Concurrency:                  s.opts.MaxConns + 2*InnerConns(s.opts.MaxConns) + 1,
+		ReadBufferSize:               buffer, // also the maximum size of a request's header
+		ReadTimeout:                  s.opts.ReadTimeout,
+		WriteTimeout:                 s.opts.WriteTimeout,
+		IdleTimeout:                  s.opts.IdleTimeout,
+		StreamRequestBody:            true, // bodies are read by readBody
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		NoDefaultDate:                true, // fasthttp's clock is a goroutine that never ends
+		NoDefaultContentType:         true,
+		SecureErrorLogMessage:        true,
+	}
+}
+
+// serve serves a connection until it ends or is parked. Errors only concern this connection: the
+// client left, or a timeout.
+func (s *Server) serve(c *conn) {
+	_ = s.http.ServeConn(c)
+	if c.header.moves {
+		c.header.moves, c.header.long = false, true
+		_ = s.wide.ServeConn(c)
+		c.header.long = false
+	}
+}
