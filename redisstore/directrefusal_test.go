@@ -202,3 +202,30 @@ func TestDirectDropsOldBuckets(t *testing.T) {
 		})
 	}
 }
+
+// TestDirectBanThatRedisRefuses: an acquire counts though it is refused, and starts a ban that Redis
+// can't count. It is reported as not carried out, so nothing stays counted.
+func TestDirectBanThatRedisRefuses(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	key := check("k", 1, 60_000, 2)
+	acquire(t, d, key)
+	acquire(t, d, key)
+	ban := syncer.Check{Ban: syncer.Ban{To: 1}, Limits: limits(2000, 0)}
+	ban.NS, ban.Key = syncer.BanKey(nil, "rule", key.Key)
+	// Nothing is in the ban's seconds, and its minute can't be added to.
+	place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+	name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
+	if err := srv.Do("HSET", name, redisstore.Field(0, t0/1000), "-5",
+		redisstore.Field(1, t0/60_000), "9223372036854775807").Err(); err != nil {
+		t.Fatal(err)
+	}
+	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{key, ban}}
+	var res syncer.Result
+	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("%+v, %v", res, err)
+	}
+	hi(t, d, "k", 2)
+}

@@ -728,7 +728,6 @@ local function carry(checks, ts, mode, acquire)
     local refused = not ban and touch(args[a + 3 * i - 2], key + i)
     if refused then return refused end
   end
-  for i = #done, 1, -1 do done[i] = nil end
   several = checks > 1
   for i = 1, checks do
     local c = a + 3 * i
@@ -760,11 +759,10 @@ local function watched(n, from)
   return false
 end
 
--- ban starts the bans of an acquire that was refused. If a key refuses, none is started, and it
--- returns an error text.
+-- ban starts the bans of an acquire that was refused. If a key refuses, none is started, what carry
+-- has counted is taken back, and it returns an error text.
 local function ban(checks)
   local banned, started = nil, {}
-  for i = #done, 1, -1 do done[i] = nil end
   several = true
   for i = 1, checks do
     local c, from = a + 3 * i, begins[i]
@@ -841,6 +839,7 @@ for op = 1, total do
     if verdict == 'e' then failed = failed or 'ERR refused before' else failed = nil end
     allowed = verdict == '1'
   elseif not failed and mode ~= 3 then
+    for i = #done, 1, -1 do done[i] = nil end
     if allowed or mode == 1 and not banned then failed = carry(checks, ts, mode, acquire) end
     if bans and not allowed and not failed then failed = ban(checks) end
   end
