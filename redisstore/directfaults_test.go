@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -257,6 +259,55 @@ func TestDirectBatchInOrder(t *testing.T) {
 		}
 		if got := res[i].Checks[0].Limits[0].Hi; got != int64(i/2) {
 			t.Fatalf("operation %d reads %d, want %d", i, got, i/2)
+		}
+	}
+}
+
+// leaver has the caller of an acquire leave as soon as a script was answered that names a key.
+type leaver struct {
+	key   string
+	leave context.CancelFunc
+}
+
+func (l *leaver) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *leaver) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (l *leaver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, c := range cmds {
+			for _, arg := range c.Args() {
+				if name, ok := arg.(*string); ok && *name == l.key {
+					l.leave()
+				}
+			}
+		}
+		return err
+	}
+}
+
+// TestAcquireWhoseCallerLeftKeepsNoCounts acquires over two slots of a cluster. Its caller leaves
+// when the first key was counted, and the second one refuses: nothing stays counted.
+func TestAcquireWhoseCallerLeftKeepsNoCounts(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	full := "full"
+	acquire(t, d, check(full, 1, 60_000, 1))
+	for i := range 10 {
+		key := elsewhere(s, full, fmt.Sprint("k", i, "-"))
+		acquire(t, d, check(key, 1, 60_000, 10))
+		ctx, leave := context.WithCancel(t.Context())
+		s.Client().AddHook(&leaver{s.Address(key), leave})
+		op := syncer.Op{Kind: syncer.Acquire,
+			Checks: []syncer.Check{check(key, 1, 60_000, 10), check(full, 1, 60_000, 1)}}
+		var res syncer.Result
+		if err := d.Do(ctx, &op, &res); err == nil {
+			t.Errorf("try %d: %+v, want an error", i, res)
+		}
+		if got := count(t, d, key, 60_000); got != 1 {
+			t.Errorf("try %d: %d stay counted, want 1", i, got)
 		}
 	}
 }

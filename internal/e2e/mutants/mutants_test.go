@@ -418,6 +418,29 @@ func mutants() []mutant {
 			model: "./syncer", test: "TestPacedModel",
 		},
 		{
+			name: "who left does not take back what an acquire over several slots counted",
+			file: "redisstore/direct.go",
+			old:  "context.WithTimeout(context.WithoutCancel(ctx), d.opt.Timeout)",
+			new:  "context.WithTimeout(ctx, d.opt.Timeout)", model: "./redisstore",
+			test: "TestAcquireWhoseCallerLeft",
+		},
+		{
+			name: "a batch overtakes itself", file: "redisstore/direct.go",
+			old: "\ttogether := d.laneOfAll(calls)\n", new: "\ttogether := d.laneOfAll(nil)\n",
+			model: "./redisstore", test: "TestBatchesAreEquivalent|TestBatchKeepsTheOrder",
+		},
+		{
+			name: "parts of an acquire keep what they counted", file: "redisstore/directdivide.go",
+			old:   "c.refusal != \"\" || !allowed && (c.mode != modeAlways || banned) {\n",
+			new:   "c.refusal != \"\" && !allowed {\n",
+			model: "./redisstore", test: "TestBatchesAreEquivalent",
+		},
+		{
+			name: "a script takes as long as its batch", file: "redisstore/direct.go",
+			old: "steps: maxSteps,", new: "steps: 1 << 40,", model: "./redisstore",
+			test: "TestScriptsAreBounded",
+		},
+		{
 			name: "those who wait outlive the counter", file: "syncer/commit.go",
 			old: "\tp.stopped = true\n\tp.mu.Unlock()\n\tp.wakeWaiters()\n",
 			new: "\tp.stopped = true\n\tp.mu.Unlock()\n", model: "./syncer",
