@@ -286,7 +286,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 		if width < 0 {
 			width, r.TS = -width, c.now // a ban that has started
 		}
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: peak, Lo: peak,
 			Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
@@ -352,9 +352,9 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
 		if !ok {
 			return syncer.OutOfReach(op, l, limit.Window, c.ts, c.now)
 		}
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max, Count: e.Count, Lo: e.Lo,
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: e.Count, Lo: e.Lo,
 			Hi: e.Hi, BucketMS: e.Bucket}
-		if op.Kind == syncer.Add && e.Hi > limit.Max {
+		if op.Kind == syncer.Add && e.Hi > lr.Max {
 			lr.Refused, r.Refused, res.Allowed = true, true, false
 		}
 		r.Limits = append(r.Limits, lr)

@@ -144,7 +144,7 @@ func (g *directScript) packPlans() {
 		l := g.ladders[p.ladder-1]
 		g.pack(int64(p.ladder), max(syncer.KeyTTL(l), othersTTL(l)), int64(len(p.limits)))
 		for _, limit := range p.limits {
-			g.pack(limit.Window, limit.Max)
+			g.pack(limit.Window, limit.Bound())
 		}
 	}
 }

@@ -229,7 +229,7 @@ func (k *call) compare(t *target, r *CheckResult) error {
 	}
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
-		lr := LimitResult{Window: limit.Window, Max: limit.Max}
+		lr := LimitResult{Window: limit.Window, Max: limit.Bound()}
 		ok := false
 		if k.op.Kind == Acquire {
 			ok = k.admits(t, v, &lr, r)
@@ -239,7 +239,7 @@ func (k *call) compare(t *target, r *CheckResult) error {
 			// Pending may take back counts that another counter has meanwhile taken back as well.
 			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
 			lr.BucketMS = e.Bucket
-			lr.Refused = k.op.Kind == Add && e.Hi > limit.Max
+			lr.Refused = k.op.Kind == Add && e.Hi > lr.Max
 		}
 		if !ok {
 			return k.outOfReach(t, limit)

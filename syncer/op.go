@@ -65,9 +65,16 @@ const (
 type Limit struct {
 	// Window is the length of the sliding window in milliseconds, at least 1.
 	Window int64
-	// Max is the largest sum that the window may reach.
+	// Max is the largest sum that the window may reach. A Max above MaxBound means MaxBound.
 	Max int64
 }
+
+// MaxBound is the largest sum that is compared exactly in every mode: scripts in Redis calculate
+// with numbers of 53 bits.
+const MaxBound = 1<<53 - 1
+
+// Bound returns the sum that decisions compare with.
+func (l *Limit) Bound() int64 { return min(l.Max, MaxBound) }
 
 // Check is one key with its limits. NS and Key are views into the caller's memory. They are not
 // kept after the operation returns, except for one copy of a new key.
