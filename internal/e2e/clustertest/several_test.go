@@ -93,6 +93,40 @@ func TestDeciderKilledBeforeItDecides(t *testing.T) {
 	}
 }
 
+// TestDeciderPausedBeforeItDecides: the decider hangs until the others have taken over its
+// partitions. What is reserved is counted. Once the decider goes on, it has not carried the acquire
+// out, and what was counted is taken back.
+func TestDeciderPausedBeforeItDecides(t *testing.T) {
+	if !chosen.long {
+		t.Skip("takes as long as it takes to declare a node dead")
+	}
+	c := start(t, 3)
+	c.acquainted()
+	mine, its, third := c.keyOf(0, "mine"), c.keyOf(1, "its"), c.keyOf(2, "third")
+	sent := forwarded(c.nodes[0], "out")
+	c.nodes[1].Pause()
+	told := asks(c.nodes[0], acquiring(mine, third, its))
+	proctest.Until(t, "the decider is asked",
+		func() bool { return forwarded(c.nodes[0], "out") > sent+1 })
+	if a := <-told; a.err != nil || a.status != 503 ||
+		!strings.Contains(a.body, `"outcome":"unknown"`) {
+		t.Errorf("told %+v, want that the outcome is unknown", a)
+	}
+	count := func(key string) int64 { return c.nodes[0].Count(key, "24h").Counts[0].Count }
+	proctest.Until(t, "what was reserved is counted",
+		func() bool { return count(mine) == 1 && count(third) == 1 })
+	c.nodes[1].Resume()
+	c.settled()
+	proctest.Until(t, "it is taken back", func() bool { return count(mine)+count(third) == 0 })
+	if n := count(its); n != 0 {
+		t.Errorf("the decider's part has a count of %d", n)
+	}
+	if a := <-asks(c.nodes[2], acquiring(mine, third, its)); a.err != nil ||
+		!strings.Contains(a.body, `"allowed":true`) {
+		t.Errorf("again: %+v", a)
+	}
+}
+
 // TestCoordinatorKilledBetweenTheSteps acquires keys of three nodes. One of them has reserved its
 // part; the node that decides hangs, and meanwhile the one that was asked is killed. Of the two
 // that are left, both count or none does.

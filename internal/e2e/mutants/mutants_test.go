@@ -163,7 +163,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "a node stands in for any that does not answer",
-			file: "internal/routing/retry.go",
+			file: "internal/routing/fallback.go",
 			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
 			new: "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || " +
 				"errors.Is(err, syncer.ErrUnavailable)):\n",
@@ -179,8 +179,36 @@ func mutants() []mutant {
 		{
 			name: "an acquire of unknown outcome is given up unasked",
 			file: "internal/multiowner/finish.go",
-			old:  "\tcase outcome == NotCarriedOut:\n", new: "\tcase outcome != Undecided:\n",
+			old:  "\tif outcome == NotCarriedOut {\n", new: "\tif outcome != Undecided {\n",
 			model: "./internal/multiowner", test: "TestFaultsBetweenTheSteps",
+		},
+		{
+			name: "a settled acquire was not carried out",
+			file: "internal/multiowner/outcomes.go",
+			old:  "\tcase refused:\n", new: "\tcase refused, id.Number < r.settled:\n",
+			model: "./internal/e2e/simtest", test: "TestGroupsAreWholeAfterAStandstill",
+		},
+		{
+			name: "what was counted in doubt stays counted", file: "internal/multiowner/doubt.go",
+			old: "\t\terr := p.opt.TakeBack(once, op)\n", new: "\t\terr := once.Err()\n",
+			model: "./internal/e2e/simtest", test: "TestGroupsAreWholeAfterAStandstill",
+		},
+		{
+			name:  "an owner that can be reached is replaced along with another",
+			file:  "internal/routing/fallback.go",
+			old:   "\tfor _, p := range gone {\n",
+			new:   "\tfor _, p := range append(gone, d.parts...) {\n\t\tif p.To == nil {\n\t\t\tcontinue\n\t\t}\n",
+			model: "./internal/e2e/simtest", test: "TestALimitHoldsWhoseOwner",
+		},
+		{
+			name: "no other owner is asked to coordinate", file: "internal/routing/fallback.go",
+			old: "\tfor _, to := range d.detours {\n", new: "\tfor _, to := range d.detours[:0] {\n",
+			model: "./internal/e2e/simtest", test: "TestALimitHoldsWhoseOwner",
+		},
+		{
+			name: "a change of mode drops what is given", file: "internal/ownership/suspend.go",
+			old: "\t\t\ts.paused = true\n\t\t\tcontinue\n", new: "",
+			model: "./internal/ownership", test: "TestRandomTables",
 		},
 		{
 			name: "what is lent does not stand in the way", file: "syncer/evaluate.go",

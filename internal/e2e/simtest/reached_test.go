@@ -1,6 +1,7 @@
 package simtest
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,9 @@ func TestALimitHoldsWhoseOwnerIsReached(t *testing.T) {
 			op := withOthers(limit, ofC[i], ofB[i])
 			if i%2 == 1 {
 				op = withOthers(limit, ofB[i], ofC[i])
+			}
+			if i%4 < 2 {
+				slices.Reverse(op.Checks) // the node that is asked first is another one
 			}
 			allowed := 0
 			for n := range 2 * limit {
