@@ -17,20 +17,22 @@ const (
 	warnEvery = time.Minute
 )
 
-// candidate is a key that may have to be dropped.
+// candidate is a key or a record that may have to be dropped.
 type candidate struct {
 	name           string
 	count, expires int64
+	record         *record // nil for a key
 }
 
 // makeRoom drops keys until the memory suffices. Of a sample, those that have expired go first,
 // then those that have counted least and, among equals, those that expire soonest. Keys at their
-// limits are the last to go, because they have counted more than the keys of a flood.
+// limits are the last to go, because they have counted more than the keys of a flood. Records, which
+// matter only after a loss, have counted nothing.
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {
-		if n := s.somePartition().evict(now); n > 0 {
-			gone += n
+		if keys, some := s.somePartition().evict(now); some {
+			gone += keys
 			none = 0
 		}
 	}
@@ -50,11 +52,30 @@ func (s *Store) somePartition() *partition {
 	return nil
 }
 
-// evict drops some keys, and returns how many.
-func (p *partition) evict(now int64) int {
+// evict drops some keys and records. It returns the number of keys, and whether it dropped
+// anything.
+func (p *partition) evict(now int64) (keys int, dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	some := make([]candidate, 0, sampled)
+	some := p.sample(now)
+	slices.SortFunc(some, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.expires, b.expires))
+	})
+	some = some[:min(len(some), max(1, len(some)*victims/sampled))]
+	for _, c := range some {
+		if c.record != nil {
+			p.dropRecord(c.name, c.record)
+			continue
+		}
+		p.remove(c.name, p.keys[c.name])
+		keys++
+	}
+	return keys, len(some) > 0
+}
+
+// sample returns some keys and as many records.
+func (p *partition) sample(now int64) []candidate {
+	some := make([]candidate, 0, 2*sampled)
 	for name, h := range p.keys {
 		c := candidate{name: name, expires: h.expires}
 		if now <= h.expires {
@@ -64,14 +85,13 @@ func (p *partition) evict(now int64) int {
 			break
 		}
 	}
-	slices.SortFunc(some, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.expires, b.expires))
-	})
-	some = some[:min(len(some), max(1, len(some)*victims/sampled))]
-	for _, c := range some {
-		p.remove(c.name, p.keys[c.name])
+	for name, rec := range p.records {
+		if len(some) == cap(some) {
+			break
+		}
+		some = append(some, candidate{name: name, expires: rec.expires, record: rec})
 	}
-	return len(some)
+	return some
 }
 
 // count returns how much a key has counted, according to its coarsest level.
@@ -100,3 +120,21 @@ func (s *Store) warn() {
 
 // Evicted returns how many keys were dropped for want of memory.
 func (s *Store) Evicted() int64 { return s.evicted.Load() }
+
+// sweep drops expired keys and records once in a while.
+func (p *partition) sweep(now int64) {
+	if now-p.swept < sweepEvery {
+		return
+	}
+	p.swept = now
+	for name, h := range p.keys {
+		if now > h.expires {
+			p.remove(name, h)
+		}
+	}
+	for name, rec := range p.records {
+		if now > rec.expires {
+			p.dropRecord(name, rec)
+		}
+	}
+}

@@ -63,10 +63,19 @@ func (s *Store) replace(partitions map[int]*partition) {
 	s.partitions = partitions
 	s.bytes.Store(0)
 	for _, p := range partitions {
-		for name, h := range p.keys {
-			s.bytes.Add(keyCost + int64(len(name)) + bucketCost*int64(len(h.buckets)))
-		}
+		s.bytes.Add(p.weight())
 	}
+}
+
+// weight returns the memory that the partition takes, in bytes.
+func (p *partition) weight() (bytes int64) {
+	for name, h := range p.keys {
+		bytes += keyCost + int64(len(name)) + bucketCost*int64(len(h.buckets))
+	}
+	for name, rec := range p.records {
+		bytes += recordCost + int64(len(name)) + restoredCost*int64(len(rec.buckets))
+	}
+	return bytes
 }
 
 func (s *Store) copyOf(partitions map[int]*partition) map[int]*partition {

@@ -22,8 +22,9 @@ type record struct {
 func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	rec := p.records[string(p.name)]
 	if rec == nil {
-		rec = &record{buckets: map[uint64]int64{}}
+		rec = &record{}
 		p.records[string(p.name)] = rec
+		p.store.bytes.Add(recordCost + int64(len(p.name)))
 	}
 	ttl := recordTTL.Milliseconds()
 	if k.Ladder != nil {
@@ -33,6 +34,23 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	return rec
 }
 
+// noteRestored records how much of a bucket was restored.
+func (p *partition) noteRestored(rec *record, tag uint64, n int64) {
+	if rec.buckets == nil {
+		rec.buckets = map[uint64]int64{}
+	}
+	if _, ok := rec.buckets[tag]; !ok {
+		p.store.bytes.Add(restoredCost)
+	}
+	rec.buckets[tag] = n
+}
+
+// dropRecord forgets what was restored of a key, or that it was reset.
+func (p *partition) dropRecord(name string, rec *record) {
+	delete(p.records, name)
+	p.store.bytes.Add(-recordCost - int64(len(name)) - restoredCost*int64(len(rec.buckets)))
+}
+
 // forget drops the key whose name is in p.name, if it exists, and prevents it from being restored
 // in this epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
@@ -40,8 +58,8 @@ func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 		p.remove(string(p.name), h)
 	}
 	rec := p.record(k, now)
-	rec.reset = true
-	clear(rec.buckets)
+	p.store.bytes.Add(-restoredCost * int64(len(rec.buckets)))
+	rec.reset, rec.buckets = true, nil
 }
 
 // republish restores counts: of each bucket, only what has not been restored in this epoch.
@@ -79,7 +97,7 @@ func (p *partition) restore(k *syncer.KeyRound, now int64) {
 		if !ok && p.left {
 			had = h.get(b)
 		}
-		rec.buckets[tag(b)] = max(had, b.N)
+		p.noteRestored(rec, tag(b), max(had, b.N))
 		if b.N > had || b.N == 0 && had == 0 { // a level's newest bucket is kept even if zero
 			p.add(h, b, b.N-had)
 		}

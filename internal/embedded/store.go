@@ -18,7 +18,7 @@ import (
 
 // Options configure a [Store].
 type Options struct {
-	// MaxMemory bounds the memory in bytes, as estimated from keys and buckets. Default: 1 GiB.
+	// MaxMemory bounds the memory in bytes, as estimated from keys, buckets and resets. Default: 1 GiB.
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time
@@ -74,6 +74,9 @@ type bucket struct {
 const (
 	keyCost    = 120
 	bucketCost = 16
+	// recordCost and restoredCost are those of a record and of a bucket in it.
+	recordCost   = 120
+	restoredCost = 32
 	// sweepEvery is how often a partition that is written to looks for expired keys, in
 	// milliseconds.
 	sweepEvery = 60_000
@@ -198,7 +201,9 @@ func (p *partition) count(r *syncer.Round, fresh bool) {
 func (p *partition) begin(after uint64, left bool) {
 	p.epoch, p.left = max(p.store.epochs.Add(1), after+1), left
 	p.version++
-	clear(p.records)
+	for name, rec := range p.records {
+		p.dropRecord(name, rec)
+	}
 }
 
 // touch reads what the keys of a round lead to before the first is processed. Reads that don't
@@ -379,22 +384,4 @@ func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
 func (b *bucket) bucket() syncer.Bucket {
 	return syncer.Bucket{Level: uint8(b.tag >> indexBits),
 		Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
-}
-
-// sweep drops expired keys and records once in a while.
-func (p *partition) sweep(now int64) {
-	if now-p.swept < sweepEvery {
-		return
-	}
-	p.swept = now
-	for name, h := range p.keys {
-		if now > h.expires {
-			p.remove(name, h)
-		}
-	}
-	for name, rec := range p.records {
-		if now > rec.expires {
-			delete(p.records, name)
-		}
-	}
 }

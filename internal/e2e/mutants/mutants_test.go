@@ -423,6 +423,11 @@ func mutants() []mutant {
 			new: "\tif need < 1<<60 {\n", model: "./syncer",
 		},
 		{
+			name: "resets take no memory without Redis", file: "internal/embedded/restore.go",
+			old: "\t\tp.store.bytes.Add(recordCost + int64(len(p.name)))\n", new: "",
+			model: "./internal/embedded", test: "TestMemoryIsBounded",
+		},
+		{
 			name: "a late load counts as a failure", file: "syncer/load.go",
 			old: "\tcase errors.Is(r.Err, ErrLate):\n", new: "\tcase false:\n",
 			model: "./syncer", test: "TestPacedModel",
