@@ -256,6 +256,25 @@ func (l *Ladder) Head(c Counter, level int) int64 {
 	return l.scan(l.sparse(c), level, 0).head
 }
 
+// hasFrom reports whether one of the levels from first on has a bucket, which may be zero, that
+// begins at a time or later.
+func (l *Ladder) hasFrom(c Counter, first int, ms int64) bool {
+	if len(c) == 0 {
+		return false
+	}
+	for level := first; level < len(l.levels); level++ {
+		if c.dense(level) && l.ring(c, level).head()*l.width[level] >= ms {
+			return true
+		}
+	}
+	for _, e := range l.sparse(c) {
+		if level, i, _ := bucketOf(e); level >= first && i*l.width[level] >= ms {
+			return true
+		}
+	}
+	return false
+}
+
 // before returns the index of the newest bucket of a level that is older than idx and not zero, or
 // -1 if there is none.
 func (l *Ladder) before(c Counter, level int, idx int64) int64 {

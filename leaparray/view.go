@@ -117,17 +117,13 @@ func (v View) Clone() View {
 // Then this level has lost some.
 func (v *View) lost(level int, head int64) bool {
 	end := (head + 1) * v.Ladder.width[level]
-	for coarser := level + 1; coarser < len(v.Ladder.levels); coarser++ {
-		if v.head(coarser)*v.Ladder.width[coarser] >= end {
-			return true
-		}
-	}
-	return false
+	return v.Ladder.hasFrom(v.A, level+1, end) || v.Ladder.hasFrom(v.B, level+1, end)
 }
 
 // Count estimates the events in the window that ends at the given moment. Unless that is the
 // present (live), the bucket that the moment falls into may hold later events and is not part of
-// Lo. Count reports false as Range does.
+// Lo. Neither is what lies ahead of the present, if there is anything. Count reports false as Range
+// does.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	r, ok := v.find(window, at)
 	if !ok {
@@ -187,11 +183,11 @@ func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 		return 0, r, false
 	}
 	peak = v.sum(r.Level, r.Lo, r.Hi)
-	width := v.Ladder.width[r.Level]
 	last := min(v.head(r.Level), v.Ladder.Index(r.Level, at+window-1))
-	for end := r.Hi + 1; end <= last; end++ {
-		lo := v.Ladder.Index(r.Level, end*width-window+1)
-		peak = max(peak, v.sum(r.Level, lo, end))
+	if last > r.Hi {
+		var buf [lineBuffer]bucket
+		buckets := v.line(r.Level, buf[:0])
+		peak = max(peak, buckets.most(v.Ladder, r.Level, window, r.Hi+1, last))
 	}
 	return peak, r, true
 }
@@ -210,29 +206,29 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	if peak+n <= limit {
 		return 0
 	}
-	width := v.Ladder.width[r.Level]
-	head := max(r.Hi, v.Head(r.Level))
-	left := v.sum(r.Level, r.Lo, head)
-	for i := r.Lo; i <= head; i++ {
-		left -= v.Value(r.Level, i)
-		if left+n <= limit {
-			return max(1, (i+1)*width+window-1-at)
-		}
-	}
-	return window
+	var buf [lineBuffer]bucket
+	buckets := v.line(r.Level, buf[:0])
+	width, head := v.Ladder.width[r.Level], max(r.Hi, v.head(r.Level))
+	oldest := buckets.until(r.Lo, head, limit-n)
+	return max(1, (oldest+1)*width+window-1-at)
 }
 
 // Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window
 // that ends at the given moment, oldest first. It returns the width of the buckets in milliseconds,
 // and reports false as Range does.
-func (v View) Series(window, at int64, fn func(start, n int64)) (bucket int64, ok bool) {
+func (v View) Series(window, at int64, fn func(start, n int64)) (widthMS int64, ok bool) {
 	r, ok := v.Range(window, at)
 	if !ok {
 		return 0, false
 	}
-	bucket = v.Ladder.width[r.Level]
+	var buf [lineBuffer]bucket
+	width, buckets := v.Ladder.width[r.Level], v.line(r.Level, buf[:0])
+	var end edge
+	before := buckets.before(&end, r.Lo)
 	for i := r.Lo; i <= r.Hi; i++ {
-		fn(i*bucket, v.Value(r.Level, i))
+		sum := buckets.before(&end, i+1)
+		fn(i*width, sum-before)
+		before = sum
 	}
-	return bucket, true
+	return width, true
 }

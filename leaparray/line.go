@@ -1,0 +1,89 @@
+package leaparray
+
+import (
+	"cmp"
+	"slices"
+)
+
+// line is the buckets of one level, in the order of time. Sums of windows that move forward take
+// one pass over them.
+type line struct {
+	dense  [2]ring  // of both counters of a view; nil where the level is sparse
+	sparse []bucket // of both counters, oldest first
+	steps  int      // buckets that were looked at
+}
+
+type bucket struct{ idx, n int64 }
+
+// edge is one end of windows that move forward: a position in the sparse buckets, and their sum
+// before it.
+type edge struct {
+	at  int
+	sum int64
+}
+
+// line returns the buckets of a level. It appends the sparse ones to buf.
+func (v *View) line(level int, buf []bucket) line {
+	s := line{sparse: buf}
+	for i, c := range [2]Counter{v.A, v.B} {
+		switch {
+		case len(c) == 0:
+		case c.dense(level):
+			s.dense[i] = v.Ladder.ring(c, level)
+		default:
+			for _, e := range v.Ladder.sparse(c) {
+				if lv, idx, n := bucketOf(e); lv == level && n != 0 {
+					s.sparse = append(s.sparse, bucket{idx, n})
+				}
+			}
+		}
+	}
+	slices.SortFunc(s.sparse, func(a, b bucket) int { return cmp.Compare(a.idx, b.idx) })
+	return s
+}
+
+// before adds up the buckets before idx, which is not less than the last one that was asked for at
+// this edge.
+func (s *line) before(e *edge, idx int64) int64 {
+	s.steps++
+	for e.at < len(s.sparse) && s.sparse[e.at].idx < idx {
+		e.sum += s.sparse[e.at].n
+		e.at++
+		s.steps++
+	}
+	sum := e.sum
+	for _, r := range s.dense {
+		if r != nil {
+			sum += r.sum(0, idx-1)
+		}
+	}
+	return sum
+}
+
+// most returns the largest sum of a window of this length that ends with the beginning of one of the
+// buckets from first to last.
+func (s *line) most(l *Ladder, level int, window, first, last int64) (most int64) {
+	var from, to edge
+	for end := first; end <= last; end++ {
+		lo := l.Index(level, end*l.width[level]-window+1)
+		most = max(most, s.before(&to, end+1)-s.before(&from, lo))
+	}
+	return most
+}
+
+// until returns the oldest bucket from lo to hi such that those after it add up to no more than
+// most, or hi if there is none.
+func (s *line) until(lo, hi, most int64) int64 {
+	var from, to edge
+	all := s.before(&to, hi+1)
+	for i := lo; i < hi; i++ {
+		if all-s.before(&from, i+1) <= most {
+			return i
+		}
+	}
+	return hi
+}
+
+// lineBuffer is how many sparse buckets of a level need no memory from the heap: all of a level of
+// the default ladder.
+const lineBuffer = 100
