@@ -154,6 +154,9 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	if d.crossesPartitions(op) {
 		return d.acquireInTurn(ctx, op, ts, res)
 	}
+	if ctx.Err() != nil {
+		return nil, errNotSent
+	}
 	c := d.encode(op, ts, now)
 	if err := d.submit(c); err != nil {
 		return nil, err
@@ -197,8 +200,11 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		case c == nil:
 			res[i].Err = d.Do(ctx, &ops[i], &res[i]) // it crosses partitions
 		default:
-			lane := cmp.Or(together, d.lane(c))
-			if res[i].Err = refusedToWait(lane.calls.PutWait(ctx, c)); res[i].Err != nil {
+			if res[i].Err = errNotSent; ctx.Err() == nil {
+				lane := cmp.Or(together, d.lane(c))
+				res[i].Err = refusedToWait(lane.calls.PutWait(ctx, c))
+			}
+			if res[i].Err != nil {
 				calls[i] = nil
 				list.answered()
 			}

@@ -63,9 +63,15 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 	b.stopWaiting()
 	b.admission.never = false
 	for _, o := range b.putOff {
-		if o.call == nil {
+		switch {
+		case o.call == nil:
 			b.add(o.at, o.at+1)
-		} else {
+		case b.expired(o.at, o.at+1):
+			o.call.lock()
+			o.call.stopWaiting()
+			o.call.unlock()
+			c.calls.Put(o.call)
+		default:
 			o.call.hasWaited()
 			b.decide(o.at, o.call)
 		}
@@ -73,10 +79,26 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 	b.commit(ctx)
 }
 
+// expired fails the operations in [from, to), none of which has begun, if the request has ended or
+// its time is up. It is asked between operations, and between every few adds.
+func (b *batch) expired(from, to int) bool {
+	if b.admission.ctx.Err() == nil {
+		return false
+	}
+	for i := from; i < to; i++ {
+		b.res[i].Reset()
+		b.res[i].Err = errExpired
+	}
+	return true
+}
+
 // one carries out the operation at a position. checks is the number of checks before it in the
 // batch.
 func (b *batch) one(at, checks int) {
 	op := &b.ops[at]
+	if b.expired(at, at+1) {
+		return
+	}
 	if sharesKey(op, b.moved) {
 		b.res[at].Reset()
 		b.res[at].Err = ErrNotOwner
@@ -221,6 +243,9 @@ func (b *batch) addSome(from, to int) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
 	for ; from < to; from += atOnce {
+		if b.expired(from, to) {
+			return
+		}
 		end := min(to, from+atOnce)
 		k.begin(nil, b.c.opt.Now())
 		for i := from; i < end; i++ {

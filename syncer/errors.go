@@ -23,6 +23,9 @@ var (
 	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not sent the key's counts in time",
 		ErrUnavailable)
+	// errExpired is an ErrUnavailable of an operation of a batch that the time of the request did
+	// not suffice for.
+	errExpired = fmt.Errorf("%w: the time of the request was up before its turn", ErrUnavailable)
 	// errUnread is an ErrUnavailable for a query whose answer has no way to say that it comes from
 	// memory alone.
 	errUnread = fmt.Errorf("%w: the store can't be asked for the key's counts, or they "+

@@ -295,6 +295,12 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 		check := &ops[i].Checks[0]
 		key := string(check.Key)
 		counted := w.settled(key, res[i].Err)
+		if by, bounded := ctx.Deadline(); bounded && res[i].Err == nil {
+			late := res[i].Checks[0].TS - w.now() - time.Until(by).Milliseconds()
+			if ops[i].Kind == syncer.Acquire && res[i].Allowed && late > 1 {
+				w.t.Errorf("%s: counted %d ms after the time was up", key, late)
+			}
+		}
 		if ops[i].Kind == syncer.Acquire && counted {
 			if room := mine[key]+1 <= 20; room != res[i].Allowed && !res[i].Degraded ||
 				res[i].Allowed && !room {

@@ -30,8 +30,9 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 		}
 		select {
 		case <-settled:
-			k.hasWaited()
-			continue
+			if k.hasWaited(); ctx.Err() == nil {
+				continue
+			}
 		case <-patience:
 		case <-ctx.Done():
 		}

@@ -83,6 +83,10 @@ func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Res
 func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	list := make([]multiowner.Request, 0, len(tasks))
 	for i := range tasks {
+		if ctx.Err() != nil {
+			res[i].Err = errExpired
+			continue
+		}
 		switch d := r.byTable(&tasks[i].Op, false); d.to {
 		case several:
 			list = append(list,
