@@ -110,6 +110,9 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+	}
 	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
 }
 

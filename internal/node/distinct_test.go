@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,6 +107,21 @@ func TestValuesOfANodeWithoutTime(t *testing.T) {
 			t.Errorf("%d keys were handed over, want 1", taken)
 		}
 		store.back.Store(true)
+	})
+}
+
+// TestValuesWithoutTimeBlameNoHandover: a request whose time is up before anything was asked says
+// so.
+func TestValuesWithoutTimeBlameNoHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, key := beside(t, nil, &others{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var res distinct.Result
+		err := n.Distinct(ctx, &distinct.Op{Key: key}, [][]byte{[]byte("v")}, &res)
+		if !errors.Is(err, syncer.ErrUnavailable) || strings.Contains(err.Error(), "handed over") {
+			t.Error(err)
+		}
 	})
 }
 
