@@ -265,6 +265,29 @@ func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
 	}
 }
 
+// TestNamespacesFitIntoAnEntry: an entry has 8 bits for its namespace. The default one and that of
+// bans are among the 256, listed or not.
+func TestNamespacesFitIntoAnEntry(t *testing.T) {
+	for _, test := range []struct {
+		others   int
+		listed   bool
+		accepted bool
+	}{{254, false, true}, {254, true, true}, {255, false, false}, {255, true, false}} {
+		spaces := map[string]syncer.Namespace{}
+		for i := range test.others {
+			spaces[fmt.Sprint("ns", i)] = syncer.Namespace{}
+		}
+		if test.listed {
+			spaces[syncer.DefaultNamespace] = syncer.Namespace{}
+		}
+		_, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
+			Namespaces: spaces})
+		if (err == nil) != test.accepted {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
 func TestTakingBackStopsAtZero(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})

@@ -32,6 +32,9 @@ type namespaces struct {
 	byName map[string]int // position in all
 }
 
+// maxSpaces is the largest number of namespaces: an entry has 8 bits for its namespace.
+const maxSpaces = 256
+
 // init checks the options' namespaces and takes them over.
 func (n *namespaces) init(opt *Options) error {
 	n.seed, n.byName = maphash.MakeSeed(), map[string]int{}
@@ -51,6 +54,10 @@ func (n *namespaces) init(opt *Options) error {
 		if err := n.add(name, ns, aging); err != nil {
 			return err
 		}
+	}
+	if len(n.all) > maxSpaces {
+		return fmt.Errorf("syncer: %d namespaces, with the default one and that of bans, want at "+
+			"most %d", len(n.all), maxSpaces)
 	}
 	return nil
 }

@@ -137,8 +137,6 @@ func (o *Options) check() error {
 	case o.MaxMemory/int64(o.Placement.Partitions) < 8<<10:
 		return fmt.Errorf("syncer: %d bytes of memory for %d partitions, want at least 8 KiB each",
 			o.MaxMemory, o.Placement.Partitions)
-	case len(o.Namespaces) > 255:
-		return fmt.Errorf("syncer: %d namespaces, want at most 255", len(o.Namespaces))
 	}
 	return nil
 }
