@@ -60,8 +60,8 @@ func (s *line) before(e *edge, idx int64) int64 {
 	return sum
 }
 
-// most returns the largest sum of a window of this length that ends with the beginning of one of the
-// buckets from first to last.
+// most returns the largest sum of a window of this length that ends in the first millisecond of one
+// of the buckets from first to last.
 func (s *line) most(l *Ladder, level int, window, first, last int64) (most int64) {
 	var from, to edge
 	for end := first; end <= last; end++ {
