@@ -55,10 +55,6 @@ const (
 	kinds
 )
 
-// drawn is how many kinds random schedules are of. The others run if -kind names them: acquires
-// over several owners, one of which stands still for long, are not settled everywhere yet.
-const drawn = int(stalls)
-
 var names = [kinds]string{
 	"graceful", "crashes", "splits", "outages", "modes", "everything", "losses", "together",
 	"handloss", "chaos", "ruins", "moves", "restarts", "delays",
@@ -111,7 +107,7 @@ func (p *plan) stale() time.Duration {
 
 func newPlan(rnd *rand.Rand) plan {
 	p := plan{
-		kind: kind(rnd.IntN(drawn)), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
+		kind: kind(rnd.IntN(int(kinds))), nodes: 3 + rnd.IntN(3), partitions: 5 + rnd.IntN(20),
 		interval: time.Duration(10+rnd.IntN(300)) * time.Millisecond,
 		pause:    time.Duration(20+rnd.IntN(100)) * time.Millisecond,
 		length:   time.Duration(10+rnd.IntN(20)) * time.Second,

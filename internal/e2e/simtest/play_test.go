@@ -212,6 +212,9 @@ func (w *world) switchMode() {
 	default:
 		// Now and then two administrators have the same wish.
 		var changing sync.WaitGroup
+		if lags := w.cast().lags(); lags != nil && w.rnd.IntN(2) == 0 {
+			changing.Go(lags)
+		}
 		for range 1 + w.rnd.IntN(2) {
 			if p := w.pick(w.rnd); p != nil {
 				changing.Go(func() { w.switchAt(p) })

@@ -201,10 +201,6 @@ func (o *seer) leaves(at time.Time) bool {
 	return left != 0 && !at.Before(time.Unix(0, left)) || o.life().to.Before(at)
 }
 
-// pausesAreSettled is set once all owners of an acquire find out the decision after one of them
-// stood still for long.
-const pausesAreSettled = false
-
 // long is how long an owner of an acquire may be out of reach before other owners count their
 // reservations: less than in package multiowner, as messages take time.
 const long = 8 * time.Second
@@ -221,7 +217,7 @@ func (s *sight) outOfReach(g *group) bool {
 	}
 	cut := false
 	for _, a := range s.away {
-		if !(a.paused && pausesAreSettled) && a.overlaps(during) {
+		if !a.paused && a.overlaps(during) {
 			cut = true
 			if a.to.Sub(a.from) > long {
 				return true

@@ -44,38 +44,40 @@ func (w *world) spend() (again func()) {
 		}
 		first = append(first, op)
 	}
-	pause := time.Millisecond
-	use := func() {
-		for some := range slices.Chunk(first, 1+len(first)/4) {
-			if p := w.pick(c.rnd); p != nil {
-				c.do(p, some...)
-			}
-			time.Sleep(time.Duration(c.rnd.Int64N(int64(pause))))
-		}
-	}
-	meanwhile := w.rnd.IntN(2) == 0
-	if !meanwhile {
-		use()
-	}
 	var asking sync.WaitGroup
+	if w.rnd.IntN(2) == 0 {
+		c.pass(first, time.Millisecond)
+	} else { // the event comes in the middle, and another client wants the same keys
+		rival := &client{w: w, number: 201, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 4))}
+		asking.Go(func() { c.pass(first, 400*time.Millisecond) })
+		asking.Go(func() { rival.pass(later, 400*time.Millisecond) })
+	}
+	third := &client{w: w, number: 202, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 5))}
 	asking.Go(func() {
-		if meanwhile {
-			pause = 400 * time.Millisecond
-			use()
-		}
 		for range 2 {
-			time.Sleep(time.Duration(c.rnd.Int64N(int64(1500 * time.Millisecond))))
-			if p := w.pick(c.rnd); p != nil {
-				c.do(p, later...)
-			}
+			time.Sleep(third.upTo(1500 * time.Millisecond))
+			third.pass(later, time.Millisecond)
 		}
 	})
 	return func() {
 		asking.Wait()
-		if p := w.pick(c.rnd); p != nil {
-			c.do(p, later...)
-		}
+		third.pass(later, time.Millisecond)
 	}
+}
+
+// pass sends operations to random nodes, in four parts, with pauses between them.
+func (c *client) pass(ops []syncer.Op, pause time.Duration) {
+	for some := range slices.Chunk(ops, 1+len(ops)/4) {
+		if p := c.w.pick(c.rnd); p != nil {
+			c.do(p, some...)
+		}
+		time.Sleep(c.upTo(pause))
+	}
+}
+
+// upTo returns a random duration.
+func (c *client) upTo(most time.Duration) time.Duration {
+	return time.Duration(c.rnd.Int64N(int64(most)))
 }
 
 // flurry has clients acquire groups and count keys that are used once, and how changes some of
