@@ -79,7 +79,7 @@ scale: ## traffic of each node, and a deploy under load, in simulated clusters o
 
 .PHONY: mutants
 mutants: ## break the code on purpose and show that the schedules notice
-	$(GO) test ./internal/e2e/mutants -count=1 -v
+	$(GO) test ./internal/e2e/mutants -count=1 -v -timeout 60m -all
 
 # Flags of go test in the parts of make check: check-lint vets everything.
 ONCE := -vet=off -count=1

@@ -3,5 +3,7 @@
 // mutant. The tree is not changed: the compiler reads one file from an overlay (go help build,
 // -overlay).
 //
-//	go test ./internal/e2e/mutants -v
+//	go test ./internal/e2e/mutants -v -all
+//
+// Without -all it leaves out some mutants of what a cluster decides, which resemble others.
 package mutants

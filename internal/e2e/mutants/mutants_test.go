@@ -3,6 +3,7 @@ package mutants
 import (
 	"cmp"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,9 +20,14 @@ type mutant struct {
 	also                 string // what clients have to do besides: a flag of the schedules
 	model                string // the package whose model or test notices, if not the schedules
 	test                 string // its name; TestModel if empty
+	more                 bool   // it runs with -all only
 }
 
-func mutants() []mutant {
+var allFlag = flag.Bool("all", false, "run the mutants that make check leaves out, too")
+
+func mutants() []mutant { return append(generalMutants(), clusterMutants()...) }
+
+func generalMutants() []mutant {
 	return []mutant{
 		{
 			name: "the store does not check sequences", file: "internal/embedded/store.go",
@@ -297,7 +303,8 @@ func mutants() []mutant {
 		},
 		{
 			name: "values that are not UTF-8 are an error", file: "internal/envoy/codec.go",
-			old: "if err == nil || !isRequest {", new: "if err == nil || !isRequest || err != nil {",
+			old:   "if err == nil || !isRequest {",
+			new:   "if err == nil || !isRequest || err != nil {",
 			model: "./internal/envoy", test: "TestValuesAreAnyBytes",
 		},
 		{
@@ -507,6 +514,9 @@ func TestMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range mutants() {
+		if m.more && !*allFlag {
+			continue
+		}
 		t.Run(strings.ReplaceAll(m.name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
