@@ -28,7 +28,7 @@ func (b *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 	for _, r := range op.Rules {
 		if b.held[string(op.Checks[r.Check].Key)] {
 			res.Allowed, res.RetryAfter = false, 500_000
-			res.Checks[r.Check].Refused = true
+			res.Checks[r.Check].Refused, res.Checks[r.Check].RetryAfter = true, 500_000
 			res.Bans = append(res.Bans, syncer.BanResult{Check: r.Check, Rule: r.Rule, Until: 9,
 				Started: string(op.Checks[r.Check].Key) == "new"})
 		}
@@ -113,6 +113,17 @@ func TestBansAreShown(t *testing.T) {
 	res := &forward(s, "1.2.3.4:5", "rule=strict&key=User", "User: old").Response
 	if res.StatusCode() != 429 || string(res.Header.Peek("Retry-After")) != "500" {
 		t.Errorf("forward-auth: %d %s", res.StatusCode(), res.Header.String())
+	}
+}
+
+// TestBannedHaveNothingLeft refuses a key that is banned, although its limits have room: the headers
+// show none.
+func TestBannedHaveNothingLeft(t *testing.T) {
+	s, _ := banningServer(t)
+	h := &forward(s, "1.2.3.4:5", "rule=strict&key=User", "User: old").Response.Header
+	if got := string(h.Peek("RateLimit")); !strings.Contains(got, ";r=0;t=500") ||
+		strings.Contains(got, ";r=1") || strings.Contains(got, ";r=3") {
+		t.Errorf("RateLimit: %s", got)
 	}
 }
 

@@ -56,9 +56,8 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	d := s.endpointOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	// Nodes authenticate with their secret, and call each other by names of their own. A proxy that
-	// asks about a request sends the host of that request.
-	if r.at != peerAPI && !r.any && !d.hosts.allow(ctx.Host()) {
+	// Nodes authenticate with their secret, and call each other by names of their own.
+	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
 		return &problem{kind: kindForbidden, field: "Host",
 			detail: "not a name of this server; it answers to its address, and to what --hosts " +
 				"lists"}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"net/netip"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -35,6 +36,22 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	}
 	s.finish(x)
 	return p
+}
+
+// fromProxy reports whether a request with the name of another host may be a proxy's, which passes on
+// the Host that it got, or sends the name by which it knows this server. It is, if it comes from a
+// trusted proxy on another machine, or if the name has no dot: a page in a browser can't have either.
+// On the machine of the proxy itself, a browser has its address, and can send each of its headers.
+func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
+	if bytes.IndexByte(hostname(ctx.Host()), '.') < 0 {
+		return true
+	}
+	peer, err := netip.ParseAddrPort(ctx.RemoteAddr().String())
+	if err != nil {
+		return false
+	}
+	a := plainAddr(peer.Addr())
+	return !a.IsLoopback() && s.trusts(a)
 }
 
 // judged is a rule of a forwarded request with the key that it judges.

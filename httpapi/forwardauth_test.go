@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func forward(s *httpapi.Server, from, query string, headers ...string) *fasthttp
 	var request fasthttp.Request
 	request.Header.SetMethod("PURGE")
 	request.SetRequestURI("/v1/forward-auth?" + query)
-	request.Header.SetHost("shop.example")
+	request.Header.SetHost("twotier")
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Add(name, value)
@@ -170,6 +171,43 @@ func TestForwardAuthBadQueries(t *testing.T) {
 		if code := ctx.Response.StatusCode(); code != 422 ||
 			!strings.Contains(string(ctx.Response.Body()), want) {
 			t.Errorf("%s: %d %s, want %s", query, code, ctx.Response.Body(), want)
+		}
+	}
+}
+
+// TestForwardAuthFromAPage asks as a page does whose author has pointed its name at this server, from
+// a browser on this machine: with any header, but the Host of the page. Trusted proxies on other
+// machines pass on the Host that they got, and a name without a dot is that of an upstream.
+func TestForwardAuthFromAPage(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"),
+		netip.MustParsePrefix("10.0.0.0/8")}
+	for _, tt := range []struct {
+		from, host string
+		want       int
+	}{
+		{"127.0.0.1", "evil.example", 403},
+		{"127.0.0.1", "evil.example:8080", 403},
+		{"192.0.2.7", "evil.example", 403},
+		{"10.0.0.1", "shop.example", 200},
+		{"127.0.0.1", "127.0.0.1:8080", 200},
+		{"127.0.0.1", "localhost", 200},
+		{"127.0.0.1", "twotier", 200},
+		{"127.0.0.1", "counter.example", 200},
+	} {
+		for _, method := range []string{"GET", "POST", "HEAD"} {
+			s := guarded(t, httpapi.Options{Rules: testRules{}, TrustedProxies: proxies,
+				Hosts: []string{"counter.example"}})
+			ctx := new(fasthttp.RequestCtx)
+			var request fasthttp.Request
+			request.Header.SetMethod(method)
+			request.SetRequestURI("/v1/forward-auth?rule=login")
+			request.Header.SetHost(tt.host)
+			request.Header.Set("X-Forwarded-For", "203.0.113.7")
+			ctx.Init(&request, &net.TCPAddr{IP: net.ParseIP(tt.from), Port: 4711}, nil)
+			s.Handle(ctx)
+			if got := ctx.Response.StatusCode(); got != tt.want {
+				t.Errorf("%s from %s to %s: %d, want %d", method, tt.from, tt.host, got, tt.want)
+			}
 		}
 	}
 }

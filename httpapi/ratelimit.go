@@ -38,12 +38,25 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 		if l.Refused {
 			shows.Wait = c.RetryAfter
 		}
+		if r != nil && banned(res, shown, r.rule.Name) {
+			shows.Remaining, shows.Wait = 0, c.RetryAfter
+		}
 		fields.Add(&shows)
 	}
 	if policy := fields.Policy(); policy != "" {
 		ctx.Response.Header.Set("RateLimit-Policy", policy)
 		ctx.Response.Header.Set("RateLimit", fields.State())
 	}
+}
+
+// banned reports whether a ban of a rule has refused check j.
+func banned(res *syncer.Result, j int, name string) bool {
+	for k := range res.Bans {
+		if b := &res.Bans[k]; b.Check == j && !b.Started && b.Rule == name {
+			return true
+		}
+	}
+	return false
 }
 
 // policyName returns the name of the policy of limit k of check j of operation 0.

@@ -30,7 +30,7 @@ func (s *server) addTokens(web *httpapi.Options) error {
 	store := new(token.Store)
 	web.Tokens = store
 	return s.files.Add(reload.Source{Name: "--tokens", Paths: []string{s.cfg.Tokens},
-		Apply: func(contents [][]byte) error {
+		Withdrawn: true, Apply: func(contents [][]byte) error {
 			return store.Load(contents[0])
 		}})
 }

@@ -58,7 +58,7 @@ func Parse(text []byte) (*Set, error) {
 		}
 	}
 	if len(s.byHash) == 0 {
-		return nil, errors.New("it holds no tokens; twotier token NAME makes one")
+		return nil, ErrNone
 	}
 	return s, nil
 }
@@ -127,9 +127,16 @@ func (s *Set) Find(presented []byte) *Grant {
 // Store holds the set that is in use. The zero value has no tokens.
 type Store struct{ set atomic.Pointer[Set] }
 
+// ErrNone is the error of a file without tokens.
+var ErrNone = errors.New("it holds no tokens; twotier token NAME makes one")
+
 // Load reads a file and starts using its tokens. If the file can't be used, the previous ones stay.
+// A file without tokens withdraws those that were loaded before.
 func (s *Store) Load(text []byte) error {
 	set, err := Parse(text)
+	if errors.Is(err, ErrNone) && s.set.Load() != nil {
+		set, err = new(Set), nil
+	}
 	if err == nil {
 		s.set.Store(set)
 	}

@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -170,5 +171,24 @@ func TestCovers(t *testing.T) {
 		if got := grants(test.now).Covers(grants(test.then)); got != test.want {
 			t.Errorf("%q covers %q: %v, want %v", test.now, test.then, got, test.want)
 		}
+	}
+}
+
+// TestTheLastTokenCanBeWithdrawn loads a file without tokens: at first that is an error, and later
+// nobody has a token any more.
+func TestTheLastTokenCanBeWithdrawn(t *testing.T) {
+	var store token.Store
+	text, hash := token.New()
+	if err := store.Load([]byte("# none\n")); !errors.Is(err, token.ErrNone) {
+		t.Errorf("at first: %v", err)
+	}
+	if err := store.Load([]byte("a " + hash + " count *\n")); err != nil {
+		t.Fatal(err)
+	}
+	if store.Find([]byte(text)) == nil {
+		t.Error("the token is unknown")
+	}
+	if err := store.Load(nil); err != nil || store.Find([]byte(text)) != nil {
+		t.Errorf("%v; withdrawn, the token is known", err)
 	}
 }

@@ -20,8 +20,17 @@ type codec struct{ encoding.CodecV2 }
 // newCodec returns the codec of a server.
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
+// Bounds of a message before it is decoded: two bytes of it may become a hundred.
+const (
+	smallMessage = 4 << 10 // a message that is not looked at
+	maxParts     = 4 << 10 // descriptors and entries
+)
+
 // Unmarshal decodes data into v.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if data.Len() > smallMessage && parts(data.Materialize(), 2) > maxParts {
+		return errParts
+	}
 	err := c.CodecV2.Unmarshal(data, v)
 	r, isRequest := v.(*ratelimitv3.RateLimitRequest)
 	if err == nil || !isRequest {
@@ -30,6 +39,28 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	proto.Reset(r)
 	return decodeAnyText(data.Materialize(), r.ProtoReflect())
 }
+
+// parts returns the number of fields of a message, and of the messages in it down to a depth.
+func parts(b []byte, depth int) (n int) {
+	for len(b) > 0 && n <= maxParts {
+		number, typ, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return n
+		}
+		value := protowire.ConsumeFieldValue(number, typ, b[tag:])
+		if value < 0 {
+			return n
+		}
+		if n++; typ == protowire.BytesType && depth > 0 {
+			content, _ := protowire.ConsumeBytes(b[tag:])
+			n += parts(content, depth-1)
+		}
+		b = b[tag+value:]
+	}
+	return n
+}
+
+var errParts = errors.New("too many descriptors and entries")
 
 var errWire = errors.New("not a message of protocol buffers")
 

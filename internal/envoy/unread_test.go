@@ -1,16 +1,23 @@
 package envoy_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 
 	"twotier.dev/twotier/internal/envoy"
 )
@@ -149,6 +156,29 @@ func TestTinyFramesAreCharged(t *testing.T) {
 	}
 	eventually(t, "the request is refused", func() bool { return s.CallBytesInUse() == 0 })
 }
+
+// TestSmallDescriptorsAreNotDecoded sends a message that would be far larger once it is decoded.
+func TestSmallDescriptorsAreNotDecoded(t *testing.T) {
+	s := serve(t, envoy.Options{})
+	message := bytes.Repeat([]byte{2<<3 | 2, 0}, 1<<19) // empty descriptors
+	var r ratelimitv3.RateLimitRequest
+	err := dial(t, s, insecure.NewCredentials()).Invoke(t.Context(), decideMethod,
+		&rawMessage{message}, &r, grpc.ForceCodecV2(rawCodec{}))
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "too many descriptors") {
+		t.Errorf("%.200v", err)
+	}
+}
+
+// rawMessage is a message that is encoded already.
+type rawMessage struct{ b []byte }
+
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.(*rawMessage).b)}, nil
+}
+func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 // TestTrustedProxyMayUseEverything asks for more at the same time than one address may have, from
 // the address of a proxy.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,6 +27,9 @@ type Source struct {
 	// Name is what errors and the log call the source, such as the flag that names its files.
 	Name  string
 	Paths []string
+	// Withdrawn is set if a file that is removed stands for an empty one: what it granted must not
+	// hold for ever.
+	Withdrawn bool
 	// Apply puts the contents, in the order of Paths, into use. If they can't be used, it returns
 	// an error and changes nothing.
 	Apply func(contents [][]byte) error
@@ -136,7 +140,11 @@ func (l *Loader) take(s *source, complete bool) {
 func (s *source) read(complete bool) (changed bool, err error) {
 	contents := make([][]byte, len(s.Paths))
 	for i, path := range s.Paths {
-		if contents[i], err = readFile(path, s.seen != nil); err != nil {
+		contents[i], err = readFile(path, s.seen != nil)
+		if s.Withdrawn && s.seen != nil && errors.Is(err, os.ErrNotExist) {
+			contents[i], err = nil, nil
+		}
+		if err != nil {
 			s.next = nil
 			return false, err
 		}

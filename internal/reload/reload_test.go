@@ -212,3 +212,24 @@ func TestLooksByItself(t *testing.T) {
 	}
 	l.Close()
 }
+
+// TestRemovedFileIsWithdrawn removes a file that stands for an empty one when it is gone.
+func TestRemovedFileIsWithdrawn(t *testing.T) {
+	var k taker
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "a")
+	l := reload.New(slog.New(slog.DiscardHandler))
+	src := reload.Source{Name: "--thing", Paths: []string{file}, Withdrawn: true, Apply: k.apply}
+	if err := l.Add(src); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if l.Poll(); k.text.Load() != "a" {
+		t.Error("withdrawn while the file may be replaced")
+	}
+	if l.Poll(); k.text.Load() != "" {
+		t.Errorf("%q is in force without the file", k.text.Load())
+	}
+}

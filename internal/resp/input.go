@@ -141,7 +141,8 @@ func cmpError(err error, text string) error {
 	return err
 }
 
-// line parses an inline command: words with spaces between, up to the end of the line.
+// line parses an inline command: words with spaces between, up to the end of the line. Words may be
+// in quotes, as in Redis.
 func (in *input) line(b []byte) (size, need int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), smallInput)], '\n')
 	if end < 0 {
@@ -150,7 +151,11 @@ func (in *input) line(b []byte) (size, need int, err error) {
 		}
 		return 0, len(b) + 1, nil
 	}
-	for word := range bytes.FieldsSeq(b[:end]) {
+	for rest := bytes.TrimSpace(b[:end]); len(rest) > 0; rest = bytes.TrimLeft(rest, spaces) {
+		var word []byte
+		if word, rest, err = inlineWord(rest); err != nil {
+			return 0, 0, err
+		}
 		in.args = append(in.args, word)
 	}
 	return end + 1, 0, nil

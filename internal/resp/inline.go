@@ -1,0 +1,82 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
+
+// spaces separate the words of an inline command.
+const spaces = " \t\r\v\f"
+
+var errQuotes = errors.New("unbalanced quotes in request")
+
+// inlineWord returns the first word of b, which does not begin with a space, and what follows it. A
+// word without quotes is taken as it is. In double quotes, \n, \r, \t, \b, \a and \xHH are single
+// bytes, and a backslash makes any other byte stand for itself; in single quotes only \' does. A
+// space or the end must follow a closing quote. The word is decoded in place.
+func inlineWord(b []byte) (word, rest []byte, err error) {
+	word = b[:0]
+	for i := 0; i < len(b); {
+		switch c := b[i]; {
+		case bytes.IndexByte([]byte(spaces), c) >= 0:
+			return word[:len(word):len(word)], b[i:], nil
+		case c == '"' || c == '\'':
+			n := 0
+			if word, n = quoted(word, b[i+1:], c); n < 0 {
+				return nil, nil, errQuotes
+			}
+			if i += 1 + n; i < len(b) && bytes.IndexByte([]byte(spaces), b[i]) < 0 {
+				return nil, nil, errQuotes
+			}
+		default:
+			word = append(word, c)
+			i++
+		}
+	}
+	return word[:len(word):len(word)], nil, nil
+}
+
+// quoted appends to word what precedes the closing quote in b. It returns how many bytes of b that
+// is, with the quote, or -1 if there is none.
+func quoted(word, b []byte, quote byte) ([]byte, int) {
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		switch {
+		case c == quote:
+			return word, i + 1
+		case c == '\\' && quote == '"' && i+1 < len(b):
+			var n int
+			c, n = escaped(b[i+1:])
+			i += n
+		case c == '\\' && quote == '\'' && i+1 < len(b) && b[i+1] == '\'':
+			c = '\''
+			i++
+		}
+		word = append(word, c)
+	}
+	return word, -1
+}
+
+// escaped returns the byte that an escape stands for, of which b follows the backslash, and the
+// length of the escape without it.
+func escaped(b []byte) (c byte, n int) {
+	if b[0] == 'x' && len(b) > 2 {
+		if v, err := strconv.ParseUint(string(b[1:3]), 16, 8); err == nil {
+			return byte(v), 3
+		}
+	}
+	switch b[0] {
+	case 'n':
+		return '\n', 1
+	case 'r':
+		return '\r', 1
+	case 't':
+		return '\t', 1
+	case 'b':
+		return '\b', 1
+	case 'a':
+		return '\a', 1
+	}
+	return b[0], 1
+}
