@@ -232,7 +232,7 @@ func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 func (e *Engine) compare(en *entry) <-chan struct{} {
 	if en.busy == nil {
 		en.busy = make(chan struct{})
-		if !e.spawn(func() { e.exchange([]*entry{en}) }) {
+		if !e.spawn(func() { e.load(en) }) {
 			en.failed, en.tried = syncer.ErrClosed, time.Now()
 			close(en.busy)
 			over := en.busy

@@ -76,6 +76,8 @@ type Engine struct {
 	keys     atomic.Int64
 	down     atomic.Bool  // the last exchange failed
 	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
+	silent   atomic.Int64 // when the first exchange since the last answer began, 0 if none failed
+	loads    chan struct{}
 	draining atomic.Bool
 	leaving  atomic.Bool  // HandOver has begun
 	next     atomic.Int64 // the shard with which the next flush begins
@@ -128,6 +130,7 @@ func New(opt Options) (*Engine, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{opt: opt, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
+		loads: make(chan struct{}, loadsAtOnce),
 		terms: make([]atomic.Int64, opt.Placement.Partitions)}
 	for i := range e.shards {
 		sh := &e.shards[i]

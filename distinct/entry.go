@@ -3,6 +3,7 @@ package distinct
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -215,6 +216,10 @@ func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	en.tried = x.cut
 	switch {
+	case errors.Is(x.Err, syncer.ErrLate):
+		en.failed = nil // it is compared again
+		en.gone = append(en.gone, x.Deletes...)
+		return
 	case x.Err != nil:
 		en.failed = x.Err
 		en.gone = append(en.gone, x.Deletes...)

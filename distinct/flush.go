@@ -110,13 +110,12 @@ func (e *Engine) exchange(list []*entry) bool {
 		exchanges[i], seqs[i] = en.exchange(e.opt.Now(), rand.Text()[:13])
 		sh.mu.Unlock()
 	}
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), e.opt.Timeout)
 	defer cancel()
 	e.opt.Store.Compare(ctx, exchanges)
-	answered := false
+	answered := e.judge(exchanges, began)
 	for i, en := range list {
-		err := exchanges[i].Err
-		answered = answered || err == nil || errors.Is(err, syncer.ErrRefused)
 		e.settle(en, exchanges[i], seqs[i])
 	}
 	e.note(answered, exchanges)

@@ -70,7 +70,7 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
 		case isRefusal(err):
 			err = fmt.Errorf("%w: %w", syncer.ErrRefused, err)
 		}
-		x.Err = fmt.Errorf("distinct values: %w", err)
+		x.Err = markLate(fmt.Errorf("distinct values: %w", err), c.late || isBusy(err))
 		return
 	}
 	x.Err, x.Found, x.FoundMark, x.Buckets = nil, textAt(reply, 0), "", nil

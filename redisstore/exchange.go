@@ -29,9 +29,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(rounds) == 0 {
 		return
 	}
-	before := s.delivered.Load()
 	if err := s.ensureJoined(ctx); err != nil {
-		err = markLate(err, isTimeout(err) && s.delivered.Load() != before)
 		for _, r := range rounds {
 			r.Err = err
 		}

@@ -89,14 +89,16 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	a := s.attempt(ctx)
+	a, before := s.attempt(ctx), s.delivered.Load()
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: probe: %w", syncer.ErrNotApplied, ctx.Err())
+		err := fmt.Errorf("%w: probe: %w", syncer.ErrNotApplied, ctx.Err())
+		return markLate(err, isTimeout(err) && s.delivered.Load() != before)
 	}
 	if a.err != nil {
-		return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
+		late := isBusy(a.err) || isTimeout(a.err) && s.delivered.Load() != before
+		return markLate(fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err), late)
 	}
 	return nil
 }

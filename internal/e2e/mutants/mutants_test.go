@@ -435,6 +435,11 @@ func generalMutants() []mutant {
 			model: "./internal/embedded", test: "TestMemoryIsBounded",
 		},
 		{
+			name: "a late store of distinct values is taken for down",
+			file: "distinct/late.go", old: "return answered || late\n", new: "return answered\n",
+			model: "./distinct", test: "TestACrowdOfColdKeys",
+		},
+		{
 			name: "a late load counts as a failure", file: "syncer/load.go",
 			old: "\tcase errors.Is(r.Err, ErrLate):\n", new: "\tcase false:\n",
 			model: "./syncer", test: "TestPacedModel",
