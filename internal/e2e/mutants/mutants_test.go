@@ -155,7 +155,8 @@ func generalMutants() []mutant {
 		{
 			name: "what is restored is added to what there is",
 			file: "internal/embedded/restore.go",
-			old:  "\t\trec.buckets[tag(b)] = max(had, b.N)\n", new: "\t\thad = 0\n", kind: "losses",
+			old:  "\t\tp.noteRestored(rec, tag(b), max(had, b.N))\n", new: "\t\thad = 0\n",
+			kind: "losses",
 		},
 		{
 			name: "what has to be read again is not handed over", file: "syncer/handoffpage.go",
