@@ -1,11 +1,15 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/internal/request"
 )
@@ -64,4 +68,35 @@ func TestNoValueIsAnotherSourcesKey(t *testing.T) {
 			values = append(values, key, key[strings.LastIndex(key, "=")+1:])
 		}
 	}
+}
+
+// FuzzForwardedToForwardAuth sends headers as a proxy can forward them: there is a decision.
+func FuzzForwardedToForwardAuth(f *testing.F) {
+	f.Add("bob", "/a?user=b%20b", "1.2.3.4")
+	f.Add("\xff\xfe\t", "/?user=%zz&&=%", "unknown, [::1, 1.2.3.4:99999")
+	f.Add(strings.Repeat("x", 3000), strings.Repeat("?user=%", 500), strings.Repeat(",", 3000))
+	s := newServer(f, newFake())
+	f.Fuzz(func(t *testing.T, user, target, list string) {
+		for _, text := range []string{user, target, list} {
+			for i := range len(text) { // RFC 9110, section 5.5: a proxy has to refuse them
+				if c := text[i]; c < ' ' && c != '\t' || c == 0x7f {
+					t.Skip()
+				}
+			}
+		}
+		raw := "GET /v1/forward-auth?rule=login&key=X-User,query:user,ip HTTP/1.1\r\nHost: a.example" +
+			"\r\nX-User: " + user + "\r\nX-Forwarded-Uri: " + target + "\r\nX-Forwarded-For: " +
+			list + "\r\n\r\n"
+		var request fasthttp.Request
+		in := bufio.NewReaderSize(strings.NewReader(raw), max(16, len(raw)))
+		if err := request.Read(in); err != nil {
+			t.Fatalf("%q: %v", raw, err)
+		}
+		ctx := new(fasthttp.RequestCtx)
+		ctx.Init(&request, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 4711}, nil)
+		s.Handle(ctx)
+		if code := ctx.Response.StatusCode(); code != 200 && code != 429 {
+			t.Errorf("%q: %d %s", raw, code, ctx.Response.Body())
+		}
+	})
 }

@@ -14,7 +14,8 @@ import (
 // redis-cell's generic cell rate algorithm lets max_burst+1 through at once, and count in a period
 // after that. The sliding window of max_burst+1 in period*(max_burst+1)/count seconds exceeds
 // neither; it is stricter after a burst, since it lets nothing through before the burst leaves the
-// window. A quantity of 0 only reads.
+// window. A quantity of 0 only reads. Gateways make keys of what strangers send: a key that can't be
+// one is hashed.
 func (w *work) parseThrottle(args [][]byte) errorReply {
 	if len(args) < 5 || len(args) > 6 {
 		return wrongArguments("cl.throttle")
@@ -33,14 +34,11 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 	if quantity == 0 {
 		kind = syncer.Count
 	}
-	if !request.ValidKey(args[1]) {
-		return refused("key", request.WantKey)
-	}
 	if _, why := w.grant.Refusal(roleOf(kind), nil); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	first := len(w.checks)
-	w.checks = append(w.checks, syncer.Check{Key: args[1], N: max(1, quantity)})
+	w.checks = append(w.checks, syncer.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)})
 	w.starts = append(w.starts, len(w.limits))
 	w.limits = append(w.limits, syncer.Limit{Max: most,
 		Window: throttleWindow(numbers[2], most, numbers[1])})
