@@ -405,7 +405,7 @@ func (w *world) settle(t *testing.T) {
 				p.node.Mode())
 		}
 	}
-	time.Sleep(3 * time.Second)
+	time.Sleep(3*time.Second + 3*w.plan.interval)
 }
 
 // hasAll reports whether exactly the live processes are members in a node's table.
