@@ -1,6 +1,7 @@
 // Command testrun runs go test so that nothing is skipped silently.
 //
-//	testrun [-race] [-stall TIME] [-dir DIR] [-allow FILE] -- [ARGUMENTS] [PACKAGES]
+//	testrun [-race] [-plain ARGUMENTS] [-stall TIME] [-dir DIR] [-allow FILE] --
+//	    [ARGUMENTS] [PACKAGES]
 //
 // It prints a line when a package is done, the whole output of tests that fail, then every skipped
 // test with its reason, and at the end go test's own lines, one per package. A test that skips
@@ -9,6 +10,9 @@
 // regular expression that is matched against "package.Test: reason"; empty lines and lines that
 // begin with # are ignored. Any other skip is a failure, and so is everything that go test reports
 // as one.
+//
+// With -plain, further packages are tested at the same time, never under the race detector, and
+// reported together with the others.
 //
 // With -stall, all processes of the tests stand still for moments of up to that time.
 package main

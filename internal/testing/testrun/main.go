@@ -10,12 +10,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 func main() {
 	race := flag.Bool("race", false,
 		"run under the race detector, and what skips itself there without it")
+	plain := flag.String("plain", "",
+		"further `arguments` and packages, to run at the same time without the race detector")
 	dir := flag.String("dir", ".", "`directory` of the module to test")
 	allow := flag.String("allow", "", "`file` with the skips that are allowed")
 	stall := flag.Duration("stall", 0,
@@ -23,7 +26,7 @@ func main() {
 	flag.Parse()
 	allowed, err := readAllowed(*allow)
 	if err == nil {
-		err = run(goTest{*dir, *stall}, *race, allowed, flag.Args())
+		err = run(goTest{*dir, *stall}, *race, allowed, flag.Args(), strings.Fields(*plain))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
@@ -31,17 +34,26 @@ func main() {
 	}
 }
 
-// run runs the tests and prints the report. It returns an error if a test failed, or was skipped
-// and is not on the list.
-func run(test goTest, race bool, allowed []*regexp.Regexp, args []string) error {
-	first := args
+// run runs the tests and prints the report; those of plain run at the same time as the others,
+// always without the race detector. It returns an error if a test failed, or was skipped and is not
+// on the list.
+func run(test goTest, race bool, allowed []*regexp.Regexp, args, plain []string) error {
+	report, first := newReport(os.Stdout), args
 	if race {
 		first = append([]string{"-race"}, args...)
 	}
-	report, err := test.run(first)
+	var wg sync.WaitGroup
+	var plainErr error
+	if len(plain) > 0 {
+		wg.Go(func() { plainErr = test.run(plain, report) })
+	}
+	err := test.run(first, report)
+	wg.Wait()
+	err = errors.Join(err, plainErr)
 	skips := report.skips
 	if ofRace := ofRaceDetector(skips); race && len(ofRace) > 0 {
-		again, againErr := test.run(rerun(ofRace))
+		again := newReport(os.Stdout)
+		againErr := test.run(rerun(ofRace), again)
 		announce(ofRace, again.skips)
 		skips = slices.DeleteFunc(skips, func(s skip) bool { return slices.Contains(ofRace, s) })
 		skips, err = append(skips, again.skips...), errors.Join(err, againErr)
@@ -59,17 +71,16 @@ type goTest struct {
 	stall time.Duration // 0 if nothing is to stand still
 }
 
-// run runs go test once.
-func (g goTest) run(args []string) (*report, error) {
+// run runs go test once and adds its output to a report.
+func (g goTest) run(args []string, r *report) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Dir, cmd.Stderr = g.dir, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return newReport(os.Stdout), err
+		return err
 	}
-	r := newReport(os.Stdout)
 	if err := cmd.Start(); err != nil {
-		return r, err
+		return err
 	}
 	if g.stall > 0 {
 		done := make(chan struct{})
@@ -78,9 +89,9 @@ func (g goTest) run(args []string) (*report, error) {
 	}
 	readErr := r.read(out)
 	if err := cmd.Wait(); err != nil {
-		return r, fmt.Errorf("go test: %w", err)
+		return fmt.Errorf("go test: %w", err)
 	}
-	return r, readErr
+	return readErr
 }
 
 // ofRaceDetector returns the skips whose reason is the race detector.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 )
 
 // event is one line of go test -json: see go doc test2json and go help buildjson.
@@ -22,9 +23,12 @@ func (s skip) String() string { return fmt.Sprintf("%s.%s: %s", s.pkg, s.test, s
 // testID identifies a test, or a package if test is empty.
 type testID struct{ pkg, test string }
 
-// report collects the output of one run of go test.
+// report collects the output of runs of go test, which may be under way at the same time if they
+// have no package in common.
 type report struct {
-	out    io.Writer
+	out io.Writer
+
+	mu     sync.Mutex
 	output map[testID][]string // of everything that has not ended yet
 	skips  []skip
 	// results are go test's lines about packages, in the order in which the packages ended.
@@ -54,6 +58,8 @@ func (r *report) read(in io.Reader) error {
 }
 
 func (r *report) take(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	id := testID{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":
