@@ -500,6 +500,9 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 // TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are
 // apart find each other about as soon as if they were the only ones that are looked for.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes it take seven times as long")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
 		v.startAll(2)

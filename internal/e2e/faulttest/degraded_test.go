@@ -74,6 +74,7 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 // TestDegradedPendingIsBounded keeps Redis down for longer than any window. Counts that have left
 // every window are dropped, and the metric says how many; all others arrive.
 func TestDegradedPendingIsBounded(t *testing.T) {
+	takesLong(t)
 	config := filepath.Join(t.TempDir(), "twotier.yaml")
 	if err := os.WriteFile(config, []byte("namespaces: {default: {ladder: [1s x 3, 2s x 3]}}\n"),
 		0o600); err != nil {

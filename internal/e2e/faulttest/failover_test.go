@@ -14,6 +14,7 @@ import (
 // node that is alive still has them in memory: it notices the loss and restores them, so L is 0
 // here too.
 func TestFault7SentinelFailover(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	b := &bed{t: t}
@@ -35,6 +36,7 @@ func TestFault7SentinelFailover(t *testing.T) {
 }
 
 func TestFault7ClusterMigrationAndFailover(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	b := &bed{t: t}

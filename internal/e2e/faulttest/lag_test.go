@@ -194,6 +194,7 @@ func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 // TestFault21KilledWithABacklog kills a node whose new keys come many times faster than Redis takes
 // them. Only counts of the last --max-lag may be lost.
 func TestFault21KilledWithABacklog(t *testing.T) {
+	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
 	stood := watchStalls(t)
 	b.proxy.Throttle(slowRedis)
@@ -237,6 +238,7 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 // TestFault21RedisSlowsDownAtOnce makes Redis ten times slower at once while new keys come faster
 // than it takes them. No count may become older than --max-lag.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
+	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
 	stood := watchStalls(t)
 	b.proxy.Throttle(slowRedis)
@@ -287,6 +289,7 @@ func TestFault21KilledWithRedisDown(t *testing.T) {
 // TestFault21StoppedWithABacklog stops the node with SIGTERM while Redis can't keep up. The node
 // flushes everything, logs its progress, and answers requests meanwhile.
 func TestFault21StoppedWithABacklog(t *testing.T) {
+	takesLong(t)
 	b := newBed(t, nil, "--max-lag", "60s")
 	b.node.MustPost("/v1/add", `{"key":"read","n":7}`)
 	b.node.Flushed()

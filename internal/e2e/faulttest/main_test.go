@@ -14,6 +14,7 @@ import (
 const together = "8"
 
 func TestMain(m *testing.M) {
+	flag.BoolVar(&build.long, "long", false, "run what takes long, too")
 	flag.Parse()
 	if err := flag.Set("test.parallel", together); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -32,5 +33,16 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// build is the program under test.
-var build struct{ program *proctest.Program }
+// build is the program under test, and whether to run the tests that take long.
+var build struct {
+	program *proctest.Program
+	long    bool
+}
+
+// takesLong skips a test that waits for more than some ten seconds, unless -long is set.
+func takesLong(t *testing.T) {
+	t.Helper()
+	if !build.long {
+		t.Skip("takes long: make check runs it, with -long")
+	}
+}

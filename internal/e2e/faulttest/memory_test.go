@@ -162,6 +162,7 @@ func TestAttackBodiesOfStrangersToPeers(t *testing.T) {
 }
 
 func TestAttackIdleConnections(t *testing.T) {
+	takesLong(t)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
 		a.each(3000, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		return a.connected
@@ -171,6 +172,7 @@ func TestAttackIdleConnections(t *testing.T) {
 // TestIdleConnectionsTakeLittle keeps as many connections idle as one address may have by default.
 // Each must take a third of the memory that serving it takes, and is served again afterwards.
 func TestIdleConnectionsTakeLittle(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{})
 	a := &attacker{t: t, node: node, to: node.Listen}
@@ -206,6 +208,7 @@ func TestIdleConnectionsTakeLittle(t *testing.T) {
 }
 
 func TestAttackSlowHeaders(t *testing.T) {
+	takesLong(t)
 	head := "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("x", 8000)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
 		a.each(3000, head)
@@ -239,6 +242,7 @@ func (a *attacker) newKeys(keys int) {
 }
 
 func TestAttackNewKeys(t *testing.T) {
+	takesLong(t)
 	holdOut(t, floodedMemory, func(a *attacker) func() bool {
 		a.newKeys(100_000)
 		return func() bool { return a.node.Metric("twotier_memory_bytes", "") > floodedMemory*3/4 }

@@ -61,6 +61,7 @@ func (b *bed) bounded() {
 }
 
 func TestFault19FloodOfNewKeys(t *testing.T) {
+	takesLong(t)
 	b := newBed(t, nil, small[:]...)
 	tr := b.traffic()
 	tr.Accept(200)

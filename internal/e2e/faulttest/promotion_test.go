@@ -79,6 +79,7 @@ func (p *pairOf) killAll() {
 // primary without a replica acknowledges nothing. Then the other server, by now a replica, is cut
 // off and promoted: everything acknowledged with ack=replica must be there.
 func TestAckReplicaBehindSentinel(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t, locked())
 	tooFew(t, s.URL())
@@ -159,6 +160,7 @@ func (p *pairOf) knownByServer(t *testing.T, lags func(key string) bool) {
 // TestAckReplicaInACluster cuts off the replica of one of three primaries and then promotes it. A
 // request to several primaries is acknowledged only by replicas of all of them.
 func TestAckReplicaInACluster(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1, locked())
 	tooFew(t, c.URL())

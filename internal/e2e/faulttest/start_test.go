@@ -96,6 +96,7 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 
 // TestEvictionIsWarnedOfOnce changes the policy of a running Redis: each change is logged once.
 func TestEvictionIsWarnedOfOnce(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru"))
 	n := build.program.Serve(t, proctest.Options{}, "--redis", server.URL())

@@ -106,6 +106,7 @@ func TestFault25TimeLies(t *testing.T) {
 // TestFault25StartsDuringALie starts a node while Redis's clock is a day ahead. Once the clock is
 // right, the node marks its answers for a minute; then it counts at the right time by itself.
 func TestFault25StartsDuringALie(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	b := &bed{t: t, redis: server, proxy: faultproxy.New(t, server.Addr())}
@@ -138,6 +139,7 @@ func TestFault25StartsDuringALie(t *testing.T) {
 // TestFault25TimeLiesToOneOfThree gives one node of a cluster a wrong time. Its answers are marked,
 // those of the others are not, and all count in the same buckets.
 func TestFault25TimeLiesToOneOfThree(t *testing.T) {
+	takesLong(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	var nodes []*proctest.Process
