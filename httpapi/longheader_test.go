@@ -15,7 +15,7 @@ import (
 
 // forwardedHeader is a request of a proxy with a header of about n bytes.
 func forwardedHeader(n int) string {
-	r := "GET /v1/forward-auth?rule=sms HTTP/1.1\r\nHost: shop.example\r\n"
+	r := "GET /v1/forward-auth?rule=sms HTTP/1.1\r\nHost: localhost\r\n"
 	for i := 0; len(r) < n; i++ {
 		r += fmt.Sprintf("X-%d: %s\r\n", i, strings.Repeat("x", min(3000, max(0, n-len(r)-20))))
 	}
