@@ -154,6 +154,26 @@ func TestScriptsAreBounded(t *testing.T) {
 	}
 }
 
+// TestReadsAreBounded counts keys with a wide ladder. Only so many are read in one pipeline.
+func TestReadsAreBounded(t *testing.T) {
+	t.Parallel()
+	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},
+		leaparray.Level{Width: time.Minute, Count: 1440})
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders(wide)})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	add(t, d, "warm", 1, 0)
+	before := s.Health().RoundTrips
+	ops, res := make([]syncer.Op, 24), make([]syncer.Result, 24)
+	for i := range ops {
+		ops[i] = syncer.Op{Kind: syncer.Count,
+			Checks: []syncer.Check{check(fmt.Sprint("k", i), 0, 1000, 0)}}
+	}
+	d.DoAll(t.Context(), ops, res)
+	if n := s.Health().RoundTrips - before; n < 8 {
+		t.Errorf("24 keys took %d round trips, want one for at most three keys", n)
+	}
+}
+
 // BenchmarkCostly carries out the same batches, and reports Redis's processor time for a script.
 func BenchmarkCostly(b *testing.B) {
 	for name, test := range costlyBatches(b) {

@@ -19,7 +19,8 @@ import (
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
-	maxLimits    = 4096 // of the operations in a batch, checks included
+	maxLimits    = 4096   // of the operations in a batch, checks included
+	maxBuckets   = 20_000 // that the keys of reads sent together can have
 	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
@@ -123,9 +124,23 @@ func (l *directLane) together(ctx context.Context, batch []*directCall) {
 		}
 	}
 	l.carryOut(ctx, l.writes)
-	if len(l.reads) > 0 {
-		l.read(ctx, l.reads)
+	for reads := l.reads; len(reads) > 0; {
+		n := inOnePipeline(reads)
+		l.read(ctx, reads[:n])
+		reads = reads[n:]
 	}
+}
+
+// inOnePipeline returns how many reads are sent together. Redis may serve nobody else until it has
+// carried out all that it has received of a pipeline.
+func inOnePipeline(reads []*directCall) int {
+	buckets := 0
+	for i, c := range reads {
+		if buckets += c.checks[0].ladder.Most(); buckets > maxBuckets && i > 0 {
+			return i
+		}
+	}
+	return len(reads)
 }
 
 // carryOut carries out calls that count, in as many scripts as that takes. It overwrites the slice.
