@@ -94,6 +94,14 @@ func (v *View) holds(level int, lo int64) bool {
 	return lo >= head-v.Ladder.keep[level] && (head >= lo || !v.lost(level, head))
 }
 
+// Has reports whether, at a given moment, a level certainly has everything that was counted in one
+// of its buckets.
+func (v View) Has(level int, idx, now int64) bool {
+	l := v.Ladder
+	reach := l.Reach(level)
+	return v.holds(level, idx) && (reach == l.span[level] || now-idx*l.width[level] < reach)
+}
+
 // Complete returns the oldest bucket from which on a level certainly has everything that was
 // counted, or false if it has lost newer ones than it holds.
 func (v View) Complete(level int) (oldest int64, ok bool) {

@@ -19,25 +19,48 @@ func (s *keyspace) pending(e entry) leaparray.Counter {
 func (s *keyspace) synced(e entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
 
 // count adds n to the pending bucket of every level that still keeps the time of the event. If late
-// is false, the time is so recent that all levels do. Taking back stops at zero in each bucket.
+// is false, the time is so recent that all levels do. A negative n is taken back.
 func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64, late bool) {
+	if n < 0 {
+		s.takeAt(e, l, at, -n)
+		return
+	}
 	pending := s.pending(e)
 	for level := range l.Len() {
-		d := n
 		if late && at[level] < l.Head(s.synced(e), level)-l.Keep(level) {
 			continue
 		}
-		if n < 0 {
-			v := leaparray.View{Ladder: l, A: s.synced(e), B: pending}
-			d = -min(-n, max(0, v.Value(level, at[level])))
-		}
-		ch, ok := l.Add(pending, level, at[level], d)
+		ch, ok := l.Add(pending, level, at[level], n)
 		if !ok {
-			pending = s.growPending(e, l, level, at[level], d)
-			ch, _ = l.Add(pending, level, at[level], d)
+			pending = s.growPending(e, l, level, at[level], n)
+			ch, _ = l.Add(pending, level, at[level], n)
 		}
 		s.pendingBuckets += int64(ch.Live)
 		s.expired += int64(ch.Expired)
+	}
+}
+
+// takeAt takes n back from the buckets of one moment, but no more than the finest level that has all
+// of that time holds there: every level loses the same events. A bucket of which others have taken
+// back too much stays as it is.
+func (s *keyspace) takeAt(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64) {
+	v := leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e)}
+	now := s.clock.now()
+	if s.space(e).aging {
+		v.Now = now
+	}
+	held := func(level int) int64 { return max(0, v.Value(level, at[level])) }
+	for level := range l.Len() {
+		if v.Has(level, at[level], now) {
+			n = min(n, held(level))
+			break
+		}
+	}
+	for level := range l.Len() {
+		if d := min(n, held(level)); d > 0 {
+			s.addPending(e, l, level, at[level], -d)
+			v.B = s.pending(e) // it may have moved
+		}
 	}
 }
 

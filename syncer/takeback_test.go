@@ -48,6 +48,26 @@ func TestTakingBackRefunds(t *testing.T) {
 	}
 }
 
+// TestTakingBackAtAnEmptySecond names a second that counted nothing, in a minute that counted
+// something, and one that counted less than is taken back. All windows agree on what is left.
+func TestTakingBackAtAnEmptySecond(t *testing.T) {
+	clk := &clock{now: t0 - t0%3_600_000 + 30_000}
+	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})
+	windows := limits(60_000, 0, 3_600_000, 0, 86_400_000, 0)
+	add(t, c, "k", 5, clk.Now())
+	add(t, c, "k", 2, clk.Now()+1000)
+	clk.set(clk.Now() + 2_000)
+	add(t, c, "k", -5, clk.Now())
+	shows(t, c, windows, "[7 7 7]")
+	add(t, c, "k", -5, clk.Now()-1000)
+	shows(t, c, windows, "[5 5 5]")
+	flush(t, c)
+	clk.set(clk.Now() + 10*60_000) // past what seconds keep
+	add(t, c, "k", 1, 0)
+	add(t, c, "k", -5, clk.Now()-10*60_000-2_000)
+	shows(t, c, windows, "[1 1 1]")
+}
+
 // shows compares the sums of windows of key k.
 func shows(t *testing.T, c *syncer.Counter, windows []syncer.Limit, want string) {
 	t.Helper()

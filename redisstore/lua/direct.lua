@@ -82,11 +82,13 @@ local steps, READ = 0, 12
 local ladders, plans = {}, {}
 for i = 1, num() do
   local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, kept = {}, ttl = {},
-    id = {}, level = {}, moved = false}
+    id = {}, level = {}, full = {}, moved = false}
   for j = 1, l.levels do
     l.width[j], l.span[j], l.keep[j], l.kept[j] = num(), num(), num(), num()
     l.ttl[j], l.id[j] = digits[num()], num()
     l.most = l.most + l.kept[j] + 1
+    -- Whether the level reaches as far as its span. It keeps as many buckets more as 2 s take.
+    l.full[j] = l.span[j] >= (l.keep[j] - math.ceil(2000 / l.width[j]) - 1) * l.width[j]
     l.level[l.id[j]], l.moved = j - 1, l.moved or l.id[j] ~= j - 1
   end
   ladders[i] = l
@@ -370,16 +372,29 @@ local function fullest(x, level, width, window, ts, lo, hi)
   return p
 end
 
+-- keepsFrom reports whether a level certainly has everything that was counted in its buckets from
+-- one on.
+local function keepsFrom(h, ladder, level, lo)
+  local newest = head(h, ladder, level)
+  local last = AGING and math.max(newest, floor(now / ladder.width[level])) or newest
+  return lo >= last - ladder.keep[level] and
+    (AGING or newest >= lo or not lost(h, ladder, level, newest))
+end
+
+-- has reports whether a level certainly has everything that was counted in one of its buckets.
+local function has(h, ladder, level, idx)
+  return keepsFrom(h, ladder, level, idx) and
+    (ladder.full[level] or now - idx * ladder.width[level] < ladder.span[level])
+end
+
 -- peak returns the largest sum, oldest bucket included, of any window of this length that contains
 -- ts, or nil if no level has all of it.
 local function peak(h, ladder, window, ts)
   for level = 1, ladder.levels do
-    local width, newest = ladder.width[level], head(h, ladder, level)
+    local width = ladder.width[level]
     local lo = floor((ts - window + 1) / width)
-    local last = AGING and math.max(newest, floor(now / width)) or newest
-    if ladder.span[level] >= window and lo >= last - ladder.keep[level] and
-      (AGING or newest >= lo or not lost(h, ladder, level, newest)) then
-      local hi = floor(ts / width)
+    if ladder.span[level] >= window and keepsFrom(h, ladder, level, lo) then
+      local hi, newest = floor(ts / width), head(h, ladder, level)
       local x = sorted(h, ladder, level)
       return fullest(x, level, width, window, ts, lo, hi), level, lo, math.max(hi, newest)
     end
@@ -509,30 +524,65 @@ local function each(key, h, plan, n, ts)
   steps = steps + 10 * ladder.levels
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
-    local d, f, ttl, err = n, idx * 10 + level - 1, ladder.ttl[level], nil
+    local f, ttl = idx * 10 + level - 1, ladder.ttl[level]
     local field = nameOf(f, ladder)
-    if n < 0 then
-      d, err = held(key, field, -n)
-      if err then return err end
-      d = -d
-    end
-    if h and idx < head(h, ladder, level) - ladder.keep[level] then d = 0 end
-    if d ~= 0 then
-      local v = add(key, field, digits[d], ttl)
+    if not h or idx >= head(h, ladder, level) - ladder.keep[level] then
+      local v = add(key, field, digits[n], ttl)
       if type(v) == 'table' then return v.err end
-      note(key, field, ttl, d)
+      note(key, field, ttl, n)
       v = tonumber(v)
       if h then
         local i = h.at[f] or #h + 1
         h[i], h[i + 1] = f, math.max(0, v)
       end
-      if v == d and level == 1 then first = true end
-      if v == d and level == ladder.levels then last = true end
+      if v == n and level == 1 then first = true end
+      if v == n and level == ladder.levels then last = true end
     end
   end
   if h then h.index = nil end
   if last then extend(key, plan) end
   if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
+end
+
+-- take takes n back from the bucket at position i of a hash. It returns an error text if the key
+-- refuses.
+local function take(key, h, ladder, i, n)
+  local l, field = h[i] % 10 + 1, nameOf(h[i], ladder)
+  local v = add(key, field, digits[-n], ladder.ttl[l])
+  if type(v) == 'table' then return v.err end
+  note(key, field, ladder.ttl[l], -n)
+  h[i + 1] = math.max(0, tonumber(v))
+  steps = steps + 10
+end
+
+-- takeAt takes n back from the buckets of one moment, but no more than the finest level that has all
+-- of that time holds there: every level loses the same events. It returns an error text if the key
+-- refuses.
+local function takeAt(key, plan, n, ts)
+  local ladder, places, amount, bounded, h, _, err = plan.ladder, {}, {}, false,
+    load(key, plan.ladder)
+  if not h then return err end
+  h.memo = nil
+  index(h, ladder)
+  for l = 1, ladder.levels do
+    local idx = floor(ts / ladder.width[l])
+    places[l], amount[l] = h.at[idx * 10 + l - 1], 0
+    if places[l] then
+      amount[l], err = held(key, nameOf(h[places[l]], ladder), n)
+      if err then return err end
+    end
+    if not bounded and has(h, ladder, l, idx) then
+      n, bounded = math.min(n, amount[l]), true
+    end
+  end
+  for l = 1, ladder.levels do
+    local d = math.min(n, amount[l])
+    if d > 0 then
+      err = take(key, h, ladder, places[l], d)
+      if err then return err end
+    end
+  end
+  h.index = nil
 end
 
 -- recent returns the positions of the buckets of a hash that hold something and that a window may
@@ -562,17 +612,15 @@ local function takeNewest(key, plan, n, ts)
   h.memo = nil
   for l = 1, ladder.levels do left[l] = n end
   for _, i in ipairs(recent(h, ladder, ts)) do
-    local l, field, d = h[i] % 10 + 1, nameOf(h[i], ladder), 0
+    local l, d = h[i] % 10 + 1, 0
     if left[l] > 0 then
-      d, err = held(key, field, left[l])
+      d, err = held(key, nameOf(h[i], ladder), left[l])
       if err then return err end
     end
     if d > 0 then
-      local v = add(key, field, digits[-d], ladder.ttl[l])
-      if type(v) == 'table' then return v.err end
-      note(key, field, ladder.ttl[l], -d)
-      h[i + 1], left[l] = math.max(0, tonumber(v)), left[l] - d
-      steps = steps + 10
+      err = take(key, h, ladder, i, d)
+      if err then return err end
+      left[l] = left[l] - d
     end
   end
   h.index = nil
@@ -609,12 +657,13 @@ end
 -- count adds n to the bucket of every level: in one command if the contents of the hash are known
 -- and no bucket is newer.
 local function count(key, plan, n, ts)
+  if n < 0 then return takeAt(key, plan, -n, ts) end
   local h = hashes[key]
   if h and seen ~= h then look(h, plan, ts, true) end
   seen = nil
-  local old = h and newest and stale and n > 0 -- the present buckets say which have fallen behind
+  local old = h and newest and stale -- the present buckets say which have fallen behind
   local refused
-  if not HSET or not h or h.odd or not newest or n < 0 then
+  if not HSET or not h or h.odd or not newest then
     refused = each(key, h, plan, n, ts)
   else
     refused = set(key, h, plan, n)
