@@ -153,10 +153,11 @@ func (l *directLane) carryOut(ctx context.Context, calls []*directCall) {
 			calls = append(calls, g.left...)
 		}
 		calls = slices.DeleteFunc(calls, func(c *directCall) bool {
-			if c.divide {
+			divide := c.divide // once it is finished, the call belongs to another operation
+			if divide {
 				l.divide(ctx, c)
 			}
-			return c.divide
+			return divide
 		})
 	}
 }
