@@ -199,7 +199,9 @@ func TestQueueIsBounded(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	b := newBed(t, 2)
 	before := runtime.NumGoroutine()
-	c, err := client.New(client.Options{Addresses: []string{b.nodes[0].address}})
+	// However busy the machine is, the nodes answer in time.
+	c, err := client.New(client.Options{Addresses: []string{b.nodes[0].address},
+		Timeout: time.Minute, AttemptTimeout: 30 * time.Second})
 	must(t, err)
 	var done sync.WaitGroup
 	for range 8 {
