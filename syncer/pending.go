@@ -40,9 +40,9 @@ func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n in
 	}
 }
 
-// takeAt takes n back from the buckets of one moment, but no more than the finest level that has all
-// of that time holds there: every level loses the same events. A bucket of which others have taken
-// back too much stays as it is.
+// takeAt takes n back from the buckets of one moment, but no more than the finest level that has
+// all of that time holds there: every level loses the same events. A bucket of which others have
+// taken back too much stays as it is.
 func (s *keyspace) takeAt(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64) {
 	v := leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e)}
 	now := s.clock.now()

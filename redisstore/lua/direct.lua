@@ -579,9 +579,9 @@ local function take(key, h, ladder, i, n)
   steps = steps + 10
 end
 
--- takeAt takes n back from the buckets of one moment, but no more than the finest level that has all
--- of that time holds there: every level loses the same events. It returns an error text if the key
--- refuses.
+-- takeAt takes n back from the buckets of one moment, but no more than the finest level that has
+-- all of that time holds there: every level loses the same events. It returns an error text if the
+-- key refuses.
 local function takeAt(key, plan, n, ts)
   local ladder, places, amount, bounded, h, _, err = plan.ladder, {}, {}, false,
     load(key, plan.ladder)
