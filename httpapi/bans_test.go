@@ -116,8 +116,8 @@ func TestBansAreShown(t *testing.T) {
 	}
 }
 
-// TestBannedHaveNothingLeft refuses a key that is banned, although its limits have room: the headers
-// show none.
+// TestBannedHaveNothingLeft refuses a key that is banned, although its limits have room: the
+// headers show none.
 func TestBannedHaveNothingLeft(t *testing.T) {
 	s, _ := banningServer(t)
 	h := &forward(s, "1.2.3.4:5", "rule=strict&key=User", "User: old").Response.Header

@@ -66,7 +66,8 @@ func (c *conn) begins() bool {
 	return !was
 }
 
-// Write writes to the connection. It discards the answer to a header that is about to be read again.
+// Write writes to the connection. It discards the answer to a header that is about to be read
+// again.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.header.moves {
 		return len(b), nil

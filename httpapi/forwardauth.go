@@ -38,10 +38,11 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// fromProxy reports whether a request with the name of another host may be a proxy's, which passes on
-// the Host that it got, or sends the name by which it knows this server. It is, if it comes from a
-// trusted proxy on another machine, or if the name has no dot: a page in a browser can't have either.
-// On the machine of the proxy itself, a browser has its address, and can send each of its headers.
+// fromProxy reports whether a request with the name of another host may be a proxy's, which passes
+// on the Host that it got, or sends the name by which it knows this server. It is, if it comes from
+// a trusted proxy on another machine, or if the name has no dot: a page in a browser can't have
+// either. On the machine of the proxy itself, a browser has its address, and can send each of its
+// headers.
 func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
 	if bytes.IndexByte(hostname(ctx.Host()), '.') < 0 {
 		return true

@@ -175,9 +175,9 @@ func TestForwardAuthBadQueries(t *testing.T) {
 	}
 }
 
-// TestForwardAuthFromAPage asks as a page does whose author has pointed its name at this server, from
-// a browser on this machine: with any header, but the Host of the page. Trusted proxies on other
-// machines pass on the Host that they got, and a name without a dot is that of an upstream.
+// TestForwardAuthFromAPage asks as a page does whose author has pointed its name at this server,
+// from a browser on this machine: with any header, but the Host of the page. Trusted proxies on
+// other machines pass on the Host that they got, and a name without a dot is that of an upstream.
 func TestForwardAuthFromAPage(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"),
 		netip.MustParsePrefix("10.0.0.0/8")}

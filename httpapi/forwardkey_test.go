@@ -84,7 +84,8 @@ func FuzzForwardedToForwardAuth(f *testing.F) {
 				}
 			}
 		}
-		raw := "GET /v1/forward-auth?rule=login&key=X-User,query:user,ip HTTP/1.1\r\nHost: a.example" +
+		raw := "GET /v1/forward-auth?rule=login&key=X-User,query:user,ip HTTP/1.1\r\n" +
+			"Host: a.example" +
 			"\r\nX-User: " + user + "\r\nX-Forwarded-Uri: " + target + "\r\nX-Forwarded-For: " +
 			list + "\r\n\r\n"
 		var request fasthttp.Request

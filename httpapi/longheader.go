@@ -18,9 +18,10 @@ const (
 	longHeaderBytes = 4 * maxHeader
 )
 
-// longHeader is the header of a request in progress, as far as it has arrived, if it does not arrive
-// at once. When it is longer than shortHeader, the connection is served anew with a larger buffer,
-// as from the beginning of the request. It belongs to the goroutine that serves the connection.
+// longHeader is the header of a request in progress, as far as it has arrived, if it does not
+// arrive at once. When it is longer than shortHeader, the connection is served anew with a larger
+// buffer, as from the beginning of the request. It belongs to the goroutine that serves the
+// connection.
 type longHeader struct {
 	open  bool   // the end has not arrived
 	text  []byte // what has arrived while open, kept for reading it again

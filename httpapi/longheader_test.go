@@ -39,8 +39,8 @@ func sendInPieces(t *testing.T, c net.Conn, rnd *rand.Rand, text string) {
 	}
 }
 
-// TestLongHeaders sends headers of all lengths, in pieces, on connections that stay. Each request is
-// carried out once, whatever its neighbors are, and then holds no memory.
+// TestLongHeaders sends headers of all lengths, in pieces, on connections that stay. Each request
+// is carried out once, whatever its neighbors are, and then holds no memory.
 func TestLongHeaders(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

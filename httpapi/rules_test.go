@@ -30,7 +30,8 @@ func (testRules) Rules() *rule.Set {
 		{Name: "daily", Namespace: "default-ns", Default: true,
 			Limits: []rule.Limit{limit(60, 2, "1m")}, Overrides: []rule.Override{
 				{Prefix: "corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
-				{Prefix: "x-key=corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
+				{Prefix: "x-key=corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8,
+					"1h")}},
 				{Key: "corp-1", Limits: []rule.Limit{limit(60, 1, "1m")}}}},
 		{Name: "strict", Ban: 600_000, Limits: []rule.Limit{limit(60, 3, "1m"),
 			limit(3600, 5, "1h")}},

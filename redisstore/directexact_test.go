@@ -46,9 +46,9 @@ func TestLargeLimitsAreExact(t *testing.T) {
 	}
 }
 
-// TestLargeCountsAreDecidedAlike fills buckets with counts of all sizes and asks in both modes about
-// windows that end now or ended before. The verdicts are the same, and so are all counts that can
-// be compared exactly.
+// TestLargeCountsAreDecidedAlike fills buckets with counts of all sizes and asks in both modes
+// about windows that end now or ended before. The verdicts are the same, and so are all counts that
+// can be compared exactly.
 func TestLargeCountsAreDecidedAlike(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 8))

@@ -203,8 +203,8 @@ func TestDirectDropsOldBuckets(t *testing.T) {
 	}
 }
 
-// TestDirectBanThatRedisRefuses: an acquire counts though it is refused, and starts a ban that Redis
-// can't count. It is reported as not carried out, so nothing stays counted.
+// TestDirectBanThatRedisRefuses: an acquire counts though it is refused, and starts a ban that
+// Redis can't count. It is reported as not carried out, so nothing stays counted.
 func TestDirectBanThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Gate returns a gate in front of a transport, and a function that returns how many connections from
-// other hosts are open, and how many bytes they have sent beyond what each may send.
+// Gate returns a gate in front of a transport, and a function that returns how many connections
+// from other hosts are open, and how many bytes they have sent beyond what each may send.
 func Gate(t memberlist.NodeAwareTransport) (memberlist.Transport, func() (conns int, more int64)) {
 	g := newGate(t)
 	return g, func() (int, int64) {

@@ -88,9 +88,9 @@ func (g *gate) runAdmit() {
 	}
 }
 
-// admit returns the connection, or nil if there is no room for it. If there are too many, the oldest
-// one that has shown nothing yet makes room: of silent ones, and of those that send slowly, there
-// may be any number, and a member that joins is done in a moment.
+// admit returns the connection, or nil if there is no room for it. If there are too many, the
+// oldest one that has shown nothing yet makes room: of silent ones, and of those that send slowly,
+// there may be any number, and a member that joins is done in a moment.
 func (g *gate) admit(nc net.Conn) *inbound {
 	c := &inbound{Conn: nc, gate: g, from: sourceOf(nc), since: time.Now()}
 	for {

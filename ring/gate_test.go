@@ -173,9 +173,9 @@ func shut(t *testing.T, s *strangers) {
 
 var gateSeed = flag.Uint64("gateseed", 0, "run the model of the gate with this seed only")
 
-// TestGateIsBounded lets members and strangers connect, send and hang up in any order. At no time is
-// more open or being read than the gate allows, in all and from one address; the state of a large
-// cluster is exchanged when the strangers have gone, and nothing is in use in the end.
+// TestGateIsBounded lets members and strangers connect, send and hang up in any order. At no time
+// is more open or being read than the gate allows, in all and from one address; the state of a
+// large cluster is exchanged when the strangers have gone, and nothing is in use in the end.
 func TestGateIsBounded(t *testing.T) {
 	seed := *gateSeed
 	if seed == 0 {

@@ -51,7 +51,8 @@ func TestTooLargeBatchesAreHalved(t *testing.T) {
 	var asking sync.WaitGroup
 	for i := range calls {
 		asking.Go(func() {
-			if _, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint(i, key)}); err != nil {
+			_, err := c.Add(t.Context(), client.AddRequest{Key: fmt.Sprint(i, key)})
+			if err != nil {
 				t.Error(err)
 			}
 		})
@@ -90,8 +91,8 @@ func TestTooLargeBatchesAreHalved(t *testing.T) {
 	t.Logf("%d requests were too large", refusals.Load())
 }
 
-// TestClientRemembersWhatFits sends one large batch after the other to a node that accepts a part of
-// it. Most requests are of a size that it accepts.
+// TestClientRemembersWhatFits sends one large batch after the other to a node that accepts a part
+// of it. Most requests are of a size that it accepts.
 func TestClientRemembersWhatFits(t *testing.T) {
 	var refused, accepted atomic.Int64
 	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -139,7 +140,8 @@ func TestCrowdAtAGate(t *testing.T) {
 	defer func() { must(t, c.Close(context.Background())) }()
 	var limits []client.Limit
 	for i := range 16 {
-		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute, Max: 1 << 20})
+		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute,
+			Max: 1 << 20})
 	}
 	var errs sync.Map
 	g := gate(t, c, func(o *client.GateOptions) {

@@ -109,7 +109,8 @@ func (n *lane) send(batch []*call, bytes int) {
 		n.l.fit.shrink(bytes)
 	case isTooLarge(err):
 		n.l.fit.shrink(bytes)
-		if batch = slices.DeleteFunc(batch, func(k *call) bool { return k == nil }); len(batch) > 1 {
+		batch = slices.DeleteFunc(batch, func(k *call) bool { return k == nil })
+		if len(batch) > 1 {
 			n.carry(batch[:len(batch)/2])
 			n.carry(batch[len(batch)/2:])
 			return

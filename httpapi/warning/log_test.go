@@ -134,10 +134,12 @@ func TestWarningsAreCounted(t *testing.T) {
 
 // TestObservedWarningsHaveText has a reason and a remedy for each code that requests can show.
 func TestObservedWarningsHaveText(t *testing.T) {
-	for _, code := range []warning.Code{warning.CoarseWindow, warning.SecretKey, warning.NoKeySource,
+	for _, code := range []warning.Code{warning.CoarseWindow, warning.SecretKey,
+		warning.NoKeySource,
 		warning.UnknownDomain, warning.ForwardedUntrusted, warning.ForwardedMissing,
 		warning.ForwardedMalformed} {
-		if w := warning.Observed(code, "here"); w.Reason == "" || w.Instead == "" || w.At != "here" {
+		if w := warning.Observed(code, "here"); w.Reason == "" || w.Instead == "" ||
+			w.At != "here" {
 			t.Errorf("%+v", w)
 		}
 	}

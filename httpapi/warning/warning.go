@@ -51,8 +51,8 @@ func observed(code Code) (reason, instead string) {
 	case CoarseWindow:
 		return "requests limit a window of fewer than ten buckets: an event counts for up to a " +
 				"bucket too long, so steady traffic below the limit is refused",
-			"ask for a window of ten buckets or more, or give the namespace a ladder with a finer " +
-				"level"
+			"ask for a window of ten buckets or more, or give the namespace a ladder with a " +
+				"finer level"
 	case SecretKey:
 		return "the value is in Redis, /v1/top and the decision log as it is, and it may be a " +
 				"credential",

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestEveryWarningHasASection checks that docs/warnings.md has a section for each code of a warning,
-// and no others.
+// TestEveryWarningHasASection checks that docs/warnings.md has a section for each code of a
+// warning, and no others.
 func TestEveryWarningHasASection(t *testing.T) {
 	codes := warningCodes(t)
 	if len(codes) < 10 {

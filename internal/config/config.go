@@ -208,8 +208,8 @@ func LogFormat(args, environ []string) string {
 	return file.settings[name].text
 }
 
-// Where returns where a setting was set: --NAME, a variable, or FILE:LINE:COLUMN. It is empty if the
-// setting has its default.
+// Where returns where a setting was set: --NAME, a variable, or FILE:LINE:COLUMN. It is empty if
+// the setting has its default.
 func (c *Config) Where(name string) string {
 	switch v := c.values[name]; v.origin {
 	case FromFlag:

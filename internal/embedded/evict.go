@@ -26,8 +26,8 @@ type candidate struct {
 
 // makeRoom drops keys until the memory suffices. Of a sample, those that have expired go first,
 // then those that have counted least and, among equals, those that expire soonest. Keys at their
-// limits are the last to go, because they have counted more than the keys of a flood. Records, which
-// matter only after a loss, have counted nothing.
+// limits are the last to go, because they have counted more than the keys of a flood. Records,
+// which matter only after a loss, have counted nothing.
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {

@@ -18,7 +18,8 @@ import (
 
 // Options configure a [Store].
 type Options struct {
-	// MaxMemory bounds the memory in bytes, as estimated from keys, buckets and resets. Default: 1 GiB.
+	// MaxMemory bounds the memory in bytes, as estimated from keys, buckets and resets. Default: 1
+	// GiB.
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time

@@ -105,8 +105,8 @@ func TestLongValues(t *testing.T) {
 }
 
 // FuzzForwardedByEnvoy sends what Envoy can forward of a stranger's request: any values, also in
-// several descriptors, and any hits. There is a decision, whatever was counted before, and more hits
-// than a limit has are over it.
+// several descriptors, and any hits. There is a decision, whatever was counted before, and more
+// hits than a limit has are over it.
 func FuzzForwardedByEnvoy(f *testing.F) {
 	f.Add("203.0.113.7", "/a", uint64(1), uint32(0), false)
 	f.Add("\xff\xfe", "\xed\xa0\x80", uint64(1<<31), uint32(1<<31), true)

@@ -49,7 +49,8 @@ func TestAnyNumberOfHits(t *testing.T) {
 	for i := range many {
 		many[i] = own(3e9)
 	}
-	if got := b.ask(many...); !strings.HasPrefix(got, "OVER_LIMIT: OVER_LIMIT 0 of 4000000000/HOUR OVER") {
+	if got := b.ask(many...); !strings.HasPrefix(got,
+		"OVER_LIMIT: OVER_LIMIT 0 of 4000000000/HOUR OVER") {
 		t.Error(got)
 	}
 	back := own(3_500_000_000)

@@ -285,7 +285,8 @@ RateLimit-Reset: 60
 RateLimit-Policy: "ip";q=3;w=60
 RateLimit: "ip";r=2
 `)
-	// A comparison waits until there is room for a hit: if it is at the limit, and if there is none.
+	// A comparison waits until there is room for a hit: if it is at the limit, and if there is
+	// none.
 	const waits = `RateLimit-Limit: 3
 RateLimit-Remaining: 0
 RateLimit-Reset: 41

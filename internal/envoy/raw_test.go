@@ -124,7 +124,8 @@ func wide(t *testing.T, descriptors, key int) []byte {
 		m.Descriptors = append(m.Descriptors, &commonv3.RateLimitDescriptor{
 			Entries: []*commonv3.RateLimitDescriptor_Entry{
 				{Key: string(rune('a'+i)) + strings.Repeat("k", key), Value: "v"}},
-			Limit: &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1 << 31, Unit: 2},
+			Limit: &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1 << 31,
+				Unit: 2},
 		})
 	}
 	b, err := proto.Marshal(m)

@@ -222,9 +222,10 @@ func (s *Server) Addr() net.Addr {
 
 // Close sends clients away, stops accepting, and finishes the requests that are being executed. A
 // second later it cuts the connections that execute none: a client that reads no answer, or does
-// not finish its request, holds nothing up. It returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and
-// ctx's error is part of the result, but Close still waits for requests that are being executed, at
-// most RequestTimeout. Close may be called again and returns the same error.
+// not finish its request, holds nothing up. It returns when no goroutine of the server runs any
+// more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// still waits for requests that are being executed, at most RequestTimeout. Close may be called
+// again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr

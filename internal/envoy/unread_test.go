@@ -65,14 +65,15 @@ func TestUnreadAnswersAreCharged(t *testing.T) {
 				}
 				return r.hasHungUp()
 			})
-			eventually(t, "the memory is free again", func() bool { return s.CallBytesInUse() == 0 })
+			eventually(t, "the memory is free again",
+				func() bool { return s.CallBytesInUse() == 0 })
 		})
 	}
 }
 
 // TestResetRequestsAreReleased abandons a request on a connection that stays, and then reads no
-// answer to a second one. The first takes nothing any more, and the second is not forgotten, although
-// less than the time for reading has passed when that of the first is over.
+// answer to a second one. The first takes nothing any more, and the second is not forgotten,
+// although less than the time for reading has passed when that of the first is over.
 func TestResetRequestsAreReleased(t *testing.T) {
 	s := serve(t, envoy.Options{RequestTimeout: time.Second})
 	r := dialRaw(t, s, "127.0.0.1")
@@ -164,7 +165,8 @@ func TestSmallDescriptorsAreNotDecoded(t *testing.T) {
 	var r ratelimitv3.RateLimitRequest
 	err := dial(t, s, insecure.NewCredentials()).Invoke(t.Context(), decideMethod,
 		&rawMessage{message}, &r, grpc.ForceCodecV2(rawCodec{}))
-	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "too many descriptors") {
+	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(),
+		"too many descriptors") {
 		t.Errorf("%.200v", err)
 	}
 }

@@ -24,8 +24,8 @@ const (
 // one end resets it. The gRPC library reports neither.
 //
 // Read returns no byte of the next frame, so that whatever the library does about a frame has
-// happened when the next one is looked at. And it returns nothing while a write is in progress: what
-// answers the frames of a client that does not read would have to be queued.
+// happened when the next one is looked at. And it returns nothing while a write is in progress:
+// what answers the frames of a client that does not read would have to be queued.
 type wire struct {
 	net.Conn
 	conn *conn

@@ -168,7 +168,8 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 		if all.Coarse("", window) != (len(list) == 1) {
 			t.Fatalf("seed %d: %v: window %d: %v", seed, ladder, window, list)
 		}
-		if len(list) == 0 || !strings.HasPrefix(list[0].Instead, "namespaces: {default: {ladder: [") {
+		if len(list) == 0 || !strings.HasPrefix(list[0].Instead,
+			"namespaces: {default: {ladder: [") {
 			continue
 		}
 		proposed++

@@ -24,13 +24,13 @@ func overrides(s *rules.Source, _ Ladders) (list []warning.Warning) {
 			Instead: fmt.Sprintf("key: %q", key)}
 		switch {
 		case !single:
-			w.Reason = fmt.Sprintf("an override of rule %s for the network %s: keys are compared as "+
-				"text, and none is a network of that size", o.Rule, text)
-			w.Instead = "a prefix of the text of its addresses, such as prefix: \"10.1.\", or one " +
-				"key for each address"
+			w.Reason = fmt.Sprintf("an override of rule %s for the network %s: keys are compared "+
+				"as text, and none is a network of that size", o.Rule, text)
+			w.Instead = "a prefix of the text of its addresses, such as prefix: \"10.1.\", or " +
+				"one key for each address"
 		case o.Key != "":
-			w.Reason = fmt.Sprintf("an override of rule %s for the key %s: /v1/forward-auth counts "+
-				"such a client under %s", o.Rule, text, key)
+			w.Reason = fmt.Sprintf("an override of rule %s for the key %s: /v1/forward-auth "+
+				"counts such a client under %s", o.Rule, text, key)
 		default:
 			continue // a prefix that looks like an address
 		}

@@ -149,8 +149,9 @@ func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 				continue
 			}
 			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: r.At,
-				Reason: fmt.Sprintf("rule %s never refuses anything: rule %s of the same namespace "+
-					"is as strict or stricter, and judges every acquire, too", r.Name, o.Name),
+				Reason: fmt.Sprintf("rule %s never refuses anything: rule %s of the same "+
+					"namespace is as strict or stricter, and judges every acquire, too",
+					r.Name, o.Name),
 				Instead: "remove it, make it stricter, or give it a namespace of its own"})
 			break
 		}
@@ -179,8 +180,8 @@ func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 			continue
 		}
 		list = append(list, warning.Warning{Code: warning.UnknownNamespace, At: r.At,
-			Reason: fmt.Sprintf("rule %s counts in namespace %s, which has no settings and so those "+
-				"of the default one; %s has some", r.Name, r.Namespace, similar),
+			Reason: fmt.Sprintf("rule %s counts in namespace %s, which has no settings and so "+
+				"those of the default one; %s has some", r.Name, r.Namespace, similar),
 			Instead: "namespace: " + similar + ", or settings for " + r.Namespace})
 	}
 	return list
@@ -194,15 +195,17 @@ func descriptors(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, d := range s.Descriptors {
 		if d.DeadStar() {
 			list = append(list, warning.Warning{Code: warning.DeadWildcard, At: d.At,
-				Reason: fmt.Sprintf("%s: a star stands for something only at the end of a value, so "+
-					"this matches only the same text and limits nothing else", spellEntry(d.Entry)),
+				Reason: fmt.Sprintf("%s: a star stands for something only at the end of a value, "+
+					"so this matches only the same text and limits nothing else",
+					spellEntry(d.Entry)),
 				Instead: "a value with one star at its end, or the key alone for every value"})
 		}
 		name := strings.ReplaceAll(strings.ToLower(d.Key), "_", "-")
 		if d.Value == "" && slices.Contains(secrets[:], name) {
 			list = append(list, warning.Warning{Code: warning.SecretKey, At: d.At,
 				Reason: fmt.Sprintf("the values of descriptor %s are keys, which are in Redis, "+
-					"/v1/top and the decision log as they are, and these may be credentials", d.Key),
+					"/v1/top and the decision log as they are, and these may be credentials",
+					d.Key),
 				Instead: "an identity that is no secret, such as a user's ID that Envoy has " +
 					"verified (metadata of jwt_authn)"})
 		}

@@ -50,8 +50,9 @@ func coarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 			namespace = config.DefaultNamespace
 		}
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
-			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s too "+
-				"long, so steady traffic above %s of the limit is refused in part", show(l.Limit),
+			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
+				"too long, so steady traffic above %s of the limit is refused in part",
+				show(l.Limit),
 				spell(width), share(l.Window, width)),
 			Instead: remedy(namespace, ladder, l.Window, width)})
 	}
@@ -83,7 +84,8 @@ func remedy(namespace string, ladder *leaparray.Ladder, window, width int64) str
 
 // widths are widths of buckets that people can read, the widest first.
 var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2 * time.Hour,
-	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute, 2 * time.Minute,
+	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute,
+	2 * time.Minute,
 	time.Minute, 30 * time.Second, 15 * time.Second, 10 * time.Second, 5 * time.Second,
 	2 * time.Second, time.Second, 500 * time.Millisecond, 200 * time.Millisecond,
 	100 * time.Millisecond, 50 * time.Millisecond}

@@ -88,6 +88,13 @@ func (n *node) Reserved(id string) (checks []syncer.Check, ts int64) {
 	return []syncer.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1
 }
 
+// failWith makes takeBack fail, until it is called with nil.
+func (n *node) failWith(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fails = err
+}
+
 // takeBack takes back, or fails for a while.
 func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
 	n.mu.Lock()

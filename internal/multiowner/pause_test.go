@@ -111,10 +111,10 @@ func TestDeciderThatStoodStill(t *testing.T) {
 				if state := c.state(); state != test.meanwhile {
 					t.Errorf("state %s meanwhile, want %s", state, test.meanwhile)
 				}
-				c.node("a").fails = syncer.ErrUnavailable // it can take nothing back for a while
+				c.node("a").failWith(syncer.ErrUnavailable) // it can take nothing back for a while
 				c.goOn(d)
 				time.Sleep(3 * time.Second)
-				c.node("a").fails = nil
+				c.node("a").failWith(nil)
 				time.Sleep(3 * time.Second)
 				if state := c.state(); state != test.state {
 					t.Errorf("state %s in the end, want %s", state, test.state)

@@ -14,8 +14,8 @@ import (
 // redis-cell's generic cell rate algorithm lets max_burst+1 through at once, and count in a period
 // after that. The sliding window of max_burst+1 in period*(max_burst+1)/count seconds exceeds
 // neither; it is stricter after a burst, since it lets nothing through before the burst leaves the
-// window. A quantity of 0 only reads. Gateways make keys of what strangers send: a key that can't be
-// one is hashed.
+// window. A quantity of 0 only reads. Gateways make keys of what strangers send: a key that can't
+// be one is hashed.
 func (w *work) parseThrottle(args [][]byte) errorReply {
 	if len(args) < 5 || len(args) > 6 {
 		return wrongArguments("cl.throttle")

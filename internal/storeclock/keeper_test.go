@@ -100,7 +100,8 @@ func TestKeeperUntilTheFirstAnswer(t *testing.T) {
 		}
 		time.Sleep(3*time.Second + time.Millisecond)
 		if n := s.asked.Load(); n != 4 {
-			t.Errorf("asked %d times in 3 s without an answer, want at the start and each second", n)
+			t.Errorf("asked %d times in 3 s without an answer, want at the start and each second",
+				n)
 		}
 		s.down.Store(false)
 		time.Sleep(time.Second)

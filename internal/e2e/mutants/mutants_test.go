@@ -201,15 +201,17 @@ func generalMutants() []mutant {
 			model: "./internal/e2e/simtest", test: "TestGroupsAreWholeAfterAStandstill",
 		},
 		{
-			name:  "an owner that can be reached is replaced along with another",
-			file:  "internal/routing/fallback.go",
-			old:   "\tfor _, p := range gone {\n",
-			new:   "\tfor _, p := range append(gone, d.parts...) {\n\t\tif p.To == nil {\n\t\t\tcontinue\n\t\t}\n",
+			name: "an owner that can be reached is replaced along with another",
+			file: "internal/routing/fallback.go",
+			old:  "\tfor _, p := range gone {\n",
+			new: "\tfor _, p := range append(gone, d.parts...) {\n\t\tif p.To == nil {\n" +
+				"\t\t\tcontinue\n\t\t}\n",
 			model: "./internal/e2e/simtest", test: "TestALimitHoldsWhoseOwner",
 		},
 		{
 			name: "no other owner is asked to coordinate", file: "internal/routing/fallback.go",
-			old: "\tfor _, to := range d.detours {\n", new: "\tfor _, to := range d.detours[:0] {\n",
+			old:   "\tfor _, to := range d.detours {\n",
+			new:   "\tfor _, to := range d.detours[:0] {\n",
 			model: "./internal/e2e/simtest", test: "TestALimitHoldsWhoseOwner",
 		},
 		{
