@@ -238,3 +238,35 @@ func (v View) Series(window, at int64, fn func(start, n int64)) (widthMS int64, 
 	}
 	return width, true
 }
+
+// Each calls fn for every bucket of a level that is not zero, oldest first.
+func (v View) Each(level int, fn func(idx, n int64)) {
+	if len(v.A) == 0 && len(v.B) == 0 {
+		return
+	}
+	var buf [lineBuffer]bucket
+	s := v.line(level, buf[:0])
+	if s.dense[0] != nil || s.dense[1] != nil {
+		var end edge
+		head := v.head(level)
+		first := head - v.Ladder.keep[level]
+		before := s.before(&end, first)
+		for i := first; i <= head; i++ {
+			sum := s.before(&end, i+1)
+			if sum != before {
+				fn(i, sum-before)
+			}
+			before = sum
+		}
+		return
+	}
+	for i := 0; i < len(s.sparse); {
+		idx, n := s.sparse[i].idx, int64(0)
+		for ; i < len(s.sparse) && s.sparse[i].idx == idx; i++ {
+			n += s.sparse[i].n
+		}
+		if n != 0 {
+			fn(idx, n)
+		}
+	}
+}

@@ -219,7 +219,7 @@ func TestDirectBanThatRedisRefuses(t *testing.T) {
 	place := syncer.Placement{Partitions: syncer.DefaultPartitions}
 	name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
 	if err := srv.Do("HSET", name, redisstore.Field(0, t0/1000), "-5",
-		redisstore.Field(1, t0/60_000), "9223372036854775807").Err(); err != nil {
+		redisstore.Field(1, t0/60_000), "9223372036854775792").Err(); err != nil {
 		t.Fatal(err)
 	}
 	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{key, ban}}

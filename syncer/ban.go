@@ -8,8 +8,9 @@ import (
 )
 
 // Ban makes a check of an Acquire with N 0 a ban of the last check before it that has another N: a
-// counter that is 0 unless that key is banned. Its only limit has the Max 0, and the length of the
-// ban as its Window. NS and Key are those of [BanKey], so the ban has the partition of its key.
+// counter that states until when that key is banned. Its only limit has the Max 0, and as its
+// Window the length of a ban that starts: one that holds keeps its own end. NS and Key are those of
+// [BanKey], so the ban has the partition of its key.
 //
 // Nothing is counted while a ban holds, not even with CountDenied. If there is none, and one of the
 // limits of the banned check from number From up to number To refuses because of what is counted,
@@ -178,14 +179,25 @@ func (k *call) startBans(starting []int, res *Result) {
 // startBan counts a ban, unless another check of the operation has just done that.
 func (k *call) startBan(t *target, r *CheckResult) {
 	lr, l := &r.Limits[0], t.sp.ladder
-	if peak, _, _ := k.view(t).Peak(lr.Window, k.now); peak <= 0 {
+	if BanEnd(k.view(t), lr.Window) <= k.now {
 		e := t.p.keys.entry(t.ref)
-		s := l.Stamp(k.now)
-		t.p.keys.count(e, l, &s, 1, false)
+		for level, n := range BanCounts(l, k.now, lr.Window) {
+			t.p.keys.addPending(e, l, level, l.Index(level, k.now), n)
+		}
 		t.p.enlist(t.ref, e)
 		k.refused = k.refused || e.has(flagParked)
 	}
+	k.forbids(t, k.view(t), lr, r)
 	t.markLimit(true)
-	r.Refused, r.RetryAfter, r.TS = true, k.view(t).RetryAfter(lr.Window, k.now, 0, 0), k.now
-	lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, k.now+r.RetryAfter
+	r.TS = k.now
+}
+
+// forbids compares an Acquire with the ban that a check is, which holds for all askers now, even
+// about an event of the past. It fills in both results.
+func (k *call) forbids(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) {
+	lr.BucketMS = t.sp.ladder.Width(banLevel(t.sp.ladder, lr.Window))
+	if end := BanEnd(v, lr.Window); end > k.now {
+		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
+		r.Refused, r.RetryAfter = true, end-k.now
+	}
 }

@@ -271,10 +271,11 @@ func (t *target) markLimit(at bool) {
 // admits compares one limit of an Acquire with the sum of all its checks of the key, see
 // target.extra. It returns false if the limit's window is out of reach.
 func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
-	at := k.ts
 	if t.check.N == 0 {
-		at = k.now // a ban holds for whoever asks now, also about an event of the past
+		k.forbids(t, v, lr, r)
+		return true
 	}
+	at := k.ts
 	peak, rng, ok := v.Peak(lr.Window, at)
 	if !ok {
 		return false
@@ -292,9 +293,6 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	retry := int64(reservedRetry)
 	if peak+t.check.N+t.extra > lr.Max {
 		retry = v.RetryAfter(lr.Window, at, t.check.N+t.extra, lr.Max)
-	}
-	if t.check.N == 0 {
-		lr.Hi = at + retry
 	}
 	if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 		r.RetryAfter = retry

@@ -12,9 +12,9 @@
 -- check.
 --
 -- A negative n in an acquire makes the check the ban of the last check before it without one: it
--- refuses while it has any count at present, whatever the mode. If there is none, and one of some
--- limits of the other check refuses, it is counted once, unless the mode is 3. Which limits is in n,
--- see watched.
+-- refuses until the end that its counts state, whatever the mode. If that is over, and one of some
+-- limits of the other check refuses, a ban as long as its window is counted once, unless the mode is
+-- 3. Which limits is in n, see watched.
 --
 -- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
 -- back from the newest buckets that hold something, 3 to count nothing.
@@ -539,28 +539,28 @@ local function size(key)
   return type(n) == 'number' and n or 0
 end
 
--- each adds n to the bucket of every level, one by one. It returns an error text if the key
--- refuses.
-local function each(key, h, plan, n, ts)
+-- each adds n to the bucket of every level, one by one, or what parts has for the level. It returns
+-- an error text if the key refuses.
+local function each(key, h, plan, n, ts, parts)
   -- first and last: whether the first and the last bucket are new.
   local ladder, first, last = plan.ladder, false, false
   if h then h.memo = nil end
   steps = steps + 10 * ladder.levels
   for level = 1, ladder.levels do
     local idx = floor(ts / ladder.width[level])
-    local f, ttl = idx * 10 + level - 1, ladder.ttl[level]
+    local d, f, ttl = parts and parts[level] or n, idx * 10 + level - 1, ladder.ttl[level]
     local field = nameOf(f, ladder)
     if not h or idx >= head(h, ladder, level) - ladder.keep[level] then
-      local v = add(key, field, digits[n], ttl)
+      local v = add(key, field, digits[d], ttl)
       if type(v) == 'table' then return v.err end
-      note(key, field, ttl, n)
+      note(key, field, ttl, d)
       v = tonumber(v)
       if h then
         local i = h.at[f] or #h + 1
         h[i], h[i + 1] = f, math.max(0, v)
       end
-      if v == n and level == 1 then first = true end
-      if v == n and level == ladder.levels then last = true end
+      if v == d and level == 1 then first = true end
+      if v == d and level == ladder.levels then last = true end
     end
   end
   if h then h.index = nil end
@@ -679,16 +679,16 @@ local function set(key, h, plan, n)
 end
 
 -- count adds n to the bucket of every level: in one command if the contents of the hash are known
--- and no bucket is newer.
-local function count(key, plan, n, ts)
+-- and no bucket is newer. With parts it adds these in place of n.
+local function count(key, plan, n, ts, parts)
   if n < 0 then return takeAt(key, plan, -n, ts) end
   local h = hashes[key]
   if h and seen ~= h then look(h, plan, ts, true) end
   seen = nil
   local old = h and newest and stale -- the present buckets say which have fallen behind
   local refused
-  if not HSET or not h or h.odd or not newest then
-    refused = each(key, h, plan, n, ts)
+  if parts or not HSET or not h or h.odd or not newest then
+    refused = each(key, h, plan, n, ts, parts)
   else
     refused = set(key, h, plan, n)
   end
@@ -723,15 +723,53 @@ end
 
 local out, o = {repeated and 1 or 0, 0}, 2
 
+-- spoiled returns an error text if someone else has put something into a bucket of a hash.
+local function spoiled(h, ladder)
+  for level in pairs(h.alien or {}) do
+    if level <= ladder.levels then return 'ERR a bucket holds what is no count' end
+  end
+end
+
+-- The count of a ban states when it ends, see syncer/banend.go: the factor of the end in the bucket
+-- of each level.
+local ENDS = {256, 4096}
+
+-- ownLevel returns the level whose bucket states the end of a ban of this length.
+local function ownLevel(ladder, length)
+  return length <= ladder.span[1] and 1 or 2
+end
+
+-- forbids looks for a ban that holds at present. It returns whether there is none, or nil and an
+-- error text.
+local function forbids(h, plan)
+  local err = spoiled(h, plan.ladder)
+  if err then return nil, err end
+  local ladder, length, ends = plan.ladder, plan.window[1], now
+  local own = ownLevel(ladder, length)
+  for i = 1, #h, 2 do
+    local l = h[i] % 10 + 1
+    local width, starts = ladder.width[l], h[i + 1] % 16
+    if width and starts > 0 then
+      local idx, buckets = (h[i] - l + 1) / 10, floor(h[i + 1] / ENDS[l])
+      if buckets > 0 then
+        buckets = math.min(ladder.span[l] / width + 1, math.ceil(buckets / starts))
+        ends = math.max(ends, (idx + buckets) * width - 1)
+      elseif l == own then
+        ends = math.max(ends, (idx + 1) * width + length - 1)
+      end
+    end
+  end
+  steps = steps + 2 * #h
+  out[o + 1], out[o + 2], out[o + 3] = ends > now and 1 or 0, ladder.width[own], ends - now
+  o = o + 3
+  return ends == now
+end
+
 -- judge compares all limits of a check with the counts and n. It returns whether they hold, or nil
 -- and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
-  if h.alien then
-    -- Someone else has put it there.
-    for level in pairs(h.alien) do
-      if level <= plan.ladder.levels then return nil, 'ERR a bucket holds what is no count' end
-    end
-  end
+  local err = spoiled(h, plan.ladder)
+  if err then return nil, err end
   look(h, plan, ts, again)
   if not acquire and newest and not AGING then return true end
   local holds = true
@@ -849,14 +887,17 @@ local function ban(checks)
       local name, plan, width = KEYS[key + i], plans[args[c - 1]], out[from + 2]
       position, state = key + i, args[c - 2]
       local refused = touch(state, position)
-      if not refused and not started[name] then refused = count(name, plan, 1, now) end
+      local own, parts = ownLevel(plan.ladder, plan.window[1]), {16, 16}
+      local ends = floor((now + plan.window[1]) / width) + 1
+      parts[own] = 1 + (ends - floor(now / width)) * ENDS[own]
+      if not refused and not started[name] then refused = count(name, plan, 1, now, parts) end
       if refused then
         takeBack()
         return refused
       end
-      started[name] = true
+      started[name] = started[name] or ends * width - 1
       out[from + 1], out[from + 2] = 1, -width
-      out[from + 3] = math.max(1, (floor(now / width) + 1) * width + plan.window[1] - 1 - now)
+      out[from + 3] = started[name] - now
     end
   end
 end
@@ -894,7 +935,7 @@ for op = 1, total do
       begins[i] = o
       if acquire and n < 0 then
         bans = true
-        holds, failed = judge(acquire, h, plan, now, 0, i, again)
+        holds, failed = forbids(h, plan)
         banned = banned or holds == false
       else
         for j = 1, checks do

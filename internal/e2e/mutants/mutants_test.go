@@ -344,6 +344,11 @@ func generalMutants() []mutant {
 			new: "\t\tif len(t.check.Limits) != 1 ||\n", kind: "graceful", also: "-rules",
 		},
 		{
+			name: "a ban ends by the length that its rule has now", file: "syncer/banend.go",
+			old: "\t\t\tcase ends > 0:\n", new: "\t\t\tcase ends > 0 && !own:\n",
+			model: "./syncer", test: "TestBanEnds",
+		},
+		{
 			name: "who takes over does not ask for distinct values",
 			file: "internal/node/distinct.go", old: "Open(n.owned, n.gatherDistinct)",
 			new: "Open(n.owned, nil)", kind: "together", also: "-distinct",

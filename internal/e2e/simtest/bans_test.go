@@ -40,6 +40,17 @@ type begun struct {
 	until   int64
 }
 
+// mostBan is more than a rule bans for, in milliseconds.
+const mostBan = 21_000
+
+// length is how long the ban lasts, whatever becomes of its rule, or may last at most.
+func (s *begun) length() time.Duration {
+	if !s.certain {
+		return mostBan * time.Millisecond
+	}
+	return time.Duration(s.rule.ban) * time.Millisecond
+}
+
 // told is an answer about a ban that held.
 type told struct {
 	verdict
@@ -200,9 +211,9 @@ func (w *world) checkSeen(b ban, h *history, stale time.Duration) {
 		if at < 0 || !v.allowed || v.degraded || v.hindered(stale, hindered) {
 			continue
 		}
-		length := time.Duration(v.rules[at].ban)*time.Millisecond - w.plan.apart()
 		for j := range h.starts {
 			s := &h.starts[j]
+			length := s.length() - w.plan.apart()
 			if s.certain && s.to.Before(v.asked.Add(-stale)) && v.told.Before(s.from.Add(length)) &&
 				!h.excused(s, v.told) && !s.by.unheard(&v.verdict, stale, hindered) {
 				w.t.Errorf("%s: node %s (%s) does not know at %s of the ban by %s that %s started "+
@@ -228,7 +239,6 @@ func (h *history) excused(s *begun, by time.Time) bool {
 func (w *world) checkEnds(b ban, h *history) {
 	for i := range h.holds {
 		v := &h.holds[i]
-		length := time.Duration(v.rule.ban)*time.Millisecond + time.Second + w.plan.apart()
 		var since time.Time // when the last of the bans before was lifted for certain
 		for _, l := range h.lifts {
 			if w.plan.exact && !w.plan.kind.loses() && l.to.Before(v.asked) && l.from.After(since) {
@@ -236,7 +246,8 @@ func (w *world) checkEnds(b ban, h *history) {
 			}
 		}
 		if !slices.ContainsFunc(h.starts, func(s begun) bool {
-			return s.from.Before(v.told) && v.asked.Before(s.to.Add(length)) && !s.to.Before(since)
+			return s.from.Before(v.told) && !s.to.Before(since) &&
+				v.asked.Before(s.to.Add(s.length()+time.Second+w.plan.apart()))
 		}) {
 			w.t.Errorf("%s: node %s refuses at %s because of a ban by %s that nothing started, or "+
 				"that has ended", b.key, v.by, v.told.Format("05.000"), b.rule)

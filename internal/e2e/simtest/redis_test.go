@@ -138,12 +138,12 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// compare compares the limits of a check. A ban is compared with the present.
+// compare compares the limits of a check.
 func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, ts int64) {
 	v := d.view(c.NS, c.Key)
-	isBan := op.Kind == syncer.Acquire && c.N == 0
-	if isBan {
-		ts = d.now()
+	if op.Kind == syncer.Acquire && c.N == 0 {
+		d.forbid(c, r)
+		return
 	}
 	for _, limit := range c.Limits {
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
@@ -156,11 +156,17 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 		}
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
-		if isBan && lr.Refused {
-			r.RetryAfter = v.RetryAfter(limit.Window, ts, 0, 0)
-			r.Limits[0].Hi = ts + r.RetryAfter
-		}
 	}
+}
+
+// forbid compares a ban with the present.
+func (d *direct) forbid(c *syncer.Check, r *syncer.CheckResult) {
+	lr, now := syncer.LimitResult{Window: c.Limits[0].Window}, d.now()
+	if end := syncer.BanEnd(d.view(c.NS, c.Key), lr.Window); end > now {
+		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
+		r.Refused, r.RetryAfter = true, end-now
+	}
+	r.Limits = append(r.Limits[:0], lr)
 }
 
 // inAll returns how much all checks of an operation count of the key of one of them.
@@ -189,10 +195,14 @@ func (d *direct) startBans(op *syncer.Op, res *syncer.Result) {
 			continue
 		}
 		now := d.now()
-		d.add(c, 1, now)
-		r.Refused, r.TS = true, now
-		r.RetryAfter = d.view(c.NS, c.Key).RetryAfter(c.Limits[0].Window, now, 0, 0)
-		r.Limits[0].Hi = now + r.RetryAfter
+		k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * banLadder.Span()}
+		for level, n := range syncer.BanCounts(banLadder, now, c.Limits[0].Window) {
+			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level),
+				Index: banLadder.Index(level, now), N: n})
+		}
+		d.writeCheck(c, k)
+		d.forbid(c, r)
+		r.TS = now
 	}
 }
 

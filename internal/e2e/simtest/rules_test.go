@@ -59,7 +59,7 @@ func drawDocument(rnd *rand.Rand, serial int64) *document {
 			r.state = "shadow"
 		}
 		if rnd.IntN(3) > 0 {
-			r.ban = 1000 + rnd.Int64N(20_000)
+			r.ban = 1000 + rnd.Int64N(mostBan-1000)
 		}
 		if rnd.IntN(2) == 0 {
 			r.special = []ruledLimit{mark, {"40s", 40_000, 1 + rnd.Int64N(30)}}

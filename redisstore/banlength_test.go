@@ -1,0 +1,61 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// TestDirectBanKeepsItsEnd when the rule has another length: a longer one revives no ban, and a
+// shorter one ends none. A ban that an older version counted, without an end, lasts as long as the
+// rule bans now.
+func TestDirectBanKeepsItsEnd(t *testing.T) {
+	t.Parallel()
+	d, clk := newDirect(t)
+	now := clk.now.Load()
+	ask := func(key string, n int64, length time.Duration) (ban *syncer.CheckResult) {
+		t.Helper()
+		key = "k" + key
+		op := syncer.Op{Kind: syncer.Acquire, DryRun: n == 1, Checks: []syncer.Check{
+			check(key, n, 1000, 1),
+			{Ban: syncer.Ban{To: 1}, Limits: limits(length.Milliseconds(), 0)}}}
+		op.Checks[1].NS, op.Checks[1].Key = syncer.BanKey(nil, "rule", []byte(key))
+		res := do(t, d, op)
+		return &res.Checks[1]
+	}
+	for i, test := range []struct{ length, changed time.Duration }{
+		{2 * time.Second, time.Hour}, {2 * time.Second, 24 * time.Hour},
+		{time.Hour, 2 * time.Second}, {2 * time.Hour, 2 * time.Second},
+		{24 * time.Hour, time.Minute}, {time.Hour, 24 * time.Hour},
+	} {
+		now += 123
+		clk.now.Store(now)
+		key := fmt.Sprint(i)
+		end := ask(key, 2, test.length).Limits[0].Hi
+		if length := test.length.Milliseconds(); end < now+length || end >= now+length+60_000 {
+			t.Fatalf("%+v: a ban of %d ms", test, end-now)
+		}
+		for _, at := range []int64{now + 1, end - 1, end, end + 1000, end + 3_500_000} {
+			clk.now.Store(at)
+			if r := ask(key, 1, test.changed); r.Refused != (at < end) ||
+				r.Refused && (r.Limits[0].Hi != end || r.RetryAfter != end-at) {
+				t.Errorf("%+v: %d ms before the end: %+v", test, end-at, r)
+			}
+		}
+	}
+	clk.now.Store(now)
+	ns, name := syncer.BanKey(nil, "rule", []byte("kold"))
+	do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{NS: ns, Key: name, N: 1}}})
+	for _, length := range []time.Duration{2 * time.Second, time.Hour, 2 * time.Hour} {
+		if r := ask("old", 1, length); !r.Refused || r.RetryAfter < length.Milliseconds() {
+			t.Errorf("an old ban: %+v", r)
+		}
+		clk.now.Store(now + length.Milliseconds() + 60_000)
+		if r := ask("old", 1, length); r.Refused {
+			t.Errorf("an old ban that has ended: %+v", r)
+		}
+		clk.now.Store(now)
+	}
+}
