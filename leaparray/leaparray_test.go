@@ -276,36 +276,6 @@ func TestCountOfVeryWideBuckets(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsExact counts in order, late and ahead of the present, and looks for the first
-// moment at which there is room, millisecond by millisecond.
-func TestRetryAfterIsExact(t *testing.T) {
-	rnd := newRand(t)
-	l := ladder(t, leaparray.Level{Width: 50 * time.Millisecond, Count: 60})
-	for range 8 {
-		var c leaparray.Counter
-		now := int64(1_763_000_000_000)
-		for range 40 {
-			now += rnd.Int64N(100)
-			at := now + rnd.Int64N(2000)*rnd.Int64N(2) - rnd.Int64N(500)*rnd.Int64N(2)
-			c, _ = count(l, c, at, 1+rnd.Int64N(3))
-			v := leaparray.View{Ladder: l, A: c}
-			window, limit := 1+rnd.Int64N(2500), 1+rnd.Int64N(40)
-			n := 1 + rnd.Int64N(limit)
-			want := int64(0)
-			for {
-				if p, _, _ := v.Peak(window, now+want); p+n <= limit {
-					break
-				}
-				want++
-			}
-			if got := v.RetryAfter(window, now, n, limit); got != want {
-				t.Fatalf("window of %d ms, %d of %d: retry after %d, want %d", window, n, limit,
-					got, want)
-			}
-		}
-	}
-}
-
 func TestRetryAfterNever(t *testing.T) {
 	l := ladder(t)
 	if got := (leaparray.View{Ladder: l}).RetryAfter(1000, 5000, 11, 10); got != -1 {

@@ -71,29 +71,17 @@ func (s *line) most(l *Ladder, level int, window, first, last int64) (most int64
 	return most
 }
 
-// room returns the first moment after a given one such that no window of this length that contains
-// it has more than most. Nothing is newer than bucket head.
-func (s *line) room(l *Ladder, level int, window, at, head, most int64) int64 {
-	var from, to, laterFrom, laterTo edge
-	width := l.width[level]
-	end, full := l.Index(level, at), int64(-1) // the last that was looked at, and was too full
-	for {
-		at = min((l.Index(level, at)+1)*width, (l.Index(level, at-window+1)+1)*width+window-1)
-		lo, hi := l.Index(level, at-window+1), l.Index(level, at)
-		if lo > head {
-			return at
-		}
-		for last := min(head, l.Index(level, at+window-1)); end < last; {
-			end++
-			first := l.Index(level, end*width-window+1)
-			if s.before(&laterTo, end+1)-s.before(&laterFrom, first) > most {
-				full = end
-			}
-		}
-		if s.before(&to, hi+1)-s.before(&from, lo) <= most && full <= hi {
-			return at
+// until returns the oldest bucket from lo to hi such that those after it add up to no more than
+// most, or hi if there is none.
+func (s *line) until(lo, hi, most int64) int64 {
+	var from, to edge
+	all := s.before(&to, hi+1)
+	for i := lo; i < hi; i++ {
+		if all-s.before(&from, i+1) <= most {
+			return i
 		}
 	}
+	return hi
 }
 
 // lineBuffer is how many sparse buckets of a level need no memory from the heap: all of a level of

@@ -216,7 +216,9 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	}
 	var buf [lineBuffer]bucket
 	buckets := v.line(r.Level, buf[:0])
-	return buckets.room(v.Ladder, r.Level, window, at, max(r.Hi, v.head(r.Level)), limit-n) - at
+	width, head := v.Ladder.width[r.Level], max(r.Hi, v.head(r.Level))
+	oldest := buckets.until(r.Lo, head, limit-n)
+	return max(1, (oldest+1)*width+window-1-at)
 }
 
 // Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window

@@ -422,30 +422,6 @@ local function retry(idx, width, window, ts, n, max)
   return idx and math.max(1, (idx + 1) * width + window - 1 - ts) or window
 end
 
--- room returns how long it takes until no window that contains the moment has more than most, given
--- that there are windows that end later.
-local function room(x, level, width, window, ts, most)
-  local at, full, seen = ts, -1, upTo(x, floor(ts / width) * 10 + level - 1)
-  while true do
-    local last = upTo(x, floor((at + window - 1) / width) * 10 + level - 1)
-    for i = seen + 1, last do
-      local idx = (x[i] - level + 1) / 10
-      local before = upTo(x, floor((idx * width - window + 1) / width) * 10 + level - 2)
-      if between(x, before, i) > most then full = idx end
-    end
-    steps, seen = steps + 5 * (1 + math.max(0, last - seen)), math.max(seen, last)
-    local hi = floor(at / width)
-    local before = upTo(x, floor((at - window + 1) / width) * 10 + level - 2)
-    if at > ts and full <= hi and
-      between(x, before, upTo(x, hi * 10 + level - 1)) <= most then
-      return at - ts
-    end
-    local oldest = x[before + 1]
-    at = math.min(oldest and ((oldest - level + 1) / 10 + 1) * width + window - 1 or math.huge,
-      full > hi and full * width or math.huge)
-  end
-end
-
 -- The position in KEYS of the hash that is being counted, and of its partition's state; and, by
 -- partition, hashes for the list of keys and their longest ttl.
 local position, state, fresh, longest = 0, 0, {}, 0
@@ -786,11 +762,7 @@ local function judge(acquire, h, plan, ts, n, position, again)
         if plain then
           lo, hi = (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10
         end
-        if plain or n > max then
-          wait = retry(free(h, ladder, level, lo, hi, n, max), width, window, ts, n, max)
-        else
-          wait = room(sorted(h, ladder, level), level, width, window, ts, max - n)
-        end
+        wait = retry(free(h, ladder, level, lo, hi, n, max), width, window, ts, n, max)
       end
       out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, p), width, wait
       o = o + 3
