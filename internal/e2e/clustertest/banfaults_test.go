@@ -22,7 +22,7 @@ func startBans(t *testing.T, url string, direct redis.UniversalClient,
 	c.putRules(0, 0, banRules)
 	c.haveRules(1)
 	for i := range 3 {
-		keys = append(keys, c.keyOf(i, "ban"))
+		keys = append(keys, c.keyOf(i, "user=ban"))
 		c.twoOfThree(keys[i])
 	}
 	return c, keys
