@@ -14,8 +14,8 @@
 // while asks the decider, and the coordinator if the decider is gone or has forgotten the acquire.
 // A decider that has not heard of the acquire answers that it is not carried out, and from then on
 // refuses it, so that a late message can't make that wrong. Only the process that decides knows the
-// outcome, wherever its partitions have gone. So before it leaves the cluster, it has all members
-// ask for what they still have reserved ([Participant.Leave]).
+// outcome, wherever its partitions have gone. So before it leaves the cluster, it tells all members
+// what it has decided, and has them settle what they still have reserved ([Participant.Leave]).
 //
 // # Doubt
 //

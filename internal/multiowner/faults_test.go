@@ -282,11 +282,12 @@ func TestReservationThatComesTooLate(t *testing.T) {
 	})
 }
 
-// TestDeciderLeaves has all others ask what they have to know, long before they would by
-// themselves.
+// TestDeciderLeaves has all others settle what depends on the decider, long before they would by
+// themselves. They need not reach it for that.
 func TestDeciderLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
+		c.nodes[2].drops.Store(true)
 		for _, decided := range []bool{true, false} {
 			reserve, decide := step(rpc.VerbReserve), step(rpc.VerbDecide)
 			if !decided {

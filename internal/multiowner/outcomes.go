@@ -2,6 +2,7 @@ package multiowner
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -137,6 +138,67 @@ func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	r.refused[id.Number] = now
 	o.size++
 	return NotCarriedOut, nil
+}
+
+// Decided is what a member that decides nothing any more has decided for one coordinator.
+type Decided struct {
+	CarriedOut []uint64 // the acquires of which it has counted its part
+	Undecided  []uint64 // those that it has not finished
+	// Unknown is a number up to which it may have forgotten others. Later ones are not carried out.
+	Unknown uint64
+}
+
+// maxDecided bounds the acquires that a leaving member tells about. If there are more, it is asked.
+const maxDecided = 1 << 16
+
+// decided returns what was decided, once leave was called. It is nil if there is too much of it.
+func (o *outcomes) decided() map[string]Decided {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all, size := make(map[string]Decided, len(o.records)), 0
+	for coordinator, r := range o.records {
+		d := Decided{Unknown: max(r.settled, r.forgotten+1) - 1}
+		for _, one := range r.decisions {
+			switch one.outcome {
+			case CarriedOut:
+				d.CarriedOut = append(d.CarriedOut, one.number)
+			case Undecided:
+				d.Undecided = append(d.Undecided, one.number)
+			}
+		}
+		all[coordinator] = d
+		if size += len(d.CarriedOut) + len(d.Undecided); size > maxDecided {
+			return nil
+		}
+	}
+	return all
+}
+
+// deciding reports whether a decision is not finished.
+func (o *outcomes) deciding() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range o.records {
+		if slices.ContainsFunc(r.decisions, func(d *decision) bool {
+			return d.outcome == Undecided
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome returns what has become of an acquire. Forgotten and Undecided are for others to say.
+func (d *Decided) outcome(number uint64) Outcome {
+	switch {
+	case slices.Contains(d.CarriedOut, number):
+		return CarriedOut
+	case slices.Contains(d.Undecided, number):
+		return Undecided
+	case number <= d.Unknown:
+		return Forgotten
+	}
+	return NotCarriedOut
 }
 
 // record returns the record of a coordinator.

@@ -14,9 +14,15 @@ type reservations struct {
 	mu   sync.Mutex
 	open map[rpc.AcquireID]*reservation
 	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
-	left map[string]time.Time // members that decide nothing any more, and since when
+	left map[string]departure // members that decide nothing any more
 	// ended has what an undo is to be told, or a reservation that comes after its undo.
 	ended map[rpc.AcquireID]ending
+}
+
+// departure is what is known of a member that decides nothing any more.
+type departure struct {
+	at      time.Time
+	decided map[string]Decided // by coordinator; nil if the member did not say
 }
 
 // ending is how a reservation has ended that its coordinator may believe in another state.
@@ -163,22 +169,32 @@ func (r *reservations) overdue(now time.Time) (late []*reservation) {
 
 // leave returns the open reservations that depend on a member that is leaving, and lets no others
 // be made.
-func (r *reservations) leave(decider string, now time.Time) (list []*reservation) {
+func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.left == nil {
-		r.left = map[string]time.Time{}
+		r.left = map[string]departure{}
 	}
-	for name, at := range r.left {
-		if elapsed.Between(at, now) > recordTime {
-			delete(r.left, name)
-		}
-	}
-	r.left[decider] = now
+	maps.DeleteFunc(r.left, func(_ string, d departure) bool {
+		return elapsed.Between(d.at, now) > recordTime
+	})
+	r.left[q.Decider] = departure{now, q.Decided}
 	for _, o := range r.open {
-		if o.decider == decider {
+		if o.decider == q.Decider {
 			list = append(list, o)
 		}
 	}
 	return list
+}
+
+// told returns what a member said of an acquire when it left, or Undecided if it did not.
+func (r *reservations) told(decider string, id rpc.AcquireID) Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.left[decider].decided
+	if all == nil {
+		return Undecided
+	}
+	d := all[id.Coordinator]
+	return d.outcome(id.Number)
 }

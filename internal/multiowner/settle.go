@@ -47,6 +47,8 @@ type OutcomeResponse struct {
 // others from then on.
 type SettleRequest struct {
 	Decider string
+	// Decided is what the member has decided, by coordinator. If it is nil, ask the member.
+	Decided map[string]Decided
 }
 
 // Outcome answers an [OutcomeRequest].
@@ -134,6 +136,9 @@ func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error
 // coordinator is asked, which may know that its message never reached the decider. The outcome is
 // Forgotten if neither knows it, or none is there.
 func (p *Participant) ask(ctx context.Context, r *reservation) (Outcome, error) {
+	if o := p.reservations.told(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
+		return o, nil
+	}
 	o, t := Forgotten, p.opt.Table()
 	for _, name := range []string{r.decider, r.id.Coordinator} {
 		at := t.Find(name)
@@ -161,7 +166,7 @@ func (p *Participant) askMember(
 // Settle answers a [SettleRequest].
 func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 	for {
-		list := p.reservations.leave(q.Decider, time.Now())
+		list := p.reservations.leave(q, time.Now())
 		if len(list) == 0 || ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -174,10 +179,15 @@ func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 }
 
 // Leave ends deciding on this node, which is about to stop, and has the other members settle what
-// depends on it.
+// depends on it. It tells them what it has decided, since some may not get an answer from it in time.
 func (p *Participant) Leave(ctx context.Context) {
 	p.outcomes.leave()
-	q := &SettleRequest{p.opt.Self()}
+	for by := time.Now().Add(leaveTime); p.outcomes.deciding() && time.Now().Before(by); {
+		if !retry.Pause(ctx, askPause/10) {
+			break
+		}
+	}
+	q := &SettleRequest{Decider: p.opt.Self(), Decided: p.outcomes.decided()}
 	rpc.Broadcast(ctx, p.opt.Table(), leaveTime, func(ctx context.Context, m *ring.Member) {
 		_ = p.opt.Peers.Ask(ctx, m, q, nil) // who can't be reached counts what is reserved
 	})
