@@ -61,12 +61,14 @@ func (p *proc) hasVersion(number int64) {
 }
 
 // leastVersion returns the oldest version by which a process may judge what it is asked now: none
-// older than it has judged by, and if nothing keeps it from reaching Redis, none older than what
+// older than it has judged by, and if nothing has kept it from reaching Redis, none older than what
 // somebody was told a second ago.
 func (w *world) leastVersion(p *proc) int64 {
-	least := p.version.Load()
-	if w.plan.kind.is(graceful, together, moves) && w.plan.takes == 0 {
-		least = max(least, w.rules.due(time.Now()))
+	least, now := p.version.Load(), time.Now()
+	recent := span{now.Add(-time.Second), now}
+	if w.plan.kind.is(graceful, together, moves) && w.plan.takes == 0 && !p.store.Down() &&
+		!slices.ContainsFunc(w.hindered(), recent.overlaps) {
+		least = max(least, w.rules.due(now))
 	}
 	return least
 }
