@@ -3,7 +3,6 @@ package leaparray
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -13,6 +12,9 @@ const (
 	MaxLevels = 7
 	// MaxBuckets is the largest number of buckets in a level.
 	MaxBuckets = 4096
+	// MaxTotal is the largest number of buckets in all levels together. Redis takes 35 ms to read
+	// a key that has so many, and answers nobody meanwhile.
+	MaxTotal = 14_400
 	// MinWidth is the smallest width of a bucket.
 	MinWidth = 50 * time.Millisecond
 	// MaxAhead is how far in the future an event may lie without pushing out a bucket that a window
@@ -61,7 +63,7 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 		return nil, fmt.Errorf("%w: %d levels, want 1 to %d", ErrLadder, len(levels), MaxLevels)
 	}
 	l := &Ladder{levels: append([]Level(nil), levels...)}
-	words := 1
+	total := 0
 	for i, lv := range levels {
 		if err := checkLevel(levels, i); err != nil {
 			return nil, err
@@ -71,11 +73,11 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 		l.span[i] = lv.Span().Milliseconds()
 		l.keep[i] = lv.Keep()
 		l.slots[i] = int(l.keep[i]) + 2
-		words += ringHead + l.slots[i]
+		total += lv.Count
 	}
-	if words > math.MaxUint16 {
-		return nil, fmt.Errorf("%w: its rings take %d words, want at most %d", ErrLadder, words,
-			math.MaxUint16)
+	if total > MaxTotal {
+		return nil, fmt.Errorf("%w: %d buckets in all levels, want at most %d", ErrLadder, total,
+			MaxTotal)
 	}
 	l.layOut()
 	return l, nil

@@ -101,6 +101,8 @@ func TestLadderRefusals(t *testing.T) {
 		"too wide":  {{10000 * time.Hour, 1}},
 		"too many":  make([]leaparray.Level, leaparray.MaxLevels+1),
 		"too large": {{time.Second, leaparray.MaxBuckets + 1}},
+		"too many buckets": {{time.Second, 4000}, {2 * time.Second, 4000}, {4 * time.Second, 4000},
+			{8 * time.Second, 2401}},
 	} {
 		if _, err := leaparray.NewLadder(levels...); !errors.Is(err, leaparray.ErrLadder) {
 			t.Errorf("%s: got %v, want ErrLadder", name, err)

@@ -59,13 +59,15 @@ func (k *truth) unclear(w *world, ts int64) bool {
 	return false
 }
 
-// takeAt takes from the buckets of a moment as much as all levels that keep it hold, at most n.
+// takeAt takes from the buckets of a moment as much as the finest level that keeps it holds, at most
+// n. A coarser one holds less if something was taken back without a time when only it could still
+// see the event.
 func (k *truth) takeAt(w *world, ts, n int64) {
 	s := w.ladder.Stamp(ts)
 	for level := range w.ladder.Len() {
-		oldest, counted := k.oldest(w, level, w.now())
-		if counted && s[level] >= oldest {
+		if oldest, counted := k.oldest(w, level, w.now()); counted && s[level] >= oldest {
 			n = min(n, k.buckets[[2]int64{int64(level), s[level]}])
+			break
 		}
 	}
 	for level := range w.ladder.Len() {
