@@ -15,11 +15,18 @@ import (
 // groups are acquires over keys that nobody uses again. Either all keys of a group are counted or
 // none is, whatever the client is told.
 type groups struct {
-	mu    sync.Mutex
-	all   []group // by number
-	kills []time.Time
+	mu     sync.Mutex
+	all    []group // by number
+	kills  []time.Time
+	graves []grave
 	// excused are keys whose counts may be missing although others of the group are counted.
 	excused map[string]bool
+}
+
+// grave is a process that was killed, and the partitions that it decided about or owned.
+type grave struct {
+	name string
+	held map[int]bool
 }
 
 // group is the acquire of a group.
@@ -33,17 +40,36 @@ type group struct {
 	owners [groupSize]string
 }
 
-// begin returns the number of another group, of which a process is asked.
+// begin returns the number of another group, of which a process is asked. Its acquire may be sent
+// to an owner that was killed and is not missed yet: nobody knows whether that one has decided.
 func (g *groups) begin(p *proc) (number int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	number = int64(len(g.all) + 1)
 	o := group{asked: p, begun: time.Now()}
 	for k := range groupSize {
-		o.owners[k] = p.owner(string(groupKey(number, k)))
+		key := string(groupKey(number, k))
+		o.owners[k] = p.owner(key)
+		if p.w.ownedByTheDead(g.graves, key) {
+			g.excused[key], o.orphaned = true, true
+		}
 	}
 	g.all = append(g.all, o)
 	return number
+}
+
+// ownedByTheDead reports whether some living process takes one of these for a member that owns a
+// key.
+func (w *world) ownedByTheDead(graves []grave, key string) bool {
+	for _, g := range graves {
+		for _, p := range w.living() {
+			if p.ring.Table().Find(g.name) >= 0 &&
+				(g.held[w.partition(key)] || p.owner(key) == g.name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (g *groups) end(number int64) {
@@ -62,6 +88,7 @@ func (g *groups) excuse(p *proc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.kills = append(g.kills, time.Now())
+	g.graves = append(g.graves, grave{p.ring.Name(), p.held()})
 	for i := range g.all {
 		o := &g.all[i]
 		if !o.told.IsZero() && time.Since(o.told) > settling {
@@ -102,6 +129,19 @@ func (p *proc) owner(key string) string {
 		return t.Member(at).Name
 	}
 	return ""
+}
+
+// held returns the partitions that a process owns in its view, or decides about.
+func (p *proc) held() map[int]bool {
+	held, seen := map[int]bool{}, map[int]bool{}
+	for i := 0; len(seen) < p.w.plan.partitions; i++ {
+		key := fmt.Sprint("probe", i)
+		if at := p.w.partition(key); !seen[at] {
+			seen[at] = true
+			held[at] = p.ring.Table().OwnedBySelf(at) || p.decides(key)
+		}
+	}
+	return held
 }
 
 // decides reports whether a process decides about a key at this moment.
