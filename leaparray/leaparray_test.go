@@ -278,13 +278,6 @@ func TestCountOfVeryWideBuckets(t *testing.T) {
 	}
 }
 
-func TestRetryAfterNever(t *testing.T) {
-	l := ladder(t)
-	if got := (leaparray.View{Ladder: l}).RetryAfter(1000, 5000, 11, 10); got != -1 {
-		t.Errorf("got %d, want -1", got)
-	}
-}
-
 func TestOutOfReach(t *testing.T) {
 	l := ladder(t)
 	var c leaparray.Counter

@@ -71,17 +71,33 @@ func (s *line) most(l *Ladder, level int, window, first, last int64) (most int64
 	return most
 }
 
-// until returns the oldest bucket from lo to hi such that those after it add up to no more than
-// most, or hi if there is none.
-func (s *line) until(lo, hi, most int64) int64 {
+// farAhead is how many buckets after a moment room looks at one by one. MaxAhead is at most 40 of
+// them. More would take a script of pure-Redis mode too long, and both modes return the same wait.
+const farAhead = 512
+
+// room returns the first moment, from a given one on, such that no window of this length that
+// contains it has more than most. Head is the newest bucket. If windows are too full for more than
+// farAhead buckets, the moment may be later, because all newer buckets count as one window.
+//
+// An overfull window that ends in a bucket excludes the moments from its start until enough of its
+// oldest buckets have left. From one bucket to the next, neither of these moments goes back.
+func (s *line) room(l *Ladder, level int, window, at, head, most int64) int64 {
 	var from, to edge
-	all := s.before(&to, hi+1)
-	for i := lo; i < hi; i++ {
-		if all-s.before(&from, i+1) <= most {
-			return i
+	width, end, oldest := l.width[level], l.Index(level, at), l.Index(level, at-window+1)
+	far := min(head, end+farAhead)
+	for ; end <= head && end*width-window < at; end++ {
+		if end > far {
+			end = head
+		}
+		sum := s.before(&to, end+1)
+		for sum-s.before(&from, oldest) > most {
+			oldest++
+		}
+		if until := oldest*width + window - 1; until > end*width || end > far {
+			at = max(at, until)
 		}
 	}
-	return hi
+	return at
 }
 
 // lineBuffer is how many sparse buckets of a level need no memory from the heap: all of a level of

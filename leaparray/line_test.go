@@ -25,8 +25,8 @@ func TestWindowsTakeOnePassOverTheBuckets(t *testing.T) {
 	for name, v := range map[string]leaparray.View{"one": {Ladder: l, A: c},
 		"two": {Ladder: l, A: c, B: c}} {
 		const windows, buckets = 3600, 2 * 1790
-		most, until, series := leaparray.Steps(v, 0, 600_000, last-windows+1, last)
-		for what, steps := range map[string]int{"most": most, "until": until, "series": series} {
+		most, room, series := leaparray.Steps(v, 0, 600_000, last-windows+1, last)
+		for what, steps := range map[string]int{"most": most, "room": room, "series": series} {
 			if bound := 2 * (windows + buckets + 1); steps > bound {
 				t.Errorf("%s counters, %s: %d steps, at most %d wanted", name, what, steps, bound)
 			}

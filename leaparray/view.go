@@ -202,7 +202,8 @@ func (v View) Peak(window, at int64) (peak int64, r Range, ok bool) {
 
 // RetryAfter returns how many milliseconds after the given moment n more events fit under limit if
 // nothing else is counted until then: 0 if they fit now, -1 if they never will because n alone
-// exceeds limit.
+// exceeds limit. They do not fit a millisecond earlier on the level of [View.Range], unless the
+// windows after the moment are too full for more than 512 buckets. Then the result may be longer.
 func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	if n > limit {
 		return -1
@@ -216,9 +217,8 @@ func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	}
 	var buf [lineBuffer]bucket
 	buckets := v.line(r.Level, buf[:0])
-	width, head := v.Ladder.width[r.Level], max(r.Hi, v.head(r.Level))
-	oldest := buckets.until(r.Lo, head, limit-n)
-	return max(1, (oldest+1)*width+window-1-at)
+	head := max(r.Hi, v.head(r.Level))
+	return max(1, buckets.room(v.Ladder, r.Level, window, at, head, limit-n)-at)
 }
 
 // Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window

@@ -70,6 +70,7 @@ func costlyBatches(t testing.TB) map[string]costly {
 	usual := ladderOf(t, leaparray.DefaultLevels()...)
 	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},
 		leaparray.Level{Width: time.Minute, Count: 1440})
+	long := ladderOf(t, leaparray.Level{Width: time.Second, Count: leaparray.MaxBuckets})
 	const most = 1 << 40
 	acquire := func(keys int, late, window, limit int64) syncer.Op {
 		op := syncer.Op{Kind: syncer.Acquire, TS: t0 - late}
@@ -101,6 +102,12 @@ func costlyBatches(t testing.TB) map[string]costly {
 		})},
 		"late, in a wide ladder": {wide, 1, batch(5, func(i int64) syncer.Op {
 			return acquire(1, half-i, half, 1)
+		})},
+		"late, in a long level": {long, 1, batch(5, func(i int64) syncer.Op {
+			return acquire(1, 2_020_000-i, 2_000_000, 1)
+		})},
+		"late, in short windows": {long, 1, batch(5, func(i int64) syncer.Op {
+			return acquire(1, 4_000_000-i, 1, 1)
 		})},
 		"of many keys, in a wide ladder": {wide, 20, batch(1, func(int64) syncer.Op {
 			return acquire(20, half, half, most)

@@ -394,32 +394,43 @@ local function peak(h, ladder, window, ts)
     local width = ladder.width[level]
     local lo = floor((ts - window + 1) / width)
     if ladder.span[level] >= window and keepsFrom(h, ladder, level, lo) then
-      local hi, newest = floor(ts / width), head(h, ladder, level)
+      local hi = floor(ts / width)
       local x = sorted(h, ladder, level)
-      return fullest(x, level, width, window, ts, lo, hi), level, lo, math.max(hi, newest)
+      return fullest(x, level, width, window, ts, lo, hi), level, lo, hi
     end
   end
 end
 
--- free returns the first of the buckets from lo to hi that must become too old before n fits, or
--- nil if it never does.
-local function free(h, ladder, level, lo, hi, n, max)
-  if n > max then return end
-  local x = sorted(h, ladder, level)
-  local before, to = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
-  if between(x, before, to) + n <= max then return lo end
-  local first, last = before + 1, to
-  while first < last do
-    local mid = floor((first + last) / 2)
-    if between(x, mid, to) + n <= max then last = mid else first = mid + 1 end
-  end
-  return (x[first] - level + 1) / 10
-end
+-- How many buckets after a moment room looks at one by one, as in leaparray.
+local FAR = 512
 
--- retry returns how long it takes until n fits.
-local function retry(idx, width, window, ts, n, max)
-  if n > max then return -1 end
-  return idx and math.max(1, (idx + 1) * width + window - 1 - ts) or window
+-- room returns how long it takes until no window of this length that contains the moment has more
+-- than most, given the buckets from lo to hi of the window that ends at ts. If windows are too full
+-- for more than FAR buckets, it may be longer, because all newer buckets count as one window.
+local function room(x, level, width, window, ts, lo, hi, most)
+  local gone, to = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
+  local at, before, back = ts, gone, floor((1 - window) / width) * 10
+  local far = (hi + FAR) * 10 + level - 1
+  local full = between(x, gone, to) > most and to -- end of the last overfull window
+  while true do
+    local last, seen = floor((at + window - 1) / width) * 10 + level - 1, to
+    while to < x.n and x[to + 1] <= math.min(last, far) do
+      to = to + 1
+      local first = x[to] + back
+      while x[before + 1] < first do before = before + 1 end
+      if between(x, before, to) > most then full = to end
+    end
+    steps = steps + 2 * (to - seen) + 5
+    if not full and last > far and between(x, gone, x.n) > most then full = x.n end
+    if not full then return math.max(1, at - ts) end
+    local enough = full
+    while gone < enough do
+      local mid = floor((gone + enough) / 2)
+      if between(x, mid, full) > most then gone = mid + 1 else enough = mid end
+      steps = steps + 1
+    end
+    at, full = math.max(at, ((x[gone] - level + 1) / 10 + 1) * width + window - 1), nil
+  end
 end
 
 -- The position in KEYS of the hash that is being counted, and of its partition's state; and, by
@@ -762,7 +773,8 @@ local function judge(acquire, h, plan, ts, n, position, again)
         if plain then
           lo, hi = (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10
         end
-        wait = retry(free(h, ladder, level, lo, hi, n, max), width, window, ts, n, max)
+        wait = n > max and -1 or
+          room(sorted(h, ladder, level), level, width, window, ts, lo, hi, max - n)
       end
       out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, p), width, wait
       o = o + 3
