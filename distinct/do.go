@@ -16,6 +16,8 @@ var (
 		syncer.ErrUnavailable)
 	errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
 		syncer.ErrUnavailable)
+	errRefused = fmt.Errorf("%w: the store refuses to read the key's values",
+		syncer.ErrUnavailable)
 	errVoided    = errors.New("a reset came before what was added")
 	errUnflushed = fmt.Errorf("%w: in memory, but the store did not acknowledge it in time",
 		syncer.ErrUnknownOutcome)
@@ -119,16 +121,32 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		en.term = term // nothing is older, and it will be compared in this term
 	}
 	if t.needsStore(term) && !t.warm(term) {
-		if !e.isDown() && !(en.failed != nil && !en.tried.Before(t.began)) {
+		failed := en.failed != nil && !en.tried.Before(t.began)
+		if !e.isDown() && !failed {
 			return e.compare(en), nil
 		}
-		if len(t.op.Limits) > 0 && e.space(t.op.NS).OnCold == syncer.OnColdDeny {
-			return nil, errCold
+		if err := t.withoutStore(failed); err != nil {
+			return nil, err
 		}
 		e.compare(en) // for the next ones
 		t.res.Degraded = true
 	}
 	return nil, t.decide(sh, en)
+}
+
+// withoutStore returns an error if nothing may be decided by what is in memory alone. failed says
+// that the store was asked for this operation. Where it refused, it can be reached, and on-cold does
+// not apply.
+func (t *operation) withoutStore(failed bool) error {
+	switch {
+	case len(t.op.Limits) == 0:
+		return nil
+	case failed && errors.Is(t.en.failed, syncer.ErrRefused):
+		return fmt.Errorf("%w: %w", errRefused, t.en.failed)
+	case t.e.space(t.op.NS).OnCold == syncer.OnColdDeny:
+		return errCold
+	}
+	return nil
 }
 
 // needsStore reports whether the operation relies on what the store has: to count, or, where there

@@ -19,6 +19,7 @@ import (
 type Namespace struct {
 	Ladder *leaparray.Ladder
 	// OnCold says how limits are decided for a key that is not in memory while the store is down.
+	// If the store answers with an error, the limits of its key are not decided.
 	OnCold syncer.OnCold
 }
 

@@ -549,3 +549,43 @@ func TestWhatIsOnlyHereIsNotWritten(t *testing.T) {
 	r.inStore(a, 1)
 	r.inStore(r.engine(), 1)
 }
+
+// refuses is a store that can be reached and answers with an error.
+type refuses struct{ *memory }
+
+func (r refuses) Compare(ctx context.Context, list []*distinct.Exchange) {
+	r.memory.Compare(ctx, list)
+	for _, x := range list {
+		if x.Err != nil {
+			x.Err = fmt.Errorf("loading: %w", syncer.ErrRefused)
+		}
+	}
+}
+
+// TestOnColdSaysNothingOfRefusedValues compares limits of a key that the store refuses to read.
+func TestOnColdSaysNothingOfRefusedValues(t *testing.T) {
+	t.Parallel()
+	store := newMemory()
+	store.set(func() fault { return lost })
+	e := engine(t, newClock(), refuses{store}, nil, nil, nil)
+	for _, ns := range []string{"", "strict"} {
+		op := &distinct.Op{NS: []byte(ns), Key: []byte("k"), Hashes: values(e, 1),
+			Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}
+		if err := e.Do(t.Context(), op, new(distinct.Result), false); !errors.Is(err,
+			syncer.ErrUnavailable) {
+			t.Errorf("in namespace %q: %v", ns, err)
+		}
+		store.set(nil)
+		do(t, e, op)
+		op.Hashes = values(e, 1, 2, 3, 4, 5, 6)
+		if res := do(t, e, op); res.Allowed || res.Degraded {
+			t.Errorf("in namespace %q, afterwards: %+v", ns, res)
+		}
+		store.set(func() fault { return lost })
+	}
+	ask := &distinct.Op{Key: []byte("other"), Windows: []int64{60_000}}
+	if res := do(t, e, ask); !res.Degraded {
+		t.Errorf("a count: %+v", res)
+	}
+	store.set(nil)
+}

@@ -207,7 +207,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.name(0)))
 	}
 	s.roundTrips.Add(1)
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	execute(ctx, pipe)
 	for i, c := range reads {
 		if err := cmds[i].Err(); err != nil {
 			if !isRefusal(err) {

@@ -70,7 +70,8 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
 		case isRefusal(err):
 			err = fmt.Errorf("%w: %w", syncer.ErrRefused, err)
 		}
-		x.Err = markLate(fmt.Errorf("distinct values: %w", err), c.late || isBusy(err))
+		late := c.late || isBusy(err) || c.mayHaveRun && isRefusal(err)
+		x.Err = markLate(fmt.Errorf("distinct values: %w", err), late)
 		return
 	}
 	x.Err, x.Found, x.FoundMark, x.Buckets = nil, textAt(reply, 0), "", nil

@@ -98,7 +98,7 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	}
 	if a.err != nil {
 		late := isBusy(a.err) || isTimeout(a.err) && s.delivered.Load() != before
-		return markLate(fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err), late)
+		return markLate(notApplied(a.err), late)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 
 	"twotier.dev/twotier/syncer"
@@ -150,16 +151,21 @@ func takeLoaded(r *syncer.Round, reply any) {
 
 // classify says what is known about a call that failed with this error, or whose answer is not to
 // be understood: whether Redis is only late, and that Redis refused it, that it was not applied,
-// or, if any attempt to send it may have run it, that its outcome is unknown.
+// or, if any attempt to send it may have run it, that its outcome is unknown. Where an earlier
+// attempt may have run it and Redis refused the last one, Redis can be reached: it is late.
 func (c *scriptCall) classify(err error) error {
-	return markLate(c.outcome(err), c.late || isBusy(err))
+	if c.mayHaveRun || mayHaveRun(err) {
+		return markLate(fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err),
+			c.late || isRefusal(err))
+	}
+	return markLate(notApplied(err), c.late || isBusy(err))
 }
 
-func (c *scriptCall) outcome(err error) error {
-	switch {
-	case c.mayHaveRun || mayHaveRun(err):
-		return fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
-	case isRefusal(err):
+// notApplied wraps what is known about a call that was certainly not carried out. Whatever a server
+// answers, even that it is loading its data or serves no such slot, it is a refusal: the server can
+// be reached.
+func notApplied(err error) error {
+	if isRefusal(err) || errors.Is(err, ErrMismatch) {
 		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)
 	}
 	return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)

@@ -186,7 +186,7 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	for _, c := range calls {
 		c.send(ctx, pipe)
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	execute(ctx, pipe)
 	pipe = client.Pipeline()
 	resent, again := seen.resent(), 0
 	for _, c := range calls {
@@ -206,7 +206,7 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 		}
 	}
 	if again > 0 {
-		_, _ = pipe.Exec(ctx)
+		execute(ctx, pipe)
 	}
 	unanswered := false
 	for _, c := range calls {
@@ -216,6 +216,21 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	}
 	if unanswered {
 		relearn(ctx, client)
+	}
+}
+
+// execute sends a pipeline. Every command then has its own outcome. Where a server refuses the
+// connection itself, because of the password or the number of clients, the driver leaves the
+// commands without one. They have none of a reply either, and get the error of the connection.
+func execute(ctx context.Context, pipe redis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	if err == nil {
+		return
+	}
+	for _, c := range cmds {
+		if c, ok := c.(*redis.Cmd); ok && c.Err() == nil && c.Val() == nil {
+			c.SetErr(err)
+		}
 	}
 }
 

@@ -256,7 +256,8 @@ type target struct {
 	askedAhead *pendingLoad // a load that askAhead asked for, not looked at yet
 	absent     bool         // the store holds nothing of the key
 	loaded     bool         // the store was asked for this operation
-	storeDown  bool         // the store can't be asked
+	storeDown  bool         // the store is known to be out of reach
+	keyRefused bool         // the store was asked for this operation, and refuses the key
 	// absence is what the store said of a key that it has nothing of.
 	absence absence
 	extra   int64 // how much the other checks of the operation count of the key

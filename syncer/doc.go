@@ -47,7 +47,8 @@
 // A key that is not in memory is loaded when an operation needs its past. That includes taking
 // counts back, but not adding without limits. If the store is a [Lister], a key that it does not
 // list is not loaded. Callers wait for the load as long as their context allows and then get
-// [ErrUnavailable]. While the store is known to be unreachable, answers come from memory and say so
+// [ErrUnavailable]. So does an Acquire if the store answers with an error, for the key or for all.
+// While the store is known to be unreachable, answers come from memory and say so
 // (Result.Degraded). If the store has lost data that it had acknowledged, every counter restores
 // its part: it tells the store what it has in memory, the store adds what is missing, and the
 // counter reads the key again before a decision relies on it, because others may have counted

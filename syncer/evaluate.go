@@ -132,7 +132,7 @@ func (k *call) checkReach() error {
 		t := &k.targets[i]
 		if t.check.N < 0 {
 			switch {
-			case t.storeDown:
+			case t.unread():
 				return errStoreDown
 			case !k.op.Recalled && t.p.ownership == owned && t.p.shared.lentOut(t):
 				return ErrLent
@@ -153,7 +153,7 @@ func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.storeDown || t.p.degraded() {
+		if t.unread() || t.p.degraded() {
 			res.Degraded, res.Source = true, SourceDegraded
 		} else if source := t.source(); source != SourceMemory && !res.Degraded {
 			res.Source = source
@@ -222,6 +222,9 @@ func (k *call) view(t *target) leaparray.View {
 }
 
 func (k *call) compare(t *target, r *CheckResult) error {
+	if k.op.Kind == Acquire && t.keyRefused {
+		return errKeyRefused
+	}
 	v := k.view(t)
 	if t.allowance != nil && k.op.Kind == Acquire {
 		t.allowance.compare(k, t, v, r)

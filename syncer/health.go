@@ -38,8 +38,10 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 	h.timeout = timeout
 }
 
-// gotThrough reports whether a round shows that the store can be reached.
-func gotThrough(r *Round) bool { return r.Err == nil || errors.Is(r.Err, ErrLate) }
+// gotThrough reports whether a round shows that the store can be reached, whatever it answers.
+func gotThrough(r *Round) bool {
+	return r.Err == nil || errors.Is(r.Err, ErrLate) || errors.Is(r.Err, ErrRefused)
+}
 
 // note takes the outcomes of an exchange that began at a time. fell reports that the store has just
 // become known to be down, ask that a few other partitions should be asked to find out.
@@ -56,9 +58,7 @@ func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
 		h.since = began
 	}
 	for _, r := range rounds {
-		if r.Aside || !errors.Is(r.Err, ErrRefused) { // a store that refuses to write may be read
-			h.silent[r.Partition] = true
-		}
+		h.silent[r.Partition] = true
 	}
 	now := time.Now()
 	timedOut := now.Sub(began) >= h.timeout

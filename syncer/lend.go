@@ -150,7 +150,7 @@ func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 	l.heard = time.Now()
 	l.extend(k.now)
 	more := int64(0)
-	switch known := !t.storeDown && !t.p.degraded() && !t.p.draining; {
+	switch known := !t.unread() && !t.p.degraded() && !t.p.draining; {
 	case known && (q.Want > 0 || q.Ceiling > q.InStore || l.doubtful):
 		more = k.spare(t, l, q.Want, &a)
 	case l.doubtful:

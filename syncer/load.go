@@ -88,7 +88,8 @@ type loadOutcome uint8
 
 const (
 	loadAnswered loadOutcome = iota
-	// loadFailed: its keys are asked for again after a while. The store is late or out of reach.
+	// loadFailed: its keys are asked for again after a while. The store is late, refuses to read, or
+	// is out of reach.
 	loadFailed
 	// loadFlushes: its keys have to wait for a round that no other overlaps.
 	loadFlushes
@@ -100,6 +101,9 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 	switch {
 	case errors.Is(r.Err, ErrLate):
 		l.postpone(r, time.Now())
+		return loadFailed
+	case errors.Is(r.Err, ErrRefused):
+		l.refuse(r, time.Now())
 		return loadFailed
 	case r.Err != nil:
 		l.fail(r, time.Now())

@@ -10,7 +10,8 @@ import (
 )
 
 // OnCold says how to answer an Acquire of a key that is not in memory while the store is known to
-// be down. It does not apply while the store is only late, or refuses to write.
+// be down: it can't be reached. It applies to nothing else. While the store is late or answers with
+// an error, or if it refuses this key, the error is ErrUnavailable.
 type OnCold string
 
 // The answers for a key whose past is out of reach.

@@ -83,8 +83,8 @@ func (t *target) refused(op *Op) bool { return t.p.refuses(op.AllowNonOwner || t
 // can't be read. A single broken connection says nothing yet.
 const failedLoadsDown = 2
 
-// storeDown reports whether the store is known to be out of reach for the partition's keys. A late
-// store is not down.
+// storeDown reports whether the store is known to be out of reach for the partition's keys. A store
+// that is late, or refuses, is not down.
 func (g *guarded) storeDown() bool {
 	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
 }
@@ -93,10 +93,11 @@ func (g *guarded) storeDown() bool {
 // from memory alone.
 func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }
 
-// The shortest and the longest pause before a retry.
+// The shortest and the longest pause before a retry, and the longest after a refusal.
 const (
 	firstBackoff   = 25 * time.Millisecond
 	longestBackoff = 2 * time.Second
+	longestRefused = 200 * time.Millisecond // operations may be waiting
 )
 
 // backoff says when to retry something that failed: after a pause that doubles with each
@@ -120,5 +121,12 @@ func (b *backoff) fail(now time.Time) {
 
 // postpone has a retry wait for the shortest pause after something that was late: it is no failure.
 func (b *backoff) postpone(now time.Time) { *b = backoff{until: now.Add(firstBackoff)} }
+
+// refuse has a retry wait for a pause that doubles, but stays short, after the store has refused
+// something as a whole. That it answers shows that it can be reached, so it is no failure.
+func (b *backoff) refuse(now time.Time) {
+	pause := min(max(2*b.pause, firstBackoff), longestRefused)
+	*b = backoff{pause: pause, until: now.Add(pause)}
+}
 
 func (b *backoff) succeed() { *b = backoff{} }

@@ -54,7 +54,7 @@ func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowN
 		return err
 	}
 	defer k.unlock()
-	if k.targets[0].storeDown {
+	if k.targets[0].unread() {
 		return errUnread
 	}
 	return fn(k)

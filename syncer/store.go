@@ -13,8 +13,8 @@ import (
 // other error leaves the outcome unknown.
 var ErrNotApplied = errors.New("not applied")
 
-// ErrRefused is an ErrNotApplied: the store answered but refuses the round. A full store refuses to
-// write and can still be read, so a refused flush does not mean that the store is unreachable.
+// ErrRefused is an ErrNotApplied: the store answered but refuses the round, as a full store does
+// that can still be read, or one that is loading its data. It is not unreachable.
 var ErrRefused = fmt.Errorf("refused: %w", ErrNotApplied)
 
 // ErrLate is wrapped by a round's error when the store did not answer the round in time although it

@@ -7,8 +7,8 @@ import (
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
-// not to exist, or marked as storeDown because the store is known to be out of reach. It waits for
-// a late store until ctx is done, or for at most most if ctx has no deadline.
+// not to exist, or unread: the store is known to be out of reach, or refuses the key. It waits for a
+// late store until ctx is done, or for at most most if ctx has no deadline.
 func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	var patience <-chan time.Time
 	for {
@@ -128,10 +128,13 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 	case errors.Is(w.err, ErrNotOwner):
 		// The partition was about to be handed off: the caller checks again who decides about it.
 	default:
-		t.storeDown = true // the store refuses this key
+		t.keyRefused = true
 	}
 	return nil
 }
+
+// unread reports whether the operation has to do without what the store has of the key.
+func (t *target) unread() bool { return t.storeDown || t.keyRefused }
 
 // known reports whether the target needs no load. Its partition is locked.
 func (t *target) known() bool {
@@ -141,9 +144,9 @@ func (t *target) known() bool {
 	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.unlisted()
-		return t.absent || t.storeDown
+		return t.absent || t.unread()
 	}
-	if t.storeDown {
+	if t.unread() {
 		return true
 	}
 	e := t.p.keys.entry(r)

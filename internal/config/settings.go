@@ -194,7 +194,8 @@ func countingSettings() []setting {
 			set: func(c *Config, text string) error { return setMemory(&c.MaxMemory, text) }},
 		{name: "on-cold", def: "allow", arg: "WHAT",
 			help: "allow or deny an acquire of a key that is not in memory while Redis is known " +
-				"to be down; requests wait for a slow Redis",
+				"to be unreachable; while it is slow or answers with errors, such requests " +
+				"wait, then get 503",
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
 		{name: "partitions", def: "1021", arg: "N",

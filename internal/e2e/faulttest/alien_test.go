@@ -106,8 +106,9 @@ func (b *bed) asked(name string) {
 		return status, string(got)
 	}
 	status, body := acquire()
-	if status == 200 && strings.Contains(body, `"allowed":true`) {
-		// A node that knows which keys there are takes this one for new until it is flushed.
+	if status == 503 || strings.Contains(body, `"allowed":true`) {
+		// A node that knows which keys there are, now or soon, takes this one for new until it is
+		// flushed.
 		b.node.Post("/v1/add", fmt.Sprintf(`{"key":%q,"ack":"redis"}`, name))
 		status, body = acquire()
 	}

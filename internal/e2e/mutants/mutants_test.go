@@ -248,8 +248,8 @@ func generalMutants() []mutant {
 		{
 			name: "who can't see a key takes back nothing, and says it did",
 			file: "syncer/evaluate.go",
-			old:  "\t\t\tcase t.storeDown:\n",
-			new:  "\t\t\tcase t.ref < 0 && t.storeDown:\n", kind: "modes",
+			old:  "\t\t\tcase t.unread():\n",
+			new:  "\t\t\tcase t.ref < 0 && t.unread():\n", kind: "modes",
 		},
 		{
 			name: "the answer that a session remembers is not used", file: "httpapi/session.go",
@@ -461,9 +461,20 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a late store is taken for silent", file: "syncer/health.go",
-			old:   "r.Err == nil || errors.Is(r.Err, ErrLate) }",
-			new:   "r.Err == nil }",
+			old:   "r.Err == nil || errors.Is(r.Err, ErrLate) ||",
+			new:   "r.Err == nil ||",
 			model: "./syncer", test: "TestPacedModel",
+		},
+		{
+			name: "on-cold decides about a key that the store refuses", file: "syncer/evaluate.go",
+			old:   "if k.op.Kind == Acquire && t.keyRefused {",
+			new:   "if k.op.Kind == Acquire && t.keyRefused && t.storeDown {",
+			model: "./syncer", test: "TestOnColdSaysNothingOfARefusedKey",
+		},
+		{
+			name: "on-cold decides while the store refuses", file: "syncer/load.go",
+			old: "\t\tl.refuse(r, time.Now())\n", new: "\t\tl.fail(r, time.Now())\n",
+			model: "./syncer", test: "TestOnColdSaysNothingOfAStoreThatRefuses",
 		},
 		{
 			name: "loads are bounded by keys only", file: "syncer/readwidth.go",

@@ -1,0 +1,154 @@
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// coldBed is a node with keys at their limits that are in Redis and not in memory.
+type coldBed struct {
+	*bed
+	onCold string
+	next   int
+}
+
+// TestOnColdIsForAnOutageAlone asks for keys at their limits while Redis answers, but not with their
+// counts: a replica without its primary, a server that loads its data, a value of another type. No
+// such request is decided, whatever on-cold is. Then Redis is gone, and on-cold decides.
+func TestOnColdIsForAnOutageAlone(t *testing.T) {
+	for _, onCold := range []string{"allow", "deny"} {
+		t.Run(onCold, func(t *testing.T) {
+			slow := redistest.Config("key-load-delay 4000",
+				"loading-process-events-interval-bytes 1024")
+			b := &coldBed{newBed(t, []redistest.Option{slow}, "--on-cold", onCold,
+				"--request-timeout", "1s"), onCold, 0}
+			b.fill(40)
+			b.masterDown()
+			b.foreign()
+			b.loading()
+			b.down()
+		})
+	}
+}
+
+// fill counts keys to their limit of 3, and starts a node that has none of them in memory.
+func (b *coldBed) fill(keys int) {
+	b.t.Helper()
+	for i := range keys {
+		b.node.MustPost("/v1/add", fmt.Sprintf(`{"key":"full-%d","n":3}`, i))
+	}
+	b.node.Flushed()
+	b.node.Kill()
+	b.restart()
+	b.node.MustPost("/v1/add", `{"key":"other","ack":"redis"}`)
+}
+
+// key returns a key that was not asked for yet.
+func (b *coldBed) key() string {
+	b.next++
+	return fmt.Sprint("full-", b.next-1)
+}
+
+// ask acquires a key.
+func (b *coldBed) ask(key string) (status int, body string) {
+	b.t.Helper()
+	status, got, err := b.node.Post("/v1/acquire",
+		fmt.Sprintf(`{"key":%q,"limits":[{"window":"1h","max":3}]}`, key))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return status, string(got)
+}
+
+// undecided asks for some keys about which nothing may be decided.
+func (b *coldBed) undecided(why string) {
+	b.t.Helper()
+	for range 5 {
+		if status, body := b.ask(b.key()); status != 503 || !strings.Contains(body, ":unavailable") {
+			b.t.Errorf("%s: %d %s", why, status, body)
+		}
+	}
+}
+
+// masterDown makes Redis a replica that has no primary and serves nothing.
+func (b *coldBed) masterDown() {
+	b.t.Helper()
+	b.do("CONFIG", "SET", "replica-serve-stale-data", "no")
+	b.do("REPLICAOF", "127.0.0.1", "1")
+	b.undecided("MASTERDOWN")
+	b.do("REPLICAOF", "NO", "ONE")
+	b.served("after MASTERDOWN")
+}
+
+// served waits until keys are decided by what Redis has.
+func (b *coldBed) served(when string) {
+	b.t.Helper()
+	key := b.key()
+	proctest.Until(b.t, "a key is refused by its limit "+when, func() bool {
+		status, body := b.ask(key)
+		if strings.Contains(body, `"allowed":true`) && !strings.Contains(body, `"degraded":true`) {
+			b.t.Fatalf("%s: %s", when, body)
+		}
+		return status == 200 && !strings.Contains(body, `"degraded":true`)
+	})
+}
+
+// foreign puts something else in the place of a key.
+func (b *coldBed) foreign() {
+	b.t.Helper()
+	b.do("SET", b.hash("full-39"), "foreign")
+	for range 5 {
+		if status, body := b.ask("full-39"); status != 503 {
+			b.t.Errorf("a foreign value: %d %s", status, body)
+		}
+		if status, body := b.ask(b.key()); status != 200 || strings.Contains(body, `"degraded":true`) {
+			b.t.Errorf("a key beside a foreign value: %d %s", status, body)
+		}
+	}
+	b.do("DEL", b.hash("full-39"))
+}
+
+// loading starts Redis again with much to load.
+func (b *coldBed) loading() {
+	b.t.Helper()
+	b.do("EVAL", `for i = 1, 10000 do redis.call('SET', 'pad' .. i, string.rep('x', 100)) end
+		return 1`, 0)
+	b.do("SAVE")
+	b.redis.Kill()
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		b.redis.Restart(b.t)
+	}()
+	isLoading := func() bool {
+		err := b.redis.Do("PING").Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+	}
+	proctest.Until(b.t, "Redis is loading", isLoading)
+	time.Sleep(3 * time.Second) // the node has noticed, and asks each partition again
+	b.undecided("LOADING")
+	if !isLoading() {
+		b.t.Error("Redis has loaded its data before the end: this shows nothing")
+	}
+	b.do("CONFIG", "SET", "key-load-delay", "0")
+	<-loaded
+	b.served("after LOADING")
+}
+
+// down ends Redis.
+func (b *coldBed) down() {
+	b.t.Helper()
+	b.redis.Kill()
+	b.degraded()
+	key := b.key()
+	proctest.Until(b.t, "on-cold decides", func() bool {
+		status, body := b.ask(key)
+		return status == 200 && strings.Contains(body, `"degraded":true`) &&
+			strings.Contains(body, `"allowed":true`) == (b.onCold == "allow")
+	})
+}

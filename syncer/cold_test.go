@@ -1,0 +1,154 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/syncer"
+)
+
+// withOnCold returns a default namespace with this setting.
+func withOnCold(cold syncer.OnCold) map[string]syncer.Namespace {
+	return map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: cold}}
+}
+
+// foreign is a store that holds something else than counts under the name of one key.
+type foreign struct {
+	*embedded.Store
+	key string
+}
+
+func (s *foreign) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	for _, r := range rounds {
+		all, kept := r.Keys, []syncer.KeyRound(nil)
+		for i := range all {
+			if string(all[i].Key) != s.key {
+				kept = append(kept, all[i])
+			}
+		}
+		r.Keys = kept
+		s.Store.Exchange(ctx, []*syncer.Round{r})
+		for i := range all {
+			if string(all[i].Key) == s.key {
+				all[i].Err = fmt.Errorf("%w: another type", syncer.ErrNotApplied)
+			} else {
+				all[i], r.Keys = r.Keys[0], r.Keys[1:]
+			}
+		}
+		r.Keys = all
+	}
+}
+
+// TestOnColdSaysNothingOfARefusedKey acquires a key that the store refuses to read: nothing is
+// decided about it, whatever on-cold is, and its neighbours are decided by what the store has.
+func TestOnColdSaysNothingOfARefusedKey(t *testing.T) {
+	for _, cold := range []syncer.OnCold{syncer.OnColdAllow, syncer.OnColdDeny} {
+		t.Run(string(cold), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testRefusedKey(t, cold) })
+		})
+	}
+}
+
+func testRefusedKey(t *testing.T, cold syncer.OnCold) {
+	inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+	before := open(t, syncer.Options{Store: inner, Placement: place})
+	add(t, before, "full", 10, 0)
+	flush(t, before)
+	// Without its list of keys, every key is loaded.
+	store := struct{ syncer.Store }{&foreign{inner, "bad"}}
+	c := open(t, syncer.Options{Store: store, Placement: place, Namespaces: withOnCold(cold)})
+	ctx := context.Background()
+	for range 20 {
+		var res syncer.Result
+		err := c.Do(ctx, acquireOp("bad", 1, 10), &res)
+		if !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Fatalf("the refused key: %+v, %v", res, err)
+		}
+		if res := acquire(t, c, "full", 1, 0, limits(3_600_000, 10)); res.Allowed || res.Degraded {
+			t.Fatalf("another key: %+v", res)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if n := c.Stats().PendingBuckets; n != 0 {
+		t.Errorf("%d buckets are pending: something was counted", n)
+	}
+	ops := []syncer.Op{*acquireOp("bad", 1, 10), *acquireOp("full", 1, 11)}
+	res := make([]syncer.Result, 2)
+	c.DoAll(ctx, ops, res)
+	if !errors.Is(res[0].Err, syncer.ErrUnavailable) || res[1].Err != nil || !res[1].Allowed {
+		t.Errorf("a batch: %+v", res)
+	}
+	both := *acquireOp("full", 1, 20)
+	both.Checks = append(both.Checks, acquireOp("bad", 1, 10).Checks...)
+	if err := c.Do(ctx, &both, new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+		t.Errorf("both keys at once: %v", err)
+	}
+	read := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte("bad"),
+		Limits: []syncer.Limit{{Window: 60_000}}}}}
+	var counts syncer.Result
+	if err := c.Do(ctx, &read, &counts); err != nil || !counts.Degraded {
+		t.Errorf("a count of the refused key: %+v, %v", counts, err)
+	}
+}
+
+// TestOnColdSaysNothingOfAStoreThatRefuses asks for keys at their limits of a store that is out of
+// reach, then answers everything with an error, as a Redis does that loads its data, and then has
+// its data. On-cold decides at the beginning only.
+func TestOnColdSaysNothingOfAStoreThatRefuses(t *testing.T) {
+	for _, cold := range []syncer.OnCold{syncer.OnColdAllow, syncer.OnColdDeny} {
+		t.Run(string(cold), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testStoreRefuses(t, cold) })
+		})
+	}
+}
+
+func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
+	const n = 200
+	place := syncer.Placement{Partitions: 64}
+	inner := embedded.New(embedded.Options{})
+	before := open(t, syncer.Options{Store: inner, Placement: place})
+	for i := range n {
+		add(t, before, fmt.Sprint("full-", i), 10, 0)
+	}
+	flush(t, before)
+	var now atomic.Int32
+	now.Store(int32(faultstore.RequestLost))
+	store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
+		Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Fault(now.Load()) }})
+	c := open(t, syncer.Options{Store: store, Placement: place, LoadTimeout: 100 * time.Millisecond,
+		Namespaces: withOnCold(cold)})
+	ask := func(i int) (syncer.Result, error) {
+		var res syncer.Result
+		err := c.Do(context.Background(), acquireOp(fmt.Sprint("full-", i%n), 1, 10), &res)
+		return res, err
+	}
+	for range 3 { // until it is known
+		_, _ = ask(0)
+		time.Sleep(time.Second)
+	}
+	if res, err := ask(1); err != nil || !res.Degraded ||
+		res.Allowed != (cold == syncer.OnColdAllow) {
+		t.Errorf("out of reach: %+v, %v", res, err)
+	}
+	now.Store(int32(faultstore.WriteRefused)) // reads as well
+	time.Sleep(3 * time.Second)               // each partition has been asked again
+	for i := range 100 {
+		if res, err := ask(i); !errors.Is(err, syncer.ErrUnavailable) {
+			t.Fatalf("refusing, after %d answers: %+v, %v", i, res, err)
+		}
+	}
+	now.Store(int32(faultstore.None))
+	time.Sleep(3 * time.Second)
+	for i := 10; i < n; i++ {
+		if res, err := ask(i); err != nil || res.Allowed || res.Degraded {
+			t.Fatalf("afterwards: %+v, %v", res, err)
+		}
+	}
+}
