@@ -101,6 +101,34 @@ func clusterMutants() []mutant {
 			kind: "modes",
 		},
 		{
+			name: "a handover that a change of mode finds under way is not resumed",
+			file: "internal/ownership/suspend.go",
+			old:  " || s.phase == moving\n",
+			new:  "\n",
+			kind: "modes", more: true,
+		},
+		{
+			name: "a change of mode does not wait for operations in Redis",
+			file: "internal/modes/step.go",
+			old:  "s.inFlight.Load() > 0 || !s.opt.Idle()",
+			new:  "!s.opt.Idle()",
+			kind: "modes", more: true,
+		},
+		{
+			name: "a change of mode does not wait for reservations",
+			file: "internal/modes/step.go",
+			old:  "s.inFlight.Load() > 0 || !s.opt.Idle()",
+			new:  "s.inFlight.Load() > 0",
+			kind: "modes", more: true,
+		},
+		{
+			name: "operations in Redis begin while the mode changes",
+			file: "internal/modes/gate.go",
+			old:  "\tif s.paused.Load() || s.Mode() != in {\n",
+			new:  "\tif s.Mode() != in {\n",
+			kind: "modes", more: true,
+		},
+		{
 			name: "what may have arrived counts as not executed after a restart",
 			file: "internal/peer/exchange.go",
 			old: "n.l.fail(errGone)\n" +

@@ -207,8 +207,12 @@ func (w *world) switchMode() {
 		w.joinOrLeave()
 	case 1, 2:
 		w.several(3, turning)
-	case 3, 4:
+	case 3:
 		w.switchInVain()
+	case 4:
+		w.switchAmidHandovers()
+	case 5:
+		w.contest()
 	default:
 		// Now and then two administrators have the same wish.
 		var changing sync.WaitGroup

@@ -51,6 +51,19 @@ func (l *lag) next() time.Duration {
 	return time.Duration(l.rnd.Int64N(int64(l.most)))
 }
 
+// slow makes the path slow, until the returned function is called.
+func (l *lag) slow(most time.Duration) (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	had := l.most
+	l.most = max(had, most)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.most = had
+	}
+}
+
 // toRedis is the path to Redis, or back.
 func (p *proc) toRedis(ctx context.Context) error {
 	if err := p.w.net.Awake(ctx, p.ip); err != nil || p.w.healed.Load() {
