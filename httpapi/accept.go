@@ -39,7 +39,7 @@ func (s *Server) accept(nc net.Conn, d *endpoint) {
 		s.reject(nc, tooMany)
 		return
 	}
-	c := &conn{Conn: s.secure(nc), endpoint: d,
+	c := &conn{Conn: s.secure(nc), raw: nc, endpoint: d,
 		memory: requestMemory{allowance: d.allowance, client: from, wait: s.opts.RequestTimeout / 2,
 			bodies: &s.bodies}}
 	s.mu.Lock()

@@ -12,13 +12,14 @@ import (
 )
 
 // conn is a connection that can be drained: told from outside to end as soon as no request is in
-// progress on it.
+// progress on it, and not to wait long for a client that does not read its answer.
 //
 // Just closing idle connections would not do: a request that has just been read from one would be
 // executed, and its answer lost. A read deadline in the past only stops requests that have not
 // begun.
 type conn struct {
 	net.Conn
+	raw      net.Conn  // beneath TLS
 	endpoint *endpoint // the endpoint that accepted the connection
 	memory   requestMemory
 	header   longHeader
@@ -27,6 +28,8 @@ type conn struct {
 	served bool      // at least one request was answered
 	busy   bool      // a request has begun to arrive and is not answered yet
 	by     time.Time // when draining: no read waits longer than this; zero otherwise
+	readBy time.Time // when draining: no write waits longer than this, unless it is zero
+	stuck  bool      // an answer could not be written
 	linger bool      // the client may still be sending: see Close
 	park   park
 }
@@ -72,7 +75,13 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.header.moves {
 		return len(b), nil
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stuck = true
+	}
+	return n, err
 }
 
 // SetReadDeadline sets the deadline, or an earlier one if the connection is being drained or is
@@ -97,24 +106,42 @@ func (c *conn) setReadDeadlineLocked(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// drain ends the connection when the request in progress is answered, or at once if there is none.
-func (c *conn) drain(by time.Time) {
+// SetWriteDeadline sets the deadline, or an earlier one if the connection is being drained.
+func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.by = by
+	if !c.readBy.IsZero() && t.After(c.readBy) {
+		t = c.readBy
+	}
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// drain ends the connection when the request in progress is answered, or at once if there is none.
+// A request has until by to arrive, and an answer until readBy to be read, unless that is zero.
+func (c *conn) drain(by, readBy time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.by, c.readBy = by, readBy
 	_ = c.setReadDeadlineLocked(by)
+	if !readBy.IsZero() {
+		_ = c.Conn.SetWriteDeadline(readBy)
+	}
 }
 
 // Close closes the connection. If the last answer did not wait for the whole request, it first
 // reads what the client is still sending, for a second at most: closing a socket with unread data
-// resets the connection, and the answer could be lost. A connection that is parked, or about to be
-// served anew, stays open.
+// resets the connection, and the answer could be lost. If an answer could not be written, there is
+// nothing to wait for, and TLS must not say goodbye: that would wait for the client, too. A
+// connection that is parked, or about to be served anew, stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	linger, parked := c.linger, c.park.parked
+	linger, parked, stuck := c.linger, c.park.parked, c.stuck
 	c.mu.Unlock()
-	if parked || c.header.moves {
+	switch {
+	case parked || c.header.moves:
 		return nil
+	case stuck:
+		return c.raw.Close()
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && linger &&
 		half.CloseWrite() == nil {

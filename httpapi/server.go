@@ -286,8 +286,8 @@ func (s *Server) open(ctx context.Context) error {
 }
 
 // Close stops accepting, closes idle connections, and lets requests that have begun finish;
-// requests that are still arriving have one second. It returns when no goroutine of the server runs
-// any more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// requests that are still arriving have one second, and clients half of the time until ctx ends to
+// read their answers. It returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
 // still waits for handlers, at most RequestTimeout. Close may be called again and returns the same
 // error.
 func (s *Server) Close(ctx context.Context) error {
@@ -303,9 +303,9 @@ func (s *Server) shut(ctx context.Context) error {
 	s.closing.Store(true)
 	s.end()
 	err := s.closeEndpoints()
-	by := time.Now().Add(drainGrace)
+	by, readBy := time.Now().Add(drainGrace), account.ReadBy(ctx)
 	for c := range s.conns {
-		c.drain(by)
+		c.drain(by, readBy)
 	}
 	s.mu.Unlock()
 

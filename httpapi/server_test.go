@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/testing/testca"
 )
 
 // open starts a server on a free port. At the end of the test it is closed and checked for leaks.
@@ -306,6 +308,34 @@ func TestCloseFinishesRequests(t *testing.T) {
 	}
 	if f.get("busy") != 1 || f.get("half") != 1 {
 		t.Error("not counted")
+	}
+}
+
+// TestCloseDoesNotWaitForReaders closes servers, one of them with TLS, while a client does not read
+// its answers. It is cut off before the time is up, and that is no error.
+func TestCloseDoesNotWaitForReaders(t *testing.T) {
+	server, client, err := testca.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, addr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: time.Minute})
+	secure, tlsAddr := open(t, httpapi.Options{Service: newFake(), WriteTimeout: time.Minute,
+		TLS: server})
+	many := []byte(strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000))
+	for _, c := range []net.Conn{dial(t, addr), tls.Client(dial(t, tlsAddr), client)} {
+		for err = nil; err == nil; _, err = c.Write(many) {
+			_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	closed := make(chan error)
+	go func() { closed <- secure.Close(ctx) }()
+	if err := errors.Join(plain.Close(ctx), <-closed); err != nil {
+		t.Errorf("the stop waited: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // conn is a connection. Everything but what mu guards belongs to the goroutine that serves it.
 type conn struct {
 	net.Conn
+	raw     net.Conn // beneath TLS
 	server  *Server
 	from    *account.Client[usage]
 	session session
@@ -39,6 +40,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	draining bool
+	readBy   time.Time // when draining: no write waits longer than this, unless it is zero
 }
 
 // longAgo is a deadline that has passed.
@@ -52,7 +54,7 @@ func (c *conn) serve() {
 		}
 	}
 	if errors.Is(c.failed, os.ErrDeadlineExceeded) && !c.authenticated() {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		c.setWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoAuth))
 	}
 }
@@ -64,7 +66,7 @@ const errNoAuth errorReply = codeNoAuth + " Authentication required."
 func (c *conn) receive() error {
 	c.in.compact()
 	if c.in.full() && !c.enlarge(time.Now().Add(c.server.opts.RequestTimeout/2)) {
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		c.setWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
 		return errors.New("no memory for a long command")
 	}
@@ -126,12 +128,26 @@ func (c *conn) setReadDeadline(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
-// drain ends the connection when what has been read is answered.
-func (c *conn) drain() {
+// setWriteDeadline sets the write deadline, or an earlier one if the connection is being drained.
+func (c *conn) setWriteDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.draining = true
+	if !c.readBy.IsZero() && t.After(c.readBy) {
+		t = c.readBy
+	}
+	_ = c.SetWriteDeadline(t)
+}
+
+// drain ends the connection when what has been read is answered. The client has until readBy to
+// read the answers, unless that is zero.
+func (c *conn) drain(readBy time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.draining, c.readBy = true, readBy
 	_ = c.SetReadDeadline(longAgo())
+	if !readBy.IsZero() {
+		_ = c.SetWriteDeadline(readBy)
+	}
 }
 
 // answer executes and answers the commands that have been received completely.
@@ -343,7 +359,7 @@ func (c *conn) write() {
 		now := time.Now() // executing may have taken longer than a client may take to read
 		if c.writeBy.Sub(now) < timeout {
 			c.writeBy = now.Add(timeout + timeout/4)
-			_ = c.SetWriteDeadline(c.writeBy)
+			c.setWriteDeadline(c.writeBy)
 		}
 		if _, err := c.Conn.Write(w.out); err != nil {
 			c.failed = errors.Join(errWrite, err)

@@ -49,7 +49,7 @@ func (c *conn) begin() bool {
 	if c.taken > 0 && !c.server.smallWorks.Take(&c.from.Usage.small, c.taken,
 		c.now.Add(c.server.opts.RequestTimeout)) {
 		c.taken = 0
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		c.setWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Conn.Write(appendError(nil, errNoMemory))
 		c.failed = errors.New("no memory")
 		return false

@@ -124,7 +124,7 @@ func (s *Server) accept(nc net.Conn) {
 		return
 	}
 	now := time.Now()
-	c := &conn{Conn: s.secure(nc), server: s, from: from, began: now, now: now,
+	c := &conn{Conn: s.secure(nc), raw: nc, server: s, from: from, began: now, now: now,
 		session: session{id: s.lastID.Add(1), proto: resp2}}
 	c.in.buf = make([]byte, smallInput)
 	s.mu.Lock()
@@ -172,6 +172,9 @@ func (s *Server) leave(c *conn) {
 		s.opts.Logger.Error("panic in a command", "panic", fmt.Sprint(v), "stack",
 			string(debug.Stack()))
 	}
+	if errors.Is(c.failed, errWrite) {
+		c.raw.Close() // TLS would wait for the client to read its farewell
+	}
 	c.Conn.Close()
 	c.leave()
 	s.mu.Lock()
@@ -179,10 +182,11 @@ func (s *Server) leave(c *conn) {
 	s.mu.Unlock()
 }
 
-// Close stops accepting and lets what has been read be executed and answered. It returns when no
-// goroutine of the server runs any more. If ctx ends first, connections are cut and ctx's error is
-// part of the result, but Close still waits for operations, at most RequestTimeout. Close may be
-// called again and returns the same error.
+// Close stops accepting and lets what has been read be executed and answered. Clients have half of
+// the time until ctx ends to read the answers. It returns when no goroutine of the server runs any
+// more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// still waits for operations, at most RequestTimeout. Close may be called again and returns the
+// same error.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr
@@ -194,8 +198,9 @@ func (s *Server) shut(ctx context.Context) (err error) {
 	if s.listener != nil {
 		err = s.listener.Close()
 	}
+	readBy := account.ReadBy(ctx)
 	for c := range s.live {
-		c.drain()
+		c.drain(readBy)
 	}
 	s.mu.Unlock()
 

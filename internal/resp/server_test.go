@@ -3,6 +3,7 @@ package resp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/internal/testing/testca"
 )
 
 // tokensOf returns tokens by name, and the store that knows them.
@@ -312,6 +314,35 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", server.Addr().String()); err == nil {
 		t.Error("it still listens")
+	}
+}
+
+// TestCloseDoesNotWaitForReaders closes servers, one of them with TLS, while a client does not read
+// its answers. It is cut off before the time is up, and that is no error.
+func TestCloseDoesNotWaitForReaders(t *testing.T) {
+	server, client, err := testca.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := resp.Options{Service: newService(t), WriteTimeout: time.Minute}
+	plain := serve(t, o)
+	o.TLS = server
+	secure := serve(t, o)
+	echo := []byte(command("ECHO " + strings.Repeat("x", 4000)))
+	for _, c := range []net.Conn{dial(t, plain), tls.Client(dial(t, secure), client)} {
+		for err = nil; err == nil; _, err = c.Write(echo) {
+			_ = c.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	closed := make(chan error)
+	go func() { closed <- secure.Close(ctx) }()
+	if err := errors.Join(plain.Close(ctx), <-closed); err != nil {
+		t.Errorf("the stop waited: %v", err)
 	}
 }
 

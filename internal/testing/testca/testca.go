@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -54,6 +55,22 @@ func (c *CA) Issue(serial int64, end time.Time) (cert, key []byte, err error) {
 		return nil, nil, fmt.Errorf("encode key: %w", err)
 	}
 	return block("CERTIFICATE", der), block("PRIVATE KEY", raw), nil
+}
+
+// Pair returns the configuration of a TLS server, whose certificate is valid for an hour, and that
+// of its clients.
+func Pair() (server, client *tls.Config, err error) {
+	c, err := New()
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, key, err := c.Issue(2, time.Now().Add(time.Hour))
+	if err != nil {
+		return nil, nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		&tls.Config{RootCAs: c.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS12}, err
 }
 
 // Pool returns a pool that holds only this authority.
