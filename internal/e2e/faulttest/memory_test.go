@@ -29,13 +29,14 @@ type attacker struct {
 	t    *testing.T
 	node *proctest.Process
 	to   string // the address that is attacked
+	from string // the address of the attacker, or "" for any
 	open []net.Conn
 }
 
 // dial connects from the address of the attacker.
 func (a *attacker) dial() net.Conn {
 	a.t.Helper()
-	conn, err := net.Dial("tcp4", a.to)
+	conn, err := dialer(a.from).Dial("tcp4", a.to)
 	if err != nil {
 		a.t.Fatal(err)
 	}

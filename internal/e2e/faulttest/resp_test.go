@@ -1,8 +1,6 @@
 package faulttest
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -10,36 +8,6 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
-
-// respMemoryTaken reports whether much of the memory for Redis clients is in use.
-func (a *attacker) respMemoryTaken() bool {
-	return a.node.Metric("twotier_resp_memory_bytes", "") > 1<<20
-}
-
-// TestAttackPipelinesThatNobodyReads sends pipelines of Redis commands with the longest answers,
-// and reads none of these.
-func TestAttackPipelinesThatNobodyReads(t *testing.T) {
-	count := "TT.COUNT k"
-	for i := range 64 {
-		count += fmt.Sprintf(" %ds", i+1)
-	}
-	pipeline := strings.Repeat(count+" BOUNDS\r\n", 10_000)
-	holdOut(t, attackedMemory, func(a *attacker) func() bool {
-		a.to = a.node.Resp
-		a.each(300, pipeline)
-		return a.respMemoryTaken
-	}, "--resp", "127.0.0.1:0")
-}
-
-// TestAttackUnfinishedCommands sends long Redis commands without their ends.
-func TestAttackUnfinishedCommands(t *testing.T) {
-	command := "*2\r\n$4\r\nECHO\r\n$60000\r\n" + strings.Repeat("x", 50_000)
-	holdOut(t, attackedMemory, func(a *attacker) func() bool {
-		a.to = a.node.Resp
-		a.each(300, command)
-		return a.respMemoryTaken
-	}, "--resp", "127.0.0.1:0")
-}
 
 // TestRedisClientsOverRestart counts over the two doors of one process, stops it in the middle of
 // the pipelines of Redis clients, and counts on in another one. What was answered is there.

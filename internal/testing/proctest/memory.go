@@ -24,6 +24,16 @@ func (s *Process) Memory() Memory {
 		Peak: s.kibibytes(string(text), "VmHWM:")}
 }
 
+// Descriptors returns the number of open file descriptors of the process.
+func (s *Process) Descriptors() int {
+	s.T.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.child.Pid()))
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return len(open)
+}
+
 // kibibytes returns the value of a line such as "VmRSS:  1024 kB", in bytes.
 func (s *Process) kibibytes(text, name string) int64 {
 	s.T.Helper()

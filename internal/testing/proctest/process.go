@@ -42,6 +42,7 @@ type Process struct {
 	Resp   string // the address for Redis clients, "" without --resp
 	GRPC   string // the address for Envoy, "" without --grpc
 	Admin  string // the address for administration, "" if that is Listen
+	Peer   string // the address for other nodes, "" if that is Listen
 	HTTP   *http.Client
 	Log    LogBuffer // what it wrote to stderr
 
@@ -123,14 +124,14 @@ func (s *Process) ready(stdout *os.File) error {
 		var ready struct {
 			Ready, TLS                  bool
 			Listen, Gossip, Resp, Admin string
-			GRPC                        string
+			GRPC, Peer                  string
 		}
 		if err := json.Unmarshal([]byte(text), &ready); err != nil || !ready.Ready {
 			return fmt.Errorf("no ready line: %q", text)
 		}
 		s.Listen, s.Base, s.Gossip, s.Admin = ready.Listen, "http://"+ready.Listen, ready.Gossip,
 			ready.Admin
-		s.Resp, s.GRPC = ready.Resp, ready.GRPC
+		s.Resp, s.GRPC, s.Peer = ready.Resp, ready.GRPC, ready.Peer
 		if ready.TLS {
 			s.Base = "https://" + ready.Listen
 		}
