@@ -131,3 +131,33 @@ func order(t testing.TB, srv *redistest.Server, args ...any) {
 		t.Fatalf("%v: %v", args, err)
 	}
 }
+
+// TestDirectReadsNothingOfARefusedConnection counts without a two-tier counter, and reads when the
+// server no longer takes the password.
+func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	order(t, srv, "ACL", "SETUSER", "node", "on", ">before", "~*", "&*", "+@all")
+	s := open(t, redisstore.Options{URL: "redis://node:before@" + srv.Addr()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	op := func(kind syncer.Kind) *syncer.Op {
+		return &syncer.Op{Kind: kind, Checks: []syncer.Check{{Key: []byte("k"), N: 1,
+			Limits: []syncer.Limit{{Window: 60_000, Max: 9}}}}}
+	}
+	if err := d.Do(t.Context(), op(syncer.Add), new(syncer.Result)); err != nil {
+		t.Fatal(err)
+	}
+	order(t, srv, "ACL", "SETUSER", "node", "resetpass", ">after")
+	order(t, srv, "CLIENT", "KILL", "USER", "node")
+	for range 5 {
+		var res syncer.Result
+		if err := d.Do(t.Context(), op(syncer.Count), &res); !errors.Is(err,
+			syncer.ErrUnavailable) {
+			t.Errorf("it is read: %+v, %v", res, err)
+		}
+		if err := d.Do(t.Context(), op(syncer.Acquire), &res); !errors.Is(err,
+			syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Errorf("it is counted: %+v, %v", res, err)
+		}
+	}
+}

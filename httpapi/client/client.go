@@ -133,6 +133,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 	}
 	k.ops = 1
 	k.by = c.deadline(ctx)
+	var refused error // of a node that had no honest answer
 	for tried := (trail{}); err == nil; {
 		var l *link
 		var left bool
@@ -140,6 +141,9 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 			return err
 		}
 		if err != nil {
+			if refused != nil && errors.Is(err, ErrUnavailable) {
+				err = refused // the others could not be reached
+			}
 			break
 		}
 		var from Source
@@ -156,7 +160,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 		if next, _ := c.choose(at, &tried); next == nil {
 			break
 		}
-		err = nil // this node refused, another one may not
+		refused, err = err, nil // this node refused, another one may not
 	}
 	c.calls.Put(k)
 	return err

@@ -21,6 +21,9 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
+// headerTimeout says for how many milliseconds the answer is waited for.
+const headerTimeout = "Twotier-Timeout"
+
 const (
 	maxAnswer   = 64 << 20
 	bufferSize  = 16 << 10
@@ -30,6 +33,10 @@ const (
 
 // errDial says that there was no connection, so nothing was sent.
 var errDial = errors.New("no connection")
+
+// errHandshake is an errDial of a server that takes connections. One that has too many closes them
+// before the handshake.
+var errHandshake = errors.New("TLS handshake")
 
 // wire is one connection to a node, made on first use. It serves one request at a time.
 type wire struct {
@@ -112,7 +119,7 @@ func (w *wire) dial(ctx context.Context, by time.Time) error {
 		}
 		secure := tls.Client(conn, c)
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return errors.Join(err, conn.Close())
+			return fmt.Errorf("%w: %w", errHandshake, errors.Join(err, conn.Close()))
 		}
 		conn = secure
 	}

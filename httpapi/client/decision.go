@@ -25,7 +25,8 @@ type Decision struct {
 
 var (
 	passed      = Decision{Status: http.StatusOK}
-	unavailable = Decision{Status: http.StatusServiceUnavailable, RetryAfter: time.Second}
+	unavailable = Decision{Status: http.StatusServiceUnavailable, RetryAfter: leastRetry}
+	late        = Decision{Status: http.StatusTooManyRequests, RetryAfter: leastRetry}
 )
 
 // Passes reports whether the request passes.
@@ -127,8 +128,19 @@ func (g *Gate) undecided(ctx context.Context, err error) Decision {
 		// The sender has left. If the request were served anyway, leaving would be a way around the
 		// limit.
 		return unavailable
+	case isAnswer(err):
+		return unavailable
+	case g.opt.Client.reaches():
+		// If the request were served, whoever overloads the service would switch the limits off.
+		return late
 	case g.opt.Outage == FailClosed:
 		return unavailable
 	}
 	return passed
+}
+
+// isAnswer reports whether an error is what a twotier server has answered.
+func isAnswer(err error) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return ok && p.ours()
 }

@@ -222,8 +222,12 @@ func (n *lane) attempt(body []byte, by time.Time) error {
 		by = until
 	}
 	n.w.request.Header.Set(headerSequence, strconv.FormatInt(n.seq, 10))
+	n.w.request.Header.Set(headerTimeout, strconv.FormatInt(time.Until(by).Milliseconds(), 10))
 	n.w.request.SetBodyRaw(body)
-	return n.w.send(n.l.c.cut, by)
+	n.l.contact.ask(time.Now())
+	err := n.w.send(n.l.c.cut, by)
+	n.l.contact.settle(&n.w.answer, err)
+	return err
 }
 
 // attempts sends a body under the same number until it gets a final answer or time is up. errAnew

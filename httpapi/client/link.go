@@ -21,6 +21,7 @@ type link struct {
 	slow    *batching.Queue[*call]
 	asking  chan *wire // free connections for questions
 	fit     fit
+	contact contact
 	// up is cleared when the node does not answer. Then nothing is sent to it if another node can
 	// take it.
 	up atomic.Bool
@@ -133,7 +134,9 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	w.request.SetBodyRaw(body)
 	for range 2 { // a connection that was kept open may have been closed by now
 		kept := w.conn != nil
+		l.contact.ask(time.Now())
 		e := w.send(ctx, by)
+		l.contact.settle(&w.answer, e)
 		if e == nil {
 			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
 		}

@@ -112,7 +112,11 @@ func (t *Transport) ask(ctx context.Context, checks []Check) (after time.Duratio
 		return 0, ctx.Err()
 	case errors.Is(err, ErrOverloaded):
 		return max(time.Millisecond, RetryAfter(err)), nil
-	case errors.Is(err, ErrInvalid) || o.Outage == FailClosed:
+	case errors.Is(err, ErrInvalid):
+		return 0, err
+	case isAnswer(err) || o.Client.reaches():
+		return leastRetry, nil
+	case o.Outage == FailClosed:
 		return 0, err
 	}
 	return 0, nil
