@@ -91,6 +91,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 		}
 	}
 	if r.post {
+		memoryOf(ctx).setPatience(h.Peek(headerTimeout))
 		if p := readBody(ctx, r.body); p != nil {
 			return p
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -28,6 +29,7 @@ type requestMemory struct {
 	allowance *allowance
 	client    *client
 	wait      time.Duration // how long to wait for memory
+	patience  time.Duration // how long the sender waits for the answer, 0 if it doesn't say
 	bodies    *sync.Pool    // of *[pooledBody]byte
 
 	node      *account.Account // account for reading a message of another node; nil otherwise
@@ -94,7 +96,20 @@ func (m *requestMemory) waitUntil(has int64) time.Time {
 	if has > 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(m.wait)
+	wait := m.wait
+	if m.patience > 0 {
+		wait = min(wait, m.patience/2)
+	}
+	return time.Now().Add(wait)
+}
+
+// setPatience reads how long the sender waits for the answer, in milliseconds. An overload has to be
+// answered before: a sender that gets no answer can't tell it from an outage.
+func (m *requestMemory) setPatience(text []byte) {
+	ms, end, fits := request.Digits(text, 0)
+	if m != nil && fits && end == len(text) && ms > 0 {
+		m.patience = time.Duration(min(ms, time.Hour.Milliseconds())) * time.Millisecond
+	}
 }
 
 // expect takes n bytes for the answer, but at most what a client may have, before the actual need
@@ -189,7 +204,8 @@ func (m *requestMemory) onRelease(last func()) bool {
 
 // wake takes the memory for serving a connection.
 func (m *requestMemory) wake() bool {
-	ok := m.allowance.awake.Take(&m.client.Usage.awake, awakeBytes, m.waitUntil(0))
+	by := time.Now().Add(m.wait / 4) // nothing was read that says how long the sender waits
+	ok := m.allowance.awake.Take(&m.client.Usage.awake, awakeBytes, by)
 	if ok {
 		m.allowance.served.Add(1)
 	}
@@ -220,7 +236,7 @@ func (m *requestMemory) release() {
 	if m.paged > 0 {
 		m.allowance.pages.Release(&m.client.Usage.pages, m.paged)
 	}
-	m.need, m.read, m.paged, m.node = 0, 0, 0, nil
+	m.need, m.read, m.paged, m.node, m.patience = 0, 0, 0, nil, 0
 	m.returnUnused()
 }
 

@@ -18,6 +18,9 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
+// headerTimeout says for how many milliseconds the sender waits for the answer.
+const headerTimeout = "Twotier-Timeout"
+
 // Bounds of what is remembered about sessions. If something is forgotten early, a client may not
 // learn an outcome, but nothing is counted twice.
 const (

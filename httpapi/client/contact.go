@@ -1,0 +1,55 @@
+package client
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// contact is what is known about whether a node can be reached at all. A node that is only slow, or
+// that refuses, can be.
+type contact struct {
+	answers atomic.Bool  // it has answered since it could not be reached
+	asked   atomic.Int64 // when what it has not answered was sent, in unix nanoseconds; 0 if nothing
+}
+
+// ask notes that something is sent to the node.
+func (c *contact) ask(now time.Time) { c.asked.CompareAndSwap(0, now.UnixNano()) }
+
+// settle takes in what became of it. An answer of a proxy that it can't reach the node is none.
+func (c *contact) settle(answer *fasthttp.Response, err error) {
+	switch {
+	case err == nil && (answer.StatusCode() < 500 ||
+		readProblem(answer.StatusCode(), answer.Body()).ours()):
+		c.answers.Store(true)
+		c.asked.Store(0)
+	case err == nil, errors.Is(err, errDial) && !errors.Is(err, errHandshake) && !isTimeout(err):
+		c.answers.Store(false)
+	}
+}
+
+// isUp reports whether the node answers, as far as is known: it has answered, its address still
+// takes connections, and it has not been silent for longer than most.
+func (c *contact) isUp(now time.Time, most time.Duration) bool {
+	asked := c.asked.Load()
+	return c.answers.Load() && (asked == 0 || now.Sub(time.Unix(0, asked)) < most)
+}
+
+// reaches reports whether any node answers. If none does within Options.Timeout although it is
+// asked, none can be reached.
+func (c *Client) reaches() bool {
+	if c.ctx.Err() != nil {
+		return false
+	}
+	v, now := c.view.Load(), time.Now()
+	for _, list := range [][]*link{v.members, v.any, c.seeds} {
+		for _, l := range list {
+			if l != nil && l.contact.isUp(now, c.opt.Timeout) {
+				return true
+			}
+		}
+	}
+	return false
+}
