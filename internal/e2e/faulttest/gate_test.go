@@ -2,9 +2,12 @@ package faulttest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,4 +51,54 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 			t.Errorf("key %.20q: %d of 20 passed, the limit is 3", key, passed)
 		}
 	}
+}
+
+// TestOverloadSwitchesNoLimitsOff has a crowd of 1,500 ask a small node for more than it can decide,
+// through a gate that fails open. Whatever becomes of a request, it passes only by a decision.
+func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
+	t.Parallel()
+	node := build.program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
+	c, err := client.New(client.Options{Addresses: []string{node.Listen},
+		Timeout: proctest.Patience, AttemptTimeout: 750 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(context.Background()) }()
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var limits []client.Limit
+	for i := range 16 {
+		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute, Max: 1 << 30})
+	}
+	var checks []client.Check
+	for i := range 8 {
+		checks = append(checks, client.Check{Key: fmt.Sprint("key-", i)})
+	}
+	gate, err := client.NewGate(client.GateOptions{Client: c, Limits: limits,
+		Outage: client.FailOpen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decided, refused, undecided atomic.Int64
+	var crowd sync.WaitGroup
+	for range 1500 {
+		crowd.Go(func() {
+			for range 10 {
+				switch d := gate.Decide(t.Context(), checks); {
+				case !d.Passes():
+					refused.Add(1)
+				case d.Policy == "":
+					undecided.Add(1)
+				default:
+					decided.Add(1)
+				}
+			}
+		})
+	}
+	crowd.Wait()
+	if n := undecided.Load(); n > 0 {
+		t.Errorf("%d of 15,000 passed without a decision", n)
+	}
+	t.Logf("%d passed by a decision, %d were refused", decided.Load(), refused.Load())
 }
