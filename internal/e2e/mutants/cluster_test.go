@@ -40,6 +40,20 @@ func clusterMutants() []mutant {
 			kind: "delays",
 		},
 		{
+			name: "a node stands in when the time for it is up",
+			file: "internal/routing/fallback.go",
+			old:  "\tif ctx.Err() != nil {\n\t\treturn errExpired\n\t}\n",
+			new:  "",
+			kind: "crashes", more: true,
+		},
+		{
+			name: "a node stands in for an owner that names one which is gone",
+			file: "internal/routing/forward.go",
+			old:  "\t\t\terr = syncer.ErrNotOwner\n",
+			new:  "",
+			kind: "crashes", more: true,
+		},
+		{
 			name: "an acquire in doubt settles at once",
 			file: "internal/multiowner/finish.go",
 			old:  "\t\t\tq.background(a, doubtTime, q.resolve)\n",

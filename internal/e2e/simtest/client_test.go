@@ -125,6 +125,7 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 	}
 	done := c.w.enter(p)
 	defer done()
+	early := c.countedBy(by.Add(-1), ops)
 	switch {
 	case c.outside != nil:
 		c.outside.do(ctx, ops, res)
@@ -135,18 +136,23 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 	}
 	c.w.meter.took(len(ops), time.Since(asked))
 	for i := range ops {
+		if key := string(ops[i].Checks[0].Key); early.lacks(key) && res[i].Err == nil &&
+			res[i].Source == syncer.SourceFallback && !p.dead.Load() {
+			c.w.t.Errorf("%s: node %s stands in when the time for it is up", key, p.id)
+		}
 		// There may be nothing to take back, or no more than a part.
 		if check := &ops[i].Checks[0]; i > 0 && res[i-1].Err != nil && res[i].Err == nil &&
 			strings.HasPrefix(string(check.Key), "paired") {
 			c.w.ledger.doubt(string(check.Key), check.N, by)
 			continue
 		}
-		c.told(p, &ops[i], &res[i], asked, by)
+		c.told(p, &ops[i], &res[i], asked, by, len(ops) == 1)
 	}
 }
 
-// told records the outcome of an operation whose deadline was by.
-func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time.Time) {
+// told records the outcome of an operation whose deadline was by, asked for alone or in a batch.
+func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time.Time,
+	alone bool) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
 		err = syncer.ErrUnknownOutcome // a dead process's answers reach nobody
@@ -190,7 +196,7 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 		c.w.t.Errorf("%s: node %s counts %v after the time for it was up", op.Checks[0].Key, p.id,
 			late)
 	}
-	c.judge(p, op, res, asked)
+	c.judge(p, op, res, asked, alone)
 }
 
 // unknown reports whether an operation that ended with this error may have been executed.
@@ -201,7 +207,8 @@ func unknown(p *proc, err error) bool {
 
 // judge checks a result against what is known: a decision has the numbers of its checks, a refusal
 // has a reason, and nobody stands in for an owner that can be reached.
-func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Time) {
+func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Time,
+	alone bool) {
 	switch {
 	case res.Source == syncer.SourceNear && res.Allowed:
 		c.w.borrowed.Add(1)
@@ -215,7 +222,7 @@ func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Ti
 			c.w.t.Logf("%s:\n%s", key, c.w.journal.about(key))
 		}
 		if c.outside == nil {
-			c.w.sight.standIn(p, op, asked)
+			c.w.sight.standIn(p, op, asked, alone)
 		}
 	}
 	if op.Kind != syncer.Acquire {

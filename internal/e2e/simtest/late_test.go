@@ -2,7 +2,10 @@ package simtest
 
 import (
 	"strings"
+	"sync"
 	"time"
+
+	"twotier.dev/twotier/syncer"
 )
 
 // lateness is how much later than for the client the time may be up for a node: they learn each
@@ -31,4 +34,47 @@ func (w *world) known(key string) (known bool) {
 		p.counter.Unflushed(func(_, k []byte, _ int64) { known = known || string(k) == key })
 	}
 	return known || w.stored(key) != 0
+}
+
+// counted has which keys of a batch that are used once had been counted at a moment.
+type counted struct {
+	mu   sync.Mutex
+	keys map[string]bool // nil before that moment
+}
+
+// countedBy looks at that moment which keys of a hasty client's batch have been counted, if Redis
+// loses no data.
+func (c *client) countedBy(at time.Time, ops []syncer.Op) *counted {
+	l := new(counted)
+	if !c.hasty || len(ops) < 2 || c.w.plan.kind.loses() {
+		return l
+	}
+	c.w.watching.Go(func() {
+		time.Sleep(time.Until(at))
+		keys := map[string]bool{}
+		for i := range ops {
+			if key := string(ops[i].Checks[0].Key); strings.HasPrefix(key, "once") {
+				keys[key] = c.w.stored(key) != 0
+			}
+		}
+		for _, p := range c.w.living() {
+			p.counter.Unflushed(func(_, k []byte, _ int64) {
+				if _, asked := keys[string(k)]; asked {
+					keys[string(k)] = true
+				}
+			})
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.keys = keys
+	})
+	return l
+}
+
+// lacks reports whether a key had not been counted yet.
+func (l *counted) lacks(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	early, looked := l.keys[key]
+	return looked && !early
 }

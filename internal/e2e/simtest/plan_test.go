@@ -78,6 +78,9 @@ func (k kind) is(list ...kind) bool {
 // orderly kinds never have a node that another can't reach.
 func (k kind) orderly() bool { return k.is(graceful, outages, modes, together, moves) }
 
+// changes reports whether the mode changes.
+func (k kind) changes() bool { return k.is(modes, everything, moves) || k.wild() }
+
 // loses reports whether Redis loses data.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 

@@ -118,11 +118,16 @@ func (w *world) join() {
 // crash kills a process, and restarts it soon or late.
 func (w *world) crash() {
 	list := w.alive()
+	if len(list) > 1 && len(list) < hosts && w.rnd.IntN(4) == 0 {
+		w.killUnknown()
+		return
+	}
 	if len(list) > 2 {
 		p := list[w.rnd.IntN(len(list))]
 		wait := w.burst()
 		w.say("%s is killed", p.id)
 		p.kill()
+		w.hurry()
 		wait()
 		w.rest(12_000)
 	}

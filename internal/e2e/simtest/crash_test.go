@@ -1,0 +1,105 @@
+package simtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/syncer"
+)
+
+// killUnknown starts a process of which one other hears nothing, and kills it once it owns
+// something. Clients ask the other meanwhile: the owner in its view, which lives, names the dead.
+func (w *world) killUnknown() {
+	list := w.alive()
+	p := list[w.rnd.IntN(len(list))]
+	end := w.sight.unsaid(p.ip)
+	w.say("%s hears no gossip", p.id)
+	for _, i := range w.freeHosts() {
+		w.net.Cut(ip(i), p.ip, simnet.Gossip)
+	}
+	for _, o := range list {
+		w.net.Cut(o.ip, p.ip, simnet.Gossip)
+	}
+	var running sync.WaitGroup
+	w.keepAsking(&running, p, 3*time.Second)
+	before := w.alive()
+	w.join()
+	w.rest(1500)
+	for _, o := range w.alive() {
+		if !slices.Contains(before, o) {
+			w.say("%s is killed", o.id)
+			o.kill()
+		}
+	}
+	w.rest(1000)
+	w.net.Heal()
+	end()
+	running.Wait()
+	w.rest(6000)
+}
+
+// keepAsking has clients count keys at a process for some time, without waiting for its answers.
+func (w *world) keepAsking(running *sync.WaitGroup, p *proc, length time.Duration) {
+	for i := range 6 {
+		c := &client{w: w, number: 220 + i, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 6))}
+		running.Go(func() {
+			for by := time.Now().Add(length); time.Now().Before(by); {
+				one := &client{w: w, number: c.number,
+					rnd: rand.New(rand.NewPCG(c.rnd.Uint64(), 8))}
+				running.Go(func() { one.do(p, one.once()) })
+				time.Sleep(c.upTo(30 * time.Millisecond))
+			}
+		})
+	}
+}
+
+// once counts a key that is never used again.
+func (c *client) once() syncer.Op {
+	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+		{Key: fmt.Append(nil, "once", c.w.once.Add(1)), N: 1}}}
+}
+
+// freeHosts returns the numbers of the hosts without a process.
+func (w *world) freeHosts() (list []int) {
+	for i := 1; i <= hosts; i++ {
+		if w.at(i) == nil {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// hurry has hasty clients send batches, in which acquires that have to be loaded from a slow Redis
+// come before adds. What is carried out in place of an owner must be by the deadline.
+func (w *world) hurry() {
+	for _, p := range w.alive() {
+		defer p.takes.slow(400 * time.Millisecond)()
+	}
+	w.spent++
+	var running sync.WaitGroup
+	for i := range 16 {
+		c := &client{w: w, number: 230 + i, hasty: true,
+			rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 7))}
+		var ops []syncer.Op
+		for k := range 12 {
+			op := c.once()
+			if k < 4 {
+				key := fmt.Sprintf("spent%d.%d", w.spent, 4*i+k)
+				op = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+					{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
+			}
+			ops = append(ops, op)
+		}
+		running.Go(func() {
+			time.Sleep(c.upTo(time.Second))
+			if p := w.pick(c.rnd); p != nil {
+				c.do(p, ops...)
+			}
+		})
+	}
+	running.Wait()
+}
