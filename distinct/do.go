@@ -135,8 +135,8 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 }
 
 // withoutStore returns an error if nothing may be decided by what is in memory alone. failed says
-// that the store was asked for this operation. Where it refused, it can be reached, and on-cold does
-// not apply.
+// that the store was asked for this operation. Where it refused, it can be reached, and on-cold
+// does not apply.
 func (t *operation) withoutStore(failed bool) error {
 	switch {
 	case len(t.op.Limits) == 0:

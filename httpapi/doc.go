@@ -14,8 +14,9 @@
 //   - Memory for a large body, its execution and its answer is reserved before it is used, and
 //     returned once the answer is written. A request that can't get memory within half of
 //     Options.RequestTimeout, or within half of what its header Twotier-Timeout says its sender
-//     waits for, in milliseconds, is answered 429 and nothing is done; one whose answer is longer than foreseen, 503 with an unknown outcome.
-//     One client address may only use a part of the memory and of the connections.
+//     waits for, in milliseconds, is answered 429 and nothing is done; one whose answer is longer
+//     than foreseen, 503 with an unknown outcome. One client address may only use a part of the
+//     memory and of the connections.
 //   - A panic in a handler becomes a 500 and one log line. It never ends the process.
 //   - A write whose outcome is not known is answered 503 with "outcome":"unknown". With every other
 //     error nothing was counted.

@@ -103,8 +103,8 @@ func (m *requestMemory) waitUntil(has int64) time.Time {
 	return time.Now().Add(wait)
 }
 
-// setPatience reads how long the sender waits for the answer, in milliseconds. An overload has to be
-// answered before: a sender that gets no answer can't tell it from an outage.
+// setPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
+// be answered before: a sender that gets no answer can't tell it from an outage.
 func (m *requestMemory) setPatience(text []byte) {
 	ms, end, fits := request.Digits(text, 0)
 	if m != nil && fits && end == len(text) && ms > 0 {

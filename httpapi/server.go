@@ -287,9 +287,9 @@ func (s *Server) open(ctx context.Context) error {
 
 // Close stops accepting, closes idle connections, and lets requests that have begun finish;
 // requests that are still arriving have one second, and clients half of the time until ctx ends to
-// read their answers. It returns when no goroutine of the server runs any more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
-// still waits for handlers, at most RequestTimeout. Close may be called again and returns the same
-// error.
+// read their answers. It returns when no goroutine of the server runs any more. If ctx ends first,
+// connections are cut and ctx's error is part of the result, but Close still waits for handlers, at
+// most RequestTimeout. Close may be called again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr

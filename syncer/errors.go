@@ -23,8 +23,8 @@ var (
 	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not sent the key's counts in time",
 		ErrUnavailable)
-	// errKeyRefused is an ErrUnavailable of an Acquire: the store can be reached, but sends no counts
-	// of this key.
+	// errKeyRefused is an ErrUnavailable of an Acquire: the store can be reached, but sends no
+	// counts of this key.
 	errKeyRefused = fmt.Errorf("%w: the store refuses to read this key (another type under its "+
 		"name?)", ErrUnavailable)
 	// errExpired is an ErrUnavailable of an operation of a batch that the time of the request did

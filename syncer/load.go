@@ -88,8 +88,8 @@ type loadOutcome uint8
 
 const (
 	loadAnswered loadOutcome = iota
-	// loadFailed: its keys are asked for again after a while. The store is late, refuses to read, or
-	// is out of reach.
+	// loadFailed: its keys are asked for again after a while. The store is late, refuses to read,
+	// or is out of reach.
 	loadFailed
 	// loadFlushes: its keys have to wait for a round that no other overlaps.
 	loadFlushes

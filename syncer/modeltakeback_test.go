@@ -59,9 +59,9 @@ func (k *truth) unclear(w *world, ts int64) bool {
 	return false
 }
 
-// takeAt takes from the buckets of a moment as much as the finest level that keeps it holds, at most
-// n. A coarser one holds less if something was taken back without a time when only it could still
-// see the event.
+// takeAt takes from the buckets of a moment as much as the finest level that keeps it holds, at
+// most n. A coarser one holds less if something was taken back without a time when only it could
+// still see the event.
 func (k *truth) takeAt(w *world, ts, n int64) {
 	s := w.ladder.Stamp(ts)
 	for level := range w.ladder.Len() {

@@ -182,8 +182,8 @@ func (q *pendingLoads) postpone(r *Round, now time.Time) {
 	q.retry.postpone(now)
 }
 
-// refuse puts the keys of a round back that the store refused as a whole: it can be reached, and may
-// be loading its data.
+// refuse puts the keys of a round back that the store refused as a whole: it can be reached, and
+// may be loading its data.
 func (q *pendingLoads) refuse(r *Round, now time.Time) {
 	q.putBack(r, false)
 	q.retry.refuse(now)

@@ -7,8 +7,8 @@ import (
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
-// not to exist, or unread: the store is known to be out of reach, or refuses the key. It waits for a
-// late store until ctx is done, or for at most most if ctx has no deadline.
+// not to exist, or unread: the store is known to be out of reach, or refuses the key. It waits for
+// a late store until ctx is done, or for at most most if ctx has no deadline.
 func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	var patience <-chan time.Time
 	for {

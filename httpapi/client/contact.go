@@ -12,7 +12,7 @@ import (
 // that refuses, can be.
 type contact struct {
 	answers atomic.Bool  // it has answered since it could not be reached
-	asked   atomic.Int64 // when what it has not answered was sent, in unix nanoseconds; 0 if nothing
+	asked   atomic.Int64 // when what it has not answered was sent, in unix ns; 0 if nothing
 }
 
 // ask notes that something is sent to the node.

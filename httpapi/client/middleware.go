@@ -76,21 +76,21 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 // rule's name in place of limits[0], followed by its window if the rule has several; those in
 // shadow are not shown. If the request does not pass, the answer is
 //
-//   - 429 with Retry-After if a limit refuses it, if the service is overloaded ([ErrOverloaded], for
-//     example because memory is full), or if it does not decide within [GateOptions].Wait although
-//     it can be reached;
+//   - 429 with Retry-After if a limit refuses it, if the service is overloaded ([ErrOverloaded],
+//     for example because memory is full), or if it does not decide within [GateOptions].Wait
+//     although it can be reached;
 //   - 500 if the service refuses what the gate asks ([ErrInvalid], for example because a window is
 //     too long): no request passes until the gate's options are right;
-//   - 503 with Retry-After if a node answers that it can't decide now ([ErrUnavailable], for example
-//     because Redis is slow to send the key's counts);
+//   - 503 with Retry-After if a node answers that it can't decide now ([ErrUnavailable], for
+//     example because Redis is slow to send the key's counts);
 //   - as [GateOptions].Outage says if no node can be reached: connections are refused, or no node
 //     has answered anything for [Options].Timeout although it was asked. A proxy in place of a node
 //     can't reach one if it answers 5xx by itself.
 //
 // So whoever overloads the service can't switch the limits off. A service that stops answering
 // without closing its port, such as a machine that is cut off, refuses for Options.Timeout before
-// [FailOpen] lets requests pass; one that is stopped or killed doesn't. Some of the requests without
-// a decision may have been counted.
+// [FailOpen] lets requests pass; one that is stopped or killed doesn't. Some of the requests
+// without a decision may have been counted.
 type Gate struct{ opt GateOptions }
 
 // NewGate returns a gate, or an error if a required option is missing, including the choice of

@@ -103,8 +103,8 @@ type Config struct {
 	// memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds those from one address; 0
 	// means half of all.
 	MaxConnections, MaxConnectionsPerAddress int
-	// OnCold is "allow" or "deny": the answer to an acquire of a key that is not in memory while the
-	// store is known to be unreachable.
+	// OnCold is "allow" or "deny": the answer to an acquire of a key that is not in memory while
+	// the store is known to be unreachable.
 	OnCold string
 	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
 	// assigns keys to them. Both are fixed for as long as the counts in Redis matter. A seed of nil

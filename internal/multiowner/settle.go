@@ -179,7 +179,8 @@ func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 }
 
 // Leave ends deciding on this node, which is about to stop, and has the other members settle what
-// depends on it. It tells them what it has decided, since some may not get an answer from it in time.
+// depends on it. It tells them what it has decided, since some may not get an answer from it in
+// time.
 func (p *Participant) Leave(ctx context.Context) {
 	p.outcomes.leave()
 	for by := time.Now().Add(leaveTime); p.outcomes.deciding() && time.Now().Before(by); {

@@ -17,9 +17,9 @@ type coldBed struct {
 	next   int
 }
 
-// TestOnColdIsForAnOutageAlone asks for keys at their limits while Redis answers, but not with their
-// counts: a replica without its primary, a server that loads its data, a value of another type. No
-// such request is decided, whatever on-cold is. Then Redis is gone, and on-cold decides.
+// TestOnColdIsForAnOutageAlone asks for keys at their limits while Redis answers, but not with
+// their counts: a replica without its primary, a server that loads its data, a value of another
+// type. No such request is decided, whatever on-cold is. Then Redis is gone, and on-cold decides.
 func TestOnColdIsForAnOutageAlone(t *testing.T) {
 	for _, onCold := range []string{"allow", "deny"} {
 		t.Run(onCold, func(t *testing.T) {
@@ -69,7 +69,8 @@ func (b *coldBed) ask(key string) (status int, body string) {
 func (b *coldBed) undecided(why string) {
 	b.t.Helper()
 	for range 5 {
-		if status, body := b.ask(b.key()); status != 503 || !strings.Contains(body, ":unavailable") {
+		status, body := b.ask(b.key())
+		if status != 503 || !strings.Contains(body, ":unavailable") {
 			b.t.Errorf("%s: %d %s", why, status, body)
 		}
 	}

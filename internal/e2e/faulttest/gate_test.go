@@ -53,8 +53,9 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	}
 }
 
-// TestOverloadSwitchesNoLimitsOff has a crowd of 1,500 ask a small node for more than it can decide,
-// through a gate that fails open. Whatever becomes of a request, it passes only by a decision.
+// TestOverloadSwitchesNoLimitsOff has a crowd of 1,500 ask a small node for more than it can
+// decide, through a gate that fails open. Whatever becomes of a request, it passes only by a
+// decision.
 func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	t.Parallel()
 	node := build.program.Serve(t, proctest.Options{}, "--max-memory", "4MiB", "--partitions", "8")
@@ -69,7 +70,8 @@ func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	}
 	var limits []client.Limit
 	for i := range 16 {
-		limits = append(limits, client.Limit{Window: time.Duration(i+1) * time.Minute, Max: 1 << 30})
+		window := time.Duration(i+1) * time.Minute
+		limits = append(limits, client.Limit{Window: window, Max: 1 << 30})
 	}
 	var checks []client.Check
 	for i := range 8 {

@@ -87,7 +87,7 @@ func (p *packages) check(file, text string) error {
 		if name == filepath.Base(file) {
 			src = text
 		}
-		one, err := parser.ParseFile(p.set, filepath.Join(dir, name), src, parser.SkipObjectResolution)
+		one, err := parser.ParseFile(p.set, filepath.Join(dir, name), src, 0)
 		if err != nil {
 			return err
 		}
