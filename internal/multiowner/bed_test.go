@@ -27,7 +27,9 @@ type node struct {
 	fails    error // of DoAll
 	bans     bool  // its key is banned, if the acquire has a check for that
 	slow     bool  // the store acknowledges nothing in time
+	moved    bool  // it does not own the key any more
 	acks     []syncer.Ack
+	tookBack []time.Time // when it was taken back at whoever owns the key
 
 	idled atomic.Bool   // it reported Idle while it counted
 	cut   atomic.Bool   // it can't be reached
@@ -47,7 +49,11 @@ func (n *node) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
 	defer n.mu.Unlock()
 	for i := range ops {
 		res[i].Reset()
-		if res[i].Err = n.fails; n.fails == nil {
+		res[i].Err = n.fails
+		if n.moved && ops[i].Kind == syncer.Add {
+			res[i].Err = syncer.ErrNotOwner
+		}
+		if res[i].Err == nil {
 			n.do(&ops[i], &res[i])
 		}
 	}
@@ -103,7 +109,15 @@ func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
 		return n.fails
 	}
 	n.counted += op.Checks[0].N
+	n.tookBack = append(n.tookBack, time.Now())
 	return nil
+}
+
+// move lets another node own the keys.
+func (n *node) move() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.moved = true
 }
 
 // Confirm counts a reservation, and may not be acknowledged by the store in time.

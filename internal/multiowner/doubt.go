@@ -65,26 +65,53 @@ func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error
 	return Forgotten, errForgotten
 }
 
-// takeBack takes back what was counted in doubt, at whoever owns the keys by now.
+// takeBack takes back what was counted in doubt: on this node while it decides about the keys, and
+// otherwise at whoever does by then.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
+	p.takingBack.Add(1)
+	defer p.takingBack.Add(-1)
+	var elsewhere []*syncer.Op
 	for i := range d.checks {
 		op := &syncer.Op{Kind: syncer.Add, TS: d.ts, Ack: syncer.AckMemory,
 			Checks: []syncer.Check{d.checks[i]}}
 		op.Checks[0].N = -op.Checks[0].N
-		if err := p.takeBackOne(ctx, op); err != nil {
-			p.opt.Logger.Warn("an acquire over several nodes was not carried out, but what was "+
-				"counted of it can't be taken back", "error", err)
+		err := p.repeat(ctx, op, p.takeBackHere)
+		if errors.Is(err, syncer.ErrNotOwner) {
+			elsewhere = append(elsewhere, op)
+			continue
 		}
+		p.logTakenBack(err)
+	}
+	if len(elsewhere) == 0 || !retry.Pause(ctx, heardTime) {
+		return
+	}
+	for _, op := range elsewhere {
+		p.logTakenBack(p.repeat(ctx, op, p.opt.TakeBack))
 	}
 }
 
-// takeBackOne repeats what was certainly not executed.
-func (p *Participant) takeBackOne(ctx context.Context, op *syncer.Op) error {
+func (p *Participant) logTakenBack(err error) {
+	if err != nil {
+		p.opt.Logger.Warn("an acquire over several nodes was not carried out, but what was "+
+			"counted of it can't be taken back", "error", err)
+	}
+}
+
+func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
+	var res [1]syncer.Result
+	p.opt.Counter.DoAll(ctx, []syncer.Op{*op}, res[:])
+	return res[0].Err
+}
+
+// repeat repeats what was certainly not executed.
+func (p *Participant) repeat(ctx context.Context, op *syncer.Op,
+	take func(ctx context.Context, op *syncer.Op) error) error {
 	for by := time.Now().Add(reserveLimit); ; {
 		once, cancel := context.WithTimeout(ctx, reserveTime)
-		err := p.opt.TakeBack(once, op)
+		err := take(once, op)
 		cancel()
-		if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) || time.Now().After(by) ||
+		if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
+			errors.Is(err, syncer.ErrNotOwner) || time.Now().After(by) ||
 			!retry.Pause(ctx, askPause) {
 			return err
 		}

@@ -11,6 +11,7 @@ const (
 	MaxOutcomes  = maxOutcomes
 	OutcomeTime  = outcomeTime
 	RefusedTime  = refusedTime
+	HeardTime    = heardTime
 	ReserveLimit = reserveLimit
 )
 

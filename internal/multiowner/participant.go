@@ -61,6 +61,7 @@ type Participant struct {
 	outcomes     outcomes
 	verdicts     verdicts
 	busy         atomic.Int64 // calls that are reserving, deciding or confirming
+	takingBack   atomic.Int64 // acquires that were counted in doubt, and not carried out
 }
 
 // NewParticipant returns a participant without reservations.
@@ -69,6 +70,12 @@ func NewParticipant(opt Options) *Participant {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Participant{opt: opt}
+}
+
+// InDoubt returns how many acquires were counted without knowing whether they were carried out, and
+// how many of those that were not are still to be taken back, in all.
+func (p *Participant) InDoubt() int {
+	return p.reservations.inDoubt() + int(p.takingBack.Load())
 }
 
 // Idle reports whether nothing is reserved, and nothing is being decided or confirmed. Call it once

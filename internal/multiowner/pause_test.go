@@ -124,6 +124,32 @@ func TestDeciderThatStoodStill(t *testing.T) {
 	}
 }
 
+// TestTakingBackWaitsForTheCount: what b has counted in doubt belongs to another owner when it turns
+// out that the acquire was not carried out. That owner can take it back only once it knows of it.
+func TestTakingBackWaitsForTheCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		b, d := c.node("b"), c.node("c")
+		d.drops.Store(true)
+		if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			t.Fatalf("got %v", err)
+		}
+		c.leave("c")
+		time.Sleep(2 * time.Minute)
+		b.move()
+		back := time.Now()
+		c.goOn(d)
+		time.Sleep(time.Minute)
+		if state := c.state(); state != "[0 0 0] 0" {
+			t.Errorf("state %s in the end", state)
+		}
+		if len(b.tookBack) != 1 || b.tookBack[0].Sub(back) < multiowner.HeardTime {
+			t.Errorf("taken back at %v, want once, at least %v after %v", b.tookBack,
+				multiowner.HeardTime, back)
+		}
+	})
+}
+
 // TestNumbersInDoubtHoldUpNobodyElse: while an acquire is in doubt, another decider goes on to
 // forget what is settled, and so does the one that has returned.
 func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {

@@ -198,3 +198,15 @@ func (r *reservations) told(decider string, id rpc.AcquireID) Outcome {
 	d := all[id.Coordinator]
 	return d.outcome(id.Number)
 }
+
+// inDoubt returns how many acquires were counted whose outcome is not known.
+func (r *reservations) inDoubt() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ended {
+		if e.doubt != nil {
+			n++
+		}
+	}
+	return n
+}

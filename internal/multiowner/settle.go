@@ -25,6 +25,10 @@ const (
 	doubtTime = 10 * time.Minute
 	// doubtPause is the wait between two questions about what is counted.
 	doubtPause = time.Second
+	// heardTime is how long it may take until another owner of a key knows what this node has
+	// counted of it: to store that, and for the owner to compare its memory with the store. What
+	// the owner does not know it can't take back.
+	heardTime = 15 * time.Second
 	// askPause is the wait between two questions.
 	askPause = 100 * time.Millisecond
 	// leaveTime bounds how long a node that leaves waits for the others to ask.

@@ -214,6 +214,10 @@ func (n *Node) inRedis() bool { return n.modes.InRedis() }
 // Mode returns how this node counts.
 func (n *Node) Mode() cluster.Mode { return cluster.Mode(n.modes.Mode()) }
 
+// InDoubt returns how many acquires over several nodes this one has counted without knowing whether
+// they were carried out, or is taking back.
+func (n *Node) InDoubt() int { return n.parts.InDoubt() }
+
 // SetMode changes how the whole cluster counts, see modes.Switch.Change.
 func (n *Node) SetMode(ctx context.Context, mode cluster.Mode) error {
 	return n.modes.Change(ctx, modes.Mode(mode))

@@ -218,7 +218,9 @@ func (w *world) checkGroups() {
 		}
 		if len(slices.Compact(slices.Clone(counts))) > 1 {
 			w.t.Errorf("group%d: Redis has %v of what is all or nothing", number, counts)
-			w.t.Logf("%s", w.journal.about(string(groupKey(number, 0))))
+			for k := range groupSize {
+				w.t.Logf("%s", w.journal.about(string(groupKey(number, k))))
+			}
 			return
 		}
 	}

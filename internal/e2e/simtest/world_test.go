@@ -243,6 +243,9 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	}
 	w.watching.Wait()
 	w.heal()
+	w.until(30*time.Second, func() bool {
+		return !slices.ContainsFunc(w.alive(), func(p *proc) bool { return p.node.InDoubt() > 0 })
+	})
 	w.settle(t)
 	o := w.check()
 	cancel() // Redis deletes nothing more: what follows takes minutes
