@@ -108,9 +108,9 @@ OTHERS := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
 	@FIRST=$(FIXED_SCHEDULE) GOMAXPROCS=1 ./scripts/part "schedules, the same each time" \
-		./scripts/simulate $$(($(SCHEDULES) * 3 / 8))
+		./scripts/simulate $$(($(SCHEDULES) / 4))
 	@FIRST=$(OTHERS) GOMAXPROCS=1 ./scripts/part "schedules, others each time" \
-		./scripts/simulate $$(($(SCHEDULES) / 8))
+		./scripts/simulate $$(($(SCHEDULES) / 10))
 check-scale:
 	@./scripts/part "traffic and a deploy of 10 and 50 nodes" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 10m -run 'TestScale$$' \
@@ -118,11 +118,11 @@ check-scale:
 MODELS := 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange'
 check-models:
 	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "models of the counter, the same each time" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 200
-	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 100
+	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 50
 	@./scripts/part "windows against a log, any seeds" \
-		$(GO) test -vet=off -count=50 -run 'Against|Never|Bounds' ./leaparray
+		$(GO) test -vet=off -count=20 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -run 'ModesAreEquivalent' ./redisstore \
 		-ops 5000
@@ -151,7 +151,7 @@ check-fuzz:
 check-mutants:
 	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 30m ./internal/e2e/mutants \
-		-sample 20 -draw $(OTHERS)
+		-sample 12 -draw $(OTHERS)
 check-faults:
 	@./scripts/part "real processes under the race detector, with what takes minutes" \
 		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
@@ -160,8 +160,9 @@ check-faults:
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m ./internal/e2e/clustertest -long
 
 .PHONY: faults
-faults: ## clusters of real processes: what takes minutes, how long failures take, the curve of a split
+faults: ## real processes: what takes minutes, how long failures take, the curve of a split
 	@./scripts/require redis netns
+	$(GO) test ./internal/e2e/faulttest -count=1 -timeout 30m -v -long
 	$(GO) test ./internal/e2e/clustertest -count=1 -timeout 30m -v -long -runs 10 -curve
 
 .PHONY: path

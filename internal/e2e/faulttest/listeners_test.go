@@ -253,6 +253,7 @@ const stopWithin = 50 * time.Second
 // TestCrowdsAtEveryListener has a crowd connect to all listeners at once that does not read its
 // answers, or does not finish its requests, or is silent.
 func TestCrowdsAtEveryListener(t *testing.T) {
+	measuresMemory(t)
 	for _, c := range crowdsAt(listeners, false) {
 		t.Run(c.name(), func(t *testing.T) { t.Parallel(); c.besiege(t) })
 	}
@@ -266,6 +267,7 @@ func TestCrowdsAtEveryListener(t *testing.T) {
 
 // TestCrowdAtOneListener is the same for each listener, where the others must be served.
 func TestCrowdAtOneListener(t *testing.T) {
+	measuresMemory(t)
 	takesLong(t)
 	for i, l := range listeners {
 		crowds := crowdsAt(listeners[i:i+1], false)

@@ -39,6 +39,15 @@ var build struct {
 	long    bool
 }
 
+// measuresMemory skips a test that the race detector says nothing about, as it needs a multiple of
+// the memory.
+func measuresMemory(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("measures memory: make test and make faults run it, without the race detector")
+	}
+}
+
 // takesLong skips a test that waits for more than some ten seconds, unless -long is set.
 func takesLong(t *testing.T) {
 	t.Helper()
