@@ -124,8 +124,9 @@ func TestDeciderThatStoodStill(t *testing.T) {
 	}
 }
 
-// TestTakingBackWaitsForTheCount: what b has counted in doubt belongs to another owner when it turns
-// out that the acquire was not carried out. That owner can take it back only once it knows of it.
+// TestTakingBackWaitsForTheCount: what b has counted in doubt belongs to another owner when it
+// turns out that the acquire was not carried out. That owner can take it back only once it knows of
+// it.
 func TestTakingBackWaitsForTheCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
