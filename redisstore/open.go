@@ -86,6 +86,7 @@ type Store struct {
 	sequenceTTL string
 	ttls        atomic.Pointer[map[string]*ttls] // by namespace
 	ready       atomic.Bool
+	used        atomic.Bool // a probe has succeeded
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
 	encryption  encryption  // under readyMu
 	agreed      bool        // a probe has succeeded; the placement does not change any more

@@ -69,6 +69,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	s.setFailed(err)
 	if err == nil {
 		s.ready.Store(true)
+		s.used.Store(true)
 	}
 	return err
 }
@@ -97,6 +98,10 @@ func (s *Store) ensureReady(ctx context.Context) error {
 		return markLate(err, isTimeout(err) && s.delivered.Load() != before)
 	}
 	if a.err != nil {
+		if !s.used.Load() && (errors.Is(a.err, ErrMismatch) || errors.Is(a.err, ErrRejected)) {
+			// Whoever starts in spite of that has no store: it is not one that is late.
+			return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
+		}
 		late := isBusy(a.err) || isTimeout(a.err) && s.delivered.Load() != before
 		return markLate(notApplied(a.err), late)
 	}
