@@ -6,7 +6,7 @@ GO ?= go
 # to keep ("context deadline exceeded").
 FUZZTIME ?= 20000x
 # The same in make check, which has a quarter of an hour for everything.
-FUZZSMOKE ?= 3000x
+FUZZSMOKE ?= 1000x
 export GO FUZZTIME
 # Debian keeps nft and nginx where a bare environment does not look.
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -108,9 +108,9 @@ OTHERS := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
 	@FIRST=$(FIXED_SCHEDULE) GOMAXPROCS=1 ./scripts/part "schedules, the same each time" \
-		./scripts/simulate $$(($(SCHEDULES) / 4))
+		./scripts/simulate $$(($(SCHEDULES) / 6))
 	@FIRST=$(OTHERS) GOMAXPROCS=1 ./scripts/part "schedules, others each time" \
-		./scripts/simulate $$(($(SCHEDULES) / 10))
+		./scripts/simulate $$(($(SCHEDULES) / 15))
 check-scale:
 	@./scripts/part "traffic and a deploy of 10 and 50 nodes" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 10m -run 'TestScale$$' \
@@ -118,9 +118,9 @@ check-scale:
 MODELS := 'Model$$|^TestLoans|BetweenLadders$$|^TestFlushesChange'
 check-models:
 	@TWOTIER_TEST_FIRST=$(FIXED_MODEL) ./scripts/part "models of the counter, the same each time" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 100
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 60
 	@TWOTIER_TEST_FIRST=$(OTHERS) ./scripts/part "models of the counter, seeds from $(OTHERS)" \
-		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 50
+		$(GO) run ./internal/testing/testrun -- $(ONCE) -run $(MODELS) ./syncer -seeds 30
 	@./scripts/part "windows against a log, any seeds" \
 		$(GO) test -vet=off -count=20 -run 'Against|Never|Bounds' ./leaparray
 	@./scripts/part "models of pure Redis" \
@@ -151,7 +151,7 @@ check-fuzz:
 check-mutants:
 	@./scripts/part "broken copies are noticed, drawn by $(OTHERS)" \
 		$(GO) run ./internal/testing/testrun -- $(ONCE) -timeout 30m ./internal/e2e/mutants \
-		-sample 12 -draw $(OTHERS)
+		-sample 8 -draw $(OTHERS)
 check-faults:
 	@./scripts/part "real processes under the race detector, with what takes minutes" \
 		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \

@@ -6,5 +6,5 @@
 //	go test ./internal/e2e/mutants -v -all
 //
 // Without -all it leaves out some mutants of what a cluster decides, which resemble others; with
-// -sample 12 -draw 7 it draws 12 of them by the seed 7, as make check does.
+// -sample 8 -draw 7 it draws 8 of them by the seed 7, as make check does.
 package mutants

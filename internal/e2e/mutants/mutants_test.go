@@ -203,7 +203,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "what was counted in doubt stays counted", file: "internal/multiowner/doubt.go",
-			old: "\t\terr := p.opt.TakeBack(once, op)\n", new: "\t\terr := once.Err()\n",
+			old: "\t\terr := take(once, op)\n", new: "\t\terr := once.Err()\n",
 			model: "./internal/e2e/simtest", test: "TestGroupsAreWholeAfterAStandstill",
 		},
 		{
