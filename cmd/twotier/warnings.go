@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"twotier.dev/twotier/httpapi"
@@ -74,11 +75,15 @@ func rulesOf(cfg *config.Config) (*rules.Document, error) {
 }
 
 // printConfig prints settings to stdout and what is wrong with them, and with their rules, to
-// stderr.
+// stderr. The rules may be in a file of another machine, where the settings are for.
 func printConfig(cfg *config.Config, stdout, stderr io.Writer) error {
 	list, err := lintConfig(cfg)
 	for _, w := range list {
 		fmt.Fprintln(stderr, "warning:", w)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintln(stderr, "the rules are not checked:", err)
+		err = nil
 	}
 	return errors.Join(cfg.Print(stdout), err)
 }
