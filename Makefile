@@ -104,7 +104,7 @@ check-bench:
 # what nobody has seen yet. Both are printed. Where there is no commit, they are others each time.
 FIXED_SCHEDULE := 83103554696
 FIXED_MODEL := 1001
-OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then echo $$((16\#$$h)); \
+OTHERS := $(shell if h=$$(git rev-parse --short=8 HEAD 2>/dev/null); then printf '%d' 0x$$h; \
   else od -An -N4 -tu4 /dev/urandom | tr -d ' '; fi)
 # On one processor a schedule takes a quarter less time of it, and the other parts have the rest.
 check-simulate:
