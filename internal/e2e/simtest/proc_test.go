@@ -227,7 +227,8 @@ func (p *proc) leave() error {
 	for p.w.busy(p) {
 		time.Sleep(time.Millisecond)
 	}
-	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	// What the store did not take is tried again when its turn comes in the flush interval.
+	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second+p.w.plan.interval)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
 	p.closeRules()
