@@ -65,8 +65,13 @@ func (w *world) spend() (again func()) {
 	}
 }
 
-// pass sends operations to random nodes, in four parts, with pauses between them.
+// pass sends copies of operations to random nodes, in four parts, with pauses between them. Other
+// clients send the same ones.
 func (c *client) pass(ops []syncer.Op, pause time.Duration) {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].Checks = slices.Clone(ops[i].Checks)
+	}
 	for some := range slices.Chunk(ops, 1+len(ops)/4) {
 		if p := c.w.pick(c.rnd); p != nil {
 			c.do(p, some...)
