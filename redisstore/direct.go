@@ -292,8 +292,15 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	counted := make([]bool, len(op.Checks))
 	var failed error
 	for _, checks := range d.byPartition(op) {
+		if ctx.Err() != nil {
+			failed = errNotSent
+			break
+		}
+		// Whoever leaves in the middle of a part does not say whether it counts: what does has to
+		// be taken back. The wait is bounded by Options.Timeout.
 		var at []mark
-		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
+		if at, failed = d.acquirePart(context.WithoutCancel(ctx), op, ts, checks, counted,
+			res); failed != nil {
 			break
 		}
 		marks = append(marks, at...)
