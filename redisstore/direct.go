@@ -154,14 +154,24 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	if d.crossesPartitions(op) {
 		return d.acquireInTurn(ctx, op, ts, res)
 	}
+	return d.ask(ctx, op, d.encode(op, ts, now), res, false)
+}
+
+// ask has a lane carry out a call for an operation. Of a part of an acquire, it waits for the
+// outcome even if ctx ends once the lane has it: what the part counts may have to be taken back.
+func (d *Direct) ask(ctx context.Context, op *syncer.Op, c *directCall, res *syncer.Result,
+	part bool) (marks []mark, err error) {
 	if ctx.Err() != nil {
 		return nil, errNotSent
 	}
-	c := d.encode(op, ts, now)
 	if err := d.submit(c); err != nil {
 		return nil, err
 	}
-	if err := c.wait(ctx, d.opt.Timeout); err != nil {
+	err = c.wait(ctx, d.opt.Timeout)
+	if part && errors.Is(err, syncer.ErrUnknownOutcome) {
+		err = c.wait(context.WithoutCancel(ctx), d.opt.Timeout)
+	}
+	if err != nil {
 		return nil, err // it may still be carried out, so c is not reused
 	}
 	if d.ackOf(op) > syncer.AckStore {
@@ -292,15 +302,8 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	counted := make([]bool, len(op.Checks))
 	var failed error
 	for _, checks := range d.byPartition(op) {
-		if ctx.Err() != nil {
-			failed = errNotSent
-			break
-		}
-		// Whoever leaves in the middle of a part does not say whether it counts: what does has to
-		// be taken back. The wait is bounded by Options.Timeout.
 		var at []mark
-		if at, failed = d.acquirePart(context.WithoutCancel(ctx), op, ts, checks, counted,
-			res); failed != nil {
+		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
 			break
 		}
 		marks = append(marks, at...)
@@ -351,7 +354,8 @@ func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, check
 		one.Checks = append(one.Checks, op.Checks[i])
 	}
 	var part syncer.Result
-	if marks, err = d.do(ctx, &one, &part); err != nil {
+	call := d.encode(&one, ts, d.opt.Now())
+	if marks, err = d.ask(ctx, &one, call, &part, true); err != nil {
 		return nil, err
 	}
 	res.Allowed = res.Allowed && part.Allowed

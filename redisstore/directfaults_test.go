@@ -318,3 +318,63 @@ func TestAcquireWhoseCallerLeftKeepsNoCounts(t *testing.T) {
 		}
 	}
 }
+
+// holder keeps the answer of a script that names a key until it is released.
+type holder struct {
+	key        string
+	once       sync.Once
+	held, free chan struct{}
+}
+
+func (h *holder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *holder) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *holder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, c := range cmds {
+			for _, arg := range c.Args() {
+				if name, ok := arg.(*string); ok && *name == h.key {
+					h.once.Do(func() { close(h.held) })
+					<-h.free
+				}
+			}
+		}
+		return err
+	}
+}
+
+// TestAcquireThatWaitsForALaneIsWithdrawn acquires over two slots of a cluster while their lane is
+// busy. Its time is up before the lane has it: nothing is sent to Redis.
+func TestAcquireThatWaitsForALaneIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
+	h := &holder{key: s.Address("busy"), held: make(chan struct{}), free: make(chan struct{})}
+	s.Client().AddHook(h)
+	busy := make(chan error, 1)
+	go func() {
+		busy <- d.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
+			Checks: []syncer.Check{check("busy", 1)}}, new(syncer.Result))
+	}()
+	<-h.held
+	first, second := "first", elsewhere(s, "first", "second-")
+	ctx, leave := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, leave)
+	op := syncer.Op{Kind: syncer.Acquire,
+		Checks: []syncer.Check{check(first, 1, 60_000, 10), check(second, 1, 60_000, 10)}}
+	err := d.Do(ctx, &op, new(syncer.Result))
+	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("got %v, want an error that says that nothing was counted", err)
+	}
+	close(h.free)
+	if err := <-busy; err != nil {
+		t.Error(err)
+	}
+	for _, key := range []string{first, second} {
+		if got := count(t, d, key, 60_000); got != 0 {
+			t.Errorf("%s: %d counted after the time was up", key, got)
+		}
+	}
+}
