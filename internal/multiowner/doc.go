@@ -26,11 +26,11 @@
 // otherwise begin again elsewhere.
 //
 // A decider that was given up may only have stood still. So those that have counted in doubt keep
-// asking. If the acquire was not carried out, each takes back what it has counted, at whichever
-// node owns the keys by then. The coordinator settles the number only after that, so that the
-// decider remembers. Numbers are settled for each decider: those in doubt hold up no other one. All
-// of this is forgotten after ten minutes, or if there is too much of it; then what is counted stays
-// so.
+// asking. If the acquire was not carried out, each takes back its counts: at once while it owns the
+// keys, and otherwise at their new owner, 15 seconds later, when that knows of them. The
+// coordinator settles the number only after that, so that the decider remembers. Numbers are
+// settled for each decider: those in doubt hold up no other one. All of this is forgotten after ten
+// minutes, or if there is too much of it; then what is counted stays so.
 //
 // If decider and coordinator have died, the coordinator may have told some owners already: this is
 // the one case in which parts of an acquire are counted without others whose owners live.

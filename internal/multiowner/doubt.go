@@ -75,45 +75,45 @@ func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 		op := &syncer.Op{Kind: syncer.Add, TS: d.ts, Ack: syncer.AckMemory,
 			Checks: []syncer.Check{d.checks[i]}}
 		op.Checks[0].N = -op.Checks[0].N
-		err := p.repeat(ctx, op, p.takeBackHere)
-		if errors.Is(err, syncer.ErrNotOwner) {
+		switch err := p.takeBackHere(ctx, op); {
+		case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+		case errors.Is(err, syncer.ErrNotOwner):
 			elsewhere = append(elsewhere, op)
-			continue
+		default: // the key may be lent to other nodes, for example
+			p.takeBackOne(ctx, op)
 		}
-		p.logTakenBack(err)
 	}
 	if len(elsewhere) == 0 || !retry.Pause(ctx, heardTime) {
 		return
 	}
 	for _, op := range elsewhere {
-		p.logTakenBack(p.repeat(ctx, op, p.opt.TakeBack))
+		p.takeBackOne(ctx, op)
 	}
 }
 
-func (p *Participant) logTakenBack(err error) {
-	if err != nil {
-		p.opt.Logger.Warn("an acquire over several nodes was not carried out, but what was "+
-			"counted of it can't be taken back", "error", err)
-	}
-}
-
+// takeBackHere takes back on this node.
 func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, reserveTime)
+	defer cancel()
 	var res [1]syncer.Result
 	p.opt.Counter.DoAll(ctx, []syncer.Op{*op}, res[:])
 	return res[0].Err
 }
 
-// repeat repeats what was certainly not executed.
-func (p *Participant) repeat(ctx context.Context, op *syncer.Op,
-	take func(ctx context.Context, op *syncer.Op) error) error {
+// takeBackOne has the owner of a key take back, and repeats what was certainly not executed.
+func (p *Participant) takeBackOne(ctx context.Context, op *syncer.Op) {
 	for by := time.Now().Add(reserveLimit); ; {
 		once, cancel := context.WithTimeout(ctx, reserveTime)
-		err := take(once, op)
+		err := p.opt.TakeBack(once, op)
 		cancel()
-		if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
-			errors.Is(err, syncer.ErrNotOwner) || time.Now().After(by) ||
+		if err == nil {
+			return
+		}
+		if errors.Is(err, syncer.ErrUnknownOutcome) || time.Now().After(by) ||
 			!retry.Pause(ctx, askPause) {
-			return err
+			p.opt.Logger.Warn("an acquire over several nodes was not carried out, but its counts "+
+				"can't be taken back", "error", err)
+			return
 		}
 	}
 }

@@ -142,9 +142,11 @@ func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 
 // Decided is what a member that decides nothing any more has decided for one coordinator.
 type Decided struct {
-	CarriedOut []uint64 // the acquires of which it has counted its part
-	Undecided  []uint64 // those that it has not finished
-	// Unknown is a number up to which it may have forgotten others. Later ones are not carried out.
+	// CarriedOut are the acquires of which it has counted its part, and Undecided those in
+	// progress, in order.
+	CarriedOut, Undecided []uint64
+	// Unknown is the last acquire that it may have forgotten. Later ones in neither list are not
+	// carried out.
 	Unknown uint64
 }
 
@@ -166,6 +168,8 @@ func (o *outcomes) decided() map[string]Decided {
 				d.Undecided = append(d.Undecided, one.number)
 			}
 		}
+		slices.Sort(d.CarriedOut)
+		slices.Sort(d.Undecided)
 		all[coordinator] = d
 		if size += len(d.CarriedOut) + len(d.Undecided); size > maxDecided {
 			return nil
@@ -188,12 +192,14 @@ func (o *outcomes) deciding() bool {
 	return false
 }
 
-// outcome returns what has become of an acquire. Forgotten and Undecided are for others to say.
+// outcome returns the outcome of an acquire. Others have to be asked about Forgotten and Undecided.
 func (d *Decided) outcome(number uint64) Outcome {
-	switch {
-	case slices.Contains(d.CarriedOut, number):
+	if _, found := slices.BinarySearch(d.CarriedOut, number); found {
 		return CarriedOut
-	case slices.Contains(d.Undecided, number):
+	}
+	_, found := slices.BinarySearch(d.Undecided, number)
+	switch {
+	case found:
 		return Undecided
 	case number <= d.Unknown:
 		return Forgotten

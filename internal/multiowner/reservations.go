@@ -187,8 +187,8 @@ func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservati
 	return list
 }
 
-// told returns what a member said of an acquire when it left, or Undecided if it did not.
-func (r *reservations) told(decider string, id rpc.AcquireID) Outcome {
+// departed returns the outcome of an acquire that a member announced when it left, or Undecided.
+func (r *reservations) departed(decider string, id rpc.AcquireID) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := r.left[decider].decided

@@ -25,9 +25,9 @@ const (
 	doubtTime = 10 * time.Minute
 	// doubtPause is the wait between two questions about what is counted.
 	doubtPause = time.Second
-	// heardTime is how long it may take until another owner of a key knows what this node has
-	// counted of it: to store that, and for the owner to compare its memory with the store. What
-	// the owner does not know it can't take back.
+	// heardTime is how long it may take until another owner of a key knows the counts of this node:
+	// for this node to store them, and for the owner to compare its memory with the store. An owner
+	// can't take back counts that it does not know.
 	heardTime = 15 * time.Second
 	// askPause is the wait between two questions.
 	askPause = 100 * time.Millisecond
@@ -140,7 +140,7 @@ func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error
 // coordinator is asked, which may know that its message never reached the decider. The outcome is
 // Forgotten if neither knows it, or none is there.
 func (p *Participant) ask(ctx context.Context, r *reservation) (Outcome, error) {
-	if o := p.reservations.told(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
+	if o := p.reservations.departed(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
 		return o, nil
 	}
 	o, t := Forgotten, p.opt.Table()
