@@ -27,7 +27,7 @@
 //
 // A decider that was given up may only have stood still. So those that have counted in doubt keep
 // asking. If the acquire was not carried out, each takes back its counts: at once while it owns the
-// keys, and otherwise at their new owner, 15 seconds later, when that knows of them. The
+// keys and can reach the store, and otherwise 15 seconds later, when a new owner knows of them. The
 // coordinator settles the number only after that, so that the decider remembers. Numbers are
 // settled for each decider: those in doubt hold up no other one. All of this is forgotten after ten
 // minutes, or if there is too much of it; then what is counted stays so.

@@ -43,6 +43,8 @@ func (p *Participant) reconsider(ctx context.Context, r *reservation) {
 	if err != nil {
 		return
 	}
+	p.takingBack.Add(1) // before the doubt ends, see InDoubt
+	defer p.takingBack.Add(-1)
 	d := p.reservations.endDoubt(r.id)
 	if d != nil && outcome == NotCarriedOut {
 		p.takeBack(ctx, d)
@@ -65,30 +67,28 @@ func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error
 	return Forgotten, errForgotten
 }
 
-// takeBack takes back what was counted in doubt: on this node while it decides about the keys, and
-// otherwise at whoever does by then.
+// takeBack takes back what was counted in doubt: at once while this node decides about the keys and
+// can tell what it has counted. Otherwise another node may decide, which can't take back counts that
+// it does not know.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
-	p.takingBack.Add(1)
-	defer p.takingBack.Add(-1)
-	var elsewhere []*syncer.Op
+	var later []*syncer.Op
 	for i := range d.checks {
 		op := &syncer.Op{Kind: syncer.Add, TS: d.ts, Ack: syncer.AckMemory,
 			Checks: []syncer.Check{d.checks[i]}}
 		op.Checks[0].N = -op.Checks[0].N
-		switch err := p.takeBackHere(ctx, op); {
-		case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
-		case errors.Is(err, syncer.ErrNotOwner):
-			elsewhere = append(elsewhere, op)
-		default: // the key may be lent to other nodes, for example
-			p.takeBackOne(ctx, op)
+		err := p.takeBackHere(ctx, op)
+		if err != nil && !errors.Is(err, syncer.ErrUnknownOutcome) {
+			later = append(later, op)
 		}
 	}
-	if len(elsewhere) == 0 || !retry.Pause(ctx, heardTime) {
+	if len(later) == 0 || !retry.Pause(ctx, heardTime) {
 		return
 	}
-	for _, op := range elsewhere {
-		p.takeBackOne(ctx, op)
+	var done sync.WaitGroup
+	for _, op := range later {
+		done.Go(func() { p.takeBackAtOwner(ctx, op) })
 	}
+	done.Wait()
 }
 
 // takeBackHere takes back on this node.
@@ -100,9 +100,9 @@ func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
 	return res[0].Err
 }
 
-// takeBackOne has the owner of a key take back, and repeats what was certainly not executed.
-func (p *Participant) takeBackOne(ctx context.Context, op *syncer.Op) {
-	for by := time.Now().Add(reserveLimit); ; {
+// takeBackAtOwner has the owner of a key take back, and repeats what was certainly not executed.
+func (p *Participant) takeBackAtOwner(ctx context.Context, op *syncer.Op) {
+	for by := time.Now().Add(doubtTime); ; {
 		once, cancel := context.WithTimeout(ctx, reserveTime)
 		err := p.opt.TakeBack(once, op)
 		cancel()
@@ -110,7 +110,7 @@ func (p *Participant) takeBackOne(ctx context.Context, op *syncer.Op) {
 			return
 		}
 		if errors.Is(err, syncer.ErrUnknownOutcome) || time.Now().After(by) ||
-			!retry.Pause(ctx, askPause) {
+			!retry.Pause(ctx, doubtPause) {
 			p.opt.Logger.Warn("an acquire over several nodes was not carried out, but its counts "+
 				"can't be taken back", "error", err)
 			return
@@ -164,7 +164,14 @@ func (v *verdicts) age(now time.Time) {
 
 // undoDoubt takes back what was counted of an acquire in doubt, if anything, in the background.
 func (p *Participant) undoDoubt(id rpc.AcquireID) {
-	if d := p.reservations.endDoubt(id); d != nil {
-		p.opt.Go(func(ctx context.Context) { p.takeBack(ctx, d) })
+	p.takingBack.Add(1) // before the doubt ends, see InDoubt
+	d := p.reservations.endDoubt(id)
+	if d == nil {
+		p.takingBack.Add(-1)
+		return
 	}
+	p.opt.Go(func(ctx context.Context) {
+		defer p.takingBack.Add(-1)
+		p.takeBack(ctx, d)
+	})
 }
