@@ -25,8 +25,8 @@ func (n *Node) newParts() {
 		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil,
 		Suspended: opt.Mode == cluster.Redis,
 		Table:     n.table, Self: n.self, Counter: opt.Counter, Peers: opt.Peers,
-		InRedis:     n.inRedis,
-		PrepareTime: modes.PreparedTime, Go: n.background,
+		InRedis: n.inRedis,
+		Go:      n.background,
 	})
 	n.parts = multiowner.NewParticipant(multiowner.Options{
 		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},

@@ -142,6 +142,7 @@ type cluster struct {
 	expired atomic.Int64
 	seeking atomic.Int64 // extra time, in ns, for an answer about holdings
 	sought  atomic.Int64 // requests for holdings
+	breaks  atomic.Int64 // how many more requests for holdings find a broken connection
 	slow    atomic.Pointer[slow]
 }
 
@@ -162,7 +163,8 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	if !c.travel(ctx) {
 		return syncer.ErrUnknownOutcome
 	}
-	if n.cut.Load() {
+	_, asks := request.(*ownership.HoldingsRequest)
+	if n.cut.Load() || asks && c.breaks.Add(-1) >= 0 {
 		return rpc.ErrUnreachable
 	}
 	var h *ownership.HoldingsResponse
@@ -254,8 +256,8 @@ func newCluster(t *testing.T, size int) *cluster {
 		n.Partitions = ownership.New(ownership.Options{
 			Partitions: partitions, Table: n.table.Load, Peers: c, Counter: &n.counter,
 			Self:    func() ring.Member { return n.self },
-			InRedis: n.inRedis.Load, PrepareTime: time.Second,
-			Go: func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
+			InRedis: n.inRedis.Load,
+			Go:      func(fn func(ctx context.Context)) { running.Go(func() { fn(ctx) }) },
 		})
 	}
 	for _, n := range c.nodes {

@@ -53,9 +53,9 @@ func (o *Partitions) takeOverFrom(
 	}
 	done.Wait()
 	if rest := without(parts, holders); len(rest) > 0 {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, rest, maxHolders) })
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, rest) })
 	}
-	o.claimAll(ctx, holders, o.lookAgain(maxHolders))
+	o.claimAll(ctx, holders, o.lookAgain)
 }
 
 // heldBefore asks the owner before which of its partitions it still holds.

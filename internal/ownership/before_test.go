@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"twotier.dev/twotier/internal/ownership"
 )
 
 // TestOnlyTheOwnerBeforeIsAsked lets one of eight nodes leave. Each of the others that gains
@@ -48,4 +50,38 @@ func TestAllAreAskedIfTheOwnerBeforeHoldsNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBrokenConnectionsAreNoAnswer: connections to the holder break a few times in turn, but it is
+// there. The owner must not begin with what the store has.
+func TestBrokenConnectionsAreNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		c.fill()
+		c.breaks.Store(4)
+		c.agree(c.nodes...)
+		c.settle(c.nodes...)
+		if _, moves := c.nodes[1].Figures(); moves.FromStore > 0 || moves.Taken == 0 {
+			t.Errorf("moves %+v, want none from the store", moves)
+		}
+		if left := c.breaks.Load(); left > 0 {
+			t.Errorf("%d connections did not break", left)
+		}
+	})
+}
+
+// TestAnOwnerThatIsGone: nobody responds where a member is, and the table still has it. The others
+// begin with what the store has, before operations have waited for too long.
+func TestAnOwnerThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		c.fill()
+		c.nodes[0].cut.Store(true)
+		began := time.Now()
+		c.nodes[1].knows(c.nodes...)
+		c.settle(c.nodes[1])
+		if took := time.Since(began); took > ownership.WaitTimeout/2 {
+			t.Errorf("it took %v", took)
+		}
+	})
 }

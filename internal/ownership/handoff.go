@@ -120,6 +120,8 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	t := o.opt.Table()
 	s := &o.parts[p]
 	switch {
+	case s.kept: // it will decide about it again, or say that everything is in the store
+		return Later
 	case s.phase == foreign, s.phase == incoming:
 		return NotHeld
 	case o.suspended: // given: the other node has to say what became of what it has of it

@@ -59,9 +59,6 @@ type Options struct {
 	Peers   Peers
 	// InRedis reports whether the cluster counts in Redis. Then nobody owns anything.
 	InRedis func() bool
-	// PrepareTime is how long other nodes may take, beyond WaitTimeout, to say what they hold,
-	// because they may be changing their mode.
-	PrepareTime time.Duration
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
 }

@@ -97,6 +97,40 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 	}
 }
 
+// TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change the
+// mode, or begins to while they are claimed. The change takes longer than operations wait, and is
+// aborted. Nothing begins with what the store has: what the holder has counted may not be there.
+func TestAHolderThatIsSuspendedForLong(t *testing.T) {
+	for name, before := range map[string]bool{"before it is asked": true, "when it is claimed": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 2)
+				a, b := c.nodes[0], c.nodes[1]
+				c.fill()
+				c.delay = func() time.Duration { return 20 * time.Millisecond }
+				if before {
+					a.Suspend()
+				}
+				c.agree(a, b)
+				if !before {
+					for at, _ := b.Figures(); at.Incoming == 0; at, _ = b.Figures() {
+						time.Sleep(5 * time.Millisecond)
+					}
+					time.Sleep(50 * time.Millisecond)
+					a.Suspend()
+				}
+				time.Sleep(15 * time.Second)
+				a.Resume()
+				c.settle(a, b)
+				c.checkKeys(0)
+				if _, moves := b.Figures(); moves.FromStore > 0 {
+					t.Errorf("%+v: partitions begin with what the store has", moves)
+				}
+			})
+		})
+	}
+}
+
 // TestAChangeDuringAHandover: the change succeeds. All that was being handed over is in the store,
 // and nobody takes precedence once the mode changes back.
 func TestAChangeDuringAHandover(t *testing.T) {

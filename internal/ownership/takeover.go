@@ -16,11 +16,14 @@ import (
 const (
 	// askTimeout bounds one request about partitions.
 	askTimeout = 2 * time.Second
-	// maxHolders is how often to look for the holder of a partition that keeps changing hands.
-	maxHolders = 5
-	// laterPause is the wait before asking again for a partition that another node considers its
-	// own.
+	// laterPause is the wait before asking again who holds a partition, or for one that another
+	// node considers its own.
 	laterPause = 50 * time.Millisecond
+	// brokenTimes is how often in turn a member can't be reached before it counts as gone. A
+	// connection may break at any time.
+	brokenTimes = 5
+	// changeTimeout bounds the wait for members that change their mode.
+	changeTimeout = time.Minute
 )
 
 // without returns the partitions that have no holder.
@@ -35,42 +38,48 @@ func without(parts []int, holders map[int]*ring.Member) (rest []int) {
 
 // takeOver takes over partitions that the table assigns to this node, from their holders or else
 // from the store. If a partition has moved on by the time it is claimed, its holder is looked for
-// again, up to so many times.
-func (o *Partitions) takeOver(ctx context.Context, parts []int, times int) {
-	if times == 0 {
-		o.beginFromStore(parts)
-		return
-	}
+// again.
+func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 	// The answers are of different moments: what was on its way from one member to another may be
-	// at neither. So a partition has no holder if nobody held it, or was taking it over, twice.
+	// at neither. So a partition has no holder if nobody held it, or was taking it over, twice. Of
+	// several that are taking it over, each has to begin some time.
 	missed := map[int]bool{}
-	for by := time.Now().Add(WaitTimeout); len(parts) > 0; {
+	var by time.Time
+	for {
 		holders, sought := o.findHolders(ctx, o.opt.Table(), parts)
+		if ctx.Err() != nil {
+			return
+		}
 		if len(holders) > 0 {
-			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.lookAgain(times-1)) })
+			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.lookAgain) })
+		}
+		if len(sought) > 0 && by.IsZero() {
+			by = time.Now().Add(WaitTimeout)
 		}
 		var unheld, rest []int
 		for _, p := range without(parts, holders) {
-			if missed[p] && !sought[p] || ctx.Err() != nil || time.Now().After(by) {
+			unsought := !sought[p] || time.Now().After(by)
+			if missed[p] && unsought || !o.accepts(p) {
 				unheld = append(unheld, p)
 			} else {
 				rest = append(rest, p)
 			}
-			missed[p] = !sought[p]
+			missed[p] = unsought
 		}
 		o.beginFromStore(unheld)
-		if parts = rest; len(sought) > 0 {
-			retry.Pause(ctx, laterPause)
+		if parts = rest; len(parts) == 0 || !retry.Pause(ctx, laterPause) {
+			return
 		}
 	}
 }
 
-// lookAgain returns what to do with partitions that have moved on: look for their holders again, up
-// to so many times.
-func (o *Partitions) lookAgain(times int) func(gone []int) {
-	return func(gone []int) {
-		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, gone, times) })
-	}
+// lookAgain looks for the holders of partitions that have moved on.
+func (o *Partitions) lookAgain(gone []int) {
+	o.opt.Go(func(ctx context.Context) {
+		if retry.Pause(ctx, laterPause) {
+			o.takeOver(ctx, gone)
+		}
+	})
 }
 
 // findHolders asks all other members which of the partitions they hold, and which they are taking
@@ -81,8 +90,7 @@ func (o *Partitions) findHolders(
 ) (holders map[int]*ring.Member, sought map[int]bool) {
 	holders, sought = map[int]*ring.Member{}, map[int]bool{}
 	var mu sync.Mutex
-	timeout := o.opt.PrepareTime + WaitTimeout
-	rpc.Broadcast(ctx, t, timeout, func(ctx context.Context, m *ring.Member) {
+	rpc.Broadcast(ctx, t, changeTimeout, func(ctx context.Context, m *ring.Member) {
 		a := o.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()
@@ -101,17 +109,23 @@ func (o *Partitions) findHolders(
 func (o *Partitions) holdingsOf(
 	ctx context.Context, m *ring.Member, parts []int,
 ) HoldingsResponse {
+	broken := 0
 	for by := time.Now().Add(WaitTimeout); time.Now().Before(by); {
 		var a HoldingsResponse
 		err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a)
 		switch {
 		case err == nil && !a.Later:
 			return a
-		case errors.Is(err, rpc.ErrUnreachable), ctx.Err() != nil, o.isSuspended(),
-			o.opt.Table().Find(m.Name) < 0:
+		case ctx.Err() != nil, o.isSuspended(), o.opt.Table().Find(m.Name) < 0:
 			return HoldingsResponse{}
 		case err == nil: // it is alive, and the change of mode will end
-			by = time.Now().Add(WaitTimeout)
+			by, broken = time.Now().Add(WaitTimeout), 0
+		case !errors.Is(err, rpc.ErrUnreachable):
+			broken = 0
+		default:
+			if broken++; broken == brokenTimes {
+				return HoldingsResponse{}
+			}
 		}
 		retry.Pause(ctx, laterPause)
 	}

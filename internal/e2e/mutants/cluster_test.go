@@ -9,7 +9,7 @@ func clusterMutants() []mutant {
 			name: "what the owner before does not hold is nobody's",
 			file: "internal/ownership/before.go",
 			old: "\t\to.opt.Go(func(ctx context.Context) { o.takeOver(ctx, " +
-				"rest, maxHolders) })\n",
+				"rest) })\n",
 			new:  "\t\to.beginFromStore(rest)\n",
 			kind: "moves",
 		},
