@@ -183,5 +183,19 @@ func clusterMutants() []mutant {
 			new:  "\t\tm.Until, m.Seq = n.l.until(m.Budget), n.l.c.seq.Add(1)\n",
 			kind: "splits", more: true,
 		},
+		{
+			name: "a node leaves with open reservations",
+			file: "internal/node/drain.go",
+			old:  " || !n.parts.Idle() || ",
+			new:  " || ",
+			kind: "delays", more: true,
+		},
+		{
+			name: "a node that leaves does not say what it has decided",
+			file: "internal/node/drain.go",
+			old:  "\tn.parts.Leave(ctx)\n",
+			new:  "",
+			kind: "delays", more: true,
+		},
 	}
 }

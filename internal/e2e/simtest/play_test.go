@@ -94,7 +94,11 @@ func (w *world) joinOrLeave() {
 		w.join()
 		return
 	}
-	p := list[w.rnd.IntN(len(list))]
+	w.leavesAmidGroups(list[w.rnd.IntN(len(list))])
+}
+
+// leavesAmidGroups stops a process while clients count groups.
+func (w *world) leavesAmidGroups(p *proc) {
 	wait := w.burst()
 	w.leaves(p)
 	wait()

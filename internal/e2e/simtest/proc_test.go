@@ -50,6 +50,7 @@ type proc struct {
 	ended   atomic.Int64 // when it ended, in unix nanoseconds
 	left    atomic.Int64 // when it began to leave
 	clean   atomic.Bool  // it left, and handed over or flushed all that it had
+	stuck   atomic.Bool  // when it left, there was something that it could not hand over
 }
 
 // wire carries messages over the simulated network.
@@ -222,6 +223,7 @@ func (p *proc) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	err := p.node.Drain(ctx)
+	p.stuck.Store(p.node.Stats().Held > 0)
 	p.gone()
 	// Requests that have begun are finished before the node closes.
 	for p.w.busy(p) {

@@ -309,6 +309,17 @@ func (s *sight) missed(o *standIn) bool {
 	return unreached(o.by.ip) || o.by.dead.Load()
 }
 
+// leftWithAny reports whether a process ended that could not hand over all that it held. Until the
+// new owners know, some stand in for it.
+func (s *sight) leftWithAny(during span) bool {
+	for _, o := range s.procs {
+		if o.p.stuck.Load() && o.life().overlaps(during) && o.life().to.Before(during.to) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkStandIns checks that nobody stood in for owners that all lived and could be reached.
 func (w *world) checkStandIns() {
 	s := &w.sight
@@ -318,7 +329,7 @@ func (w *world) checkStandIns() {
 		o := &s.stands[i]
 		during := span{o.asked.Add(-w.plan.stale()), o.told}
 		uneasy := func(key string) bool { return !s.calm(w.partition(key), during) }
-		if s.missed(o) && (s.isAway(o.by.ip, during) || o.by.dead.Load() ||
+		if s.missed(o) && (s.isAway(o.by.ip, during) || o.by.dead.Load() || s.leftWithAny(during) ||
 			slices.ContainsFunc(o.keys, uneasy)) {
 			continue
 		}

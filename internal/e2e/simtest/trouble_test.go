@@ -200,7 +200,8 @@ func (w *world) stall() {
 	w.flurry(asEver)()
 }
 
-// delay makes what some nodes send to some others late, while hasty clients ask them.
+// delay makes what some nodes send to some others late, while hasty clients ask them. A node may
+// leave that hears all others late.
 func (w *world) delay() {
 	list := w.alive()
 	var away []string
@@ -222,7 +223,10 @@ func (w *world) delay() {
 	defer w.sight.unreached(away...)()
 	wait := w.flurry(hastily)
 	w.rest(1500)
-	if w.rnd.IntN(3) == 0 {
+	switch n := w.rnd.IntN(3); {
+	case n == 0 && all && len(list) > 2:
+		w.leavesAmidGroups(list[to])
+	case n == 0:
 		w.joinOrLeave()
 	}
 	w.flurry(hastily)()
