@@ -81,6 +81,7 @@ func TestConformanceFieldExpiry(t *testing.T) {
 }
 
 func TestConformanceMiniredis(t *testing.T) {
+	takesLongUnderRace(t)
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		return tellingStore{open(t, redisstore.Options{URL: "redis://" + miniredis.RunT(t).Addr(),
@@ -92,6 +93,7 @@ func TestConformanceMiniredis(t *testing.T) {
 // for its commands, without a time to live of fields. It only shows that the scripts use these
 // commands as documented, and never EXHINCRBY with a time to live, which a replay gets wrong.
 func TestConformanceTairHashStandIn(t *testing.T) {
+	takesLongUnderRace(t)
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) syncer.Store {
 		return tellingStore{open(t, redisstore.Options{URL: "redis://" + tairHashStandIn(t),
@@ -130,4 +132,13 @@ func tairHashStandIn(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return m.Addr()
+}
+
+// takesLongUnderRace leaves a test that computes much and shares little to a run without the race
+// detector, which scripts/test does as well.
+func takesLongUnderRace(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector makes it take ten times as long")
+	}
 }

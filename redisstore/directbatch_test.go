@@ -18,6 +18,7 @@ import (
 // TestBatchesAreEquivalent runs batches of random operations, and the same ones one by one in
 // memory. The scripts take as many steps as they may, or so few that most batches take several.
 func TestBatchesAreEquivalent(t *testing.T) {
+	takesLongUnderRace(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
 		draw  func(dice *rand.Rand, now int64) syncer.Op

@@ -48,6 +48,7 @@ func (l exactLog) fullest(key string, window, ts int64) int64 {
 // acquire is part of holds more than one of its limits, a dry run answers as the acquire does, and
 // the number of events in a window is never outside the bounds of a read.
 func TestAnswersAgainstExactLog(t *testing.T) {
+	takesLongUnderRace(t)
 	t.Parallel()
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)

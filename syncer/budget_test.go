@@ -76,6 +76,7 @@ func (s *crowd) held(keys []string) (n int) {
 // TestOnePartitionMayHaveWhatOthersDoNotUse fills one of many partitions until nearly all of the
 // memory is used.
 func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
+	takesLongUnderRace(t)
 	s := newCrowd(t, 4<<20)
 	for s.c.Stats().MemoryBytes < 3<<20 {
 		if refused, _ := s.add(5, 100); refused > 0 || s.c.Stats().EvictedTotal > 0 {
@@ -87,6 +88,7 @@ func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
 // TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions when one of them has all the
 // memory: they are taken in, and in the end each has its share.
 func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
+	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newCrowd(t, 2<<20)
 		for s.c.Stats().EvictedTotal == 0 {
@@ -228,6 +230,7 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 // TestMemoryIsBoundedWhileNothingIsIdle adds new keys and flushes them, again and again, while time
 // stands still, so that no key is ever idle enough to be evicted.
 func TestMemoryIsBoundedWhileNothingIsIdle(t *testing.T) {
+	takesLongUnderRace(t)
 	for _, parts := range []int{1, 8, 64} {
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10,

@@ -145,6 +145,7 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 // TestManyNewKeysInOnePartition aims a flood at one partition, of which a round takes little, next
 // to a steady stream to all others.
 func TestManyNewKeysInOnePartition(t *testing.T) {
+	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 64}
 		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag,
@@ -205,6 +206,7 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 // TestLagWithoutTheStore: while the store does not answer, memory is the only bound, and what is
 // counted is marked. Once it answers, those counts leave memory before there is room for more.
 func TestLagWithoutTheStore(t *testing.T) {
+	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := openLagging(t, store)
@@ -250,6 +252,7 @@ func TestLagWithoutTheStore(t *testing.T) {
 // TestWhatHasCountedMostIsFlushedFirst: a few keys count all the time among many that count once.
 // Of the few, little is in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
+	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := newPaced(perKey)
 		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second,

@@ -54,6 +54,7 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 
 // TestLeastRoom has many callers count new keys while there is room for few at a time.
 func TestLeastRoom(t *testing.T) {
+	takesLongUnderRace(t)
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond,
 		FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
 		Placement: syncer.Placement{Partitions: 4}})

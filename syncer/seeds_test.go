@@ -54,3 +54,12 @@ func runs(of int) int {
 	}
 	return of
 }
+
+// takesLongUnderRace leaves a test that computes much and shares little to a run without the race
+// detector, which scripts/test does as well.
+func takesLongUnderRace(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector makes it take ten times as long")
+	}
+}

@@ -11,6 +11,7 @@ import (
 // for it as may, new or known ones. No count becomes older than the lag. If the store takes forty
 // times as long, none becomes older than four times the lag.
 func TestStoreThatSlowsDownAtOnce(t *testing.T) {
+	takesLongUnderRace(t)
 	known := func(caller, i int) string { return fmt.Sprint("known-", caller, "-", i%2000) }
 	for name, tt := range map[string]struct {
 		keys  func(caller, i int) string

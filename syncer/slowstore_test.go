@@ -39,6 +39,7 @@ func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // exchange has. A few keys are flushed while all partitions have to be verified, which would be 256
 // rounds at once: these fail, and must not take the place of the few again and again.
 func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
+	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: embedded.New(embedded.Options{})}
 		place := syncer.Placement{Partitions: syncer.DefaultPartitions}

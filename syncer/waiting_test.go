@@ -43,6 +43,7 @@ func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
 // TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no
 // caller waits for are flushed as if they were not there.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
+	takesLongUnderRace(t)
 	for name, op := range map[string]func(i, j int) *syncer.Op{
 		"ack=redis": func(i, _ int) *syncer.Op {
 			return addOp(fmt.Sprint("hot-", i), 1, syncer.AckStore)

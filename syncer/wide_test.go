@@ -12,6 +12,7 @@ import (
 // TestLaddersWiderThanAChunk grows and releases counters of about as many words as a chunk of the
 // arena, and of many more.
 func TestLaddersWiderThanAChunk(t *testing.T) {
+	takesLongUnderRace(t)
 	second, minute, quarter := time.Second, time.Minute, 15*time.Minute
 	for _, levels := range [][]leaparray.Level{
 		{{Width: second, Count: 4050}}, {{Width: second, Count: 4090}},
