@@ -157,6 +157,9 @@ check-faults:
 	@./scripts/part "real processes under the race detector, with what takes minutes" \
 		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
 		./internal/e2e/faulttest -long
+	@./scripts/part "what builds the whole server, under the race detector" \
+		$(GO) run ./internal/testing/testrun -race -allow .ci/allowed-skips -- $(ONCE) -timeout 30m \
+		./cmd/twotier ./httpapi/client ./internal/envoy
 	@./scripts/part "clusters of real processes" \
 		$(GO) run ./internal/testing/testrun -allow .ci/allowed-skips -- $(ONCE) -timeout 30m ./internal/e2e/clustertest -long
 

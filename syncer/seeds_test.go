@@ -50,7 +50,7 @@ func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given
 func runs(of int) int {
 	switch {
 	case testing.Short(), raceEnabled:
-		return max(1, of/10)
+		return max(1, of/20)
 	}
 	return of
 }

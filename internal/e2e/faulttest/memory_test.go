@@ -144,6 +144,7 @@ func TestAttackUnfinishedBodies(t *testing.T) {
 }
 
 func TestAttackUnfinishedChunks(t *testing.T) {
+	takesLong(t)
 	head := "POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
 		fmt.Sprintf("%x\r\n", 1<<20)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
@@ -153,6 +154,7 @@ func TestAttackUnfinishedChunks(t *testing.T) {
 }
 
 func TestAttackBodiesOfStrangersToPeers(t *testing.T) {
+	takesLong(t)
 	head := strings.Replace(post("/peer", 4<<20), "application/json",
 		"application/x-twotier-peer", 1)
 	holdOut(t, attackedMemory, func(a *attacker) func() bool {
