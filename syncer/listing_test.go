@@ -178,7 +178,8 @@ func TestNothingToReadAtFirst(t *testing.T) {
 				}
 			}
 			reads, begun, _ := p.store.counted()
-			if round == 0 && (len(reads) > moment+1 || begun > 1) || round > 0 && len(reads) < keys/2 {
+			if round == 0 && (len(reads) > moment+1 || begun > 1) ||
+				round > 0 && len(reads) < keys/2 {
 				t.Errorf("round %d: %d keys and %d lists were read", round, len(reads), begun)
 			}
 		}

@@ -68,8 +68,8 @@ func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error
 }
 
 // takeBack takes back what was counted in doubt: at once while this node decides about the keys and
-// can tell what it has counted. Otherwise another node may decide, which can't take back counts that
-// it does not know.
+// can reach the store. Otherwise another node may decide, which can't take back counts that it does
+// not know.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 	var later []*syncer.Op
 	for i := range d.checks {

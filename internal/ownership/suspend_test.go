@@ -101,7 +101,9 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 // mode, or begins to while they are claimed. The change takes longer than operations wait, and is
 // aborted. Nothing begins with what the store has: what the holder has counted may not be there.
 func TestAHolderThatIsSuspendedForLong(t *testing.T) {
-	for name, before := range map[string]bool{"before it is asked": true, "when it is claimed": false} {
+	for name, before := range map[string]bool{
+		"before it is asked": true, "when it is claimed": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 2)
