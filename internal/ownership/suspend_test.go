@@ -97,9 +97,9 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 	}
 }
 
-// TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change the
-// mode, or begins to while they are claimed. The change takes longer than operations wait, and is
-// aborted. Nothing begins with what the store has: what the holder has counted may not be there.
+// TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change
+// the mode, or begins to while they are claimed. The change takes longer than operations wait, and
+// is aborted. Nothing begins with what the store has: what the holder has counted may not be there.
 func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 	for name, before := range map[string]bool{
 		"before it is asked": true, "when it is claimed": false,
