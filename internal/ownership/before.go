@@ -49,13 +49,13 @@ func (o *Partitions) takeOverFrom(
 			for _, p := range held {
 				holders[p] = m
 			}
-			o.opt.Go(func(ctx context.Context) { o.claimFrom(ctx, m, held, o.lookAgain) })
 		})
 	}
 	done.Wait()
 	if rest := without(parts, holders); len(rest) > 0 {
-		o.takeOver(ctx, rest)
+		o.opt.Go(func(ctx context.Context) { o.takeOver(ctx, rest) })
 	}
+	o.claimAll(ctx, holders, o.lookAgain)
 }
 
 // heldBefore asks the owner before which of its partitions it still holds.

@@ -133,29 +133,6 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 	}
 }
 
-// TestOneThatIsSuspendedHoldsUpNoOther: a node joins while one of two others is preparing to change
-// the mode. What the other holds is handed over meanwhile.
-func TestOneThatIsSuspendedHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3)
-		a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
-		c.fill()
-		third.Suspend()
-		b.knows(a, third) // so that it does not ask a alone
-		time.Sleep(time.Second)
-		c.agree(c.nodes...)
-		time.Sleep(time.Second)
-		for p := range partitions {
-			if b.table.Load().OwnedBySelf(p) && !b.counter.owns(p) {
-				t.Errorf("partition %d is not handed over", p)
-			}
-		}
-		if _, moves := b.Figures(); moves.FromStore > 0 || moves.Taken == 0 {
-			t.Errorf("moves %+v, want none from the store", moves)
-		}
-	})
-}
-
 // TestAChangeDuringAHandover: the change succeeds. All that was being handed over is in the store,
 // and nobody takes precedence once the mode changes back.
 func TestAChangeDuringAHandover(t *testing.T) {

@@ -3,6 +3,7 @@ package ownership
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,9 @@ func (o *Partitions) takeOver(ctx context.Context, parts []int) {
 		if ctx.Err() != nil {
 			return
 		}
+		if len(holders) > 0 {
+			o.opt.Go(func(ctx context.Context) { o.claimAll(ctx, holders, o.lookAgain) })
+		}
 		if len(sought) > 0 && by.IsZero() {
 			by = time.Now().Add(WaitTimeout)
 		}
@@ -79,9 +83,8 @@ func (o *Partitions) lookAgain(gone []int) {
 }
 
 // findHolders asks all other members which of the partitions they hold, and which they are taking
-// over. It claims from each holder at once, however long others take to answer: a holder does not
-// keep for ever what nobody claims. A member that can't be reached, or does not answer for as long
-// as requests may wait, counts as holding none.
+// over. A member that can't be reached, or does not answer for as long as requests may wait, counts
+// as holding none.
 func (o *Partitions) findHolders(
 	ctx context.Context, t *ring.Table, parts []int,
 ) (holders map[int]*ring.Member, sought map[int]bool) {
@@ -91,11 +94,8 @@ func (o *Partitions) findHolders(
 		a := o.holdingsOf(ctx, m, parts)
 		mu.Lock()
 		defer mu.Unlock()
-		if held := without(a.Held, holders); len(held) > 0 {
-			for _, p := range held {
-				holders[p] = m
-			}
-			o.opt.Go(func(ctx context.Context) { o.claimFrom(ctx, m, held, o.lookAgain) })
+		for _, p := range a.Held {
+			holders[p] = m
 		}
 		for _, p := range a.Sought {
 			sought[p] = true
@@ -139,6 +139,23 @@ func (o *Partitions) askHoldings(
 	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
 	defer cancel()
 	return o.opt.Peers.Ask(ctx, m, q, a)
+}
+
+// claimAll takes over partitions from their holders concurrently, and passes those that have moved
+// on to gone.
+func (o *Partitions) claimAll(
+	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
+) {
+	from := map[*ring.Member][]int{}
+	for p, m := range holders {
+		from[m] = append(from[m], p)
+	}
+	var done sync.WaitGroup
+	for m, parts := range from {
+		slices.Sort(parts)
+		done.Go(func() { o.claimFrom(ctx, m, parts, gone) })
+	}
+	done.Wait()
 }
 
 // beginFromStore makes this node decide about partitions that nobody hands over, starting from the

@@ -8,7 +8,8 @@ func clusterMutants() []mutant {
 		{
 			name: "what the owner before does not hold is nobody's",
 			file: "internal/ownership/before.go",
-			old:  "\t\to.takeOver(ctx, rest)\n",
+			old: "\t\to.opt.Go(func(ctx context.Context) { o.takeOver(ctx, " +
+				"rest) })\n",
 			new:  "\t\to.beginFromStore(rest)\n",
 			kind: "moves",
 		},
