@@ -21,11 +21,13 @@ const (
 )
 
 // Holdings returns which of some partitions this node could hand over, and which it is taking over.
+// While the mode changes, and in Redis, it can't say: the node that asks has yet to hear of the
+// mode, and would decide beside those that count in Redis.
 func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.suspended {
-		return &HoldingsResponse{Later: !o.opt.InRedis()}
+		return &HoldingsResponse{Later: true}
 	}
 	a := new(HoldingsResponse)
 	for _, p := range q.Partitions {

@@ -12,8 +12,8 @@ type (
 		Partitions []int
 	}
 	// HoldingsResponse lists them, and those that the node is taking over itself: they may be on
-	// their way to it. Later is set while the node can't tell because it is changing its mode: its
-	// counts may not be in the store yet.
+	// their way to it. Later is set while the node can't tell because it is changing its mode, when
+	// its counts may not be in the store yet, or because it counts in Redis.
 	HoldingsResponse struct {
 		Held   []int
 		Sought []int

@@ -38,6 +38,9 @@ func TestSuspension(t *testing.T) {
 		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, ownership.ErrInRedis) {
 			t.Errorf("in Redis: %v", err)
 		}
+		if h := a.Holdings(&ownership.HoldingsRequest{Partitions: []int{0}}); !h.Later {
+			t.Errorf("holdings %+v: another might decide beside those that count in Redis", h)
+		}
 		a.inRedis.Store(false)
 		a.Resume()
 		c.settle(a)
