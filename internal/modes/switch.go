@@ -129,15 +129,16 @@ func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	q := Request{By: s.opt.Self().Name, Mode: mode, Term: now.number + 1, Phase: Prepare}
 	ctx, cancel := context.WithTimeout(ctx, PreparedTime)
 	defer cancel()
-	err := s.tell(ctx, q)
+	err := s.prepare(ctx, q)
 	if err != nil {
 		q.Phase = Abort
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 		defer cancel()
-		return errors.Join(fmt.Errorf("the mode stays %s: %w", s.Mode(), err), s.tell(undo, q))
+		return errors.Join(fmt.Errorf("the mode stays %s: %w", s.Mode(), err),
+			s.tell(undo, s.opt.Table(), q))
 	}
 	q.Phase = Commit
-	if err := s.tell(ctx, q); err != nil {
+	if err := s.tell(ctx, s.opt.Table(), q); err != nil {
 		s.opt.Logger.Warn("a node could not be told that the mode has changed; it will learn "+
 			"it by gossip", "error", err)
 	}
@@ -157,13 +158,40 @@ func (s *Switch) check(mode Mode) error {
 	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "mode", Detail: detail}
 }
 
+// prepare has all nodes prepare, this one last, and then those that this one did not know of
+// before. Who is not told goes on deciding when the others count in Redis. Prepared nodes hand
+// nothing over, so one that joins later has nothing to decide about.
+func (s *Switch) prepare(ctx context.Context, q Request) error {
+	told := s.opt.Table()
+	err := s.tell(ctx, told, q)
+	for t := s.opt.Table(); err == nil; t = s.opt.Table() {
+		var late []ring.Member
+		for i := range t.Len() {
+			if m := t.Member(i); i != t.Self() && told.Find(m.Name) < 0 {
+				late = append(late, *m)
+			}
+		}
+		if len(late) == 0 {
+			return nil
+		}
+		told = t
+		for i := range late {
+			err = errors.Join(err, s.ask(ctx, &late[i], q))
+		}
+	}
+	return err
+}
+
 // tell tells all nodes, and this one, about a step of a change.
-func (s *Switch) tell(ctx context.Context, q Request) error {
-	t := s.opt.Table()
+func (s *Switch) tell(ctx context.Context, t *ring.Table, q Request) error {
 	errs := make([]error, t.Len()+1)
 	rpc.Broadcast(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {
-		errs[t.Find(m.Name)] = s.opt.Peers.Ask(ctx, m, &q, nil)
+		errs[t.Find(m.Name)] = s.ask(ctx, m, q)
 	})
 	errs[t.Len()] = s.Step(ctx, &q)
 	return errors.Join(errs...)
+}
+
+func (s *Switch) ask(ctx context.Context, m *ring.Member, q Request) error {
+	return s.opt.Peers.Ask(ctx, m, &q, nil)
 }

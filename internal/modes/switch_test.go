@@ -36,7 +36,8 @@ func (n *node) Wake()    {}
 
 // cluster is three nodes whose switches are linked directly.
 type cluster struct {
-	nodes []*node
+	nodes  []*node
+	hidden atomic.Bool // the last node is in no table
 
 	mu    sync.Mutex
 	story []string // what the nodes were told to do, in order
@@ -61,7 +62,10 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, _ any) erro
 // table is the members with what they say of their modes.
 func (c *cluster) table(self string) *ring.Table {
 	var members []ring.Member
-	for _, n := range c.nodes {
+	for i, n := range c.nodes {
+		if i == 2 && c.hidden.Load() {
+			continue
+		}
 		m := n.self
 		m.Tag = *n.tag.Load()
 		members = append(members, m)
@@ -158,6 +162,36 @@ func TestChangeHasAllInTheStoreFirst(t *testing.T) {
 			t.Errorf("gossips %q", tag)
 		}
 	})
+}
+
+// TestWhoJoinsDuringAChange: the node that changes the mode does not know of c yet when it tells
+// the others to prepare. c is told, too, before any goes on.
+func TestWhoJoinsDuringAChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		flushes func() error
+		modes   string
+	}{
+		"it prepares": {nil, "rrr"},
+		"it can't":    {func() error { return errors.New("down") }, "ttt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.hidden.Store(true)
+				c.nodes[2].flushes = test.flushes
+				c.nodes[1].flushes = func() error { c.hidden.Store(false); return nil }
+				err := c.nodes[0].Change(t.Context(), modes.Redis)
+				if c.modes() != test.modes || (err == nil) != (test.flushes == nil) || !c.resumed() {
+					t.Errorf("modes %s, want %s; %v", c.modes(), test.modes, err)
+				}
+				at := func(what string) int { return slices.Index(c.story, what) }
+				if flushed, gone := at("c flush"), at("a forget"); flushed < 0 ||
+					gone >= 0 && gone < flushed {
+					t.Errorf("what happened: %v", c.story)
+				}
+			})
+		})
+	}
 }
 
 // TestChangeIsAllOrNothing has a node be unreachable, fail to flush, or hold a reservation for too

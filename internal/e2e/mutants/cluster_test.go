@@ -106,10 +106,10 @@ func clusterMutants() []mutant {
 		{
 			name: "the mode changes though a node could not prepare",
 			file: "internal/modes/switch.go",
-			old: "err := s.tell(ctx, q)\n" +
+			old: "err := s.prepare(ctx, q)\n" +
 				"\tif err != nil {\n" +
 				"\t\tq.Phase = Abort",
-			new: "err := s.tell(ctx, q)\n" +
+			new: "err := s.prepare(ctx, q)\n" +
 				"\tif false {\n" +
 				"\t\tq.Phase = Abort",
 			kind: "modes",
