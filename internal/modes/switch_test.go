@@ -181,7 +181,8 @@ func TestWhoJoinsDuringAChange(t *testing.T) {
 				c.nodes[2].flushes = test.flushes
 				c.nodes[1].flushes = func() error { c.hidden.Store(false); return nil }
 				err := c.nodes[0].Change(t.Context(), modes.Redis)
-				if c.modes() != test.modes || (err == nil) != (test.flushes == nil) || !c.resumed() {
+				if c.modes() != test.modes || !c.resumed() ||
+					(err == nil) != (test.flushes == nil) {
 					t.Errorf("modes %s, want %s; %v", c.modes(), test.modes, err)
 				}
 				at := func(what string) int { return slices.Index(c.story, what) }
