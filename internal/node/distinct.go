@@ -18,10 +18,12 @@ import (
 )
 
 // pendingTimeout bounds how long other nodes may take to say what they have and the store lacks,
-// and pendingAnswers how many answers of at most distinct.MaxPending each of them gives.
+// pendingAnswers how many answers of at most distinct.MaxPending each of them gives, and
+// pendingTimes how often a question is asked that fails: a connection may break at any time.
 const (
 	pendingTimeout = 500 * time.Millisecond
 	pendingAnswers = 64
+	pendingTimes   = 5
 )
 
 // handoverTimeout bounds how long a node that stops tries to pass on what the store lacks, and
@@ -254,9 +256,14 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	left *int) (keys []distinct.Pending, ok bool) {
 	var a DistinctPendingAnswer
-	if *left--; *left < 0 ||
-		n.opt.Peers.Ask(ctx, m, &DistinctPendingQuestion{partitions}, &a) != nil {
+	if *left--; *left < 0 {
 		return nil, false
+	}
+	q, times := &DistinctPendingQuestion{partitions}, 1
+	for n.opt.Peers.Ask(ctx, m, q, &a) != nil {
+		if times++; times > pendingTimes || !retry.Pause(ctx, pendingTimeout/20) {
+			return nil, false
+		}
 	}
 	half := len(partitions) / 2
 	if half == 0 || !distinct.IsCut(a.Keys) {

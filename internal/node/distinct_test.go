@@ -162,3 +162,38 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 		}
 	})
 }
+
+// TestPendingBehindABrokenConnection begins to decide while connections to a node that has what the
+// store lacks break a few times in turn. It is asked until it has told it.
+func TestPendingBehindABrokenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wanted []int
+		asked, told := 0, false
+		peers := &others{values: &goneStore{}}
+		peers.answer = func(_ *ring.Member, question, _ any) error {
+			q, ok := question.(*node.DistinctPendingQuestion)
+			if !ok {
+				return nil
+			}
+			if wanted == nil {
+				wanted = q.Partitions
+			}
+			if slices.Equal(q.Partitions, wanted) {
+				asked++
+			}
+			if asked < 5 {
+				return rpc.ErrUnreachable
+			}
+			told = true
+			return nil
+		}
+		n, _ := beside(t, nil, peers)
+		for i := range 20 { // some of them are this node's
+			op := &distinct.Op{Key: fmt.Append(nil, "key", i), Windows: []int64{60_000}}
+			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // whatever it is told
+		}
+		if asked != 5 || !told {
+			t.Errorf("asked %d times, want 5", asked)
+		}
+	})
+}
