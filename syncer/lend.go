@@ -246,6 +246,7 @@ func lendable(most, left, lent, own, borrowers int64) int64 {
 // noteCut notes that a round is being cut that reads a shared key.
 func (s sharedKeys) noteCut(e entry) {
 	if k := s.of(e); k != nil {
+		k.cuts++
 		for i := range k.loans {
 			k.loans[i].cut = k.loans[i].inStore
 		}
@@ -256,6 +257,7 @@ func (s sharedKeys) noteCut(e entry) {
 // when the round was cut.
 func (s sharedKeys) noteSeen(e entry) {
 	if k := s.of(e); k != nil {
+		k.seen = k.cuts
 		for i := range k.loans {
 			l := &k.loans[i]
 			l.Seen = max(l.Seen, min(l.cut, l.Ceiling))

@@ -41,25 +41,44 @@ func (s sharedKeys) lentOut(t *target) bool {
 }
 
 // CatchUp returns once the store has all that this counter has counted of a key until now and still
-// answers for, and this counter, if it shares the key with others, has seen what they had stored
-// when it was called. It does not wait for a store that is known to be out of reach.
+// answers for, and this counter, if it decides about the key and shares it with others, has read
+// what they had stored when it was called. It does not wait for a store that is known to be out of
+// reach.
 func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
-	if t.p.shared.find(&t) != nil {
-		t.p.enlistShared(c.opt.Now())
-	}
-	ticket := t.p.dirty.lastTicket
+	ticket, cut := t.p.dirty.lastTicket, t.p.shared.cuts(&t)
 	if t.p.dirty.handedOff(ticket) && !t.p.sealed {
 		ticket = 0 // another counter has taken over what was not acknowledged
 	}
 	t.p.mu.Unlock()
-	reachable := func() bool { return !t.p.storeDown() }
-	keys := []countedKey{t.counted()}
-	_, err := t.p.commitIf(ctx, ticket, keys, reachable)
-	if err = cmp.Or(err, keys[0].err); err != nil {
-		return fmt.Errorf("%w: what was counted is not in the store yet: %v", ErrUnavailable, err)
+	for reads := false; ; reads = true {
+		if unread := t.enlistUnread(cut, c.opt.Now()); unread != 0 {
+			ticket = unread
+		} else if reads {
+			return nil
+		}
+		reachable := func() bool { return !t.p.storeDown() }
+		keys := []countedKey{t.counted()}
+		_, err := t.p.commitIf(ctx, ticket, keys, reachable)
+		if err = cmp.Or(err, keys[0].err); err != nil {
+			return fmt.Errorf("%w: what was counted is not in the store yet: %v",
+				ErrUnavailable, err)
+		}
 	}
-	return nil
+}
+
+// enlistUnread enlists a shared key that this counter decides about, unless a round that was cut
+// after so many others has read it. It returns the ticket to wait for, or 0. A ticket says nothing
+// about reads: an answer that is lost or void is not asked for again with the same ticket.
+func (t *target) enlistUnread(cuts uint64, now int64) (ticket uint64) {
+	t.p.mu.Lock()
+	defer t.p.mu.Unlock()
+	k := t.p.shared.find(t)
+	if k == nil || k.seen > cuts || t.p.ownership != owned {
+		return 0
+	}
+	t.p.enlistShared(now)
+	return t.p.dirty.lastTicket
 }

@@ -3,10 +3,12 @@ package syncer_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -38,6 +40,62 @@ func TestCatchUpAfterAHandover(t *testing.T) {
 			if err := c.CatchUp(t.Context(), &check); err != nil {
 				t.Errorf("counter %d: %v", i, err)
 			}
+		}
+	})
+}
+
+// refusingOnce is a store that refuses the next rounds it is sent, once.
+type refusingOnce struct {
+	*embedded.Store
+	refusing atomic.Bool
+}
+
+func (s *refusingOnce) Exchange(ctx context.Context, rounds []*syncer.Round) {
+	if !s.refusing.CompareAndSwap(true, false) {
+		s.Store.Exchange(ctx, rounds)
+		return
+	}
+	for _, r := range rounds {
+		r.Err = syncer.ErrRefused
+	}
+}
+
+// TestCatchUpBehindARefusedRound refuses the round that reads what another counter has stored of a
+// shared key. It changes nothing, so it is not sent again, but its tickets count as acknowledged.
+func TestCatchUpBehindARefusedRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refusingOnce{Store: embedded.New(embedded.Options{})}
+		opt := syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 1},
+			Now: func() int64 { return time.Now().UnixMilli() }, FlushInterval: time.Hour}
+		owner := open(t, opt)
+		opt.Store, opt.NotOwner, opt.FlushInterval = store.Store, true, 50*time.Millisecond
+		other := open(t, opt)
+		share(t, []*syncer.Counter{owner, other}, true)
+		beside(t, owner, false, 1000)
+		check := syncer.Check{Key: []byte("hot")}
+		if err := owner.CatchUp(t.Context(), &check); err != nil {
+			t.Fatal(err)
+		}
+		for range 100 {
+			beside(t, other, true, 1000)
+		}
+		if err := other.CatchUp(t.Context(), &check); err != nil {
+			t.Fatal(err)
+		}
+		store.refusing.Store(true)
+		caughtUp := make(chan error, 1)
+		go func() { caughtUp <- owner.CatchUp(t.Context(), &check) }()
+		time.Sleep(time.Second) // after a refusal there is a pause
+		add(t, owner, "unrelated", 1, 0)
+		flush(t, owner)
+		if err := <-caughtUp; err != nil {
+			t.Fatal(err)
+		}
+		if store.refusing.Load() {
+			t.Error("no round was refused")
+		}
+		if n := count(t, owner, "hot", 60_000); n != 101 {
+			t.Errorf("the owner has caught up and counts %d, want 101", n)
 		}
 	})
 }

@@ -17,6 +17,8 @@ type sharedKey struct {
 	hash      uint32
 	ns, key   []byte
 	read      time.Time  // when the store last told what the others have flushed
+	cuts      uint64     // how many rounds were cut that read the key
+	seen      uint64     // which of them was the last with an answer
 	loans     []loan     // at the owner
 	allowance *allowance // elsewhere
 }
@@ -99,6 +101,14 @@ func (g *guarded) enlistShared(now int64) {
 		e.set(flagShared)
 		g.enlist(at, e)
 	}
+}
+
+// cuts returns how many rounds were cut that read a key.
+func (s sharedKeys) cuts(t *target) uint64 {
+	if k := s.find(t); k != nil {
+		return k.cuts
+	}
+	return 0
 }
 
 // noteRead notes that the store has just told what it holds of a shared key.
