@@ -13,11 +13,11 @@ func ExampleNewTable() {
 		{ID: "b", Name: "b-1", Address: "10.0.0.2:8080"},
 		{ID: "c", Name: "c-1", Address: "10.0.0.3:8080"},
 	}
-	table, err := ring.NewTable(members, "a-1", 1021, 0)
+	table, err := ring.NewTable(members, "a-1", 257, 0)
 	if err != nil {
 		panic(err)
 	}
-	other, err := ring.NewTable([]ring.Member{members[2], members[0], members[1]}, "c-1", 1021, 0)
+	other, err := ring.NewTable([]ring.Member{members[2], members[0], members[1]}, "c-1", 257, 0)
 	if err != nil {
 		panic(err)
 	}
@@ -29,5 +29,5 @@ func ExampleNewTable() {
 	// Output:
 	// the same owner: true
 	// the same version: true
-	// partitions: 1021
+	// partitions: 257
 }

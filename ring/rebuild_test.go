@@ -17,13 +17,13 @@ import (
 // that member is known from before, so it is made sooner than the one with it, begun first.
 func TestTheLastTableIsOfTheLastMembers(t *testing.T) {
 	r, err := ring.New(ring.Options{ID: "n0",
-		Agreement: ring.Agreement{Partitions: 1021, Seed: 3}})
+		Agreement: ring.Agreement{Partitions: 257, Seed: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	member := func(i int) *memberlist.Node {
 		return &memberlist.Node{Name: fmt.Sprint("m", i), Addr: net.IPv4(10, 0, 0, 1), Port: 7946,
-			Meta: fmt.Appendf(nil, `{"v":%d,"p":1021,"s":3,"i":"m%d","a":1,"b":1}`, ring.Protocol,
+			Meta: fmt.Appendf(nil, `{"v":%d,"p":257,"s":3,"i":"m%d","a":1,"b":1}`, ring.Protocol,
 				i)}
 	}
 	const stay, rounds = 10, 25

@@ -11,8 +11,9 @@ import (
 )
 
 // DefaultPartitions is the number of partitions of a cluster unless configured otherwise: a prime
-// well above the number of nodes.
-const DefaultPartitions = 1021
+// well above the number of nodes. Each flush of a partition has a fixed cost, so more of them cost
+// Redis more.
+const DefaultPartitions = 257
 
 // Placement maps a key to its partition. It must be the same on all nodes of a cluster for as long
 // as its data lives.

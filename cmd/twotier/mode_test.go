@@ -44,7 +44,7 @@ func TestModeFromAShell(t *testing.T) {
 	}
 	if code, out, errs := exec(t, nil, "cluster", "--owners", "--server",
 		nodes[0].url); code != exitOK || strings.Count(out, "alive") != 3 ||
-		!strings.Contains(out, "\n   980  ") {
+		!strings.Contains(out, "\n   210  ") {
 		t.Errorf("status %d, %s%s", code, out, errs)
 	}
 }

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		c.RequestTimeout != 2*time.Second {
 		t.Errorf("got %+v", c)
 	}
-	if c.Partitions != 1021 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo ||
+	if c.Partitions != 257 || c.HashSeed != nil || c.LogLevel != slog.LevelInfo ||
 		c.LogFormat != "text" || c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
@@ -412,7 +412,7 @@ func TestPrint(t *testing.T) {
 		"ack: redis # file " + path + ":1:6",
 		"mode: two-tier # default",
 		`redis-tls-key: "" # default`,
-		"partitions: 1021 # default",
+		"partitions: 257 # default",
 		"hosts: [a, b] # file " + path + ":2:8",
 		"namespaces:",
 		"default:",

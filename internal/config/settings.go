@@ -198,7 +198,7 @@ func countingSettings() []setting {
 				"wait, then get 503",
 			choices: coldChoices(),
 			set:     func(c *Config, text string) error { c.OnCold = text; return nil }},
-		{name: "partitions", def: "1021", arg: "N",
+		{name: "partitions", def: "257", arg: "N",
 			help: "number of partitions; must stay the same while Redis holds counts",
 			set:  func(c *Config, text string) error { return setPartitions(&c.Partitions, text) }},
 		{name: "hash-seed", arg: "N",
