@@ -13,8 +13,8 @@ import (
 // don't form a cluster.
 const Protocol = 4
 
-// The parameters of placement. The bound on the load is what balances nodes that have few partitions
-// each. A lower one moves more when a member comes or goes: see TestMovement.
+// The parameters of placement. The bound on the load balances nodes that have few partitions each.
+// A lower one moves more when a member comes or goes: see TestMovement.
 const (
 	virtualNodes = 200
 	maxLoad      = 1.1
