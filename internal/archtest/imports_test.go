@@ -41,7 +41,7 @@ const (
 func importMap() map[string][]string {
 	return map[string][]string{
 		// The arithmetic of windows, and the counter made of it.
-		"leaparray": {},
+		"leaparray": {}, "internal/cells": {},
 		"syncer": {
 			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/internal/hashset",

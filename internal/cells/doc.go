@@ -1,0 +1,45 @@
+// Package cells is the arithmetic of sliding windows over disjoint cells: where an event is
+// counted, when a cell folds into a wider one, what a window sums to, and when it will have room
+// again. It is to take the place of package leaparray, which counts every event in each of its
+// levels. Nothing but its tests uses it yet.
+//
+// # Cells
+//
+// A cell is a stretch of time and the number of events in it. Every event is in exactly one cell:
+// in a bucket of the finest level whose span its age has not passed, or in a cell of a single
+// millisecond if it is among the newest of its key. So the cells of a key sum to its events, and a
+// window is the sum of the cells that it touches.
+//
+// A [Ladder] is a list of levels, each a number of buckets of one width. Each width divides the
+// next one, so a bucket lies within one bucket of the next level. A bucket that is older than the
+// span of its level folds into that one. Two copies of a key that fold at different times have the
+// same events at different precision. Both sum to the same, and the bounds of both are right.
+//
+// # Events that keep their millisecond
+//
+// While fewer than Ladder.Exact events are newer than an event, it keeps its millisecond, however
+// old it is. A limit of at most Exact is then decided as a log of timestamps decides it: if a
+// window reaches no further back than the oldest of these events, it is exact; if it reaches
+// further back, it has at least Exact of them. A key that receives Exact events within the finest
+// width stops to keep milliseconds, and begins again once as much time has passed with fewer.
+//
+// # Memory
+//
+// A [Counter] holds the cells of one key in a flat block of words without pointers, which can live
+// anywhere: in a slice of its own or in an arena. A level with few live buckets takes one word per
+// bucket. A busy level becomes a ring whose slots hold running totals, so that the sum of any range
+// of buckets is one subtraction, however long the range: the summed-area table of Crow (1984) in
+// one dimension. A bucket's slot is its index modulo the number of slots, as in the LeapArray of
+// Alibaba's Sentinel.
+//
+// # Conventions
+//
+// All times are unix milliseconds, and windows are half open at the older end: the window of length
+// W that ends at t holds the events with t-W < time <= t. An event may lie up to [MaxAhead] ahead
+// of the present. Whoever counts one in a bucket marks the bucket after it ([Ladder.Beyond]):
+// until the present has reached the mark, the bucket of the present may hold events that lie
+// ahead, and the lower bound of a window leaves them out.
+//
+// The package has no clock, locks, goroutines or I/O. A Counter is not safe for concurrent use; a
+// Ladder is immutable.
+package cells

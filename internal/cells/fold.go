@@ -1,0 +1,306 @@
+package cells
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Allocator allocates the blocks of counters.
+type Allocator interface {
+	// Alloc returns a block of exactly this many words. It is zeroed, except for bits 32 to 63 of
+	// the first word, which are the Allocator's.
+	Alloc(words int) Counter
+}
+
+// Heap is the [Allocator] that uses the Go heap.
+type Heap struct{}
+
+// Alloc makes a slice.
+func (Heap) Alloc(words int) Counter { return make(Counter, words) }
+
+// spare is the least room for more sparse words in a block that has grown.
+const spare = 4
+
+// Grow returns a copy of a counter, in a new block, that has room for adding n to a cell. The old
+// block is unchanged.
+func (l *Ladder) Grow(c Counter, a Allocator, s Stretch, n int64) Counter {
+	if len(c) == 0 {
+		c = Counter{0, 0}
+	}
+	mask := c.mask()
+	kind, _ := l.kind(c, s)
+	if kind < foreign && !c.dense(kind) && (!fits(n+l.Value(c, s)) || l.crowded(c, kind)) {
+		mask |= 1 << kind
+	}
+	return l.copyTo(c, a, mask, spare)
+}
+
+// Compact returns a copy of a counter in the smallest block that holds it. Levels of which less
+// than an eighth are live become sparse. The old block is unchanged. The result is nil if no
+// cells are left.
+func (l *Ladder) Compact(c Counter, a Allocator) Counter {
+	if len(c) == 0 {
+		return nil
+	}
+	mask := uint(0)
+	for left := c.mask(); left != 0; left &= left - 1 {
+		level, live := bits.TrailingZeros(left), int64(0)
+		l.ring(c, level).each(func(_, n int64) bool {
+			live++
+			return live <= l.count[level]/8 && fits(n)
+		})
+		if live > l.count[level]/8 || live > 0 && !l.ring(c, level).narrow() {
+			mask |= 1 << level
+		}
+	}
+	to := l.copyTo(c, a, mask, 0)
+	if to.mask() == 0 && to.sparseLen()+to.foreignLen() == 0 {
+		return nil
+	}
+	return to
+}
+
+// copyTo copies all cells that are not zero, and a mark, into a new block whose dense levels are
+// mask, with room for some more words and a quarter of those that are not in rings.
+func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
+	words := c.sparseLen() + c.foreignLen()*foreignWords
+	for left := c.mask(); left != 0; left &= left - 1 {
+		level, each := bits.TrailingZeros(left), 1
+		if mask&(1<<level) != 0 {
+			continue
+		}
+		l.ring(c, level).each(func(_, n int64) bool {
+			if each = 1; !fits(n) {
+				each = foreignWords
+			}
+			words += each
+			return true
+		})
+		words++ // a mark
+	}
+	for _, w := range l.sparse(c) {
+		if kind := kindOf(w); kind < foreign && mask&(1<<kind) != 0 {
+			words += foreignWords - 1 // if it is too old for the ring
+		}
+	}
+	if more > 0 {
+		more = max(more, words/4)
+	}
+	to := a.Alloc(int(l.start[mask][len(l.levels)]) + words + more)
+	to[0] |= uint64(mask)
+	for left := mask; left != 0; left &= left - 1 {
+		level := bits.TrailingZeros(left)
+		l.ring(to, level).reset(max(0, l.newestOf(c, level)))
+	}
+	for _, w := range l.sparse(c) {
+		switch kind := kindOf(w); {
+		case kind < foreign && mask&(1<<kind) != 0:
+			l.place(to, l.stretch(w), countOf(w))
+		default:
+			l.insert(to, kind, posOf(w), countOf(w))
+		}
+	}
+	for left := c.mask(); left != 0; left &= left - 1 {
+		width := l.width[bits.TrailingZeros(left)]
+		l.ring(c, bits.TrailingZeros(left)).each(func(i, n int64) bool {
+			l.place(to, Stretch{i * width, width}, n)
+			return true
+		})
+	}
+	strange := l.foreign(c)
+	for i := 0; i < len(strange); i += foreignWords {
+		s := Stretch{int64(strange[i]), int64(strange[i+1])}
+		l.place(to, s, int64(strange[i+2]))
+	}
+	if mark, ok := l.Marked(c); ok && l.newest(to) < l.index(0, mark.Start) {
+		l.insert(to, 0, l.index(0, mark.Start), 0)
+	}
+	return to
+}
+
+// place copies a cell to a counter that has room for it and does not have it.
+func (l *Ladder) place(to Counter, s Stretch, n int64) {
+	switch kind, pos := l.kind(to, s); {
+	case n == 0:
+	case kind < foreign && to.dense(kind):
+		l.addDense(to, kind, pos, n)
+	case kind == foreign || !fits(n):
+		l.addForeign(to, s, n)
+	default:
+		l.insert(to, kind, pos, n)
+	}
+}
+
+// Put counts n in a cell of one of the two counters of a view, and replaces that by one in a new
+// block if the old one has no room. If the ring of a busy level would push out a bucket, both
+// counters fold, and what has left every window is dropped: so many events.
+func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (ch Change, dropped int64) {
+	dropped = v.makeRoom(c, a, s, n, func() (ok bool) {
+		ch, ok = v.Ladder.Add(*c, s, n)
+		return ok
+	})
+	return ch, dropped
+}
+
+// Mark records that events lie ahead of the present, in the bucket of the finest level before this
+// one. It does what Put does, and returns how many events were dropped.
+func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64) {
+	return v.makeRoom(c, a, s, 0, func() bool { return v.Ladder.mark(*c, s) })
+}
+
+// makeRoom makes room for a cell until add has added it.
+func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
+	add func() bool) (dropped int64) {
+	for exactFrom := v.ExactFrom; !add(); {
+		if !v.Ladder.pushesOut(*c, s) {
+			*c = v.Ladder.Grow(*c, a, s, n)
+			continue
+		}
+		dropped += v.Fold(a, exactFrom())
+		exactFrom = func() int64 { return math.MaxInt64 } // if that was not enough
+	}
+	return dropped
+}
+
+// pushesOut reports whether a ring has no place for a cell unless others fold.
+func (l *Ladder) pushesOut(c Counter, s Stretch) bool {
+	if len(c) == 0 {
+		return false
+	}
+	kind, pos := l.kind(c, s)
+	return kind < foreign && c.dense(kind) && l.ring(c, kind).lost(pos)
+}
+
+// Fold moves every bucket that is too old for its width, and every cell of a millisecond, into the
+// bucket of its age, if that ends by exactFrom: with the result of [View.ExactFrom], what is exact
+// from there on stays so; with math.MaxInt64, all that is old enough folds. What has left every
+// window is dropped. Fold replaces the counters of the view by those that result, which are in new
+// blocks where the old ones have no room, and returns how many events were dropped. The sum of all
+// others stays the same.
+//
+// Both counters fold at the same time: if one takes back what the other has, and only the first
+// folded, a window could seem to have fewer events than it has.
+func (v *View) Fold(a Allocator, exactFrom int64) (dropped int64) {
+	for _, c := range []*Counter{&v.A, &v.B} {
+		dropped += v.fold(c, a, exactFrom)
+	}
+	return dropped
+}
+
+func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
+	if len(*c) == 0 {
+		return 0
+	}
+	var buffer [slack]cell
+	f := folding{Ladder: v.Ladder, now: v.Now, exactFrom: exactFrom, moved: buffer[:0]}
+	f.takeRings(*c)
+	f.takeSparse(*c)
+	f.takeForeign(*c)
+	for _, m := range f.moved {
+		_, more := v.Put(c, a, m.Stretch, m.n)
+		f.dropped += more
+	}
+	return f.dropped
+}
+
+// folding takes the cells out of a counter that fold, and adds up those that fold into the same
+// bucket.
+type folding struct {
+	*Ladder
+	now, exactFrom int64
+	moved          []cell
+	dropped        int64
+}
+
+type cell struct {
+	Stretch
+	n int64
+}
+
+// take takes a cell, unless it does not fold.
+func (f *folding) take(s Stretch, n int64) bool {
+	into, due := f.due(s, f.now)
+	switch {
+	case !due:
+		return false
+	case into.Width == 0:
+		f.dropped += n
+		return true
+	case into.End() > f.exactFrom:
+		return false
+	}
+	f.put(into, n)
+	return true
+}
+
+func (f *folding) put(into Stretch, n int64) {
+	if last := len(f.moved) - 1; last >= 0 && f.moved[last].Stretch == into {
+		f.moved[last].n += n
+		return
+	}
+	f.moved = append(f.moved, cell{into, n})
+}
+
+func (f *folding) takeRings(c Counter) {
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		r, width, oldest := f.ring(c, level), f.width[level], f.oldest(level, f.now)
+		if oldest <= r.head()-r.reach() {
+			continue
+		}
+		r.eachBefore(oldest, func(i, n int64) {
+			if s := (Stretch{i * width, width}); !f.take(s, n) {
+				f.put(s, n) // back where it was
+			}
+		})
+		r.forget(oldest)
+	}
+}
+
+// takeSparse takes the sparse cells that fold. They are in the order of their ends, and one that
+// folds ends before the bucket that it folds into.
+func (f *folding) takeSparse(c Counter) {
+	words, kept, at := f.sparse(c), 0, 0
+	for ; at < len(words); at++ {
+		w := words[at]
+		s, n := f.stretch(w), countOf(w)
+		if s.End() > f.exactFrom {
+			break
+		}
+		if f.take(s, n) {
+			c[1] -= uint64(n)
+			continue
+		}
+		words[kept] = w
+		kept++
+	}
+	if gone := at - kept; gone > 0 {
+		end := f.end(c)
+		first := int(f.start[c.mask()][len(f.levels)])
+		copy(c[first+kept:end], c[first+at:end])
+		c.lengthen(-gone, 0)
+	}
+}
+
+func (f *folding) takeForeign(c Counter) {
+	for i := 0; i < len(f.foreign(c)); {
+		words := f.foreign(c)[i:]
+		s, n := Stretch{int64(words[0]), int64(words[1])}, int64(words[2])
+		if !f.take(s, n) {
+			i += foreignWords
+			continue
+		}
+		copy(words, words[foreignWords:])
+		c.lengthen(0, -1)
+	}
+}
+
+// due returns the bucket of a cell's age, and whether that is a wider one. It is zero for what has
+// left every window. What lies ahead of the present stays where it is.
+func (l *Ladder) due(s Stretch, now int64) (into Stretch, due bool) {
+	if s.Width > 1 || s.End() <= l.Since(now) {
+		return l.Folds(s, now)
+	}
+	into, _ = l.Bucket(s.Start, now)
+	return into, s.Start <= now
+}

@@ -1,0 +1,234 @@
+package cells
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Limits of a ladder.
+const (
+	// MaxLevels is the largest number of levels.
+	MaxLevels = 6
+	// MaxBuckets is the largest number of buckets in a level.
+	MaxBuckets = 4096
+	// MaxTotal is the largest number of buckets in all levels together.
+	MaxTotal = 14_400
+	// MaxExact is the largest number of events that keep their millisecond.
+	MaxExact = 256
+	// MinWidth is the smallest width of a bucket.
+	MinWidth = 50 * time.Millisecond
+	// MaxAhead is how far ahead of the present an event may lie.
+	MaxAhead = 2 * time.Second
+)
+
+// slack is how many buckets a level may have beyond its span before they must fold. So they can
+// fold many at a time.
+const slack = 32
+
+// ErrLadder is wrapped by every error about the shape of a ladder.
+var ErrLadder = errors.New("invalid ladder")
+
+// Level is a number of buckets of one width.
+type Level struct {
+	// Width is the length of a bucket: whole milliseconds, at least MinWidth.
+	Width time.Duration
+	// Count is the number of buckets, 1 to MaxBuckets. Events up to Width x Count old are counted
+	// in them.
+	Count int
+}
+
+// Span is how old an event can be that the level counts.
+func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
+
+// Ladder is an immutable list of levels, finest first, and the number of events that keep their
+// millisecond.
+type Ladder struct {
+	levels []Level
+	exact  int64
+	width  [kinds]int64       // milliseconds, of each kind of cell
+	perMS  [MaxLevels]float64 // 1 / width
+	count  [MaxLevels]int64
+	slots  [MaxLevels]int // of a ring
+	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
+	// mask; the entry after the last level is where the sparse cells begin.
+	start [][MaxLevels + 1]uint16
+}
+
+// DefaultLevels are 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers ten
+// times the width of the next one, or more: so no window from a second to a day loses more than a
+// tenth of its length, plus the bucket of the present, to the bucket that its start lies in.
+func DefaultLevels() []Level {
+	return []Level{{100 * time.Millisecond, 100}, {time.Second, 100}, {10 * time.Second, 60},
+		{time.Minute, 150}, {15 * time.Minute, 96}}
+}
+
+// DefaultExact is how many events keep their millisecond by default.
+const DefaultExact = 64
+
+// NewLadder checks the levels and returns their ladder. Widths and spans must grow from level to
+// level, and each width must divide the next. The newest exact events keep their millisecond; 0
+// turns that off. The error wraps ErrLadder and names the level.
+func NewLadder(exact int, levels ...Level) (*Ladder, error) {
+	if len(levels) == 0 || len(levels) > MaxLevels {
+		return nil, fmt.Errorf("%w: %d levels, want 1 to %d", ErrLadder, len(levels), MaxLevels)
+	}
+	if exact < 0 || exact > MaxExact {
+		return nil, fmt.Errorf("%w: %d exact events, want 0 to %d", ErrLadder, exact, MaxExact)
+	}
+	l := &Ladder{levels: append([]Level(nil), levels...), exact: int64(exact)}
+	l.width[moment] = 1
+	total := 0
+	for i, lv := range levels {
+		if err := checkLevel(levels, i); err != nil {
+			return nil, err
+		}
+		l.width[i] = lv.Width.Milliseconds()
+		l.perMS[i] = 1 / float64(l.width[i])
+		l.count[i] = int64(lv.Count)
+		l.slots[i] = lv.Count + ahead(lv.Width) + slack + 2
+		if i+1 < len(levels) {
+			l.slots[i] += int(levels[i+1].Width / lv.Width)
+		}
+		total += lv.Count
+	}
+	if total > MaxTotal {
+		return nil, fmt.Errorf("%w: %d buckets in all levels, want at most %d", ErrLadder, total,
+			MaxTotal)
+	}
+	l.layOut()
+	return l, nil
+}
+
+// ahead returns how many buckets may lie ahead of the present one, with a mark behind them.
+func ahead(width time.Duration) int { return int((MaxAhead+width-1)/width) + 1 }
+
+func checkLevel(levels []Level, i int) error {
+	lv := levels[i]
+	switch {
+	case lv.Width < MinWidth || lv.Width%time.Millisecond != 0:
+		return fmt.Errorf("%w: level %d: width %v, want whole milliseconds, at least %v", ErrLadder,
+			i, lv.Width, MinWidth)
+	case lv.Count < 1 || lv.Count > MaxBuckets:
+		return fmt.Errorf("%w: level %d: %d buckets, want 1 to %d", ErrLadder, i, lv.Count,
+			MaxBuckets)
+	case lv.Width > 366*24*time.Hour || lv.Span() > 10*366*24*time.Hour:
+		return fmt.Errorf("%w: level %d: covers %v, want at most ten years", ErrLadder, i,
+			lv.Span())
+	case i == 0:
+		return nil
+	}
+	finer := levels[i-1]
+	switch {
+	case lv.Width <= finer.Width:
+		return fmt.Errorf("%w: level %d: width %v, want more than the finer level's %v", ErrLadder,
+			i, lv.Width, finer.Width)
+	case lv.Width%finer.Width != 0:
+		below := lv.Width / finer.Width * finer.Width
+		above := below + finer.Width
+		if below == finer.Width {
+			return fmt.Errorf("%w: level %d: width %v is no multiple of the finer level's %v; "+
+				"%v is", ErrLadder, i, lv.Width, finer.Width, above)
+		}
+		return fmt.Errorf("%w: level %d: width %v is no multiple of the finer level's %v; "+
+			"%v and %v are", ErrLadder, i, lv.Width, finer.Width, below, above)
+	case lv.Span() <= finer.Span():
+		return fmt.Errorf("%w: level %d: covers %v, want more than the finer level's %v", ErrLadder,
+			i, lv.Span(), finer.Span())
+	}
+	return nil
+}
+
+func (l *Ladder) layOut() {
+	l.start = make([][MaxLevels + 1]uint16, 1<<len(l.levels))
+	for mask := range l.start {
+		at := head
+		for i := range l.levels {
+			l.start[mask][i] = uint16(at)
+			if mask&(1<<i) != 0 {
+				at += ringHead + l.slots[i]
+			}
+		}
+		l.start[mask][len(l.levels)] = uint16(at)
+	}
+}
+
+// Levels returns a copy of the levels.
+func (l *Ladder) Levels() []Level { return append([]Level(nil), l.levels...) }
+
+// Exact is how many events keep their millisecond.
+func (l *Ladder) Exact() int { return int(l.exact) }
+
+// Span is the longest window that the ladder covers, in milliseconds.
+func (l *Ladder) Span() int64 { return l.levels[len(l.levels)-1].Span().Milliseconds() }
+
+// index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
+// the result may be negative, as for the start of a window. Moments up to 2^53 ms on either side
+// of 1970 work, which is 285,000 years.
+//
+// A 64-bit division would cost more than the rest of an add. The product with the reciprocal is off
+// by at most one, which the remainder shows.
+func (l *Ladder) index(level int, ms int64) int64 {
+	width := l.width[level]
+	i := int64(float64(ms) * l.perMS[level])
+	if r := ms - i*width; r < 0 {
+		i--
+	} else if r >= width {
+		i++
+	}
+	return i
+}
+
+// oldest returns the oldest bucket of a level that does not have to fold. Buckets that lie in one
+// of the next level fold together, so that of a stretch of time all events are equally precise.
+func (l *Ladder) oldest(level int, now int64) int64 {
+	i := l.index(level, now) - l.count[level]
+	if next := level + 1; next < len(l.levels) {
+		i = l.index(next, i*l.width[level]) * (l.width[next] / l.width[level])
+	}
+	return i
+}
+
+// Since returns the first moment of which a key certainly still has all events.
+func (l *Ladder) Since(now int64) int64 {
+	last := len(l.levels) - 1
+	return l.oldest(last, now) * l.width[last]
+}
+
+// Bucket returns the bucket that counts an event of a moment, by its age. It reports false if the
+// event is too old to be counted.
+func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
+	for level := range l.levels {
+		if i := l.index(level, ts); i >= l.oldest(level, now) {
+			return Stretch{i * l.width[level], l.width[level]}, true
+		}
+	}
+	return Stretch{}, false
+}
+
+// Folds returns the bucket that a bucket folds into, and whether it has to, because it is too old
+// for its width. A zero result says that it has left every window.
+func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
+	if s.End() <= l.Since(now) {
+		return Stretch{}, true
+	}
+	into, ok := l.Bucket(s.Start, now)
+	return into, ok && into.Width > s.Width && into.End() >= s.End()
+}
+
+// Beyond returns the bucket of the finest level that follows the one of a moment.
+func (l *Ladder) Beyond(ms int64) Stretch {
+	return Stretch{(l.index(0, ms) + 1) * l.width[0], l.width[0]}
+}
+
+// Stretch is a stretch of time: a bucket, or a single millisecond.
+type Stretch struct {
+	Start int64 // unix milliseconds
+	Width int64 // milliseconds
+}
+
+// End is the first moment after it.
+func (s Stretch) End() int64 { return s.Start + s.Width }
+
+// Moment is the stretch of a single millisecond.
+func Moment(ms int64) Stretch { return Stretch{ms, 1} }

@@ -1,0 +1,127 @@
+package cells_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/cells"
+	"twotier.dev/twotier/leaparray"
+)
+
+// TestEarlyRefusals decides random streams by limits of at most as many events as keep their
+// millisecond, and counts what is refused although a log of timestamps admits it: a tenth to a
+// third by package leaparray, nothing by this one.
+func TestEarlyRefusals(t *testing.T) {
+	levels, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := ladder(t, cells.DefaultExact, cells.DefaultLevels()...)
+	var requests, byLevels, byCells int
+	for _, limit := range []struct{ most, window int64 }{
+		{10, 1000}, {5, 1500}, {20, 2000}, {3, 5000}, {60, 7000}, {10, 90_000}, {50, 600_000},
+	} {
+		rnd := rand.New(rand.NewPCG(uint64(limit.window), 1))
+		k, at := key{l: l}, int64(1_700_000_000_000)
+		var events log
+		for range 300 {
+			at += rnd.Int64N(limit.window * 2 / limit.most)
+			k.now = at
+			if events.within(limit.window, at) >= limit.most {
+				continue
+			}
+			requests++
+			var c leaparray.Counter // a copy of what the log has, for what it decides next
+			for _, e := range events {
+				c = countByLevels(levels, c, e.at)
+			}
+			v := leaparray.View{Ladder: levels, A: c}
+			if peak, _, ok := v.Peak(limit.window, at); !ok || peak >= limit.most {
+				byLevels++
+			}
+			if peak, ok := k.view().Peak(limit.window, at); !ok || peak >= limit.most {
+				byCells++
+			}
+			k.count(at, 1)
+			events = append(events, event{at, 1})
+		}
+	}
+	if byCells > 0 || byLevels < requests/10 {
+		t.Errorf("of %d that a log admits: %d refused by levels, %d by cells", requests, byLevels,
+			byCells)
+	}
+}
+
+func countByLevels(l *leaparray.Ladder, c leaparray.Counter, ms int64) leaparray.Counter {
+	at := l.Stamp(ms)
+	for level := range l.Len() {
+		if _, ok := l.Add(c, level, at[level], 1); !ok {
+			c = l.Grow(c, leaparray.Heap{}, level, at[level], 1)
+			l.Add(c, level, at[level], 1)
+		}
+	}
+	return c
+}
+
+// TestDefaultLevelsLoseATenth counts a busy key by the default ladder, and asks for windows of any
+// length from a second to a day: the bucket that a window's start lies in is at most a tenth of it.
+func TestDefaultLevelsLoseATenth(t *testing.T) {
+	l := ladder(t, cells.DefaultExact, cells.DefaultLevels()...)
+	k := key{l: l, now: 1_700_000_000_000}
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for k.now < 1_700_000_000_000+2*l.Span() {
+		k.now += rnd.Int64N(2000)
+		k.count(k.now, 10)
+		if rnd.IntN(20) == 0 {
+			k.fold(k.exactFrom())
+		}
+	}
+	for range 20_000 {
+		window := int64(1000 * (1 + rnd.ExpFloat64()*float64(10*int64(1)<<rnd.IntN(12))))
+		if e, ok := k.view().Count(window, k.now, true); ok && e.Width*10 > window {
+			t.Errorf("a window of %v has a bucket of %v at its edge",
+				time.Duration(window)*ms, time.Duration(e.Width)*ms)
+		}
+	}
+}
+
+// BenchmarkLadders counts keys of different paces for two days by some ladders, with a fold for
+// every 32 events. It reports the words of a key, and the cells, which are fields in a store.
+func BenchmarkLadders(b *testing.B) {
+	for _, levels := range [][]cells.Level{
+		cells.DefaultLevels(),
+		{{100 * ms, 100}, {second, 60}, {10 * second, 60}, {minute, 60}, {15 * minute, 96}},
+		{{100 * ms, 100}, {second, 100}, {10 * second, 60}, {minute, 50}, {5 * minute, 30},
+			{15 * minute, 96}},
+		{{second, 100}, {10 * second, 60}, {minute, 150}, {15 * minute, 96}},
+		{{second, 60}, {minute, 60}, {15 * minute, 96}},
+	} {
+		l := ladder(b, cells.DefaultExact, levels...)
+		for _, pace := range []time.Duration{time.Hour, 5 * minute, 10 * second, 200 * ms, 5 * ms} {
+			b.Run(fmt.Sprint(levels, "/every ", pace), func(b *testing.B) {
+				k, rnd := key{l: l, now: begin}, rand.New(rand.NewPCG(1, 1))
+				step := 2 * pace.Milliseconds()
+				for i := 0; k.now < begin+2*l.Span() && i < 100_000; i++ {
+					k.now += rnd.Int64N(step)
+					if k.count(k.now, 1); i%32 == 0 {
+						k.fold(k.exactFrom())
+					}
+				}
+				k.pending = l.Compact(k.pending, cells.Heap{})
+				words, all := len(k.pending), len(k.cells())
+				for i := 0; b.Loop(); i++ {
+					k.now += rnd.Int64N(step)
+					v := k.view()
+					v.Peak(60_000, k.now)
+					if k.count(k.now, 1); i%32 == 0 {
+						k.fold(k.exactFrom())
+					}
+				}
+				b.ReportMetric(float64(words), "words")
+				b.ReportMetric(float64(all), "cells")
+			})
+		}
+	}
+}

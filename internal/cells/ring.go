@@ -1,0 +1,168 @@
+package cells
+
+// A ring is the dense form of a level: the index of its newest bucket, the slot that bucket is in,
+// and a running total for every slot. The total of a slot covers everything counted in its own
+// bucket and all older ones, so a bucket is the difference of two neighbours, and a range of
+// buckets is the difference of its ends. Totals may wrap around; their differences stay right.
+type ring []uint64
+
+// ringHead is the number of words before the slots: the newest index, and its slot.
+const ringHead = 2
+
+func (r ring) head() int64 { return int64(r[0]) }
+
+func (r ring) slots() int { return len(r) - ringHead }
+
+// total is the running total of the slot that is back slots behind the newest one, 0 <= back <
+// slots.
+func (r ring) total(back int64) int64 {
+	pos := int64(r[1]) - back
+	if pos < 0 {
+		pos += int64(len(r) - ringHead)
+	}
+	return int64(r[ringHead+pos])
+}
+
+// reset makes the ring empty with its newest bucket at head.
+func (r ring) reset(head int64) {
+	clear(r)
+	r[0] = uint64(head)
+}
+
+// reach is how many buckets behind the newest one the ring holds.
+func (r ring) reach() int64 { return int64(r.slots() - 2) }
+
+// each calls fn for every bucket that is not zero, oldest first, until fn returns false.
+func (r ring) each(fn func(idx, n int64) bool) {
+	first := r.head() - r.reach()
+	before := r.total(r.reach() + 1)
+	for i := first; i <= r.head(); i++ {
+		total := r.total(r.head() - i)
+		if total != before && !fn(i, total-before) {
+			return
+		}
+		before = total
+	}
+}
+
+// eachBefore calls fn for every bucket before idx that is not zero, oldest first.
+func (r ring) eachBefore(idx int64, fn func(idx, n int64)) {
+	r.each(func(i, n int64) bool {
+		if i >= idx {
+			return false
+		}
+		fn(i, n)
+		return true
+	})
+}
+
+// narrow reports whether the count of every bucket fits in a sparse cell.
+func (r ring) narrow() (narrow bool) {
+	narrow = true
+	r.each(func(_, n int64) bool {
+		narrow = fits(n)
+		return narrow
+	})
+	return narrow
+}
+
+// lost reports whether a bucket that is not zero falls behind when idx becomes the newest one.
+func (r ring) lost(idx int64) bool {
+	for i := r.head() - r.reach(); i <= min(idx-r.reach()-1, r.head()); i++ {
+		if r.sum(i, i) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// forget empties all buckets before idx.
+func (r ring) forget(idx int64) {
+	idx = min(idx, r.head()+1)
+	rest := uint64(0)
+	if back := r.head() - idx + 1; back <= r.reach()+1 {
+		rest = uint64(r.total(back))
+	} else {
+		return
+	}
+	slots := int64(r.slots())
+	for back := r.head() - idx + 2; back < slots; back++ {
+		pos := int64(r[1]) - back
+		if pos < 0 {
+			pos += slots
+		}
+		r[ringHead+pos] = rest
+	}
+}
+
+// sum adds up the buckets from lo to hi. Buckets that are newer than the newest one or have fallen
+// behind it count as zero.
+func (r ring) sum(lo, hi int64) int64 {
+	head := r.head()
+	hi = min(hi, head)
+	lo = max(lo, head-int64(r.slots()-2))
+	if lo > hi {
+		return 0
+	}
+	return r.total(head-hi) - r.total(head-lo+1)
+}
+
+// ends is sum that also returns the buckets lo and hi on their own.
+func (r ring) ends(lo, hi int64) (sum, first, last int64) {
+	head := r.head()
+	oldest := head - int64(r.slots()-2)
+	if hi > head || lo < oldest || lo > hi {
+		return r.sum(lo, hi), r.sum(lo, lo), r.sum(hi, hi)
+	}
+	below, top := r.total(head-lo+1), r.total(head-hi)
+	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
+}
+
+// addNewest counts n in the newest bucket and returns what it held before.
+func (r ring) addNewest(n int64) (before int64) {
+	pos := int(r[1])
+	below := pos - 1
+	if below < 0 {
+		below = r.slots() - 1
+	}
+	slot := &r[ringHead+pos]
+	before = int64(*slot - r[ringHead+below])
+	*slot += uint64(n)
+	return before
+}
+
+// add counts n in the bucket that is back buckets behind the newest one: it adds to that running
+// total and all newer ones.
+func (r ring) add(back, n int64) {
+	pos := int64(r[1])
+	for ; back >= 0; back-- {
+		r[ringHead+pos] += uint64(n)
+		if pos--; pos < 0 {
+			pos = int64(r.slots()) - 1
+		}
+	}
+}
+
+// advance makes idx the newest bucket: every slot on the way gets the newest running total. It
+// returns the number of non-zero buckets that fell behind.
+func (r ring) advance(idx int64) (expired int) {
+	slots := int64(r.slots())
+	total, pos := r.total(0), int64(r[1])
+	steps := min(idx-r.head(), slots)
+	for range steps {
+		pos++
+		if pos == slots {
+			pos = 0
+		}
+		next := pos + 1
+		if next == slots {
+			next = 0
+		}
+		if r[ringHead+next] != r[ringHead+pos] {
+			expired++ // the bucket whose lower end is overwritten now can no longer be told
+		}
+		r[ringHead+pos] = uint64(total)
+	}
+	r[0], r[1] = uint64(idx), uint64(pos)
+	return expired
+}

@@ -1,0 +1,143 @@
+package cells
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// step is a moment at which the sum of a window that moves forward changes.
+type step struct{ at, by int64 }
+
+// sweep is a window that moves forward over the cells of a view. A cell enters it at its start, and
+// leaves it a window after its last millisecond.
+type sweep struct {
+	enter, leave []step
+	sum          int64
+}
+
+// sweepBuffer is how many cells a sweep can have without memory from the heap.
+const sweepBuffer = 128
+
+// sweep returns the window of this length that ends at a moment. The steps that follow are appended
+// to the two buffers.
+func (v *View) sweep(window, at int64, enter, leave []step) sweep {
+	s := sweep{enter: enter, leave: leave}
+	add := func(c Stretch, n int64) bool {
+		if c.End()+window-1 <= at {
+			return true
+		}
+		if c.Start <= at {
+			s.sum += n
+		} else {
+			s.enter = append(s.enter, step{c.Start, n})
+		}
+		s.leave = append(s.leave, step{c.End() + window - 1, -n})
+		return true
+	}
+	v.Ladder.Each(v.A, add)
+	v.Ladder.Each(v.B, add)
+	byTime := func(a, b step) int { return cmp.Compare(a.at, b.at) }
+	slices.SortFunc(s.enter, byTime)
+	slices.SortFunc(s.leave, byTime)
+	return s
+}
+
+// next moves the window to the next moment at which its sum changes. It reports false if there is
+// none.
+func (s *sweep) next() (at int64, ok bool) {
+	switch {
+	case len(s.leave) == 0:
+		return 0, false
+	case len(s.enter) > 0:
+		at = min(s.enter[0].at, s.leave[0].at)
+	default:
+		at = s.leave[0].at
+	}
+	for len(s.enter) > 0 && s.enter[0].at == at {
+		s.sum += s.enter[0].by
+		s.enter = s.enter[1:]
+	}
+	for len(s.leave) > 0 && s.leave[0].at == at {
+		s.sum += s.leave[0].by
+		s.leave = s.leave[1:]
+	}
+	return at, true
+}
+
+// later reports whether a cell of a counter may begin after a moment.
+func (l *Ladder) later(c Counter, at int64) bool {
+	if len(c) == 0 {
+		return false
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		if l.ring(c, level).head()*l.width[level] > at {
+			return true
+		}
+	}
+	words := l.sparse(c)
+	for i := len(words) - 1; i >= 0; i-- {
+		s := l.stretch(words[i])
+		if s.Start > at {
+			return true
+		}
+		if s.End() <= at {
+			break
+		}
+	}
+	return c.foreignLen() > 0
+}
+
+// Peak returns the largest sum of the cells that any window of this length touches which contains
+// the given moment. For the newest event that is the window ending there. For a late one it decides
+// whether one more event at that moment would overfill a window that ends later. Peak reports false
+// as Count does.
+func (v View) Peak(window, at int64) (peak int64, ok bool) { return v.peak(window, at) }
+
+func (v *View) peak(window, at int64) (peak int64, ok bool) {
+	if !v.covers(window, at) {
+		return 0, false
+	}
+	if !v.Ladder.later(v.A, at) && !v.Ladder.later(v.B, at) {
+		return v.hi(at-window+1, at), true
+	}
+	var enter, leave [sweepBuffer]step
+	s := v.sweep(window, at, enter[:0], leave[:0])
+	for peak = s.sum; ; peak = max(peak, s.sum) {
+		if end, ok := s.next(); !ok || end >= at+window {
+			return peak, true
+		}
+	}
+}
+
+// RetryAfter returns how many milliseconds after the given moment n more events fit under limit if
+// nothing else is counted until then: 0 if they fit now, -1 if they never will because n alone
+// exceeds limit. They do not fit a millisecond earlier.
+//
+// A window that ends at a moment is overfull or not. Each run of moments at which it is excludes
+// all of a window before its first, up to its last. The runs are in order, so one pass finds the
+// first moment that none excludes.
+func (v View) RetryAfter(window, at, n, limit int64) int64 {
+	if n > limit {
+		return -1
+	}
+	if !v.covers(window, at) {
+		return window
+	}
+	var enter, leave [sweepBuffer]step
+	s, room := v.sweep(window, at, enter[:0], leave[:0]), limit-n
+	free := at
+	for end := at; end < free+window; {
+		full := s.sum > room
+		next, ok := s.next()
+		if !ok {
+			break
+		}
+		if full {
+			free = next
+		}
+		end = next
+	}
+	return free - at
+}
