@@ -70,7 +70,7 @@ type Partitions struct {
 	mu        sync.Mutex
 	parts     []partition
 	claimed   []bool               // being claimed, by one goroutine each
-	claims    map[string]time.Time // when each member last claimed any of this node
+	claims    map[string]time.Time // when each member last claimed any of this node, or sought some
 	changed   chan struct{}        // closed when any phase changes; nil if nobody waits
 	suspended bool                 // the mode is changing, or is one that needs no owners
 	table     *ring.Table          // that the phases follow

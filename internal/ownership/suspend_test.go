@@ -136,6 +136,32 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 	}
 }
 
+// TestAHolderWaitsForASlowSearch: the owner of partitions does not know who holds them, and has to
+// ask all others, of which one is changing its mode. Their holder keeps them meanwhile.
+func TestAHolderWaitsForASlowSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		holder, owner, busy := c.nodes[0], c.nodes[1], c.nodes[2]
+		c.fill()
+		busy.Suspend()
+		owner.knows(busy)
+		time.Sleep(time.Second)
+		c.agree(c.nodes...)
+		time.Sleep(15 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing == 0 || moves.Abandoned > 0 {
+			t.Errorf("%+v, %+v: partitions were let go while their owner looks for them", at, moves)
+		}
+		busy.Resume()
+		c.settle(c.nodes...)
+		c.checkKeys(0)
+		for _, n := range c.nodes[1:] {
+			if _, moves := n.Figures(); moves.FromStore > 0 {
+				t.Errorf("%s, %+v: partitions begin with what the store has", n.self.Name, moves)
+			}
+		}
+	})
+}
+
 // TestAChangeDuringAHandover: the change succeeds. All that was being handed over is in the store,
 // and nobody takes precedence once the mode changes back.
 func TestAChangeDuringAHandover(t *testing.T) {
