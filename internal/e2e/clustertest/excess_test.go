@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // side is the clients of one part of a split cluster.
@@ -196,7 +197,8 @@ func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Helper()
 	server := redistest.Start(t)
 	c := &cluster{t: t, redis: server.URL(),
-		direct: redis.NewClient(&redis.Options{Addr: server.Addr()}), parts: 1021}
+		direct: redis.NewClient(&redis.Options{Addr: server.Addr()}),
+		parts:  syncer.DefaultPartitions}
 	t.Cleanup(func() { _ = c.direct.Close() })
 	var sides []*side
 	for range n {

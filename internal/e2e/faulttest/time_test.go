@@ -13,6 +13,7 @@ import (
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/syncer"
 )
 
 // doubting waits until a node says that its time is in doubt, or no longer in doubt.
@@ -185,7 +186,7 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		""); n != 0 {
 		t.Error("a node that hears the right time is in doubt")
 	}
-	b := &bed{t: t, parts: 1021, direct: func() redis.UniversalClient {
+	b := &bed{t: t, parts: syncer.DefaultPartitions, direct: func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
 	}}
 	for _, n := range nodes {
