@@ -1,0 +1,123 @@
+package cells_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"twotier.dev/twotier/internal/cells"
+)
+
+// TestRestoringAfterALoss has a store lose all it has, or what was counted last. Several nodes have
+// copies of what it had at different times, some by another ladder, and fold them when they like,
+// as the store does. They restore one after the other, in any order, while more is counted. In
+// the end the store has what the node that knew most knew, and no bound excludes the true number.
+func TestRestoringAfterALoss(t *testing.T) {
+	eachSeed(t, 400, func(t *testing.T, rnd *rand.Rand) {
+		l := randomLadder(t, rnd, []int{0, 8, 64}[rnd.IntN(3)])
+		store, known := &key{l: l, now: 1_700_000_000_000 + rnd.Int64N(1e9)}, 0
+		var events log
+		var nodes []*key
+		count := func() {
+			store.now += rnd.Int64N(1 + l.Span()/400)
+			ts := store.now - rnd.Int64N(1+l.Span()/int64(2+rnd.IntN(100)))
+			if store.count(ts, 1) {
+				events = append(events, event{ts, 1})
+			}
+			store.shuffle(rnd)
+		}
+		left := &key{l: l, now: store.now}
+		for range 100 + rnd.IntN(100) {
+			count()
+			switch rnd.IntN(60) {
+			case 0:
+				n := copyOf(store)
+				if other := randomLadder(t, rnd, 8); rnd.IntN(3) == 0 && other.Span() >= l.Span() {
+					n = by(other, n)
+				}
+				nodes, known = append(nodes, n), len(events)
+			case 1:
+				left = copyOf(store)
+				if len(nodes) == 0 {
+					left = &key{l: l, now: store.now}
+				}
+			}
+			for _, n := range nodes {
+				n.now = store.now
+				n.shuffle(rnd)
+			}
+		}
+		events = events[:known]
+		if l.Total(left.synced) > int64(known) {
+			return // the store has more than anybody knows
+		}
+		left.now = store.now
+		store = left
+		restored := cellsOf(store) // what a loss leaves counts as restored
+		rnd.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+		for _, n := range nodes {
+			for range rnd.IntN(5) {
+				count()
+			}
+			n.now = store.now
+			n.shuffle(rnd)
+			add := cells.Missing(cellsOf(n), restored)
+			for _, c := range add {
+				store.put(true, c.Stretch, c.N)
+			}
+			restored = append(restored, add...)
+			store.shuffle(rnd)
+		}
+		if sum := l.Total(store.synced) + l.Total(store.pending); sum != int64(len(events)) {
+			t.Fatalf("%v: the store has %d, want %d, of which %d were restored by %d", l.Levels(),
+				sum, len(events), known, len(nodes))
+		}
+		for range 20 {
+			checkBounds(t, rnd, store, events)
+		}
+	})
+}
+
+// copyOf returns a copy of a key with all of it in one counter.
+func copyOf(k *key) *key {
+	n := &key{l: k.l, now: k.now, synced: slices.Clone(k.synced), pending: slices.Clone(k.pending)}
+	n.flush()
+	return n
+}
+
+// by returns a copy of a key by another ladder.
+func by(l *cells.Ladder, k *key) *key {
+	n := &key{l: l, now: k.now}
+	for s, c := range k.cells() {
+		n.put(true, s, c)
+	}
+	n.fold(n.exactFrom())
+	return n
+}
+
+func cellsOf(k *key) (list []cells.Cell) {
+	for s, n := range k.cells() {
+		if n != 0 {
+			list = append(list, cells.Cell{Stretch: s, N: n})
+		}
+	}
+	return list
+}
+
+// TestRestoringKeepsPrecision has one node that knows all, which restores half of it, and then all.
+func TestRestoringKeepsPrecision(t *testing.T) {
+	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
+		known := cellsOf(randomKey(t, rnd))
+		restored := cells.Missing(known[:len(known)/2], nil)
+		restored = append(restored, cells.Missing(known, restored)...)
+		sums := map[cells.Stretch]int64{}
+		for _, c := range restored {
+			sums[c.Stretch] += c.N
+		}
+		for _, c := range known {
+			if sums[c.Stretch] -= c.N; sums[c.Stretch] != 0 {
+				t.Errorf("%v: %d restored too many", c, sums[c.Stretch])
+			}
+		}
+	})
+}
