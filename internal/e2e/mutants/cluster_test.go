@@ -97,6 +97,17 @@ func clusterMutants() []mutant {
 			kind: "graceful", also: "-hot",
 		},
 		{
+			name: "a key counts as read once its tickets are acknowledged", file: "syncer/recall.go",
+			old: "\tif k == nil || k.seen > cuts || ", new: "\tif k == nil || k.cuts > cuts || ",
+			model: "./syncer", test: "TestCatchUpBehindARefusedRound",
+		},
+		{
+			name: "partitions are let go that their owner still looks for",
+			file: "internal/ownership/handoff.go",
+			old:  "err == nil && (a.Later || len(a.Sought) > 0)", new: "err == nil && a.Later",
+			model: "./internal/ownership", test: "TestAHolderWaitsForASlowSearch",
+		},
+		{
 			name: "all loans of a key have one name",
 			file: "internal/hotkeys/loan.go",
 			old:  "Loan: rand.Text()}}",

@@ -31,7 +31,9 @@ var (
 	drawFlag   = flag.Uint64("draw", 0, "the seed by which -sample draws")
 )
 
-func mutants() []mutant { return append(generalMutants(), clusterMutants()...) }
+func mutants() []mutant {
+	return slices.Concat(generalMutants(), clusterMutants(), cellMutants())
+}
 
 func generalMutants() []mutant {
 	return []mutant{

@@ -1,0 +1,33 @@
+package mutants
+
+// cellMutants break package cells: what is counted, folds, or is restored.
+func cellMutants() []mutant {
+	const at, model = "internal/cells/", "./internal/cells"
+	return []mutant{
+		{
+			name: "a fold forgets what it has of the same bucket", file: at + "fold.go",
+			old: "\t\tf.moved[last].n += n\n", new: "\t\tf.moved[last].n = n\n",
+			model: model, test: "TestCopiesThatFoldApartAgree",
+		},
+		{
+			name: "a fold counts twice", file: at + "fold.go",
+			old: "\t\tif f.take(s, n) {\n", new: "\t\tif f.take(s, n) && n < 0 {\n",
+			model: model, test: "TestCopiesThatFoldApartAgree",
+		},
+		{
+			name: "a fold takes what is exact", file: at + "fold.go",
+			old: "\tcase into.End() > f.exactFrom:\n", new: "\tcase s.Start > f.exactFrom:\n",
+			model: model, test: "TestFewEventsAreDecidedAsByALog",
+		},
+		{
+			name: "a restoration compares cell by cell", file: at + "missing.go",
+			old: "\t\t\tsame = same && d >= 0\n", new: "\t\t\tsame = same && d > -1<<60\n",
+			model: model, test: "TestRestoringAfterALoss",
+		},
+		{
+			name: "a restoration ignores what others restored", file: at + "missing.go",
+			old: "\t\tcase whole.N <= 0:\n", new: "\t\tcase whole.N == 0:\n",
+			model: model, test: "TestRestoringAfterALoss",
+		},
+	}
+}
