@@ -60,17 +60,17 @@ func (v View) ExactFrom() int64 {
 	if from, ok := l.newestSparse(v.A, v.B); ok {
 		return from
 	}
-	list := make([]cell, 0, sweepBuffer)
+	list := make([]Cell, 0, sweepBuffer)
 	add := func(s Stretch, n int64) bool {
-		list = append(list, cell{s, n})
+		list = append(list, Cell{s, n})
 		return true
 	}
 	l.Each(v.A, add)
 	l.Each(v.B, add)
-	slices.SortFunc(list, func(a, b cell) int { return cmp.Compare(b.Start, a.Start) })
+	slices.SortFunc(list, func(a, b Cell) int { return cmp.Compare(b.Start, a.Start) })
 	sum := int64(0)
 	for _, c := range list {
-		if sum += c.n; sum >= l.exact {
+		if sum += c.N; sum >= l.exact {
 			return c.Start
 		}
 	}

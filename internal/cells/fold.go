@@ -65,15 +65,13 @@ func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 	words := c.sparseLen() + c.foreignLen()*foreignWords
 	for left := c.mask(); left != 0; left &= left - 1 {
-		level, each := bits.TrailingZeros(left), 1
-		if mask&(1<<level) != 0 {
+		if mask&left&-left != 0 {
 			continue
 		}
-		l.ring(c, level).each(func(_, n int64) bool {
-			if each = 1; !fits(n) {
-				each = foreignWords
+		l.ring(c, bits.TrailingZeros(left)).each(func(_, n int64) bool {
+			if words++; !fits(n) {
+				words += foreignWords - 1
 			}
-			words += each
 			return true
 		})
 		words++ // a mark
@@ -191,13 +189,13 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 	if len(*c) == 0 {
 		return 0
 	}
-	var buffer [slack]cell
+	var buffer [slack]Cell
 	f := folding{Ladder: v.Ladder, now: v.Now, exactFrom: exactFrom, moved: buffer[:0]}
 	f.takeRings(*c)
 	f.takeSparse(*c)
 	f.takeForeign(*c)
 	for _, m := range f.moved {
-		_, more := v.Put(c, a, m.Stretch, m.n)
+		_, more := v.Put(c, a, m.Stretch, m.N)
 		f.dropped += more
 	}
 	return f.dropped
@@ -208,13 +206,8 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 type folding struct {
 	*Ladder
 	now, exactFrom int64
-	moved          []cell
+	moved          []Cell
 	dropped        int64
-}
-
-type cell struct {
-	Stretch
-	n int64
 }
 
 // take takes a cell, unless it does not fold.
@@ -235,10 +228,10 @@ func (f *folding) take(s Stretch, n int64) bool {
 
 func (f *folding) put(into Stretch, n int64) {
 	if last := len(f.moved) - 1; last >= 0 && f.moved[last].Stretch == into {
-		f.moved[last].n += n
+		f.moved[last].N += n
 		return
 	}
-	f.moved = append(f.moved, cell{into, n})
+	f.moved = append(f.moved, Cell{into, n})
 }
 
 func (f *folding) takeRings(c Counter) {

@@ -232,3 +232,9 @@ func (s Stretch) End() int64 { return s.Start + s.Width }
 
 // Moment is the stretch of a single millisecond.
 func Moment(ms int64) Stretch { return Stretch{ms, 1} }
+
+// Cell is a stretch of time and the number of events in it.
+type Cell struct {
+	Stretch
+	N int64
+}

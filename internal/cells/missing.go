@@ -5,12 +5,6 @@ import (
 	"slices"
 )
 
-// Cell is a stretch of time and the number of events in it.
-type Cell struct {
-	Stretch
-	N int64
-}
-
 // Missing returns what has to be added to a store that has lost counts, by somebody who knows what
 // it had (known), when others have already restored so much of it (restored). In whatever order all
 // who know something do so, the store has in the end what the one who knows most knew.

@@ -6,7 +6,7 @@ func cellMutants() []mutant {
 	return []mutant{
 		{
 			name: "a fold forgets what it has of the same bucket", file: at + "fold.go",
-			old: "\t\tf.moved[last].n += n\n", new: "\t\tf.moved[last].n = n\n",
+			old: "\t\tf.moved[last].N += n\n", new: "\t\tf.moved[last].N = n\n",
 			model: model, test: "TestCopiesThatFoldApartAgree",
 		},
 		{
