@@ -97,8 +97,9 @@ func clusterMutants() []mutant {
 			kind: "graceful", also: "-hot",
 		},
 		{
-			name: "a key counts as read once its tickets are acknowledged", file: "syncer/recall.go",
-			old: "\tif k == nil || k.seen > cuts || ", new: "\tif k == nil || k.cuts > cuts || ",
+			name: "a key counts as read once its tickets are acknowledged",
+			file: "syncer/recall.go",
+			old:  "\tif k == nil || k.seen > cuts || ", new: "\tif k == nil || k.cuts > cuts || ",
 			model: "./syncer", test: "TestCatchUpBehindARefusedRound",
 		},
 		{
