@@ -42,7 +42,7 @@ func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: embedded.New(embedded.Options{})}
-		place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+		place := syncer.Placement{Partitions: 1021}
 		c := open(t, syncer.Options{Store: s, Placement: place, RoundTimeout: time.Second,
 			FlushInterval: 200 * time.Millisecond, Exchanges: 1})
 		for i := range place.Partitions {

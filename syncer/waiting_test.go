@@ -17,6 +17,9 @@ import (
 
 // keyIn returns a key of a partition.
 func keyIn(place syncer.Placement, partition int, prefix string) string {
+	if partition >= place.Partitions {
+		panic(fmt.Sprint("there is no partition ", partition))
+	}
 	for i := 0; ; i++ {
 		if key := fmt.Sprint(prefix, i); place.Of(nil, []byte(key)) == partition {
 			return key

@@ -133,31 +133,35 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 // block if the old one has no room. If the ring of a busy level would push out a bucket, both
 // counters fold, and what has left every window is dropped: so many events.
 func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (ch Change, dropped int64) {
-	dropped = v.makeRoom(c, a, s, n, func() (ok bool) {
+	ch, ok := v.Ladder.Add(*c, s, n)
+	for tries := 0; !ok; tries++ {
+		dropped += v.makeRoom(c, a, s, n, tries)
 		ch, ok = v.Ladder.Add(*c, s, n)
-		return ok
-	})
+	}
 	return ch, dropped
 }
 
 // Mark records that events lie ahead of the present, in the bucket of the finest level before this
 // one. It does what Put does, and returns how many events were dropped.
 func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64) {
-	return v.makeRoom(c, a, s, 0, func() bool { return v.Ladder.mark(*c, s) })
-}
-
-// makeRoom makes room for a cell until add has added it.
-func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
-	add func() bool) (dropped int64) {
-	for exactFrom := v.ExactFrom; !add(); {
-		if !v.Ladder.pushesOut(*c, s) {
-			*c = v.Ladder.Grow(*c, a, s, n)
-			continue
-		}
-		dropped += v.Fold(a, exactFrom())
-		exactFrom = func() int64 { return math.MaxInt64 } // if that was not enough
+	for tries := 0; !v.Ladder.mark(*c, s); tries++ {
+		dropped += v.makeRoom(c, a, s, 0, tries)
 	}
 	return dropped
+}
+
+// makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old
+// enough.
+func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64, tries int) (dropped int64) {
+	switch {
+	case !v.Ladder.pushesOut(*c, s):
+		*c = v.Ladder.Grow(*c, a, s, n)
+		return 0
+	case tries == 0:
+		return v.Fold(a, v.ExactFrom())
+	default:
+		return v.Fold(a, math.MaxInt64)
+	}
 }
 
 // pushesOut reports whether a ring has no place for a cell unless others fold.
