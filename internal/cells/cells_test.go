@@ -558,6 +558,21 @@ func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
 	}
 }
 
+// TestCellsAreBoundedThoughNobodyFolds counts an event every second, and folds nothing by itself.
+func TestCellsAreBoundedThoughNobodyFolds(t *testing.T) {
+	l := ladder(t, cells.DefaultExact, cells.DefaultLevels()...)
+	k := key{l: l, now: begin}
+	for i := range 20_000 {
+		k.now += 1000
+		if k.count(k.now, 1); len(k.pending) > 2048 {
+			t.Fatalf("%d words after %d events", len(k.pending), i+1)
+		}
+	}
+	if n := l.Total(k.pending); n != 20_000 {
+		t.Errorf("the cells sum to %d, want 20000", n)
+	}
+}
+
 func TestLadderRefusals(t *testing.T) {
 	for _, c := range []struct {
 		exact  int

@@ -10,13 +10,13 @@ import "math/bits"
 //	word 1     sum of the sparse cells
 //	rings      one for each dense level, finest first
 //	sparse     a word for each cell: kind (3 bits), position (42 bits), count (19 bits, signed);
-//	           those that end later come later
+//	           in the order of their ends
 //	foreign    three words for each cell: its start, width and count; the rest is free
 //
 // The kind of a sparse cell is its level, and its position the index of the bucket; or it is a
-// moment. Foreign are the cells of other widths, those whose count does not fit in 19 bits, and
-// those that are too old for the ring of their level. A level becomes dense when more than half of
-// its buckets are live or a count does not fit.
+// moment. Foreign cells have another width, a count that does not fit in 19 bits, or are too old
+// for the ring of their level. A level becomes dense when more than half of its buckets are live
+// or a count does not fit.
 type Counter []uint64
 
 const (
@@ -194,7 +194,8 @@ func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok boo
 		if c.foreignLen() > 0 && l.Value(c, s) != 0 || kind == moment && !fits(n) {
 			return l.addForeign(c, s, n)
 		}
-		return 1, fits(n) && (kind == moment || !l.crowded(c, kind)) && l.insert(c, kind, pos, n)
+		return 1, fits(n) && len(words) < l.most && (kind == moment || !l.crowded(c, kind)) &&
+			l.insert(c, kind, pos, n)
 	}
 	before := countOf(words[i])
 	after := before + n
@@ -283,9 +284,12 @@ func (l *Ladder) end(c Counter) int {
 	return int(l.start[c.mask()][len(l.levels)]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
+// leastCrowded is how many sparse buckets any level may have.
+const leastCrowded = 4
+
 // crowded reports whether a level has as many sparse buckets as it may have.
 func (l *Ladder) crowded(c Counter, level int) bool {
-	most := max(4, l.count[level]/2)
+	most := max(leastCrowded, l.count[level]/2)
 	if int64(c.sparseLen()) < most {
 		return false
 	}

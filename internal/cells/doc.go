@@ -21,7 +21,7 @@
 // old it is. A limit of at most Exact is then decided as a log of timestamps decides it: if a
 // window reaches no further back than the oldest of these events, it is exact; if it reaches
 // further back, it has at least Exact of them. A key that receives Exact events within the finest
-// width stops to keep milliseconds, and begins again once as much time has passed with fewer.
+// width stops keeping milliseconds, and begins again once as much time has passed with fewer.
 //
 // # Memory
 //
@@ -36,9 +36,9 @@
 //
 // All times are unix milliseconds, and windows are half open at the older end: the window of length
 // W that ends at t holds the events with t-W < time <= t. An event may lie up to [MaxAhead] ahead
-// of the present. Whoever counts one in a bucket marks the bucket after it ([Ladder.Beyond]):
-// until the present has reached the mark, the bucket of the present may hold events that lie
-// ahead, and the lower bound of a window leaves them out.
+// of the present. An event ahead that is counted in a bucket needs a mark in the bucket after it
+// ([Ladder.Beyond]): until the present has reached the mark, the bucket of the present may hold
+// events that lie ahead, and the lower bound of a window leaves them out.
 //
 // The package has no clock, locks, goroutines or I/O. A Counter is not safe for concurrent use; a
 // Ladder is immutable.

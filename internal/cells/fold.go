@@ -61,7 +61,7 @@ func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 }
 
 // copyTo copies all cells that are not zero, and a mark, into a new block whose dense levels are
-// mask, with room for some more words and a quarter of those that are not in rings.
+// mask, with room for some more words: at least a quarter of the words that are not in rings.
 func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 	words := c.sparseLen() + c.foreignLen()*foreignWords
 	for left := c.mask(); left != 0; left &= left - 1 {
@@ -130,8 +130,9 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 }
 
 // Put counts n in a cell of one of the two counters of a view, and replaces that by one in a new
-// block if the old one has no room. If the ring of a busy level would push out a bucket, both
-// counters fold, and what has left every window is dropped: so many events.
+// block if the old one has no room. If the ring of a busy level would push out a bucket, or there
+// are too many sparse cells, both counters fold. Put returns how many events were dropped because
+// they had left every window.
 func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (ch Change, dropped int64) {
 	ch, ok := v.Ladder.Add(*c, s, n)
 	for tries := 0; !ok; tries++ {
@@ -164,21 +165,25 @@ func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64, tries int) 
 	}
 }
 
-// pushesOut reports whether a ring has no place for a cell unless others fold.
+// pushesOut reports whether there is no place for a cell unless others fold: in its ring, or among
+// the sparse cells.
 func (l *Ladder) pushesOut(c Counter, s Stretch) bool {
 	if len(c) == 0 {
 		return false
 	}
 	kind, pos := l.kind(c, s)
-	return kind < foreign && c.dense(kind) && l.ring(c, kind).lost(pos)
+	if kind < foreign && c.dense(kind) {
+		return l.ring(c, kind).lost(pos)
+	}
+	return c.sparseLen() >= l.most && kind != foreign
 }
 
 // Fold moves every bucket that is too old for its width, and every cell of a millisecond, into the
 // bucket of its age, if that ends by exactFrom: with the result of [View.ExactFrom], what is exact
-// from there on stays so; with math.MaxInt64, all that is old enough folds. What has left every
-// window is dropped. Fold replaces the counters of the view by those that result, which are in new
-// blocks where the old ones have no room, and returns how many events were dropped. The sum of all
-// others stays the same.
+// from there on stays so; with math.MaxInt64, every cell that is old enough folds. Fold drops the
+// cells that have left every window, and returns the number of their events; the sum of all others
+// stays the same. It replaces the counters of the view, by new blocks where the old ones have no
+// room.
 //
 // Both counters fold at the same time: if one takes back what the other has, and only the first
 // folded, a window could seem to have fewer events than it has.
@@ -292,8 +297,8 @@ func (f *folding) takeForeign(c Counter) {
 	}
 }
 
-// due returns the bucket of a cell's age, and whether that is a wider one. It is zero for what has
-// left every window. What lies ahead of the present stays where it is.
+// due returns the bucket of a cell's age, and whether it is a wider one. It is zero for a cell that
+// has left every window. Cells ahead of the present stay where they are.
 func (l *Ladder) due(s Stretch, now int64) (into Stretch, due bool) {
 	if s.Width > 1 || s.End() <= l.Since(now) {
 		return l.Folds(s, now)

@@ -50,6 +50,7 @@ type Ladder struct {
 	perMS  [MaxLevels]float64 // 1 / width
 	count  [MaxLevels]int64
 	slots  [MaxLevels]int // of a ring
+	most   int            // sparse cells in a counter before some have to fold
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
 	// mask; the entry after the last level is where the sparse cells begin.
 	start [][MaxLevels + 1]uint16
@@ -78,6 +79,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 	}
 	l := &Ladder{levels: append([]Level(nil), levels...), exact: int64(exact)}
 	l.width[moment] = 1
+	l.most = 2*exact + slack
 	total := 0
 	for i, lv := range levels {
 		if err := checkLevel(levels, i); err != nil {
@@ -90,6 +92,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		if i+1 < len(levels) {
 			l.slots[i] += int(levels[i+1].Width / lv.Width)
 		}
+		l.most += max(leastCrowded, lv.Count/2)
 		total += lv.Count
 	}
 	if total > MaxTotal {
@@ -207,7 +210,7 @@ func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
 }
 
 // Folds returns the bucket that a bucket folds into, and whether it has to, because it is too old
-// for its width. A zero result says that it has left every window.
+// for its width. The result is zero for a bucket that has left every window.
 func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
 	if s.End() <= l.Since(now) {
 		return Stretch{}, true

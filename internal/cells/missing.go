@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// Missing returns what has to be added to a store that has lost counts, by somebody who knows what
-// it had (known), when others have already restored so much of it (restored). In whatever order all
-// who know something do so, the store has in the end what the one who knows most knew.
+// Missing returns the cells that one node has to add to a store that has lost counts. The node
+// knows some cells that the store had (known); other nodes have restored some already (restored).
+// Once all nodes have done so, in any order, the store has as many events as the node with the
+// most.
 //
-// They may know the same events at different precision, because they have folded at different
-// times. So what is compared are the sums of the widest cells on either side, with all that lies
-// within. What is missing from one of these is added cell by cell if what was restored has the same
-// cells, and as a whole otherwise: then nobody can tell where within it the events are.
+// Nodes may know the same events at different precision, because they have folded at different
+// times. So Missing compares the sums of the widest cells on either side, with all cells inside
+// them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
+// Otherwise it adds the difference to the widest cell: the events lie somewhere within it.
 func Missing(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Newest calls fn for the cells that begin last and hold so many events together, with how many to
-// take from each: so a refund that does not say when its events were takes the newest. There may be
-// fewer. Cells of which others have taken back too much are left out.
+// Newest selects the n newest events, for a refund that names no time. It calls fn for each cell
+// that holds some of them, latest start first, with their number. The key may have fewer. Newest
+// skips cells whose count is negative, and as many events around them.
 func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell
 	list := buffer[:0]
@@ -42,8 +42,8 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// offset takes what cells lack from the cells around them: what was counted may have folded before
-// it was taken back.
+// offset settles negative cells with the cells around them: an event may have folded before its
+// refund arrived.
 func offset(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]

@@ -20,11 +20,11 @@ type Estimate struct {
 	Width int64
 }
 
-// sums is what the cells that a window touches hold.
+// sums adds up the cells that a window touches.
 type sums struct {
 	all int64
-	// older and newer are what the cells of a level hold that reach beyond the older and the newer
-	// end. Those of other widths are added up in rest.
+	// older and newer are the sums, by level, of the cells that reach beyond the older and the
+	// newer end. Cells of other widths add to rest.
 	older, newer [kinds]int64
 	rest         Estimate
 }
@@ -107,7 +107,7 @@ func (l *Ladder) touchedSparse(c Counter, from, to int64) (n int64) {
 
 // Count estimates the events in the window of this length that ends at a moment. Unless that is the
 // present (live), the cell that the moment falls into may hold later events and is not part of Lo.
-// Neither is what lies ahead of the present, if there is anything. Count reports false if the
+// Neither are events ahead of the present. Count reports false if the
 // window is longer than the ladder, or begins before the oldest cell that is kept.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	if !v.covers(window, at) {
