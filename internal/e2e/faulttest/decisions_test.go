@@ -131,6 +131,9 @@ func TestDecisionsOnAFullDisk(t *testing.T) {
 	proctest.Until(t, "all are dropped", func() bool {
 		return p.Metric("twotier_decisions_dropped_total", "") == n
 	})
+	proctest.Until(t, "the log names the reason", func() bool {
+		return strings.Contains(p.Log.String(), "no space left")
+	})
 	if said := strings.Count(p.Log.String(), "no space left"); said != 1 {
 		t.Errorf("it says so %d times:\n%s", said, p.Log.String())
 	}
