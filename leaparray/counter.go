@@ -1,59 +1,90 @@
 package leaparray
 
-// Counter holds the buckets of one key in a flat block of words. A nil or empty block is an empty
+import "math/bits"
+
+// Counter holds the cells of one key in a flat block of words. A nil or empty block is an empty
 // counter. Its layout:
 //
-//	word 0     bits 0-7: mask of the dense levels; bits 8-31: number of sparse buckets;
-//	           bits 32-63 belong to the Allocator and may be set
+//	word 0     bits 0-5: mask of the dense levels; bits 6-18: number of sparse cells;
+//	           bits 19-31: number of foreign cells; bits 32-63 belong to the Allocator
+//	word 1     sum of the sparse cells
 //	rings      one for each dense level, finest first
-//	sparse     one word per bucket: level (3 bits), index (37 bits), count (24 bits, signed);
-//	           the rest is free
+//	sparse     a word for each cell: kind (3 bits), position (42 bits), count (19 bits, signed);
+//	           in the order of their ends
+//	foreign    three words for each cell: its start, width and count; the rest is free
 //
-// A level becomes dense when more than half of its buckets are live or a count does not fit in 24
-// bits.
+// The kind of a sparse cell is its level, and its position the index of the bucket; or it is a
+// moment. Foreign cells have another width, a count that does not fit in 19 bits, or are too old
+// for the ring of their level. A level becomes dense when more than half of its buckets are live
+// or a count does not fit.
 type Counter []uint64
 
 const (
-	countBits  = 24
-	indexBits  = 37
-	maxSparse  = 1<<(countBits-1) - 1
-	indexMask  = 1<<indexBits - 1
-	levelShift = countBits + indexBits
+	countBits = 19
+	posBits   = 42
+	maxSparse = 1<<(countBits-1) - 1
+	posMask   = 1<<posBits - 1
+	kindShift = countBits + posBits
 
-	sparseLenMask = 1<<24 - 1
+	head         = 2 // words before the rings
+	maskBits     = 6
+	lenBits      = 13
+	lenMask      = 1<<lenBits - 1
+	foreignShift = maskBits + lenBits
+	foreignWords = 3
 )
 
-// Change is what an operation did to a counter.
-type Change struct {
-	// Live is the change in the number of non-zero buckets.
-	Live int
-	// Expired is the number of non-zero buckets that fell behind the newest one and are gone. They
-	// are included in Live.
-	Expired int
+// The kinds of cells that are no level.
+const (
+	foreign = MaxLevels
+	moment  = MaxLevels + 1
+	kinds   = MaxLevels + 2
+)
+
+// Change is by how much an operation changed the number of cells that are not zero.
+type Change int
+
+func word(kind int, pos, n int64) uint64 {
+	return (uint64(kind)<<posBits|uint64(pos)&posMask)<<countBits | uint64(n)&(1<<countBits-1)
 }
 
-func tagOf(level int, idx int64) uint64 {
-	return uint64(level)<<indexBits | uint64(idx)&indexMask
+func kindOf(w uint64) int { return int(w >> kindShift) }
+
+func posOf(w uint64) int64 { return int64(w >> countBits & posMask) }
+
+func countOf(w uint64) int64 { return int64(w<<(64-countBits)) >> (64 - countBits) }
+
+func fits(n int64) bool { return n >= -maxSparse && n <= maxSparse }
+
+func (c Counter) mask() uint { return uint(c[0] & (1<<maskBits - 1)) }
+
+func (c Counter) sparseLen() int { return int(c[0] >> maskBits & lenMask) }
+
+func (c Counter) foreignLen() int { return int(c[0] >> foreignShift & lenMask) }
+
+func (c Counter) hasForeign() bool { return len(c) > 0 && c.foreignLen() > 0 }
+
+func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
+
+// lengthen changes the number of sparse and of foreign cells.
+func (c Counter) lengthen(sparse, foreign int) {
+	c[0] += uint64(int64(sparse)<<maskBits + int64(foreign)<<foreignShift)
 }
 
-func bucketOf(word uint64) (level int, idx, n int64) {
-	return int(word >> levelShift), int64(word >> countBits & indexMask), sparseCount(word)
-}
-
-func sparseCount(word uint64) int64 { return int64(word<<(64-countBits)) >> (64 - countBits) }
-
-func fitsSparse(n int64) bool { return n >= -maxSparse && n <= maxSparse }
-
-func (c Counter) mask() int { return int(c[0] & 0xff) }
-
-func (c Counter) sparseLen() int { return int(c[0] >> 8 & sparseLenMask) }
-
-func (c Counter) setSparseLen(n int) { c[0] = c[0]&^(sparseLenMask<<8) | uint64(n)<<8 }
-
-// sparse returns the sparse buckets, oldest entry first.
+// sparse returns the words of the sparse cells.
 func (l *Ladder) sparse(c Counter) []uint64 {
 	at := int(l.start[c.mask()][len(l.levels)])
 	return c[at : at+c.sparseLen()]
+}
+
+// foreign returns the words of the foreign cells.
+func (l *Ladder) foreign(c Counter) []uint64 {
+	n := c.foreignLen()
+	if n == 0 {
+		return nil
+	}
+	at := int(l.start[c.mask()][len(l.levels)]) + c.sparseLen()
+	return c[at : at+n*foreignWords]
 }
 
 func (l *Ladder) ring(c Counter, level int) ring {
@@ -61,52 +92,106 @@ func (l *Ladder) ring(c Counter, level int) ring {
 	return ring(c[at : at+ringHead+l.slots[level]])
 }
 
-func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
+// stretch returns where a sparse cell lies.
+func (l *Ladder) stretch(w uint64) Stretch {
+	width := l.width[kindOf(w)]
+	return Stretch{posOf(w) * width, width}
+}
 
-// Add counts n in bucket idx of a level. If the block has no room, Add changes nothing and reports
-// false: call [Ladder.Grow], then Add again. Adding to a bucket too far behind the newest one of
-// its level has no effect, because no window can be read from it. Neither has adding nothing, not
-// even to a bucket newer than all others (see [Ladder.Mark]).
-func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {
-	if n == 0 || len(c) == 0 {
-		return Change{}, n == 0
+// level returns the level of buckets of this width, or that of a moment; -1 if there is none.
+func (l *Ladder) level(width int64) int {
+	if width == 1 {
+		return moment
 	}
-	if c.dense(level) {
-		return l.addDense(c, level, idx, n), true
-	}
-	tag := tagOf(level, idx)
-	entries := l.sparse(c)
-	for i := len(entries) - 1; i >= 0; i-- {
-		if entries[i]>>countBits == tag {
-			return l.addSparse(entries, i, n)
+	for level := range l.levels {
+		if l.width[level] == width {
+			return level
 		}
 	}
-	return l.insert(c, entries, level, idx, n)
+	return -1
 }
 
-func (l *Ladder) addDense(c Counter, level int, idx, n int64) (ch Change) {
-	at := int(l.start[c[0]&0xff][level])
-	r := ring(c[at : at+ringHead+l.slots[level]])
-	if idx == r.head() { // nearly always
+// kind returns how a stretch is stored in a counter, and its position.
+func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
+	if s.Width == 1 {
+		return moment, s.Start
+	}
+	for level := range l.levels {
+		if l.width[level] != s.Width {
+			continue
+		}
+		pos = l.index(level, s.Start)
+		if len(c) > 0 && c.dense(level) {
+			if r := l.ring(c, level); pos < r.head()-r.reach() {
+				break
+			}
+		}
+		return level, pos
+	}
+	return foreign, s.Start
+}
+
+// Add counts n in a cell. If the block has no room, or the ring of a busy level would push out a
+// bucket that is not zero, Add changes nothing and reports false: see [Ladder.Put] and [View.Fold].
+func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
+	if n == 0 || len(c) == 0 {
+		return 0, n == 0
+	}
+	switch kind, pos := l.kind(c, s); {
+	case kind == foreign:
+		return l.addForeign(c, s, n)
+	case kind < foreign && c.dense(kind):
+		return l.addDense(c, kind, pos, n)
+	default:
+		return l.addSparse(c, kind, pos, n)
+	}
+}
+
+// mark is Mark in the room that a block has. It reports false as Add does.
+func (l *Ladder) mark(c Counter, s Stretch) bool {
+	pos := l.index(0, s.Start)
+	switch {
+	case l.newest(c) >= pos:
+		return true
+	case len(c) == 0:
+		return false
+	case !c.dense(0):
+		return !l.crowded(c, 0) && l.insert(c, 0, pos, 0)
+	}
+	r := l.ring(c, 0)
+	if r.lost(pos) {
+		return false
+	}
+	r.advance(pos)
+	return true
+}
+
+// Marked returns the mark of events ahead of the present, if there is one.
+func (l *Ladder) Marked(c Counter) (mark Stretch, ok bool) {
+	newest := l.newest(c)
+	mark = Stretch{newest * l.width[0], l.width[0]}
+	return mark, newest >= 0 && l.Value(c, mark) == 0
+}
+
+func (l *Ladder) addDense(c Counter, level int, pos, n int64) (ch Change, ok bool) {
+	r := l.ring(c, level)
+	if pos == r.head() { // nearly always
 		before := r.addNewest(n)
-		return Change{Live: liveChange(before, before+n)}
+		return change(before, before+n), true
 	}
-	if idx > r.head() {
-		ch.Expired = r.advance(idx)
-		ch.Live = -ch.Expired
+	if pos > r.head() {
+		if r.lost(pos) {
+			return 0, false
+		}
+		r.advance(pos)
 	}
-	back := r.head() - idx
-	if back > l.keep[level] {
-		return ch
-	}
+	back := r.head() - pos
 	before := r.total(back) - r.total(back+1)
 	r.add(back, n)
-	ch.Live += liveChange(before, before+n)
-	return ch
+	return change(before, before+n), true
 }
 
-// liveChange returns the change in the number of non-zero buckets.
-func liveChange(before, after int64) int {
+func change(before, after int64) Change {
 	switch {
 	case before == 0 && after != 0:
 		return 1
@@ -116,262 +201,264 @@ func liveChange(before, after int64) int {
 	return 0
 }
 
-// Mark makes bucket idx the newest of its level without counting anything, unless the level has a
-// newer one. Buckets that fall behind it are gone. Mark reports false as Add does.
-func (l *Ladder) Mark(c Counter, level int, idx int64) (ch Change, ok bool) {
-	if idx <= l.Head(c, level) {
-		return ch, true
+func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok bool) {
+	words := l.sparse(c)
+	i := l.find(words, kind, pos)
+	if i < 0 {
+		s := Stretch{pos * l.width[kind], l.width[kind]}
+		if c.foreignLen() > 0 && l.Value(c, s) != 0 || kind == moment && !fits(n) {
+			return l.addForeign(c, s, n)
+		}
+		return 1, fits(n) && len(words) < l.most && (kind == moment || !l.crowded(c, kind)) &&
+			l.insert(c, kind, pos, n)
 	}
-	if ch, ok = l.Add(c, level, idx, 1); ok {
-		back, _ := l.Add(c, level, idx, -1)
-		ch.Live += back.Live
+	before := countOf(words[i])
+	after := before + n
+	switch {
+	case after == 0:
+		l.remove(c, i)
+		return -1, true
+	case fits(after):
+		words[i] = word(kind, pos, after)
+		c[1] += uint64(n)
+		return change(before, after), true
+	case kind != moment || len(c) < l.end(c)+foreignWords-1:
+		return 0, false
 	}
-	return ch, ok
+	l.remove(c, i)
+	ch, ok = l.addForeign(c, Moment(pos), after)
+	return ch - 1, ok
 }
 
-// Beyond returns the bucket of the finest level that follows the one of a moment. Whoever counts an
-// event ahead of the present marks it: until the present has reached it, the bucket of the present
-// may hold events that lie ahead.
-func (l *Ladder) Beyond(ms int64) (idx int64) { return l.Index(0, ms) + 1 }
-
-// Buckets returns an upper bound on the number of buckets in a counter, zero ones included.
-func (l *Ladder) Buckets(c Counter) (n int) {
-	if len(c) == 0 {
-		return 0
-	}
-	for level := range l.levels {
-		if c.dense(level) {
-			n += l.slots[level]
+// find returns the position of a sparse cell, or -1.
+func (l *Ladder) find(words []uint64, kind int, pos int64) int {
+	tag := word(kind, pos, 0) >> countBits
+	end := (pos + 1) * l.width[kind]
+	for i := len(words) - 1; i >= 0; i-- {
+		if words[i]>>countBits == tag {
+			return i
+		}
+		if l.stretch(words[i]).End() < end {
+			break
 		}
 	}
-	return n + c.sparseLen()
+	return -1
 }
 
-// addSparse keeps a bucket whose count becomes zero: it may be the newest one, and the newest index
-// must not go back.
-func (l *Ladder) addSparse(entries []uint64, i int, n int64) (ch Change, ok bool) {
-	before := sparseCount(entries[i])
-	after := before + n
-	if !fitsSparse(after) {
-		return ch, false
+// insert inserts a sparse cell that is not there yet. It reports false if there is no room.
+func (l *Ladder) insert(c Counter, kind int, pos, n int64) bool {
+	if l.end(c) >= len(c) {
+		return false
 	}
-	entries[i] = entries[i]>>countBits<<countBits | uint64(after)&(1<<countBits-1)
-	return Change{Live: liveChange(before, after)}, true
+	words, strange := l.sparse(c), l.foreign(c)
+	copy(c[l.end(c)-len(strange)+1:], strange)
+	i, end := len(words), (pos+1)*l.width[kind]
+	words = words[:i+1]
+	for ; i > 0 && l.stretch(words[i-1]).End() > end; i-- {
+		words[i] = words[i-1]
+	}
+	words[i] = word(kind, pos, n)
+	c[1] += uint64(n)
+	c.lengthen(1, 0)
+	return true
 }
 
-// insert appends a bucket that the level does not have yet, after dropping those it pushes out.
-func (l *Ladder) insert(c Counter, entries []uint64, level int, idx, n int64) (ch Change, ok bool) {
-	s := l.scan(entries, level, idx)
-	if idx < s.head-l.keep[level] {
-		return ch, true
-	}
-	at := int(l.start[c.mask()][len(l.levels)])
-	if !fitsSparse(n) || int64(s.buckets-s.stale) >= l.keep[level]/2 ||
-		at+len(entries)+1-s.stale > len(c) {
-		return ch, false
-	}
-	if s.stale > 0 {
-		l.dropStale(c, level, idx-l.keep[level])
-	}
-	end := at + c.sparseLen()
-	c[end] = tagOf(level, idx)<<countBits | uint64(n)&(1<<countBits-1)
-	c.setSparseLen(end - at + 1)
-	return Change{Live: 1 - s.staleLive, Expired: s.staleLive}, true
+// remove removes the sparse cell at position i.
+func (l *Ladder) remove(c Counter, i int) {
+	words := l.sparse(c)
+	c[1] -= uint64(countOf(words[i]))
+	at := int(l.start[c.mask()][len(l.levels)]) + i
+	copy(c[at:l.end(c)], c[at+1:l.end(c)])
+	c.lengthen(-1, 0)
 }
 
-// sparseScan is what insert needs to know of a sparse level.
-type sparseScan struct {
-	head    int64 // the newest index
-	buckets int
-	// stale buckets would fall behind a new one; staleLive of them are not zero.
-	stale, staleLive int
-}
-
-func (l *Ladder) scan(entries []uint64, level int, idx int64) sparseScan {
-	s := sparseScan{head: -1}
-	for _, e := range entries {
-		if int(e>>levelShift) != level {
+func (l *Ladder) addForeign(c Counter, s Stretch, n int64) (ch Change, ok bool) {
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if words[i] != uint64(s.Start) || words[i+1] != uint64(s.Width) {
 			continue
 		}
-		i := int64(e >> countBits & indexMask)
-		s.head = max(s.head, i)
-		s.buckets++
-		if i < idx-l.keep[level] {
-			s.stale++
-			if sparseCount(e) != 0 {
-				s.staleLive++
-			}
+		before := int64(words[i+2])
+		if words[i+2] += uint64(n); words[i+2] == 0 {
+			copy(words[i:], words[i+foreignWords:])
+			c.lengthen(0, -1)
 		}
+		return change(before, before+n), true
 	}
-	return s
+	if len(words) >= mostForeign*foreignWords {
+		joinOldest(words, s, n)
+		return 0, true
+	}
+	end := l.end(c)
+	if end+foreignWords > len(c) {
+		return 0, false
+	}
+	c[end], c[end+1], c[end+2] = uint64(s.Start), uint64(s.Width), uint64(n)
+	c.lengthen(0, 1)
+	return 1, true
 }
 
-// dropStale removes the sparse buckets of a level that are older than oldest.
-func (l *Ladder) dropStale(c Counter, level int, oldest int64) {
-	entries := l.sparse(c)
-	kept := entries[:0]
-	for _, e := range entries {
-		if lv, i, _ := bucketOf(e); lv != level || i >= oldest {
-			kept = append(kept, e)
+// mostForeign is how many foreign cells a counter may have. It has that many only if other nodes
+// count by thousands of buckets of other widths.
+const mostForeign = 1 << (lenBits - 1)
+
+// joinOldest makes room for a foreign cell: it becomes part of the cell that begins first, which
+// then covers both.
+func joinOldest(words []uint64, s Stretch, n int64) {
+	oldest := 0
+	for i := 0; i < len(words); i += foreignWords {
+		if int64(words[i]) < int64(words[oldest]) {
+			oldest = i
 		}
 	}
-	c.setSparseLen(len(kept))
+	w := words[oldest : oldest+foreignWords]
+	start := min(int64(w[0]), s.Start)
+	end := max(int64(w[0]+w[1]), s.End())
+	w[0], w[1], w[2] = uint64(start), uint64(end-start), w[2]+uint64(n)
 }
 
-// Expire drops the buckets of a level that are more than Keep buckets behind head, and calls fn for
-// each one that is not zero.
-func (l *Ladder) Expire(c Counter, level int, head int64, fn func(idx int64)) {
-	if len(c) == 0 {
-		return
-	}
-	oldest := head - l.keep[level]
-	if !c.dense(level) {
-		for _, e := range l.sparse(c) {
-			if lv, i, n := bucketOf(e); lv == level && i < oldest && n != 0 {
-				fn(i)
-			}
-		}
-		l.dropStale(c, level, oldest)
-		return
-	}
-	r := l.ring(c, level)
-	for i := r.head() - l.keep[level]; i < min(oldest, r.head()+1); i++ {
-		if r.sum(i, i) != 0 {
-			fn(i)
-		}
-	}
-	if head > r.head() {
-		r.advance(head)
-	}
+// end returns where the cells of a counter end.
+func (l *Ladder) end(c Counter) int {
+	return int(l.start[c.mask()][len(l.levels)]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
-// Head returns the index of the newest bucket of a level, or -1 if it has none.
-func (l *Ladder) Head(c Counter, level int) int64 {
+// leastCrowded is how many sparse buckets any level may have.
+const leastCrowded = 4
+
+// crowded reports whether a level has as many sparse buckets as it may have.
+func (l *Ladder) crowded(c Counter, level int) bool {
+	most := max(leastCrowded, l.count[level]/2)
+	if int64(c.sparseLen()) < most {
+		return false
+	}
+	for _, w := range l.sparse(c) {
+		if kindOf(w) == level {
+			most--
+		}
+	}
+	return most <= 0
+}
+
+// newest returns the newest bucket of the finest level, even if it is zero, or -1 if there is none.
+func (l *Ladder) newest(c Counter) int64 { return l.newestOf(c, 0) }
+
+// newestOf is newest for any level.
+func (l *Ladder) newestOf(c Counter, level int) int64 {
 	if len(c) == 0 {
 		return -1
 	}
 	if c.dense(level) {
 		return l.ring(c, level).head()
 	}
-	return l.scan(l.sparse(c), level, 0).head
-}
-
-// hasFrom reports whether one of the levels from first on has a bucket, which may be zero, that
-// begins at a time or later.
-func (l *Ladder) hasFrom(c Counter, first int, ms int64) bool {
-	if len(c) == 0 {
-		return false
-	}
-	for level := first; level < len(l.levels); level++ {
-		if c.dense(level) && l.ring(c, level).head()*l.width[level] >= ms {
-			return true
+	words := l.sparse(c)
+	for i := len(words) - 1; i >= 0; i-- {
+		if kindOf(words[i]) == level {
+			return posOf(words[i])
 		}
 	}
-	for _, e := range l.sparse(c) {
-		if level, i, _ := bucketOf(e); level >= first && i*l.width[level] >= ms {
-			return true
-		}
-	}
-	return false
+	return -1
 }
 
-// before returns the index of the newest bucket of a level that is older than idx and not zero, or
-// -1 if there is none.
-func (l *Ladder) before(c Counter, level int, idx int64) int64 {
-	if len(c) == 0 {
-		return -1
-	}
-	if c.dense(level) {
-		return l.ring(c, level).before(idx)
-	}
-	newest := int64(-1)
-	for _, e := range l.sparse(c) {
-		if lv, i, n := bucketOf(e); lv == level && i < idx && n != 0 {
-			newest = max(newest, i)
-		}
-	}
-	return newest
-}
-
-// Sum adds up the buckets lo to hi of a level.
-func (l *Ladder) Sum(c Counter, level int, lo, hi int64) (sum int64) {
+// Value returns the count of a cell.
+func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	if len(c) == 0 {
 		return 0
 	}
-	if c.dense(level) {
-		return l.ring(c, level).sum(lo, hi)
+	kind, pos := l.kind(c, s)
+	if kind < foreign && c.dense(kind) {
+		return l.ring(c, kind).sum(pos, pos)
 	}
-	for _, e := range l.sparse(c) {
-		if lv, i, n := bucketOf(e); lv == level && i >= lo && i <= hi {
-			sum += n
+	if kind != foreign {
+		words := l.sparse(c)
+		if i := l.find(words, kind, pos); i >= 0 {
+			return countOf(words[i])
 		}
 	}
-	return sum
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if words[i] == uint64(s.Start) && words[i+1] == uint64(s.Width) {
+			return int64(words[i+2])
+		}
+	}
+	return 0
 }
 
-// ends is Sum that also returns the first and the last bucket on their own.
-func (l *Ladder) ends(c Counter, level int, lo, hi int64) (sum, first, last int64) {
-	if len(c) == 0 {
-		return 0, 0, 0
-	}
-	if c.dense(level) {
-		return l.ring(c, level).ends(lo, hi)
-	}
-	for _, e := range l.sparse(c) {
-		lv, i, n := bucketOf(e)
-		if lv != level || i < lo || i > hi {
-			continue
-		}
-		sum += n
-		if i == lo {
-			first += n
-		}
-		if i == hi {
-			last += n
-		}
-	}
-	return sum, first, last
-}
-
-// Each calls fn for every non-zero bucket until fn returns false.
-func (l *Ladder) Each(c Counter, fn func(level int, idx, n int64) bool) {
-	l.each(c, func(level int, idx, n int64) bool { return n == 0 || fn(level, idx, n) })
-}
-
-// EachKept is Each that also calls fn for a level's newest bucket when it is zero. Adding or
-// marking what it reports gives another counter the same content.
-func (l *Ladder) EachKept(c Counter, fn func(level int, idx, n int64) bool) {
-	more := true
-	l.Each(c, func(level int, idx, n int64) bool {
-		more = fn(level, idx, n)
-		return more
-	})
-	for level := 0; more && level < len(l.levels); level++ {
-		if head := l.Head(c, level); head >= 0 && l.Sum(c, level, head, head) == 0 {
-			more = fn(level, head, 0)
-		}
-	}
-}
-
-// each calls fn for every bucket, including sparse ones that are zero.
-func (l *Ladder) each(c Counter, fn func(level int, idx, n int64) bool) {
+// Each calls fn for every cell that is not zero, in no particular order, until fn returns false.
+func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 	if len(c) == 0 {
 		return
 	}
-	for level := range l.levels {
-		if !c.dense(level) {
-			continue
-		}
-		r := l.ring(c, level)
-		for i := r.head() - l.keep[level]; i <= r.head(); i++ {
-			if n := r.sum(i, i); n != 0 && !fn(level, i, n) {
-				return
-			}
-		}
-	}
-	for _, e := range l.sparse(c) {
-		if level, i, n := bucketOf(e); !fn(level, i, n) {
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		w, more := l.width[level], true
+		l.ring(c, level).each(func(i, n int64) bool {
+			more = fn(Stretch{i * w, w}, n)
+			return more
+		})
+		if !more {
 			return
 		}
 	}
+	for _, w := range l.sparse(c) {
+		if n := countOf(w); n != 0 && !fn(l.stretch(w), n) {
+			return
+		}
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if !fn(Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])) {
+			return
+		}
+	}
+}
+
+// Cells returns the number of cells that are not zero.
+func (l *Ladder) Cells(c Counter) (n int) {
+	l.Each(c, func(Stretch, int64) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// Latest returns when the latest cell of a counter begins, in unix milliseconds, or -1 if there is
+// none. That cell may be zero.
+func (l *Ladder) Latest(c Counter) (start int64) {
+	start = -1
+	if len(c) == 0 {
+		return start
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		start = max(start, l.ring(c, level).head()*l.width[level])
+	}
+	words := l.sparse(c)
+	for i := len(words) - 1; i >= 0; i-- {
+		s := l.stretch(words[i])
+		if s.End() <= start {
+			break
+		}
+		start = max(start, s.Start)
+	}
+	words = l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		start = max(start, int64(words[i]))
+	}
+	return start
+}
+
+// Total returns the number of events in all cells.
+func (l *Ladder) Total(c Counter) (n int64) {
+	if len(c) == 0 {
+		return 0
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		r := l.ring(c, bits.TrailingZeros(mask))
+		n += r.sum(r.head()-r.reach(), r.head())
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		n += int64(words[i+2])
+	}
+	return n + int64(c[1])
 }

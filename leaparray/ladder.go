@@ -9,18 +9,22 @@ import (
 // Limits of a ladder.
 const (
 	// MaxLevels is the largest number of levels.
-	MaxLevels = 7
+	MaxLevels = 6
 	// MaxBuckets is the largest number of buckets in a level.
 	MaxBuckets = 4096
-	// MaxTotal is the largest number of buckets in all levels together. Redis takes 35 ms to read
-	// a key that has so many, and answers nobody meanwhile.
+	// MaxTotal is the largest number of buckets in all levels together.
 	MaxTotal = 14_400
+	// MaxExact is the largest number of events that keep their millisecond.
+	MaxExact = 256
 	// MinWidth is the smallest width of a bucket.
 	MinWidth = 50 * time.Millisecond
-	// MaxAhead is how far in the future an event may lie without pushing out a bucket that a window
-	// ending now still needs.
+	// MaxAhead is how far ahead of the present an event may lie.
 	MaxAhead = 2 * time.Second
 )
+
+// slack is how many buckets a level may have beyond its span before they must fold. So they can
+// fold many at a time.
+const slack = 32
 
 // ErrLadder is wrapped by every error about the shape of a ladder.
 var ErrLadder = errors.New("invalid ladder")
@@ -29,40 +33,62 @@ var ErrLadder = errors.New("invalid ladder")
 type Level struct {
 	// Width is the length of a bucket: whole milliseconds, at least MinWidth.
 	Width time.Duration
-	// Count is the number of buckets, 1 to MaxBuckets. The level covers windows up to Width x
-	// Count.
+	// Count is the number of buckets, 1 to MaxBuckets. Events up to Width x Count old are counted
+	// in them.
 	Count int
 }
 
-// Span is the longest window that the level covers.
+// Span is how old an event can be that the level counts.
 func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
 
-// Ladder is an immutable list of levels, finest first. How its levels are stored may change.
+// Ladder is an immutable list of levels, finest first, and the number of events that keep their
+// millisecond.
 type Ladder struct {
 	levels []Level
-	width  [MaxLevels]int64   // milliseconds
+	exact  int64
+	width  [kinds]int64       // milliseconds, of each kind of cell
 	perMS  [MaxLevels]float64 // 1 / width
-	span   [MaxLevels]int64   // milliseconds
-	keep   [MaxLevels]int64   // buckets behind the newest one that are kept
-	slots  [MaxLevels]int     // of a dense ring
+	count  [MaxLevels]int64
+	slots  [MaxLevels]int // of a ring
+	most   int            // sparse cells in a counter before some have to fold
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
-	// mask; the entry after the last level is where the sparse buckets begin.
-	start    [][MaxLevels + 1]uint16
-	storedAs func() *StoredLevels // may be nil
+	// mask; the entry after the last level is where the sparse cells begin.
+	start [][MaxLevels + 1]uint16
 }
 
-// DefaultLevels are 1 s, 1 m and 15 m buckets covering a minute, an hour and a day.
+// DefaultLevels are 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers ten
+// times the width of the next one, or more: so no window from a second to a day loses more than a
+// tenth of its length, plus the bucket of the present, to the bucket that its start lies in.
 func DefaultLevels() []Level {
-	return []Level{{time.Second, 60}, {time.Minute, 60}, {15 * time.Minute, 96}}
+	return []Level{{100 * time.Millisecond, 100}, {time.Second, 100}, {10 * time.Second, 60},
+		{time.Minute, 150}, {15 * time.Minute, 96}}
 }
 
-// NewLadder checks the levels and returns their ladder. Both widths and spans must grow from level
-// to level. The error wraps ErrLadder and names the level.
-func NewLadder(levels ...Level) (*Ladder, error) {
+// DefaultExact is how many events keep their millisecond by default.
+const DefaultExact = 64
+
+// Default returns the ladder of DefaultLevels and DefaultExact.
+func Default() *Ladder {
+	l, err := NewLadder(DefaultExact, DefaultLevels()...)
+	if err != nil {
+		panic(err) // it depends on nothing
+	}
+	return l
+}
+
+// NewLadder checks the levels and returns their ladder. Widths and spans must grow from level to
+// level, and each width must divide the next. The newest exact events keep their millisecond; 0
+// turns that off. The error wraps ErrLadder and names the level.
+func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 	if len(levels) == 0 || len(levels) > MaxLevels {
 		return nil, fmt.Errorf("%w: %d levels, want 1 to %d", ErrLadder, len(levels), MaxLevels)
 	}
-	l := &Ladder{levels: append([]Level(nil), levels...)}
+	if exact < 0 || exact > MaxExact {
+		return nil, fmt.Errorf("%w: %d exact events, want 0 to %d", ErrLadder, exact, MaxExact)
+	}
+	l := &Ladder{levels: append([]Level(nil), levels...), exact: int64(exact)}
+	l.width[moment] = 1
+	l.most = 2*exact + slack
 	total := 0
 	for i, lv := range levels {
 		if err := checkLevel(levels, i); err != nil {
@@ -70,9 +96,12 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 		}
 		l.width[i] = lv.Width.Milliseconds()
 		l.perMS[i] = 1 / float64(l.width[i])
-		l.span[i] = lv.Span().Milliseconds()
-		l.keep[i] = lv.Keep()
-		l.slots[i] = int(l.keep[i]) + 2
+		l.count[i] = int64(lv.Count)
+		l.slots[i] = lv.Count + ahead(lv.Width) + slack + 2
+		if i+1 < len(levels) {
+			l.slots[i] += int(levels[i+1].Width / lv.Width)
+		}
+		l.most += max(leastCrowded, lv.Count/2)
 		total += lv.Count
 	}
 	if total > MaxTotal {
@@ -82,6 +111,9 @@ func NewLadder(levels ...Level) (*Ladder, error) {
 	l.layOut()
 	return l, nil
 }
+
+// ahead returns how many buckets may lie ahead of the present one, with a mark behind them.
+func ahead(width time.Duration) int { return int((MaxAhead+width-1)/width) + 1 }
 
 func checkLevel(levels []Level, i int) error {
 	lv := levels[i]
@@ -95,12 +127,26 @@ func checkLevel(levels []Level, i int) error {
 	case lv.Width > 366*24*time.Hour || lv.Span() > 10*366*24*time.Hour:
 		return fmt.Errorf("%w: level %d: covers %v, want at most ten years", ErrLadder, i,
 			lv.Span())
-	case i > 0 && lv.Width <= levels[i-1].Width:
+	case i == 0:
+		return nil
+	}
+	finer := levels[i-1]
+	switch {
+	case lv.Width <= finer.Width:
 		return fmt.Errorf("%w: level %d: width %v, want more than the finer level's %v", ErrLadder,
-			i, lv.Width, levels[i-1].Width)
-	case i > 0 && lv.Span() <= levels[i-1].Span():
+			i, lv.Width, finer.Width)
+	case lv.Width%finer.Width != 0:
+		below := lv.Width / finer.Width * finer.Width
+		above := below + finer.Width
+		if below == finer.Width {
+			return fmt.Errorf("%w: level %d: width %v is no multiple of the finer level's %v; "+
+				"%v is", ErrLadder, i, lv.Width, finer.Width, above)
+		}
+		return fmt.Errorf("%w: level %d: width %v is no multiple of the finer level's %v; "+
+			"%v and %v are", ErrLadder, i, lv.Width, finer.Width, below, above)
+	case lv.Span() <= finer.Span():
 		return fmt.Errorf("%w: level %d: covers %v, want more than the finer level's %v", ErrLadder,
-			i, lv.Span(), levels[i-1].Span())
+			i, lv.Span(), finer.Span())
 	}
 	return nil
 }
@@ -108,7 +154,7 @@ func checkLevel(levels []Level, i int) error {
 func (l *Ladder) layOut() {
 	l.start = make([][MaxLevels + 1]uint16, 1<<len(l.levels))
 	for mask := range l.start {
-		at := 1
+		at := head
 		for i := range l.levels {
 			l.start[mask][i] = uint16(at)
 			if mask&(1<<i) != 0 {
@@ -128,69 +174,39 @@ func (l *Ladder) Len() int { return len(l.levels) }
 // Width is the width of a level's buckets in milliseconds.
 func (l *Ladder) Width(level int) int64 { return l.width[level] }
 
-// Keep is how many buckets behind the newest one a level keeps.
-func (l *Ladder) Keep(level int) int64 { return l.keep[level] }
+// Coarsest is the width of the buckets of the last level in milliseconds.
+func (l *Ladder) Coarsest() int64 { return l.width[len(l.levels)-1] }
 
-// Most is the largest number of buckets a key can have: for each level the newest one plus those
-// kept behind it.
+// FineSpan is how old an event can be that the finest level counts, in milliseconds.
+func (l *Ladder) FineSpan() int64 { return l.levels[0].Span().Milliseconds() }
+
+// Most is how many cells a key has at most once it has folded, if all of them are of this ladder.
 func (l *Ladder) Most() (n int) {
 	for i := range l.levels {
-		n += int(l.keep[i]) + 1
+		n += l.slots[i]
 	}
-	return n
+	return n + 2*int(l.exact)
 }
+
+// MaxWords is the length of a block in which every level is a ring, with as many other cells as
+// there may be.
+func (l *Ladder) MaxWords() int {
+	return int(l.start[len(l.start)-1][len(l.levels)]) + l.most
+}
+
+// Exact is how many events keep their millisecond.
+func (l *Ladder) Exact() int { return int(l.exact) }
 
 // Span is the longest window that the ladder covers, in milliseconds.
-func (l *Ladder) Span() int64 { return l.span[len(l.levels)-1] }
+func (l *Ladder) Span() int64 { return l.levels[len(l.levels)-1].Span().Milliseconds() }
 
-// FineSpan is the longest window that the finest level covers, in milliseconds.
-func (l *Ladder) FineSpan() int64 { return l.span[0] }
-
-// MaxWords is the length of a block in which every level is dense.
-func (l *Ladder) MaxWords() int { return int(l.start[len(l.start)-1][len(l.levels)]) }
-
-// String formats the ladder like "1s x 60, 1m x 60, 15m x 96".
-func (l *Ladder) String() string {
-	s := ""
-	for i, lv := range l.levels {
-		if i > 0 {
-			s += ", "
-		}
-		s += fmt.Sprintf("%s x %d", shortDuration(lv.Width), lv.Count)
-	}
-	return s
-}
-
-func shortDuration(d time.Duration) string {
-	switch {
-	case d%time.Hour == 0:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d%time.Minute == 0:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d%time.Second == 0:
-		return fmt.Sprintf("%ds", d/time.Second)
-	}
-	return fmt.Sprintf("%dms", d/time.Millisecond)
-}
-
-// Stamp holds, for every level, the index of the bucket that one moment falls into.
-type Stamp [MaxLevels]int64
-
-// Stamp returns the buckets of a moment, in unix milliseconds, which must not be negative.
-func (l *Ladder) Stamp(ms int64) (s Stamp) {
-	for i := range l.levels {
-		s[i] = l.Index(i, ms)
-	}
-	return s
-}
-
-// Index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
-// the result may be negative, as for the start of a window. Moments up to 2^53 ms on either side of
-// 1970 work, which is 285,000 years.
+// index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
+// the result may be negative, as for the start of a window. Moments up to 2^53 ms on either side
+// of 1970 work, which is 285,000 years.
 //
 // A 64-bit division would cost more than the rest of an add. The product with the reciprocal is off
 // by at most one, which the remainder shows.
-func (l *Ladder) Index(level int, ms int64) int64 {
+func (l *Ladder) index(level int, ms int64) int64 {
 	width := l.width[level]
 	i := int64(float64(ms) * l.perMS[level])
 	if r := ms - i*width; r < 0 {
@@ -199,4 +215,64 @@ func (l *Ladder) Index(level int, ms int64) int64 {
 		i++
 	}
 	return i
+}
+
+// oldest returns the oldest bucket of a level that does not have to fold. Buckets that lie in one
+// of the next level fold together, so that of a stretch of time all events are equally precise.
+func (l *Ladder) oldest(level int, now int64) int64 {
+	i := l.index(level, now) - l.count[level]
+	if next := level + 1; next < len(l.levels) {
+		i = l.index(next, i*l.width[level]) * (l.width[next] / l.width[level])
+	}
+	return i
+}
+
+// Since returns the first moment of which a key certainly still has all events.
+func (l *Ladder) Since(now int64) int64 {
+	last := len(l.levels) - 1
+	return l.oldest(last, now) * l.width[last]
+}
+
+// Bucket returns the bucket that counts an event of a moment, by its age. It reports false if the
+// event is too old to be counted.
+func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
+	for level := range l.levels {
+		if i := l.index(level, ts); i >= l.oldest(level, now) {
+			return Stretch{i * l.width[level], l.width[level]}, true
+		}
+	}
+	return Stretch{}, false
+}
+
+// Folds returns the bucket that a bucket folds into, and whether it has to, because it is too old
+// for its width. The result is zero for a bucket that has left every window.
+func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
+	if s.End() <= l.Since(now) {
+		return Stretch{}, true
+	}
+	into, ok := l.Bucket(s.Start, now)
+	return into, ok && into.Width > s.Width && into.End() >= s.End()
+}
+
+// Beyond returns the bucket of the finest level that follows the one of a moment.
+func (l *Ladder) Beyond(ms int64) Stretch {
+	return Stretch{(l.index(0, ms) + 1) * l.width[0], l.width[0]}
+}
+
+// Stretch is a stretch of time: a bucket, or a single millisecond.
+type Stretch struct {
+	Start int64 // unix milliseconds
+	Width int64 // milliseconds
+}
+
+// End is the first moment after it.
+func (s Stretch) End() int64 { return s.Start + s.Width }
+
+// Moment is the stretch of a single millisecond.
+func Moment(ms int64) Stretch { return Stretch{ms, 1} }
+
+// Cell is a stretch of time and the number of events in it.
+type Cell struct {
+	Stretch
+	N int64
 }

@@ -4,369 +4,593 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/leaparray"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0 picks one")
+var seedFlag = flag.Uint64("seed", 0, "run a random test with this seed alone")
 
-func newRand(t *testing.T) *rand.Rand {
-	seed := *seedFlag
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
+// eachSeed runs a test with a number of seeds.
+func eachSeed(t *testing.T, n uint64, run func(t *testing.T, rnd *rand.Rand)) {
+	first, last := uint64(1), n
+	if *seedFlag != 0 {
+		first, last = *seedFlag, *seedFlag
 	}
-	t.Logf("repeat with -seed=%d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
+	for seed := first; seed <= last && !t.Failed(); seed++ {
+		run(t, rand.New(rand.NewPCG(seed, 7)))
+		if t.Failed() {
+			t.Logf("-seed=%d", seed)
+		}
+	}
 }
 
-func ladder(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
+const (
+	ms     = time.Millisecond
+	second = time.Second
+	minute = time.Minute
+)
+
+func ladder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
-	if len(levels) == 0 {
-		levels = leaparray.DefaultLevels()
-	}
-	l, err := leaparray.NewLadder(levels...)
+	l, err := leaparray.NewLadder(exact, levels...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-// count adds n at a moment to every level, growing the counter as needed.
-func count(l *leaparray.Ladder, c leaparray.Counter, ms,
-	n int64) (leaparray.Counter, leaparray.Change) {
-	var total leaparray.Change
-	s := l.Stamp(ms)
-	for level := range l.Len() {
-		ch, ok := l.Add(c, level, s[level], n)
+// randomLadder returns a ladder whose events keep their millisecond as long as few are newer.
+func randomLadder(t testing.TB, rnd *rand.Rand, exact int) *leaparray.Ladder {
+	levels := []leaparray.Level{{Width: time.Duration(50+rnd.IntN(500)) * ms, Count: 1 + rnd.IntN(80)}}
+	for range rnd.IntN(4) {
+		last := levels[len(levels)-1]
+		w := last.Width * time.Duration(2+rnd.IntN(15))
+		levels = append(levels, leaparray.Level{Width: w,
+			Count: int(last.Span()/w) + 1 + rnd.IntN(60)})
+	}
+	return ladder(t, exact, levels...)
+}
+
+// event is what an exact log keeps.
+type event struct{ at, n int64 }
+
+type log []event
+
+// within returns the events of the window of this length that ends at a moment.
+func (l log) within(window, at int64) (n int64) {
+	for _, e := range l {
+		if e.at > at-window && e.at <= at {
+			n += e.n
+		}
+	}
+	return n
+}
+
+// peak returns the most events of any window of this length that contains a moment.
+func (l log) peak(window, at int64) (peak int64) {
+	peak = l.within(window, at)
+	for _, e := range l {
+		if e.at > at && e.at < at+window {
+			peak = max(peak, l.within(window, e.at))
+		}
+	}
+	return peak
+}
+
+// key is a key whose counts are in two counters: what a store has, and what it does not have yet.
+type key struct {
+	l               *leaparray.Ladder
+	synced, pending leaparray.Counter
+	now, dropped    int64
+}
+
+func (k *key) view() leaparray.View {
+	return leaparray.View{Ladder: k.l, A: k.synced, B: k.pending, Now: k.now}
+}
+
+// count counts an event, and reports whether it was not too old.
+func (k *key) count(ts, n int64) bool {
+	s := leaparray.Moment(ts)
+	if !k.view().Exactly(ts) {
+		bucket, ok := k.l.Bucket(ts, k.now)
 		if !ok {
-			c = l.Grow(c, leaparray.Heap{}, level, s[level], n)
-			if ch, ok = l.Add(c, level, s[level], n); !ok {
-				panic("no room after Grow")
+			return false
+		}
+		if s = bucket; ts > k.now {
+			k.mark(false, k.l.Beyond(ts))
+		}
+	}
+	k.put(false, s, n)
+	return true
+}
+
+// takeBack takes the newest events back, of the log, too. It leaves cells alone whose events are
+// not certain because narrower cells lie within them.
+func (k *key) takeBack(n int64, events log) (taken int64) {
+	all := k.cells()
+	certain := func(s leaparray.Stretch, e *event) bool {
+		inside := e.at >= s.Start && e.at < s.End()
+		for other, n := range all {
+			inside = inside && (n <= 0 || other.Width >= s.Width || e.at < other.Start ||
+				e.at >= other.End())
+		}
+		return inside
+	}
+	k.view().Newest(n, func(s leaparray.Stretch, n int64) {
+		var from []*event
+		sum := int64(0)
+		for i := range events {
+			if e := &events[i]; e.n > 0 && certain(s, e) {
+				from, sum = append(from, e), sum+e.n
 			}
 		}
-		total.Live += ch.Live
-		total.Expired += ch.Expired
-	}
-	return c, total
+		if sum < n {
+			return
+		}
+		k.put(false, s, -n)
+		taken += n
+		for _, e := range from {
+			take := min(n, e.n)
+			e.n, n = e.n-take, n-take
+		}
+	})
+	return taken
 }
 
-func TestFiveSecondWindow(t *testing.T) {
-	l := ladder(t)
-	const t0 = 1_763_000_000_000
-	var c leaparray.Counter
-	for _, step := range []struct{ at, add, want int64 }{{0, 1, 1}, {3000, 2, 3}, {4000, 0, 3},
-		{7000, 0, 2}, {9000, 0, 0}} {
-		if step.add > 0 {
-			c, _ = count(l, c, t0+step.at, step.add)
+// put counts n in a cell of a counter.
+func (k *key) put(synced bool, s leaparray.Stretch, n int64) {
+	k.change(synced, func(v *leaparray.View, c *leaparray.Counter) int64 {
+		_, dropped := v.Put(c, leaparray.Heap{}, s, n)
+		return dropped
+	})
+}
+
+func (k *key) mark(synced bool, s leaparray.Stretch) {
+	k.change(synced, func(v *leaparray.View, c *leaparray.Counter) int64 {
+		return v.Mark(c, leaparray.Heap{}, s)
+	})
+}
+
+func (k *key) change(synced bool, change func(v *leaparray.View, c *leaparray.Counter) int64) {
+	v := k.view()
+	c := &v.B
+	if synced {
+		c = &v.A
+	}
+	k.dropped += change(&v, c)
+	k.synced, k.pending = v.A, v.B
+}
+
+func (k *key) exactFrom() int64 { return k.view().ExactFrom() }
+
+func (k *key) fold(exactFrom int64) {
+	v := k.view()
+	k.dropped += v.Fold(leaparray.Heap{}, exactFrom)
+	k.synced, k.pending = v.A, v.B
+}
+
+// flush moves what is pending to synced.
+func (k *key) flush() {
+	pending := key{l: k.l, pending: k.pending}
+	k.pending = nil
+	for s, n := range pending.cells() {
+		k.put(true, s, n)
+	}
+	if s, ok := k.l.Marked(pending.pending); ok {
+		k.mark(true, s)
+	}
+}
+
+// shuffle folds, flushes or compacts at random.
+func (k *key) shuffle(rnd *rand.Rand) {
+	switch rnd.IntN(10) {
+	case 0:
+		k.fold(k.exactFrom())
+	case 1:
+		k.flush()
+	case 2:
+		k.synced = k.l.Compact(k.synced, leaparray.Heap{})
+	}
+}
+
+// TestBoundsAgainstExactLog counts random streams, with bursts, late events and events ahead, by
+// random ladders, and folds at random moments. No bound excludes the true number, and all cells
+// together sum to what was counted.
+func TestBoundsAgainstExactLog(t *testing.T) {
+	eachSeed(t, 400, func(t *testing.T, rnd *rand.Rand) {
+		l := randomLadder(t, rnd, []int{0, 1, 8, 64}[rnd.IntN(4)])
+		k, events, total := key{l: l, now: 1_700_000_000_000 + rnd.Int64N(1e9)}, log{}, int64(0)
+		pause := 1 + rnd.Int64N(1+l.Span()/int64(20+rnd.IntN(200)))
+		for range 50 + rnd.IntN(400) {
+			if rnd.IntN(5) > 0 {
+				k.now += rnd.Int64N(pause)
+			}
+			ts := k.now
+			switch rnd.IntN(10) {
+			case 0:
+				ts -= rnd.Int64N(l.Span())
+			case 1:
+				ts += rnd.Int64N(2000)
+			}
+			n := int64(1)
+			if rnd.IntN(20) == 0 {
+				n = 1 + rnd.Int64N(1<<rnd.IntN(30))
+			}
+			if k.count(ts, n) {
+				events, total = append(events, event{ts, n}), total+n
+			}
+			if rnd.IntN(20) == 0 {
+				total -= k.takeBack(1+rnd.Int64N(10), events)
+			}
+			k.shuffle(rnd)
+			checkBounds(t, rnd, &k, events)
+			if t.Failed() {
+				return
+			}
 		}
-		e, ok := leaparray.View{Ladder: l, A: c}.Count(5000, t0+step.at, true)
-		if !ok || e.Hi != step.want || e.Count != step.want || e.Lo != step.want {
-			t.Errorf("at %d: got %+v %v, want %d", step.at, e, ok, step.want)
+		if sum := l.Total(k.synced) + l.Total(k.pending); sum != total-k.dropped {
+			t.Errorf("%v: the cells sum to %d, want %d: %d were counted, %d dropped", l.Levels(),
+				sum, total-k.dropped, total, k.dropped)
+		}
+	})
+}
+
+func checkBounds(t *testing.T, rnd *rand.Rand, k *key, events log) {
+	window, at, live := 1+rnd.Int64N(k.l.Span()), k.now, true
+	if rnd.IntN(2) == 0 {
+		window = 1 + rnd.Int64N(1+window/20)
+	}
+	if rnd.IntN(2) == 0 {
+		at, live = at-rnd.Int64N(k.l.Span()), false
+	}
+	v := k.view()
+	e, ok := v.Count(window, at, live)
+	if !ok {
+		if at-window >= k.now-k.l.Span() {
+			t.Errorf("the window of %d ms that ends at %d is out of reach", window, at)
+		}
+		return
+	}
+	if n := events.within(window, at); n < e.Lo || n > e.Hi || e.Count < e.Lo || e.Count > e.Hi {
+		t.Errorf("%v exact %d, now %d: %d events in the window of %d that ends at %d, live %v: %+v",
+			k.l.Levels(), k.l.Exact(), k.now, n, window, at, live, e)
+	}
+	if n := events.peak(window, at); true {
+		if peak, _ := v.Peak(window, at); peak < n {
+			t.Errorf("%v: %d events in a window of %d around %d: %d", k.l.Levels(), n, window, at,
+				peak)
 		}
 	}
 }
 
-func TestTenPerFiveMinutes(t *testing.T) {
-	l := ladder(t)
-	day := int64(1_763_000_000_000) / 86_400_000 * 86_400_000
-	at := func(h, m int64) int64 { return day + h*3_600_000 + m*60_000 }
-	var c leaparray.Counter
-	c, _ = count(l, c, at(11, 1), 1)
-	c, _ = count(l, c, at(11, 5), 8)
-	passed := 0
-	for range 8 {
-		if peak, _, ok := (leaparray.View{Ladder: l, A: c}).Peak(300_000, at(11, 6)); ok &&
-			peak+1 <= 10 {
-			c, _ = count(l, c, at(11, 6), 1)
-			passed++
+// TestFewEventsAreDecidedAsByALog decides random streams by random limits of at most as many events
+// as keep their millisecond. Every verdict is that of a log of all events.
+func TestFewEventsAreDecidedAsByALog(t *testing.T) {
+	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand) {
+		exact := []int{1, 8, 64}[rnd.IntN(3)]
+		l := randomLadder(t, rnd, exact)
+		k, events := key{l: l, now: 1_700_000_000_000 + rnd.Int64N(1e9)}, log{}
+		type limit struct{ window, most int64 }
+		var limits []limit
+		for range 1 + rnd.IntN(3) {
+			least := l.Levels()[0].Width.Milliseconds()
+			window := least + rnd.Int64N(1+(l.Span()-least)>>rnd.IntN(8))
+			limits = append(limits, limit{window, 1 + rnd.Int64N(int64(exact))})
+		}
+		pause := 1 + rnd.Int64N(1+2*limits[0].window/limits[0].most)
+		admitted := 0
+		for range 600 {
+			k.now += rnd.Int64N(pause)
+			if rnd.IntN(50) == 0 {
+				k.now += rnd.Int64N(l.Span())
+			}
+			want, got := true, true
+			for _, m := range limits {
+				want = want && events.within(m.window, k.now) < m.most
+				peak, ok := k.view().Peak(m.window, k.now)
+				got = got && ok && peak < m.most
+			}
+			if got != want {
+				var all []string
+				list := func(s leaparray.Stretch, n int64) bool {
+					all = append(all, fmt.Sprint(s.Start-k.now, "+", s.Width, ":", n))
+					return true
+				}
+				l.Each(k.synced, list)
+				l.Each(k.pending, list)
+				t.Fatalf("%v exact %d, limits %v, after %d: admitted %v, a log %v: %v", l.Levels(),
+					exact, limits, admitted, got, want, all)
+			}
+			if got {
+				k.count(k.now, 1)
+				events, admitted = append(events, event{k.now, 1}), admitted+1
+			}
+			k.shuffle(rnd)
+		}
+	})
+}
+
+// TestRetryAfterIsExact waits as long as it is told and not a millisecond less, for late events,
+// too.
+func TestRetryAfterIsExact(t *testing.T) {
+	refused := 0
+	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand) {
+		l := randomLadder(t, rnd, []int{0, 8, 64}[rnd.IntN(3)])
+		k := key{l: l, now: 1_700_000_000_000 + rnd.Int64N(1e9)}
+		for range 100 {
+			k.now += rnd.Int64N(1 + l.Span()/100)
+			k.count(k.now-rnd.Int64N(1+l.Span()/int64(2+rnd.IntN(50))), 1+rnd.Int64N(3))
+			k.shuffle(rnd)
+		}
+		for range 20 {
+			window, at := 1+rnd.Int64N(l.Span()/2), k.now-rnd.Int64N(1+l.Span()/3)
+			n, limit := 1+rnd.Int64N(5), 1+rnd.Int64N(30)
+			fits := func(at int64) bool {
+				peak, ok := k.view().Peak(window, at)
+				return ok && peak+n <= limit
+			}
+			v := k.view()
+			wait := v.RetryAfter(window, at, n, limit)
+			switch {
+			case n > limit:
+				if wait != -1 {
+					t.Errorf("%d of %d: wait %d", n, limit, wait)
+				}
+			case !v.Covers(window, at):
+			case !fits(at+wait) || wait > 0 && fits(at+wait-1):
+				t.Errorf("%v: %d of %d in %d at %d, now %d: wait %d; then %v, earlier %v",
+					l.Levels(), n, limit, window, at, k.now, wait, fits(at+wait), fits(at+wait-1))
+			case wait > 0:
+				refused++
+			}
+		}
+	})
+	if *seedFlag == 0 && refused < 500 {
+		t.Errorf("only %d of all were refused", refused)
+	}
+}
+
+// TestCopiesThatFoldApartAgree keeps two copies of a key, which fold at different times: they have
+// the same total, and the bounds of each contain the number of events.
+func TestCopiesThatFoldApartAgree(t *testing.T) {
+	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
+		l := randomLadder(t, rnd, []int{0, 8, 64}[rnd.IntN(3)])
+		start, events := 1_700_000_000_000+rnd.Int64N(1e9), log{}
+		a, b := key{l: l, now: start}, key{l: l, now: start}
+		for range 300 {
+			a.now += rnd.Int64N(1 + l.Span()/400)
+			b.now = a.now
+			ts := a.now - rnd.Int64N(1+l.Span()/int64(1+rnd.IntN(1000)))
+			a.count(ts, 1)
+			b.count(ts, 1)
+			events = append(events, event{ts, 1})
+			a.shuffle(rnd)
+			b.shuffle(rnd)
+			checkBounds(t, rnd, &a, events)
+			checkBounds(t, rnd, &b, events)
+		}
+		sum := func(k *key) int64 { return l.Total(k.synced) + l.Total(k.pending) + k.dropped }
+		if sum(&a) != 300 || sum(&b) != 300 {
+			t.Errorf("%v: %d and %d, want 300", l.Levels(), sum(&a), sum(&b))
+		}
+	})
+}
+
+// TestSumsAgainstEachCell compares the sums of random windows with those of all cells, one by one.
+func TestSumsAgainstEachCell(t *testing.T) {
+	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
+		k := randomKey(t, rnd)
+		for range 50 {
+			window, at := 1+rnd.Int64N(k.l.Span()), k.now-rnd.Int64N(k.l.Span())
+			for s := range k.cells() { // edges of any two
+				if window = max(1, at+1-s.Start); rnd.IntN(2) == 0 {
+					at = s.End() - 1
+				}
+				if rnd.IntN(3) == 0 {
+					break
+				}
+			}
+			from, hi, lo := at-window+1, int64(0), int64(0)
+			for s, n := range k.cells() {
+				if s.Start <= at && s.End() > from {
+					hi += n
+				}
+				if s.Start >= from && s.End() <= at+1 {
+					lo += n
+				}
+			}
+			e, ok := k.view().Count(window, at, false)
+			if ok && (e.Hi != hi || e.Lo != lo) || k.view().Hi(from, at) != hi {
+				t.Errorf("%v: %d at %d: %+v, Hi %d; want %d to %d", k.l.Levels(), window, at-k.now,
+					e, k.view().Hi(from, at), lo, hi)
+			}
+		}
+	})
+}
+
+// cells returns all cells of a key.
+func (k *key) cells() map[leaparray.Stretch]int64 {
+	all := map[leaparray.Stretch]int64{}
+	for _, c := range []leaparray.Counter{k.synced, k.pending} {
+		k.l.Each(c, func(s leaparray.Stretch, n int64) bool {
+			all[s] += n
+			return true
+		})
+	}
+	return all
+}
+
+// randomKey returns a key with some hundred events.
+func randomKey(t *testing.T, rnd *rand.Rand) *key {
+	k := &key{l: randomLadder(t, rnd, []int{0, 8, 64}[rnd.IntN(3)]),
+		now: 1_700_000_000_000 + rnd.Int64N(1e9)}
+	for range 50 + rnd.IntN(300) {
+		k.now += rnd.Int64N(1 + k.l.Span()/300)
+		k.count(k.now-rnd.Int64N(1+k.l.Span()/int64(1+rnd.IntN(1000))), 1+rnd.Int64N(3))
+		k.shuffle(rnd)
+	}
+	return k
+}
+
+// TestCellsOfAnotherLadder counts a key by one ladder, hands its cells to a counter of another, and
+// goes on there. Widths need not be the same, nor divide each other.
+func TestCellsOfAnotherLadder(t *testing.T) {
+	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
+		a := key{l: randomLadder(t, rnd, 8), now: 1_700_000_000_000 + rnd.Int64N(1e9)}
+		b := key{l: randomLadder(t, rnd, 16)}
+		span, events := min(a.l.Span(), b.l.Span()), log{}
+		count := func(k *key) {
+			for range 100 {
+				k.now += rnd.Int64N(1 + span/200)
+				if ts := k.now - rnd.Int64N(1+span/int64(4+rnd.IntN(100))); k.count(ts, 1) {
+					events = append(events, event{ts, 1})
+				}
+				k.shuffle(rnd)
+			}
+		}
+		count(&a)
+		b.now = a.now
+		for s, n := range a.cells() {
+			b.put(true, s, n)
+		}
+		count(&b)
+		for range 20 {
+			window := 1 + rnd.Int64N(span)
+			e, ok := b.view().Count(window, b.now, true)
+			n := events.within(window, b.now)
+			if ok && (n < e.Lo || n > e.Hi || e.Count < e.Lo || e.Count > e.Hi) {
+				t.Errorf("%v, then %v: %d in %d: %+v", a.l.Levels(), b.l.Levels(), n, window, e)
+			}
+			checkSeries(t, &b, window, events, false)
+		}
+		sum := b.l.Total(b.synced) + b.l.Total(b.pending)
+		if want := int64(len(events)) - a.dropped - b.dropped; sum != want {
+			t.Errorf("%v, then %v: the cells sum to %d, want %d", a.l.Levels(), b.l.Levels(), sum,
+				want)
+		}
+	})
+}
+
+// TestBusyKeysKeepNoMilliseconds counts 10,000 events a second, and then one a second.
+func TestBusyKeysKeepNoMilliseconds(t *testing.T) {
+	l := ladder(t, 64, leaparray.Level{Width: 100 * ms, Count: 100},
+		leaparray.Level{Width: second, Count: 100})
+	k := key{l: l, now: 1_700_000_000_000}
+	moments := func() (n int64) {
+		for s, c := range k.cells() {
+			if s.Width == 1 {
+				n += c
+			}
+		}
+		return n
+	}
+	for i := range 20_000 {
+		k.now = 1_700_000_000_000 + int64(i)/10
+		k.count(k.now, 1)
+		if n := moments(); i%100 == 0 && n > 64 {
+			t.Fatalf("%d events keep their millisecond after %d", n, i)
 		}
 	}
-	if passed != 1 {
-		t.Errorf("%d of 8 passed, want 1", passed)
+	was := moments()
+	for i := range 10 {
+		k.now += 1000
+		k.count(k.now, 1)
+		if n := moments(); n != was+int64(i)+1 {
+			t.Errorf("%d events later %d keep their millisecond, %d before", i+1, n, was)
+		}
+	}
+	for range 64 {
+		k.now += 1000
+		k.count(k.now, 1)
+	}
+	if was = moments(); !k.count(k.now-80_000, 1) || moments() != was {
+		t.Error("a late event with 64 newer ones keeps its millisecond")
+	}
+}
+
+// TestSeriesSumsToTheWindow compares a series with the exact log, bucket by bucket as far as cells
+// are not wider.
+func TestSeriesSumsToTheWindow(t *testing.T) {
+	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
+		l := randomLadder(t, rnd, 64)
+		k, events := key{l: l, now: 1_700_000_000_000}, log{}
+		for range 200 {
+			k.now += rnd.Int64N(1 + l.Span()/150)
+			k.count(k.now, 1)
+			events = append(events, event{k.now, 1})
+			k.shuffle(rnd)
+		}
+		checkSeries(t, &k, 1+rnd.Int64N(l.Span()), events, true)
+	})
+}
+
+// checkSeries checks a series of the window that ends now. Where cells do not nest, it may have
+// more than its window, as Hi has.
+func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
+	sum := int64(0)
+	var starts []int64
+	width, ok := k.view().Series(window, k.now, func(start, n int64) {
+		starts, sum = append(starts, start), sum+n
+	})
+	if !ok {
+		return
+	}
+	first, last := starts[0], starts[len(starts)-1]
+	if from := k.now - window + 1; first > from || first+width <= from || last > k.now ||
+		last+width <= k.now {
+		t.Errorf("%v, %d: the series begins at %d and ends at %d", k.l.Levels(), window, first,
+			last)
+	}
+	for s := range k.cells() {
+		if s.End() > k.now-window+1 && s.Start <= k.now && s.Width > width {
+			t.Errorf("%v, %d: a series of %d, and a cell of %d", k.l.Levels(), window, width,
+				s.Width)
+		}
+	}
+	n, hi := events.within(k.now-first+1, k.now), k.view().Hi(first, k.now)
+	if sum < n || sum > hi || nest && sum > n {
+		t.Errorf("%v, %d: the series sums to %d, want %d, at most %d", k.l.Levels(), window, sum, n,
+			hi)
+	}
+}
+
+// TestCellsAreBoundedThoughNobodyFolds counts an event every second, and folds nothing by itself.
+func TestCellsAreBoundedThoughNobodyFolds(t *testing.T) {
+	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
+	k := key{l: l, now: begin}
+	for i := range 20_000 {
+		k.now += 1000
+		if k.count(k.now, 1); len(k.pending) > 2048 {
+			t.Fatalf("%d words after %d events", len(k.pending), i+1)
+		}
+	}
+	if n := l.Total(k.pending); n != 20_000 {
+		t.Errorf("the cells sum to %d, want 20000", n)
 	}
 }
 
 func TestLadderRefusals(t *testing.T) {
-	for name, levels := range map[string][]leaparray.Level{
-		"none":      {},
-		"zero":      {{time.Second, 0}},
-		"narrow":    {{time.Millisecond, 5}},
-		"fraction":  {{time.Second + time.Microsecond, 5}},
-		"width":     {{time.Minute, 5}, {time.Second, 1000}},
-		"span":      {{time.Second, 120}, {time.Minute, 2}},
-		"too wide":  {{10000 * time.Hour, 1}},
-		"too many":  make([]leaparray.Level, leaparray.MaxLevels+1),
-		"too large": {{time.Second, leaparray.MaxBuckets + 1}},
-		"too many buckets": {{time.Second, 4000}, {2 * time.Second, 4000}, {4 * time.Second, 4000},
-			{8 * time.Second, 2401}},
+	for _, c := range []struct {
+		exact  int
+		levels []leaparray.Level
+		want   string
+	}{
+		{64, nil, "0 levels, want 1 to 6"},
+		{-1, []leaparray.Level{{second, 60}}, "-1 exact events, want 0 to 256"},
+		{64, []leaparray.Level{{10 * ms, 60}}, "level 0: width 10ms"},
+		{64, []leaparray.Level{{second, 60}, {1500 * ms, 60}},
+			"level 1: width 1.5s is no multiple of the finer level's 1s; 2s is"},
+		{64, []leaparray.Level{{second, 60}, {5 * second, 60}, {12 * second, 60}},
+			"level 2: width 12s is no multiple of the finer level's 5s; 10s and 15s are"},
+		{64, []leaparray.Level{{second, 60}, {minute, 1}}, "level 1: covers 1m0s, want more"},
 	} {
-		if _, err := leaparray.NewLadder(levels...); !errors.Is(err, leaparray.ErrLadder) {
-			t.Errorf("%s: got %v, want ErrLadder", name, err)
-		}
-	}
-	if got := ladder(t).String(); got != "1s x 60, 1m x 60, 15m x 96" {
-		t.Errorf("String() = %q", got)
-	}
-}
-
-type event struct{ at, n int64 }
-
-// model is the obviously right counter: every bucket in a map, none ever dropped.
-type model struct {
-	l       *leaparray.Ladder
-	buckets map[[2]int64]int64
-	head    map[int64]int64
-}
-
-func (m *model) add(ms, n int64) {
-	if n == 0 {
-		return
-	}
-	s := m.l.Stamp(ms)
-	for level := range int64(m.l.Len()) {
-		m.head[level] = max(m.head[level], s[level])
-		if s[level] >= m.head[level]-m.l.Keep(int(level)) {
-			m.buckets[[2]int64{level, s[level]}] += n
-		}
-		for k, v := range m.buckets {
-			if k[0] == level && (v == 0 || k[1] < m.head[level]-m.l.Keep(int(level))) {
-				delete(m.buckets, k)
-			}
-		}
-	}
-}
-
-func (m *model) compare(t *testing.T, c leaparray.Counter) {
-	t.Helper()
-	got := map[[2]int64]int64{}
-	m.l.Each(c, func(level int, i, n int64) bool {
-		got[[2]int64{int64(level), i}] += n
-		return true
-	})
-	if len(got) != len(m.buckets) {
-		t.Fatalf("%d live buckets, want %d", len(got), len(m.buckets))
-	}
-	for k, want := range m.buckets {
-		if got[k] != want {
-			t.Fatalf("bucket %v: %d, want %d", k, got[k], want)
-		}
-	}
-}
-
-// TestAgainstModel drives counters of random ladders with events that advance by fits and starts,
-// come late, take back and exceed what a sparse bucket holds, and compares every bucket, and the
-// running number of live ones, with a map.
-func TestAgainstModel(t *testing.T) {
-	rnd := newRand(t)
-	ladders := []*leaparray.Ladder{
-		ladder(t),
-		ladder(t, leaparray.Level{Width: time.Second, Count: 5}),
-		ladder(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 10},
-			leaparray.Level{Width: time.Second, Count: 7},
-			leaparray.Level{Width: time.Minute, Count: 3}),
-	}
-	for round := range 60 {
-		l := ladders[round%len(ladders)]
-		m := &model{l: l, buckets: map[[2]int64]int64{}, head: map[int64]int64{}}
-		var c leaparray.Counter
-		live := 0
-		now := int64(1_763_000_000_000)
-		for range 300 {
-			switch rnd.IntN(10) {
-			case 0:
-				now += rnd.Int64N(l.Span())
-			case 1, 2, 3:
-				now += rnd.Int64N(5000)
-			}
-			at, n := now, 1+rnd.Int64N(5)
-			if rnd.IntN(4) == 0 {
-				at -= rnd.Int64N(l.Span())
-			}
-			switch rnd.IntN(20) {
-			case 0:
-				n = 1 << 31
-			case 1:
-				n = -n
-			case 2:
-				n = 0
-			}
-			var ch leaparray.Change
-			c, ch = count(l, c, at, n)
-			live += ch.Live
-			m.add(at, n)
-			if rnd.IntN(30) == 0 {
-				c = l.Compact(c, leaparray.Heap{}, func(int, int64) bool { return true })
-				if c == nil {
-					m.head = map[int64]int64{}
-				}
-				for level := range l.Len() {
-					m.head[int64(level)] = l.Head(c, level)
-				}
-			}
-		}
-		m.compare(t, c)
-		if live != len(m.buckets) {
-			t.Fatalf("changes add up to %d live buckets, want %d", live, len(m.buckets))
-		}
-	}
-}
-
-// TestPeakNeverOverfills admits events, many of them late, while Peak leaves room, and then looks
-// at every true window.
-func TestPeakNeverOverfills(t *testing.T) {
-	rnd := newRand(t)
-	l := ladder(t)
-	const window, limit = 20_000, 12
-	var c leaparray.Counter
-	var log []event
-	now := int64(1_763_000_000_000)
-	for range 5000 {
-		now += rnd.Int64N(2000)
-		at := now - rnd.Int64N(8000)
-		v := leaparray.View{Ladder: l, A: c}
-		n := 1 + rnd.Int64N(3)
-		peak, _, ok := v.Peak(window, at)
-		if !ok {
-			t.Fatal("refused")
-		}
-		if peak+n <= limit {
-			c, _ = count(l, c, at, n)
-			log = append(log, event{at, n})
-		} else if retry := v.RetryAfter(window, now, n, limit); retry < 0 || retry > window+1000 {
-			t.Fatalf("retry after %d", retry)
-		} else if p, _, _ := v.Peak(window, now+retry); retry > 0 && p+n > limit {
-			t.Fatalf("after %d ms there is still no room: %d", retry, p)
-		} else if retry > 1 {
-			if p, _, _ := v.Peak(window, now+retry-1); p+n <= limit {
-				t.Fatalf("there was room a millisecond before %d", retry)
-			}
-		}
-	}
-	for _, end := range log {
-		var sum int64
-		for _, e := range log {
-			if e.at > end.at-window && e.at <= end.at {
-				sum += e.n
-			}
-		}
-		if sum > limit {
-			t.Fatalf("window ending at %d holds %d, limit %d", end.at, sum, limit)
-		}
-	}
-}
-
-// TestCountOfVeryWideBuckets has up to 2^40 events in the bucket that a window begins in: times the
-// milliseconds of a year, that is more than 64 bits hold.
-func TestCountOfVeryWideBuckets(t *testing.T) {
-	const width = 365 * 24 * time.Hour
-	l, year := ladder(t, leaparray.Level{Width: width, Count: 10}), width.Milliseconds()
-	for _, n := range []int64{1, 7, 2_000_000_000, 1 << 40} {
-		c, _ := count(l, nil, 50*year, n)
-		v := leaparray.View{Ladder: l, A: c}
-		for _, outside := range []int64{0, 1, year / 7, year / 2, year - 1} {
-			e, ok := v.Count(2*year, 52*year-1+outside, true)
-			share := big.NewRat(n, year)
-			want := share.Mul(share, big.NewRat(year-outside, 1)).FloatString(0)
-			if !ok || e.Count < e.Lo || e.Count > e.Hi || fmt.Sprint(e.Count) != want {
-				t.Errorf("%d events, %d ms outside: %+v, want %s", n, outside, e, want)
-			}
-		}
-	}
-}
-
-func TestOutOfReach(t *testing.T) {
-	l := ladder(t)
-	var c leaparray.Counter
-	now := int64(1_763_000_000_000)
-	c, _ = count(l, c, now, 1)
-	v := leaparray.View{Ladder: l, A: c}
-	if _, ok := v.Range(l.Span()+1, now); ok {
-		t.Error("a window longer than the ladder was accepted")
-	}
-	if _, ok := v.Range(l.Span(), now-3_600_000); ok {
-		t.Error("a window that begins before the ladder was accepted")
-	}
-}
-
-func TestAddAllocatesNothing(t *testing.T) {
-	l := ladder(t)
-	var c leaparray.Counter
-	now := int64(1_763_000_000_000)
-	c, _ = count(l, c, now, 1)
-	if n := testing.AllocsPerRun(100, func() { c, _ = count(l, c, now, 1) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	v := leaparray.View{Ladder: l, A: c}
-	if n := testing.AllocsPerRun(100, func() {
-		v.Count(60_000, now, true)
-		v.Peak(60_000, now)
-	}); n != 0 {
-		t.Errorf("%v allocations on read", n)
-	}
-}
-
-func TestExpireReportsWhatFellBehind(t *testing.T) {
-	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
-	for name, events := range map[string]int64{"sparse": 3, "dense": 10} {
-		var c leaparray.Counter
-		for i := range events {
-			c, _ = count(l, c, 100_000+i*1000, 1)
-		}
-		var gone []int64
-		l.Expire(c, 0, 100+l.Keep(0)+2, func(idx int64) { gone = append(gone, idx) })
-		if len(gone) != 2 || gone[0] != 100 || gone[1] != 101 {
-			t.Errorf("%s: %v fell behind, want 100 and 101", name, gone)
-		}
-		if got := l.Sum(c, 0, 0, 1000); got != events-2 {
-			t.Errorf("%s: %d left, want %d", name, got, events-2)
-		}
-	}
-}
-
-// TestZeroBucketKeepsTheHead takes back the newest event: what fell behind it must not come back to
-// life.
-func TestZeroBucketKeepsTheHead(t *testing.T) {
-	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
-	c, _ := count(l, nil, 100_000, 5)
-	c, _ = count(l, c, 200_000, 1)
-	c, _ = count(l, c, 200_000, -1)
-	if ch, ok := l.Add(c, 0, 100, -5); !ok || ch != (leaparray.Change{}) {
-		t.Errorf("a bucket that had fallen behind was written: %+v %v", ch, ok)
-	}
-	if got := l.Sum(c, 0, 0, 1000); got != 0 {
-		t.Errorf("sum %d, want 0", got)
-	}
-}
-
-// TestAddingNothingIsNothing adds zero to a bucket newer than all others: nothing falls behind it.
-func TestAddingNothingIsNothing(t *testing.T) {
-	l := ladder(t, leaparray.Level{Width: time.Second, Count: 10})
-	for name, n := range map[string]int64{"sparse": 1, "dense": 1 << 30} {
-		c, _ := count(l, nil, 100_000, n)
-		ch, ok := l.Add(c, 0, 200, 0)
-		if !ok || ch != (leaparray.Change{}) || l.Head(c, 0) != 100 || l.Sum(c, 0, 100, 100) != n {
-			t.Errorf("%s: %+v, %v, newest %d, want 100", name, ch, ok, l.Head(c, 0))
-		}
-	}
-}
-
-func TestIndexRoundsDown(t *testing.T) {
-	rnd := newRand(t)
-	for _, width := range []time.Duration{50 * time.Millisecond, 77 * time.Millisecond, time.Second,
-		15 * time.Minute, 24 * time.Hour} {
-		l := ladder(t, leaparray.Level{Width: width, Count: 2})
-		for range 100_000 {
-			w := width.Milliseconds()
-			i := rnd.Int64N(1<<52/w) - 1<<51/w
-			for _, off := range []int64{0, 1, w / 2, w - 1} {
-				if got := l.Index(0, i*w+off); got != i {
-					t.Fatalf("bucket of %d with width %d: %d, want %d", i*w+off, w, got, i)
-				}
-			}
+		if _, err := leaparray.NewLadder(c.exact, c.levels...); !errors.Is(err, leaparray.ErrLadder) ||
+			!strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%v: %v, want %q", c.levels, err, c.want)
 		}
 	}
 }

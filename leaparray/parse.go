@@ -7,9 +7,32 @@ import (
 	"time"
 )
 
-// ParseLadder is the inverse of [Ladder.String]. The error wraps ErrLadder.
-func ParseLadder(text string) (*Ladder, error) {
-	var levels []Level
+// String formats the levels like "100ms x 100, 1s x 100, 15m x 96".
+func (l *Ladder) String() string {
+	s := ""
+	for i, lv := range l.levels {
+		if i > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("%s x %d", shortDuration(lv.Width), lv.Count)
+	}
+	return s
+}
+
+func shortDuration(d time.Duration) string {
+	switch {
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d%time.Second == 0:
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return fmt.Sprintf("%dms", d/time.Millisecond)
+}
+
+// ParseLevels is the inverse of [Ladder.String]. The error wraps ErrLadder.
+func ParseLevels(text string) (levels []Level, err error) {
 	for part := range strings.SplitSeq(text, ", ") {
 		width, count, _ := strings.Cut(part, " x ")
 		w, err := time.ParseDuration(width)
@@ -19,5 +42,5 @@ func ParseLadder(text string) (*Ladder, error) {
 		}
 		levels = append(levels, Level{Width: w, Count: n})
 	}
-	return NewLadder(levels...)
+	return levels, nil
 }

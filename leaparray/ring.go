@@ -29,6 +29,72 @@ func (r ring) reset(head int64) {
 	r[0] = uint64(head)
 }
 
+// reach is how many buckets behind the newest one the ring holds.
+func (r ring) reach() int64 { return int64(r.slots() - 2) }
+
+// each calls fn for every bucket that is not zero, oldest first, until fn returns false.
+func (r ring) each(fn func(idx, n int64) bool) {
+	first := r.head() - r.reach()
+	before := r.total(r.reach() + 1)
+	for i := first; i <= r.head(); i++ {
+		total := r.total(r.head() - i)
+		if total != before && !fn(i, total-before) {
+			return
+		}
+		before = total
+	}
+}
+
+// eachBefore calls fn for every bucket before idx that is not zero, oldest first.
+func (r ring) eachBefore(idx int64, fn func(idx, n int64)) {
+	r.each(func(i, n int64) bool {
+		if i >= idx {
+			return false
+		}
+		fn(i, n)
+		return true
+	})
+}
+
+// narrow reports whether the count of every bucket fits in a sparse cell.
+func (r ring) narrow() (narrow bool) {
+	narrow = true
+	r.each(func(_, n int64) bool {
+		narrow = fits(n)
+		return narrow
+	})
+	return narrow
+}
+
+// lost reports whether a bucket that is not zero falls behind when idx becomes the newest one.
+func (r ring) lost(idx int64) bool {
+	for i := r.head() - r.reach(); i <= min(idx-r.reach()-1, r.head()); i++ {
+		if r.sum(i, i) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// forget empties all buckets before idx.
+func (r ring) forget(idx int64) {
+	idx = min(idx, r.head()+1)
+	rest := uint64(0)
+	if back := r.head() - idx + 1; back <= r.reach()+1 {
+		rest = uint64(r.total(back))
+	} else {
+		return
+	}
+	slots := int64(r.slots())
+	for back := r.head() - idx + 2; back < slots; back++ {
+		pos := int64(r[1]) - back
+		if pos < 0 {
+			pos += slots
+		}
+		r[ringHead+pos] = rest
+	}
+}
+
 // sum adds up the buckets from lo to hi. Buckets that are newer than the newest one or have fallen
 // behind it count as zero.
 func (r ring) sum(lo, hi int64) int64 {
@@ -50,17 +116,6 @@ func (r ring) ends(lo, hi int64) (sum, first, last int64) {
 	}
 	below, top := r.total(head-lo+1), r.total(head-hi)
 	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
-}
-
-// before returns the newest bucket older than idx that is not zero, or -1 if there is none.
-func (r ring) before(idx int64) int64 {
-	head := r.head()
-	for i := min(idx-1, head); i >= head-int64(r.slots()-2); i-- {
-		if r.sum(i, i) != 0 {
-			return i
-		}
-	}
-	return -1
 }
 
 // addNewest counts n in the newest bucket and returns what it held before.

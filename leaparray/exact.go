@@ -1,4 +1,4 @@
-package cells
+package leaparray
 
 import (
 	"cmp"
@@ -6,6 +6,9 @@ import (
 	"math/bits"
 	"slices"
 )
+
+// maxMoment is later than all moments.
+const maxMoment = int64(math.MaxInt64)
 
 // Exactly reports whether an event of a moment keeps its millisecond.
 func (v View) Exactly(ts int64) bool {
@@ -55,7 +58,7 @@ func (l *Ladder) newer(c Counter, ts, most int64) (n int64) {
 func (v View) ExactFrom() int64 {
 	l := v.Ladder
 	if l.exact == 0 {
-		return math.MaxInt64
+		return maxMoment
 	}
 	if from, ok := l.newestSparse(v.A, v.B); ok {
 		return from
@@ -87,7 +90,7 @@ func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
 	if len(b) > 0 {
 		words[1] = l.sparse(b)
 	}
-	from = math.MaxInt64
+	from = maxMoment
 	for sum := int64(0); sum < l.exact; {
 		newest, which := Stretch{Start: -1}, -1
 		for i, w := range words {

@@ -1,4 +1,4 @@
-package cells
+package leaparray
 
 // Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window
 // of this length that ends at a moment, oldest first. All have the width of the widest

@@ -1,4 +1,4 @@
-package cells
+package leaparray
 
 import (
 	"cmp"

@@ -1,11 +1,11 @@
-package cells_test
+package leaparray_test
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
 
-	"twotier.dev/twotier/internal/cells"
+	"twotier.dev/twotier/leaparray"
 )
 
 // TestRestoringAfterALoss has a store lose all it has, or what was counted last. Several nodes have
@@ -61,7 +61,7 @@ func TestRestoringAfterALoss(t *testing.T) {
 			}
 			n.now = store.now
 			n.shuffle(rnd)
-			add := cells.Missing(cellsOf(n), restored)
+			add := leaparray.Missing(cellsOf(n), restored)
 			for _, c := range add {
 				store.put(true, c.Stretch, c.N)
 			}
@@ -86,7 +86,7 @@ func copyOf(k *key) *key {
 }
 
 // by returns a copy of a key by another ladder.
-func by(l *cells.Ladder, k *key) *key {
+func by(l *leaparray.Ladder, k *key) *key {
 	n := &key{l: l, now: k.now}
 	for s, c := range k.cells() {
 		n.put(true, s, c)
@@ -95,10 +95,10 @@ func by(l *cells.Ladder, k *key) *key {
 	return n
 }
 
-func cellsOf(k *key) (list []cells.Cell) {
+func cellsOf(k *key) (list []leaparray.Cell) {
 	for s, n := range k.cells() {
 		if n != 0 {
-			list = append(list, cells.Cell{Stretch: s, N: n})
+			list = append(list, leaparray.Cell{Stretch: s, N: n})
 		}
 	}
 	return list
@@ -108,9 +108,9 @@ func cellsOf(k *key) (list []cells.Cell) {
 func TestRestoringKeepsPrecision(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
 		known := cellsOf(randomKey(t, rnd))
-		restored := cells.Missing(known[:len(known)/2], nil)
-		restored = append(restored, cells.Missing(known, restored)...)
-		sums := map[cells.Stretch]int64{}
+		restored := leaparray.Missing(known[:len(known)/2], nil)
+		restored = append(restored, leaparray.Missing(known, restored)...)
+		sums := map[leaparray.Stretch]int64{}
 		for _, c := range restored {
 			sums[c.Stretch] += c.N
 		}

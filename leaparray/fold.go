@@ -1,4 +1,4 @@
-package cells
+package leaparray
 
 import (
 	"math"
@@ -10,6 +10,8 @@ type Allocator interface {
 	// Alloc returns a block of exactly this many words. It is zeroed, except for bits 32 to 63 of
 	// the first word, which are the Allocator's.
 	Alloc(words int) Counter
+	// Release takes back a block that another one has replaced. It may be nil.
+	Release(c Counter)
 }
 
 // Heap is the [Allocator] that uses the Go heap.
@@ -18,8 +20,11 @@ type Heap struct{}
 // Alloc makes a slice.
 func (Heap) Alloc(words int) Counter { return make(Counter, words) }
 
+// Release does nothing.
+func (Heap) Release(Counter) {}
+
 // spare is the least room for more sparse words in a block that has grown.
-const spare = 4
+const spare = 2
 
 // Grow returns a copy of a counter, in a new block, that has room for adding n to a cell. The old
 // block is unchanged.
@@ -32,7 +37,11 @@ func (l *Ladder) Grow(c Counter, a Allocator, s Stretch, n int64) Counter {
 	if kind < foreign && !c.dense(kind) && (!fits(n+l.Value(c, s)) || l.crowded(c, kind)) {
 		mask |= 1 << kind
 	}
-	return l.copyTo(c, a, mask, spare)
+	room := spare
+	if kind == foreign || !fits(n+l.Value(c, s)) {
+		room = foreignWords
+	}
+	return l.copyTo(c, a, mask, room)
 }
 
 // Compact returns a copy of a counter in the smallest block that holds it. Levels of which less
@@ -156,7 +165,9 @@ func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64) {
 func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64, tries int) (dropped int64) {
 	switch {
 	case !v.Ladder.pushesOut(*c, s):
-		*c = v.Ladder.Grow(*c, a, s, n)
+		old := *c
+		*c = v.Ladder.Grow(old, a, s, n)
+		a.Release(old)
 		return 0
 	case tries == 0:
 		return v.Fold(a, v.ExactFrom())

@@ -1,4 +1,4 @@
-package cells
+package leaparray
 
 import (
 	"cmp"
@@ -26,6 +26,40 @@ func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
 			fn(list[i].Stretch, take)
 			n -= take
 		}
+	}
+}
+
+// At selects up to n events of one moment, for a refund that names it: from the cells that contain
+// it, narrowest first. It calls fn for each with the number.
+func (v View) At(ts, n int64, fn func(s Stretch, n int64)) {
+	take := func(s Stretch) {
+		if d := min(n, v.Value(s)); d > 0 {
+			fn(s, d)
+			n -= d
+		}
+	}
+	take(Moment(ts))
+	for level := 0; level < len(v.Ladder.levels) && n > 0; level++ {
+		width := v.Ladder.width[level]
+		take(Stretch{v.Ladder.index(level, ts) * width, width})
+	}
+	if n <= 0 || !v.A.hasForeign() && !v.B.hasForeign() {
+		return
+	}
+	var around []Cell
+	add := func(s Stretch, n int64) bool {
+		if s.Start <= ts && s.End() > ts && v.Ladder.level(s.Width) < 0 {
+			around = append(around, Cell{s, n})
+		}
+		return true
+	}
+	v.Ladder.Each(v.A, add)
+	v.Ladder.Each(v.B, add)
+	slices.SortFunc(around, func(a, b Cell) int {
+		return cmp.Or(cmp.Compare(a.Width, b.Width), cmp.Compare(b.Start, a.Start))
+	})
+	for _, c := range merge(around) {
+		take(c.Stretch)
 	}
 }
 

@@ -1,0 +1,50 @@
+package leaparray
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Fold is a cell that folds. Into has no width if the cell has left every window.
+type Fold struct {
+	Cell
+	Into Stretch
+}
+
+// FoldList returns the cells of a list that have to fold, as [View.Fold] does with the result of
+// [View.ExactFrom]: for those who keep cells in another form.
+func (l *Ladder) FoldList(cells []Cell, now int64) (folds []Fold) {
+	exactFrom := l.exactFrom(cells)
+	for _, c := range cells {
+		if into, due := l.due(c.Stretch, now); due && into.End() <= exactFrom {
+			folds = append(folds, Fold{c, into})
+		}
+	}
+	return folds
+}
+
+// exactFrom is View.ExactFrom of a list of cells.
+func (l *Ladder) exactFrom(cells []Cell) int64 {
+	if l.exact == 0 {
+		return maxMoment
+	}
+	list := slices.Clone(cells)
+	slices.SortFunc(list, func(a, b Cell) int {
+		return cmp.Or(cmp.Compare(b.End(), a.End()), cmp.Compare(b.Start, a.Start))
+	})
+	from, sum := maxMoment, int64(0)
+	for _, c := range list {
+		sum, from = sum+c.N, min(from, c.Start)
+		if sum >= l.exact {
+			return from
+		}
+	}
+	return 0
+}
+
+// Offset settles cells whose count is negative with those around them: an event may have folded
+// before its refund arrived. It changes the list, from which cells that are zero then vanish. What
+// nothing offsets stays negative.
+func Offset(cells []Cell) []Cell {
+	return slices.DeleteFunc(offset(cells), func(c Cell) bool { return c.N == 0 })
+}
