@@ -230,6 +230,28 @@ func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok boo
 	return ch - 1, ok
 }
 
+// Holder returns the cell of a counter that holds n events which were counted in a cell: that cell,
+// or the bucket that it has folded into.
+func (l *Ladder) Holder(c Counter, s Stretch, n int64) Stretch {
+	holds := func(s Stretch) bool {
+		held := l.Value(c, s)
+		return held != 0 && held > 0 == (n > 0)
+	}
+	if holds(s) {
+		return s
+	}
+	for level, width := range l.width[:len(l.levels)] {
+		if width <= s.Width {
+			continue
+		}
+		into := Stretch{l.index(level, s.Start) * width, width}
+		if into.End() >= s.End() && holds(into) {
+			return into
+		}
+	}
+	return s
+}
+
 // find returns the position of a sparse cell, or -1.
 func (l *Ladder) find(words []uint64, kind int, pos int64) int {
 	tag := word(kind, pos, 0) >> countBits
@@ -419,6 +441,21 @@ func (l *Ladder) Cells(c Counter) (n int) {
 		return true
 	})
 	return n
+}
+
+// Any reports whether a counter has a cell that is not zero.
+func (l *Ladder) Any(c Counter) (any bool) {
+	l.Each(c, func(Stretch, int64) bool {
+		any = true
+		return false
+	})
+	return any
+}
+
+// Newest returns the newest bucket of the finest level, even if it is zero.
+func (l *Ladder) Newest(c Counter) (s Stretch, ok bool) {
+	newest := l.newest(c)
+	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
 }
 
 // Latest returns when the latest cell of a counter begins, in unix milliseconds, or -1 if there is

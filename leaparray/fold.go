@@ -1,9 +1,6 @@
 package leaparray
 
-import (
-	"math"
-	"math/bits"
-)
+import "math/bits"
 
 // Allocator allocates the blocks of counters.
 type Allocator interface {
@@ -141,38 +138,41 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 // Put counts n in a cell of one of the two counters of a view, and replaces that by one in a new
 // block if the old one has no room. If the ring of a busy level would push out a bucket, or there
 // are too many sparse cells, both counters fold. Put returns how many events were dropped because
-// they had left every window.
-func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (ch Change, dropped int64) {
-	ch, ok := v.Ladder.Add(*c, s, n)
+// they had left every window, and whether the counters folded.
+func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, folded bool) {
+	_, ok := v.Ladder.Add(*c, s, n)
 	for tries := 0; !ok; tries++ {
-		dropped += v.makeRoom(c, a, s, n, tries)
-		ch, ok = v.Ladder.Add(*c, s, n)
+		gone, too := v.makeRoom(c, a, s, n, tries)
+		dropped, folded = dropped+gone, folded || too
+		_, ok = v.Ladder.Add(*c, s, n)
 	}
-	return ch, dropped
+	return dropped, folded
 }
 
 // Mark records that events lie ahead of the present, in the bucket of the finest level before this
 // one. It does what Put does, and returns how many events were dropped.
 func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64) {
 	for tries := 0; !v.Ladder.mark(*c, s); tries++ {
-		dropped += v.makeRoom(c, a, s, 0, tries)
+		gone, _ := v.makeRoom(c, a, s, 0, tries)
+		dropped += gone
 	}
 	return dropped
 }
 
 // makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old
-// enough.
-func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64, tries int) (dropped int64) {
+// enough. It returns how many events were dropped, and whether the counters folded.
+func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
+	tries int) (dropped int64, folded bool) {
 	switch {
 	case !v.Ladder.pushesOut(*c, s):
 		old := *c
 		*c = v.Ladder.Grow(old, a, s, n)
 		a.Release(old)
-		return 0
+		return 0, false
 	case tries == 0:
-		return v.Fold(a, v.ExactFrom())
+		return v.Fold(a, v.ExactFrom()), true
 	default:
-		return v.Fold(a, math.MaxInt64)
+		return v.Fold(a, maxMoment), true
 	}
 }
 
@@ -215,7 +215,7 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 	f.takeSparse(*c)
 	f.takeForeign(*c)
 	for _, m := range f.moved {
-		_, more := v.Put(c, a, m.Stretch, m.N)
+		more, _ := v.Put(c, a, m.Stretch, m.N)
 		f.dropped += more
 	}
 	return f.dropped

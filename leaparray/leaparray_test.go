@@ -144,7 +144,7 @@ func (k *key) takeBack(n int64, events log) (taken int64) {
 // put counts n in a cell of a counter.
 func (k *key) put(synced bool, s leaparray.Stretch, n int64) {
 	k.change(synced, func(v *leaparray.View, c *leaparray.Counter) int64 {
-		_, dropped := v.Put(c, leaparray.Heap{}, s, n)
+		dropped, _ := v.Put(c, leaparray.Heap{}, s, n)
 		return dropped
 	})
 }

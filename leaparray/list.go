@@ -42,9 +42,6 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	return 0
 }
 
-// Offset settles cells whose count is negative with those around them: an event may have folded
-// before its refund arrived. It changes the list, from which cells that are zero then vanish. What
-// nothing offsets stays negative.
-func Offset(cells []Cell) []Cell {
-	return slices.DeleteFunc(offset(cells), func(c Cell) bool { return c.N == 0 })
-}
+// Offset settles cells whose count is negative with those that contain them: an event may have
+// folded before its refund arrived. It changes the list. What nothing offsets stays negative.
+func Offset(cells []Cell) []Cell { return offset(cells) }

@@ -43,6 +43,59 @@ func (v View) Clone() View {
 	return v
 }
 
+// Cell returns the cell that counts an event of a moment, which is not too old to be counted.
+func (v View) Cell(ts int64) Stretch {
+	if v.Exactly(ts) {
+		return Moment(ts)
+	}
+	s, ok := v.Ladder.Bucket(ts, v.Now)
+	if !ok { // it is as old as anything can be
+		width := v.Ladder.Coarsest()
+		s = Stretch{v.Ladder.index(len(v.Ladder.levels)-1, ts) * width, width}
+	}
+	return s
+}
+
+// Edge returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
+// cuts none.
+func (v View) Edge(from int64) (width int64) {
+	width = 1
+	for _, c := range [2]Counter{v.A, v.B} {
+		width = max(width, v.Ladder.edge(c, from))
+	}
+	return width
+}
+
+func (l *Ladder) edge(c Counter, from int64) (width int64) {
+	if len(c) == 0 {
+		return 1
+	}
+	cut := func(s Stretch) {
+		if s.Start < from && s.End() > from {
+			width = max(width, s.Width)
+		}
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		if i := l.index(level, from); l.ring(c, level).sum(i, i) != 0 {
+			cut(Stretch{i * l.width[level], l.width[level]})
+		}
+	}
+	words := l.sparse(c)
+	for i := len(words) - 1; i >= 0; i-- {
+		s := l.stretch(words[i])
+		if s.End() <= from {
+			break
+		}
+		cut(s)
+	}
+	words = l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		cut(Stretch{int64(words[i]), int64(words[i+1])})
+	}
+	return width
+}
+
 // Covers reports whether a window of this length that ends at a moment begins at a time of which
 // the key still has all events.
 func (v View) Covers(window, at int64) bool { return v.covers(window, at) }

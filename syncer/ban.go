@@ -23,14 +23,12 @@ type Ban struct{ From, To uint16 }
 // BanNamespace is the namespace whose settings are those of bans, which no Options change.
 const BanNamespace = "@bans"
 
-// MaxBan is the longest time that a ban can last. One of up to an hour ends within a second of its
-// time, and a longer one within a minute, but never before it.
+// MaxBan is the longest time that a ban can last.
 const MaxBan = 24 * time.Hour
 
-// BanLadder returns the ladder of all bans. A ban takes a bucket of each level, as it is counted
-// once.
+// BanLadder returns the ladder of all bans.
 func BanLadder() *leaparray.Ladder {
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 3600},
+	l, err := leaparray.NewLadder(leaparray.DefaultExact,
 		leaparray.Level{Width: time.Minute, Count: int(MaxBan / time.Minute)})
 	if err != nil {
 		panic(err) // it depends on nothing
@@ -179,11 +177,9 @@ func (k *call) startBans(starting []int, res *Result) {
 // startBan counts a ban, unless another check of the operation has just done that.
 func (k *call) startBan(t *target, r *CheckResult) {
 	lr, l := &r.Limits[0], t.sp.ladder
-	if BanEnd(k.view(t), lr.Window) <= k.now {
+	if BanEnd(k.view(t)) <= k.now {
 		e := t.p.keys.entry(t.ref)
-		for level, n := range BanCounts(l, k.now, lr.Window) {
-			t.p.keys.addPending(e, l, level, l.Index(level, k.now), n)
-		}
+		t.p.keys.addPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
 		t.p.enlist(t.ref, e)
 		k.refused = k.refused || e.has(flagParked)
 	}
@@ -195,8 +191,8 @@ func (k *call) startBan(t *target, r *CheckResult) {
 // forbids compares an Acquire with the ban that a check is, which holds for all askers now, even
 // about an event of the past. It fills in both results.
 func (k *call) forbids(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) {
-	lr.BucketMS = t.sp.ladder.Width(banLevel(t.sp.ladder, lr.Window))
-	if end := BanEnd(v, lr.Window); end > k.now {
+	lr.BucketMS = 1
+	if end := BanEnd(v); end > k.now {
 		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
 		r.Refused, r.RetryAfter = true, end-k.now
 	}

@@ -1,42 +1,37 @@
 package syncer
 
+import "twotier.dev/twotier/leaparray"
+
 // cutPending adds an entry's pending buckets to a round. fresh reports that one of them, or the
 // last one, is in a bucket of the coarsest level of which the store has nothing, and listed that
 // the key need not be listed because of those.
 func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
-	first, known := len(r.buckets), false
 	listed = true
-	l.Each(pending, func(level int, idx, n int64) bool {
-		r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx, N: n})
-		if level < l.Len()-1 {
-			return true
+	look := func(at leaparray.Stretch) {
+		if !heldIn(l, synced, at, 1) {
+			fresh, listed = true, listed && heldIn(l, synced, at, listGroup(l))
 		}
-		if known = l.Sum(synced, level, idx, idx) != 0; !known {
-			fresh, listed = true, listed && inList(l, synced, idx)
-		}
+	}
+	l.Each(pending, func(at leaparray.Stretch, n int64) bool {
+		r.buckets = append(r.buckets, Bucket{Stretch: at, N: n})
+		look(at)
 		return true
 	})
-	if l.Buckets(pending) > len(r.buckets)-first {
-		for level := range l.Len() {
-			if idx, owed := s.unsentZero(e, l, level); owed {
-				r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx})
-			}
-		}
+	if s.owesMark(e, l) {
+		mark, _ := l.Marked(pending)
+		r.buckets = append(r.buckets, Bucket{Stretch: mark})
+		look(mark)
 	}
-	return fresh || !known, fresh && listed
+	return fresh, fresh && listed
 }
 
-// cutExpired adds to a round the buckets that expire in the store because of an entry's pending
-// buckets.
-func (s *keyspace) cutExpired(r *Round, e entry) {
-	if !e.hasPending() || e.synced() == 0 {
-		return
-	}
-	l, pending := s.ladder(e), s.pending(e)
-	for level := range l.Len() {
-		l.Expire(s.synced(e), level, l.Head(pending, level), func(idx int64) {
-			r.buckets = append(r.buckets, Bucket{Level: l.ID(level), Index: idx})
-		})
-	}
+// heldIn reports whether the store is known to have something of a key in the bucket of the
+// coarsest level that a bucket begins in, or in one of the group of so many buckets that this one is
+// in.
+func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
+	width := l.Coarsest() * group
+	from := at.Start - at.Start%width
+	v := leaparray.View{Ladder: l, A: synced}
+	return v.Hi(from, from+width-1) != 0
 }

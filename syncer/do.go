@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"twotier.dev/twotier/internal/arena"
-	"twotier.dev/twotier/leaparray"
 )
 
 // Do runs one operation. It fills in res, whose memory it reuses. On an error res has no meaning
@@ -289,10 +288,9 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 		return 0, err
 	}
 	ts = t.allowance.stamp(ts)
-	s := t.sp.ladder.Stamp(ts)
-	p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, ts, now))
+	p.keys.count(e, t.sp.ladder, ts, t.check.N, now)
 	if ts > now {
-		p.keys.markAhead(e, t.sp.ladder, ts)
+		p.keys.markAhead(e, t.sp.ladder, ts, now)
 	}
 	p.enlist(r, e)
 	t.allowance.use(t.check.N)
@@ -316,12 +314,12 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	sec := p.keys.clock.seconds(now)
 	r := p.keys.find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		words := entryWords(t.ns, t.check.Key, t.sp.ladder.Len())
+		words := entryWords(t.ns, t.check.Key)
 		if err := p.admitKey(t.spIdx, words, sec); err != nil {
 			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // it may be counted in the store instead
 			return 0, nil, err
 		}
-		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx, t.sp.ladder.Len())
+		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx)
 		e := p.keys.entry(r)
 		e.setUsed(sec)
 		e.set(flagCold)
@@ -337,6 +335,3 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	}
 	return r, e, nil
 }
-
-// isLate reports whether a time is so far back that some level may no longer keep it.
-func isLate(l *leaparray.Ladder, ts, now int64) bool { return ts < now-l.FineSpan()/2 }

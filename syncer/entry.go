@@ -12,9 +12,9 @@ import (
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
 //	word 1    synced counter (32), pending counter (32)
-//	word 2    unused (45), levels (3), length of namespace (7) and key (9)
+//	word 2    unused (47), whether the key has folded (1), length of namespace (7) and key (9)
 //	word 3-   the bytes of namespace and key
-//	rest      a pending counter with room for one bucket a level
+//	rest      a pending counter with room for two cells
 //
 // Pending counts start out in the entry itself: a flush empties them, so most adds touch no
 // other memory and need no block. Counts that don't fit move to a block of their own until the next
@@ -24,9 +24,11 @@ import (
 type entry []uint64
 
 const (
-	entryHead = 3
-	low24     = 1<<24 - 1
-	low32     = 1<<32 - 1
+	entryHead   = 3
+	inlineWords = 4
+	foldedBit   = 1 << 47
+	low24       = 1<<24 - 1
+	low32       = 1<<32 - 1
 )
 
 // The flags of an entry.
@@ -50,18 +52,14 @@ const (
 	flagLimit
 )
 
-func entryWords(ns, key []byte, levels int) int {
-	return entryHead + (len(ns)+len(key)+7)/8 + 1 + levels
-}
+func entryWords(ns, key []byte) int { return entryHead + (len(ns)+len(key)+7)/8 + inlineWords }
 
 // entryAt returns the entry at a place in an arena.
 func entryAt(a *arena.Arena, r arena.Ref) entry {
 	b := entry(a.Tail(r))
-	n := b.inlineAt() + 1 + b.levels()
+	n := b.inlineAt() + inlineWords
 	return b[:n:n]
 }
-
-func (e entry) levels() int { return int(e[2] >> 45 & 7) }
 
 // inlineAt returns where the pending counter within the entry begins.
 func (e entry) inlineAt() int {
@@ -80,8 +78,8 @@ func (e entry) lens() (ns, key int) {
 	return int(w >> 9), int(w & 0x1ff)
 }
 
-func (e entry) setName(ns, key []byte, levels int) {
-	e[2] = e[2]&(1<<45-1) | uint64(len(ns)<<9|len(key))<<48 | uint64(levels)<<45
+func (e entry) setName(ns, key []byte) {
+	e[2] = e[2]&(1<<48-1) | uint64(len(ns)<<9|len(key))<<48
 	b := e.nameBytes(len(ns) + len(key))
 	copy(b, ns)
 	copy(b[len(ns):], key)
@@ -126,6 +124,15 @@ func (e entry) has(flag uint64) bool { return e[0]>>48&flag != 0 }
 func (e entry) set(flag uint64)      { e[0] |= flag << 48 }
 func (e entry) drop(flag uint64)     { e[0] &^= flag << 48 }
 
+// hasFolded reports whether the key has folded in memory since it was last flushed.
+func (e entry) hasFolded() bool { return e[2]&foldedBit != 0 }
+
+func (e entry) setFolded(yes bool) {
+	if e[2] &^= foldedBit; yes {
+		e[2] |= foldedBit
+	}
+}
+
 func (e entry) space() int     { return int(e[0] >> 56) }
 func (e entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
 
@@ -134,19 +141,49 @@ func (e entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
 func (e entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 
-// counterAlloc adapts an arena to leaparray.Allocator. It remembers where the last block is.
+// counterAlloc adapts an arena to leaparray.Allocator. It remembers where blocks are.
 type counterAlloc struct {
-	arena *arena.Arena
+	arena  *arena.Arena
+	blocks []block
+	buffer [4]block
+}
+
+// block is a counter's block: its first word, and where it is in the arena.
+type block struct {
+	first *uint64
 	at    arena.Ref
 }
 
 // Alloc implements leaparray.Allocator. The upper half of the first word holds the block's size,
 // which is needed to release it.
 func (c *counterAlloc) Alloc(words int) leaparray.Counter {
-	c.at = c.arena.Alloc(words)
-	b := c.arena.Words(c.at, words)
+	at := c.arena.Alloc(words)
+	b := c.arena.Words(at, words)
 	b[0] = uint64(words) << 32
+	c.blocks = append(c.blocks, block{&b[0], at})
 	return leaparray.Counter(b)
+}
+
+// Release implements leaparray.Allocator. What is not a block is the counter within an entry.
+func (c *counterAlloc) Release(counter leaparray.Counter) {
+	if len(counter) == 0 {
+		return
+	}
+	if at := c.at(counter); at != 0 {
+		releaseCounter(c.arena, at)
+		return
+	}
+	counter[0], counter[1] = 0, 0
+}
+
+// at returns where a counter's block is, 0 for what is no block.
+func (c *counterAlloc) at(counter leaparray.Counter) arena.Ref {
+	for i := len(c.blocks) - 1; i >= 0; i-- {
+		if c.blocks[i].first == &counter[0] {
+			return c.blocks[i].at
+		}
+	}
+	return 0
 }
 
 // counterAt returns the counter at r, nil for 0.

@@ -140,7 +140,7 @@ func (k *call) checkReach() error {
 		}
 		v := k.view(t)
 		for j := range t.check.Limits {
-			if _, ok := v.Range(t.check.Limits[j].Window, k.ts); !ok {
+			if !v.Covers(t.check.Limits[j].Window, k.ts) {
 				return k.outOfReach(t, &t.check.Limits[j])
 			}
 		}
@@ -196,10 +196,9 @@ func (k *call) countKnown() {
 			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
 		} else {
 			t.stamped = t.allowance.stamp(k.ts)
-			s := t.sp.ladder.Stamp(t.stamped)
-			t.p.keys.count(e, t.sp.ladder, &s, t.check.N, isLate(t.sp.ladder, k.ts, k.now))
+			t.p.keys.count(e, t.sp.ladder, t.stamped, t.check.N, k.now)
 			if t.stamped > k.now && t.check.N > 0 {
-				t.p.keys.markAhead(e, t.sp.ladder, t.stamped)
+				t.p.keys.markAhead(e, t.sp.ladder, t.stamped, k.now)
 			}
 		}
 		t.p.enlist(t.ref, e)
@@ -210,10 +209,7 @@ func (k *call) countKnown() {
 
 // view returns what is known of the target's key, synced and pending.
 func (k *call) view(t *target) leaparray.View {
-	v := leaparray.View{Ladder: t.sp.ladder}
-	if t.sp.aging {
-		v.Now = k.now
-	}
+	v := leaparray.View{Ladder: t.sp.ladder, Now: k.now}
 	if t.ref = t.p.keys.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
 		e := t.p.keys.entry(t.ref)
 		v.A, v.B = t.p.keys.synced(e), t.p.keys.pending(e)
@@ -241,7 +237,7 @@ func (k *call) compare(t *target, r *CheckResult) error {
 			e, ok = v.Count(limit.Window, k.ts, k.ts >= k.now)
 			// Pending may take back counts that another counter has meanwhile taken back as well.
 			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
-			lr.BucketMS = e.Bucket
+			lr.BucketMS = e.Width
 			lr.Refused = k.op.Kind == Add && e.Hi > lr.Max
 		}
 		if !ok {
@@ -279,12 +275,12 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return true
 	}
 	at := k.ts
-	peak, rng, ok := v.Peak(lr.Window, at)
+	peak, ok := v.Peak(lr.Window, at)
 	if !ok {
 		return false
 	}
 	peak = max(0, peak) // as in compare
-	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, t.sp.ladder.Width(rng.Level)
+	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, v.Edge(at-lr.Window+1)
 	// An event of the past is in windows that are over, and loans that are over may be in these.
 	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
 	lr.Hi += lent

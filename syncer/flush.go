@@ -89,7 +89,7 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	if changes = r.seal(); changes {
 		f.outbox.number(r)
 	}
-	r.Acked, r.throughTicket = f.outbox.acked, f.dirty.cutTicket
+	r.Acked, r.throughTicket, r.Now = f.outbox.acked, f.dirty.cutTicket, f.keys.clock.now()
 	return changes
 }
 
@@ -174,12 +174,13 @@ func (f *flushing) takeParked(r *Round) {
 	}
 }
 
-// take adds everything pending of one entry, and the deletion of its expired buckets. If an
-// operation waits for the key to be loaded, the round brings it back.
+// take adds everything pending of one entry. If an operation waits for the key to be loaded, the
+// round brings it back.
 func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	ns, key := e.name()
 	k := r.addKey(ns, key)
 	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), f.keys.ladder(e)
+	k.TTL = f.keys.space(e).ttl
 	if f.loads.join(r, k); k.Load {
 		r.reads += readsOf(k.Ladder)
 	}
@@ -196,12 +197,13 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	counted := k.adds > first
 	k.New = f.warm(e) && e.synced() == 0 && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
-	// as long as that bucket is needed. If the store has lost the key since, that shows when the
-	// key is flushed, and flagRenew has the time to live set again.
+	// as long as that bucket is needed.
 	if counted && fresh || e.has(flagRenew) {
-		k.TTL, k.Listed = f.keys.space(e).ttl, listed && !e.has(flagRenew)
+		k.Renew, k.Listed = true, listed && !e.has(flagRenew)
 		e.drop(flagRenew)
 	}
-	f.keys.cutExpired(r, e)
-	k.expired = len(r.buckets)
+	k.Fold = counted && e.hasFolded()
+	if k.Fold {
+		e.setFolded(false)
+	}
 }

@@ -1,6 +1,10 @@
 package syncer
 
-import "time"
+import (
+	"time"
+
+	"twotier.dev/twotier/leaparray"
+)
 
 // take takes over what another counter knows and the rounds it has not sent. owned says that this
 // counter has already begun to decide.
@@ -104,7 +108,7 @@ func (h *handoff) install(k *KeyState) {
 		return
 	}
 	if at == 0 {
-		words := entryWords(k.NS, k.Key, h.keys.names.ladder(k.NS).Len())
+		words := entryWords(k.NS, k.Key)
 		if !h.budget.roomFor(words, h.keys.clock.second()) {
 			return // the key can be loaded from the store
 		}
@@ -119,21 +123,27 @@ func (h *handoff) install(k *KeyState) {
 	}
 }
 
-// keepMost takes over what another counter knew of a key that both have to read again: of each
-// bucket, the higher count. If the store loses the key before that, this is what it would hold once
+// keepMost takes over what another counter knew of a key that both have to read again: as much of
+// each stretch of time as the one that knows more. If the store loses the key before that, this is what it would hold once
 // each had restored what it knew.
 func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}
-	l := h.keys.ladder(e)
-	for i := range known {
-		b := &known[i]
-		if level := l.LevelOf(b.Level); level >= 0 &&
-			b.N > l.Sum(h.keys.synced(e), level, b.Index, b.Index) {
-			h.keys.setSynced(e, l, level, b.Index, b.N)
-		}
+	have := cellsOf(h.keys.appendSynced(nil, e))
+	for _, c := range leaparray.Missing(cellsOf(known), have) {
+		l := h.keys.ladder(e)
+		h.keys.setSynced(e, l, c.Stretch, l.Value(h.keys.synced(e), c.Stretch)+c.N)
 	}
+}
+
+// cellsOf returns what buckets hold.
+func cellsOf(buckets []Bucket) []leaparray.Cell {
+	cells := make([]leaparray.Cell, len(buckets))
+	for i := range buckets {
+		cells[i] = leaparray.Cell{Stretch: buckets[i].Stretch, N: buckets[i].N}
+	}
+	return cells
 }
 
 // cutResets puts the resets that the store has not been told of before the rounds that are about to
@@ -179,6 +189,7 @@ func (h *handoff) takeRound(r *Round, since time.Time) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.ref, k.hash, k.Ladder = 0, h.keys.names.hash(k.NS, k.Key), h.keys.names.ladder(k.NS)
+		k.TTL = h.keys.names.of(k.NS).ttl
 	}
 	h.includePending(r)
 	h.reportOwed()

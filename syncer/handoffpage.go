@@ -100,13 +100,13 @@ func (r *Round) size() (n int) {
 // round was to load, the other one loads when it needs it; and buckets that were to expire are
 // deleted because of the ladder.
 func (r *Round) copy() *Round {
-	c := &Round{Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
+	c := &Round{Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
 		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.Keys[i] = KeyRound{
 			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, TTL: k.TTL,
-			Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
+			Renew: k.Renew, Forgotten: k.Forgotten, Adds: slices.Clone(k.Adds),
 		}
 	}
 	return c

@@ -75,12 +75,5 @@ const listings = 4
 // much longer than the key as a group lasts: a quarter of the span, which is half the time to live.
 func ListTTL(ttl int64) int64 { return ttl + ttl/(2*listings) }
 
-// inList reports whether a key is listed because of what the store already has of it in the group
-// of a bucket of the coarsest level. Where others keep fewer buckets, or did so not long ago, it
-// may have been listed for less than this ladder needs.
-func inList(l *leaparray.Ladder, synced leaparray.Counter, idx int64) bool {
-	level := l.Len() - 1
-	group := max(1, l.Span()/l.Width(level)/listings)
-	first := idx - idx%group
-	return !l.Lacks(level) && l.Sum(synced, level, first, first+group-1) != 0
-}
+// listGroup returns how many buckets of the coarsest level a group has.
+func listGroup(l *leaparray.Ladder) int64 { return max(1, l.Span()/l.Coarsest()/listings) }

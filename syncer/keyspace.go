@@ -20,6 +20,8 @@ type keyspace struct {
 	// keys in memory don't look at it.
 	stored *storedKeys
 
+	changing change // see change
+
 	evictSlot int // where the search for an entry to evict continues
 	// sparedUntil is the second before which nothing is taken from the partition for others,
 	// because it had nothing to give.
@@ -85,10 +87,10 @@ func (s *keyspace) find(hash uint32, ns, key []byte) arena.Ref {
 }
 
 // insert makes an entry for a key that has none. There must be room for it.
-func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.Ref {
-	r := s.arena.Alloc(entryWords(ns, key, levels))
+func (s *keyspace) insert(hash uint32, ns, key []byte, space int) arena.Ref {
+	r := s.arena.Alloc(entryWords(ns, key))
 	e := entry(s.arena.Tail(r))
-	e.setName(ns, key, levels)
+	e.setName(ns, key)
 	e.setSpace(space)
 	s.table.Insert(hash, r)
 	s.names.all[space].keys.Add(1)
@@ -99,7 +101,7 @@ func (s *keyspace) insert(hash uint32, ns, key []byte, space, levels int) arena.
 // what the store holds of the key is not known.
 func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
 	i := s.names.index(ns)
-	at := s.insert(hash, ns, key, i, s.names.all[i].ladder.Len())
+	at := s.insert(hash, ns, key, i)
 	e := s.entry(at)
 	e.setUsed(s.clock.second())
 	e.set(flagCold)

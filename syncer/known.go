@@ -33,7 +33,7 @@ func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	for _, e := range p.keys.all() {
 		if e.hasPending() {
 			ns, key := e.name()
-			fn(ns, key, coarsestSum(p.keys.ladder(e), p.keys.pending(e)))
+			fn(ns, key, p.keys.ladder(e).Total(p.keys.pending(e)))
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (s *keyspace) weigh(e entry) (n int64) {
 	if e.has(flagBusy|flagParked) || !e.hasPending() {
 		return 0
 	}
-	n = coarsestSum(s.ladder(e), s.pending(e))
+	n = s.ladder(e).Total(s.pending(e))
 	return max(n, -n)
 }
 

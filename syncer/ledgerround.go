@@ -58,9 +58,7 @@ func (b *ledger) excludePending(r *Round) {
 // includePending counts what a round adds as pending.
 func (b *ledger) includePending(r *Round) {
 	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
-		if level := l.LevelOf(add.Level); level >= 0 {
-			b.keys.addPending(e, l, level, add.Index, add.N)
-		}
+		b.keys.addPending(e, l, add.Stretch, add.N)
 	})
 }
 
@@ -138,36 +136,26 @@ func (b *ledger) giveBack(r *Round) {
 }
 
 // settleAdds moves what was flushed of a key from pending to synced. With load, the round also
-// returned everything the store holds, which replaces synced instead. It reports whether the key
-// may have been gone from the store before, and its time to live with it.
-func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) (gone bool) {
+// returned everything the store holds, which replaces synced instead.
+func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	l := b.keys.ladder(e)
 	if k.Existed {
 		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
 	}
 	for i := range k.Adds {
 		add := &k.Adds[i]
-		level := l.LevelOf(add.Level)
-		if level < 0 {
-			continue // it was cut by another counter, whose ladder has this level
-		}
 		b.keys.subtractPending(e, l, add)
-		expected := add.N + l.Sum(b.keys.synced(e), level, add.Index, add.Index)
-		// Who has taken the round over may know nothing of the key, but the round was cut as if the
-		// store had something of the bucket.
-		began := k.TTL == 0 && level == l.Len()-1 && add.Stored == add.N
-		gone = gone || add.Stored < expected || began
+		expected := add.N + l.Value(b.keys.synced(e), add.Stretch)
 		if load {
 			continue
 		}
-		held := b.keys.setSynced(e, l, level, add.Index, add.Stored)
+		held := b.keys.setSynced(e, l, add.Stretch, add.Stored)
 		if add.Stored != expected || add.Stored != held {
 			// Someone else counts this key, or it was deleted, so what else the store holds is no
 			// longer known.
 			e.setGen(b.store.generation - 1)
 		}
 	}
-	return gone
 }
 
 // changing reports whether the store may be changing what it holds of a key, or is about to delete

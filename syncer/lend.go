@@ -197,7 +197,7 @@ func (k *call) spare(t *target, l *loan, want int64, a *LoanResponse) (n int64) 
 	n = want
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
-		peak, _, ok := v.Peak(limit.Window, k.ts)
+		peak, ok := v.Peak(limit.Window, k.ts)
 		if !ok {
 			return -l.Ceiling
 		}

@@ -71,7 +71,7 @@ func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
 	r.reads += readsOf(b.keys.names.ladder(w.ns))
 	k.hash, k.Load = w.hash, true
-	k.adds, k.expired = len(r.buckets), len(r.buckets)
+	k.adds = len(r.buckets)
 }
 
 // loadOf returns the pending load of a key that a round brings, or nil if no operation waits for
@@ -146,7 +146,7 @@ func (l *loading) takeAll(r *Round) {
 // take takes over what the store holds of one key, which need not be in memory yet.
 func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
-	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(l.keys.names.ladder(k.NS), k.Loaded)
+	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
@@ -159,12 +159,11 @@ func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 		return
 	case at == 0:
 		i := l.keys.names.index(k.NS)
-		levels := l.keys.names.all[i].ladder.Len()
-		if err := l.budget.admitKey(i, entryWords(k.NS, k.Key, levels), sec); err != nil {
+		if err := l.budget.admitKey(i, entryWords(k.NS, k.Key), sec); err != nil {
 			w.tell(err, absence{})
 			return
 		}
-		at = l.keys.insert(k.hash, k.NS, k.Key, i, levels)
+		at = l.keys.insert(k.hash, k.NS, k.Key, i)
 	}
 	e := l.keys.entry(at)
 	e.setUsed(sec)

@@ -16,7 +16,6 @@ type space struct {
 	// maxKeys is how many keys may be in memory, 0 for any number; keys is how many there are.
 	maxKeys int64
 	keys    atomic.Int64
-	aging   bool // the store deletes buckets by age
 	// unlisted keeps the keys out of lists.
 	unlisted bool
 	// ttl is a key's time to live in the store, in milliseconds. It is a little more than twice the
@@ -38,20 +37,18 @@ const maxSpaces = 256
 // init checks the options' namespaces and takes them over.
 func (n *namespaces) init(opt *Options) error {
 	n.seed, n.byName = maphash.MakeSeed(), map[string]int{}
-	ager, _ := opt.Store.(Ager)
-	aging := ager != nil && ager.Aging()
-	if err := n.add(DefaultNamespace, opt.Namespaces[DefaultNamespace], aging); err != nil {
+	if err := n.add(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
 		return err
 	}
 	bans := Namespace{Ladder: BanLadder(), Unlisted: true}
-	if err := n.add(BanNamespace, bans, aging); err != nil {
+	if err := n.add(BanNamespace, bans); err != nil {
 		return err
 	}
 	for name, ns := range opt.Namespaces {
 		if name == DefaultNamespace || name == BanNamespace {
 			continue
 		}
-		if err := n.add(name, ns, aging); err != nil {
+		if err := n.add(name, ns); err != nil {
 			return err
 		}
 	}
@@ -62,15 +59,15 @@ func (n *namespaces) init(opt *Options) error {
 	return nil
 }
 
-// add adds a namespace. aging says that the store deletes buckets by age.
-func (n *namespaces) add(name string, ns Namespace, aging bool) error {
+// add adds a namespace.
+func (n *namespaces) add(name string, ns Namespace) error {
 	if err := ns.fill(name); err != nil {
 		return err
 	}
 	l := ns.Ladder
 	n.byName[name] = len(n.all)
 	n.all = append(n.all, &space{
-		name: name, ladder: l, onCold: ns.OnCold, maxKeys: ns.MaxKeys, aging: aging,
+		name: name, ladder: l, onCold: ns.OnCold, maxKeys: ns.MaxKeys,
 		unlisted: ns.Unlisted,
 		ttl:      KeyTTL(l),
 	})
@@ -93,11 +90,7 @@ func LevelTTL(l leaparray.Level) int64 {
 // fill sets defaults and checks the rest.
 func (ns *Namespace) fill(name string) error {
 	if ns.Ladder == nil {
-		l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-		if err != nil {
-			return err
-		}
-		ns.Ladder = l
+		ns.Ladder = leaparray.Default()
 	}
 	if ns.OnCold == "" {
 		ns.OnCold = OnColdAllow

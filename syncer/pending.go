@@ -1,8 +1,7 @@
 package syncer
 
 import (
-	"cmp"
-
+	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -18,199 +17,196 @@ func (s *keyspace) pending(e entry) leaparray.Counter {
 // synced returns what the store is known to hold of a key, or nil if nothing.
 func (s *keyspace) synced(e entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
 
-// count adds n to the pending bucket of every level that still keeps the time of the event. If late
-// is false, the time is so recent that all levels do. A negative n is taken back.
-func (s *keyspace) count(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64, late bool) {
-	if n < 0 {
-		s.takeAt(e, l, at, -n)
-		return
-	}
-	pending := s.pending(e)
-	for level := range l.Len() {
-		if late && at[level] < l.Head(s.synced(e), level)-l.Keep(level) {
-			continue
-		}
-		ch, ok := l.Add(pending, level, at[level], n)
-		if !ok {
-			pending = s.growPending(e, l, level, at[level], n)
-			ch, _ = l.Add(pending, level, at[level], n)
-		}
-		s.pendingBuckets += int64(ch.Live)
-		s.expired += int64(ch.Expired)
-	}
+// view returns what is known of an entry's key, synced and pending.
+func (s *keyspace) view(e entry, l *leaparray.Ladder, now int64) leaparray.View {
+	return leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e), Now: now}
 }
 
-// takeAt takes n back from the buckets of one moment, but no more than the finest level that has
-// all of that time holds there: every level loses the same events. A bucket of which others have
-// taken back too much stays as it is.
-func (s *keyspace) takeAt(e entry, l *leaparray.Ladder, at *leaparray.Stamp, n int64) {
-	v := leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e)}
-	now := s.clock.now()
-	if s.space(e).aging {
-		v.Now = now
+// count counts n events of a moment as pending. A negative n is taken back.
+func (s *keyspace) count(e entry, l *leaparray.Ladder, ts, n, now int64) {
+	v := s.view(e, l, now)
+	if n < 0 {
+		s.takeAt(e, &v, ts, -n)
+		return
 	}
-	held := func(level int) int64 { return max(0, v.Value(level, at[level])) }
-	for level := range l.Len() {
-		if v.Has(level, at[level], now) {
-			n = min(n, held(level))
-			break
-		}
-	}
-	for level := range l.Len() {
-		if d := min(n, held(level)); d > 0 {
-			s.addPending(e, l, level, at[level], -d)
-			v.B = s.pending(e) // it may have moved
-		}
+	s.addTo(e, &v, v.Cell(ts), n)
+}
+
+// takeAt takes n back from the buckets of one moment, but no more than they hold.
+func (s *keyspace) takeAt(e entry, v *leaparray.View, ts, n int64) {
+	var taken []leaparray.Cell
+	v.At(ts, n, func(at leaparray.Stretch, n int64) {
+		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
+	})
+	s.take(e, v, taken)
+}
+
+// takeNewest takes n back from the newest buckets that hold something.
+func (s *keyspace) takeNewest(e entry, l *leaparray.Ladder, now, n int64) {
+	v := s.view(e, l, now)
+	var taken []leaparray.Cell
+	v.Newest(n, func(at leaparray.Stretch, n int64) {
+		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
+	})
+	s.take(e, &v, taken)
+}
+
+func (s *keyspace) take(e entry, v *leaparray.View, taken []leaparray.Cell) {
+	for _, c := range taken {
+		s.addTo(e, v, c.Stretch, -c.N)
 	}
 }
 
 // markAhead records that an event lies ahead of the present.
-func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts int64) {
-	pending, beyond := s.pending(e), l.Beyond(ts)
-	if beyond <= l.Head(s.synced(e), 0) {
+func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts, now int64) {
+	beyond, v := l.Beyond(ts), s.view(e, l, now)
+	if mark, ok := l.Newest(v.A); ok && mark.Start >= beyond.Start {
 		return
 	}
-	ch, ok := l.Mark(pending, 0, beyond)
-	if !ok {
-		ch, _ = l.Mark(s.growPending(e, l, 0, beyond, 1), 0, beyond)
-	}
-	s.pendingBuckets += int64(ch.Live)
-	s.expired += int64(ch.Expired)
+	c := s.change(e, &v)
+	s.expired += c.v.Mark(&c.v.B, &c.alloc, beyond)
+	s.close(c)
 }
 
-// takeNewest takes n back from the newest buckets of each level that hold something. As every level
-// counts the same events, each loses the newest ones. Buckets that no window can see any more keep
-// what they hold. What is taken is pending in those very buckets, and stays there whatever is
-// counted before it is flushed.
-func (s *keyspace) takeNewest(e entry, l *leaparray.Ladder, now, n int64) {
-	for level := range l.Len() {
-		v := leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e)}
-		head := v.Head(level)
-		oldest := max(head, l.Index(level, now)) - l.Keep(level)
-		for left, idx := n, head+1; left > 0; {
-			held := int64(0)
-			if idx, held = v.Before(level, idx); idx < oldest {
-				break
-			}
-			d := min(left, held)
-			s.addPending(e, l, level, idx, -d)
-			v.B = s.pending(e) // it may have moved
-			left -= d
-		}
-	}
+// addPending counts n in one pending bucket.
+func (s *keyspace) addPending(e entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	v := s.view(e, l, s.clock.now())
+	s.addTo(e, &v, at, n)
 }
 
-// addPending counts n in one pending bucket. A bucket that is further behind the newest of its
-// level than the level keeps is left alone.
-func (s *keyspace) addPending(e entry, l *leaparray.Ladder, level int, idx, n int64) {
-	pending := s.pending(e)
-	if e.hasPending() && idx < l.Head(pending, level)-l.Keep(level) {
+// addTo is addPending given the view of an entry, which it keeps up to date.
+func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int64) {
+	if ch, ok := v.Ladder.Add(v.B, at, n); ok {
+		s.pendingBuckets += int64(ch)
 		return
 	}
-	ch, ok := l.Add(pending, level, idx, n)
-	if !ok {
-		ch, _ = l.Add(s.growPending(e, l, level, idx, n), level, idx, n)
+	c := s.change(e, v)
+	dropped, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
+	s.expired += dropped
+	if folded {
+		e.setFolded(true)
 	}
-	s.pendingBuckets += int64(ch.Live)
-	s.expired += int64(ch.Expired)
+	s.close(c)
 }
 
-// subtractPending removes what was acknowledged from a pending bucket. If the bucket has left every
-// window in the meantime, it is gone already. It never was there if another counter has cut it,
-// whose ladder has a level that is not in this one's.
+// subtractPending removes what was acknowledged from a pending bucket, or from the one that it has
+// folded into.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
-	if level := l.LevelOf(b.Level); level >= 0 && e.hasPending() {
-		s.addPending(e, l, level, b.Index, -b.N)
+	if b.N != 0 && e.hasPending() {
+		s.addPending(e, l, l.Holder(s.pending(e), b.Stretch, b.N), -b.N)
 	}
 }
 
-func (s *keyspace) growPending(e entry, l *leaparray.Ladder, level int, idx,
-	n int64) leaparray.Counter {
-	to := counterAlloc{arena: &s.arena}
-	c := l.Grow(s.pending(e), &to, level, idx, n)
-	s.dropPending(e)
-	e.setPending(to.at)
+// change is the two counters of an entry while they may move, or fold.
+type change struct {
+	e      entry
+	v      *leaparray.View
+	alloc  counterAlloc
+	before int // pending cells
+}
+
+// change begins to change the counters of an entry, of which v is the view.
+func (s *keyspace) change(e entry, v *leaparray.View) *change {
+	c := &s.changing
+	c.e, c.v, c.before = e, v, v.Ladder.Cells(v.B)
+	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
+	if at := e.synced(); at != 0 {
+		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
+	}
+	if at := e.pending(); at != 0 {
+		c.alloc.blocks = append(c.alloc.blocks, block{&v.B[0], at})
+	}
 	return c
+}
+
+// close stores where the counters are now.
+func (s *keyspace) close(c *change) {
+	at := arena.Ref(0)
+	if len(c.v.A) > 0 {
+		at = c.alloc.at(c.v.A)
+	}
+	c.e.setSynced(at)
+	c.e.setPending(c.alloc.at(c.v.B))
+	s.pendingBuckets += int64(c.v.Ladder.Cells(c.v.B) - c.before)
 }
 
 // dropPending empties the pending counter and releases its block.
 func (s *keyspace) dropPending(e entry) {
 	releaseCounter(&s.arena, e.pending())
 	e.setPending(0)
-	e[e.inlineAt()] = 0
+	at := e.inlineAt()
+	e[at], e[at+1] = 0, 0
 }
 
 // clearPending forgets everything pending of an entry.
 func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
-	l.Each(s.pending(e), func(int, int64, int64) bool {
-		s.pendingBuckets--
-		return true
-	})
+	s.pendingBuckets -= int64(l.Cells(s.pending(e)))
 	s.dropPending(e)
 }
 
-// tidyPending releases the memory of a pending counter once it contains nothing but what was
-// flushed, which is this many buckets. What was counted since may have pushed those out, so their
-// number says little about an entry that is dirty again.
-func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder, flushed int) {
-	pending := s.pending(e)
-	keep := false
-	l.Each(pending, func(int, int64, int64) bool {
-		keep = true
-		return false
-	})
-	more := e.has(flagDirty|flagParked) || l.Buckets(pending) > flushed
-	for level := 0; !keep && more && level < l.Len(); level++ {
-		_, keep = s.unsentZero(e, l, level)
-	}
-	if !keep {
+// tidyPending releases the memory of a pending counter that holds nothing.
+func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder) {
+	if !l.Any(s.pending(e)) && !s.owesMark(e, l) {
 		s.dropPending(e)
 	}
 }
 
-// unsentZero reports whether the newest bucket of a level came to zero before the store heard of
-// it, and which one that is. The store is told of it all the same: otherwise the buckets that were
-// dropped because of it would seem never to have existed.
-func (s *keyspace) unsentZero(e entry, l *leaparray.Ladder, level int) (idx int64, ok bool) {
-	pending := s.pending(e)
-	idx = l.Head(pending, level)
-	return idx, idx > l.Head(s.synced(e), level) && l.Sum(pending, level, idx, idx) == 0
+// owesMark reports whether the store has yet to be told of events ahead of the present.
+func (s *keyspace) owesMark(e entry, l *leaparray.Ladder) bool {
+	mark, marked := l.Marked(s.pending(e))
+	newest, ok := l.Newest(s.synced(e))
+	return marked && (!ok || newest.Start < mark.Start)
 }
 
 // setSynced sets a bucket to what the store holds, as far as that can be a count, and returns the
-// value it was set to. A zero may be the newest bucket of its level, which says how far back the
-// level is complete.
-func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, level int, idx, stored int64) (n int64) {
-	c := s.synced(e)
-	n = countable(l, c, level, idx, stored)
-	d := n - l.Sum(c, level, idx, idx)
-	set := func() bool {
-		if n == 0 && d == 0 {
-			_, ok := l.Mark(c, level, idx)
-			return ok
-		}
-		_, ok := l.Add(c, level, idx, d)
-		return ok
-	}
-	if set() {
+// value it was set to. A zero may mark that events lie ahead of the present.
+func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
+	stored int64) (n int64) {
+	v := s.view(e, l, s.clock.now())
+	held := l.Value(v.A, at)
+	n = countable(l, v.A, held, stored)
+	if _, ok := l.Add(v.A, at, n-held); ok && n != held {
 		return n
 	}
-	to := counterAlloc{arena: &s.arena}
-	old := e.synced()
-	c = l.Grow(c, &to, level, idx, cmp.Or(d, 1))
-	releaseCounter(&s.arena, old)
-	e.setSynced(to.at)
-	set()
+	c := s.change(e, &v)
+	folded := false
+	switch {
+	case n != held:
+		_, folded = v.Put(&v.A, &c.alloc, at, n-held)
+	case stored == 0 && at.Width == l.Width(0):
+		v.Mark(&v.A, &c.alloc, at)
+	}
+	if folded {
+		e.setFolded(true)
+	}
+	s.close(c)
 	return n
 }
 
 // replaceSynced replaces all synced buckets of a key with loaded.
 func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) {
 	s.dropSynced(e)
+	lacks := false
 	for i := range loaded {
 		b := &loaded[i]
-		if level := l.LevelOf(b.Level); level >= 0 {
-			s.setSynced(e, l, level, b.Index, b.N)
+		s.setSynced(e, l, b.Stretch, b.N)
+		lacks = lacks || b.N < 0
+	}
+	if lacks {
+		s.settleLacks(e, l, loaded)
+	}
+}
+
+// settleLacks takes what buckets lack that are negative from those that contain them: they may have
+// folded before the counts were taken back.
+func (s *keyspace) settleLacks(e entry, l *leaparray.Ladder, loaded []Bucket) {
+	cells := make([]leaparray.Cell, len(loaded))
+	for i := range loaded {
+		cells[i] = leaparray.Cell{Stretch: loaded[i].Stretch, N: loaded[i].N}
+	}
+	for _, c := range leaparray.Offset(cells) {
+		if c.N >= 0 {
+			s.setSynced(e, l, c.Stretch, c.N)
 		}
 	}
 }
@@ -224,36 +220,23 @@ func (s *keyspace) dropSynced(e entry) {
 // appendSynced appends everything that another counter, or the store, has to be told in order to
 // hold what synced does.
 func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
-	l := s.ladder(e)
-	l.EachKept(s.synced(e), func(level int, idx, n int64) bool {
-		to = append(to, Bucket{Level: l.ID(level), Index: idx, N: n})
+	l, synced := s.ladder(e), s.synced(e)
+	l.Each(synced, func(at leaparray.Stretch, n int64) bool {
+		to = append(to, Bucket{Stretch: at, N: n})
 		return true
 	})
+	if mark, ok := l.Marked(synced); ok {
+		to = append(to, Bucket{Stretch: mark})
+	}
 	return to
 }
 
-// eachSynced calls fn for every key that the store is known to have counts of, with their sum on
-// the coarsest level.
+// eachSynced calls fn for every key that the store is known to have counts of, with their sum.
 func (s *keyspace) eachSynced(fn func(ns, key []byte, n int64)) {
 	for _, e := range s.all() {
-		counter := s.synced(e)
-		if counter == nil {
-			continue
-		}
-		if sum := coarsestSum(s.ladder(e), counter); sum != 0 {
+		if sum := s.ladder(e).Total(s.synced(e)); sum != 0 {
 			ns, key := e.name()
 			fn(ns, key, sum)
 		}
 	}
-}
-
-// coarsestSum returns the sum of all buckets of the coarsest level.
-func coarsestSum(l *leaparray.Ladder, c leaparray.Counter) (sum int64) {
-	l.Each(c, func(level int, _, n int64) bool {
-		if level == l.Len()-1 {
-			sum += n
-		}
-		return true
-	})
-	return sum
 }

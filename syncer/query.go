@@ -131,7 +131,7 @@ func (t *topper) add(p *partition, e entry) {
 	if sp.unlisted || window > sp.ladder.Span() {
 		return
 	}
-	v := leaparray.View{Ladder: sp.ladder, A: p.keys.synced(e), B: p.keys.pending(e)}
+	v := p.keys.view(e, sp.ladder, t.now)
 	est, ok := v.Count(window, t.now, true)
 	if !ok || est.Count <= t.least {
 		return

@@ -102,7 +102,7 @@ func (s *restoration) cut() *Round {
 		return j.round
 	}
 	r := s.newRound()
-	r.Acked, r.Republish, r.After = s.outbox.acked, true, j.after
+	r.Acked, r.Republish, r.After, r.Now = s.outbox.acked, true, j.after, s.keys.clock.now()
 	s.outbox.number(r)
 	for ; j.next < j.len() && !r.full(); j.next++ {
 		if i := j.next - len(j.refs); i >= 0 {
@@ -126,14 +126,15 @@ func (s *restoration) cut() *Round {
 func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
 	sp := s.keys.names.of(ns)
 	k := r.addKey(ns, key)
-	k.ref, k.hash, k.TTL, k.Ladder = at, s.keys.names.hash(ns, key), sp.ttl, sp.ladder
+	k.ref, k.hash, k.Ladder = at, s.keys.names.hash(ns, key), sp.ladder
+	k.TTL, k.Renew = sp.ttl, true
 	return k
 }
 
 // end appends buckets to those of the round and makes the key's Adds end there.
 func (k *KeyRound) end(r *Round, more []Bucket) {
 	r.buckets = append(r.buckets, more...)
-	k.adds, k.expired = len(r.buckets), len(r.buckets)
+	k.adds = len(r.buckets)
 }
 
 // settle continues with the next part, and ends the restoration after the last.
@@ -190,9 +191,7 @@ func (s *restoration) takeRestored(r *Round) {
 		l := s.keys.ladder(e)
 		for j := range k.Adds {
 			b := &k.Adds[j]
-			if level := l.LevelOf(b.Level); level >= 0 {
-				s.keys.setSynced(e, l, level, b.Index, b.Stored)
-			}
+			s.keys.setSynced(e, l, b.Stretch, b.Stored)
 		}
 	}
 }

@@ -101,12 +101,9 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	if e.synced() == 0 {
 		f.budget.easeSynced(sec)
 	}
-	alien := CheckCounts(f.keys.ladder(e), k.Loaded)
+	alien := CheckCounts(k.Loaded)
 	load := k.Load && alien == nil
-	if f.settleAdds(k, e, load) {
-		e.set(flagRenew)
-		f.enlist(k.ref, e)
-	}
+	f.settleAdds(k, e, load)
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		f.takeRead(e, k.Loaded)
@@ -119,7 +116,7 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	}
 	w.tell(alien, absence{})
 	if !queued.has(f.keys.names, k) {
-		f.keys.tidyPending(e, f.keys.ladder(e), len(k.Adds))
+		f.keys.tidyPending(e, f.keys.ladder(e))
 	}
 	if e.has(flagParked) {
 		if !k.unparked {
@@ -139,7 +136,7 @@ func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 	if k.Reset {
 		e.set(flagReset)
 	}
-	if k.TTL > 0 {
+	if k.Renew {
 		e.set(flagRenew)
 	}
 	w.tell(k.Err, absence{})

@@ -37,12 +37,6 @@ type Store interface {
 	Exchange(ctx context.Context, rounds []*Round)
 }
 
-// Ager is a Store that may delete buckets by age, whether or not newer ones arrive. A Store that
-// wraps an Ager must be one too.
-type Ager interface {
-	Aging() bool
-}
-
 // Mark is the last round with a sequence that a store acknowledged to a counter for one partition.
 // A store that has it has all earlier ones. Seq is 0 if there was none.
 type Mark struct {
@@ -66,10 +60,9 @@ type Keeper interface {
 
 // Bucket is one bucket of a key, with a number.
 type Bucket struct {
-	// Level and Index identify the bucket. Level is what [leaparray.Ladder.ID] says of it. What
-	// another counter has cut may have levels that are not in this one's ladder.
-	Level uint8
-	Index int64
+	// Stretch is the time that the bucket counts, a millisecond for an event that keeps its time.
+	// What another counter has cut may have widths that are not in this one's ladder.
+	leaparray.Stretch
 	// N is a delta to add, or a count.
 	N int64
 	// Stored is set by the store in a round's Adds: the count after the round.
@@ -87,18 +80,19 @@ type KeyRound struct {
 	// New says that the store is believed to have nothing under the key, which can make counting it
 	// cheaper.
 	New bool
-	// TTL is the time to live to set, in milliseconds; 0 leaves it as it is.
-	TTL int64
+	// TTL is the key's time to live, in milliseconds. The store sets it for a key that it did not
+	// have, and if Renew is set.
+	TTL   int64
+	Renew bool
 	// Listed says that a Lister need not list the key because of the time to live.
 	Listed bool
 	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
-	// Expired are buckets to delete.
-	Expired []Bucket
-	// Ladder, if set, bounds what the store keeps of the key: when it holds more than Ladder.Most
-	// buckets, those that are further behind the newest of their level than the level keeps are
-	// deleted, whoever wrote them.
+	// Ladder says which buckets fold, see [leaparray.Ladder.FoldList], whoever wrote them. The
+	// store folds them after everything else, if Fold is set or if the key has more than
+	// Ladder.Most buckets. What it reports is of before that.
 	Ladder *leaparray.Ladder
+	Fold   bool
 
 	// Loaded are the buckets asked for with Load. One that holds something other than a number is
 	// reported as NoCount.
@@ -112,10 +106,9 @@ type KeyRound struct {
 	// outcome no longer matters.
 	Forgotten bool
 
-	ref     arena.Ref
-	hash    uint32
-	adds    int // where this key's Adds end in the round's buckets
-	expired int // where its Expired end
+	ref  arena.Ref
+	hash uint32
+	adds int // where this key's Adds end in the round's buckets
 	// unparked: the round tries a key that is off the list of parked keys meanwhile.
 	unparked bool
 }
@@ -123,6 +116,8 @@ type KeyRound struct {
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.
 type Round struct {
 	Partition int
+	// Now is when the round was cut, in unix milliseconds: what folds depends on its age then.
+	Now int64
 	// Writer identifies the process incarnation that counts.
 	Writer string
 	// Seq numbers the rounds of a writer and partition that change something, from 1; 0 only reads.
@@ -225,9 +220,8 @@ func (r *Round) seal() (changes bool) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Adds = r.buckets[at:k.adds:k.adds]
-		k.Expired = r.buckets[k.adds:k.expired:k.expired]
-		at = k.expired
-		changes = changes || k.Reset || k.TTL > 0
+		at = k.adds
+		changes = changes || k.Reset || k.Renew
 	}
 	return changes || len(r.buckets) > 0
 }

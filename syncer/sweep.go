@@ -70,14 +70,11 @@ func (m *memory) sweep(p *partition, at int) bool {
 }
 
 // forgetExpired drops what is known of an idle entry once all of it has left every window that ends
-// now. Until then every level stays complete. If a level had lost buckets because of their age
-// rather than because newer ones came, that would not show, and a late window would read it as if
-// nothing had been counted. Pending counts can't be read back from the store for a window that ends
-// as late as an event may be, so they stay for another span.
+// now. Pending counts can't be read back from the store for a window that ends as late as an event
+// may be, so they stay for another span.
 func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
-	coarsest := l.Len() - 1
-	oldest := (l.Stamp(now)[coarsest] - l.Keep(coarsest)) * l.Width(coarsest)
-	last := max(newest(s.synced(e), l), newest(s.pending(e), l))
+	oldest := l.Since(now) - l.Coarsest()
+	last := max(l.Latest(s.synced(e)), l.Latest(s.pending(e)))
 	if e.hasPending() && !e.has(flagBusy) && last < oldest-l.Span() {
 		before := s.pendingBuckets
 		s.clearPending(e, l)
@@ -86,13 +83,4 @@ func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	if e.synced() != 0 && last < oldest && evictable(e) {
 		s.dropSynced(e)
 	}
-}
-
-// newest returns when the newest bucket of any level begins, in milliseconds. All levels are looked
-// at because taking counts back may have emptied some of them.
-func newest(c leaparray.Counter, l *leaparray.Ladder) (ms int64) {
-	for level := range l.Len() {
-		ms = max(ms, l.Head(c, level)*l.Width(level))
-	}
-	return ms
 }
