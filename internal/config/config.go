@@ -143,8 +143,10 @@ type Config struct {
 
 // Namespace holds the settings of one namespace.
 type Namespace struct {
-	// Ladder lists the levels of buckets, finest first.
-	Ladder []Level
+	// Levels lists the levels of buckets, finest first.
+	Levels []Level
+	// Exact is how many of the newest events of a key keep their millisecond; 0 turns that off.
+	Exact int
 	// OnCold is as in [Config].
 	OnCold string
 	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
@@ -153,7 +155,12 @@ type Namespace struct {
 	HashTags bool
 }
 
-// Level is one ring of buckets: Count of them, each Width long.
+// Ladder returns the ladder of the namespace's levels.
+func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
+	return leaparray.NewLadder(ns.Exact, ns.Levels...)
+}
+
+// Level is a number of buckets of one width.
 type Level = leaparray.Level
 
 // Origin says where a value was set.

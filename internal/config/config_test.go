@@ -46,10 +46,11 @@ func TestDefaults(t *testing.T) {
 		c.LogFormat != "text" || c.OnCold != "allow" {
 		t.Errorf("got %+v", c)
 	}
-	want := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60},
-		{Width: 15 * time.Minute, Count: 96}}
-	if ns := c.Namespaces["default"]; !slices.Equal(ns.Ladder, want) || ns.OnCold != "allow" ||
-		len(c.Namespaces) != 1 {
+	want := []config.Level{{Width: 100 * time.Millisecond, Count: 100},
+		{Width: time.Second, Count: 100}, {Width: 10 * time.Second, Count: 60},
+		{Width: time.Minute, Count: 150}, {Width: 15 * time.Minute, Count: 96}}
+	if ns := c.Namespaces["default"]; !slices.Equal(ns.Levels, want) || ns.Exact != 64 ||
+		ns.OnCold != "allow" || len(c.Namespaces) != 1 {
 		t.Errorf("namespaces %+v", c.Namespaces)
 	}
 }
@@ -150,24 +151,25 @@ namespaces:
     on-cold: deny
     max_keys: 5000
     hash_tags: true
-  default: {ladder: "1s x 60, 1m x 120"}
+  default: {ladder: "1s x 60, 1m x 120", exact: 10}
   a.b:
     ladder:
       - 100ms x 50
+    exact: 0
   same:  # as the default one
 `
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
 	base := []config.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 120}}
 	for name, want := range map[string]config.Namespace{
-		"default": {Ladder: base, OnCold: "allow"},
-		"login":   {Ladder: base, OnCold: "deny", MaxKeys: 5000, HashTags: true},
-		"a.b": {Ladder: []config.Level{{Width: 100 * time.Millisecond, Count: 50}},
+		"default": {Levels: base, Exact: 10, OnCold: "allow"},
+		"login":   {Levels: base, Exact: 10, OnCold: "deny", MaxKeys: 5000, HashTags: true},
+		"a.b": {Levels: []config.Level{{Width: 100 * time.Millisecond, Count: 50}},
 			OnCold: "allow"},
-		"same": {Ladder: base, OnCold: "allow"},
+		"same": {Levels: base, Exact: 10, OnCold: "allow"},
 	} {
 		got := c.Namespaces[name]
-		if !slices.Equal(got.Ladder, want.Ladder) || got.OnCold != want.OnCold ||
-			got.MaxKeys != want.MaxKeys || got.HashTags != want.HashTags {
+		if !slices.Equal(got.Levels, want.Levels) || got.Exact != want.Exact ||
+			got.OnCold != want.OnCold || got.MaxKeys != want.MaxKeys || got.HashTags != want.HashTags {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
@@ -303,7 +305,7 @@ func TestErrorsOfFiles(t *testing.T) {
 		{"namespaces: {a: b}\n", "twotier.yaml:1:17: namespace a is not made of lines"},
 		{"namespaces: {a: {}, a: {}}\n", "twotier.yaml:1:21: a is set already in line 1"},
 		{"namespaces: {a: {size: 1}}\n",
-			`twotier.yaml:1:18: unknown key "size"; a namespace has ladder, on-cold, max-keys`},
+			`twotier.yaml:1:18: unknown key "size"; a namespace has ladder, exact, on-cold`},
 		{"namespaces: {a: {max-key: 1}}\n", `unknown key "max-key"; did you mean max-keys?`},
 		{"namespaces: {a/b: {}}\n", `twotier.yaml:1:14: namespace: "a/b" is not up to 64 letters`},
 		{"namespaces: {\"\": {}}\n", "twotier.yaml:1:14: namespace: the name is empty"},
@@ -314,8 +316,16 @@ func TestErrorsOfFiles(t *testing.T) {
 		{"namespaces: {a: {ladder: 1s}}\n",
 			`namespaces.a.ladder: "1s" is not WIDTH x COUNT, such as 1s x 60`},
 		{"namespaces: {a: {ladder: [1q x 6]}}\n", `namespaces.a.ladder: "1q" is not a duration`},
-		{"namespaces: {a: {ladder: [1s x 0]}}\n", "namespaces.a.ladder: "},
-		{"namespaces: {a: {ladder: [1m x 60, 1s x 60]}}\n", "namespaces.a.ladder: "},
+		{"namespaces: {a: {ladder: [1s x 0]}}\n",
+			"namespaces.a.ladder: invalid ladder: level 0: 0 buckets, want 1 to 4096"},
+		{"namespaces: {a: {ladder: [1m x 60, 1s x 60]}}\n", "namespaces.a.ladder: invalid ladder: " +
+			"level 1: width 1s, want more than the finer level's 1m"},
+		{"namespaces: {a: {ladder: [2s x 60, 15s x 60]}}\n",
+			"level 1: width 15s is no multiple of the finer level's 2s; 14s and 16s are"},
+		{"namespaces: {a: {exact: -1}}\n",
+			`twotier.yaml:1:25: namespaces.a.exact: "-1" is not a number of events, 0 to 256`},
+		{"namespaces: {a: {exact: 257}}\n", `"257" is not a number of events, 0 to 256`},
+		{"namespaces: {a: {exact: all}}\n", `"all" is not a number of events, 0 to 256`},
 		{strings.Repeat("# long\n", 200_000), "twotier.yaml is longer than 1MiB"},
 	}
 	for _, test := range tests {
@@ -340,7 +350,7 @@ func TestReadmeExample(t *testing.T) {
 		t.Fatal("README has no example of a file")
 	}
 	c := mustParse(t, []string{"--config", writeFile(t, text)}, nil)
-	if c.Namespaces["login"].MaxKeys != 1_000_000 || len(c.Namespaces["default"].Ladder) != 3 {
+	if c.Namespaces["login"].MaxKeys != 1_000_000 || len(c.Namespaces["default"].Levels) < 3 {
 		t.Errorf("got %+v", c.Namespaces)
 	}
 }
@@ -416,7 +426,8 @@ func TestPrint(t *testing.T) {
 		"hosts: [a, b] # file " + path + ":2:8",
 		"namespaces:",
 		"default:",
-		"ladder: [1s x 60, 1m x 60, 15m x 96] # default",
+		"ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 96] # default",
+		"exact: 64 # default",
 		"x:",
 		"on-cold: deny # file " + path + ":3:27",
 	} {

@@ -13,16 +13,15 @@ import (
 
 const (
 	ladderOption   = "ladder"
+	exactOption    = "exact"
 	onColdOption   = "on-cold"
 	maxKeysOption  = "max-keys"
 	hashTagsOption = "hash-tags"
-	// defaultLadder covers one minute, one hour and a day.
-	defaultLadder = "1s x 60, 1m x 60, 15m x 96"
 )
 
 // namespaceOptions returns the options of a namespace, in the order in which they are printed.
 func namespaceOptions() []string {
-	return []string{ladderOption, onColdOption, maxKeysOption, hashTagsOption}
+	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption}
 }
 
 // fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
@@ -30,7 +29,8 @@ func namespaceOptions() []string {
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	base := map[string]value{
-		ladderOption:   {text: defaultLadder, origin: FromDefault},
+		ladderOption:   {text: leaparray.Default().String(), origin: FromDefault},
+		exactOption:    {text: strconv.Itoa(leaparray.DefaultExact), origin: FromDefault},
 		onColdOption:   c.values[onColdOption],
 		maxKeysOption:  {text: "0", origin: FromDefault},
 		hashTagsOption: {text: "false", origin: FromDefault},
@@ -68,7 +68,9 @@ func (c *Config) fillNamespace(name string, own, base map[string]value) error {
 func (ns *Namespace) set(option, text string) (err error) {
 	switch option {
 	case ladderOption:
-		ns.Ladder, err = ParseLadder(text)
+		ns.Levels, err = ParseLadder(text)
+	case exactOption:
+		ns.Exact, err = parseExact(text)
 	case onColdOption:
 		ns.OnCold, err = text, checkChoice(text, coldChoices())
 	case maxKeysOption:
@@ -79,6 +81,14 @@ func (ns *Namespace) set(option, text string) (err error) {
 		err = setBool(&ns.HashTags, text)
 	}
 	return err
+}
+
+func parseExact(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > leaparray.MaxExact {
+		return 0, fmt.Errorf("%q is not a number of events, 0 to %d", text, leaparray.MaxExact)
+	}
+	return n, nil
 }
 
 // ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket and the
@@ -93,7 +103,7 @@ func ParseLadder(text string) ([]Level, error) {
 		}
 		levels = append(levels, level)
 	}
-	if _, err := leaparray.NewLadder(levels...); err != nil {
+	if _, err := leaparray.NewLadder(0, levels...); err != nil {
 		return nil, err
 	}
 	return levels, nil

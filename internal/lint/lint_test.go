@@ -17,13 +17,18 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// ladders returns the default ladder, and one of namespace fine.
+// ladders returns ladders that keep no milliseconds, the default one and that of namespace fine,
+// and those of namespace usual, which has no settings, and of namespace exact.
 func ladders(t *testing.T) lint.Ladders {
 	t.Helper()
+	minutes := []leaparray.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60},
+		{Width: 15 * time.Minute, Count: 96}}
 	cfg := config.Config{Namespaces: map[string]config.Namespace{
-		"default": {Ladder: leaparray.DefaultLevels()},
-		"fine": {Ladder: []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20},
+		"default": {Levels: minutes},
+		"fine": {Levels: []leaparray.Level{{Width: 100 * time.Millisecond, Count: 20},
 			{Width: time.Second, Count: 60}}},
+		"exact": {Levels: minutes, Exact: 64},
+		"usual": {Levels: leaparray.DefaultLevels(), Exact: leaparray.DefaultExact},
 	}}
 	all, err := lint.LaddersOf(&cfg)
 	if err != nil {
@@ -51,6 +56,7 @@ func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 		{"{name: a, limits: [10/9s]}", "2:22 coarse-window"},
 		{"{name: a, limits: [10/10s]}", ""},
 		{"{name: a, limits: [10/1m]}", ""},
+		{"{name: a, limits: [10/60001ms]}", ""},
 		{"{name: a, limits: [10/61s]}", "2:22 coarse-window"},
 		{"{name: a, limits: [10/10m, 20/1h, 90/24h]}", ""},
 		{"{name: a, limits: [10/1m, 90/2h]}", "2:29 coarse-window"},
@@ -60,6 +66,11 @@ func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 		{"{name: a, namespace: fine, limits: [10/900ms]}", "2:39 coarse-window"},
 		{"{name: a, limits: [9/1m], overrides: [{key: k, limits: [9/1s]}]}",
 			"2:41 coarse-window"},
+		{"{name: a, namespace: exact, limits: [64/1s]}", ""},
+		{"{name: a, namespace: exact, limits: [65/1s]}", "2:40 coarse-window"},
+		{"{name: a, namespace: exact, limits: [64/1s, 65/2h]}", "2:46 coarse-window"},
+		{"{name: a, namespace: usual, limits: [64/100ms, 900/1s, 999/100s, 9999/24h]}", ""},
+		{"{name: a, namespace: usual, limits: [65/999ms]}", "2:40 coarse-window"},
 		// Rules that share counts.
 		{"{name: a, limits: [9/1m]}\n{name: b, limits: [9/1m]}", "3:10 shared-counts"},
 		{"{name: a, limits: [9/1m]}\n{name: b, namespace: default, limits: [9/1m]}",
@@ -149,45 +160,64 @@ func expect(t *testing.T, text, want string) {
 	}
 }
 
-// TestRemediesOfCoarseWindowsWork draws ladders and windows: a ladder that a warning proposes is
-// valid, covers what the old one does, and is not warned about.
+// TestRemediesOfCoarseWindowsWork draws ladders and windows: settings that a warning proposes are
+// valid, their ladder covers what the old one does, and they are not warned about.
 func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 	seed := seed.First()
 	random := rand.New(rand.NewPCG(seed, 0))
-	proposed := 0
+	ladders, exacts := 0, 0
 	for range 2000 {
 		ladder := randomLadder(random)
-		window := random.Int64N(ladder.Span()) + 1
-		text := fmt.Sprintf("rules: [{name: a, limits: [9/%dms]}]", window)
-		doc, err := rules.Read("f", []byte(text))
+		window, most := random.Int64N(ladder.Span())+1, 1+random.Int64N(500)
+		doc, err := rules.Read("f",
+			fmt.Appendf(nil, "rules: [{name: a, limits: [%d/%dms]}]", most, window))
 		if err != nil {
 			t.Fatal(err)
 		}
 		all := lint.Ladders{"default": ladder}
 		list := lint.Rules(doc, all)
-		if all.Coarse("", window) != (len(list) == 1) {
-			t.Fatalf("seed %d: %v: window %d: %v", seed, ladder, window, list)
+		if all.Coarse("", most, window) != (len(list) == 1) {
+			t.Fatalf("seed %d: %v: %d in %d ms: %v", seed, ladder, most, window, list)
 		}
-		if len(list) == 0 || !strings.HasPrefix(list[0].Instead,
-			"namespaces: {default: {ladder: [") {
+		if len(list) == 0 || !strings.HasPrefix(list[0].Instead, "namespaces: ") {
 			continue
 		}
-		proposed++
-		_, text, _ = strings.Cut(list[0].Instead, "[")
-		text, _, _ = strings.Cut(text, "]")
-		levels, err := config.ParseLadder(text)
-		if err != nil {
-			t.Fatalf("seed %d: %v: window %d: %v", seed, ladder, window, err)
+		better := proposed(t, list[0].Instead, ladder)
+		if better.Exact() > ladder.Exact() {
+			exacts++
+		} else {
+			ladders++
 		}
-		better, err := leaparray.NewLadder(levels...)
-		if err != nil || better.Span() < ladder.Span() ||
+		if better.Span() < ladder.Span() ||
 			len(lint.Rules(doc, lint.Ladders{"default": better})) > 0 {
-			t.Fatalf("seed %d: %v: window %d: %v, %v", seed, ladder, window, better, err)
+			t.Fatalf("seed %d: %v: %d in %d ms: %v", seed, ladder, most, window, better)
 		}
 	}
-	if proposed < 100 {
-		t.Errorf("only %d ladders were proposed", proposed)
+	if ladders < 100 || exacts < 100 {
+		t.Errorf("only %d ladders and %d exact limits were proposed", ladders, exacts)
 	}
+}
+
+// proposed returns the ladder of the settings at the beginning of a text, one of which is that of a
+// ladder.
+func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.Ladder {
+	t.Helper()
+	levels, exact := ladder.Levels(), ladder.Exact()
+	var err error
+	if _, list, is := strings.Cut(text, "{ladder: ["); is {
+		list, _, _ = strings.Cut(list, "]")
+		levels, err = config.ParseLadder(list)
+	} else {
+		_, err = fmt.Sscanf(text, "namespaces: {default: {exact: %d}}", &exact)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	better, err := leaparray.NewLadder(exact, levels...)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return better
 }
 
 // TestEverySettingThatDoesNothingWarns has settings that are accepted, each with what they warn

@@ -15,26 +15,46 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely draws ladders and windows, and compares with
-// the buckets that a counter reads for the window.
+// TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely draws ladders, limits and windows, and
+// compares with the widest bucket that the beginning of the window lies in, in a key whose events
+// are all as wide as their age allows: one more than keep their millisecond for each bucket.
 func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 	first := seed.First()
 	random := rand.New(rand.NewPCG(first, 1))
 	for range 5000 {
 		ladder := randomLadder(random)
 		window := random.Int64N(ladder.Span()) + 1
-		if levels := ladder.Levels(); random.IntN(2) == 0 { // as long as a level covers
-			window = levels[random.IntN(len(levels))].Span().Milliseconds()
+		if levels := ladder.Levels(); random.IntN(2) == 0 { // as long as a level covers, or almost
+			window = levels[random.IntN(len(levels))].Span().Milliseconds() + random.Int64N(4) - 1
+			window = min(window, ladder.Span())
 		}
-		read, ok := leaparray.View{Ladder: ladder}.Range(window, 1<<40)
-		if !ok {
-			t.Fatalf("seed %d: %v has no buckets for %d ms", first, ladder, window)
-		}
-		few := window < lint.FewBuckets*ladder.Width(read.Level)
-		if got := (lint.Ladders{"default": ladder}).Coarse("other", window); got != few {
+		few := window < lint.FewBuckets*widest(ladder, random, window)
+		all := lint.Ladders{"default": ladder}
+		exact := int64(ladder.Exact())
+		if got := all.Coarse("other", exact+1, window); got != few {
 			t.Fatalf("seed %d: %v: %d ms is coarse: %v, want %v", first, ladder, window, got, few)
 		}
+		if all.Coarse("other", exact, window) {
+			t.Fatalf("seed %d: %v: %d in %d ms is coarse", first, ladder, exact, window)
+		}
 	}
+}
+
+// widest returns the width of the widest bucket in which the first millisecond of a window is
+// counted. Of all moments, those at the edges of buckets have the widest.
+func widest(ladder *leaparray.Ladder, random *rand.Rand, window int64) (width int64) {
+	for _, l := range ladder.Levels() {
+		for range 40 {
+			edge := l.Width.Milliseconds()
+			begin := (1<<40/edge+random.Int64N(100))*edge - 1
+			v := leaparray.View{Ladder: ladder, Now: begin + window - 1}
+			if s, ok := ladder.Bucket(begin, v.Now); ok {
+				v.Put(&v.A, leaparray.Heap{}, s, 1)
+			}
+			width = max(width, v.Edge(begin), v.Edge(begin+1))
+		}
+	}
+	return width
 }
 
 // drawn is a default rule that is drawn: its limits, in seconds.
@@ -153,7 +173,7 @@ func randomLadder(random *rand.Rand) *leaparray.Ladder {
 			levels[i] = leaparray.Level{Width: width, Count: 1 + random.IntN(100)}
 			width *= time.Duration(2 + random.IntN(60))
 		}
-		if ladder, err := leaparray.NewLadder(levels...); err == nil {
+		if ladder, err := leaparray.NewLadder(random.IntN(100), levels...); err == nil {
 			return ladder
 		}
 	}

@@ -21,7 +21,7 @@ type Ladders map[string]*leaparray.Ladder
 func LaddersOf(cfg *config.Config) (Ladders, error) {
 	ladders := Ladders{}
 	for name, ns := range cfg.Namespaces {
-		ladder, err := leaparray.NewLadder(ns.Ladder...)
+		ladder, err := ns.Ladder()
 		if err != nil {
 			return nil, fmt.Errorf("namespace %s: %w", name, err)
 		}

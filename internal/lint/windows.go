@@ -1,8 +1,10 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"twotier.dev/twotier/httpapi/warning"
@@ -16,45 +18,41 @@ import (
 // steady traffic above n/(n+1) of the limit is refused.
 const FewBuckets = 10
 
-// coarse reports whether a window has fewer than [FewBuckets] buckets of the level that decides it:
-// the finest that covers it. width is that of these buckets. Windows that no level covers are
-// refused elsewhere.
-func coarse(ladder *leaparray.Ladder, window int64) (width int64, is bool) {
-	for level := range ladder.Len() {
-		if levels := ladder.Levels(); levels[level].Span().Milliseconds() >= window {
-			width = ladder.Width(level)
-			return width, window < FewBuckets*width
+// oldestBucket returns the width of the bucket in which the oldest events of a window are, once
+// they no longer keep their millisecond. Windows that no level covers are refused elsewhere; for
+// them the result is 0.
+func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
+	for level, l := range ladder.Levels() {
+		if l.Span().Milliseconds() >= window-1 {
+			return ladder.Width(level)
 		}
 	}
-	return 0, false
+	return 0
 }
 
-// Coarse reports whether a window is coarse in a namespace; "" is the default one.
-func (l Ladders) Coarse(namespace string, window int64) bool {
-	_, is := coarse(l.Of(namespace), window)
-	return is
+// Coarse reports whether a limit of so many events is decided by fewer than [FewBuckets] buckets in
+// a namespace; "" is the default one. One of at most Ladder.Exact events is decided by their
+// milliseconds, whatever the window.
+func (l Ladders) Coarse(namespace string, most, window int64) bool {
+	ladder := l.Of(namespace)
+	return most > int64(ladder.Exact()) && window < FewBuckets*oldestBucket(ladder, window)
 }
 
 // coarseWindows warns about limits on events over windows of few buckets.
 func coarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	seen := map[string]bool{}
 	for _, l := range s.Limits {
-		ladder := ladders.Of(l.Namespace)
-		width, is := coarse(ladder, l.Window)
-		if l.Distinct || l.Max == 0 || !is || seen[l.At] {
+		if l.Distinct || l.Max == 0 || !ladders.Coarse(l.Namespace, l.Max, l.Window) || seen[l.At] {
 			continue
 		}
 		seen[l.At] = true
-		namespace := l.Namespace
-		if namespace == "" {
-			namespace = config.DefaultNamespace
-		}
+		width := oldestBucket(ladders.Of(l.Namespace), l.Window)
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
 				show(l.Limit),
 				spell(width), share(l.Window, width)),
-			Instead: remedy(namespace, ladder, l.Window, width)})
+			Instead: remedy(ladders, l, width)})
 	}
 	return list
 }
@@ -64,22 +62,22 @@ func share(window, width int64) string {
 	return fmt.Sprintf("%d %%", 100*window/(window+width))
 }
 
-// remedy returns what to write in place of a coarse window.
-func remedy(namespace string, ladder *leaparray.Ladder, window, width int64) string {
-	longer := ""
+// remedy returns the settings or the window to write in place of a coarse one.
+func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
+	namespace, ladder := cmp.Or(l.Namespace, config.DefaultNamespace), ladders.Of(l.Namespace)
+	var ways []string
+	if l.Max <= leaparray.MaxExact {
+		ways = append(ways, fmt.Sprintf("namespaces: {%s: {exact: %d}}", namespace, l.Max))
+	} else if finer := finerLadder(ladder, l.Window); finer != nil {
+		ways = append(ways, fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}", namespace, finer))
+	}
 	if FewBuckets*width <= ladder.Span() {
-		longer = "a window of at least " + spell(FewBuckets*width)
+		ways = append(ways, "a window of at least "+spell(FewBuckets*width))
 	}
-	finer := finerLadder(ladder, window)
-	switch {
-	case finer == nil && longer == "":
+	if len(ways) == 0 {
 		return fmt.Sprintf("a ladder of namespace %s with finer buckets", namespace)
-	case finer == nil:
-		return longer
-	case longer != "":
-		longer = ", or " + longer
 	}
-	return fmt.Sprintf("namespaces: {%s: {ladder: [%s]}}%s", namespace, finer, longer)
+	return strings.Join(ways, ", or ")
 }
 
 // widths are widths of buckets that people can read, the widest first.
@@ -91,28 +89,45 @@ var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2
 	100 * time.Millisecond, 50 * time.Millisecond}
 
 // finerLadder returns a ladder with one more level, by which the window has ten buckets or more, or
-// nil if there can be none. Levels that the new one covers are left out.
+// nil if there can be none. It leaves out the levels that the new one covers.
 func finerLadder(ladder *leaparray.Ladder, window int64) *leaparray.Ladder {
+	most := time.Duration(window/FewBuckets) * time.Millisecond
 	for _, width := range widths {
-		if FewBuckets*width.Milliseconds() > window {
-			continue
-		}
-		count := (window + width.Milliseconds() - 1) / width.Milliseconds()
-		levels := append(ladder.Levels(), leaparray.Level{Width: width, Count: int(count)})
-		slices.SortFunc(levels, func(a, b leaparray.Level) int { return int(a.Width - b.Width) })
-		kept := levels[:0]
-		for _, l := range levels {
-			if len(kept) == 0 || l.Span() > kept[len(kept)-1].Span() {
-				kept = append(kept, l)
+		if width <= most {
+			if finer := withLevel(ladder, width, window); finer != nil {
+				return finer
 			}
 		}
-		finer, err := leaparray.NewLadder(kept...)
-		if err != nil {
-			return nil
+	}
+	for _, l := range ladder.Levels() { // parts of its widths fit in if nothing else does
+		for parts := time.Duration(1); l.Width/parts >= leaparray.MinWidth; parts++ {
+			if width := l.Width / parts; width <= most {
+				if finer := withLevel(ladder, width, window); finer != nil {
+					return finer
+				}
+			}
 		}
-		return finer
 	}
 	return nil
+}
+
+// withLevel returns a ladder with a level of this width that covers a window, or nil if the width
+// does not fit in.
+func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *leaparray.Ladder {
+	span := time.Duration(window) * time.Millisecond
+	level := leaparray.Level{Width: width, Count: int((span + width - 1) / width)}
+	levels := slices.DeleteFunc(ladder.Levels(), func(l leaparray.Level) bool {
+		return l.Width == width || l.Width > width && l.Span() <= level.Span()
+	})
+	at := slices.IndexFunc(levels, func(l leaparray.Level) bool { return l.Width > width })
+	if at < 0 {
+		at = len(levels)
+	}
+	finer, err := leaparray.NewLadder(ladder.Exact(), slices.Insert(levels, at, level)...)
+	if err != nil {
+		return nil
+	}
+	return finer
 }
 
 // spell writes milliseconds as a duration.
