@@ -116,7 +116,7 @@ func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 
 // count counts the values in a window that ends at a moment, together with some more.
 func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Count {
-	level, lo, hi, ok := span(en.ladder, window, at, now)
+	level, lo, hi, ok := en.ladder.span(window, at, now)
 	if !ok { // validate has refused those
 		return Count{Window: window}
 	}
@@ -148,7 +148,7 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 // have room for some hashes, if no others are added until then, and -1 if it never has. The values
 // of a bucket leave the window together, and those that newer buckets have as well stay.
 func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes []uint64) int64 {
-	level, _, _, ok := span(en.ladder, l.Window, now, now)
+	level, _, _, ok := en.ladder.span(l.Window, now, now)
 	var none sketch.Snapshot
 	if n, _ := none.Count(hashes); !ok || n > l.Max {
 		return -1

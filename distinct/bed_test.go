@@ -29,7 +29,7 @@ type memory struct {
 type stored struct {
 	version string
 	mark    string
-	buckets map[[2]int64][]byte
+	buckets map[leaparray.Stretch][]byte
 }
 
 // fault is what happens to an exchange.
@@ -65,7 +65,7 @@ func (m *memory) compare(x *distinct.Exchange) {
 	name := fmt.Sprintf("%d:%s:%s", x.Partition, x.NS, x.Key)
 	k := m.keys[name]
 	if k == nil {
-		k = &stored{buckets: map[[2]int64][]byte{}}
+		k = &stored{buckets: map[leaparray.Stretch][]byte{}}
 	}
 	x.Err, x.Found, x.Buckets = nil, k.version, nil
 	if x.Reset {
@@ -73,14 +73,13 @@ func (m *memory) compare(x *distinct.Exchange) {
 		if k.mark >= x.Mark { // as distinct.lua
 			x.FoundMark = k.mark + "0"
 		}
-		m.keys[name] = &stored{x.Version, x.FoundMark, map[[2]int64][]byte{}}
+		m.keys[name] = &stored{x.Version, x.FoundMark, map[leaparray.Stretch][]byte{}}
 		return
 	}
 	x.FoundMark = k.mark
 	if k.version != x.Expect {
 		for at, data := range k.buckets {
-			x.Buckets = append(x.Buckets, distinct.Bucket{Level: uint8(at[0]), Index: at[1],
-				Data: data})
+			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
 		}
 		return
 	}
@@ -92,10 +91,10 @@ func (m *memory) compare(x *distinct.Exchange) {
 		k.mark = x.Mark
 	}
 	for _, b := range x.Deletes {
-		delete(k.buckets, [2]int64{int64(b.Level), b.Index})
+		delete(k.buckets, b.Stretch)
 	}
 	for _, b := range x.Sets {
-		k.buckets[[2]int64{int64(b.Level), b.Index}] = b.Data
+		k.buckets[b.Stretch] = b.Data
 	}
 }
 
@@ -119,7 +118,7 @@ func (m *memory) snapshot() map[string]*stored {
 	defer m.mu.Unlock()
 	all := map[string]*stored{}
 	for name, k := range m.keys {
-		c := &stored{k.version, k.mark, map[[2]int64][]byte{}}
+		c := &stored{k.version, k.mark, map[leaparray.Stretch][]byte{}}
 		for at, data := range k.buckets {
 			c.buckets[at] = data
 		}
@@ -157,7 +156,7 @@ func newClock() *clock {
 
 func ladder(t testing.TB) *leaparray.Ladder {
 	t.Helper()
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	l, err := leaparray.NewLadder(leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // or the answer given, if the key is as it was when the decision was made. Otherwise the decision
 // is made anew. What is in memory saves reading the key each time.
 func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
-	if _, err := op.validate(e.space(op.NS).Ladder, e.opt.Now()); err != nil {
+	if _, err := op.validate(e.space(op.NS).scale, e.opt.Now()); err != nil {
 		return err
 	}
 	e.makeRoom()
@@ -87,13 +87,13 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 	}
 	en.prune(d.now)
 	d.x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
-		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder), cut: en.used}
+		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder.Ladder), cut: en.used}
 	if d.load || !allows(&sh.union, en, op, res, d.now) {
 		return d
 	}
 	for level := range en.ladder.Len() {
-		index := en.ladder.Index(level, d.ts)
-		if index < oldest(en.ladder, level, d.now) {
+		index := en.ladder.index(level, d.ts)
+		if index < en.ladder.oldest(level, d.now) {
 			continue
 		}
 		var grown sketch.Set
@@ -105,7 +105,9 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 			some = grown.Add(h) || some
 		}
 		if some {
-			d.x.Sets = append(d.x.Sets, Bucket{uint8(level), index, grown.Append(nil)})
+			b := en.ladder.bucket(level, index)
+			b.Data = grown.Append(nil)
+			d.x.Sets = append(d.x.Sets, b)
 		}
 	}
 	if len(d.x.Sets) > 0 {

@@ -27,7 +27,7 @@ var (
 // syncer.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
 func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
 	now := e.opt.Now()
-	ts, err := op.validate(e.space(op.NS).Ladder, now)
+	ts, err := op.validate(e.space(op.NS).scale, now)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		return nil, err
 	}
 	if en == nil { // a query of what is not there
-		en = &entry{ladder: e.space(t.op.NS).Ladder}
+		en = &entry{ladder: e.space(t.op.NS).scale}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()

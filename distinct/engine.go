@@ -23,6 +23,12 @@ type Namespace struct {
 	OnCold syncer.OnCold
 }
 
+// space is a namespace of an engine.
+type space struct {
+	Namespace
+	scale *scale
+}
+
 // Owner says which partitions a node decides about.
 type Owner interface {
 	// Term reports whether this node decides about a partition, and if so, a number that is
@@ -62,6 +68,7 @@ const shards = 64
 // Engine counts different values. Make one with [New]. It is safe for concurrent use.
 type Engine struct {
 	opt    Options
+	spaces map[string]space
 	owner  Owner // nil: the engine decides about everything
 	gather Gather
 	seed   maphash.Seed
@@ -130,9 +137,12 @@ func New(opt Options) (*Engine, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{opt: opt, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
+	e := &Engine{opt: opt, spaces: map[string]space{}, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
 		loads: make(chan struct{}, loadsAtOnce),
 		terms: make([]atomic.Int64, opt.Placement.Partitions)}
+	for name, ns := range opt.Namespaces {
+		e.spaces[name] = space{ns, newScale(ns.Ladder)}
+	}
 	for i := range e.shards {
 		sh := &e.shards[i]
 		sh.keys, sh.dirty = map[string]*entry{}, map[*entry]bool{}
@@ -192,11 +202,11 @@ func (e *Engine) Hash(value []byte) uint64 { return sketch.Hash(e.opt.Placement.
 func (e *Engine) Partition(op *Op) int { return e.opt.Placement.Of(op.NS, op.Key) }
 
 // space returns the configuration of a namespace.
-func (e *Engine) space(ns []byte) Namespace {
-	if s, ok := e.opt.Namespaces[string(ns)]; ok {
+func (e *Engine) space(ns []byte) space {
+	if s, ok := e.spaces[string(ns)]; ok {
 		return s
 	}
-	return e.opt.Namespaces[syncer.DefaultNamespace]
+	return e.spaces[syncer.DefaultNamespace]
 }
 
 // lock returns the locked shard of a key, and the name under which it has the key.
@@ -219,7 +229,7 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 	if e.bytes.Load() > e.opt.MaxMemory {
 		return nil, errFull
 	}
-	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.space(op.NS).Ladder,
+	en = &entry{id: string(id), partition: e.Partition(op), ladder: e.space(op.NS).scale,
 		used: time.Now(), born: e.opt.Now()}
 	en.ns, en.key = append(en.ns, op.NS...), append(en.key, op.Key...)
 	sh.keys[en.id] = en

@@ -18,7 +18,7 @@ type entry struct {
 	id        string // see syncer.Check.AppendName
 	ns, key   []byte
 	partition int
-	ladder    *leaparray.Ladder
+	ladder    *scale
 	levels    [leaparray.MaxLevels][]bucket
 	// gone are buckets that the store may have and no window needs any more.
 	gone []Bucket
@@ -97,8 +97,8 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 		en.born = now
 	}
 	for level := range en.ladder.Len() {
-		index := en.ladder.Index(level, ts)
-		if index < oldest(en.ladder, level, now) {
+		index := en.ladder.index(level, ts)
+		if index < en.ladder.oldest(level, now) {
 			continue
 		}
 		b, some := en.at(level, index), false
@@ -123,21 +123,39 @@ func (en *entry) change(b *bucket) {
 	b.changed = en.seq
 }
 
-// merge merges a bucket of the store, or of another node if the store may lack it.
+// merge merges a bucket of the store, or of another node if the store may lack it. Each level that
+// is at least as wide has the values of one of another ladder.
 func (en *entry) merge(from *Bucket, stored bool, now int64) {
-	level := int(from.Level)
 	set, err := sketch.Decode(from.Data)
-	if err != nil || level >= en.ladder.Len() {
+	if err != nil || from.Width < 1 {
 		return // it is of another program, or of a later version of this one
 	}
-	if from.Index < oldest(en.ladder, level, now) {
+	if level := slices.Index(en.ladder.width[:], from.Width); level >= 0 {
+		en.mergeAt(level, en.ladder.index(level, from.Start), &set, from, stored, now)
+		return
+	}
+	for level := range en.ladder.Len() {
+		if index, ok := en.ladder.holds(level, from.Stretch); ok {
+			en.mergeAt(level, index, &set, from, false, now)
+		}
+	}
+	last := en.ladder.Len() - 1
+	if stored && from.End() <= en.ladder.oldest(last, now)*en.ladder.Width(last) {
+		en.gone = append(en.gone, Bucket{Stretch: from.Stretch})
+	}
+}
+
+// mergeAt merges the values of from into one bucket. If from is stored, it is that bucket.
+func (en *entry) mergeAt(level int, index int64, set *sketch.Set, from *Bucket, stored bool,
+	now int64) {
+	if index < en.ladder.oldest(level, now) {
 		if stored {
-			en.gone = append(en.gone, Bucket{Level: from.Level, Index: from.Index})
+			en.gone = append(en.gone, Bucket{Stretch: from.Stretch})
 		}
 		return
 	}
-	b := en.at(level, from.Index)
-	grown := b.set.Merge(&set)
+	b := en.at(level, index)
+	grown := b.set.Merge(set)
 	if grown {
 		en.unlearn()
 	}
@@ -151,13 +169,20 @@ func (en *entry) merge(from *Bucket, stored bool, now int64) {
 	}
 }
 
+// encoded returns a bucket as others are told it.
+func (en *entry) encoded(level int, b *bucket) Bucket {
+	e := en.ladder.bucket(level, b.index)
+	e.Data = b.set.Append(nil)
+	return e
+}
+
 // prune forgets buckets that no window needs any more.
 func (en *entry) prune(now int64) {
 	for level := range en.ladder.Len() {
-		list, least, n := en.levels[level], oldest(en.ladder, level, now), 0
+		list, least, n := en.levels[level], en.ladder.oldest(level, now), 0
 		for n < len(list) && list[n].index < least {
 			if en.version != "" {
-				en.gone = append(en.gone, Bucket{Level: uint8(level), Index: list[n].index})
+				en.gone = append(en.gone, en.ladder.bucket(level, list[n].index))
 			}
 			n++
 		}
@@ -196,7 +221,7 @@ func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	en.prune(now)
 	x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
 		Mark: en.mark,
-		TTL:  syncer.KeyTTL(en.ladder), cut: time.Now()}
+		TTL:  syncer.KeyTTL(en.ladder.Ladder), cut: time.Now()}
 	if !en.dirty() {
 		return x, en.seq
 	}
@@ -204,7 +229,7 @@ func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	for level := range en.ladder.Len() {
 		for i := range en.levels[level] {
 			if b := &en.levels[level][i]; b.changed > en.flushed {
-				x.Sets = append(x.Sets, Bucket{uint8(level), b.index, b.set.Append(nil)})
+				x.Sets = append(x.Sets, en.encoded(level, b))
 			}
 		}
 	}
@@ -257,7 +282,7 @@ func (en *entry) adopt(x *Exchange, now int64) {
 		if b := &x.Buckets[i]; x.FoundMark == en.mark {
 			en.merge(b, true, now)
 		} else { // the store has lost the reset that made it void
-			en.gone = append(en.gone, Bucket{Level: b.Level, Index: b.Index})
+			en.gone = append(en.gone, Bucket{Stretch: b.Stretch})
 		}
 	}
 	en.prune(now)
@@ -308,7 +333,7 @@ func (en *entry) pending() (list []Bucket) {
 	for level := range en.ladder.Len() {
 		for i := range en.levels[level] {
 			if b := &en.levels[level][i]; b.changed > en.flushed {
-				list = append(list, Bucket{uint8(level), b.index, b.set.Append(nil)})
+				list = append(list, en.encoded(level, b))
 			}
 		}
 	}

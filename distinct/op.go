@@ -71,13 +71,13 @@ type Result struct {
 func (op *Op) reads() bool { return len(op.Limits)+len(op.Windows) > 0 }
 
 // validate refuses what a ladder can't answer, and returns the time of the operation.
-func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
+func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 	check := syncer.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
 	q := syncer.Op{Kind: syncer.Add, TS: op.TS, Checks: []syncer.Check{check}}
 	if len(op.Hashes) == 0 {
 		q.Kind = syncer.Count
 	}
-	ladder := func([]byte) *leaparray.Ladder { return l }
+	ladder := func([]byte) *leaparray.Ladder { return l.Ladder }
 	if ts, err = syncer.Validate(&q, ladder, now); err != nil {
 		return 0, err
 	}
@@ -100,8 +100,8 @@ func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
 		return ts, nil
 	}
 	for _, w := range op.Windows {
-		if _, _, _, ok := span(l, w, ts, now); !ok {
-			return 0, syncer.OutOfReach(&q, l, w, ts, now)
+		if _, _, _, ok := l.span(w, ts, now); !ok {
+			return 0, syncer.OutOfReach(&q, l.Ladder, w, ts, now)
 		}
 	}
 	return ts, nil
@@ -109,25 +109,4 @@ func (op *Op) validate(l *leaparray.Ladder, now int64) (ts int64, err error) {
 
 func invalid(field, detail string) error {
 	return &syncer.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
-}
-
-// span returns the buckets that a window touches which ends at the given moment: those of the
-// finest level that covers it, still keeps all of them, and has them from all nodes.
-func span(l *leaparray.Ladder, window, at, now int64) (level int, lo, hi int64, ok bool) {
-	for level, of := range l.Levels() {
-		lo, hi := l.Index(level, at-window+1), l.Index(level, at)
-		covered := of.Span().Milliseconds()
-		if reach := l.Reach(level); reach < covered { // the level may lack what is older
-			covered = reach - max(0, now-at)
-		}
-		if hi-lo <= l.Keep(level) && lo >= oldest(l, level, now) && window <= covered {
-			return level, lo, hi, true
-		}
-	}
-	return 0, 0, 0, false
-}
-
-// oldest returns the oldest bucket of a level that is kept.
-func oldest(l *leaparray.Ladder, level int, now int64) int64 {
-	return l.Index(level, now) - l.Keep(level)
 }

@@ -30,7 +30,7 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) (mark string, err e
 	}
 	defer e.release([]*entry{en})
 	x := &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Version: rand.Text()[:13],
-		Mark: newMark(e.opt.Now()), Reset: true, TTL: syncer.KeyTTL(en.ladder)}
+		Mark: newMark(e.opt.Now()), Reset: true, TTL: syncer.KeyTTL(en.ladder.Ladder)}
 	within, cancel := context.WithTimeout(ctx, e.opt.Timeout)
 	defer cancel()
 	e.opt.Store.Compare(within, []*Exchange{x})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -15,10 +16,10 @@ var ErrForeign = fmt.Errorf("%w: under this name Redis has what is not distinct 
 
 // Bucket is an encoded sketch.Set.
 type Bucket struct {
-	// Level is its position on the ladder of the key's namespace.
-	Level uint8
-	Index int64
-	Data  []byte
+	// Stretch is the time that it counts. Another node's may have a width that is not on this one's
+	// ladder.
+	leaparray.Stretch
+	Data []byte
 }
 
 // Exchange compares one key with the store and, if the store has what is expected, writes.

@@ -9,8 +9,7 @@ import (
 // Pending is what a node has of a key and the store may lack.
 type Pending struct {
 	NS, Key []byte
-	// Sets are numbered by leaparray.Ladder.ID: the other node may have another ladder.
-	Sets []Bucket
+	Sets    []Bucket
 	// Mark is that of the last reset that the node knows of. If it has not read the key yet, Born
 	// is when it began to have it, in Unix milliseconds: no earlier reset makes Sets void.
 	Mark string
@@ -163,11 +162,8 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
 			en.learnMark(from.Mark, now)
 			en.born = min(en.born, from.Born) // of both, where the store could not be read
-			for _, b := range from.Sets {
-				if level := en.ladder.LevelOf(b.Level); level >= 0 {
-					b.Level = uint8(level)
-					en.merge(&b, false, now)
-				}
+			for j := range from.Sets {
+				en.merge(&from.Sets[j], false, now)
 			}
 			en.handed = 0 // whoever has it now relies on this node
 			e.weigh(en)
@@ -276,9 +272,6 @@ func (sh *shard) owed(wanted func(en *entry) bool) (list []owed) {
 			continue
 		}
 		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born}
-		for i := range p.Sets {
-			p.Sets[i].Level = en.ladder.ID(int(p.Sets[i].Level))
-		}
 		list = append(list, owed{p, en, en.seq})
 	}
 	return list

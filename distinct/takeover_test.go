@@ -117,39 +117,42 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 	}
 }
 
-// TestTakeoverBetweenLadders hands over what is in buckets that the new owner numbers otherwise, or
-// does not have at all.
+// TestTakeoverBetweenLadders hands over what is in buckets that the new owner does not have all of,
+// or none of. So it is with those in the store after the ladder has changed.
 func TestTakeoverBetweenLadders(t *testing.T) {
 	t.Parallel()
-	terms := func(l *leaparray.Ladder, ids [leaparray.MaxLevels]uint8) func(o *distinct.Options) {
-		l = l.StoredAs(func() *leaparray.StoredLevels {
-			return &leaparray.StoredLevels{ID: ids,
-				Reach: [leaparray.MaxLevels]int64{0, 60_000, 3_600_000, 86_400_000}}
-		})
-		return func(o *distinct.Options) {
-			o.Namespaces = map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}
-		}
-	}
-	finer, err := leaparray.ParseLadder("100ms x 50, 1s x 60, 1m x 60, 15m x 96")
-	if err != nil {
-		t.Fatal(err)
-	}
+	texts := []string{ladder(t).String(), "1s x 60, 1m x 60, 15m x 96", "250ms x 40, 5s x 60, 20m x 72"}
 	c := newClock()
-	for i, change := range []func(o *distinct.Options){
-		terms(finer, [leaparray.MaxLevels]uint8{3, 0, 1, 2}), nil} {
-		other := []func(o *distinct.Options){nil,
-			terms(finer, [leaparray.MaxLevels]uint8{3, 0, 1, 2})}[i]
-		before := engine(t, c, newMemory(), nil, nil, func(o *distinct.Options) {
-			if o.FlushInterval = time.Hour; change != nil {
-				change(o)
-			}
+	by := func(text string, store distinct.Store) *distinct.Engine {
+		levels, err := leaparray.ParseLevels(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := leaparray.NewLadder(0, levels...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return engine(t, c, store, nil, nil, func(o *distinct.Options) {
+			o.FlushInterval = time.Hour
+			o.Namespaces = map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}
 		})
-		add(t, before, "k", 1, 2, 3)
-		after := engine(t, c, newMemory(), nil, nil, other)
-		after.Import(before.Pending(partitions))
-		for _, window := range []time.Duration{30 * time.Second, time.Hour, 24 * time.Hour} {
-			if n := query(t, after, "k", window); n.Values != 3 {
-				t.Errorf("%d: %v: %+v", i, window, n)
+	}
+	for _, one := range texts {
+		for _, other := range texts {
+			store := newMemory()
+			before, after := by(one, store), by(other, newMemory())
+			add(t, before, "k", 1, 2, 3)
+			after.Import(before.Pending(partitions))
+			if err := before.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, window := range []time.Duration{30 * time.Second, time.Hour, 24 * time.Hour} {
+				if n := query(t, after, "k", window); n.Values != 3 {
+					t.Errorf("%s after %s: %v: %+v", other, one, window, n)
+				}
+				if n := query(t, by(other, store), "k", window); n.Values != 3 {
+					t.Errorf("%s after %s, from the store: %v: %+v", other, one, window, n)
+				}
 			}
 		}
 	}
