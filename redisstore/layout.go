@@ -11,8 +11,6 @@ const (
 	keyPrefix   = "tt:{p"
 	metaKey     = "tt:meta"
 	stateSuffix = "!s"
-	// levelBase separates the number of the level from the index in a field.
-	levelBase = leaparray.MaxIDs
 )
 
 func appendTag(b []byte, partition int) []byte {
@@ -55,32 +53,62 @@ func appendWriterKey(b []byte, partition int, writer string) []byte {
 	return append(append(appendTag(b, partition), "!w:"...), writer...)
 }
 
-// Field returns the name of a bucket in its key's Hash.
-func Field(level int, idx int64) string {
-	return strconv.FormatInt(idx*levelBase+int64(level), 10)
-}
+// maxField bounds the numbers in fields: all have at most 15 digits, and so are exact in Lua too.
+const maxField = 1e15
 
-// parseField is the inverse of Field.
-func parseField(s string) (level uint8, idx int64, ok bool) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n%levelBase >= leaparray.MaxIDs {
-		return 0, 0, false
+// Field returns the name of a cell in its key's Hash. That of an event that keeps its millisecond
+// is the time. That of a bucket is a negative number: its index, its width in milliseconds, and the
+// last digit of the number of the width's digits.
+func Field(s leaparray.Stretch) string {
+	if s.Width == 1 {
+		return strconv.FormatInt(s.Start, 10)
 	}
-	return uint8(n % levelBase), n / levelBase, true
+	digits, scale := int64(1), int64(10)
+	for s.Width >= scale {
+		digits, scale = digits+1, scale*10
+	}
+	return strconv.FormatInt(-((s.Start/s.Width*scale+s.Width)*10 + digits%10), 10)
 }
 
-// fields remembers the last field made for each level: most keys of a batch are counted in the same
-// buckets.
+// parseField is the inverse of Field. It matches cell in Lua.
+func parseField(text string) (s leaparray.Stretch, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n >= maxField || n <= -maxField {
+		return s, false
+	}
+	if n >= 0 {
+		return leaparray.Moment(n), true
+	}
+	n = -n
+	digits := n % 10
+	if digits < 2 { // the narrowest bucket has two digits, the widest eleven
+		digits += 10
+	}
+	scale := int64(1)
+	for range digits {
+		scale *= 10
+	}
+	n /= 10
+	s.Width = n % scale
+	s.Start = n / scale * s.Width
+	return s, s.Width >= scale/10
+}
+
+// fields remembers the field made last: most keys of a batch are counted in the same bucket, or
+// have the same first one.
 type fields struct {
-	idx  [leaparray.MaxIDs]int64
-	name [leaparray.MaxIDs]string
+	of   leaparray.Stretch
+	name string
 }
 
-func (f *fields) of(b *syncer.Bucket) string {
-	if f.name[b.Level] == "" || f.idx[b.Level] != b.Index {
-		f.idx[b.Level], f.name[b.Level] = b.Index, Field(int(b.Level), b.Index)
+func (f *fields) field(s leaparray.Stretch) string {
+	if s.Width == 1 {
+		return strconv.FormatInt(s.Start, 10)
 	}
-	return f.name[b.Level]
+	if f.of != s {
+		f.of, f.name = s, Field(s)
+	}
+	return f.name
 }
 
 // smallNumbers has the decimal digits of small numbers.
@@ -104,7 +132,7 @@ func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)
 		value, _ := reply[i+1].(string)
-		level, idx, ok := parseField(name)
+		cell, ok := parseField(name)
 		if !ok {
 			continue
 		}
@@ -112,7 +140,7 @@ func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 		if err != nil {
 			n = syncer.NoCount
 		}
-		into = append(into, syncer.Bucket{Level: level, Index: idx, N: n})
+		into = append(into, syncer.Bucket{Stretch: cell, N: n})
 	}
 	return into
 }

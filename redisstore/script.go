@@ -13,10 +13,12 @@ import (
 )
 
 var (
+	//go:embed lua/cells.lua
+	cellsLua string
 	//go:embed lua/epoch.lua
 	epochLua string
-	//go:embed lua/purge.lua
-	purgeLua string
+	//go:embed lua/rounds.lua
+	roundsLua string
 	//go:embed lua/round.lua
 	roundLua string
 	//go:embed lua/republish.lua
@@ -56,8 +58,8 @@ func newScripts(e Expiry) scripts {
 
 // scriptsOf returns the scripts, which all begin with the code that expires buckets.
 func scriptsOf(expiry string) scripts {
-	prefix := expiry + epochLua
-	direct, rounds := prefix+directLua, prefix+purgeLua
+	prefix := expiry + cellsLua + epochLua
+	direct, rounds := prefix+directLua, prefix+roundsLua
 	return scripts{
 		round:     redis.NewScript(rounds + roundLua),
 		republish: redis.NewScript(rounds + republishLua),
