@@ -1,11 +1,10 @@
 // Package backtest says what a rule would do: which keys it would refuse now, and how many of the
 // events of the last day it would have refused, from the buckets that are kept of each key.
 //
-// [Replay] is the arithmetic for one key. Its history is cut into segments, each of which is a
-// bucket of the finest level that still has it: seconds for the last minute, minutes for the last
-// hour and quarters of an hour for the rest of the day, on the default ladder. What is known of a
-// segment is how many events it has, but not when in it they were. So the result has bounds, which
-// hold for any times that the events may have had:
+// [Replay] is the arithmetic for one key. Its history is cut into segments, each of which is a cell
+// of the key: the millisecond of one of its newest events, or the bucket of the level that the age
+// of its events calls for. What is known of a segment is how many events it has, but not when in it
+// they were. So the result has bounds, which hold for any times that the events may have had:
 //
 //   - A rule lets at most max events through in any window. So of the events in a run of segments
 //     that k windows cover, all but k x max were refused; the lower bound is the largest sum over

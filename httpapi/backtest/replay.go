@@ -53,9 +53,10 @@ type Outcome struct {
 	Limits []LimitOutcome `json:"limits"`
 }
 
-// Replay returns what a rule with some limits makes of a key with this history.
-func Replay(v leaparray.View, now int64, limits []Limit) Outcome {
-	h := newHistory(v, now)
+// Replay returns what a rule with some limits makes of a key with this history. The present is that
+// of the view.
+func Replay(v leaparray.View, limits []Limit) Outcome {
+	h := newHistory(v)
 	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.events()}
 	if h.first < len(h.segments) {
 		o.From = h.segments[h.first].from
@@ -79,19 +80,17 @@ func Replay(v leaparray.View, now int64, limits []Limit) Outcome {
 // history is the segments of a key, and running totals of them.
 type history struct {
 	view     leaparray.View
-	at       int64
 	segments []segment
 	first    int     // the first segment of the last day
-	lo, hi   []int64 // the sums of all segments before each one
+	sums     []int64 // of all segments before each one
 }
 
-func newHistory(v leaparray.View, now int64) *history {
-	h := &history{view: v, at: now, segments: segments(v, now), lo: []int64{0}, hi: []int64{0}}
+func newHistory(v leaparray.View) *history {
+	h := &history{view: v, segments: segments(v), sums: []int64{0}}
 	for i, s := range h.segments {
-		h.lo = append(h.lo, h.lo[i]+s.lo)
-		h.hi = append(h.hi, h.hi[i]+s.hi)
+		h.sums = append(h.sums, h.sums[i]+s.n)
 	}
-	h.first = h.since(now - day + 1)
+	h.first = h.since(v.Now - day + 1)
 	return h
 }
 
@@ -107,21 +106,21 @@ func (h *history) since(ms int64) int {
 }
 
 // events returns how many events the last day had.
-func (h *history) events() int64 { return h.hi[len(h.segments)] - h.hi[h.first] }
+func (h *history) events() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
 
 // now counts the window that ends now.
 func (h *history) now(l Limit) Now {
-	if e, ok := h.view.Count(l.Window, h.at, true); ok {
+	if e, ok := h.view.Count(l.Window, h.view.Now, true); ok {
 		return Now{max(0, e.Count), Bounds{max(0, e.Lo), max(0, e.Hi)}}
 	}
-	// The level that covers the window has lost buckets.
-	begin := h.at - l.Window + 1
+	// The window is longer than the ladder.
+	begin := h.view.Now - l.Window + 1
 	i := h.since(begin)
-	n := Now{Bounds: Bounds{Max: h.hi[len(h.segments)] - h.hi[i]}}
+	n := Now{Bounds: Bounds{Max: h.sums[len(h.segments)] - h.sums[i]}}
 	if i < len(h.segments) && h.segments[i].from < begin {
 		i++
 	}
-	n.Min = h.lo[len(h.segments)] - h.lo[i]
+	n.Min = h.sums[len(h.segments)] - h.sums[i]
 	n.Count = n.Min + (n.Max-n.Min)/2
 	return n
 }
@@ -129,7 +128,7 @@ func (h *history) now(l Limit) Now {
 // peak returns how many events any window of the last day had at most.
 func (h *history) peak(l Limit) (most int64) {
 	for i := h.first; i < len(h.segments); i++ {
-		most = max(most, h.hi[i+1]-h.hi[h.since(h.segments[i].from-l.Window+1)])
+		most = max(most, h.sums[i+1]-h.sums[h.since(h.segments[i].from-l.Window+1)])
 	}
 	return most
 }
@@ -141,22 +140,25 @@ type reach struct {
 	sum  []int64 // what that one and all up to this one hold at most
 }
 
-// reach returns the reach of a limit. A decision looks at whole buckets of the finest level that
-// covers the window.
+// reach returns the reach of a limit. A decision looks at whole buckets of the level that the
+// oldest events of the window are in, unless they keep their millisecond.
 func (h *history) reach(l Limit) reach {
 	r := reach{max: l.Max}
-	width := int64(1)
-	for level, spec := range h.view.Ladder.Levels() {
-		if spec.Span().Milliseconds() >= l.Window {
-			width = h.view.Ladder.Width(level)
-			break
+	width, ladder := int64(1), h.view.Ladder
+	if l.Max > int64(ladder.Exact()) || l.Window < ladder.Width(0) {
+		width = ladder.Coarsest()
+		for level, spec := range ladder.Levels() {
+			if spec.Span().Milliseconds() >= l.Window {
+				width = ladder.Width(level)
+				break
+			}
 		}
 	}
 	for i := h.first; i < len(h.segments); i++ {
 		begin := max(0, h.segments[i].from-l.Window+1) / width * width
 		from := h.since(begin)
 		r.from = append(r.from, from)
-		r.sum = append(r.sum, h.hi[i+1]-h.hi[from])
+		r.sum = append(r.sum, h.sums[i+1]-h.sums[from])
 	}
 	return r
 }
@@ -175,7 +177,7 @@ func (h *history) atMost(limits []reach) int64 {
 				since = max(since, over+most[max(0, l.from[i]-h.first)])
 			}
 		}
-		here = min(here, h.segments[h.first+i].hi)
+		here = min(here, h.segments[h.first+i].n)
 		most[i+1] = max(most[i], min(most[i]+here, since))
 	}
 	return most[n]
@@ -186,7 +188,7 @@ func (h *history) atMost(limits []reach) int64 {
 func (h *history) atLeast(l Limit) (refused, peak int64) {
 	n := len(h.segments)
 	least := make([]int64, n+1) // of the segments before each one
-	total := h.lo[n] - h.lo[h.first]
+	total := h.sums[n] - h.sums[h.first]
 	counts := h.windowCounts(l)
 	begins := make([]int, len(counts)) // the first segment of the longest run that so many cover
 	for i := range begins {
@@ -202,7 +204,7 @@ func (h *history) atLeast(l Limit) (refused, peak int64) {
 			if h.segments[i].to-h.segments[from].from > windows*l.Window {
 				continue
 			}
-			sum := h.lo[i+1] - h.lo[from]
+			sum := h.sums[i+1] - h.sums[from]
 			peak = max(peak, (sum+windows-1)/windows)
 			if l.Max == 0 || windows <= total/l.Max {
 				least[i+1] = max(least[i+1], least[from]+sum-windows*l.Max)

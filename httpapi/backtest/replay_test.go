@@ -18,18 +18,24 @@ const (
 	hour = int64(time.Hour / time.Millisecond)
 )
 
-// ladders are the default one, one that reaches back longer than a day, one whose widths don't
-// divide one another, and one with a single level.
+// ladders are one whose events don't keep their millisecond, the default one, one that reaches back
+// longer than a day, one with widths that are no round numbers, and one with a single level.
 func ladders(t *testing.T) (all []*leaparray.Ladder) {
 	t.Helper()
-	for _, levels := range [][]leaparray.Level{
-		leaparray.DefaultLevels(),
-		{{Width: time.Second, Count: 90}, {Width: 10 * time.Minute, Count: 500}},
-		{{Width: 700 * time.Millisecond, Count: 100}, {Width: 45 * time.Second, Count: 90},
-			{Width: 1000 * time.Second, Count: 100}},
-		{{Width: 5 * time.Minute, Count: 300}},
+	for _, of := range []struct {
+		exact  int
+		levels []leaparray.Level
+	}{
+		{0, []leaparray.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60},
+			{Width: 15 * time.Minute, Count: 96}}},
+		{leaparray.DefaultExact, leaparray.DefaultLevels()},
+		{3, []leaparray.Level{{Width: time.Second, Count: 90},
+			{Width: 10 * time.Minute, Count: 500}}},
+		{5, []leaparray.Level{{Width: 700 * time.Millisecond, Count: 100},
+			{Width: 49 * time.Second, Count: 90}, {Width: 980 * time.Second, Count: 100}}},
+		{20, []leaparray.Level{{Width: 5 * time.Minute, Count: 300}}},
 	} {
-		l, err := leaparray.NewLadder(levels...)
+		l, err := leaparray.NewLadder(of.exact, of.levels...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,28 +44,37 @@ func ladders(t *testing.T) (all []*leaparray.Ladder) {
 	return all
 }
 
-// counted returns a view of a key with these events, of which some are in the second counter.
-func counted(l *leaparray.Ladder, rnd *rand.Rand, events []int64) leaparray.View {
+// counted returns a view at noon of a key with these events, of which some are in the second
+// counter, and some of those at the precision of another ladder.
+func counted(l, other *leaparray.Ladder, rnd *rand.Rand, events []int64) leaparray.View {
 	v := leaparray.View{Ladder: l}
 	for _, ms := range events {
-		to := &v.A
-		if rnd.IntN(3) == 0 {
-			to = &v.B
+		v.Now = ms
+		switch rnd.IntN(6) {
+		case 0:
+			if at, ok := other.Bucket(ms, ms+rnd.Int64N(noon-ms+1)); ok {
+				v.Put(&v.B, leaparray.Heap{}, at, 1)
+				continue
+			}
+			fallthrough
+		case 1:
+			v.Put(&v.B, leaparray.Heap{}, v.Cell(ms), 1)
+		default:
+			v.Put(&v.A, leaparray.Heap{}, v.Cell(ms), 1)
 		}
-		*to = add(l, *to, ms)
+		if rnd.IntN(20) == 0 {
+			v.Fold(leaparray.Heap{}, v.ExactFrom())
+		}
 	}
+	v.Now = noon
 	return v
 }
 
-// add counts an event.
-func add(l *leaparray.Ladder, c leaparray.Counter, ms int64) leaparray.Counter {
-	for level := range l.Len() {
-		if _, ok := l.Add(c, level, l.Index(level, ms), 1); !ok {
-			c = l.Grow(c, leaparray.Heap{}, level, l.Index(level, ms), 1)
-			l.Add(c, level, l.Index(level, ms), 1)
-		}
-	}
-	return c
+// add counts an event that happens now.
+func add(v *leaparray.View, ms int64) {
+	v.Now = ms
+	v.Fold(leaparray.Heap{}, v.ExactFrom())
+	v.Put(&v.A, leaparray.Heap{}, v.Cell(ms), 1)
 }
 
 // happened returns random events of up to this many milliseconds before noon, oldest first: single
@@ -101,7 +116,8 @@ func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
 			if exact {
 				return within(passed, limit.Window, ms) >= limit.Max
 			}
-			peak, _, ok := kept.Peak(limit.Window, ms)
+			kept.Now = ms
+			peak, ok := kept.Peak(limit.Window, ms)
 			return !ok || peak >= limit.Max
 		})
 		if full {
@@ -109,7 +125,7 @@ func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
 			continue
 		}
 		passed = append(passed, ms)
-		kept.A = add(l, kept.A, ms)
+		add(&kept, ms)
 	}
 	return refused
 }
@@ -130,7 +146,8 @@ func TestBoundsHoldTheTruth(t *testing.T) {
 		l := all[rnd.IntN(len(all))]
 		events := happened(rnd, l.Span())
 		limits := randomLimits(rnd, l)
-		o := backtest.Replay(counted(l, rnd, events), noon, limits)
+		other := all[rnd.IntN(len(all))]
+		o := backtest.Replay(counted(l, other, rnd, events), limits)
 		recent := func(list []int64) int64 {
 			if o.From == 0 {
 				return 0
@@ -218,13 +235,12 @@ func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.L
 // hours ago, and 3 now.
 func TestReplayOfABurst(t *testing.T) {
 	l := ladders(t)[0]
-	var v leaparray.View
-	v.Ladder = l
+	v := leaparray.View{Ladder: l}
 	for i := range int64(20) {
-		v.A = add(l, v.A, noon-6*hour+i*3000)
+		add(&v, noon-6*hour+i*3000)
 	}
 	for i := range int64(3) {
-		v.A = add(l, v.A, noon-2000+i*1000)
+		add(&v, noon-2000+i*1000)
 	}
 	limit := func(window, most int64) []backtest.Limit {
 		return []backtest.Limit{{Window: window, Max: most}}
@@ -249,7 +265,7 @@ func TestReplayOfABurst(t *testing.T) {
 		{limit(60_000, 0), backtest.Bounds{Min: 23, Max: 23}, backtest.Bounds{Min: 3, Max: 20},
 			true},
 	} {
-		o := backtest.Replay(v, noon, test.limits)
+		o := backtest.Replay(v, test.limits)
 		if o.Refused != test.refused || o.Limits[0].Peak != test.peak || o.Refuses != test.now ||
 			o.Events != 23 {
 			t.Errorf("%+v: %+v", test.limits, o)
@@ -257,10 +273,27 @@ func TestReplayOfABurst(t *testing.T) {
 	}
 }
 
+// TestReplayOfExactEvents is the same burst on the default ladder: its events keep their
+// millisecond, so there is no doubt.
+func TestReplayOfExactEvents(t *testing.T) {
+	v := leaparray.View{Ladder: leaparray.Default()}
+	for i := range int64(20) {
+		add(&v, noon-6*hour+i*3000)
+	}
+	v.Now = noon
+	o := backtest.Replay(v, []backtest.Limit{{Window: 60_000, Max: 5}, {Window: 3000, Max: 2}})
+	if want := (backtest.Bounds{Min: 15, Max: 15}); o.Refused != want ||
+		o.Limits[0].Peak != (backtest.Bounds{Min: 20, Max: 20}) ||
+		o.Limits[1].Refused != (backtest.Bounds{}) || o.From != noon-6*hour {
+		t.Errorf("%+v", o)
+	}
+}
+
 // TestReplayOfNothing has nothing to say.
 func TestReplayOfNothing(t *testing.T) {
 	for _, l := range ladders(t) {
-		o := backtest.Replay(leaparray.View{Ladder: l}, noon, []backtest.Limit{{Window: 1, Max: 1}})
+		o := backtest.Replay(leaparray.View{Ladder: l, Now: noon},
+			[]backtest.Limit{{Window: 1, Max: 1}})
 		if o.Refuses || o.Events != 0 || o.From != 0 || o.Refused.Max != 0 {
 			t.Errorf("%v: %+v", l, o)
 		}

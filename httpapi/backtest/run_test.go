@@ -25,10 +25,9 @@ type kept struct {
 }
 
 func (k *kept) count(name string, n int) {
-	v := k.views[name]
-	v.Ladder = k.ladder
+	v := leaparray.View{Ladder: k.ladder, Now: noon}
 	for range n {
-		v.A = add(k.ladder, v.A, noon)
+		add(&v, noon)
 	}
 	k.views[name] = v
 }
@@ -56,8 +55,8 @@ func (k *kept) Replay(_ context.Context, ask *backtest.Ask) (all [][]backtest.Ou
 		for _, list := range key.Lists {
 			if key.Key[0] != '?' {
 				v := k.views[key.NS+" "+key.Key]
-				v.Ladder = k.ladder
-				outcomes = append(outcomes, backtest.Replay(v, noon, ask.Lists[list]))
+				v.Ladder, v.Now = k.ladder, noon
+				outcomes = append(outcomes, backtest.Replay(v, ask.Lists[list]))
 			}
 		}
 		all = append(all, outcomes)

@@ -68,7 +68,7 @@ func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 			"2:41 coarse-window"},
 		{"{name: a, namespace: exact, limits: [64/1s]}", ""},
 		{"{name: a, namespace: exact, limits: [65/1s]}", "2:40 coarse-window"},
-		{"{name: a, namespace: exact, limits: [64/1s, 65/2h]}", "2:46 coarse-window"},
+		{"{name: a, namespace: exact, limits: [64/1s, 65/2h]}", "2:47 coarse-window"},
 		{"{name: a, namespace: usual, limits: [64/100ms, 900/1s, 999/100s, 9999/24h]}", ""},
 		{"{name: a, namespace: usual, limits: [65/999ms]}", "2:40 coarse-window"},
 		// Rules that share counts.

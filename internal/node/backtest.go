@@ -189,7 +189,7 @@ func (n *Node) replayKey(ctx context.Context, ask *backtest.Ask, i int,
 		return nil
 	}
 	key := &ask.Keys[i]
-	v, now, err := n.snapshot(ctx, []byte(key.NS), []byte(key.Key), allowNonOwner)
+	v, err := n.snapshot(ctx, []byte(key.NS), []byte(key.Key), allowNonOwner)
 	if err != nil {
 		return nil
 	}
@@ -197,26 +197,26 @@ func (n *Node) replayKey(ctx context.Context, ask *backtest.Ask, i int,
 		if l < 0 || l >= len(ask.Lists) {
 			return nil
 		}
-		list = append(list, backtest.Replay(v, now, ask.Lists[l]))
+		list = append(list, backtest.Replay(v, ask.Lists[l]))
 	}
 	return list
 }
 
 // snapshot reads all buckets of a key.
 func (n *Node) snapshot(ctx context.Context, ns, key []byte,
-	allowNonOwner bool) (v leaparray.View, now int64, err error) {
+	allowNonOwner bool) (v leaparray.View, err error) {
 	if n.inRedis() {
 		err = n.modes.During(ctx, modes.Redis, func() (err error) {
-			v, now, err = n.opt.Direct.Snapshot(ctx, ns, key)
+			v, _, err = n.opt.Direct.Snapshot(ctx, ns, key)
 			return err
 		})
 		if !errors.Is(err, modes.ErrChanged) {
-			return v, now, err
+			return v, err
 		}
 	}
-	v, now, err = n.opt.Counter.Snapshot(ctx, ns, key, false)
+	v, _, err = n.opt.Counter.Snapshot(ctx, ns, key, false)
 	if allowNonOwner && errors.Is(err, syncer.ErrNotOwner) {
-		v, now, err = n.opt.Counter.Snapshot(ctx, ns, key, true)
+		v, _, err = n.opt.Counter.Snapshot(ctx, ns, key, true)
 	}
-	return v, now, err
+	return v, err
 }

@@ -18,7 +18,6 @@ type slow struct {
 	node.Direct
 	reading chan struct{} // one element for each read that has begun
 	letGo   chan struct{}
-	ladder  *leaparray.Ladder
 }
 
 func (d *slow) Do(context.Context, *syncer.Op, *syncer.Result) error { return nil }
@@ -34,17 +33,14 @@ func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, n
 	if string(key) == "broken" {
 		return v, 0, syncer.ErrUnavailable
 	}
-	return leaparray.View{Ladder: d.ladder}, 1_763_000_000_000, nil
+	v = leaparray.View{Ladder: leaparray.Default(), Now: 1_763_000_000_000}
+	return v, v.Now, nil
 }
 
 // TestOneBacktestAtATime has a second one wait for the first, which reports the key that it could
 // not read.
 func TestOneBacktestAtATime(t *testing.T) {
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &slow{reading: make(chan struct{}, 9), letGo: make(chan struct{}), ladder: l}
+	d := &slow{reading: make(chan struct{}, 9), letGo: make(chan struct{})}
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.Redis, Direct: d, Store: still{},
 		Clock: storeclock.New(nil, nil), Placement: syncer.Placement{Partitions: 1}})
 	if err != nil {

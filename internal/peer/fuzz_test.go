@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -103,16 +104,17 @@ func FuzzReply(f *testing.F) {
 
 // sample is a response that uses every field.
 func sample() *ownership.ClaimResponse {
-	buckets := []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 5}, {Level: 2, Index: 12, N: -7}}
+	buckets := []syncer.Bucket{{Stretch: leaparray.Moment(1_763_000_000_123), N: 5},
+		{Stretch: leaparray.Stretch{Start: 1_762_999_200_000, Width: 900_000}, N: -7}}
 	return &ownership.ClaimResponse{Pages: []ownership.ClaimPage{
 		{Partition: 17, State: ownership.NotHeld},
 		{Partition: 1020, State: ownership.Given, Next: 99, Gift: 5, Handoff: &syncer.Handoff{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, Quieted: 3, LastChange: "4 w",
 			MaybeSent: true, Unflushed: 1234 * time.Millisecond,
-			Rounds: []*syncer.Round{{Writer: "w.1", Seq: 4, Nonce: 1 << 60, Acked: 3,
+			Rounds: []*syncer.Round{{Writer: "w.1", Now: 1_763_000_000_456, Seq: 4, Nonce: 1 << 60, Acked: 3,
 				Keys: []syncer.KeyRound{
 					{NS: []byte("n"), Key: []byte("k"), Reset: true, TTL: 5000, Adds: buckets},
-					{NS: []byte("n"), Key: []byte("l"), Forgotten: true},
+					{NS: []byte("n"), Key: []byte("l"), Forgotten: true, Renew: true},
 				}}},
 			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
 				{NS: []byte("n"), Key: []byte("absent"), Cold: true}},
@@ -127,5 +129,17 @@ func TestClaimsComeBack(t *testing.T) {
 	got, err := peer.Answered(want, nil).Claim()
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestClaimsWithStrangeBucketsAreRefused has buckets that no ladder has.
+func TestClaimsWithStrangeBucketsAreRefused(t *testing.T) {
+	for _, at := range []leaparray.Stretch{{}, {Start: -1, Width: 1}, {Start: 60, Width: 50},
+		{Start: 1 << 54, Width: 1}, {Start: 0, Width: 1 << 54}, {Start: 60, Width: -1}} {
+		claim := sample()
+		claim.Pages[1].Handoff.Keys[0].Buckets = []syncer.Bucket{{Stretch: at, N: 1}}
+		if got, err := peer.Answered(claim, nil).Claim(); err == nil {
+			t.Errorf("%+v comes back in %+v", at, got)
+		}
 	}
 }

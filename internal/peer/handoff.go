@@ -16,7 +16,11 @@ const longestUnflushed = 365 * 24 * time.Hour
 const (
 	resetBit     = 1
 	forgottenBit = 2
+	renewBit     = 4
 )
+
+// lastMoment bounds the times of buckets, in unix milliseconds.
+const lastMoment = 1 << 53
 
 // appendClaim appends the response to a claim.
 func appendClaim(b []byte, a *ownership.ClaimResponse) []byte {
@@ -108,38 +112,43 @@ func readHandoff(r *reader) *syncer.Handoff {
 
 func appendRound(b []byte, r *syncer.Round) []byte {
 	b = appendBytes(b, r.Writer)
-	b = binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(b, r.Seq), r.Nonce), r.Acked)
+	for _, n := range []uint64{uint64(r.Now), r.Seq, r.Nonce, r.Acked} {
+		b = binary.AppendUvarint(b, n)
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.Keys)))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		b = appendBytes(appendBytes(b, k.NS), k.Key)
-		b = append(b, boolByte(k.Reset)*resetBit|boolByte(k.Forgotten)*forgottenBit)
+		b = append(b, boolByte(k.Reset)*resetBit|boolByte(k.Forgotten)*forgottenBit|
+			boolByte(k.Renew)*renewBit)
 		b = appendBuckets(binary.AppendUvarint(b, uint64(k.TTL)), k.Adds)
 	}
 	return b
 }
 
 func readRound(r *reader) *syncer.Round {
-	round := &syncer.Round{Writer: r.string(), Seq: r.uint(), Nonce: r.uint(), Acked: r.uint()}
+	round := &syncer.Round{Writer: r.string(), Now: int64(r.uint()), Seq: r.uint(), Nonce: r.uint(),
+		Acked: r.uint()}
 	for range r.count() {
 		k := syncer.KeyRound{NS: r.name(maxNS), Key: r.name(maxKey)}
 		bits := r.byte()
 		k.Reset, k.Forgotten = bits&resetBit != 0, bits&forgottenBit != 0
+		k.Renew = bits&renewBit != 0
 		k.TTL, k.Adds = int64(r.uint()), r.buckets()
 		round.Keys = append(round.Keys, k)
 	}
 	return round
 }
 
-// appendBuckets appends buckets. Each index is encoded as the difference from the one before.
+// appendBuckets appends buckets. Each start is encoded as the difference from the one before.
 func appendBuckets(b []byte, list []syncer.Bucket) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	last := int64(0)
 	for i := range list {
-		b = append(b, list[i].Level)
-		b = binary.AppendVarint(b, list[i].Index-last)
+		b = binary.AppendVarint(b, list[i].Start-last)
+		b = binary.AppendUvarint(b, uint64(list[i].Width))
 		b = binary.AppendVarint(b, list[i].N)
-		last = list[i].Index
+		last = list[i].Start
 	}
 	return b
 }
@@ -152,15 +161,15 @@ func (r *reader) buckets() []syncer.Bucket {
 	list := make([]syncer.Bucket, 0, n)
 	last := int64(0)
 	for range n {
-		b := syncer.Bucket{Level: r.byte()}
-		b.Index = last + r.int()
-		b.N = r.int()
-		if b.Level >= leaparray.MaxIDs || b.Index < 0 {
+		at := leaparray.Stretch{Start: last + r.int(), Width: int64(r.uint())}
+		count := r.int()
+		if at.Width <= 0 || at.Width > lastMoment || at.Start < 0 || at.Start > lastMoment ||
+			at.Start%at.Width != 0 {
 			r.fail()
 			return nil
 		}
-		last = b.Index
-		list = append(list, b)
+		last = at.Start
+		list = append(list, syncer.Bucket{Stretch: at, N: count})
 	}
 	return list
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // version is the version of the message format.
-const version = 6
+const version = 7
 
 // The kinds of message.
 const (
