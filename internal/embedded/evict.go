@@ -94,16 +94,10 @@ func (p *partition) sample(now int64) []candidate {
 	return some
 }
 
-// count returns how much a key has counted, according to its coarsest level.
+// count returns how much a key has counted.
 func (h *hash) count() (n int64) {
-	coarsest := uint64(0)
-	for _, b := range h.buckets {
-		if level := b.tag >> indexBits; level > coarsest {
-			coarsest, n = level, 0
-		}
-		if b.tag>>indexBits == coarsest {
-			n += b.n
-		}
+	for i := range h.cells {
+		n += h.cells[i].N
 	}
 	return n
 }

@@ -27,19 +27,10 @@ func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
 	return h.appendTo(nil)
 }
 
-// Sum returns what the store holds of a key in the buckets of one level.
-func (s *Store) Sum(partition int, ns, key []byte, level uint8) (sum int64) {
-	p := s.partition(partition)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.find(ns, key, s.opt.Now().UnixMilli())
-	if h == nil {
-		return 0
-	}
-	for i := range h.buckets {
-		if b := h.buckets[i].bucket(); b.Level == level {
-			sum += b.N
-		}
+// Sum returns how many events the store holds of a key.
+func (s *Store) Sum(partition int, ns, key []byte) (sum int64) {
+	for _, b := range s.Get(partition, ns, key) {
+		sum += b.N
 	}
 	return sum
 }

@@ -3,9 +3,6 @@ package embedded
 import (
 	"maps"
 	"slices"
-	"strings"
-
-	"twotier.dev/twotier/leaparray"
 )
 
 // Image is what a store held at some moment.
@@ -33,31 +30,6 @@ func (s *Store) Flush() {
 	s.replace(map[int]*partition{})
 }
 
-// Age deletes the buckets that are older than their levels keep as of now, in unix milliseconds,
-// like a store that gives each bucket a time to live. ladder returns the ladder of a namespace. It
-// exists for tests of stores that are syncer.Ager.
-func (s *Store) Age(ladder func(ns []byte) *leaparray.Ladder, now int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.partitions {
-		p.mu.Lock()
-		for name, h := range p.keys {
-			ns, _, _ := strings.Cut(name, "\x00")
-			had, l := len(h.buckets), ladder([]byte(ns))
-			h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
-				b := o.bucket()
-				return int(b.Level) < l.Len() &&
-					b.Index < l.Index(int(b.Level), now)-l.Keep(int(b.Level))
-			})
-			s.bytes.Add(bucketCost * int64(len(h.buckets)-had))
-			if len(h.buckets) == 0 {
-				p.remove(name, h)
-			}
-		}
-		p.mu.Unlock()
-	}
-}
-
 // replace makes the store hold other partitions. s.mu is held.
 func (s *Store) replace(partitions map[int]*partition) {
 	s.partitions = partitions
@@ -70,10 +42,10 @@ func (s *Store) replace(partitions map[int]*partition) {
 // weight returns the memory that the partition takes, in bytes.
 func (p *partition) weight() (bytes int64) {
 	for name, h := range p.keys {
-		bytes += keyCost + int64(len(name)) + bucketCost*int64(len(h.buckets))
+		bytes += keyCost + int64(len(name)) + cellCost*int64(len(h.cells))
 	}
 	for name, rec := range p.records {
-		bytes += recordCost + int64(len(name)) + restoredCost*int64(len(rec.buckets))
+		bytes += recordCost + int64(len(name)) + cellCost*int64(len(rec.cells))
 	}
 	return bytes
 }
@@ -96,11 +68,11 @@ func (p *partition) copy() *partition {
 		seqs: maps.Clone(p.seqs), keys: map[string]*hash{}, records: map[string]*record{},
 	}
 	for name, h := range p.keys {
-		c.keys[name] = &hash{expires: h.expires, buckets: slices.Clone(h.buckets)}
+		c.keys[name] = &hash{expires: h.expires, cells: slices.Clone(h.cells)}
 	}
 	for name, rec := range p.records {
 		c.records[name] = &record{expires: rec.expires, reset: rec.reset,
-			buckets: maps.Clone(rec.buckets)}
+			cells: slices.Clone(rec.cells)}
 	}
 	return c
 }

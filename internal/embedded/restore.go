@@ -3,6 +3,7 @@ package embedded
 import (
 	"time"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -15,7 +16,7 @@ const recordTTL = 48 * time.Hour
 type record struct {
 	expires int64 // unix milliseconds
 	reset   bool  // the key was reset in this epoch: earlier counts must not come back
-	buckets map[uint64]int64
+	cells   cells
 }
 
 // record returns the record of the key whose name is in p.name, making it if necessary.
@@ -34,21 +35,10 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	return rec
 }
 
-// noteRestored records how much of a bucket was restored.
-func (p *partition) noteRestored(rec *record, tag uint64, n int64) {
-	if rec.buckets == nil {
-		rec.buckets = map[uint64]int64{}
-	}
-	if _, ok := rec.buckets[tag]; !ok {
-		p.store.bytes.Add(restoredCost)
-	}
-	rec.buckets[tag] = n
-}
-
 // dropRecord forgets what was restored of a key, or that it was reset.
 func (p *partition) dropRecord(name string, rec *record) {
 	delete(p.records, name)
-	p.store.bytes.Add(-recordCost - int64(len(name)) - restoredCost*int64(len(rec.buckets)))
+	p.store.bytes.Add(-recordCost - int64(len(name)) - cellCost*int64(len(rec.cells)))
 }
 
 // forget drops the key whose name is in p.name, if it exists, and prevents it from being restored
@@ -58,15 +48,18 @@ func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 		p.remove(string(p.name), h)
 	}
 	rec := p.record(k, now)
-	p.store.bytes.Add(-restoredCost * int64(len(rec.buckets)))
-	rec.reset, rec.buckets = true, nil
+	p.store.bytes.Add(-cellCost * int64(len(rec.cells)))
+	rec.reset, rec.cells = true, nil
 }
 
-// republish restores counts: of each bucket, only what has not been restored in this epoch.
+// republish restores counts: of the known ones, only those that have not been restored in this
+// epoch.
 func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	if !fresh {
 		for i := range r.Keys {
-			p.key(&r.Keys[i], false, now)
+			k := &r.Keys[i]
+			p.key(r, k, false, now)
+			p.tellRestored(p.find(k.NS, k.Key, now), k)
 		}
 		return
 	}
@@ -77,33 +70,74 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	}
 	p.note(r)
 	for i := range r.Keys {
-		p.restore(&r.Keys[i], now)
+		p.restore(r, &r.Keys[i], now)
 	}
 }
 
-func (p *partition) restore(k *syncer.KeyRound, now int64) {
+// restore restores one key. Writers may know the same events at different precision, because they
+// have folded at different times. So it is sums of the widest cells that are compared with what was
+// restored before, see [leaparray.Missing].
+func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
+	k.Err = nil
 	h := p.find(k.NS, k.Key, now)
+	recorded := p.records[string(p.name)] != nil
 	rec := p.record(k, now)
-	if h == nil && !rec.reset {
-		h = p.insert(len(k.Adds))
+	created := false
+	if !rec.reset {
+		if h != nil && p.left && !recorded {
+			p.noteRestored(rec, counted(h.cells))
+		}
+		add := missing(k, rec.cells)
+		if created = h == nil && len(add) > 0; created {
+			h = p.insert(len(add))
+		}
+		for _, c := range add {
+			p.add(h, c.Stretch, c.N)
+		}
+		p.noteRestored(rec, counted(add))
 	}
+	p.tellRestored(h, k)
+	if h != nil {
+		p.end(r, k, h, created, now)
+	}
+}
+
+// missing returns the cells of a key that have to be added after some were restored: those that are
+// missing, and all marks, which are not counted.
+func missing(k *syncer.KeyRound, restored cells) (add cells) {
+	if len(k.Adds) == 0 {
+		return nil
+	}
+	known := make(cells, 0, len(k.Adds))
+	for i := range k.Adds {
+		known = append(known, leaparray.Cell{Stretch: k.Adds[i].Stretch, N: k.Adds[i].N})
+	}
+	add = leaparray.Missing(counted(known), restored)
+	for _, c := range known {
+		if c.N == 0 {
+			add = append(add, c)
+		}
+	}
+	return add
+}
+
+// noteRestored records what was restored of a key.
+func (p *partition) noteRestored(rec *record, list []leaparray.Cell) {
+	had := len(rec.cells)
+	for _, c := range list {
+		rec.cells.add(c.Stretch, c.N)
+	}
+	p.store.bytes.Add(cellCost * int64(len(rec.cells)-had))
+}
+
+// tellRestored reports what is stored of a key after its restoration, whose name is in p.name: at
+// least what its writer knows, because others may have restored the same events in wider cells.
+func (p *partition) tellRestored(h *hash, k *syncer.KeyRound) {
+	rec := p.records[string(p.name)]
 	for i := range k.Adds {
 		b := &k.Adds[i]
-		if rec.reset {
-			b.Stored = h.get(b)
-			continue
+		if b.Stored = h.get(b.Stretch); rec == nil || !rec.reset {
+			b.Stored = max(b.Stored, b.N)
 		}
-		had, ok := rec.buckets[tag(b)]
-		if !ok && p.left {
-			had = h.get(b)
-		}
-		p.noteRestored(rec, tag(b), max(had, b.N))
-		if b.N > had || b.N == 0 && had == 0 { // a level's newest bucket is kept even if zero
-			p.add(h, b, b.N-had)
-		}
-		b.Stored = h.get(b)
-	}
-	if h != nil {
-		p.renew(h, k, now)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 
 // Options configure a [Store].
 type Options struct {
-	// MaxMemory bounds the memory in bytes, as estimated from keys, buckets and resets. Default: 1
+	// MaxMemory bounds the memory in bytes, as estimated from keys, cells and resets. Default: 1
 	// GiB.
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
@@ -54,30 +53,24 @@ type partition struct {
 	swept                   int64
 	name                    []byte  // scratch memory
 	found                   []*hash // scratch memory
-	touched                 uint64
+	touched                 int64
 }
 
 // sequence is the sequence of a writer's last round, and its nonce.
 type sequence struct{ n, nonce uint64 }
 
-// hash is one key's buckets.
+// hash is one key's cells.
 type hash struct {
 	expires int64 // unix milliseconds
-	buckets []bucket
-}
-
-type bucket struct {
-	tag uint64 // level and index
-	n   int64
+	cells   cells
 }
 
 // Rough costs of what a partition holds, in bytes.
 const (
-	keyCost    = 120
-	bucketCost = 16
-	// recordCost and restoredCost are those of a record and of a bucket in it.
-	recordCost   = 120
-	restoredCost = 32
+	keyCost  = 120
+	cellCost = 24 // of a cell, in a record too
+	// recordCost is that of a record.
+	recordCost = 120
 	// sweepEvery is how often a partition that is written to looks for expired keys, in
 	// milliseconds.
 	sweepEvery = 60_000
@@ -144,7 +137,7 @@ func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 	p.count(r, fresh)
 	p.touch(r.Keys)
 	for i := range r.Keys {
-		p.key(&r.Keys[i], fresh, now)
+		p.key(r, &r.Keys[i], fresh, now)
 	}
 }
 
@@ -219,8 +212,8 @@ func (p *partition) touch(keys []syncer.KeyRound) {
 		}
 	}
 	for _, h := range p.found {
-		if len(h.buckets) > 0 {
-			p.touched += h.buckets[0].tag
+		if len(h.cells) > 0 {
+			p.touched += h.cells[0].Start
 		}
 	}
 	clear(p.found)
@@ -230,7 +223,7 @@ func (p *partition) setName(ns, key []byte) {
 	p.name = append(append(append(p.name[:0], ns...), 0), key...)
 }
 
-// find returns a key's buckets, or nil if it has none or they have expired. Afterwards p.name is
+// find returns a key's cells, or nil if it has none or they have expired. Afterwards p.name is
 // the key's name.
 func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
@@ -243,8 +236,8 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 }
 
 // insert makes an entry for the key that find has just looked for.
-func (p *partition) insert(buckets int) *hash {
-	h := &hash{expires: math.MaxInt64, buckets: make([]bucket, 0, buckets)}
+func (p *partition) insert(room int) *hash {
+	h := &hash{expires: math.MaxInt64, cells: make(cells, 0, room)}
 	p.keys[string(p.name)] = h
 	p.listName()
 	p.store.bytes.Add(keyCost + int64(len(p.name)))
@@ -253,10 +246,11 @@ func (p *partition) insert(buckets int) *hash {
 
 func (p *partition) remove(name string, h *hash) {
 	delete(p.keys, name)
-	p.store.bytes.Add(-keyCost - int64(len(name)) - bucketCost*int64(len(h.buckets)))
+	p.store.bytes.Add(-keyCost - int64(len(name)) - cellCost*int64(len(h.cells)))
 }
 
-func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
+// key applies a round's part about one key, or only reads.
+func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int64) {
 	k.Err, k.Loaded = nil, k.Loaded[:0]
 	h := p.find(k.NS, k.Key, now)
 	if write && h.overflows(k) {
@@ -267,7 +261,8 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 		p.forget(h, k, now)
 		h = nil
 	}
-	if write && h == nil && len(k.Adds) > 0 {
+	created := write && h == nil && len(k.Adds) > 0
+	if created {
 		h = p.insert(len(k.Adds))
 	}
 	for i := range k.Adds {
@@ -276,64 +271,44 @@ func (p *partition) key(k *syncer.KeyRound, write bool, now int64) {
 		case h == nil:
 			b.Stored = 0
 		case write:
-			b.Stored = p.add(h, b, b.N)
+			b.Stored = p.add(h, b.Stretch, b.N)
 		default:
-			b.Stored = h.get(b)
+			b.Stored = h.cells.get(b.Stretch)
 		}
 	}
 	if h == nil {
 		return
 	}
-	if write {
-		for i := range k.Expired {
-			p.drop(h, &k.Expired[i])
-		}
-		p.renew(h, k, now)
-	}
 	if k.Load {
 		k.Loaded = h.appendTo(k.Loaded)
 	}
+	if write {
+		p.end(r, k, h, created, now)
+	}
 }
 
-// renew sets a key's time to live, and drops buckets that it no longer needs.
-func (p *partition) renew(h *hash, k *syncer.KeyRound, now int64) {
-	if k.TTL > 0 {
+// end does what follows every write to a key, whose name is in p.name: it sets the time to live,
+// and folds.
+func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64) {
+	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
-	if k.Ladder != nil && len(h.buckets) > k.Ladder.Most() {
-		p.purge(h, k.Ladder)
+	many := len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.Most()
+	if !many && (!k.Fold || k.Ladder == nil) {
+		return
+	}
+	had := len(h.cells)
+	h.cells.fold(k.Ladder, r.Now)
+	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
+	if len(h.cells) == 0 {
+		p.remove(string(p.name), h)
 	}
 }
 
-// purge drops the buckets that are further behind the newest of their level than the level keeps.
-func (p *partition) purge(h *hash, l *leaparray.Ladder) {
-	var newest [leaparray.MaxIDs]int64
-	for i := range h.buckets {
-		b := h.buckets[i].bucket()
-		newest[b.Level] = max(newest[b.Level], b.Index)
-	}
-	had := len(h.buckets)
-	h.buckets = slices.DeleteFunc(h.buckets, func(o bucket) bool {
-		b := o.bucket()
-		return int(b.Level) < l.Len() && b.Index < newest[b.Level]-l.Keep(int(b.Level))
-	})
-	p.store.bytes.Add(bucketCost * int64(len(h.buckets)-had))
-}
-
-const indexBits = 56
-
-func tag(b *syncer.Bucket) uint64 { return uint64(b.Level)<<indexBits | uint64(b.Index) }
-
-func (p *partition) add(h *hash, b *syncer.Bucket, n int64) int64 {
-	t := tag(b)
-	for i := range h.buckets {
-		if o := &h.buckets[i]; o.tag == t {
-			o.n += n
-			return o.n
-		}
-	}
-	h.buckets = append(h.buckets, bucket{t, n})
-	p.store.bytes.Add(bucketCost)
+func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {
+	had := len(h.cells)
+	n = h.cells.add(s, n)
+	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
 	return n
 }
 
@@ -343,46 +318,23 @@ func (h *hash) overflows(k *syncer.KeyRound) bool {
 		return false
 	}
 	for i := range k.Adds {
-		n, d := h.get(&k.Adds[i]), k.Adds[i].N
-		if sum := n + d; (sum > n) != (d > 0) && d != 0 {
+		if overflows(h.get(k.Adds[i].Stretch), k.Adds[i].N) {
 			return true
 		}
 	}
 	return false
 }
 
-func (h *hash) get(b *syncer.Bucket) int64 {
+func (h *hash) get(s leaparray.Stretch) int64 {
 	if h == nil {
 		return 0
 	}
-	t := tag(b)
-	for i := range h.buckets {
-		if h.buckets[i].tag == t {
-			return h.buckets[i].n
-		}
-	}
-	return 0
-}
-
-func (p *partition) drop(h *hash, b *syncer.Bucket) {
-	t := tag(b)
-	for i := range h.buckets {
-		if h.buckets[i].tag == t {
-			h.buckets = append(h.buckets[:i], h.buckets[i+1:]...)
-			p.store.bytes.Add(-bucketCost)
-			return
-		}
-	}
+	return h.cells.get(s)
 }
 
 func (h *hash) appendTo(list []syncer.Bucket) []syncer.Bucket {
-	for i := range h.buckets {
-		list = append(list, h.buckets[i].bucket())
+	for _, c := range h.cells {
+		list = append(list, syncer.Bucket{Stretch: c.Stretch, N: c.N})
 	}
 	return list
-}
-
-func (b *bucket) bucket() syncer.Bucket {
-	return syncer.Bucket{Level: uint8(b.tag >> indexBits),
-		Index: int64(b.tag & (1<<indexBits - 1)), N: b.n}
 }

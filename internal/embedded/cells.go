@@ -1,0 +1,72 @@
+package embedded
+
+import (
+	"cmp"
+	"slices"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// cells are counts in the order of their starts, and of those that start together the narrowest
+// first. One of zero stays: in the finest width it marks that events lie ahead of the present.
+type cells []leaparray.Cell
+
+// find returns the position of a cell, and whether it is there. Most are at the end.
+func (c cells) find(s leaparray.Stretch) (at int, found bool) {
+	if n := len(c); n == 0 || compare(c[n-1], s) < 0 {
+		return n, false
+	}
+	return slices.BinarySearchFunc(c, s, compare)
+}
+
+func compare(c leaparray.Cell, s leaparray.Stretch) int {
+	return cmp.Or(cmp.Compare(c.Start, s.Start), cmp.Compare(c.Width, s.Width))
+}
+
+func (c cells) get(s leaparray.Stretch) int64 {
+	if at, found := c.find(s); found {
+		return c[at].N
+	}
+	return 0
+}
+
+// add adds n to a cell, which it makes if necessary, and returns the result.
+func (c *cells) add(s leaparray.Stretch, n int64) int64 {
+	at, found := c.find(s)
+	if !found {
+		*c = slices.Insert(*c, at, leaparray.Cell{Stretch: s})
+	}
+	(*c)[at].N += n
+	return (*c)[at].N
+}
+
+// counted returns the cells of a list that are not zero.
+func counted(list []leaparray.Cell) cells {
+	return slices.DeleteFunc(slices.Clone(list),
+		func(c leaparray.Cell) bool { return c.N == 0 })
+}
+
+// fold moves the cells that are too old for their width into wider ones, and drops those that have
+// left every window. Cells whose sum would not fit 64 bits stay as they are.
+func (c *cells) fold(l *leaparray.Ladder, now int64) {
+	moved, gone := map[leaparray.Stretch]int64{}, map[leaparray.Stretch]bool{}
+	for _, f := range l.FoldList(*c, now) {
+		if f.Into.Width > 0 {
+			if overflows(c.get(f.Into), moved[f.Into]) ||
+				overflows(c.get(f.Into)+moved[f.Into], f.N) {
+				continue
+			}
+			moved[f.Into] += f.N
+		}
+		gone[f.Stretch] = true
+	}
+	*c = slices.DeleteFunc(*c, func(c leaparray.Cell) bool { return gone[c.Stretch] })
+	for s, n := range moved {
+		if n != 0 {
+			c.add(s, n)
+		}
+	}
+}
+
+// overflows reports whether a sum does not fit 64 bits.
+func overflows(n, d int64) bool { sum := n + d; return (sum > n) != (d > 0) && d != 0 }
