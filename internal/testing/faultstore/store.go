@@ -100,12 +100,6 @@ type delayed struct {
 // New returns a wrapper. It is up, not full, and has only the faults that Decide chooses.
 func New(opt Options) *Store { return &Store{opt: opt, lanes: map[lane]*state{}} }
 
-// Aging implements syncer.Ager by asking the wrapped store, if that implements it.
-func (s *Store) Aging() bool {
-	a, ok := s.opt.Store.(syncer.Ager)
-	return ok && a.Aging()
-}
-
 // SetDown makes every round fail from now on, or ends that.
 func (s *Store) SetDown(down bool) {
 	s.mu.Lock()

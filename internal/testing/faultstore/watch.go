@@ -74,7 +74,7 @@ func (s *Store) enterAside(st *state, r *syncer.Round) {
 
 // changes reports whether a round changes anything about a key.
 func changes(k syncer.KeyRound) bool {
-	return k.Reset || k.TTL != 0 || len(k.Adds) > 0 || len(k.Expired) > 0
+	return k.Reset || k.Renew || k.Fold || len(k.Adds) > 0
 }
 
 // leave records what the caller learns from a round.
@@ -105,14 +105,13 @@ func (st *state) sentBefore(r *syncer.Round) bool { return r.Seq <= st.last }
 // content returns everything of a round that must not change when it is sent again.
 func content(r *syncer.Round) string {
 	var b strings.Builder
+	fmt.Fprintf(&b, "at %d", r.Now)
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		fmt.Fprintf(&b, "%q %q %v %v %d:", k.NS, k.Key, k.Reset, k.Load, k.TTL)
+		fmt.Fprintf(&b, " %q %q %v %v %d %v %v:", k.NS, k.Key, k.Reset, k.Load, k.TTL, k.Renew,
+			k.Fold)
 		for _, a := range k.Adds {
-			fmt.Fprintf(&b, " %d/%d%+d", a.Level, a.Index, a.N)
-		}
-		for _, e := range k.Expired {
-			fmt.Fprintf(&b, " %d/%d gone", e.Level, e.Index)
+			fmt.Fprintf(&b, " %d/%d%+d", a.Start, a.Width, a.N)
 		}
 	}
 	return b.String()
@@ -121,7 +120,7 @@ func content(r *syncer.Round) string {
 // clone copies everything of a round that a store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
+		Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
 		Epoch: r.Epoch, Version: r.Version, LastChange: r.LastChange,
 		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly,
 		Republish: r.Republish, After: r.After,
@@ -130,8 +129,8 @@ func clone(r *syncer.Round) *syncer.Round {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
 			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
-			New: k.New, TTL: k.TTL, Ladder: k.Ladder,
-			Adds: slices.Clone(k.Adds), Expired: slices.Clone(k.Expired),
+			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed, Ladder: k.Ladder, Fold: k.Fold,
+			Adds: slices.Clone(k.Adds),
 		})
 	}
 	return c
