@@ -18,8 +18,8 @@
 // members have the same ID, the younger one counts.
 //
 // A node can only join a cluster that runs the same protocol version with the same number of
-// partitions and hash seed, and the same ladders and hash tags in every namespace. Any other node
-// is refused by both sides, with the reason.
+// partitions and hash seed, and the same hash tags in every namespace. Any other node is refused by
+// both sides, with the reason.
 //
 // A member that is about to leave announces it first ([Ring.Drain]). It then owns nothing, but
 // stays reachable while it hands its partitions over.

@@ -26,22 +26,6 @@ type Agreement struct {
 	Seed       uint64
 	// Data is a digest of everything else that must be the same, such as hash tags.
 	Data uint64
-	// Ladders is a digest of the ladders. Those of members may differ if both have compared theirs
-	// with what is stored: Compared, if set, reports whether this node has.
-	Ladders  uint32
-	Compared func() bool
-	// Learn, if set, is called with what a member with the same ladders announces by
-	// [Ring.SetNumbers], if this node has not compared its ladders. It reports whether this node
-	// can use that.
-	Learn func(numbers string) bool
-}
-
-// fits reports whether the ladders of another node may be used along with this node's.
-func (a *Agreement) fits(m *meta) bool {
-	if a.Compared != nil && a.Compared() {
-		return true
-	}
-	return a.Ladders == m.Ladders && (m.Numbers == "" || a.Learn != nil && a.Learn(m.Numbers))
 }
 
 // meta is what a node announces about itself, in at most memberlist.MetaMaxSize (512) bytes.
@@ -50,8 +34,6 @@ type meta struct {
 	Partitions int    `json:"p"`
 	Seed       uint64 `json:"s,omitempty"`
 	Data       uint64 `json:"d,omitempty"`
-	Ladders    uint32 `json:"w,omitempty"`
-	Numbers    string `json:"m,omitempty"`
 	ID         string `json:"i"`
 	Host       string `json:"h,omitempty"` // empty: that of the gossip
 	Port       int    `json:"a"`
@@ -74,16 +56,8 @@ const (
 	maxPeerHost = 96
 )
 
-// tooLong is announced in place of Numbers for which there is no room. Nobody can use it.
-const tooLong = "?"
-
 func (m *meta) encode() []byte {
 	b, _ := json.Marshal(m) // a struct of strings and numbers always marshals
-	if len(b) > memberlist.MetaMaxSize && len(m.Numbers) > len(tooLong) {
-		short := *m
-		short.Numbers = tooLong
-		return short.encode()
-	}
 	return b
 }
 
@@ -114,7 +88,7 @@ func decode(n *memberlist.Node, want Agreement) (announced, error) {
 			n.Address())
 	}
 	member := announced{Member{ID: m.ID, Name: n.Name, Born: m.Born, Draining: m.Draining,
-		Starting: m.Starting, Tag: m.Tag, Ladders: m.Ladders}, m.Change}
+		Starting: m.Starting, Tag: m.Tag}, m.Change}
 	host := m.Host
 	if host == "" {
 		host = n.Addr.String()
@@ -133,10 +107,6 @@ func decode(n *memberlist.Node, want Agreement) (announced, error) {
 		return member, fmt.Errorf("%w: %s has a different hash seed", ErrRefused, where)
 	case m.Data != want.Data:
 		return member, fmt.Errorf("%w: %s has different hash tags", ErrRefused, where)
-	case !want.fits(&m):
-		return member, fmt.Errorf("%w: %s has different ladders, or numbers their levels "+
-			"otherwise, and the store, which says whether they fit together, does not answer",
-			ErrRefused, where)
 	}
 	return member, nil
 }

@@ -105,12 +105,10 @@ func New(opt Options) (*Ring, error) {
 	}
 	r.meta = meta{
 		Protocol: Protocol, Partitions: opt.Agreement.Partitions, Seed: opt.Agreement.Seed,
-		Data: opt.Agreement.Data, Ladders: opt.Agreement.Ladders,
-		ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
+		Data: opt.Agreement.Data, ID: opt.ID, Born: r.born, Starting: true, Tag: opt.Tag,
 	}
 	t, err := NewTable([]Member{{ID: opt.ID, Name: opt.Name, Born: r.born, Starting: true,
-		Tag: opt.Tag, Ladders: opt.Agreement.Ladders}}, opt.Name, opt.Agreement.Partitions,
-		opt.Agreement.Seed)
+		Tag: opt.Tag}}, opt.Name, opt.Agreement.Partitions, opt.Agreement.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +131,7 @@ func (r *Ring) Self() Member {
 		ID: r.opt.ID, Name: r.opt.Name, Address: net.JoinHostPort(host, strconv.Itoa(r.meta.Port)),
 		Born:     r.born,
 		Draining: r.meta.Draining, Starting: r.meta.Starting, Tag: r.meta.Tag,
-		Ladders: r.meta.Ladders,
-		Peer:    r.meta.peer(host),
+		Peer: r.meta.peer(host),
 	}
 }
 
@@ -315,17 +312,6 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	}
 	r.tell(ctx, func(m *meta) { m.Tag = tag })
 	return nil
-}
-
-// SetNumbers announces how this node numbers the levels of its ladders, for nodes with the same
-// ladders that can't ask the store: see Agreement.Learn. It is empty if there is nothing to say.
-func (r *Ring) SetNumbers(ctx context.Context, numbers string) {
-	r.metaMu.Lock()
-	same := r.meta.Numbers == numbers
-	r.metaMu.Unlock()
-	if !same {
-		r.tell(ctx, func(m *meta) { m.Numbers = numbers })
-	}
 }
 
 // tell changes what this node announces. It does not wait for gossip, which takes its time, and all

@@ -253,7 +253,6 @@ func TestNodesThatDoNotFitAreRefused(t *testing.T) {
 		"partitions": func(o *ring.Options) { o.Agreement.Partitions = 62 },
 		"hash seed":  func(o *ring.Options) { o.Agreement.Seed = 4 },
 		"hash tags":  func(o *ring.Options) { o.Agreement.Data = 1 },
-		"ladders":    func(o *ring.Options) { o.Agreement.Ladders = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // Protocol is the version of the gossip messages and of placement. Nodes of different versions
 // don't form a cluster.
-const Protocol = 4
+const Protocol = 5
 
 // The parameters of placement. The bound on the load balances nodes that have few partitions each.
 // A lower one moves more when a member comes or goes: see TestMovement.
@@ -39,8 +39,6 @@ type Member struct {
 	Starting bool
 	// Tag is a short text that the node announces to all others, see [Ring.SetTag].
 	Tag string
-	// Ladders is Agreement.Ladders of the node.
-	Ladders uint32
 	// Peer is where the node takes messages from other nodes, as host:port, prefixed with https://
 	// if it expects TLS. Empty means Address.
 	Peer string
