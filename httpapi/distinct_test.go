@@ -32,13 +32,10 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.engine == nil {
-		l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-		if err != nil {
-			return err
-		}
+		var err error
 		if f.engine, err = distinct.New(distinct.Options{
 			Now: func() int64 { return noon }, Placement: syncer.Placement{Partitions: 1},
-			Namespaces: map[string]distinct.Namespace{"default": {Ladder: l}},
+			Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}},
 		}); err != nil {
 			return err
 		}

@@ -186,10 +186,7 @@ func (s *Stand) onCloseWithin(stop func(context.Context) error) {
 // OpenStore opens a store over the stand's Redis with the default ladder and the hash seed that is
 // kept there, if one is; the stand closes it.
 func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		return nil, err
-	}
+	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
 		URL: "redis://" + s.Redis.Addr, AnySeed: true,
 		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},

@@ -22,12 +22,8 @@ func (s *server) addCounters(opt *node.Options) (err error) {
 func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}
-	for name, ladder := range st.ladders {
-		ns, listed := cfg.Namespaces[name]
-		if !listed { // others list it
-			ns = cfg.Namespaces[config.DefaultNamespace]
-		}
-		spaces[name] = distinct.Namespace{Ladder: ladder, OnCold: syncer.OnCold(ns.OnCold)}
+	for name, ns := range cfg.Namespaces {
+		spaces[name] = distinct.Namespace{Ladder: st.ladders[name], OnCold: syncer.OnCold(ns.OnCold)}
 	}
 	opt := distinct.Options{
 		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg),

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/doctor"
-	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/redisstore"
 )
 
@@ -80,9 +80,6 @@ func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 	}
 	servers, refused := store.Examine(ctx)
 	findings := []doctor.Finding{doctor.Refused(refused)}
-	if refused == nil {
-		findings = append(findings, doctor.Ladders(store.OtherLadders()))
-	}
 	for i := range servers {
 		findings = append(findings, doctor.Redis(&servers[i])...)
 	}
@@ -92,12 +89,9 @@ func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 
 // unopenedStore returns the store of a server with these settings, which has asked nothing yet.
 func unopenedStore(cfg config.Config) (*redisstore.Store, error) {
-	ladders := map[string]*leaparray.Ladder{}
-	for name, ns := range cfg.Namespaces {
-		var err error
-		if ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {
-			return nil, fmt.Errorf("namespace %s: %w", name, err)
-		}
+	ladders, err := lint.LaddersOf(&cfg)
+	if err != nil {
+		return nil, err
 	}
 	return newStore(cfg, ladders, slog.New(slog.DiscardHandler))
 }

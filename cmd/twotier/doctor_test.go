@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,12 +37,6 @@ func diagnose(t *testing.T, args ...string) (int, map[string]doctor.Finding) {
 // one way. Each is found, and says what to do. Nothing is left behind in any of them.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	const refused = "commands, permissions and what other nodes have agreed on"
-	const ladders = "ladders of all nodes"
-	ladder := filepath.Join(t.TempDir(), "twotier.yaml")
-	if err := os.WriteFile(ladder, []byte("namespaces: {default: {ladder: [1s x 90]}}"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
 	for name, tt := range map[string]struct {
 		server      redistest.Option
 		meta        []any  // what nodes have agreed on
@@ -68,13 +60,6 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"no INFO": {server: redistest.AOF(), acl: "-info", about: "INFO", level: doctor.Warning},
 		"partitions": {server: redistest.AOF(), meta: []any{"partitions", "7"}, about: refused,
 			level: doctor.Problem, says: "partitions = 7"},
-		"ladder": {server: redistest.AOF(), meta: []any{"ladder:default", "1s x 60"},
-			args: []string{"--config", ladder}, about: ladders, level: doctor.Warning,
-			says: "default: 1s x 60"},
-		"levels": {server: redistest.AOF(), meta: []any{"ladder:default", "sixty seconds"},
-			about: refused, level: doctor.Problem, says: "ladder:default"},
-		"same ladder": {server: redistest.AOF(), meta: []any{"ladder:default", "1s x 90"},
-			args: []string{"--config", ladder}, about: ladders, level: doctor.Fine},
 		"node": {server: redistest.AOF(), args: []string{"--gossip", "127.0.0.1:0", "--join",
 			"127.0.0.1:1"}, about: "node at 127.0.0.1:1", level: doctor.Problem, says: "refused"},
 	} {

@@ -33,7 +33,8 @@ with buckets of their own; what a namespace doesn't set is as in the default one
     redis: redis://127.0.0.1:6379
     namespaces:
       default:
-        ladder: [1s x 60, 1m x 60, 15m x 96] # width of a bucket x how many
+        ladder: [1s x 100, 1m x 150, 15m x 96] # width of a bucket x how many
+        exact: 64 # the newest events of a key keep their millisecond
       login:
         on-cold: deny
         max-keys: 1000000 # most keys in memory; more are refused with 429

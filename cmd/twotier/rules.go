@@ -110,7 +110,7 @@ func (s *server) whoOf(path string) string {
 
 // checkRules returns an error unless the ladders of the namespaces cover the windows of rules.
 func (s *server) checkRules(doc *rules.Document) error {
-	return lint.Ladders(s.store.ladders).Covers(doc)
+	return s.store.ladders.Covers(doc)
 }
 
 // spell writes milliseconds as a duration.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -57,8 +56,6 @@ type server struct {
 	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
-	following sync.WaitGroup // follow
-	unfollow  context.CancelFunc
 }
 
 // newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
@@ -66,7 +63,7 @@ type server struct {
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
-		warnings: warning.NewLog(log, time.Now), unfollow: func() {}}
+		warnings: warning.NewLog(log, time.Now)}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
@@ -83,7 +80,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	}
 	web.TrustedProxies = cfg.TrustedProxies
 	opt := node.Options{
-		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode), Join: s.join,
+		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode),
 		Store: s.store, Clock: s.clock, Placement: s.store.place,
 		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log, Ack: ackOf(cfg),
 	}
@@ -168,12 +165,8 @@ func ackOf(cfg config.Config) syncer.Ack {
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*syncer.Counter, error) {
 	spaces := map[string]syncer.Namespace{}
-	for name, ladder := range st.ladders {
-		ns, listed := cfg.Namespaces[name]
-		if !listed { // others list it
-			ns = cfg.Namespaces[config.DefaultNamespace]
-		}
-		spaces[name] = syncer.Namespace{Ladder: ladder, OnCold: syncer.OnCold(ns.OnCold),
+	for name, ns := range cfg.Namespaces {
+		spaces[name] = syncer.Namespace{Ladder: st.ladders[name], OnCold: syncer.OnCold(ns.OnCold),
 			MaxKeys: ns.MaxKeys}
 	}
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
@@ -212,18 +205,12 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.rules.Join(ctx) // what it stores is stored once, however often it is called
 	s.history.Open()
-	s.follow()
 	return nil
 }
 
-// openStore opens the store and reads the rules. A node of a cluster writes nothing before it has
+// openStore opens the store and reads the rules. A node of a cluster stores no rules before it has
 // joined; one without has nobody to join.
 func (s *server) openStore(ctx context.Context) error {
-	if s.ring == nil {
-		if err := s.join(ctx); err != nil {
-			return err
-		}
-	}
 	if err := s.store.open(ctx); err != nil {
 		return err
 	}
@@ -309,7 +296,6 @@ func (s *server) close() error {
 		s.transport.Close()
 	}
 	s.files.Close()
-	s.unfollow()
 	s.rules.Close()
 	s.closeOutputs()
 	s.closeSpans()

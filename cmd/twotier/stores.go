@@ -19,10 +19,10 @@ import (
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -30,7 +30,7 @@ import (
 // stores is the store of a server, Redis or the embedded one. It implements node.Store.
 type stores struct {
 	place    syncer.Placement
-	ladders  map[string]*leaparray.Ladder
+	ladders  lint.Ladders
 	store    syncer.Store
 	redis    *redisstore.Store  // nil with the embedded store
 	direct   *redisstore.Direct // nil with the embedded store
@@ -57,11 +57,8 @@ const (
 // comes back; see meet for the exceptions.
 func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
-	st.ladders = map[string]*leaparray.Ladder{}
-	for name, ns := range cfg.Namespaces {
-		if st.ladders[name], err = leaparray.NewLadder(ns.Ladder...); err != nil {
-			return st, fmt.Errorf("namespace %s: %w", name, err)
-		}
+	if st.ladders, err = lint.LaddersOf(&cfg); err != nil {
+		return st, err
 	}
 	st.place, st.optional = placement(cfg), cfg.RedisOptional
 	if cfg.Redis == "" {
@@ -83,9 +80,6 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 			st.redis.Close())
 	}
 	st.place = st.redis.Placement()
-	if st.ladders, err = st.redis.Ladders(); err != nil {
-		return st, errors.Join(err, st.redis.Close())
-	}
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
 		Ack: ackOf(cfg),
@@ -94,7 +88,7 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 }
 
 // newStore makes the store in Redis. It does not connect.
-func newStore(cfg config.Config, ladders map[string]*leaparray.Ladder,
+func newStore(cfg config.Config, ladders lint.Ladders,
 	log *slog.Logger) (*redisstore.Store, error) {
 	tlsConfig, err := loadTLS(cfg)
 	if err != nil {
@@ -105,7 +99,7 @@ func newStore(cfg config.Config, ladders map[string]*leaparray.Ladder,
 		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
-		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Joining: true, Logger: log,
+		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
 	})
 	if err != nil { // New does not connect, so the URL is wrong
 		return nil, &cli.UsageError{Err: fmt.Errorf("--redis: %w", err)}

@@ -76,7 +76,7 @@ func (s *warned) warns(code warning.Code, at string) {
 }
 
 // TestNothingIsMisconfiguredInSilence misconfigures a server in the ways that users have: a proxy
-// that is not trusted, windows of one bucket, rules that share counts. Each warns in all places.
+// that is not trusted, windows of few buckets, rules that share counts. Each warns in all places.
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
@@ -84,10 +84,10 @@ func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("rules:\n- {name: login, limits: [10/1s]}\n- {name: search, limits: [30/1m]}\n")
+	write("rules:\n- {name: login, limits: [99/500ms]}\n- {name: search, limits: [30/1m]}\n")
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--rules",
 		file)}
-	t.Run("a window of one bucket", func(t *testing.T) {
+	t.Run("a window of five buckets", func(t *testing.T) {
 		s.t = t
 		s.warns(warning.CoarseWindow, "rules:2:26")
 	})
@@ -130,22 +130,23 @@ func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 }
 
 // TestLimitsOfRequestsWarnWhenTheyRefuse brings limits along that no rule has. Those over a window
-// of few buckets warn once they refuse; others never do.
+// of few buckets warn once they refuse; others never do, and no limit on events that keep their
+// millisecond.
 func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "twotier.yaml")
+	const text = "namespaces:\n  default: {ladder: [1s x 60, 1m x 60, 15m x 96], exact: 0}\n" +
+		"  exact: {exact: 1}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := warned{t, startServe(t, t.Context(), "--redis", redistest.Start(t).URL(), "--resp",
-		"127.0.0.1:0")}
-	acquire := func(key, window string) {
+		"127.0.0.1:0", "--config", file)}
+	acquire := func(ns, window string) {
 		for range 3 {
-			s.send(http.MethodPost, "/v1/acquire", `{"key":"`+key+`","limits":[{"window":"`+window+
-				`","max":1}]}`, "Content-Type", "application/json")
+			s.send(http.MethodPost, "/v1/acquire", `{"ns":"`+ns+`","key":"a","limits":[{"window":"`+
+				window+`","max":1}]}`, "Content-Type", "application/json")
 		}
 	}
-	acquire("a", "1m")
-	if all := s.get("/v1/rules?warnings=true"); !strings.HasSuffix(all, `"warnings":[]}`) {
-		t.Errorf("a limit over a minute warns: %s", all)
-	}
-	acquire("b", "90s")
-	s.warns(warning.CoarseWindow, "limits over 1m30s in namespace default")
 	var ready struct{ Resp string }
 	decode(t, s.node.out.String(), &ready)
 	conn, err := net.Dial("tcp", ready.Resp)
@@ -153,11 +154,20 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, strings.Repeat("CL.THROTTLE c 0 1 1\r\n", 2)) // one in a second
-	eventually(t, "a warning of CL.THROTTLE", patience, func() bool {
-		return strings.Contains(s.get("/v1/rules?warnings=true"),
-			`"at":"limits over 1s in namespace default"`)
+	eventually(t, "warnings of windows of one bucket and of three", patience, func() bool {
+		acquire("exact", "1s")
+		acquire("default", "1m")
+		acquire("default", "3s")
+		fmt.Fprint(conn, "CL.THROTTLE c 0 1 1\r\n") // one in a second
+		all := s.get("/v1/rules?warnings=true")
+		return strings.Contains(all, `"at":"limits over 1s in namespace default"`) &&
+			strings.Contains(all, `"at":"limits over 3s in namespace default"`)
 	})
+	s.warns(warning.CoarseWindow, "limits over 3s in namespace default")
+	all := s.get("/v1/rules?warnings=true")
+	if strings.Contains(all, "over 1m ") || strings.Contains(all, "namespace exact") {
+		t.Errorf("a limit over a minute warns, or an exact one: %s", all)
+	}
 }
 
 // TestStarsInTheMiddleAreRefused has a value with a star inside, which matched only itself and left

@@ -76,14 +76,12 @@ func newBed(t testing.TB, nodes int) *bed {
 // newRedisBed starts that many nodes over Redis at an address.
 func newRedisBed(t testing.TB, nodes int, url string) *bed {
 	t.Helper()
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	must(t, err)
+	ladders := map[string]*leaparray.Ladder{syncer.DefaultNamespace: leaparray.Default()}
 	place := syncer.Placement{Partitions: 97, Seed: 11}
 	return newBedOver(t, nodes,
 		func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error) {
 			store, err := redisstore.New(redisstore.Options{
-				URL: url, Placement: place,
-				Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+				URL: url, Placement: place, Ladders: ladders,
 			})
 			must(t, err)
 			must(t, store.Probe(t.Context()))
@@ -159,10 +157,10 @@ func (b *bed) start(proxied bool) *server {
 	s.wires = peerhttp.New(peer.NewPasses(s.ring.Name(), nil).Pass)
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	must(b.t, err)
+	spaces := map[string]distinct.Namespace{
+		syncer.DefaultNamespace: {Ladder: leaparray.Default()}}
 	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: ladder}}})
+		Namespaces: spaces})
 	must(b.t, err)
 	s.node, err = node.New(node.Options{
 		ID: s.id, Counter: s.counter, Direct: direct, Ring: s.ring, Peers: s.peers, Store: health{},

@@ -34,7 +34,7 @@ type Finding struct {
 }
 
 // Refused returns the finding about whether Redis can be used as it is configured: err is why not.
-// It covers the password, the ACL, commands, the layout, ladders and hash tags.
+// It covers the password, the ACL, commands, the layout and hash tags.
 func Refused(err error) Finding {
 	const about = "commands, permissions and what other nodes have agreed on"
 	if err == nil {
@@ -42,18 +42,6 @@ func Refused(err error) Finding {
 	}
 	return Finding{Level: Problem, About: about, Found: err.Error(),
 		Do: "a server with these settings does not start; change what the message names"}
-}
-
-// Ladders returns the finding about namespaces that are not counted by the configured ladders
-// alone.
-func Ladders(others []string) Finding {
-	const about = "ladders of all nodes"
-	if len(others) == 0 {
-		return Finding{Level: Fine, About: about, Found: "as configured"}
-	}
-	return Finding{Level: Warning, About: about, Found: "Redis has " + strings.Join(others, "; "),
-		Do: "restart the nodes that have other ladders, one after the other; until then, and " +
-			"until levels with a + have filled, windows are read from the levels that all have"}
 }
 
 // Redis judges a server of Redis.

@@ -65,9 +65,6 @@ type Options struct {
 	// [Node.Changed].
 	Ring  *ring.Ring
 	Peers Peers
-	// Join, if set, is called when the node is a member and before it owns anything. Nothing is
-	// stored before. If it returns an error, the node is not opened.
-	Join func(ctx context.Context) error
 	// Store, Clock and Placement are required.
 	Store     Store
 	Clock     *storeclock.Clock
@@ -280,11 +277,6 @@ func (n *Node) join(ctx context.Context, address string) error {
 	}
 	if err := n.refuseTwin(ctx); err != nil {
 		return err
-	}
-	if n.opt.Join != nil {
-		if err := n.opt.Join(ctx); err != nil {
-			return err
-		}
 	}
 	n.opt.Ring.Enter(ctx)
 	n.background(n.runFollow)

@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -40,10 +39,6 @@ func (d *resetting) Forget(ctx context.Context, ns, key []byte) error {
 // alone returns a node without a cluster.
 func alone(t testing.TB, opt node.Options) *node.Node {
 	t.Helper()
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	opt.ID, opt.Store, opt.Placement = "n", still{}, syncer.Placement{Partitions: 1}
 	if opt.Clock == nil {
 		opt.Clock = storeclock.New(nil, nil)
@@ -51,9 +46,9 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	if opt.Direct == nil {
 		opt.Direct = &resetting{store: embedded.New(embedded.Options{})}
 	}
+	var err error
 	opt.Counter, err = syncer.New(syncer.Options{
 		Store: opt.Direct.(*resetting).store, Now: opt.Clock.Now, Placement: opt.Placement,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -99,22 +99,18 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 		}
 		rings = append(rings, r)
 	}
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	opt.Ring = rings[0]
+	var err error
 	opt.Counter, err = syncer.New(syncer.Options{
 		Store: embedded.New(embedded.Options{}), Now: opt.Clock.Now, Placement: opt.Placement,
-		NotOwner:   true,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
+		NotOwner: true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: opt.Placement,
-		Store:      peers.values,
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
+		Store: peers.values, Namespaces: map[string]distinct.Namespace{
+			syncer.DefaultNamespace: {Ladder: leaparray.Default()}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -82,14 +81,9 @@ func openTwin(t *testing.T, peers node.Peers) error {
 		t.Fatal(err)
 	}
 	rings[0].Enter(t.Context())
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	clock, place := storeclock.New(nil, nil), syncer.Placement{Partitions: 7}
 	counter, err := syncer.New(syncer.Options{
 		Store: embedded.New(embedded.Options{}), Now: clock.Now, Placement: place, NotOwner: true,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}},
 	})
 	if err != nil {
 		t.Fatal(err)

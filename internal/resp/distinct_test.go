@@ -131,14 +131,10 @@ func TestDistinctByRules(t *testing.T) {
 // newEngine returns an engine that counts in memory, at one moment.
 func newEngine(t *testing.T) *distinct.Engine {
 	t.Helper()
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const now = 1_700_000_000_000
 	engine, err := distinct.New(distinct.Options{
 		Now: func() int64 { return now }, Placement: syncer.Placement{Partitions: 1},
-		Namespaces: map[string]distinct.Namespace{"default": {Ladder: l}},
+		Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}},
 	})
 	if err != nil {
 		t.Fatal(err)

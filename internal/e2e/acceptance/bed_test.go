@@ -195,10 +195,7 @@ func (b *bed) leastPrivileged() string {
 // redis starts a Redis and makes the stores that use it.
 func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64) syncer.Store {
 	b.t.Helper()
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
 		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
 		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},

@@ -68,14 +68,11 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	t.Helper()
 	p := &parts{redis: redistest.Start(t)}
 	p.proxy = faultproxy.New(t, p.redis.Addr())
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var err error
 	place := syncer.Placement{Partitions: 7}
 	p.store, err = redisstore.New(redisstore.Options{
 		URL: "redis://" + p.proxy.Addr(), Timeout: 150 * time.Millisecond, Placement: place,
-		Ladders: map[string]*leaparray.Ladder{"default": ladder},
+		Ladders: map[string]*leaparray.Ladder{"default": leaparray.Default()},
 	})
 	if err != nil {
 		t.Fatal(err)
