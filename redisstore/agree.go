@@ -3,17 +3,25 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/syncer"
 )
 
-// Fields of tt:meta that say how keys are placed.
+// layout is the version of the layout. Those before 4 counted every event in all levels.
+const layout = "4"
+
+// Fields of tt:meta that say how keys are named and placed.
 const (
-	seedField = "hash-seed"
+	layoutField = "layout"
+	seedField   = "hash-seed"
 	// sinceField says since when, by Redis's clock in milliseconds, keys have been placed by the
 	// seed: if Redis loses it and another one is drawn before that is noticed, the older one stays.
 	// It is not there if that was before there was such a field.
@@ -44,43 +52,42 @@ func (s *Store) agree(ctx context.Context) error {
 		if err := s.compare(s.agreement(), have); err != nil {
 			return err
 		}
-		// A seed that nobody has written is nobody's yet: the next one may draw another.
-		if _, drawn := have[seedField]; s.joining.Load() && (drawn || !s.opt.AnySeed) {
-			return s.lookAtLevels(ctx, have)
-		}
-		if written, err := s.writeMissing(ctx, have); err != nil {
-			return err
-		} else if written {
-			continue // to see whose have been written
-		}
-		if done, err := s.agreeOnLevels(ctx, have, false); done || err != nil {
-			if done {
-				s.settle(have)
-			}
+		written, err := s.writeMissing(ctx, have)
+		if err != nil {
 			return err
 		}
+		if !written {
+			s.settle(have)
+			return nil
+		} // else see whose have been written
 	}
 }
 
-// lookAtLevels is agreeOnLevels for a process that is not to write anything yet. Levels that nobody
-// else counts by get their numbers later.
-func (s *Store) lookAtLevels(ctx context.Context, have map[string]string) error {
-	now, err := s.client.Time(ctx).Result()
-	if err != nil {
-		return fmt.Errorf("time: %w", err)
+// AgreeEvery is how often each process that uses the store must call [Store.Agree].
+const AgreeEvery = time.Second
+
+// Agree makes sure that Redis still has what all users of the data must agree on. It may have lost
+// that, and perhaps nobody counts anything by which that would be noticed. The next process to
+// start would take what it finds, and not fit to the others.
+func (s *Store) Agree(ctx context.Context) error {
+	if !s.ready.Load() {
+		return nil // the probe before the next exchange does this
 	}
-	if _, err = s.changeOfLevels(have, now.UnixMilli(), false); err != nil {
-		return err
+	s.readyMu.Lock()
+	defer s.readyMu.Unlock()
+	seed, err := s.client.HGet(ctx, metaKey, seedField).Result()
+	switch {
+	case err != nil && !errors.Is(err, redis.Nil):
+		return fmt.Errorf("read %s: %w", metaKey, err)
+	case seed == s.agreement()[seedField]:
+		return nil
 	}
-	known := map[string]levels{}
-	for _, ns := range s.namespaces(have) {
-		if known[ns], err = s.levelsOf(have, ns); err != nil {
-			return err
-		}
+	if err = s.agree(ctx); errors.Is(err, ErrMismatch) {
+		s.opt.Logger.Error("Redis can't be used any more", "error", err)
+		s.ready.Store(false)
+		s.setFailed(err)
 	}
-	s.useLevels(known, now)
-	s.settle(have)
-	return nil
+	return err
 }
 
 // readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
@@ -175,7 +182,6 @@ func (s *Store) givesWay(seed, since string) bool {
 // settle notes that keys are from now on placed as is agreed.
 func (s *Store) settle(have map[string]string) {
 	s.agreed = true
-	s.compared.Store(true)
 	if _, ok := have[seedField]; ok && s.since == "" {
 		s.since = since(have)
 	}
@@ -184,13 +190,12 @@ func (s *Store) settle(have map[string]string) {
 // agreement returns what all users of the data must have in common.
 func (s *Store) agreement() map[string]string {
 	want := map[string]string{
-		"layout":     "3",
+		layoutField:  layout,
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		tagsField:    s.opt.Placement.HashTags.String(),
 		"hash-type":  "hash",
-		// A node that does not know that other nodes' buckets expire by age can't tell how far back
-		// a level is complete.
+		// A node that does not know that fields expire would make some that don't.
 		"redis-expiry": string(s.opt.Expiry),
 	}
 	if s.opt.Expiry == ExpiryTairhash {
@@ -203,7 +208,14 @@ func (s *Store) agreement() map[string]string {
 func (s *Store) compare(want, have map[string]string) error {
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
-		if stored, ok := have[field]; ok && stored != value {
+		stored, ok := have[field]
+		if ok && stored != value && field == layoutField {
+			return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
+				"this one makes and reads layout %s: use another Redis (or database) or, once those "+
+				"counts don't matter and no other release uses it, delete all keys that begin "+
+				"with %s", ErrMismatch, stored, value, anyPrefix)
+		}
+		if ok && stored != value {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,

@@ -75,7 +75,7 @@ func (l *directLane) letIn() {
 func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
-	if err := l.d.opt.Store.ensureJoined(ctx); err != nil {
+	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
 		for _, c := range batch {
 			c.Finish(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
 		}

@@ -70,7 +70,7 @@ func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now
 func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	ns = spaceOf(ns)
 	s := d.opt.Store
-	if err := s.ensureJoined(ctx); err != nil {
+	if err := s.ensureReady(ctx); err != nil {
 		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)
 	}
 	partition := s.opt.Placement.Of(ns, key)

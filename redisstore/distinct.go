@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -34,32 +33,27 @@ func (d *Distinct) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 	calls := make([]*scriptCall, len(list))
 	for i, x := range list {
-		l := d.store.ladderOf(string(x.NS)) // its numbers are known by now
-		field := func(b *distinct.Bucket) string {
-			return Field(int(l.ID(int(b.Level))), b.Index)
-		}
 		args := []any{x.Expect, x.Version, x.TTL, x.Mark, 0, len(x.Deletes)}
 		if x.Reset {
 			args[4] = 1
 		}
 		for j := range x.Deletes {
-			args = append(args, field(&x.Deletes[j]))
+			args = append(args, Field(x.Deletes[j].Stretch))
 		}
 		for j := range x.Sets {
-			args = append(args, field(&x.Sets[j]), x.Sets[j].Data)
+			args = append(args, Field(x.Sets[j].Stretch), x.Sets[j].Data)
 		}
 		calls[i] = &scriptCall{script: d.store.scripts.distinct, args: args,
 			keys: []string{distinctKey(x.Partition, x.NS, x.Key)}}
 	}
 	d.store.run(ctx, calls)
 	for i, x := range list {
-		takeDistinct(x, calls[i], d.store.ladderOf(string(x.NS)))
+		takeDistinct(x, calls[i])
 	}
 }
 
-// takeDistinct reads the reply to a call into an exchange. Buckets of levels that this process does
-// not count by stay in Redis.
-func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
+// takeDistinct reads the reply to a call into an exchange.
+func takeDistinct(x *distinct.Exchange, c *scriptCall) {
 	reply, err := c.cmd.Slice()
 	if err != nil {
 		switch {
@@ -83,9 +77,9 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall, l *leaparray.Ladder) {
 		name := textAt(fields, i)
 		if name == "r" {
 			x.FoundMark = textAt(fields, i+1)
-		} else if id, index, ok := parseField(name); ok && l.LevelOf(id) >= 0 {
-			x.Buckets = append(x.Buckets, distinct.Bucket{Level: uint8(l.LevelOf(id)),
-				Index: index, Data: []byte(textAt(fields, i+1))})
+		} else if at, ok := parseField(name); ok {
+			x.Buckets = append(x.Buckets,
+				distinct.Bucket{Stretch: at, Data: []byte(textAt(fields, i+1))})
 		}
 	}
 }

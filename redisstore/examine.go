@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,33 +65,7 @@ func (s *Store) fits(ctx context.Context) error {
 	if _, err := s.takeSeed(ctx, have); err != nil {
 		return err
 	}
-	if err := s.compare(s.agreement(), have); err != nil {
-		return err
-	}
-	return s.lookAtLevels(ctx, have)
-}
-
-// OtherLadders returns, once Redis was examined, the namespaces whose keys are not counted by the
-// ladders of the options alone, with all levels that Redis knows of: levels with +MORE are filling,
-// and a level x 0 is one that some node lacks. Other nodes have other ladders then, or had them
-// until lately.
-func (s *Store) OtherLadders() (list []string) {
-	s.readyMu.Lock()
-	defer s.readyMu.Unlock()
-	now := s.ladders.looked.UnixMilli()
-	for _, ns := range slices.Sorted(maps.Keys(s.ladders.levels)) {
-		all, l := s.ladders.levels[ns], s.ladderOf(ns)
-		if all == nil {
-			continue // nobody has counted yet
-		}
-		after, lessens, err := all.joinedBy(l, now)
-		if err != nil || lessens || len(after) > len(all) ||
-			!slices.Equal(after, after.sharedBy(l, now)) ||
-			slices.ContainsFunc(all, func(v level) bool { return v.fills(now) }) {
-			list = append(list, ns+": "+all.String())
-		}
-	}
-	return list
+	return s.compare(s.agreement(), have)
 }
 
 // examine asks one server.

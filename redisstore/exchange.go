@@ -1,13 +1,13 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -29,7 +29,7 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	if len(rounds) == 0 {
 		return
 	}
-	if err := s.ensureJoined(ctx); err != nil {
+	if err := s.ensureReady(ctx); err != nil {
 		for _, r := range rounds {
 			r.Err = err
 		}
@@ -162,15 +162,15 @@ func (s *Store) takeState(r *syncer.Round, c *scriptCall) {
 func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	c.rounds = append(c.rounds, r)
 	c.keys = s.appendKeys(c.keys, r)
-	c.args = slices.Grow(c.args, 13+len(r.Keys))
+	c.args = slices.Grow(c.args, 14+len(r.Keys))
 	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)),
 		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), flag(r.Quiet))
-	hashes, ttl := s.toList(r)
+		r.LastChange, changeOf(r), flag(r.Quiet), number(r.Now))
+	hashes, ttl := toList(r)
 	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
-		c.args = append(c.args, number(int64(s.part(c, &r.Keys[i], f))))
+		c.args = append(c.args, number(int64(c.part(&r.Keys[i], f))))
 	}
 }
 
@@ -180,34 +180,24 @@ const partsSeen = 8
 
 // part returns the number of the part of a call that says what to do with a key. Equal parts are
 // sent once.
-func (s *Store) part(c *scriptCall, k *syncer.KeyRound, f *fields) int {
+func (c *scriptCall) part(k *syncer.KeyRound, f *fields) int {
 	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
-		if s.samePart(c.alike[i], k) {
+		if samePart(c.alike[i], k) {
 			return i + 1
 		}
 	}
 	c.alike = append(c.alike, k)
-	expired := s.expired(k)
-	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(s.ttl(k)),
-		number(int64(len(k.Adds))), number(int64(len(expired))))
-	c.parts = s.appendBuckets(c.parts, k, f)
-	for j := range expired {
-		c.parts = append(c.parts, f.of(&expired[j]))
-	}
+	c.parts = c.appendKey(c.parts, k, f)
 	return len(c.alike)
 }
 
 // samePart reports whether the same is to be done with two keys.
-func (s *Store) samePart(a, b *syncer.KeyRound) bool {
-	return flags(a) == flags(b) && s.ttl(a) == s.ttl(b) && a.Ladder == b.Ladder &&
-		(s.opt.Expiry == ExpiryKey || bytes.Equal(a.NS, b.NS)) && // their fields may live longer
-		slices.EqualFunc(a.Adds, b.Adds, sameBucket) &&
-		slices.EqualFunc(a.Expired, b.Expired, sameField)
+func samePart(a, b *syncer.KeyRound) bool {
+	return flags(a) == flags(b) && a.TTL == b.TTL && a.Ladder == b.Ladder &&
+		slices.EqualFunc(a.Adds, b.Adds, sameBucket)
 }
 
-func sameBucket(a, b syncer.Bucket) bool { return sameField(a, b) && a.N == b.N }
-
-func sameField(a, b syncer.Bucket) bool { return a.Level == b.Level && a.Index == b.Index }
+func sameBucket(a, b syncer.Bucket) bool { return a.Stretch == b.Stretch && a.N == b.N }
 
 // ladder returns the position of a key's ladder among those of the call, 0 if it has none.
 func (c *scriptCall) ladder(k *syncer.KeyRound) int {
@@ -231,17 +221,18 @@ func (c *scriptCall) withParts() {
 func (c *scriptCall) withLadders() {
 	head := []any{number(int64(len(c.ladders)))}
 	for _, l := range c.ladders {
-		stored := l.Stored()
-		head = append(head, number(int64(len(stored))))
-		for _, lv := range stored {
-			keep := int64(-1)
-			if lv.Count > 0 {
-				keep = lv.Keep()
-			}
-			head = append(head, number(keep))
-		}
+		head = append(head, ladderText(l))
 	}
 	c.args = append(head, c.args...)
+}
+
+// ladderText returns a ladder as ladderOf in Lua reads it.
+func ladderText(l *leaparray.Ladder) string {
+	text := fmt.Sprint(l.Most(), l.Exact(), syncer.KeyTTL(l))
+	for _, lv := range l.Levels() {
+		text += fmt.Sprint(" ", lv.Width.Milliseconds(), " ", lv.Count)
+	}
+	return text
 }
 
 func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
@@ -250,13 +241,12 @@ func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
 	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10),
 		number(int64(r.Acked)),
 		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), number(int64(r.After)), allHashes(r), number(s.longestTTL()))
+		r.LastChange, changeOf(r), number(int64(r.After)), number(r.Now), allHashes(r),
+		number(s.longestTTL()))
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))
-		c.args = append(c.args, number(int64(c.ladder(k))), number(s.ttl(k)),
-			number(int64(len(k.Adds))))
-		c.args = s.appendBuckets(c.args, k, f)
+		c.args = c.appendKey(c.args, k, f)
 	}
 	return c
 }
@@ -277,28 +267,25 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	return keys
 }
 
-func (s *Store) appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
-	var ttls *ttls
-	if s.opt.Expiry != ExpiryKey {
-		ttls = s.ttlsOf(k.NS)
-	}
+// appendKey appends what to do with a key: its flags and ladder, time to live and adds.
+func (c *scriptCall) appendKey(args []any, k *syncer.KeyRound, f *fields) []any {
+	args = append(args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
+		number(int64(len(k.Adds))))
 	for j := range k.Adds {
 		b := &k.Adds[j]
-		args = append(args, f.of(b), number(b.N))
-		if ttls != nil {
-			args = append(args, ttls.fields[b.Level])
-		}
+		args = append(args, f.field(b.Stretch), number(b.N))
 	}
 	return args
 }
 
 // The flags of a key's part of a round. They go with the position of its ladder, times laddersFrom.
 const (
-	flagReset = 1
-	flagLoad  = 2
-	// flagNew marks a key that is believed to be new and is not read for any other reason.
-	flagNew     = 4
-	laddersFrom = 8
+	flagReset   = 1
+	flagLoad    = 2
+	flagNew     = 4 // see isNew
+	flagRenew   = 8
+	flagFold    = 16
+	laddersFrom = 32
 )
 
 func flags(k *syncer.KeyRound) (f int) {
@@ -308,8 +295,17 @@ func flags(k *syncer.KeyRound) (f int) {
 	if k.Load {
 		f |= flagLoad
 	}
-	if f == 0 && k.New {
-		f = flagNew
+	if isNew(k) {
+		f |= flagNew
+	}
+	if k.Renew {
+		f |= flagRenew
+	}
+	if k.Fold {
+		f |= flagFold
 	}
 	return f
 }
+
+// isNew reports whether a key is believed to be new and is not read for any other reason.
+func isNew(k *syncer.KeyRound) bool { return k.New && !k.Reset && !k.Load }

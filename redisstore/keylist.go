@@ -27,11 +27,11 @@ func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.Appen
 
 // toList returns the hashes of the keys that a round has listed, and the longest of their times to
 // live.
-func (s *Store) toList(r *syncer.Round) (hashes []byte, ttl int64) {
+func toList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
-		if k := &r.Keys[i]; k.TTL > 0 && !k.Listed {
+		if k := &r.Keys[i]; k.Renew && !k.Listed {
 			hashes = appendHash(hashes, syncer.KeyHash(k.NS, k.Key))
-			ttl = max(ttl, s.ttl(k))
+			ttl = max(ttl, k.TTL)
 		}
 	}
 	return hashes, ttl
@@ -47,7 +47,7 @@ func allHashes(r *syncer.Round) (hashes []byte) {
 
 // ListKeys implements syncer.Lister with one script call for each list, all in one pipeline.
 func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
-	if err := s.ensureJoined(ctx); err != nil {
+	if err := s.ensureReady(ctx); err != nil {
 		for _, l := range lists {
 			l.Err = err
 		}

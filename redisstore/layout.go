@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	anyPrefix   = "tt:" // of all keys
 	keyPrefix   = "tt:{p"
 	metaKey     = "tt:meta"
 	stateSuffix = "!s"

@@ -60,14 +60,10 @@ type Options struct {
 	KeepReplicas int
 	// Placement must be the same for all users of the data, and is compared with what Redis has.
 	Placement syncer.Placement
-	// Ladders is by namespace; "default" applies to all that are not listed. They may differ from
-	// those of others, which then have to be heard of: see [Store.Follow] and [Store.Ladders].
-	// Required.
+	// Ladders are those of the namespaces; "default" is that of all that are not listed. Keys and
+	// what is stored along with them live as long as they need. They may differ from those of
+	// others, who fold the same keys by theirs. Required.
 	Ladders map[string]*leaparray.Ladder
-	// Joining says that the process does not count yet. Until it calls [Store.Join], which it must
-	// before it sends the first round, nothing is written to Redis, unless nobody has used it yet
-	// and the seed must be agreed on.
-	Joining bool
 	// AnySeed takes the hash seed from Redis, and writes the one in Placement there if Redis has
 	// none. Until the first probe succeeds no key can be placed: see [Store.Placement].
 	AnySeed bool
@@ -82,18 +78,13 @@ type Store struct {
 	where       redisurl.URL
 	cluster     bool // Redis Cluster
 	scripts     scripts
-	aging       bool
 	sequenceTTL string
-	ttls        atomic.Pointer[map[string]*ttls] // by namespace
 	ready       atomic.Bool
 	used        atomic.Bool // a probe has succeeded
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
 	encryption  encryption  // under readyMu
 	agreed      bool        // a probe has succeeded; the placement does not change any more
 	since       string      // what sinceField says of the seed; "" until that is known
-	joining     atomic.Bool // Join was not called yet
-	compared    atomic.Bool // the ladders were compared with those of others
-	ladders     ladderState // under readyMu
 	keepers     keepers
 	policies    policies
 
@@ -137,16 +128,11 @@ func New(opt Options) (*Store, error) {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
 	opt.Ladders = maps.Clone(opt.Ladders)
-	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), aging: opt.Expiry != ExpiryKey,
-		failed: errors.New("not connected yet")}
-	s.ladders.stored = map[string]*atomic.Pointer[leaparray.StoredLevels]{}
+	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), failed: errors.New("not connected yet")}
 	ttl := sequenceTTL
-	for name, l := range s.opt.Ladders {
-		s.addLadder(name, l)
+	for _, l := range opt.Ladders {
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
 	}
-	s.setTTLs()
-	s.joining.Store(opt.Joining)
 	s.sequenceTTL = number(ttl.Milliseconds())
 	if err := s.connect(); err != nil {
 		return nil, err
@@ -154,9 +140,6 @@ func New(opt Options) (*Store, error) {
 	s.keepers.init(s)
 	return s, nil
 }
-
-// Aging implements syncer.Ager.
-func (s *Store) Aging() bool { return s.aging }
 
 // Close closes all connections. Callers that wait in Keep get an unknown outcome.
 func (s *Store) Close() error {

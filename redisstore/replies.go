@@ -94,18 +94,18 @@ func takeValues(r *syncer.Round, notMade any, values []any) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		k.Err, k.Loaded, k.Existed = nil, k.Loaded[:0], false
-		isNew := flags(k) == flagNew
-		if isNew && len(known) > 0 {
+		made := isNew(k)
+		if made && len(known) > 0 {
 			switch pos, _ := known[0].(int64); pos {
 			case int64(-1 - i):
 				k.Existed = true
 				fallthrough
 			case int64(i):
-				isNew, known = false, known[1:]
+				made, known = false, known[1:]
 			}
 		}
 		for j := range k.Adds {
-			if isNew {
+			if made {
 				k.Adds[j].Stored = k.Adds[j].N
 				continue
 			}
@@ -119,8 +119,7 @@ func takeValues(r *syncer.Round, notMade any, values []any) {
 			// added.
 			for j := range k.Adds {
 				b := k.Adds[j]
-				k.Loaded = append(k.Loaded,
-					syncer.Bucket{Level: b.Level, Index: b.Index, N: b.Stored})
+				k.Loaded = append(k.Loaded, syncer.Bucket{Stretch: b.Stretch, N: b.Stored})
 			}
 		}
 	}

@@ -136,7 +136,7 @@ func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (boo
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 	}
-	if err := r.store.ensureJoined(ctx); err != nil {
+	if err := r.store.ensureReady(ctx); err != nil {
 		return false, err
 	}
 	call := &scriptCall{script: r.store.scripts.rules, keys: []string{rulesKey},

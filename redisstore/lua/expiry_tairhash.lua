@@ -1,10 +1,9 @@
-local WIDTH, HGET, HDEL, HLEN, HGETALL, HSET = 3, 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL', nil
+local HGET, HDEL, HLEN, HGETALL, HSET = 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL', nil
 local COPY = nil -- copies a hash along with all times to live, if there is such a command
-local AGING = true -- whether buckets go by age, even if no newer ones come
 local function add(key, field, delta, ttl)
   local v = redis.pcall('EXHINCRBY', key, field, delta)
   -- EXHINCRBY takes a time to live away. With PX it would set one, but replicas and the append-only
   -- file get the sum of that and the present as the time at which the field expires.
-  if type(v) ~= 'table' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
+  if type(v) ~= 'table' and ttl ~= '0' then redis.pcall('EXHPEXPIRE', key, field, ttl) end
   return v
 end

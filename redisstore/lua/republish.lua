@@ -1,16 +1,16 @@
--- Restores counts after a loss. A record next to each key says how much of each bucket was restored
--- in this epoch, and only what is missing is added. So the sum is right whoever restores first, and
--- whatever was counted since.
+-- Restores counts after a loss. A record next to each key has the cells that were restored in this
+-- epoch, and only what these lack is added. So the sum is right whoever restores first, however
+-- precisely they know the events, and whatever was counted or has folded since.
 --
 -- KEYS: sequence of the writer, state of the partition, then for each key its hash and its record.
 --
 -- ARGV: the ladders, then sequence, nonce, acknowledged, ttl of the sequence and of the records,
 -- epoch, version, quieted, last change or '', the change that this one is, the epoch after which a
--- new one is drawn, hashes for the list of keys, their ttl, then for each key: position of its
--- ladder or 0, ttl or 0, number of buckets, the buckets (field, count[, ttl of the field]).
+-- new one is drawn, the present, hashes for the list of keys, their ttl, then for each key: flags
+-- as in a round, ttl, number of cells, the cells (field, count).
 --
--- Reply: {status, version, quieted, epoch, last change, what every bucket holds ...}, with the same
--- status as for a round.
+-- Reply: {status, version, quieted, epoch, last change, the count of every cell ...}, with the same
+-- status as for a round. The count is at least the caller's, unless the key was reset.
 local call, try = redis.call, redis.pcall
 local lists, a = ladders(1)
 local seq, nonce, recordTTL = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 3]
@@ -34,64 +34,144 @@ if fresh then
   end
   last = ARGV[a + 8]
   call('HSET', KEYS[2], 'v', version, 'l', last)
-  list(KEYS[2], state[6], ARGV[a + 10], ARGV[a + 11])
+  list(KEYS[2], state[6], ARGV[a + 11], ARGV[a + 12])
   call('SET', KEYS[1], ARGV[a] .. '.' .. nonce, 'PX', recordTTL)
 end
 local name = string.format('%.0f', epoch)
 
--- remembered returns a key's record of this epoch: nil if the key was reset in it, or if the record
--- can't be written.
-local function remembered(record)
+-- around returns the start and the width of a bucket that a stretch of time lies in: the stretch
+-- itself, if it begins at a multiple of its width.
+local function around(start, width)
+  local w = width
+  while w < 1e10 and start % w + width > w do w = w * 2 end
+  return start - start % w, w
+end
+
+-- missing returns the cells that have to be added to the restored ones, as leaparray.Missing does:
+-- tables of {field, count}. Both lists have tables of {start, width, count}.
+local function missing(known, restored)
+  local all, adds = {}, {}
+  for _, c in ipairs(known) do all[#all + 1] = {c[1], c[2], c[3]} end
+  for _, c in ipairs(restored) do all[#all + 1] = {c[1], c[2], -c[3]} end
+  table.sort(all, function(x, y)
+    if x[1] == y[1] then return x[2] > y[2] end
+    return x[1] < y[1]
+  end)
+  local i = 1
+  while i <= #all do
+    local start, past = all[i][1], all[i][1] + all[i][2]
+    local sum, diff, same = 0, {}, true
+    while i <= #all and all[i][1] < past do
+      local c = all[i]
+      local field = nameOf(c[1], c[2])
+      diff[field] = (diff[field] or 0) + c[3]
+      past, sum, i = math.max(past, c[1] + c[2]), sum + c[3], i + 1
+    end
+    for _, d in pairs(diff) do same = same and d >= 0 end
+    if sum > 0 and not same then diff = {[nameOf(around(start, past - start))] = sum} end
+    for field, d in pairs(diff) do
+      if sum > 0 and d > 0 then adds[#adds + 1] = {field, d} end
+    end
+  end
+  return adds
+end
+
+-- remembered returns the cells of a key that are restored: nil if the key was reset in this epoch,
+-- or can't be read. Without a record in an epoch that began with what a loss left behind, these
+-- are the cells found, and the second result is true: they have to be recorded.
+local function remembered(key, record)
   local flat = try('HGETALL', record)
   if flat.err then return nil end
-  local fields = {}
-  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
-  if fields.e == name then return not fields.x and fields or nil end
-  try('DEL', record)
-  if type(try('HSET', record, 'e', name)) == 'table' then return nil end
-  return {}
-end
-
--- raise restores a bucket up to count, and returns what it then holds.
-local function raise(key, record, restored, field, count, ttl)
-  local had = restored[field]
-  if not had then had = left and try(HGET, key, field) or '0' end
-  if type(had) == 'table' then return nil end
-  local missing = tonumber(count) - tonumber(had)
-  if type(try('HSET', record, field, missing > 0 and count or had)) == 'table' then return nil end
-  -- The newest bucket of a level is kept even if it is zero.
-  if missing < 0 or missing == 0 and tonumber(count) ~= 0 then
-    return tonumber(try(HGET, key, field) or '0')
+  local epoch, reset
+  for i = 1, #flat, 2 do
+    if flat[i] == 'e' then epoch = flat[i + 1] elseif flat[i] == 'x' then reset = true end
   end
-  local v = add(key, field, string.format('%.0f', missing), ttl)
-  if type(v) ~= 'table' then return tonumber(v) end
-  try('HSET', record, field, had)
+  if epoch == name then return not reset and cellsOf(flat) or nil end
+  if #flat > 0 then try('DEL', record) end -- it is of another epoch
+  if not left then return {} end
+  local found = try(HGETALL, key)
+  return not found.err and cellsOf(found) or nil, true
 end
 
-local out, o = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6
-a = a + 12
-for i = 3, #KEYS, 2 do
-  local key, record, keep = KEYS[i], KEYS[i + 1], lists[tonumber(ARGV[a])]
-  local ttl, n = ARGV[a + 1], tonumber(ARGV[a + 2])
-  a = a + 3
-  local restored = fresh and remembered(record)
-  local refused = type(try(HLEN, key)) == 'table'
-  for _ = 1, n do
-    local v
-    if refused then
-      v = ARGV[a + 1]
-    elseif restored then
-      v = raise(key, record, restored, ARGV[a], ARGV[a + 1], ARGV[a + 2])
+-- wasReset reports whether a key was reset in this epoch.
+local function wasReset(record)
+  local kept = try('HMGET', record, 'e', 'x')
+  return not kept.err and kept[1] == name and kept[2]
+end
+
+-- write writes counts, by field, to a record. It reports whether Redis lets it.
+local function write(record, counts)
+  local args = {'e', name}
+  for field, n in pairs(counts) do
+    args[#args + 1], args[#args + 2] = field, string.format('%.0f', n)
+  end
+  for i = 1, #args, 1000 do
+    local done = try('HSET', record, unpack(args, i, math.min(i + 999, #args)))
+    if type(done) == 'table' then return false end
+  end
+  return true
+end
+
+-- restore adds to a key what is missing of the known cells. It returns the counts of the cells that
+-- it has added to, by field, or nil if it could not do anything.
+local function restore(key, record, known, ttl)
+  local restored, found = remembered(key, record)
+  if not restored then return nil end
+  local adds, had, counts, now = missing(known, restored), {}, {}, {}
+  for _, c in ipairs(restored) do had[nameOf(c[1], c[2])] = c[3] end
+  if found then
+    for field, n in pairs(had) do counts[field] = n end
+  end
+  for _, c in ipairs(adds) do counts[c[1]] = (had[c[1]] or 0) + c[2] end
+  if next(counts) and not write(record, counts) then return nil end
+  for _, c in ipairs(adds) do
+    local v = add(key, c[1], string.format('%.0f', c[2]), ttl)
+    if type(v) == 'table' then
+      write(record, {[c[1]] = had[c[1]] or 0})
     else
-      v = try(HGET, key, ARGV[a]) or '0'
+      now[c[1]] = tonumber(v)
     end
-    out[o], o = tonumber(v) or tonumber(ARGV[a + 1]), o + 1
-    a = a + WIDTH
+  end
+  return now
+end
+
+-- live does with the key what its flags say once it is restored. size is how many fields it had.
+local function live(key, size, most, flags, ttl)
+  local _, _, _, renew, folds, ladder = flagsOf(flags, lists)
+  if (renew or size == 0) and ttl ~= '0' then try('PEXPIRE', key, ttl) end
+  if not ladder or not folds and size + most <= ladder.most then return end
+  size = try(HLEN, key)
+  if type(size) ~= 'table' then tidy(key, ladder, size, folds, ARGV[a + 10]) end
+end
+
+local out, o, p = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6, a + 13
+for i = 3, #KEYS, 2 do
+  local key, record = KEYS[i], KEYS[i + 1]
+  local flags, ttl, n = ARGV[p], ARGV[p + 1], tonumber(ARGV[p + 2])
+  local known, size = {}, try(HLEN, key)
+  for j = 1, n do
+    local start, width = cell(ARGV[p + 1 + 2 * j])
+    known[j] = {start, width, tonumber(ARGV[p + 2 + 2 * j])}
+  end
+  local refused, now, whole = type(size) == 'table', nil, nil
+  if fresh and not refused then
+    now = restore(key, record, known, ttl)
+    whole = now
+  elseif not refused then
+    whole = not wasReset(record)
+  end
+  for j = 1, n do
+    local field, count = ARGV[p + 1 + 2 * j], known[j][3]
+    local v = now and now[field] or not refused and try(HGET, key, field)
+    -- The mark of events ahead is kept even if it is zero.
+    if not v and now and count == 0 then v = add(key, field, '0', ttl) end
+    v = tonumber(v) or refused and count or 0
+    out[o], o = whole and math.max(v, count) or v, o + 1
   end
   if fresh and not refused then
     try('PEXPIRE', record, recordTTL)
-    if ttl ~= '0' then try('PEXPIRE', key, ttl) end
-    if keep then purge(key, keep) end
+    live(key, size, n, flags, ttl)
   end
+  p = p + 3 + 2 * n
 end
 return out

@@ -3,12 +3,11 @@
 -- KEYS of each: sequence of the writer, state of the partition, then one hash for each key.
 --
 -- ARGV: the ladders; the number of parts, which say what is done with one key or with several, then
--- for each part: flags (1 reset, 2 load, 4 believed to be new, plus 8 times the position of its
--- ladder or 0), ttl or 0, number of adds, number of expired fields, the adds (field, delta[, ttl of
--- the field]), the expired fields; then for each round: number of keys, sequence, nonce,
--- acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the change
--- that this one is, quiet (0 or 1), hashes for the list of keys, their longest ttl, then for each
--- key the number of its part.
+-- for each part: flags (1 reset, 2 load, 4 believed to be new, 8 renew, 16 fold, plus 32 times the
+-- position of its ladder or 0), ttl, number of adds, the adds (field, delta); then for each round:
+-- number of keys, sequence, nonce, acknowledged, ttl of the sequence, epoch or 0, version, quieted,
+-- last change or '', the change that this one is, quiet (0 or 1), the present, hashes for the list
+-- of keys, their longest ttl, then for each key the number of its part.
 --
 -- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
 -- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
@@ -20,35 +19,32 @@
 local call, try = redis.call, redis.pcall
 
 -- undo takes back the first n of the adds from ARGV[a] on.
-local function undo(key, a, n)
-  for at = a, a + (n - 1) * WIDTH, WIDTH do
-    local back = string.gsub('-' .. ARGV[at + 1], '^%-%-', '')
-    if tonumber(add(key, ARGV[at], back, ARGV[at + 2])) == 0 then try(HDEL, key, ARGV[at]) end
+local function undo(key, a, n, ttl)
+  for at = a, a + (n - 1) * 2, 2 do
+    if tonumber(add(key, ARGV[at], negated(ARGV[at + 1]), ttl)) == 0 then
+      try(HDEL, key, ARGV[at])
+    end
   end
 end
 
--- finish does what remains to be done with a key after its adds: it deletes the expired fields and,
--- if there are new ones, whatever else the key no longer needs, and sets its time to live. It
--- returns an error text if it can't, or nil and whether anything was purged.
-local function finish(key, part, grown)
-  local first = part.at + #part.deltas * WIDTH
-  if part.expired > 0 then discard(key, ARGV, first, first + part.expired - 1) end
-  local purged = grown and part.keep and purge(key, part.keep)
-  if part.ttl ~= '0' then
+-- finish sets the time to live of a key after its adds, if they have made it, as made says or the
+-- number of its fields does, or if its part says so. It returns an error text if it can't, or nil
+-- and the number of fields, which may be nil if all the adds found their fields, of which new is
+-- the number of the others.
+local function finish(key, part, new, made)
+  local adds, n = #part.deltas, nil
+  if made then
+    n = adds
+  elseif new > 0 or part.fold or part.load then
+    n = try(HLEN, key)
+    if type(n) == 'table' then return n.err end
+    made = new > 0 and n == adds and new == adds
+  end
+  if (made or part.renew) and part.ttl ~= '0' then
     local done = try('PEXPIRE', key, part.ttl)
     if type(done) == 'table' then return done.err end
   end
-  return nil, purged
-end
-
--- read returns all fields of a key, false if these can only be the adds, or nil and an error text.
-local function read(key, adds)
-  local n = try(HLEN, key)
-  if type(n) == 'table' then return nil, n.err end
-  if n <= adds then return false end
-  local flat = try(HGETALL, key)
-  if flat.err then return nil, flat.err end
-  return flat
+  return nil, n
 end
 
 -- unreadable returns the error text for a key that can't be read. If the key was counted when its
@@ -74,17 +70,16 @@ end
 local function readParts(p, lists)
   local parts = {}
   for i = 1, tonumber(ARGV[p]) do
-    local flags, adds, expired = tonumber(ARGV[p + 1]), tonumber(ARGV[p + 3]), tonumber(ARGV[p + 4])
-    local kind, deltas = flags % 8, {}
-    local reset, load = kind == 1 or kind == 3, kind == 2 or kind == 3
-    for j = 1, adds do deltas[j] = tonumber(ARGV[p + 6 + (j - 1) * WIDTH]) end
+    local adds, deltas = tonumber(ARGV[p + 3]), {}
+    local reset, load, new, renew, folds, ladder = flagsOf(ARGV[p + 1], lists)
+    for j = 1, adds do deltas[j] = tonumber(ARGV[p + 3 + 2 * j]) end
     parts[tostring(i)] = {
-      reset = reset, load = load, new = kind == 4, keep = lists[(flags - kind) / 8],
-      ttl = ARGV[p + 2], at = p + 5, deltas = deltas, expired = expired,
+      reset = reset, load = load, new = new, renew = renew, fold = folds, ladder = ladder,
+      ttl = ARGV[p + 2], at = p + 4, deltas = deltas,
       -- Whether a key that does not exist becomes a copy of the model, the first such key.
-      copied = COPY and adds > 0 and (kind == 2 or kind == 4), model = nil,
+      copied = COPY and adds > 0 and not reset and (load or new), model = nil,
     }
-    p = p + 4 + adds * WIDTH + expired
+    p = p + 3 + 2 * adds
   end
   return parts, p + 1
 end
@@ -139,7 +134,7 @@ local function round(k, n, p)
       version = begun and version or version + 1
       call('HSET', KEYS[k + 1], 'v', version, 'l', last)
     end
-    if ARGV[p + 10] ~= '' then list(KEYS[k + 1], state[5], ARGV[p + 10], ARGV[p + 11]) end
+    if ARGV[p + 11] ~= '' then list(KEYS[k + 1], state[5], ARGV[p + 11], ARGV[p + 12]) end
     call('SET', KEYS[k], mark, 'PX', ttl)
   elseif acked > 0 then
     try('PEXPIRE', KEYS[k], ttl)
@@ -155,15 +150,15 @@ local function round(k, n, p)
   local function tally(key, part, first, err)
     local new = 0
     for j = first, #part.deltas do
-      local at, v = part.at + (j - 1) * WIDTH, 0
+      local at, v = part.at + (j - 1) * 2, 0
       if not err then
         if fresh then
-          v = add(key, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+          v = add(key, ARGV[at], ARGV[at + 1], part.ttl)
         else
           v = try(HGET, key, ARGV[at]) or 0
         end
         if type(v) == 'table' then
-          if fresh then undo(key, part.at, j - 1) end
+          if fresh then undo(key, part.at, j - 1, part.ttl) end
           err = unreadable(v.err, counted)
           v = 0
         else
@@ -176,17 +171,24 @@ local function round(k, n, p)
     return err, new
   end
 
-  -- complete does what remains after the adds, of which so many made new fields, and loads the key
-  -- at position i if its part says so. It returns an error text if it can't.
-  local function complete(i, key, part, new)
-    local err, purged, flat
-    if fresh then err, purged = finish(key, part, new > 0) end
-    if part.load and not err then
-      flat, err = read(key, fresh and not purged and #part.deltas or -1)
-      if err then flat, err = {}, unreadable(err, counted) end
+  -- complete does what remains after the adds, of which so many made new fields, or all of them
+  -- the key, and loads the key at position i if its part says so. It returns an error text if it
+  -- can't.
+  local function complete(i, key, part, new, made)
+    local err, size, flat
+    if fresh then err, size = finish(key, part, new, made) end
+    -- If the key has no more fields than there are adds, these are all it has.
+    if part.load and not err and not (size and size <= #part.deltas) then
+      flat = try(HGETALL, key)
+      if flat.err then flat, err = {}, unreadable(flat.err, counted) end
+      loaded[#loaded + 1], loaded[#loaded + 2] = i, flat
     end
-    if err and fresh then undo(key, part.at, #part.deltas) end
-    if flat then loaded[#loaded + 1], loaded[#loaded + 2] = i, flat end
+    if not fresh then return err end
+    if err then
+      undo(key, part.at, #part.deltas, part.ttl)
+    elseif size then
+      tidy(key, part.ladder, size, part.fold, ARGV[p + 10], flat)
+    end
     return err
   end
 
@@ -215,13 +217,13 @@ local function round(k, n, p)
       err = forget(key, epoch, ttl)
     end
     err, new = tally(key, part, first, err)
-    err = err or complete(i, key, part, new)
+    err = err or complete(i, key, part, new, first > 1)
     if absent and not err then part.model = key end
     return err
   end
 
   for i = 0, n - 1 do
-    local key, part = KEYS[k + 2 + i], parts[ARGV[p + 12 + i]]
+    local key, part = KEYS[k + 2 + i], parts[ARGV[p + 13 + i]]
     -- A copy has all that its part says, its time to live included: that is one command in place of
     -- several. It is not made if the key exists.
     local copied = fresh and part.model and try(COPY, part.model, key)
@@ -251,6 +253,6 @@ while k <= #KEYS do
   end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 13 + n
+  p = p + 14 + n
 end
 return replies

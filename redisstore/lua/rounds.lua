@@ -19,64 +19,36 @@ local function lacks(told, last)
   return redis.call('TIME')[1] - at < 86400
 end
 
--- ladders reads ladders from ARGV[p] on: how many there are, and for each how many levels may be
--- stored and how many buckets behind the newest each of them keeps, or -1 if there is none of that
--- number. It returns a list of them and where they end.
+-- ladders reads ladders from ARGV[p] on: how many there are, then each as numbers in a text. Few
+-- calls need more of them than the first number. It returns a list of them and where they end.
 local function ladders(p)
-  local list = {}
-  for i = 1, tonumber(ARGV[p]) do
-    local keep, levels = {}, tonumber(ARGV[p + 1])
-    keep.most = 0
-    for l = 1, levels do
-      local behind = tonumber(ARGV[p + 1 + l])
-      if behind >= 0 then
-        keep[l], keep.most = behind, keep.most + behind + 1
-      end
-    end
-    list[i], p = keep, p + 1 + levels
+  local list, n = {}, tonumber(ARGV[p])
+  for i = 1, n do
+    local text = ARGV[p + i]
+    list[i] = {most = tonumber(string.match(text, '^%d+')), text = text}
   end
-  return list, p + 1
+  return list, p + 1 + n
 end
 
--- fallen returns those fields of a hash, given as a flat list, that are further behind the newest
--- of their level than the level keeps.
-local function fallen(flat, keep)
-  local newest, gone = {}, {}
-  for pass = 1, 2 do
-    for i = 1, #flat, 2 do
-      local field = tonumber(flat[i]) or -1
-      local level = field % 10 + 1
-      if keep[level] then
-        local index = (field - level + 1) / 10
-        if pass == 1 then
-          newest[level] = math.max(newest[level] or 0, index)
-        elseif index < newest[level] - keep[level] then
-          gone[#gone + 1] = flat[i]
-        end
-      end
-    end
+-- tidy folds a key that has n cells if they are more than its ladder has, or if asked to.
+local function tidy(key, ladder, n, asked, now, flat)
+  if not ladder or not asked and n <= ladder.most then return end
+  if not ladder.parsed then
+    local numbers = {}
+    for digits in string.gmatch(ladder.text, '%d+') do numbers[#numbers + 1] = tonumber(digits) end
+    ladder.parsed = ladderOf(numbers, 1, #numbers)
   end
-  return gone
+  pcall(fold, key, ladder.parsed, tonumber(now), flat)
 end
 
--- discard deletes the fields from position first to last of ARGV or of a list. Lua can't unpack
--- more than about 8,000 at a time.
-local function discard(key, list, first, last)
-  for j = first, last, 1000 do
-    redis.pcall(HDEL, key, unpack(list, j, math.min(j + 999, last)))
-  end
-end
-
--- purge deletes what a hash no longer needs if it holds more buckets than its ladder has. It
--- reports whether it deleted anything.
-local function purge(key, keep)
-  local n = redis.pcall(HLEN, key)
-  if not keep or type(n) == 'table' or n <= keep.most then return end
-  local flat = redis.pcall(HGETALL, key)
-  if flat.err then return end
-  local gone = fallen(flat, keep)
-  discard(key, gone, 1, #gone)
-  return #gone > 0
+-- flagsOf reads what is to be done with a key: whether to reset and to load it, whether it is
+-- believed to be new, whether to set its time to live even if it exists, whether to fold it, and
+-- its ladder, of a list.
+local function flagsOf(text, lists)
+  local flags = tonumber(text)
+  local kind = flags % 32
+  return kind % 2 == 1, kind % 4 >= 2, kind % 8 >= 4, kind % 16 >= 8, kind >= 16,
+    lists[(flags - kind) / 32]
 end
 
 -- recordOf returns the name of a key's restoration record.
