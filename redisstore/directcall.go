@@ -20,7 +20,7 @@ type directCall struct {
 	kind    syncer.Kind
 	mode    int64 // how it counts, for the script
 	ts, now int64
-	aging   bool
+	present int64 // of the script that carries it out
 	checks  []directCheck
 	limits  []syncer.Limit // the limits of all checks
 	names   []byte         // the names of all hashes, one after the other
@@ -56,7 +56,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	c.Reset()
 	c.answered.Store(false)
 	c.list, c.kind, c.mode = nil, op.Kind, modeOf(op)
-	c.ts, c.now, c.aging = ts, now, d.opt.Store.Aging()
+	c.ts, c.now, c.present = ts, now, now
 	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
 	c.mark, c.divide, c.directAnswer = mark{}, false, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
@@ -241,30 +241,36 @@ func (c *directCall) setTimes(op *syncer.Op, res *syncer.Result) {
 }
 
 // held parses the hash of a read.
-func (c *directCall) held() ([]syncer.Bucket, error) {
+func (c *directCall) held() ([]leaparray.Cell, error) {
 	buckets := parseBuckets(c.flat, nil)
-	if err := syncer.CheckCounts(c.checks[0].ladder, buckets); err != nil {
+	if err := syncer.CheckCounts(buckets); err != nil {
 		return nil, fmt.Errorf("%w: Redis refuses this key: %w", syncer.ErrUnavailable, err)
 	}
-	return buckets, nil
+	cells, lacks := make([]leaparray.Cell, len(buckets)), false
+	for i, b := range buckets {
+		cells[i] = leaparray.Cell{Stretch: b.Stretch, N: b.N}
+		lacks = lacks || b.N < 0
+	}
+	if lacks {
+		cells = leaparray.Offset(cells)
+	}
+	return cells, nil
 }
 
-// added reads the hashes that an add has left: for each, the number of buckets, and each bucket's
-// field and count.
+// added reads the hashes that an add has left: for each, the number of cells, and each cell's
+// start, width and count.
 func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	values := c.values
 	for i := range op.Checks {
-		n, l := int(values[0]), c.checks[i].ladder
-		buckets := make([]syncer.Bucket, n)
-		for b := range buckets {
-			f := values[1+2*b]
-			buckets[b] = syncer.Bucket{Level: l.ID(int(f % levelBase)), Index: f / levelBase,
-				N: values[2+2*b]} // the script tells positions of levels
+		cells := make([]leaparray.Cell, values[0])
+		values = values[1:]
+		for j := range cells {
+			cells[j].Start, cells[j].Width, cells[j].N = values[0], values[1], values[2]
+			values = values[valuesOfCell:]
 		}
-		if err := c.estimate(op, i, buckets, res); err != nil {
+		if err := c.estimate(op, i, cells, res); err != nil {
 			return err
 		}
-		values = values[1+2*n:]
 	}
 	return nil
 }
@@ -291,7 +297,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
 			if r.Refused = true; op.Checks[i].N == 0 {
-				lr.Hi = c.now + retry // the end of a ban
+				lr.Hi = c.present + retry // the end of a ban
 			}
 			if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
 				r.RetryAfter = retry
@@ -335,25 +341,22 @@ func spaceOf(ns []byte) []byte {
 	return ns
 }
 
-// estimate reads the windows of a check from its hash.
-func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
+// estimate reads the windows of a check from the cells of its hash.
+func (c *directCall) estimate(op *syncer.Op, i int, cells []leaparray.Cell,
 	res *syncer.Result) error {
 	r := res.AddCheck()
 	if len(op.Checks[i].Limits) == 0 {
 		return nil
 	}
 	l := c.checks[i].ladder
-	v := leaparray.View{Ladder: l, A: counterOf(l, buckets)}
-	if c.aging {
-		v.Now = c.now
-	}
+	v := viewOf(l, cells, c.now)
 	for _, limit := range op.Checks[i].Limits {
 		e, ok := v.Count(limit.Window, c.ts, c.ts >= c.now)
 		if !ok {
 			return syncer.OutOfReach(op, l, limit.Window, c.ts, c.now)
 		}
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: e.Count, Lo: e.Lo,
-			Hi: e.Hi, BucketMS: e.Bucket}
+			Hi: e.Hi, BucketMS: e.Width}
 		if op.Kind == syncer.Add && e.Hi > lr.Max {
 			lr.Refused, r.Refused, res.Allowed = true, true, false
 		}
@@ -362,28 +365,17 @@ func (c *directCall) estimate(op *syncer.Op, i int, buckets []syncer.Bucket,
 	return nil
 }
 
-// counterOf makes a counter of the buckets of a hash.
-func counterOf(l *leaparray.Ladder, buckets []syncer.Bucket) (c leaparray.Counter) {
-	for _, b := range buckets {
-		level := l.LevelOf(b.Level)
-		if level < 0 {
-			continue
-		}
-		// A bucket that was taken back to zero may be the newest, which decides what the level
-		// holds, here as in the script. A negative bucket counts as zero, see CheckCounts.
-		n := max(b.N, 0)
-		set := func() bool {
-			if n == 0 {
-				_, ok := l.Mark(c, level, b.Index)
-				return ok
-			}
-			_, ok := l.Add(c, level, b.Index, n)
-			return ok
-		}
-		if !set() {
-			c = l.Grow(c, leaparray.Heap{}, level, b.Index, cmp.Or(n, 1))
-			set()
+// viewOf returns a view of the cells of a hash. A count that is still negative is read as zero, see
+// syncer.CheckCounts.
+func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.View {
+	v := leaparray.View{Ladder: l, Now: now}
+	for _, c := range cells {
+		switch {
+		case c.N > 0:
+			v.Put(&v.A, leaparray.Heap{}, c.Stretch, c.N)
+		case c.N == 0 && c.Width == l.Width(0):
+			v.Mark(&v.A, leaparray.Heap{}, c.Stretch)
 		}
 	}
-	return c
+	return v
 }

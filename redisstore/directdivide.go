@@ -101,7 +101,7 @@ func (c *directCall) halves() [2][]int {
 
 // part returns a call for some of the checks, without a caller.
 func (c *directCall) part(at []int) *directCall {
-	p := &directCall{kind: c.kind, mode: c.mode, ts: c.ts, now: c.now, aging: c.aging}
+	p := &directCall{kind: c.kind, mode: c.mode, ts: c.ts, now: c.now}
 	p.Reset()
 	for _, i := range at {
 		check := c.checks[i]

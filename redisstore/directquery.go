@@ -56,13 +56,8 @@ func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now
 	if err := c.outcome(op, &res); err != nil {
 		return v, now, err
 	}
-	l := d.ladder(op.Checks[0].NS)
 	held, err := c.held()
-	v = leaparray.View{Ladder: l, A: counterOf(l, held)}
-	if c.aging {
-		v.Now = now
-	}
-	return v, now, err
+	return viewOf(d.ladder(op.Checks[0].NS), held, now), now, err
 }
 
 // Forget deletes a key. Counters that still know its counts will not restore them after an earlier

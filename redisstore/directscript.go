@@ -9,9 +9,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// valuesOfLimit is how many numbers the script returns for a limit: count, bucket width and retry
-// after.
-const valuesOfLimit = 3
+// How many numbers the script returns for a limit (count, width of the widest cell that is cut, and
+// retry after) and for a cell (start, width and count).
+const (
+	valuesOfLimit = 3
+	valuesOfCell  = 3
+)
 
 // plansSeen is how many of the latest plans are searched for an equal one. Callers have few rules,
 // and mostly the same ones.
@@ -72,6 +75,9 @@ func (g *directScript) encode(seq uint64) {
 			c.checks[i].plan = g.plan(c.checks[i].ladder, c.limitsOf(i))
 		}
 	}
+	for _, c := range g.calls {
+		c.present = now
+	}
 	g.packed = appendPackedHead(g.packed)
 	g.pack(now, int64(g.most))
 	g.packPlans()
@@ -131,18 +137,14 @@ func (g *directScript) plan(l *leaparray.Ladder, limits []syncer.Limit) int {
 func (g *directScript) packPlans() {
 	g.pack(int64(len(g.ladders)))
 	for _, l := range g.ladders {
-		g.pack(int64(l.Len()))
-		stored := l.Stored()
-		for i := range l.Levels() {
-			id := l.ID(i)
-			g.pack(l.Width(i), l.Reach(i), l.Keep(i), stored[id].Keep(), fieldTTL(stored[id]),
-				int64(id))
+		g.pack(int64(l.Len()), int64(l.Most()), int64(l.Exact()), syncer.KeyTTL(l))
+		for _, lv := range l.Levels() {
+			g.pack(lv.Width.Milliseconds(), int64(lv.Count))
 		}
 	}
 	g.pack(int64(len(g.plans)))
 	for _, p := range g.plans {
-		l := g.ladders[p.ladder-1]
-		g.pack(int64(p.ladder), max(syncer.KeyTTL(l), othersTTL(l)), int64(len(p.limits)))
+		g.pack(int64(p.ladder), int64(len(p.limits)))
 		for _, limit := range p.limits {
 			g.pack(limit.Window, limit.Bound())
 		}
@@ -190,10 +192,10 @@ func (g *directScript) decode(reply string) error {
 		for i := range c.checks {
 			n := valuesOfLimit * len(c.limitsOf(i))
 			if c.kind == syncer.Add {
-				buckets := u.integer()
-				u.bad = u.bad || buckets < 0
-				c.values = append(c.values, buckets)
-				n = int(2 * buckets)
+				cells := u.integer()
+				u.bad = u.bad || cells < 0
+				c.values = append(c.values, cells)
+				n = int(valuesOfCell * cells)
 			}
 			for ; n > 0 && !u.bad; n-- {
 				c.values = append(c.values, u.integer())

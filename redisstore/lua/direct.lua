@@ -5,27 +5,26 @@
 --
 -- ARGV: the sequence, its ttl, and a MessagePack array of numbers, which costs much less than as
 -- many arguments: the present, the most steps, number of ladders, the ladders (number of levels,
--- then width, reach, keep, the most that anybody keeps, ttl of a field and number in fields for
--- each), number of plans, the plans (ladder, ttl, number of limits, then window and max for each),
--- number of operations, the operations (acquire or add (1 or 0), mode, time, number of checks, then
--- position of the version, plan and n for each). Then the hashes for the list of keys, one for each
--- check.
+-- then as for ladderOf), number of plans, the plans (ladder, number of limits, then window and max
+-- for each), number of operations, the operations (acquire or add (1 or 0), mode, time, number of
+-- checks, then position of the version, plan and n for each). Then the hashes for the list of keys,
+-- one for each check.
 --
 -- A negative n in an acquire makes the check the ban of the last check before it without one: it
--- refuses until the end that its counts state, whatever the mode. If that is over, and one of some
--- limits of the other check refuses, a ban as long as its window is counted once, unless the mode is
--- 3. Which limits is in n, see watched.
+-- refuses while an event of its key lies ahead, whatever the mode. If none does, and one of some
+-- limits of the other check refuses, a ban as long as its window is counted once, in the
+-- millisecond in which it ends, unless the mode is 3. Which limits is in n, see watched.
 --
 -- Modes: 0 to count what is allowed, 1 to count what is refused as well, 2 for an add that takes
--- back from the newest buckets that hold something, 3 to count nothing.
+-- back the newest events, 3 to count nothing.
 --
 -- Reply: a MessagePack array: whether the sequence was known, the steps, then for each operation
 -- either 2 and an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire
--- is count, bucket width and retry after (or 0 or -1) for each limit. That of an add is the number
--- of buckets, and the field and count of each. The bucket width of a ban that has started is
--- negative.
+-- is count, width of the widest cell that the start of the window cuts, and retry after (or 0 or
+-- -1) for each limit. That of an add is the number of cells, and start, width and count of each.
+-- The width of a ban that has started is negative.
 --
--- A call takes a limited number of steps, each about as long as it takes to look at a bucket. The
+-- A call takes a limited number of steps, each about as long as it takes to look at a cell. The
 -- operations for which there is no room are left for the next call, with nothing done: each is a 3
 -- in the reply, or a 4 if it is the first one and has several keys, which then have to be decided
 -- one after the other.
@@ -42,17 +41,9 @@ if kept then
 end
 local repeated = tonumber(ARGV[1]) <= last
 
--- Nearly always the same few fields and small numbers are read and written, so each is converted
--- only once.
-local fields = setmetatable({}, {__index = function(t, s)
-  local f = tonumber(s) or -1
-  t[s] = f
-  return f
-end})
--- The largest Lua number that fits an integer of Redis, and the number up to which every integer is
--- exact in Lua, with room for a batch.
-local MOST, EXACT = 9223372036854774784, 1e15
-local large = false -- whether a count beyond EXACT was found
+-- The largest Lua number that fits an integer of Redis, and the number up to which sums are exact.
+local MOST, EXACT = 9223372036854774784, 2 ^ 53
+-- Nearly always the same few counts are read and written, so each is converted only once.
 local counts = setmetatable({}, {__index = function(t, s)
   -- A value that HINCRBY would refuse is not a count.
   local digits = string.match(s, '^%-?([1-9]%d*)$')
@@ -60,7 +51,6 @@ local counts = setmetatable({}, {__index = function(t, s)
     (#digits < 19 or #digits == 19 and digits <= '9223372036854775807')
   local n = s == '0' and 0 or fits and tonumber(s)
   if n then n = math.max(-MOST, math.min(MOST, n)) end
-  large = large or n and math.abs(n) > EXACT
   t[s] = n
   return n
 end})
@@ -76,624 +66,547 @@ local function num() a = a + 1; return args[a] end
 
 local now, most = num(), num()
 
--- The steps so far, and those that reading a bucket takes.
+-- The steps so far, and those that reading a cell takes.
 local steps, READ = 0, 12
 
 local ladders, plans = {}, {}
 for i = 1, num() do
-  local l = {levels = num(), most = 0, width = {}, span = {}, keep = {}, kept = {}, ttl = {},
-    id = {}, level = {}, full = {}, moved = false}
-  for j = 1, l.levels do
-    l.width[j], l.span[j], l.keep[j], l.kept[j] = num(), num(), num(), num()
-    l.ttl[j], l.id[j] = digits[num()], num()
-    l.most = l.most + l.kept[j] + 1
-    -- Whether the level reaches as far as its span. It keeps as many buckets more as 2 s take.
-    l.full[j] = l.span[j] >= (l.keep[j] - math.ceil(2000 / l.width[j]) - 1) * l.width[j]
-    l.level[l.id[j]], l.moved = j - 1, l.moved or l.id[j] ~= j - 1
-  end
+  local levels = num()
+  local first = a + 1
+  a = a + 3 + 2 * levels
+  local l = ladderOf(args, first, a)
+  l.fine, l.coarse, l.life, l.since = l.width[1], l.width[levels], args[first + 2], sinceOf(l, now)
+  l.oldest = l.since[levels]
   ladders[i] = l
 end
-
--- Wherever hashes are read here, a level has the number of its position in the ladder. placed
--- returns a field with that number, given the field in Redis, or -1 if the ladder has no such
--- level; nameOf is its inverse.
-local function placed(f, ladder)
-  if not ladder.moved or f < 0 then return f end
-  local level = ladder.level[f % 10]
-  return level and f - f % 10 + level or -1
-end
-
-local function nameOf(f, ladder)
-  if not ladder.moved or f < 0 then return digits[f] end
-  return digits[f - f % 10 + ladder.id[f % 10 + 1]]
-end
-
--- finest returns the first level that covers a window ending at ts and, where buckets go by age,
--- still has all of it: 0 if none.
-local function finest(ladder, window, ts)
-  for level = 1, ladder.levels do
-    local width = ladder.width[level]
-    if ladder.span[level] >= window and
-      not (AGING and
-        floor((ts - window + 1) / width) < floor(now / width) - ladder.keep[level]) then
-      return level
-    end
-  end
-  return 0
-end
-
 for i = 1, num() do
-  local p = {ladder = ladders[num()], ttl = num(), limits = num(), window = {}, max = {}, level = {},
-    stamp = 0, oldest = {}, present = {}, gone = {}, name = {}}
+  local p = {ladder = ladders[num()], limits = num(), window = {}, max = {}, longest = 0}
   for j = 1, p.limits do
     p.window[j], p.max[j] = num(), num()
-    p.level[j] = finest(p.ladder, p.window[j], now)
+    p.longest = math.max(p.longest, p.window[j])
   end
   steps = steps + 10 + 5 * p.limits
   plans[i] = p
 end
 
--- A hash is a flat list of fields and counts, as numbers: making a table for each level would take
--- longer than doing without. A field that is not a bucket is -1, which belongs to no level.
+-- A hash that was read is three lists with the start, the end and the count of each of its n cells.
+-- No count is negative. If it is sorted, then by end and of cells that end together the widest
+-- comes first. sums, if it is there, has how many events are in the first i cells, and least the
+-- earliest start of cell i and all after it.
 local hashes = {}
 
+-- offset settles counts that are negative with the cells that contain them, as leaparray.Offset
+-- does. What is left counts as zero.
+local function offset(h)
+  local starts, ends, ns = h.starts, h.ends, h.ns
+  for i = 1, h.n do
+    local lack = -ns[i]
+    if lack > 0 then
+      steps = steps + h.n
+      for j = 1, h.n do
+        if ns[j] > 0 and starts[j] <= starts[i] and ends[j] >= ends[i] then
+          local taken = math.min(ns[j], lack)
+          ns[j], lack = ns[j] - taken, lack - taken
+          if lack == 0 then break end
+        end
+      end
+      ns[i] = 0
+    end
+  end
+end
+
 -- load reads a hash once. It also returns whether the hash had been read before.
-local function load(key, ladder)
+local function load(key)
   local h = hashes[key]
   if h then return h, true end
-  h = try(HGETALL, key)
-  if h.err then return nil, false, h.err end
-  steps = steps + READ * #h / 2
-  local many = #h > 40 -- then it shares few fields with others: a lookup takes longer
-  for i = 1, #h, 2 do
-    local f, n = h[i], counts[h[i + 1]]
-    if many then f = tonumber(f) or -1 else f = fields[f] end
-    f = placed(f, ladder)
-    if not n and f >= 0 and f < 1e17 then
-      h.alien = h.alien or {}
-      h.alien[f % 10 + 1] = true
+  local flat = try(HGETALL, key)
+  if flat.err then return nil, false, flat.err end
+  local starts, ends, ns, n, latest = {}, {}, {}, 0, -1
+  h = {starts = starts, ends = ends, ns = ns, n = 0, sorted = true}
+  for i = 1, #flat, 2 do
+    local start, width = cell(flat[i])
+    local count = start and counts[flat[i + 1]]
+    if count then
+      n = n + 1
+      local e = start + width
+      starts[n], ends[n], ns[n] = start, e, count
+      if e <= latest then h.sorted = false end
+      if count < 0 then h.odd = true end
+      latest = e
+    elseif start then
+      h.alien = true
     end
-    if not n then
-      h.odd = true
-      f, n = -1, 0
-    elseif n < 0 then -- more was taken back than is there: it counts as zero
-      h.odd = true
-      n = 0
-    end
-    h[i], h[i + 1] = f, n
   end
-  for i = 2, large and #h or 0, 2 do
-    if math.abs(h[i]) > EXACT then h.odd = true end -- Redis has to do the addition
-  end
+  steps = steps + READ * #flat / 2
+  h.n = n
+  if h.odd then offset(h) end
   hashes[key] = h
   return h, false
 end
 
--- index sorts the buckets of a hash by level, once. It returns for each level its fields, their
--- number n, the newest and the oldest; h.at has the position of each field in the hash.
-local function index(h, ladder)
-  if h.index then return h.index end
-  local list, at = {}, {}
-  for l = 1, ladder.levels do list[l] = {n = 0, newest = l - 11, oldest = math.huge} end
-  for i = 1, #h, 2 do
-    local f = h[i]
-    local x = list[f % 10 + 1]
-    if x then
-      local n = x.n + 1
-      x.n, x[n], at[f] = n, f, i
-      if f > x.newest then x.newest = f end
-      if f < x.oldest then x.oldest = f end
+-- sort brings the cells of a hash in order.
+local function sort(h)
+  if h.sorted then return end
+  local starts, ends, ns = h.starts, h.ends, h.ns
+  local at, before, distinct, n = {}, {}, {}, 0
+  for i = 1, h.n do
+    local e = ends[i]
+    local other = at[e]
+    if other then before[i] = other else n = n + 1; distinct[n] = e end
+    at[e] = i
+  end
+  table.sort(distinct)
+  local s, e, c, k = {}, {}, {}, 0
+  for d = 1, n do
+    local first, i = k + 1, at[distinct[d]]
+    while i do
+      k = k + 1
+      local p = k
+      while p > first and s[p - 1] > starts[i] do
+        s[p], c[p] = s[p - 1], c[p - 1]
+        p = p - 1
+      end
+      s[p], c[p], e[k] = starts[i], ns[i], distinct[d]
+      i = before[i]
     end
   end
-  steps = steps + 2 * #h
-  h.index, h.at = list, at
-  return list
+  h.starts, h.ends, h.ns, h.sorted = s, e, c, true
+  steps = steps + 5 * h.n
 end
 
--- sorted returns a level of the index with its fields in order, and sums: how much is in the first
--- i of them. Sums that Lua can't hold exactly are in two parts, of which lows has the lower one, so
--- that the difference of two is exact if it is below 2^53, and not below that if it is not.
-local SPLIT = 4294967296
-local function sorted(h, ladder, level)
-  local x = index(h, ladder)[level]
-  if x.sums then return x end
-  table.sort(x)
-  local at, sums, lows, s = h.at, {[0] = 0}, {[0] = 0}, 0
-  for i = 1, x.n do
-    s = s + h[at[x[i]] + 1]
-    sums[i] = s
+-- index sorts a hash and adds up its cells, once. It returns false if the sum is too large.
+local function index(h)
+  if h.sums ~= nil then return h.sums end
+  sort(h)
+  local starts, ns, sums, least, sum, first = h.starts, h.ns, {[0] = 0}, {}, 0, math.huge
+  for i = 1, h.n do
+    sum = sum + ns[i]
+    sums[i] = sum
   end
-  if s >= 2 ^ 53 then
-    for i = 1, x.n do
-      local n = h[at[x[i]] + 1]
-      local high = floor(n / SPLIT)
-      sums[i], lows[i] = sums[i - 1] + high, lows[i - 1] + n - high * SPLIT
-    end
-    x.lows = lows
+  for i = h.n, 1, -1 do
+    if starts[i] < first then first = starts[i] end
+    least[i] = first
   end
-  steps = steps + 5 * x.n
-  x.sums = sums
-  return x
+  steps = steps + 2 * h.n
+  h.sums, h.least = sum < EXACT and sums, least
+  return h.sums
 end
 
--- upTo returns how many buckets of a sorted level have no higher field than f.
-local function upTo(x, f)
-  local lo, hi = 0, x.n
+-- upTo returns how many cells of a sorted hash end at a moment or before.
+local function upTo(h, ms)
+  local ends, lo, hi = h.ends, 0, h.n
   while lo < hi do
     local mid = floor((lo + hi + 1) / 2)
-    if x[mid] <= f then lo = mid else hi = mid - 1 end
+    if ends[mid] <= ms then lo = mid else hi = mid - 1 end
   end
   return lo
 end
 
--- between sums the buckets of a sorted level after the first i, up to number j.
-local function between(x, i, j)
-  local s = x.sums[j] - x.sums[i]
-  if x.lows then s = s * SPLIT + (x.lows[j] - x.lows[i]) end
-  return s
+-- find returns the position of a cell in a hash, if it is there.
+local function find(h, start, width)
+  local starts, ends, e = h.starts, h.ends, start + width
+  for i = h.n, 1, -1 do
+    if ends[i] == e and starts[i] == start then return i end
+    if ends[i] < e and h.sorted then return nil end
+  end
 end
 
--- raise keeps the index of a hash as it is when n is counted in the newest bucket of a level, which
--- is at position i.
-local function raise(h, level, f, i, n)
-  local x = h.index[level]
-  if x.newest ~= f then
-    x.n, x.newest, x.oldest = x.n + 1, f, math.min(x.oldest, f)
-    x[x.n], h.at[f] = f, i
-    if x.sums then x.sums[x.n] = x.sums[x.n - 1] end
-    if x.lows then x.lows[x.n] = x.lows[x.n - 1] end
-  end
-  local part = x.lows or x.sums
-  if part then part[x.n] = part[x.n] + n end
+-- raise adds n, which may be negative, to the cell at position i of a hash.
+local function raise(h, i, n)
+  h.ns[i] = math.max(0, h.ns[i] + n)
+  local sums = h.sums
+  for j = i, sums and h.n or 0 do sums[j] = sums[j] + n end
 end
 
--- The plan of the current check, and what is in it: the fields of the present buckets, of the
--- oldest bucket that each limit sums, and of the oldest that are kept along with the present ones.
--- The plan's stamp changes with them.
-local current, ladder, levels, limits, window, max, level, oldest, present, gone
-local function follow(plan, ts)
-  if plan ~= current then
-    current, ladder, limits = plan, plan.ladder, plan.limits
-    window, max, level = plan.window, plan.max, plan.level
-    oldest, present, gone = plan.oldest, plan.present, plan.gone
-    levels = ladder.levels
+-- insert adds a cell to a hash, which stays sorted if it is.
+local function insert(h, start, width, n)
+  local starts, ends, ns, sums, least, e = h.starts, h.ends, h.ns, h.sums, h.least, start + width
+  local i = h.n + 1
+  h.n = i
+  while i > 1 and h.sorted and (ends[i - 1] > e or ends[i - 1] == e and starts[i - 1] > start) do
+    starts[i], ends[i], ns[i] = starts[i - 1], ends[i - 1], ns[i - 1]
+    if sums then sums[i], least[i] = sums[i - 1] + n, least[i - 1] end
+    i = i - 1
   end
-  if plan.ts == ts then return end
-  plan.ts = ts
-  for l = 1, levels do
-    local f = floor(ts / ladder.width[l]) * 10 + l - 1
-    if f ~= present[l] then
-      present[l], plan.name[l], plan.stamp = f, nameOf(f, ladder), plan.stamp + 1
-      gone[l] = f - 10 * ladder.kept[l]
-    end
-  end
-  for j = 1, limits do
-    if AGING then level[j] = finest(ladder, window[j], ts) end
-    local f = level[j] > 0 and
-      floor((ts - window[j] + 1) / ladder.width[level[j]]) * 10 + level[j] - 1 or -1
-    if f ~= oldest[j] then
-      oldest[j], plan.stamp = f, plan.stamp + 1
+  starts[i], ends[i], ns[i] = start, e, n
+  if sums then
+    sums[i], least[i] = sums[i - 1] + n, math.min(start, least[i + 1] or start)
+    for j = i - 1, 1, -1 do
+      if least[j] <= start then break end
+      least[j] = start
     end
   end
 end
 
--- look finds the positions of the present buckets (0 for none) in a hash and sums the window of
--- every limit, oldest bucket included. If there is a bucket newer than ts, newest is false and the
--- sums do not decide. stale says whether some buckets have fallen behind the present ones. If a
--- hash is asked for again, it is indexed and the results are kept with it: busy keys have many
--- buckets and come often.
-local firstAt, firstSums = {}, {}
-local at, sums, newest, stale, seen, memo
+-- For each limit of the current check, when its window begins, the sum of the cells that it touches
+-- and the width of the widest that its start cuts.
+local froms, sums, edges = {}, {}, {}
 
-local function lookUp(h)
-  local list = index(h, ladder)
-  for l = 1, levels do
-    local i = h.at[present[l]]
-    at[l] = i and i + 1 or 0
-    newest = newest and list[l].newest <= present[l]
-    stale = stale or list[l].oldest < gone[l]
-  end
-  for j = 1, limits do
-    local x = level[j] > 0 and sorted(h, ladder, level[j])
-    if x then sums[j] = between(x, upTo(x, oldest[j] - 1), x.n) end
-  end
-end
-
-local function goThrough(h)
-  for i = 1, #h, 2 do
-    local f = h[i]
-    local l = f % 10 + 1
-    local p = present[l]
-    if p then
-      if f == p then at[l] = i + 1
-      elseif f > p then newest = false
-      elseif f < gone[l] then stale = true end
-      for j = 1, limits do
-        if level[j] == l and f >= oldest[j] then sums[j] = sums[j] + h[i + 1] end
-      end
-    end
-  end
-  steps = steps + #h
-end
-
-local function look(h, plan, ts, again)
-  follow(plan, ts)
-  seen, memo = h, h.memo
-  if memo then
-    at, sums = memo.at, memo.sums
-    if memo.plan == plan and memo.stamp == plan.stamp then
-      newest, stale = memo.newest, memo.stale
-      return
-    end
-  elseif again then
-    at, sums = {}, {}
-    memo = {at = at, sums = sums}
-    h.memo = memo
-  else
-    at, sums = firstAt, firstSums
-  end
-  for l = 1, levels do at[l] = 0 end
-  for j = 1, limits do sums[j] = 0 end
-  newest, stale = true, false
-  if memo or limits > 4 then lookUp(h) else goThrough(h) end
-  if memo then
-    memo.plan, memo.stamp, memo.newest, memo.stale = plan, plan.stamp, newest, stale
-  end
-end
-
--- head returns the newest bucket of a level, or -1 if there is none.
-local function head(h, ladder, level)
-  return (index(h, ladder)[level].newest - level + 1) / 10
-end
-
--- lost reports whether a coarser level has a bucket that begins after the newest of this level, so
--- that this level has lost buckets.
-local function lost(h, ladder, level, newest)
-  for l = level + 1, ladder.levels do
-    if head(h, ladder, l) * ladder.width[l] >= (newest + 1) * ladder.width[level] then
-      return true
-    end
-  end
-end
-
--- fullest returns the largest sum of any window of this length that contains ts, given the buckets
--- from lo to hi of the one that ends there.
-local function fullest(x, level, width, window, ts, lo, hi)
-  local before, at = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
-  local p, back = between(x, before, at), floor((1 - window) / width) * 10
-  local last = upTo(x, floor((ts + window - 1) / width) * 10 + level - 1)
-  for i = at + 1, last do
-    local first = x[i] + back
-    while x[before + 1] < first do before = before + 1 end
-    local s = between(x, before, i)
-    if s > p then p = s end
-  end
-  steps = steps + 2 * math.max(0, last - at)
-  return p
-end
-
--- keepsFrom reports whether a level certainly has everything that was counted in its buckets from
--- one on.
-local function keepsFrom(h, ladder, level, lo)
-  local newest = head(h, ladder, level)
-  local last = AGING and math.max(newest, floor(now / ladder.width[level])) or newest
-  return lo >= last - ladder.keep[level] and
-    (AGING or newest >= lo or not lost(h, ladder, level, newest))
-end
-
--- has reports whether a level certainly has everything that was counted in one of its buckets.
-local function has(h, ladder, level, idx)
-  return keepsFrom(h, ladder, level, idx) and
-    (ladder.full[level] or now - idx * ladder.width[level] < ladder.span[level])
-end
-
--- peak returns the largest sum, oldest bucket included, of any window of this length that contains
--- ts, or nil if no level has all of it.
-local function peak(h, ladder, window, ts)
-  for level = 1, ladder.levels do
-    local width = ladder.width[level]
-    local lo = floor((ts - window + 1) / width)
-    if ladder.span[level] >= window and keepsFrom(h, ladder, level, lo) then
-      local hi = floor(ts / width)
-      local x = sorted(h, ladder, level)
-      return fullest(x, level, width, window, ts, lo, hi), level, lo, hi
-    end
-  end
-end
-
--- How many buckets after a moment room looks at one by one, as in leaparray.
-local FAR = 512
-
--- room returns how long it takes until no window of this length that contains the moment has more
--- than most, given the buckets from lo to hi of the window that ends at ts. If windows are too full
--- for more than FAR buckets, it may be longer, because all newer buckets count as one window.
-local function room(x, level, width, window, ts, lo, hi, most)
-  local gone, to = upTo(x, lo * 10 + level - 2), upTo(x, hi * 10 + level - 1)
-  local at, before, back = ts, gone, floor((1 - window) / width) * 10
-  local far = (hi + FAR) * 10 + level - 1
-  local full = between(x, gone, to) > most and to -- end of the last overfull window
-  while true do
-    local last, seen = floor((at + window - 1) / width) * 10 + level - 1, to
-    while to < x.n and x[to + 1] <= math.min(last, far) do
-      to = to + 1
-      local first = x[to] + back
-      while x[before + 1] < first do before = before + 1 end
-      if between(x, before, to) > most then full = to end
-    end
-    steps = steps + 2 * (to - seen) + 5
-    if not full and last > far and between(x, gone, x.n) > most then full = x.n end
-    if not full then return math.max(1, at - ts) end
-    local enough = full
-    while gone < enough do
-      local mid = floor((gone + enough) / 2)
-      if between(x, mid, full) > most then gone = mid + 1 else enough = mid end
-      steps = steps + 1
-    end
-    at, full = math.max(at, ((x[gone] - level + 1) / 10 + 1) * width + window - 1), nil
-  end
-end
-
--- The position in KEYS of the hash that is being counted, and of its partition's state; and, by
--- partition, hashes for the list of keys and their longest ttl.
-local position, state, fresh, longest = 0, 0, {}, 0
-
--- extend keeps the key alive until no window can reach it any more.
-local function extend(key, plan)
-  fresh[state] = (fresh[state] or '') .. string.sub(ARGV[4], 4 * position - 7, 4 * position - 4)
-  longest = math.max(longest, plan.ttl)
-  if plan.ends == nil then
-    local t = try('TIME')
-    plan.ends = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + plan.ttl]
-  end
-  -- PEXPIRE takes longer because it has to be rewritten for replicas.
-  if not plan.ends or type(try('PEXPIREAT', key, plan.ends)) == 'table' then
-    try('PEXPIRE', key, digits[plan.ttl])
-  end
-end
-
--- delete removes fields from a hash.
-local function delete(key, names)
-  steps = steps + 5 * #names
-  -- Lua can't unpack more than about 8,000 at a time.
-  for i = 1, #names, 1000 do try(HDEL, key, unpack(names, i, math.min(i + 999, #names))) end
-end
-
--- prune deletes the buckets of a hash that have fallen behind the present ones of the current plan.
-local function prune(key, h)
-  local names, kept = {}, 0
-  for i = 1, #h, 2 do
-    local f = h[i]
-    local first = gone[f % 10 + 1]
-    if first and f < first then
-      names[#names + 1] = nameOf(f, ladder)
-    else
-      h[kept + 1], h[kept + 2] = f, h[i + 1]
-      kept = kept + 2
-    end
-  end
-  for i = #h, kept + 1, -1 do h[i] = nil end
-  h.memo, h.index, seen = nil, nil, nil
-  delete(key, names)
-end
-
--- purge deletes the buckets that have fallen behind the newest, in a hash that was not read.
-local function purge(key, ladder)
-  local flat, names, newest = try(HGETALL, key), {}, {}
-  if flat.err then return end
-  steps = steps + READ * #flat / 2
-  for pass = 1, 2 do
-    for i = 1, #flat, 2 do
-      local f = placed(fields[flat[i]], ladder)
-      local level = f % 10 + 1
-      if ladder.width[level] then
-        local idx = (f - level + 1) / 10
-        if pass == 1 then
-          newest[level] = math.max(newest[level] or 0, idx)
-        elseif idx < newest[level] - ladder.kept[level] then
-          names[#names + 1] = flat[i]
+-- goThrough looks at all cells of a hash to find these. It returns whether some event is later.
+local function goThrough(h, plan, ts)
+  local starts, ends, ns, limits, later = h.starts, h.ends, h.ns, plan.limits, false
+  local first = ts - plan.longest + 1
+  for i = h.n, 1, -1 do
+    local e, n = ends[i], ns[i]
+    if e > first and n > 0 then
+      local s = starts[i]
+      if s > ts then
+        later = true
+      else
+        for j = 1, limits do
+          local from = froms[j]
+          if e > from then
+            sums[j] = sums[j] + n
+            if s < from and e - s > edges[j] then edges[j] = e - s end
+          end
         end
       end
+    elseif e <= first and h.sorted then
+      break
     end
   end
-  delete(key, names)
+  steps = steps + h.n
+  return later
 end
 
--- What the current operation has counted, in case it has to be taken back: key, field, ttl of the
--- field and n for each bucket.
+-- lookUp does the same in a hash that has sums.
+local function lookUp(h, plan, ts)
+  local starts, ends, ns, least, count, later = h.starts, h.ends, h.ns, h.least, h.n, false
+  for i = count, 1, -1 do
+    if ends[i] <= ts then break end
+    later = later or starts[i] > ts and ns[i] > 0
+  end
+  for j = 1, plan.limits do
+    local from = froms[j]
+    local i = upTo(h, from)
+    sums[j] = h.sums[count] - h.sums[i]
+    i = i + 1
+    while i <= count and least[i] < from do
+      if starts[i] < from and ns[i] > 0 then edges[j] = math.max(edges[j], ends[i] - starts[i]) end
+      i = i + 1
+    end
+  end
+  steps = steps + 10 * plan.limits
+  return later
+end
+
+-- look fills in froms, sums and edges. It returns whether some event is later: then the sums do not
+-- decide. A hash that is asked for again is indexed: busy keys have many cells and come often.
+local function look(h, plan, ts, again)
+  for j = 1, plan.limits do froms[j], sums[j], edges[j] = ts - plan.window[j] + 1, 0, 1 end
+  if (again or plan.limits > 4) and index(h) then return lookUp(h, plan, ts) end
+  return goThrough(h, plan, ts)
+end
+
+-- waiting returns how long it takes until no more than room is left of a window that ends at ts, if
+-- no event is later.
+local function waiting(h, room, window, ts)
+  sort(h)
+  local ns, sums, i, lo = h.ns, h.sums, h.n, 1
+  if sums then
+    local over = sums[i] - room
+    while lo < i do
+      local mid = floor((lo + i + 1) / 2)
+      if sums[mid - 1] < over then lo = mid else i = mid - 1 end
+    end
+  else
+    room = room - ns[i]
+    while room >= 0 do
+      i = i - 1
+      room = room - ns[i]
+    end
+    steps = steps + h.n - i
+  end
+  return h.ends[i] + window - 1 - ts
+end
+
+-- laterThan returns the positions of the events of a hash that are later than ts, latest start
+-- first.
+local function laterThan(h, ts)
+  local starts, ends, found, n, ordered = h.starts, h.ends, {}, 0, true
+  for i = h.n, 1, -1 do
+    if ends[i] <= ts then break end
+    if starts[i] > ts then
+      n = n + 1
+      found[n] = i
+      ordered = ordered and (n == 1 or starts[i] <= starts[found[n - 1]])
+    end
+  end
+  if not ordered then table.sort(found, function(i, j) return starts[i] > starts[j] end) end
+  return found, n
+end
+
+-- Sums that Lua can't hold exactly are in two parts, of which the higher one counts in these.
+local SPLIT = 4294967296
+
+-- sweep returns the largest sum of a window that contains ts, as leaparray.View.Peak does, and how
+-- long it takes until no window has more than room, as View.RetryAfter does.
+local function sweep(h, window, ts, room)
+  sort(h)
+  local starts, ends, ns, n = h.starts, h.ends, h.ns, h.n
+  local leave, sum = upTo(h, ts - window + 1) + 1, 0
+  for i = leave, n do sum = sum + ns[i] end
+  local unit, high, low = sum < EXACT and 1 or SPLIT, 0, 0
+  for i = leave, n do
+    if starts[i] <= ts then
+      local part = floor(ns[i] / unit)
+      high, low = high + part, low + ns[i] - part * unit
+    end
+  end
+  local enter, k = laterThan(h, ts)
+  local peak, free, at, looked = 0, ts, ts, n - leave + k
+  while at < free + window do
+    sum = high * unit + low
+    if at < ts + window and sum > peak then peak = sum end
+    if leave > n then break end
+    local full, next = sum > room, ends[leave] + window - 1
+    if k > 0 and starts[enter[k]] < next then next = starts[enter[k]] end
+    while k > 0 and starts[enter[k]] == next do
+      local c = ns[enter[k]]
+      local part = floor(c / unit)
+      high, low, k = high + part, low + c - part * unit, k - 1
+    end
+    while leave <= n and ends[leave] + window - 1 == next do
+      local c = ns[leave]
+      local part = floor(c / unit)
+      high, low, leave = high - part, low - c + part * unit, leave + 1
+    end
+    if full then free = next end
+    at, looked = next, looked + 2
+  end
+  steps = steps + looked
+  return peak, free - ts
+end
+
+-- place returns the start and the width of the cell that counts an event, as leaparray.View.Cell
+-- does, and its position in the hash, if it is there.
+local function place(h, ladder, ts)
+  local starts, ends, ns = h.starts, h.ends, h.ns
+  local exact, fine, since = ladder.exact, ladder.fine, ladder.since
+  local bucket, near, sum, newer, at = ts - ts % fine, ts - fine + 1, 0, 0, nil
+  for i = exact > 0 and h.n or 0, 1, -1 do
+    local e, s, n = ends[i], starts[i], ns[i]
+    if e <= near then
+      if h.sorted then break end
+    elseif s > ts then
+      newer = newer + n
+    else
+      sum = sum + n
+      if s == ts and e == ts + 1 then
+        at = i
+      elseif s == bucket and e == s + fine and n > 0 then -- the key was busy a moment ago
+        if bucket >= since[1] then return bucket, fine, i end
+        sum = exact
+      end
+    end
+  end
+  steps = steps + 10
+  if sum < exact and newer < exact then return ts, 1, at end
+  for l = 1, #since do
+    local width = ladder.width[l]
+    local start = ts - ts % width
+    if start >= since[l] or l == #since then return start, width, find(h, start, width) end
+  end
+end
+
+-- holds reports whether a hash has something in the bucket of the coarsest level around a moment.
+local function holds(h, ladder, ms)
+  local starts, ends, ns, from = h.starts, h.ends, h.ns, ms - ms % ladder.coarse
+  local to = from + ladder.coarse
+  for i = h.n, 1, -1 do
+    if ns[i] > 0 and starts[i] < to and ends[i] > from then return true end
+    if ends[i] <= from and h.sorted then return false end
+  end
+  return false
+end
+
+-- position, state: where the current key and its partition's state are in KEYS.
+local position, state
+
+-- fresh has the hashes of keys that have to be listed, by the position of their partition's state,
+-- and longest is how long the longest of them lives.
+local fresh, longest = {}, 0
+
+-- extend keeps the key alive until no window can reach it any more.
+local function extend(key, ladder)
+  fresh[state] = (fresh[state] or '') .. string.sub(ARGV[4], 4 * position - 7, 4 * position - 4)
+  longest = math.max(longest, ladder.life)
+  if ladder.dies == nil then
+    local t = try('TIME')
+    ladder.dies = not t.err and digits[t[1] * 1000 + floor(t[2] / 1000) + ladder.life]
+  end
+  -- PEXPIRE takes longer because it has to be rewritten for replicas.
+  if not ladder.dies or type(try('PEXPIREAT', key, ladder.dies)) == 'table' then
+    try('PEXPIRE', key, ladder.ttl)
+  end
+end
+
+-- What the current operation has counted, in case it has to be taken back: key, field, ladder,
+-- width and n for each cell.
 local done, several = {}, false
-local function note(key, field, ttl, n)
+local function note(key, field, ladder, width, n)
   local i = #done
-  done[i + 1], done[i + 2], done[i + 3], done[i + 4] = key, field, ttl, n
+  done[i + 1], done[i + 2], done[i + 3], done[i + 4], done[i + 5] = key, field, ladder, width, n
+end
+
+-- clear deletes a cell that was taken back to zero, unless it may be a mark.
+local function clear(key, field, ladder, width, v)
+  if width ~= ladder.fine and tonumber(v) == 0 then try(HDEL, key, field) end
 end
 
 local function takeBack()
-  for i = 1, #done, 4 do
-    add(done[i], done[i + 1], digits[-done[i + 3]], done[i + 2])
-    hashes[done[i]] = nil
+  for i = 1, #done, 5 do
+    local key, field, ladder, width = done[i], done[i + 1], done[i + 2], done[i + 3]
+    local v = add(key, field, digits[-done[i + 4]], ladder.ttl)
+    if type(v) ~= 'table' then clear(key, field, ladder, width, v) end
+    hashes[key] = nil
   end
 end
 
--- held returns how much of n can be taken back from a bucket, or nil and an error text.
-local function held(key, field, n)
-  local v = try(HGET, key, field)
-  if type(v) == 'table' then return nil, v.err end
-  return math.min(n, math.max(0, tonumber(v or 0) or 0))
-end
+-- The keys that may have to fold at the end, with their ladders.
+local grown = {}
 
--- size returns the number of fields of a hash.
-local function size(key)
-  local n = try(HLEN, key)
-  return type(n) == 'number' and n or 0
-end
-
--- each adds n to the bucket of every level, one by one, or what parts has for the level. It returns
--- an error text if the key refuses.
-local function each(key, h, plan, n, ts, parts)
-  -- first and last: whether the first and the last bucket are new.
-  local ladder, first, last = plan.ladder, false, false
-  if h then h.memo = nil end
-  steps = steps + 10 * ladder.levels
-  for level = 1, ladder.levels do
-    local idx = floor(ts / ladder.width[level])
-    local d, f, ttl = parts and parts[level] or n, idx * 10 + level - 1, ladder.ttl[level]
-    local field = nameOf(f, ladder)
-    if not h or idx >= head(h, ladder, level) - ladder.keep[level] then
-      local v = add(key, field, digits[d], ttl)
-      if type(v) == 'table' then return v.err end
-      note(key, field, ttl, d)
-      v = tonumber(v)
-      if h then
-        local i = h.at[f] or #h + 1
-        h[i], h[i + 1] = f, math.max(0, v)
-      end
-      if v == d and level == 1 then first = true end
-      if v == d and level == ladder.levels then last = true end
-    end
+-- put adds n to a cell, at position i of the hash if it is there. It returns an error text if the
+-- key refuses.
+local function put(key, h, ladder, start, width, i, n)
+  local field = nameOf(start, width)
+  local v = add(key, field, digits[n], ladder.ttl)
+  if type(v) == 'table' then return v.err end
+  if several then note(key, field, ladder, width, n) end
+  if n > 0 and not holds(h, ladder, start) then extend(key, ladder) end
+  if i then
+    raise(h, i, n)
+  else
+    insert(h, start, width, n)
+    -- To look once in a while is enough.
+    if h.n % 8 == 0 or h.n > ladder.most then grown[key] = ladder end
   end
-  if h then h.index = nil end
-  if last then extend(key, plan) end
-  if not h and (last or first and size(key) > ladder.most) then purge(key, ladder) end
+  if h.sums and h.sums[h.n] >= EXACT then h.sums = false end
+  if h.odd then hashes[key] = nil end
 end
 
--- take takes n back from the bucket at position i of a hash. It returns an error text if the key
+-- take takes n back from the cell at position i of a hash. It returns an error text if the key
 -- refuses.
 local function take(key, h, ladder, i, n)
-  local l, field = h[i] % 10 + 1, nameOf(h[i], ladder)
-  local v = add(key, field, digits[-n], ladder.ttl[l])
+  local width = h.ends[i] - h.starts[i]
+  local field = nameOf(h.starts[i], width)
+  local v = add(key, field, digits[-n], ladder.ttl)
   if type(v) == 'table' then return v.err end
-  note(key, field, ladder.ttl[l], -n)
-  h[i + 1] = math.max(0, tonumber(v))
+  note(key, field, ladder, width, -n)
+  raise(h, i, -n)
+  clear(key, field, ladder, width, v)
+  if h.odd then hashes[key] = nil end
   steps = steps + 10
 end
 
--- takeAt takes n back from the buckets of one moment, but no more than the finest level that has
--- all of that time holds there: every level loses the same events. It returns an error text if the
--- key refuses.
-local function takeAt(key, plan, n, ts)
-  local ladder, places, amount, bounded, h, _, err = plan.ladder, {}, {}, false,
-    load(key, plan.ladder)
-  if not h then return err end
-  h.memo = nil
-  index(h, ladder)
-  for l = 1, ladder.levels do
-    local idx = floor(ts / ladder.width[l])
-    places[l], amount[l] = h.at[idx * 10 + l - 1], 0
-    if places[l] then
-      amount[l], err = held(key, nameOf(h[places[l]], ladder), n)
-      if err then return err end
-    end
-    if not bounded and has(h, ladder, l, idx) then
-      n, bounded = math.min(n, amount[l]), true
-    end
-  end
-  for l = 1, ladder.levels do
-    local d = math.min(n, amount[l])
-    if d > 0 then
-      err = take(key, h, ladder, places[l], d)
-      if err then return err end
-    end
-  end
-  h.index = nil
-end
-
--- recent returns the positions of the buckets of a hash that hold something and that a window may
--- still see at ts, newest first.
-local function recent(h, ladder, ts)
-  local oldest, found = {}, {}
-  for l = 1, ladder.levels do
-    oldest[l] = math.max(head(h, ladder, l), floor(ts / ladder.width[l])) - ladder.keep[l]
-  end
-  for i = 1, #h, 2 do
-    local l = h[i] % 10 + 1
-    if oldest[l] and h[i + 1] > 0 and (h[i] - l + 1) / 10 >= oldest[l] then
-      found[#found + 1] = i
-    end
-  end
-  table.sort(found, function(i, j) return h[i] > h[j] end)
-  steps = steps + 10 * #found
-  return found
-end
-
--- takeNewest takes n back from the newest buckets of every level that hold something. It returns an
+-- takeFrom takes n back from the cells at some positions of a hash, in their order. It returns an
 -- error text if the key refuses.
-local function takeNewest(key, plan, n, ts)
-  local h, _, err = load(key, plan.ladder)
-  if not h then return err end
-  local ladder, left = plan.ladder, {}
-  h.memo = nil
-  for l = 1, ladder.levels do left[l] = n end
-  for _, i in ipairs(recent(h, ladder, ts)) do
-    local l, d = h[i] % 10 + 1, 0
-    if left[l] > 0 then
-      d, err = held(key, nameOf(h[i], ladder), left[l])
-      if err then return err end
-    end
+local function takeFrom(key, h, ladder, n, found)
+  for k = 1, #found do
+    local i = found[k]
+    local d = math.min(n, h.ns[i])
     if d > 0 then
-      err = take(key, h, ladder, i, d)
+      local err = take(key, h, ladder, i, d)
       if err then return err end
-      left[l] = left[l] - d
+      n = n - d
+    end
+    if n <= 0 then return end
+  end
+end
+
+-- takeAt takes n back from the cells that contain a moment, narrowest first, as leaparray.View.At
+-- does: from those of other ladders last.
+local function takeAt(key, h, ladder, n, ts)
+  local starts, ends, found, rank = h.starts, h.ends, {}, {[1] = 1}
+  for l = 1, #ladder.width do rank[ladder.width[l]] = ladder.width[l] end
+  local order = {}
+  for i = 1, h.n do
+    if starts[i] <= ts and ends[i] > ts and h.ns[i] > 0 then
+      local width = ends[i] - starts[i]
+      found[#found + 1], order[i] = i, rank[width] or width + 1e13
     end
   end
-  h.index = nil
+  table.sort(found, function(i, j)
+    if order[i] ~= order[j] then return order[i] < order[j] end
+    return starts[i] > starts[j]
+  end)
+  steps = steps + h.n
+  return takeFrom(key, h, ladder, n, found)
 end
 
--- set adds n to the present bucket of every level in one command. The whole hash must be known.
-local written = {}
-local function set(key, h, plan, n)
-  local v
-  for l = 1, levels do
-    local i = at[l]
-    if i == 0 then
-      i, v = #h + 2, n
-      h[i - 1], at[l] = present[l], i
-    else
-      v = h[i] + n
+-- takeNewest takes the n newest events back, as leaparray.View.Newest says.
+local function takeNewest(key, h, ladder, n)
+  sort(h)
+  local starts, ends, found, ordered, k = h.starts, h.ends, {}, true, 0
+  for i = h.n, 1, -1 do
+    if h.ns[i] > 0 then
+      k = k + 1
+      found[k] = i
+      local other = found[k - 1]
+      ordered = ordered and (not other or starts[i] < starts[other] or
+        starts[i] == starts[other] and ends[i] > ends[other])
     end
-    h[i] = v
-    if h.index then raise(h, l, present[l], i - 1, n) end
-    written[2 * l - 1], written[2 * l] = plan.name[l], digits[v]
   end
-  if memo then
-    for j = 1, limits do sums[j] = sums[j] + n end
+  if not ordered then
+    table.sort(found, function(i, j)
+      if starts[i] ~= starts[j] then return starts[i] > starts[j] end
+      return ends[i] < ends[j]
+    end)
   end
-  local result = try(HSET, key, unpack(written, 1, 2 * levels))
-  if type(result) == 'table' then
-    hashes[key] = nil
-    return result.err
-  end
-  if v == n then extend(key, plan) end
-  for l = 1, several and levels or 0 do note(key, plan.name[l], ladder.ttl[l], n) end
+  steps = steps + 5 * h.n
+  return takeFrom(key, h, ladder, n, found)
 end
 
--- count adds n to the bucket of every level: in one command if the contents of the hash are known
--- and no bucket is newer. With parts it adds these in place of n.
-local function count(key, plan, n, ts, parts)
-  if n < 0 then return takeAt(key, plan, -n, ts) end
-  local h = hashes[key]
-  if h and seen ~= h then look(h, plan, ts, true) end
-  seen = nil
-  local old = h and newest and stale -- the present buckets say which have fallen behind
-  local refused
-  if parts or not HSET or not h or h.odd or not newest then
-    refused = each(key, h, plan, n, ts, parts)
-  else
-    refused = set(key, h, plan, n)
+-- markAhead marks that an event lies ahead of the present, as leaparray.Ladder.Beyond says.
+local function markAhead(key, ladder, ts)
+  local h, fine = load(key), ladder.fine
+  local beyond = ts - ts % fine + fine
+  for i = 1, h and h.n or 0 do
+    if h.starts[i] >= beyond and h.ends[i] - h.starts[i] == fine then return end
   end
-  if old and not refused then prune(key, h) end
-  return refused
-end
-
--- markAhead makes the bucket that follows an event ahead of the present the newest of the finest
--- level, as leaparray.Ladder.Beyond says.
-local function markAhead(key, plan, ts)
-  local h, ladder = hashes[key], plan.ladder
   steps = steps + 10
-  local f = (floor(ts / ladder.width[1]) + 1) * 10
-  if type(add(key, nameOf(f, ladder), '0', ladder.ttl[1])) == 'table' or not h then return end
-  index(h, ladder)
-  if h.at[f] then return end
-  h[#h + 1], h[#h + 2] = f, 0
-  h.memo, h.index, seen = nil, nil, nil
+  if type(add(key, nameOf(beyond, fine), '0', ladder.ttl)) ~= 'table' and h then
+    insert(h, beyond, fine, 0)
+  end
+end
+
+-- busy returns the field of the finest bucket around a moment if it already has events: then it
+-- counts the next one as well, and the hash need not be read for that.
+local function busy(key, ladder, ts)
+  if hashes[key] then return nil end
+  local start = ts - ts % ladder.fine
+  if ts > now or start < ladder.since[1] then return nil end
+  if ladder.named ~= start then
+    ladder.named, ladder.name = start, nameOf(start, ladder.fine)
+  end
+  local v = try(HGET, key, ladder.name)
+  steps = steps + 5
+  return type(v) == 'string' and (counts[v] or 0) > 0 and ladder.name or nil
+end
+
+-- foldGrown folds a key if it has many cells that are due, or more than it may have.
+local function foldGrown(key, ladder)
+  local h = load(key)
+  if not h then return end
+  sort(h)
+  local starts, ends, ns, from, sum = h.starts, h.ends, h.ns, math.huge, 0
+  for i = h.n, ladder.exact > 0 and 1 or h.n + 1, -1 do
+    from, sum = math.min(from, starts[i]), sum + ns[i]
+    if sum >= ladder.exact then break end
+  end
+  if sum < ladder.exact then from = 0 end
+  local due, bound = 0, math.max(from, ladder.oldest)
+  for i = 1, h.n do
+    if ends[i] > bound then break end
+    if foldInto(ladder, ladder.since, starts[i], ends[i] - starts[i], now, from) then
+      due = due + 1
+    end
+  end
+  steps = steps + 2 * h.n
+  if due >= 32 or h.n > ladder.most then
+    steps = steps + READ * h.n
+    fold(key, ladder, now)
+  end
 end
 
 local touched, wrote = {}, false
@@ -710,91 +623,56 @@ end
 
 local out, o = {repeated and 1 or 0, 0}, 2
 
--- spoiled returns an error text if someone else has put something into a bucket of a hash.
-local function spoiled(h, ladder)
-  for level in pairs(h.alien or {}) do
-    if level <= ladder.levels then return 'ERR a bucket holds what is no count' end
+-- forbids looks for a ban that holds at present. It returns whether there is none.
+local function forbids(h)
+  local ends, latest = h.ends, now
+  for i = 1, h.n do
+    if h.ns[i] > 0 and ends[i] - 1 > latest then latest = ends[i] - 1 end
   end
-end
-
--- The count of a ban states when it ends, see syncer/banend.go: the factor of the end in the bucket
--- of each level.
-local ENDS = {256, 4096}
-
--- ownLevel returns the level whose bucket states the end of a ban of this length.
-local function ownLevel(ladder, length)
-  return length <= ladder.span[1] and 1 or 2
-end
-
--- forbids looks for a ban that holds at present. It returns whether there is none, or nil and an
--- error text.
-local function forbids(h, plan)
-  local err = spoiled(h, plan.ladder)
-  if err then return nil, err end
-  local ladder, length, ends = plan.ladder, plan.window[1], now
-  local own = ownLevel(ladder, length)
-  for i = 1, #h, 2 do
-    local l = h[i] % 10 + 1
-    local width, starts = ladder.width[l], h[i + 1] % 16
-    if width and starts > 0 then
-      local idx, buckets = (h[i] - l + 1) / 10, floor(h[i + 1] / ENDS[l])
-      if buckets > 0 then
-        buckets = math.min(ladder.span[l] / width + 1, math.ceil(buckets / starts))
-        ends = math.max(ends, (idx + buckets) * width - 1)
-      elseif l == own then
-        ends = math.max(ends, (idx + 1) * width + length - 1)
-      end
-    end
-  end
-  steps = steps + 2 * #h
-  out[o + 1], out[o + 2], out[o + 3] = ends > now and 1 or 0, ladder.width[own], ends - now
+  steps = steps + h.n
+  out[o + 1], out[o + 2], out[o + 3] = latest > now and 1 or 0, 1, latest - now
   o = o + 3
-  return ends == now
+  return latest == now
 end
 
 -- judge compares all limits of a check with the counts and n. It returns whether they hold, or nil
 -- and an error text.
 local function judge(acquire, h, plan, ts, n, position, again)
-  local err = spoiled(h, plan.ladder)
-  if err then return nil, err end
-  look(h, plan, ts, again)
-  if not acquire and newest and not AGING then return true end
-  local holds = true
-  for j = 1, limits do
-    local window, max, p, level, lo, hi = window[j], max[j], sums[j], level[j], nil, nil
-    -- A window with a sum of zero may belong to a level that has lost its buckets.
-    local plain = newest and (AGING or p ~= 0 or #h == 0)
-    if not plain then p, level, lo, hi = peak(h, ladder, window, ts) end
-    if not p or level == 0 then return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window] end
-    if acquire then
-      local wait, width = 0, ladder.width[level]
-      if p + n > max then
-        holds = false
-        if plain then
-          lo, hi = (oldest[j] - level + 1) / 10, (present[level] - level + 1) / 10
-        end
-        wait = n > max and -1 or
-          room(sorted(h, ladder, level), level, width, window, ts, lo, hi, max - n)
-      end
-      out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, p), width, wait
-      o = o + 3
+  local window, holds, later = plan.window, true, nil
+  for j = 1, plan.limits do
+    if ts - window[j] + 1 < plan.ladder.oldest then
+      return nil, 'OUTOFREACH ' .. position .. ' ' .. digits[window[j]]
     end
+  end
+  if not acquire then return true end
+  later = look(h, plan, ts, again)
+  for j = 1, plan.limits do
+    local sum, room, wait = sums[j], plan.max[j] - n, 0
+    if later then sum, wait = sweep(h, window[j], ts, room < 0 and math.huge or room) end
+    if sum > room then
+      holds = false
+      if room < 0 then
+        wait = -1
+      elseif not later then
+        wait = waiting(h, room, window[j], ts)
+      end
+    end
+    out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, sum), edges[j], wait
+    o = o + 3
   end
   return holds
 end
 
 -- tell appends a hash as it is now to the reply.
-local function tell(h, ladder)
-  local size, n = o + 1, 0
-  o = size
-  for i = 1, #h, 2 do
-    if ladder.width[h[i] % 10 + 1] then
-      out[o + 1], out[o + 2] = h[i], math.min(MOST, h[i + 1])
-      o, n = o + 2, n + 1
-    end
+local function tell(h)
+  o = o + 1
+  out[o] = h.n
+  for i = 1, h.n do
+    out[o + 1], out[o + 2] = h.starts[i], h.ends[i] - h.starts[i]
+    out[o + 3] = math.min(MOST, h.ns[i])
+    o = o + 3
   end
-  out[size] = n
-  steps = steps + 2 * n
+  steps = steps + 3 * h.n
 end
 
 local key = 1 -- position in KEYS of the last key that was processed
@@ -804,10 +682,11 @@ local key = 1 -- position in KEYS of the last key that was processed
 local function complete(acquire, start, checks)
   local answers = start
   for i = 1, checks do
-    local plan, h = plans[args[a + 3 * i - 1]], hashes[KEYS[key + i]]
+    local plan, name = plans[args[a + 3 * i - 1]], KEYS[key + i]
     answers = answers + 3 * plan.limits
-    if not acquire and plan.limits > 0 and h then
-      tell(h, plan.ladder)
+    local h = not acquire and plan.limits > 0 and (hashes[name] or not repeated and load(name))
+    if h then
+      tell(h)
     elseif not acquire then
       o = o + 1
       out[o] = 0
@@ -817,6 +696,28 @@ local function complete(acquire, start, checks)
     o = o + 1
     out[o] = 0
   end
+end
+
+-- The fields that adds of the current operation are counted in without reading the hash.
+local fields = {}
+
+-- carryOne counts one check of an operation. It returns an error text if the key refuses.
+local function carryOne(i, name, ladder, n, ts, mode)
+  local h, _, refused
+  if fields[i] then
+    local v = add(name, fields[i], digits[n], ladder.ttl)
+    if type(v) == 'table' then return v.err end
+    if several then note(name, fields[i], ladder, ladder.fine, n) end
+    return
+  end
+  h, _, refused = load(name)
+  if not h then return refused end
+  if mode == 2 then return takeNewest(name, h, ladder, -n) end
+  if n < 0 then return takeAt(name, h, ladder, -n, ts) end
+  local start, width, at = place(h, ladder, ts)
+  refused = put(name, h, ladder, start, width, at, n)
+  if ts > now and not refused then markAhead(name, ladder, ts) end
+  return refused
 end
 
 -- carry counts the checks of an operation. If a key refuses, it counts none of them and returns an
@@ -831,16 +732,13 @@ local function carry(checks, ts, mode, acquire)
   for i = 1, checks do
     local c = a + 3 * i
     position, state = key + i, args[c - 2]
-    local name, plan, n, refused = KEYS[key + i], plans[args[c - 1]], args[c], nil
-    if mode == 2 then
-      refused, seen = takeNewest(name, plan, -n, ts), nil
-    elseif not acquire or n > 0 then
-      refused = count(name, plan, n, ts)
-      if ts > now and n > 0 and not refused then markAhead(name, plan, ts) end
-    end
-    if refused then
-      takeBack()
-      return refused
+    local n = args[c]
+    if n > 0 or n < 0 and not acquire then
+      local refused = carryOne(i, KEYS[key + i], plans[args[c - 1]].ladder, n, ts, mode)
+      if refused then
+        takeBack()
+        return refused
+      end
     end
   end
 end
@@ -858,6 +756,15 @@ local function watched(n, from)
   return false
 end
 
+-- startBan counts a ban that ends at a moment. It returns an error text if the key refuses.
+local function startBan(name, ladder, ends)
+  local refused = touch(state, position)
+  if refused then return refused end
+  local h, _, err = load(name)
+  if not h then return err end
+  return put(name, h, ladder, ends, 1, find(h, ends, 1), 1)
+end
+
 -- ban starts the bans of an acquire that was refused. If a key refuses, none is started, what carry
 -- has counted is taken back, and it returns an error text.
 local function ban(checks)
@@ -868,27 +775,25 @@ local function ban(checks)
     if args[c] > 0 then
       banned = from
     elseif banned and out[from + 3] == 0 and watched(args[c], banned) then
-      local name, plan, width = KEYS[key + i], plans[args[c - 1]], out[from + 2]
+      local name, plan = KEYS[key + i], plans[args[c - 1]]
       position, state = key + i, args[c - 2]
-      local refused = touch(state, position)
-      local own, parts = ownLevel(plan.ladder, plan.window[1]), {16, 16}
-      local ends = floor((now + plan.window[1]) / width) + 1
-      parts[own] = 1 + (ends - floor(now / width)) * ENDS[own]
-      if not refused and not started[name] then refused = count(name, plan, 1, now, parts) end
+      local ends = started[name] or now + plan.window[1]
+      local refused = not started[name] and startBan(name, plan.ladder, ends)
       if refused then
         takeBack()
         return refused
       end
-      started[name] = started[name] or ends * width - 1
-      out[from + 1], out[from + 2] = 1, -width
-      out[from + 3] = started[name] - now
+      started[name] = ends
+      out[from + 1], out[from + 2], out[from + 3] = 1, -1, ends - now
     end
   end
 end
 
 -- fits reports whether there is room for reading a hash.
 local function fits(key, ladder)
-  return hashes[key] or steps + READ * ladder.most <= most or steps + READ * size(key) <= most
+  if hashes[key] or steps + READ * ladder.most <= most then return true end
+  local n = try(HLEN, key)
+  return type(n) ~= 'number' or steps + READ * n <= most
 end
 
 local decided, total, left, divide = {}, num(), nil, false
@@ -900,11 +805,13 @@ for op = 1, total do
   local acquire, mode, ts, checks = args[a + 1] == 1, args[a + 2], args[a + 3], args[a + 4]
   a = a + 4
   local allowed, failed, start, banned, bans = true, nil, o + 1, false, false
-  o, seen = start, nil
+  o = start
   for i = 1, checks do
     local name, plan, n = KEYS[key + i], plans[args[a + 3 * i - 1]], args[a + 3 * i]
     steps = steps + 20 + 5 * plan.limits
-    if acquire or plan.limits > 0 then
+    local plain = not acquire and plan.limits == 0
+    fields[i] = plain and n > 0 and not repeated and busy(name, plan.ladder, ts)
+    if not fields[i] and not (plain and repeated) then
       if not fits(name, plan.ladder) then
         if repeated then break end
         divide = op == 1 and acquire and n > 0 and name ~= KEYS[key + 1]
@@ -914,13 +821,14 @@ for op = 1, total do
         end
       end
       local h, again, holds
-      h, again, failed = load(name, plan.ladder)
+      h, again, failed = load(name)
+      if h and h.alien then failed = 'ERR a cell holds what is no count' end
       if failed then break end
       begins[i] = o
       if acquire and n < 0 then
         bans = true
-        holds, failed = forbids(h, plan)
-        banned = banned or holds == false
+        holds = forbids(h)
+        banned = banned or not holds
       else
         for j = 1, checks do
           if j ~= i and KEYS[key + j] == name then n = n + args[a + 3 * j] end
@@ -970,6 +878,7 @@ if not repeated then
   for at, added in pairs(fresh) do
     list(KEYS[at], tonumber(try('HGET', KEYS[at], 'k') or '0'), added, longest)
   end
+  for name, ladder in pairs(grown) do pcall(foldGrown, name, ladder) end
 end
 out[2] = math.ceil(steps)
 return cmsgpack.pack(out)
