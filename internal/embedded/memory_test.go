@@ -40,7 +40,7 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		}
 		switch does {
 		case 0:
-			k.TTL = rnd.Int64N(100_000)
+			k.TTL, k.Renew = rnd.Int64N(100_000), rnd.IntN(2) == 0
 		case 1:
 			k.Reset = true
 		case 2:
@@ -48,7 +48,7 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		}
 		if does != 1 || rnd.IntN(8) == 0 {
 			for j := range 1 + rnd.Int64N(4) {
-				k.Adds = append(k.Adds, syncer.Bucket{Index: j, N: 1})
+				k.Adds = append(k.Adds, bucket(j, 1))
 			}
 		}
 		r.Keys = []syncer.KeyRound{k}

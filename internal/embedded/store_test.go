@@ -39,6 +39,12 @@ func (s conforming) Image(testing.TB) (rewind func()) {
 	return func() { s.Rewind(image) }
 }
 
+// bucket returns a bucket of an hour.
+func bucket(index, n int64) syncer.Bucket {
+	const hour = 3_600_000
+	return syncer.Bucket{Stretch: leaparray.Stretch{Start: index * hour, Width: hour}, N: n}
+}
+
 // timed is a store whose clock tests drive.
 type timed struct {
 	*embedded.Store
@@ -55,7 +61,7 @@ func newTimed(opt embedded.Options) *timed {
 func add(t *testing.T, s syncer.Store, seq uint64, name string, n, ttl int64) *syncer.Round {
 	t.Helper()
 	r := &syncer.Round{Writer: "w", Seq: seq, Acked: seq - 1, Keys: []syncer.KeyRound{
-		{Key: []byte(name), TTL: ttl, Adds: []syncer.Bucket{{Index: 1, N: n}}}}}
+		{Key: []byte(name), TTL: ttl, Renew: true, Adds: []syncer.Bucket{bucket(1, n)}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	if r.Lost {
 		t.Fatal("lost")
@@ -97,8 +103,8 @@ func TestRepublishRefreshesTTL(t *testing.T) {
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 1000)
 	r := &syncer.Round{Writer: "restorer", Seq: 1, Epoch: first.Epoch, Republish: true,
-		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000,
-			Adds: []syncer.Bucket{{Index: 1, N: 1}}}}}
+		Keys: []syncer.KeyRound{{Key: []byte("a"), TTL: 5000, Renew: true,
+			Adds: []syncer.Bucket{bucket(1, 1)}}}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	s.now = s.now.Add(4 * time.Second)
 	if got := get(s, "a"); got != 2 {
@@ -110,8 +116,8 @@ func TestOverflowRefusesTheKey(t *testing.T) {
 	s := embedded.New(embedded.Options{})
 	add(t, s, 1, "a", math.MaxInt64, 0)
 	r := &syncer.Round{Writer: "w", Seq: 2, Acked: 1, Keys: []syncer.KeyRound{
-		{Key: []byte("a"), Adds: []syncer.Bucket{{Index: 2, N: 1}, {Index: 1, N: 1}}},
-		{Key: []byte("b"), Adds: []syncer.Bucket{{Index: 1, N: math.MinInt64}}},
+		{Key: []byte("a"), Adds: []syncer.Bucket{bucket(2, 1), bucket(1, 1)}},
+		{Key: []byte("b"), Adds: []syncer.Bucket{bucket(1, math.MinInt64)}},
 	}}
 	s.Exchange(t.Context(), []*syncer.Round{r})
 	if r.Err != nil || !errors.Is(r.Keys[0].Err, syncer.ErrNotApplied) || r.Keys[1].Err != nil {
@@ -197,14 +203,14 @@ func TestFlushIsALoss(t *testing.T) {
 // counter does that got no answer, and again after a reset. The record lasts as long as the ladder
 // does.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Hour, Count: 24 * 30})
+	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Hour, Count: 24 * 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newTimed(embedded.Options{})
 	first := add(t, s, 1, "a", 1, 0)
 	for i, want := range []int64{8, 8, 0} {
-		k := syncer.KeyRound{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{{Index: 1, N: 7}}}
+		k := syncer.KeyRound{Key: []byte("a"), Ladder: l, Adds: []syncer.Bucket{bucket(1, 7)}}
 		r := &syncer.Round{Writer: fmt.Sprint("restorer-", i), Seq: 1, Epoch: first.Epoch,
 			Republish: true, Keys: []syncer.KeyRound{k}}
 		s.Exchange(t.Context(), []*syncer.Round{r})

@@ -23,7 +23,7 @@ func testAlike(t *testing.T, s syncer.Store) {
 		for j := range 6 {
 			k := key(name(j), adds...)
 			k.New, k.Load, k.Reset = flags.New, flags.Load, flags.Reset
-			k.TTL = (2 * time.Hour).Milliseconds()
+			k.TTL, k.Renew = (2 * time.Hour).Milliseconds(), true
 			r.Keys = append(r.Keys, k)
 		}
 		for range 2 { // the second time it only reads
@@ -31,7 +31,7 @@ func testAlike(t *testing.T, s syncer.Store) {
 			exchange(t, s, c)
 			for j := range c.Keys {
 				want := alikeWant(j, flags.Reset)
-				stored(t, &c.Keys[j], want[bucketID{0, base}], want[bucketID{1, base}])
+				stored(t, &c.Keys[j], want[at(0, 0)], want[at(1, 0)])
 				if got := contentOf(c.Keys[j].Loaded); flags.Load && !maps.Equal(got, want) {
 					t.Errorf("%s: loaded %v, want %v", name(j), got, want)
 				}
@@ -46,13 +46,13 @@ func testAlike(t *testing.T, s syncer.Store) {
 
 // alikeWant is what the j-th of the keys that were counted alike holds.
 func alikeWant(j int, reset bool) content {
-	want := content{{0, base}: 2, {1, base}: 2}
+	want := content{at(0, 0): 2, at(1, 0): 2}
 	switch {
 	case j == 0 && !reset:
-		want[bucketID{0, base}] += 5
+		want[at(0, 0)] += 5
 	case j == 3 && !reset:
-		want[bucketID{0, base + 1}] += 7
-		want[bucketID{1, base}] += 7
+		want[at(0, 1)] += 7
+		want[at(1, 0)] += 7
 	}
 	return want
 }

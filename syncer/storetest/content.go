@@ -36,7 +36,7 @@ func testLoad(t *testing.T, s syncer.Store) {
 	more := key("a", bucket(0, 0, 10), bucket(1, 0, 20))
 	more.Load = true
 	r = apply(t, s, "w", 2, more)
-	want := content{{0, base}: 11, {0, base + 1}: 2, {1, base}: 20, {2, base}: 3}
+	want := content{at(0, 0): 11, at(0, 1): 2, at(1, 0): 20, at(2, 0): 3}
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, want) {
 		t.Errorf("with adds: %v, want %v", got, want)
 	}
@@ -50,7 +50,7 @@ func testLoad(t *testing.T, s syncer.Store) {
 	all := key("new", bucket(0, 0, 1), bucket(1, 0, 1))
 	all.Load = true
 	r = apply(t, s, "w", 3, all)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{{0, base}: 2, {1, base}: 3}) {
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 2, at(1, 0): 3}) {
 		t.Errorf("all buckets added to: %v", got)
 	}
 	// Add as many new buckets as there were.
@@ -68,10 +68,9 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	exchange(t, s, before)
 	// A sequence of 0 only reads, whatever else the round says.
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
-		Key: []byte("a"), Reset: true, Load: true, TTL: 1,
-		Adds:    []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
-		Expired: []syncer.Bucket{bucket(0, 0, 0)},
-	}}}
+		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true, Ladder: small(t, 0), Fold: true,
+		Adds: []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+	}}, Now: start + 1e9}
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 1, 0)
 	exchange(t, s, before)
@@ -87,7 +86,7 @@ func testReset(t *testing.T, s syncer.Store) {
 	k.Reset, k.Load = true, true
 	r := apply(t, s, "w", 1, k)
 	stored(t, &r.Keys[0], 1)
-	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{{0, base}: 1}) {
+	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 		t.Errorf("loaded %v", got)
 	}
 	apply(t, s, "v", 2, key("a", bucket(0, 0, 10)))
@@ -97,42 +96,6 @@ func testReset(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 2, syncer.KeyRound{Key: []byte("a"), Reset: true})
 	holds(t, s, "a")
 	apply(t, s, "w", 3, syncer.KeyRound{Key: []byte("never there"), Reset: true})
-}
-
-func testExpired(t *testing.T, s syncer.Store) {
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 1), bucket(0, 1, 2), bucket(1, 0, 3)))
-	k := key("a", bucket(0, 2, 4))
-	k.Expired = []syncer.Bucket{bucket(0, 0, 0), bucket(0, 77, 0)}
-	r := apply(t, s, "w", 2, k)
-	holds(t, s, "a", bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
-	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
-	exchange(t, s, r) // sent again, it deletes nothing
-	holds(t, s, "a", bucket(0, 0, 9), bucket(0, 1, 2), bucket(0, 2, 4), bucket(1, 0, 3))
-	// Deleted buckets are not loaded, and a key may lose all of its buckets.
-	apply(t, s, "w", 3, key("b", bucket(0, 0, 1)))
-	r = apply(t, s, "w", 4, syncer.KeyRound{Key: []byte("b"), Load: true,
-		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
-	if got := contentOf(r.Keys[0].Loaded); len(got) != 0 {
-		t.Errorf("loaded %v", got)
-	}
-	apply(t, s, "w", 5, syncer.KeyRound{Key: []byte("never there"),
-		Expired: []syncer.Bucket{bucket(0, 0, 0)}})
-}
-
-// testManyExpired deletes as many buckets at once as the largest ladder has.
-func testManyExpired(t *testing.T, s syncer.Store) {
-	const n = 9000
-	var adds []syncer.Bucket
-	for i := range n {
-		adds = append(adds, bucket(uint8(i%3), int64(i), 1))
-	}
-	apply(t, s, "w", 1, key("a", adds...))
-	k := key("a", bucket(0, n, 1))
-	k.Expired, k.Load = adds, true
-	r := apply(t, s, "w", 2, k)
-	if got := contentOf(r.Keys[0].Loaded); len(got) != 1 {
-		t.Errorf("%d buckets are left, want 1", len(got))
-	}
 }
 
 func testManyKeys(t *testing.T, s syncer.Store) {
@@ -167,24 +130,31 @@ func testTTL(t *testing.T, s syncer.Store) {
 			t.Errorf("time to live %v, want %v", got, want)
 		}
 	}
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1))) // which is new, and so need not be renewed
 	check(time.Hour)
 	k := key("a", bucket(0, 0, 1))
-	k.TTL = 0
+	k.TTL = (3 * time.Hour).Milliseconds()
 	apply(t, s, "w", 2, k)
 	check(time.Hour)
-	k.TTL = (3 * time.Hour).Milliseconds()
+	k.Renew = true
 	r := apply(t, s, "w", 3, k)
 	check(3 * time.Hour)
 	r.Keys[0].TTL = time.Minute.Milliseconds()
 	exchange(t, s, r)
 	check(3 * time.Hour)
-	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(),
+	part := syncer.KeyRound{Key: name, TTL: (5 * time.Hour).Milliseconds(), Renew: true,
 		Adds: []syncer.Bucket{bucket(0, 0, 1)}}
 	exchange(t, s, &syncer.Round{Partition: 17, Writer: "restorer", Seq: 1, Epoch: r.Epoch,
 		Republish: true,
 		Keys:      []syncer.KeyRound{part}})
 	check(5 * time.Hour)
+	apply(t, s, "w", 4, syncer.KeyRound{Key: name, TTL: (4 * time.Hour).Milliseconds(), Renew: true})
+	check(4 * time.Hour)
+	k.Renew, k.Reset, k.TTL = false, true, (2 * time.Hour).Milliseconds()
+	apply(t, s, "w", 5, k) // it is new again
+	check(2 * time.Hour)
+	apply(t, s, "w", 6, syncer.KeyRound{Key: []byte("b"), TTL: time.Hour.Milliseconds(), Renew: true})
+	holds(t, s, "b")
 }
 
 func testBadKey(t *testing.T, s syncer.Store) {
@@ -207,7 +177,7 @@ func testBadKey(t *testing.T, s syncer.Store) {
 		}
 		stored(t, &r.Keys[0], 1)
 		stored(t, &r.Keys[2], 2, 3)
-		if got := contentOf(r.Keys[4].Loaded); !maps.Equal(got, content{{0, base}: 1}) {
+		if got := contentOf(r.Keys[4].Loaded); !maps.Equal(got, content{at(0, 0): 1}) {
 			t.Errorf("loaded %v", got)
 		}
 	}
@@ -264,23 +234,5 @@ func testReadOnly(t *testing.T, s syncer.Store) {
 	if r.Lost || r.Epoch != last.Epoch || r.Version != last.Version || r.Quieted != last.Quieted {
 		t.Errorf("lost %v, %d/%d/%d is told, want %d/%d/%d", r.Lost, r.Epoch, r.Version, r.Quieted,
 			last.Epoch, last.Version, last.Quieted)
-	}
-}
-
-// testFallenBucketsLeave counts a key again and again as if nothing were in memory in between, so
-// that no round names the buckets that have fallen behind.
-func testFallenBucketsLeave(t *testing.T, s syncer.Store) {
-	l := small(t)
-	for i := range int64(60) {
-		k := key("a", bucket(0, 20*i, 1), bucket(1, 10*i, 1), bucket(2, 5*i, 1))
-		k.Ladder, k.Load = l, i%2 == 0
-		r := apply(t, s, "w", uint64(i+1), k)
-		if n := len(r.Keys[0].Loaded); n > l.Most() {
-			t.Fatalf("after %d writes it holds %d buckets, its ladder has %d", i+1, n, l.Most())
-		}
-		stored(t, &r.Keys[0], 1, 1, 1)
-	}
-	if n := len(load(t, s, 17, nil, []byte("a"))); n > l.Most() {
-		t.Errorf("it holds %d buckets, its ladder has %d", n, l.Most())
 	}
 }

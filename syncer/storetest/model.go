@@ -23,6 +23,7 @@ type shelf struct {
 	keys    map[string]content
 	// lives is the time to live of each key as last set, 0 if it is not known.
 	lives    map[string]int64
+	reported map[string]content // of keys that folded in the last round, before that
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
 }
@@ -46,7 +47,7 @@ type outcome struct{ lost, used, later, first bool }
 func newShelf() *shelf {
 	return &shelf{changes: map[string]change{},
 		writers: map[string]sequence{}, keys: map[string]content{},
-		lives: map[string]int64{}, restored: map[string]content{}, reset: map[string]bool{}}
+		lives: map[string]int64{}, reported: map[string]content{}, restored: map[string]content{}, reset: map[string]bool{}}
 }
 
 func (m model) shelf(partition int) *shelf {
@@ -85,6 +86,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 	behind := r.Epoch != s.epoch || s.version < r.Version || s.quieted < r.Quieted ||
 		s.lacks(r.LastChange)
 	stored := s.writers[r.Writer]
+	clear(s.reported)
 	switch {
 	case stored.n < r.Acked || (r.Epoch != 0 || r.Republish) && behind:
 		return outcome{lost: true}
@@ -110,7 +112,7 @@ func (m model) carryOut(r *syncer.Round) (o outcome) {
 		s.version++
 	}
 	for i := range r.Keys {
-		s.count(&r.Keys[i])
+		s.count(r, &r.Keys[i])
 	}
 	return o
 }
@@ -141,47 +143,56 @@ func (s *shelf) begin(left bool) {
 	clear(s.reset)
 }
 
-func (s *shelf) count(k *syncer.KeyRound) {
+func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
 	name := nameOf(k)
 	if k.Reset {
 		delete(s.keys, name)
-		delete(s.lives, name)
 		s.reset[name] = true
 	}
-	c := s.at(name)
-	for _, b := range k.Adds {
-		c[bucketID{b.Level, b.Index}] += b.N
-	}
-	for _, b := range k.Expired {
-		delete(c, bucketID{b.Level, b.Index})
-	}
-	s.end(k, name)
+	s.add(r, k, k.Adds)
 }
 
-func (s *shelf) at(name string) content {
-	if s.keys[name] == nil {
-		s.keys[name] = content{}
-	}
-	return s.keys[name]
-}
-
-// end does what follows every write to a key.
-func (s *shelf) end(k *syncer.KeyRound, name string) {
-	c := s.keys[name]
-	if k.Ladder != nil && len(c) > k.Ladder.Most() {
-		newest := map[uint8]int64{}
-		for p := range c {
-			newest[p.level] = max(newest[p.level], p.idx)
+// add counts in the cells of a key, and does what follows every write.
+func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
+	name := nameOf(k)
+	c, had := s.keys[name], s.keys[name] != nil
+	sure := !had || len(nonZero(c)) > 0 // whether it is there: it may be gone with its last count
+	if !had {
+		if len(adds) == 0 {
+			return
 		}
-		maps.DeleteFunc(c, func(p bucketID, _ int64) bool {
-			return p.idx < newest[p.level]-k.Ladder.Keep(int(p.level))
-		})
+		c = content{}
+		s.keys[name] = c
 	}
-	if k.TTL > 0 {
-		s.lives[name] = k.TTL
+	for _, b := range adds {
+		c[b.Stretch] += b.N
 	}
-	if len(c) == 0 {
+	switch {
+	case !sure && len(nonZero(c)) == 0:
 		s.lives[name] = 0
+	case k.Renew || !had:
+		s.lives[name] = k.TTL
+	case !sure:
+		s.lives[name] = 0
+	}
+	if k.Ladder != nil && (k.Fold || len(k.Adds) > 0 && len(c) > k.Ladder.Most()) {
+		s.reported[name] = maps.Clone(c)
+		if c.fold(k.Ladder, r.Now); len(c) == 0 {
+			delete(s.keys, name)
+		}
+	}
+}
+
+// fold moves what is due to fold. The sum stays the same, but for what has left every window.
+func (c content) fold(l *leaparray.Ladder, now int64) {
+	moved := content{}
+	for _, f := range l.FoldList(cellsOf(c), now) {
+		if delete(c, f.Stretch); f.Into.Width > 0 {
+			moved[f.Into] += f.N
+		}
+	}
+	for s, n := range nonZero(moved) {
+		c[s] += n
 	}
 }
 
@@ -195,36 +206,61 @@ func (s *shelf) republish(r *syncer.Round) {
 		k := &r.Keys[i]
 		name := nameOf(k)
 		if s.reset[name] {
-			if len(s.keys[name]) > 0 {
-				s.end(k, name)
-			}
+			s.add(r, k, nil)
 			continue
 		}
-		c := s.at(name)
 		if s.restored[name] == nil {
 			s.restored[name] = content{}
-		}
-		for _, b := range k.Adds {
-			p := bucketID{b.Level, b.Index}
-			had, ok := s.restored[name][p]
-			if !ok && s.left {
-				had = c[p]
-			}
-			s.restored[name][p] = max(had, b.N)
-			// The newest bucket of a level is kept even if it is zero.
-			if b.N > had || b.N == 0 && had == 0 {
-				c[p] += b.N - had
+			if s.left {
+				s.restored[name] = nonZero(s.keys[name])
 			}
 		}
-		s.end(k, name)
+		s.add(r, k, s.missing(name, k.Adds))
 	}
 }
 
-// content returns the non-zero buckets of a key.
+// missing returns what has to be added of what is known of a key, and notes that it is restored.
+// Marks are added too, but are no counts.
+func (s *shelf) missing(name string, known []syncer.Bucket) (add []syncer.Bucket) {
+	if len(known) == 0 {
+		return nil
+	}
+	restored := s.restored[name]
+	for _, c := range leaparray.Missing(cellsOf(contentOf(known)), cellsOf(restored)) {
+		restored[c.Stretch] += c.N
+		add = append(add, syncer.Bucket{Stretch: c.Stretch, N: c.N})
+	}
+	for _, b := range known {
+		if b.N == 0 {
+			add = append(add, b)
+		}
+	}
+	return add
+}
+
+func cellsOf(c content) (list []leaparray.Cell) {
+	for s, n := range c {
+		list = append(list, leaparray.Cell{Stretch: s, N: n})
+	}
+	return list
+}
+
+func nonZero(c content) content {
+	o := content{}
+	for s, n := range c {
+		if n != 0 {
+			o[s] = n
+		}
+	}
+	return o
+}
+
+// content returns the non-zero cells of a key, of before it folded.
 func (s *shelf) content(name string) content {
-	c := maps.Clone(s.keys[name])
-	maps.DeleteFunc(c, func(_ bucketID, n int64) bool { return n == 0 })
-	return c
+	if c, ok := s.reported[name]; ok {
+		return nonZero(c)
+	}
+	return nonZero(s.keys[name])
 }
 
 // compare checks the store's answer to a round that was applied to the model too.
@@ -250,7 +286,8 @@ func (m model) compare(t *testing.T, r, sent *syncer.Round, want outcome) {
 		return
 	}
 	for i := range r.Keys {
-		m.compareKey(t, &r.Keys[i], s.content(nameOf(&r.Keys[i])))
+		k := &r.Keys[i]
+		m.compareKey(t, k, s.content(nameOf(k)), r.Republish && !s.reset[nameOf(k)])
 	}
 }
 
@@ -258,13 +295,18 @@ func versionOf(r *syncer.Round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
+// compareKey checks what is reported of a key. Of a restored one it is at least what was known.
+func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {
 	t.Helper()
 	if k.Err != nil {
 		t.Fatalf("%s: %v", k.Key, k.Err)
 	}
 	for _, b := range k.Adds {
-		if want := have[bucketID{b.Level, b.Index}]; b.Stored != want && want != 0 {
+		want := have[b.Stretch]
+		if restored {
+			want = max(want, b.N)
+		}
+		if b.Stored != want {
 			t.Fatalf("%s: %+v: stored is %d, want %d", k.Key, b, b.Stored, want)
 		}
 	}
@@ -274,32 +316,18 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content) {
 	if got := contentOf(k.Loaded); !maps.Equal(got, have) {
 		t.Fatalf("%s: loaded %v, want %v", k.Key, got, have)
 	}
-	if k.Ladder != nil && len(k.Loaded) > k.Ladder.Most() {
-		t.Fatalf("%s: it holds %d buckets, its ladder has %d", k.Key, len(k.Loaded),
-			k.Ladder.Most())
-	}
 }
 
 // compareLife checks how long a key has left to live.
 func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *syncer.KeyRound) {
 	t.Helper()
 	ttl, ok := s.(TTLer)
-	want := time.Duration(m.shelf(partition).lives[nameOf(k)]) * time.Millisecond
-	if !ok || want == 0 {
+	name, p := nameOf(k), m.shelf(partition)
+	want := time.Duration(p.lives[name]) * time.Millisecond
+	if !ok || want == 0 || len(nonZero(p.keys[name])) == 0 {
 		return
 	}
 	if got := ttl.TTL(t, partition, k.NS, k.Key); got > want || got < want-6*slack {
 		t.Fatalf("%s: it lives for %v more, want %v", k.Key, got, want)
 	}
-}
-
-// small returns a ladder with few buckets.
-func small(t testing.TB) *leaparray.Ladder {
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1},
-		leaparray.Level{Width: 2 * time.Second, Count: 2},
-		leaparray.Level{Width: 4 * time.Second, Count: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }

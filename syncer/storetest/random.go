@@ -23,6 +23,9 @@ type dice struct {
 	acked map[string]sequence
 	told  map[string]storeVersion // by partition and writer
 	past  []*syncer.Round         // copies of rounds as they were sent
+	now   int64
+	// known is what writers know of keys, by partition and name, as it was at various times.
+	known map[string][]content
 }
 
 const (
@@ -40,6 +43,11 @@ func (d *dice) round() *syncer.Round {
 	}
 	r := &syncer.Round{Partition: d.IntN(modelPartitions), Writer: fmt.Sprint("w", d.IntN(3)),
 		Nonce: d.Uint64(), Quiet: d.IntN(8) == 0}
+	d.now += d.Int64N(700)
+	r.Now = d.now
+	if d.IntN(16) == 0 { // by another clock
+		r.Now += d.Int64N(40_000) - 20_000
+	}
 	id := sequenceID(r)
 	told, acked := d.told[id], d.acked[id]
 	told.address(r)
@@ -95,26 +103,72 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 		return syncer.KeyRound{NS: k.NS, Key: k.Key, Load: true}
 	}
 	write := r.Seq > 0
-	if write || r.Republish {
-		k.TTL = []int64{0, 1, 5}[d.IntN(3)] * time.Hour.Milliseconds()
+	k.TTL, k.Renew = []int64{1, 5}[d.IntN(2)]*time.Hour.Milliseconds(), d.IntN(4) == 0
+	k.Fold = d.IntN(4) == 0
+	k.Reset = write && d.IntN(10) == 0 && !r.Republish
+	if r.Republish && d.IntN(3) > 0 {
+		k.Adds = d.knows(r, &k)
+		return k
 	}
-	k.Reset = write && d.IntN(10) == 0
-	for idx := range int64(8) {
-		b := bucket(uint8(d.IntN(3)), 3*idx+d.Int64N(3), d.Int64N(100)-20)
-		switch d.IntN(4) {
-		case 0:
+	n := d.IntN(4)
+	if d.IntN(30) == 0 {
+		n = 150 // more than the ladder has
+	}
+	for range n {
+		if b := d.cell(); !slices.ContainsFunc(k.Adds, func(o syncer.Bucket) bool {
+			return o.Stretch == b.Stretch
+		}) {
 			if r.Republish {
 				b.N = max(0, b.N)
 			}
 			k.Adds = append(k.Adds, b)
-		case 1:
-			if write {
-				b.N = 0
-				k.Expired = append(k.Expired, b)
-			}
 		}
 	}
 	return k
+}
+
+// cell returns a cell of any width that the ladder has, or another one within these, with a count,
+// or a mark ahead of the present.
+func (d *dice) cell() syncer.Bucket {
+	ts := d.now + 2000 - d.Int64N(1+d.Int64N(30_000))
+	width := []int64{1, 1, 1, 500, 1000, 1000, 2000, 8000}[d.IntN(8)]
+	b := syncer.Bucket{Stretch: leaparray.Stretch{Start: ts - ts%width, Width: width},
+		N: 1 + d.Int64N(99)}
+	switch d.IntN(10) {
+	case 0:
+		b.N = -d.Int64N(20)
+	case 1:
+		b.Stretch, b.N = d.ladder.Beyond(d.now), 0
+	}
+	return b
+}
+
+// knows returns what some writer knows of a key, as precisely as it does.
+func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket) {
+	all := d.known[fmt.Sprint(r.Partition, nameOf(k))]
+	if len(all) == 0 {
+		return nil
+	}
+	c := maps.Clone(all[d.IntN(len(all))])
+	c.fold(d.ladder, d.now)
+	for s, n := range c {
+		if n >= 0 {
+			list = append(list, syncer.Bucket{Stretch: s, N: n})
+		}
+	}
+	return list
+}
+
+// learn has a writer remember what a key holds.
+func (d *dice) learn(r *syncer.Round) {
+	for i := range r.Keys {
+		k := &r.Keys[i]
+		if c := d.model.shelf(r.Partition).keys[nameOf(k)]; len(c) > 0 && d.IntN(4) == 0 {
+			name := fmt.Sprint(r.Partition, nameOf(k))
+			all := append(d.known[name], maps.Clone(c))
+			d.known[name] = all[max(0, len(all)-8):]
+		}
+	}
 }
 
 // alike makes the same of a key, at times, as of the one before it.
@@ -124,7 +178,7 @@ func (d *dice) alike(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound {
 	}
 	same := r.Keys[len(r.Keys)-1]
 	same.NS, same.Key = k.NS, k.Key
-	same.Adds, same.Expired = slices.Clone(same.Adds), slices.Clone(same.Expired)
+	same.Adds = slices.Clone(same.Adds)
 	return same
 }
 
@@ -157,8 +211,8 @@ func (h *storeVersion) address(r *syncer.Round) {
 
 func testModel(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
-	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t), map[string]sequence{},
-		map[string]storeVersion{}, nil}
+	d := &dice{rand.New(rand.NewPCG(seed, 1)), model{}, small(t, 4), map[string]sequence{},
+		map[string]storeVersion{}, nil, start, map[string][]content{}}
 	loser, _ := s.(Loser)
 	rewind, then := func() {}, model{}
 	for range 600 {
@@ -186,6 +240,7 @@ func testModel(t *testing.T, s syncer.Store) {
 			d.model.compareLife(t, s, r.Partition, &r.Keys[0])
 		}
 		d.settled(r, sent)
+		d.learn(r)
 	}
 }
 

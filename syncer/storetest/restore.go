@@ -14,10 +14,17 @@ import (
 // that the store has now.
 func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	r := &syncer.Round{Partition: 17, Writer: "reader"}
+	return restoringIn(t, s, 17, after, keys...)
+}
+
+// restoringIn is restoring for a partition.
+func restoringIn(t *testing.T, s syncer.Store, partition int, after uint64,
+	keys ...syncer.KeyRound) *syncer.Round {
+	t.Helper()
+	r := &syncer.Round{Partition: partition, Writer: "reader"}
 	exchange(t, s, r)
 	return &syncer.Round{
-		Partition: 17, Writer: rand.Text(), Seq: 1, Keys: keys,
+		Partition: partition, Now: start, Writer: rand.Text(), Seq: 1, Keys: keys,
 		Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted, LastChange: r.LastChange,
 		After: after, Republish: true,
 	}
@@ -47,8 +54,8 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishKeepsZero restores, twice, the newest bucket of a level with a zero, which says how
-// far back the level is complete. A bucket that has been counted in since stays as it is.
+// testRepublishKeepsZero restores, twice, a mark. A bucket that has been counted in since stays as
+// it is.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
@@ -157,8 +164,10 @@ func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	k.Reset = true
 	apply(t, s, "v", 1, k)
 	r := restoring(t, s, 0, key("a", bucket(0, 0, 10), bucket(1, 0, 10)), key("b", bucket(0, 0, 2)))
-	exchange(t, s, r)
-	stored(t, &r.Keys[0], 3, 0)
+	for range 2 {
+		exchange(t, s, r)
+		stored(t, &r.Keys[0], 3, 0)
+	}
 	holds(t, s, "a", bucket(0, 0, 3))
 	holds(t, s, "b", bucket(0, 0, 2))
 }
@@ -257,19 +266,17 @@ func asking() map[string]*syncer.Round {
 	}
 }
 
-// testRepublishWithoutTTL checks that a restoration without a TTL leaves the time to live as it is.
-func testRepublishWithoutTTL(t *testing.T, s syncer.Store) {
+// testRepublishWithoutRenewal checks that a restoration which does not renew a key leaves its time
+// to live as it is, unless the key is new.
+func testRepublishWithoutRenewal(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
-	exchange(t, s, restoring(t, s, 0,
-		syncer.KeyRound{Key: []byte("a"), Adds: []syncer.Bucket{bucket(0, 0, 6)}},
-		syncer.KeyRound{Key: []byte("b"), Adds: []syncer.Bucket{bucket(0, 0, 7)}}))
+	a, b := key("a", bucket(0, 0, 6)), key("b", bucket(0, 0, 7))
+	a.TTL, b.TTL = (3 * time.Hour).Milliseconds(), (2 * time.Hour).Milliseconds()
+	exchange(t, s, restoring(t, s, 0, a, b))
 	holds(t, s, "a", bucket(0, 0, 11))
 	holds(t, s, "b", bucket(0, 0, 7))
-	if ttl, ok := s.(TTLer); ok {
-		if got := ttl.TTL(t, 17, nil, []byte("a")); got > time.Hour || got < time.Hour-slack {
-			t.Errorf("time to live %v, want an hour", got)
-		}
-	}
+	livesFor(t, s, "a", time.Hour)
+	livesFor(t, s, "b", 2*time.Hour)
 }
 
 // testNames counts under names that a careless store would mistake for one another or for its own.
@@ -295,7 +302,7 @@ func testNames(t *testing.T, s syncer.Store) {
 			t.Errorf("%q %q: %v", n.ns, n.key, err)
 		}
 		if got := load(t, s, 17, []byte(n.ns), []byte(n.key)); len(got) != 1 ||
-			got[bucketID{0, base}] != int64(i+1) {
+			got[at(0, 0)] != int64(i+1) {
 			t.Errorf("%q %q holds %v, want %d", n.ns, n.key, got, i+1)
 		}
 		if got := load(t, s, 18, []byte(n.ns), []byte(n.key)); len(got) != 0 {

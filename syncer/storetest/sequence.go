@@ -37,7 +37,7 @@ func testLowerSequence(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 2, key("a", bucket(0, 0, 10)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 1,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 100))}}
-	r.Keys[0].Reset, r.Keys[0].Expired = true, []syncer.Bucket{bucket(0, 0, 0)}
+	r.Keys[0].Reset = true
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 11)
 	holds(t, s, "a", bucket(0, 0, 11))
@@ -68,8 +68,8 @@ func testLost(t *testing.T, s syncer.Store) {
 	apply(t, s, "other", 1, key("a", bucket(0, 0, 7)))
 	r := &syncer.Round{Partition: 17, Writer: "w", Seq: 6, Acked: 5,
 		Keys: []syncer.KeyRound{key("a", bucket(0, 0, 1), bucket(1, 0, 1))}}
-	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Expired = true, true,
-		[]syncer.Bucket{bucket(0, 0, 0)}
+	r.Now, r.Keys[0].Ladder = start+1e9, small(t, 0)
+	r.Keys[0].Reset, r.Keys[0].Load, r.Keys[0].Fold = true, true, true
 	for range 2 {
 		r.Lost = false
 		exchange(t, s, r)
@@ -86,13 +86,13 @@ func testLost(t *testing.T, s syncer.Store) {
 	}
 	// The same round is applied in an epoch in which nothing was acknowledged.
 	r.Acked = 0
-	r.Keys[0].Reset, r.Keys[0].Expired = false, nil
+	r.Keys[0].Reset, r.Keys[0].Fold = false, false
 	exchange(t, s, r)
 	if r.Lost {
 		t.Error("still lost")
 	}
 	stored(t, &r.Keys[0], 8, 1)
-	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[bucketID{0, base}] != 8 {
+	if got := contentOf(r.Keys[0].Loaded); len(got) != 2 || got[at(0, 0)] != 8 {
 		t.Errorf("loaded %v", got)
 	}
 }
@@ -200,12 +200,12 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 	exchange(t, s, rounds...)
 	exchange(t, s, rounds...)
 	for i, r := range rounds {
-		want := content{{0, base}: int64(i + 1)}
+		want := content{at(0, 0): int64(i + 1)}
 		if i == 7 || i == 8 {
 			want = content{}
 		}
 		if got := load(t, s, i, nil, []byte("a")); len(got) != len(want) ||
-			got[bucketID{0, base}] != want[bucketID{0, base}] {
+			got[at(0, 0)] != want[at(0, 0)] {
 			t.Errorf("partition %d holds %v, want %v", i, got, want)
 		}
 		if r.Lost != (i == 7) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -63,8 +64,17 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Load", testLoad},
 		{"ReadChangesNothing", testReadChangesNothing},
 		{"Reset", testReset},
-		{"Expired", testExpired},
-		{"ManyExpired", testManyExpired},
+		{"Fold", testFold},
+		{"FoldKeepsSums", testFoldKeepsSums},
+		{"FoldsWhatOthersCounted", testFoldsWhatOthersCounted},
+		{"FoldsOnce", testFoldsOnce},
+		{"FoldByAClockAhead", testFoldByAClockAhead},
+		{"FoldDropsWhatHasLeft", testFoldDropsWhatHasLeft},
+		{"FoldKeepsMarks", testFoldKeepsMarks},
+		{"FoldOtherWidths", testFoldOtherWidths},
+		{"FoldTakenBack", testFoldTakenBack},
+		{"FoldMany", testFoldMany},
+		{"FoldsTooMany", testFoldsTooMany},
 		{"ManyKeys", testManyKeys},
 		{"TTL", testTTL},
 		{"Alike", testAlike},
@@ -76,12 +86,14 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"RepublishAfterARewind", testRepublishAfterARewind},
 		{"RepublishAfterAReset", testRepublishAfterAReset},
 		{"RepublishedPartsHaveSequences", testRepublishedPartsHaveSequences},
-		{"RepublishKeepsTTL", testRepublishWithoutTTL},
+		{"RepublishKeepsTTL", testRepublishWithoutRenewal},
+		{"RepublishAtOtherPrecision", testRepublishAtOtherPrecision},
+		{"RepublishFolds", testRepublishFolds},
+		{"RepublishByMany", testRepublishByMany},
 		{"Rewind", testRewind},
 		{"RewindBehindAnother", testRewindBehindAnother},
 		{"NewsIsNoLoss", testNewsIsNoLoss},
 		{"WriterUsedTwice", testWriterUsedTwice},
-		{"FallenBucketsLeave", testFallenBucketsLeave},
 		{"RoundsTogether", testRoundsTogether},
 		{"NoRounds", testNoRounds},
 		{"BadKey", testBadKey},
@@ -105,9 +117,8 @@ const (
 	slack = 10 * time.Second
 )
 
-// base is the index of the tests' buckets: a second in the year 2025, so that indexes have as many
-// digits as in production.
-const base = 1_763_000_000
+// start is the time of the tests, in unix milliseconds, a multiple of the widths of their buckets.
+const start = 1_763_000_000_000
 
 func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 	t.Helper()
@@ -125,7 +136,14 @@ func exchange(t testing.TB, s syncer.Store, rounds ...*syncer.Round) {
 func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
 	k syncer.KeyRound) *syncer.Round {
 	t.Helper()
-	r := &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Acked: seq - 1,
+	return applyAt(t, s, start, writer, seq, k)
+}
+
+// applyAt is apply with a round that was cut at some time.
+func applyAt(t testing.TB, s syncer.Store, now int64, writer string, seq uint64,
+	k syncer.KeyRound) *syncer.Round {
+	t.Helper()
+	r := &syncer.Round{Partition: 17, Now: now, Writer: writer, Seq: seq, Acked: seq - 1,
 		Epoch: epoch(t, s, 17), Keys: []syncer.KeyRound{k}}
 	exchange(t, s, r)
 	if r.Lost {
@@ -149,24 +167,41 @@ func key(name string, adds ...syncer.Bucket) syncer.KeyRound {
 	return syncer.KeyRound{Key: []byte(name), TTL: time.Hour.Milliseconds(), Adds: adds}
 }
 
-func bucket(level uint8, idx, n int64) syncer.Bucket {
-	return syncer.Bucket{Level: level, Index: base + idx, N: n}
+// at returns a bucket of one of the tests' widths.
+func at(level int, idx int64) leaparray.Stretch {
+	width := [...]int64{1000, 2000, 8000}[level]
+	return leaparray.Stretch{Start: start + idx*width, Width: width}
 }
 
-// bucketID identifies a bucket.
-type bucketID struct {
-	level uint8
-	idx   int64
+func bucket(level int, idx, n int64) syncer.Bucket {
+	return syncer.Bucket{Stretch: at(level, idx), N: n}
 }
 
-// content is the non-zero buckets of a key: a store may or may not keep those that are zero.
-type content map[bucketID]int64
+// moment is n events that keep their millisecond, some time after start.
+func moment(after, n int64) syncer.Bucket {
+	return syncer.Bucket{Stretch: leaparray.Moment(start + after), N: n}
+}
+
+// small returns a ladder with few buckets, of the tests' widths.
+func small(t testing.TB, exact int) *leaparray.Ladder {
+	l, err := leaparray.NewLadder(exact, leaparray.Level{Width: time.Second, Count: 3},
+		leaparray.Level{Width: 2 * time.Second, Count: 4},
+		leaparray.Level{Width: 8 * time.Second, Count: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// content is the cells of a key that are not zero: a store may or may not keep those that are,
+// unless they are marks.
+type content map[leaparray.Stretch]int64
 
 func contentOf(buckets []syncer.Bucket) content {
 	c := content{}
 	for _, b := range buckets {
 		if b.N != 0 {
-			c[bucketID{b.Level, b.Index}] = b.N
+			c[b.Stretch] = b.N
 		}
 	}
 	return c

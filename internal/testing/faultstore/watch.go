@@ -120,8 +120,8 @@ func content(r *syncer.Round) string {
 // clone copies everything of a round that a store reads.
 func clone(r *syncer.Round) *syncer.Round {
 	c := &syncer.Round{
-		Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce, Acked: r.Acked,
-		Epoch: r.Epoch, Version: r.Version, LastChange: r.LastChange,
+		Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
+		Acked: r.Acked, Epoch: r.Epoch, Version: r.Version, LastChange: r.LastChange,
 		Quieted: r.Quieted, Quiet: r.Quiet, Aside: r.Aside, ReadOnly: r.ReadOnly,
 		Republish: r.Republish, After: r.After,
 	}
@@ -129,8 +129,8 @@ func clone(r *syncer.Round) *syncer.Round {
 		k := &r.Keys[i]
 		c.Keys = append(c.Keys, syncer.KeyRound{
 			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
-			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed, Ladder: k.Ladder, Fold: k.Fold,
-			Adds: slices.Clone(k.Adds),
+			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed, Ladder: k.Ladder,
+			Fold: k.Fold, Adds: slices.Clone(k.Adds),
 		})
 	}
 	return c

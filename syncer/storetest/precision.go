@@ -1,0 +1,203 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// restores has a writer restore what it knows of a key in a partition, twice, as if the first reply
+// had been lost. Both say that the store has at least that.
+func restores(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
+	now int64) *syncer.Round {
+	t.Helper()
+	r := restoringIn(t, s, partition, after, k)
+	r.Now = now
+	for again := range 2 {
+		exchange(t, s, r)
+		if r.Lost || r.Keys[0].Err != nil {
+			t.Fatalf("%s: lost %v, %v", k.Key, r.Lost, r.Keys[0].Err)
+		}
+		for _, b := range r.Keys[0].Adds {
+			if b.Stored < b.N {
+				t.Errorf("%s: %+v: stored is less than what is known", k.Key, b)
+			}
+		}
+		if again == 0 && after > 0 {
+			break // it was for the epoch before
+		}
+	}
+	return r
+}
+
+// testRepublishAtOtherPrecision restores what three writers know of the same events, in any order:
+// as milliseconds, folded in part, and with one event more, folded. Cells that are compared one by
+// one would add up.
+func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("other", bucket(0, 0, 1)))
+	knowledge := [][]syncer.Bucket{
+		{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1), moment(2500, 1)},
+		{bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1)},
+		{bucket(1, 0, 4), bucket(1, 1, 1)},
+		{bucket(2, 0, 6)},
+	}
+	for i, order := range [][]int{{0, 1}, {1, 0}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {0, 3}, {3, 0},
+		{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}, {0, 0}, {3, 3}} {
+		name, want := fmt.Sprint("a", i), int64(0)
+		for _, who := range order {
+			restores(t, s, 17, 0, key(name, knowledge[who]...), start)
+			sum := int64(0)
+			for _, b := range knowledge[who] {
+				sum += b.N
+			}
+			want = max(want, sum)
+			if got := sumOf(load(t, s, 17, nil, []byte(name))); got != want {
+				t.Errorf("%v: %d events once %d has restored, want %d", order, got, who, want)
+			}
+		}
+	}
+	holds(t, s, "a0", knowledge[0]...) // as precisely as the first knows them
+}
+
+func sumOf(c content) (sum int64) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// testRepublishFolds restores into what a loss left of a key, which has folded by now, and folds
+// in between. A restoration may fold too.
+func testRepublishFolds(t *testing.T, s syncer.Store) {
+	l := small(t, 0)
+	before := applyAt(t, s, start+3000, "v", 1,
+		folding("a", l, moment(100, 1), moment(300, 1), moment(1900, 1))).Epoch
+	all := []syncer.Bucket{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1),
+		moment(2500, 1)}
+	restores(t, s, 17, before, key("a", all...), start+3000)
+	holds(t, s, "a", bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1))
+	k := folding("a", l, moment(100, 1))
+	applyAt(t, s, start+3000, "w", 1, k)
+	holds(t, s, "a", bucket(0, 0, 3), bucket(0, 1, 2), bucket(0, 2, 1))
+	applyAt(t, s, start+8000, "w", 2, folding("a", l))
+	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
+	restores(t, s, 17, before, key("a", all...), start+8000)
+	restores(t, s, 17, before, key("a", bucket(1, 0, 4), moment(2500, 1)), start+8000)
+	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
+	restores(t, s, 17, before, folding("a", l, bucket(2, 0, 7)), start+8000)
+	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1), bucket(2, 0, 2))
+	restores(t, s, 17, before, folding("b", l, all...), start+8000)
+	holds(t, s, "b", bucket(1, 0, 4), bucket(1, 1, 1))
+}
+
+// testRepublishByMany has a store lose all it has, or what was counted last. Several writers have
+// copies of what it had at different times, and fold them when they like, as the store does. They
+// restore one after the other while more is counted. In the end the store has what the one that
+// knew most knew, and what was counted since.
+func testRepublishByMany(t *testing.T, s syncer.Store) {
+	seed := Seed(t)
+	for i := range 30 {
+		rnd := rand.New(rand.NewPCG(seed, uint64(100+i)))
+		c := &crowd{t: t, s: s, Rand: rnd, partition: 20 + i, now: start,
+			l: small(t, []int{0, 4, 64}[i%3]), have: content{}}
+		c.count()
+		if after := c.lose(); after > 0 {
+			c.restore(after)
+		}
+		for len(c.nodes) > 0 {
+			if c.IntN(2) == 0 {
+				c.countInStore()
+			}
+			c.restore(0)
+		}
+		c.countInStore()
+		checkSums(t, load(t, s, c.partition, nil, []byte("a")), c.events, c.l, c.now)
+		if t.Failed() {
+			t.Fatalf("in partition %d", c.partition)
+		}
+	}
+}
+
+// crowd is several writers that know events of a key.
+type crowd struct {
+	t *testing.T
+	s syncer.Store
+	*rand.Rand
+	partition int
+	now       int64
+	l         *leaparray.Ladder
+	have      content // of the store before the loss
+	left      content // what it leaves
+	events    []event
+	nodes     []content
+	seq       uint64
+}
+
+// count counts in the store before the loss, with copies at times.
+func (c *crowd) count() {
+	known := 0
+	for n := range 60 {
+		c.now += c.Int64N(300)
+		e := event{c.now - c.Int64N(1+c.Int64N(10_000)), 1 + c.Int64N(3)}
+		b := cellFor(c.Rand, c.l, e.ts, c.now, e.n)
+		c.have[b.Stretch] += b.N
+		c.events = append(c.events, e)
+		for _, copied := range append(c.nodes, c.have) {
+			if c.IntN(8) == 0 {
+				copied.fold(c.l, c.now)
+			}
+		}
+		if c.IntN(12) == 0 || n == 59 {
+			c.nodes, known = append(c.nodes, maps.Clone(c.have)), len(c.events)
+		} else if c.IntN(12) == 0 && len(c.nodes) > 0 {
+			c.left = maps.Clone(c.have)
+		}
+	}
+	c.events = c.events[:known]
+	c.Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
+}
+
+// lose has the store hold what the loss left. It returns the epoch of that, 0 if it is nothing.
+func (c *crowd) lose() (after uint64) {
+	if c.IntN(3) == 0 || len(c.left) == 0 {
+		return 0
+	}
+	r := c.round(c.left)
+	exchange(c.t, c.s, r)
+	return r.Epoch
+}
+
+// round returns a round that counts.
+func (c *crowd) round(cells content) *syncer.Round {
+	c.seq++
+	k := key("a")
+	for at, n := range cells {
+		k.Adds = append(k.Adds, syncer.Bucket{Stretch: at, N: n})
+	}
+	k.Ladder, k.Fold = c.l, c.IntN(2) == 0
+	return &syncer.Round{Partition: c.partition, Now: c.now, Writer: "w", Seq: c.seq,
+		Keys: []syncer.KeyRound{k}}
+}
+
+func (c *crowd) countInStore() {
+	c.now += c.Int64N(1000)
+	e := event{c.now - c.Int64N(5000), 1 + c.Int64N(3)}
+	c.events = append(c.events, e)
+	b := cellFor(c.Rand, c.l, e.ts, c.now, e.n)
+	exchange(c.t, c.s, c.round(content{b.Stretch: b.N}))
+}
+
+// restore has the next writer restore what it knows.
+func (c *crowd) restore(after uint64) {
+	known := c.nodes[0]
+	c.nodes = c.nodes[1:]
+	if c.IntN(2) == 0 {
+		known.fold(c.l, c.now)
+	}
+	k := c.round(known).Keys[0]
+	restores(c.t, c.s, c.partition, after, k, c.now)
+}
