@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"strings"
-
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/syncer"
@@ -10,15 +8,6 @@ import (
 
 // Client returns the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
-
-// Age makes the store believe that buckets go by age, although it is the test that deletes them, by
-// its own clock.
-func (s *Store) Age() {
-	if s.opt.Expiry == ExpiryKey {
-		s.scripts = scriptsOf(strings.Replace(expiryKeyLua, "AGING = false", "AGING = true", 1))
-	}
-	s.aging = true
-}
 
 // Commands returns all commands that are used, as ACL rules name them.
 func Commands(e Expiry) []string { return commands(e) }
@@ -89,7 +78,3 @@ func PackTo(b []byte, numbers []int64) []byte {
 	setPackedHead(b, len(numbers))
 	return b
 }
-
-// FieldTTL returns how long the store lets a bucket of a namespace live, in milliseconds, where
-// each bucket has a time to live.
-func (s *Store) FieldTTL(ns string, id int) string { return s.ttlsOf([]byte(ns)).fields[id] }

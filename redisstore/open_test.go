@@ -18,11 +18,19 @@ func defaultLadder(t testing.TB) *leaparray.Ladder {
 
 func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 	t.Helper()
-	l, err := leaparray.NewLadder(levels...)
+	l, err := leaparray.NewLadder(leaparray.DefaultExact, levels...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// second is the bucket that the tests count in when it does not matter which.
+var second = leaparray.Stretch{Start: 1_763_000_000_000, Width: 1000}
+
+// counts is n events in a cell.
+func counts(at leaparray.Stretch, n int64) syncer.Bucket {
+	return syncer.Bucket{Stretch: at, N: n}
 }
 
 func ladders(l *leaparray.Ladder) map[string]*leaparray.Ladder {

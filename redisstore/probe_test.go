@@ -30,7 +30,7 @@ func oneRound(s *redisstore.Store, key string, seq uint64) *syncer.Round {
 	return &syncer.Round{Partition: s.Partition(key), Writer: "w", Seq: seq, Acked: seq - 1,
 		Keys: []syncer.KeyRound{
 			{Key: []byte(key), TTL: 3_600_000,
-				Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 1}}}}}
+				Adds: []syncer.Bucket{counts(second, 1)}}}}
 }
 
 func send(t testing.TB, s *redisstore.Store, rounds ...*syncer.Round) {

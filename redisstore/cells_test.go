@@ -1,0 +1,359 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
+)
+
+// content is what a key holds.
+type content map[leaparray.Stretch]int64
+
+// cellsOf returns what Redis has of a key of partition 0.
+func cellsOf(t testing.TB, s *redisstore.Store, expiry, key string) content {
+	t.Helper()
+	command := "HGETALL"
+	if expiry == "tairhash" {
+		command = "EXHGETALL"
+	}
+	flat, err := s.Client().Do(t.Context(), command,
+		redisstore.Key(0, nil, []byte(key))).Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := content{}
+	for _, b := range redisstore.ParseBuckets(flat) {
+		all[b.Stretch] = b.N
+	}
+	return all
+}
+
+func (c content) cells() (list []leaparray.Cell) {
+	for s, n := range c {
+		list = append(list, leaparray.Cell{Stretch: s, N: n})
+	}
+	return list
+}
+
+func (c content) buckets() (list []syncer.Bucket) {
+	for s, n := range c {
+		list = append(list, counts(s, n))
+	}
+	return list
+}
+
+func (c content) add(cells []leaparray.Cell) {
+	for _, cell := range cells {
+		c[cell.Stretch] += cell.N
+	}
+}
+
+// fold folds the cells in place.
+func (c content) fold(l *leaparray.Ladder, now int64) {
+	for _, f := range l.FoldList(c.cells(), now) {
+		if delete(c, f.Stretch); f.Into.Width > 0 {
+			c[f.Into] += f.N
+		}
+	}
+}
+
+func (c content) sum() (n int64) {
+	for _, of := range c {
+		n += of
+	}
+	return n
+}
+
+// same compares what is counted: an empty cell is as good as none.
+func (c content) same(with content) bool {
+	empty := func(_ leaparray.Stretch, n int64) bool { return n == 0 }
+	a, b := maps.Clone(c), maps.Clone(with)
+	maps.DeleteFunc(a, empty)
+	maps.DeleteFunc(b, empty)
+	return maps.Equal(a, b)
+}
+
+// foldingLadders are two ladders whose buckets lie in one another, one without exact events, and one
+// that soon has no room.
+func foldingLadders(t testing.TB) []*leaparray.Ladder {
+	t.Helper()
+	var list []*leaparray.Ladder
+	for _, l := range []struct {
+		exact  int
+		levels string
+	}{
+		{64, "100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 96"},
+		{5, "500ms x 20, 5s x 30, 1m x 60"},
+		{0, "1s x 30, 1m x 20"},
+	} {
+		levels, err := leaparray.ParseLevels(l.levels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ladder, err := leaparray.NewLadder(l.exact, levels...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, ladder)
+	}
+	return list
+}
+
+// drawCell draws a cell of some ladder, or of a width that is of none, mostly in the past.
+func drawCell(dice *rand.Rand, all []*leaparray.Ladder, now int64) leaparray.Stretch {
+	age := dice.Int64N([]int64{300, 5000, 120_000, 3_600_000, 100_000_000}[dice.IntN(5)]) - 1000
+	width := int64(1)
+	if dice.IntN(3) > 0 {
+		l := all[dice.IntN(len(all))]
+		width = l.Width(dice.IntN(l.Len()))
+	}
+	start := now - age
+	return leaparray.Stretch{Start: start - start%width, Width: width}
+}
+
+func drawContent(dice *rand.Rand, all []*leaparray.Ladder, now int64) content {
+	c := content{}
+	for range dice.IntN(200) {
+		n := 1 + dice.Int64N(3)
+		if dice.IntN(10) == 0 {
+			n = -n
+		}
+		c[drawCell(dice, all, now)] = n
+	}
+	return c
+}
+
+// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it. What the
+// round reports is of before.
+func TestRedisFoldsAsMemoryDoes(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	dice, all := rand.New(rand.NewPCG(storetest.Seed(t), 11)), foldingLadders(t)
+	for _, expiry := range redistest.Expiries(t, srv) {
+		flushAll(t, srv)
+		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
+		for i := range 150 {
+			l, now, key := all[i%len(all)], t0+dice.Int64N(10_000_000), fmt.Sprint("k", i)
+			want := drawContent(dice, all, now)
+			fill := &syncer.Round{Writer: "filler", Seq: uint64(i + 1), Keys: []syncer.KeyRound{
+				{Key: []byte(key), TTL: 3_600_000, Adds: want.buckets()}}}
+			at := drawCell(dice, all, now)
+			r := &syncer.Round{Writer: "w", Seq: uint64(i + 1), Now: now, Keys: []syncer.KeyRound{
+				{Key: []byte(key), TTL: 3_600_000, Adds: []syncer.Bucket{counts(at, 2)}, Ladder: l,
+					Fold: true, Load: dice.IntN(2) == 0}}}
+			send(t, s, fill)
+			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
+				t.Fatal(r.Err, r.Keys[0].Err)
+			}
+			want[at] += 2
+			k := &r.Keys[0]
+			if loaded := loadedOf(k); k.Adds[0].Stored != want[at] || k.Load && !loaded.same(want) {
+				t.Fatalf("%v: reported %d and %v, had %v", at, k.Adds[0].Stored, loaded, want)
+			}
+			before := maps.Clone(want)
+			want.fold(l, now)
+			if got := cellsOf(t, s, expiry, key); !got.same(want) {
+				t.Fatalf("%s, %v at %d: %v folds into\n%v, want\n%v", expiry, l, now, before, got,
+					want)
+			}
+		}
+	}
+}
+
+func loadedOf(k *syncer.KeyRound) content {
+	c := content{}
+	for _, b := range k.Loaded {
+		c[b.Stretch] = b.N
+	}
+	return c
+}
+
+// TestManyCellsFoldUnasked counts more events of one key than its ladder has cells: it folds
+// although no round asks for that. Others have counted by narrower ladders.
+func TestManyCellsFoldUnasked(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	l := foldingLadders(t)[1]
+	for seq := range int64(20) {
+		k := syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Ladder: l}
+		for i := range int64(50) {
+			k.Adds = append(k.Adds, counts(leaparray.Moment(t0+seq*20_000+i*200), 1))
+		}
+		r := &syncer.Round{Writer: "w", Seq: uint64(seq + 1), Now: t0 + seq*20_000 + 10_000,
+			Keys: []syncer.KeyRound{k}}
+		if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
+			t.Fatal(r.Err, r.Keys[0].Err)
+		}
+		got := cellsOf(t, s, "key", "k")
+		if n := got.sum(); len(got) > l.Most() || n != 50*(seq+1) {
+			t.Fatalf("%d events in %d cells, want %d in at most %d", n, len(got), 50*(seq+1),
+				l.Most())
+		}
+	}
+}
+
+// TestCellsThatDoNotFold holds what is no count, what would overflow, and fields of others: they
+// stay, and keep nothing else from folding.
+func TestCellsThatDoNotFold(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: srv.URL()})
+	l, key := foldingLadders(t)[2], redisstore.Key(0, nil, []byte("k"))
+	old := func(i int64, width int64) string {
+		start := int64(t0) - 600_000
+		return redisstore.Field(leaparray.Stretch{Start: start - start%60_000 + i*width,
+			Width: width})
+	}
+	large := "9223372036854775807"
+	fields := []any{"note", "of a human", "-12", "3", old(1, 1000), "many", old(2, 1000), large,
+		old(3, 1000), "4", old(4, 1000), "5", old(9, 100), "-2", old(-60, 60_000), large,
+		old(-3600, 1000), "1"}
+	if err := srv.Do(append([]any{"HSET", key}, fields...)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := &syncer.Round{Writer: "w", Seq: 1, Now: t0, Keys: []syncer.KeyRound{{Key: []byte("k"),
+		Ladder: l, Fold: true, Adds: []syncer.Bucket{counts(second, 1)}}}}
+	if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
+		t.Fatal(r.Err, r.Keys[0].Err)
+	}
+	got, err := s.Client().HGetAll(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"note": "of a human", "-12": "3", old(1, 1000): "many",
+		redisstore.Field(second): "1"}
+	// The large one goes first or last, and has its bucket to itself if the others don't fit.
+	into := got[old(0, 60_000)]
+	switch into {
+	case large:
+		delete(got, old(3, 1000))
+		delete(got, old(4, 1000))
+	case "7":
+		want[old(2, 1000)] = large
+	default:
+		t.Errorf("the minute holds %q", into)
+	}
+	for _, field := range []string{old(0, 60_000), old(9, 100)} {
+		delete(got, field)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("besides the minute there is %v, want %v", got, want)
+	}
+}
+
+// TestOneFieldForEachEvent counts quiet keys in a counter: Redis has as many fields as there are
+// events, each with its millisecond, and fewer once they are too old or too many for that.
+func TestOneFieldForEachEvent(t *testing.T) {
+	t.Parallel()
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(),
+		Placement: syncer.Placement{Partitions: 1}})
+	clk := newClock(t0)
+	c := openCounter(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 1},
+		Now: clk.now.Load})
+	for i := range int64(40) {
+		clk.now.Add(7001)
+		add(t, c, "quiet", 1, 0)
+		for range 30 {
+			add(t, c, "busy", 1, 0)
+		}
+		if flush(t, c); int64(len(cellsOf(t, s, "key", "quiet"))) != i+1 {
+			t.Fatalf("%d events: %v", i+1, cellsOf(t, s, "key", "quiet"))
+		}
+	}
+	for at := range cellsOf(t, s, "key", "quiet") {
+		if at.Width != 1 {
+			t.Errorf("an event of the quiet key is in %v", at)
+		}
+	}
+	busy := cellsOf(t, s, "key", "busy")
+	if n := busy.sum(); n != 1200 || len(busy) > 100 {
+		t.Errorf("the busy key has %d events in %d fields", n, len(busy))
+	}
+}
+
+// TestKeysLiveFromTheirFirstCount on, until a round renews them. Fields live as long as keys.
+func TestKeysLiveFromTheirFirstCount(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, expiry := range redistest.Expiries(t, srv) {
+		flushAll(t, srv)
+		s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
+		seq := uint64(0)
+		lives := func(name string, k syncer.KeyRound, want time.Duration) {
+			t.Helper()
+			seq++
+			k.Key, k.Adds = []byte("k"), append(k.Adds, counts(second, 1))
+			r := &syncer.Round{Writer: "w", Seq: seq, Keys: []syncer.KeyRound{k}}
+			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
+				t.Fatal(r.Err, r.Keys[0].Err)
+			}
+			got := tellingStore{s}.TTL(t, 0, nil, []byte("k"))
+			if got > want || got < want-time.Minute {
+				t.Errorf("%s, %s: the key lives for %v, want %v", expiry, name, got, want)
+			}
+		}
+		hours := func(n int64) int64 { return n * 3_600_000 }
+		lives("first", syncer.KeyRound{TTL: hours(2), Load: true}, 2*time.Hour)
+		lives("again", syncer.KeyRound{TTL: hours(3)}, 2*time.Hour)
+		lives("in a new cell", syncer.KeyRound{TTL: hours(4),
+			Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 1)}}, 2*time.Hour)
+		lives("renewed", syncer.KeyRound{TTL: hours(5), Renew: true}, 5*time.Hour)
+		lives("new, as believed", syncer.KeyRound{TTL: hours(6), New: true}, 5*time.Hour)
+		lives("reset", syncer.KeyRound{TTL: hours(7), Reset: true}, 7*time.Hour)
+		if expiry != "field" {
+			continue
+		}
+		ends, err := srv.Do("HPTTL", redisstore.Key(0, nil, []byte("k")), "FIELDS", 1,
+			redisstore.Field(second)).Int64Slice()
+		if err != nil || len(ends) != 1 || ends[0] < hours(7)-60_000 {
+			t.Errorf("its field lives for %v, %v", ends, err)
+		}
+	}
+}
+
+// TestFields reads the names of cells, of which none needs more than 15 digits.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	minute := leaparray.Stretch{Start: 29_383_940 * 60_000, Width: 60_000}
+	year := 366 * 24 * time.Hour.Milliseconds()
+	for want, s := range map[string]leaparray.Stretch{
+		"1763000000123":   leaparray.Moment(1_763_000_000_123),
+		"-29383940600005": minute,
+		"-35260000000502": {Start: 35_260_000_000 * 50, Width: 50},
+		"-55316224000001": {Start: 55 * year, Width: year},
+		"-600005":         {Start: 0, Width: 60_000},
+	} {
+		if got := redisstore.Field(s); got != want {
+			t.Errorf("%v is %s, want %s", s, got, want)
+		}
+	}
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), 12))
+	for range 10_000 {
+		width := 50 + dice.Int64N([]int64{1000, 1_000_000, year - 50}[dice.IntN(3)])
+		s := leaparray.Stretch{Start: dice.Int64N(1e13/width) * width, Width: width}
+		list := redisstore.ParseBuckets([]any{redisstore.Field(s), "3"})
+		if len(list) != 1 || list[0] != counts(s, 3) || len(redisstore.Field(s)) > 16 {
+			t.Fatalf("%v is %s, which is %v", s, redisstore.Field(s), list)
+		}
+	}
+	for _, other := range []string{"", "e", "x", "1.5", "-1", "-10", "-12", "-99995", "-90",
+		"1000000000000000", "-1000000000000000", "99999999999999999999"} {
+		if list := redisstore.ParseBuckets([]any{other, "1"}); len(list) != 0 {
+			t.Errorf("%q is %v", other, list)
+		}
+	}
+	if list := redisstore.ParseBuckets([]any{"5", "x", "6", "7"}); !slices.Equal(list,
+		[]syncer.Bucket{counts(leaparray.Moment(5), syncer.NoCount),
+			counts(leaparray.Moment(6), 7)}) {
+		t.Errorf("a value that is no count: %v", list)
+	}
+}
