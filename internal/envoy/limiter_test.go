@@ -274,10 +274,10 @@ RateLimit: "per_user";r=4, "ip#1";r=2
 	b.now.Add(20_000)
 	b.want(headers(hits(descriptor("ip=1"), 3)), `RateLimit-Limit: 3
 RateLimit-Remaining: 2
-RateLimit-Reset: 41
+RateLimit-Reset: 40
 RateLimit-Policy: "ip";q=3;w=60
-RateLimit: "ip";r=2;t=41
-Retry-After: 41
+RateLimit: "ip";r=2;t=40
+Retry-After: 40
 `)
 	b.want(headers(hits(descriptor("ip=1"), 4)), `RateLimit-Limit: 3
 RateLimit-Remaining: 2
@@ -289,14 +289,14 @@ RateLimit: "ip";r=2
 	// none.
 	const waits = `RateLimit-Limit: 3
 RateLimit-Remaining: 0
-RateLimit-Reset: 41
+RateLimit-Reset: 40
 RateLimit-Policy: "ip";q=3;w=60
-RateLimit: "ip";r=0;t=41
-Retry-After: 41
+RateLimit: "ip";r=0;t=40
+Retry-After: 40
 `
 	b.ask(hits(descriptor("ip=1"), 2))
 	b.now.Add(20_000)
-	b.want(headers(hits(descriptor("ip=1"), 0)), strings.ReplaceAll(waits, "41", "21"))
+	b.want(headers(hits(descriptor("ip=1"), 0)), strings.ReplaceAll(waits, "40", "20"))
 	b.ask(hits(descriptor("ip=3"), 3))
 	b.now.Add(20_000)
 	b.want(headers(hits(descriptor("ip=3"), 0)), waits)

@@ -19,6 +19,7 @@ import (
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/topkeys"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -41,11 +42,18 @@ type service struct {
 
 func newService(t testing.TB) *service {
 	t.Helper()
+	return newServiceBy(t, leaparray.Default())
+}
+
+// newServiceBy returns a service that counts by a ladder.
+func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
+	t.Helper()
 	s := &service{}
 	s.now.Store(1_700_000_000_000)
 	clock := func() time.Time { return time.UnixMilli(s.now.Load()) }
 	c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{Now: clock}),
-		Now: s.now.Load})
+		Now:        s.now.Load,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestGoRedis(t *testing.T) {
 		}
 		for i, want := range []any{[]any{int64(1), int64(0), int64(1), int64(1)}, "OK",
 			[]any{int64(4), int64(4)},
-			[]any{int64(0), int64(16), int64(11), int64(-1), int64(33)}} {
+			[]any{int64(0), int64(16), int64(11), int64(-1), int64(32)}} {
 			if got := cmds[i].Val(); !reflect.DeepEqual(got, want) {
 				t.Errorf("RESP%d: %v: got %v, want %v", protocol, cmds[i].Args(), got, want)
 			}

@@ -12,18 +12,25 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/resp"
+	"twotier.dev/twotier/leaparray"
 )
 
 // TestSameAnswersAsHTTP sends the same random operations, good and bad ones, through both doors to
-// two counters whose clocks agree. Whatever HTTP answers, RESP must answer as well.
+// two counters whose clocks agree. Whatever HTTP answers, RESP must answer as well. Their ladder has
+// one level, so that they agree however much either has folded.
 func TestSameAnswersAsHTTP(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 14))
-	overHTTP, overRESP := newService(t), newService(t)
+	ladder, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 24*60 + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overHTTP, overRESP := newServiceBy(t, ladder), newServiceBy(t, ladder)
 	ask := serveHTTP(t, overHTTP)
 	c := dial(t, serve(t, resp.Options{Service: overRESP}))
 	said := map[string]int{}

@@ -53,7 +53,7 @@ func TestTokens(t *testing.T) {
 		{"TT.ADD k", "-NOAUTH Authentication required."},
 		{"HELLO 3 AUTH default " + texts["writer"], "{server twotier"},
 		{"TT.ADD k", "OK"},
-		{"CL.THROTTLE k 1 1 1", "[0 2 0 -1 3]"},
+		{"CL.THROTTLE k 1 1 1", "[0 2 0 -1 2]"},
 		{"CL.THROTTLE k 1 1 1 0", "-NOPERM the token writer has not the role read"},
 		{"TT.ADD k NS login", "-NOPERM the token writer is not for this namespace"},
 		{"TT.COUNT k 1m", "-NOPERM the token writer has not the role read"},

@@ -72,8 +72,8 @@ func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
 		retry = seconds(res.RetryAfter)
 	}
 	if used > 0 {
-		// An event leaves the window with all of its bucket.
-		reset = max(retry, seconds(limit.Window+bucket))
+		// An event leaves the window with the last millisecond of its bucket.
+		reset = max(retry, seconds(limit.Window+max(1, bucket)-1))
 	}
 	b = appendArray(b, 5)
 	for _, v := range [...]int64{truth(refused), limit.Max, max(0, limit.Max-used), retry, reset} {
