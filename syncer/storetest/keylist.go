@@ -50,7 +50,7 @@ func listed(t *testing.T, found map[uint32]bool, want bool, ns string, keys ...s
 // alive is a key that lives for a day.
 func alive(name string) syncer.KeyRound {
 	k := key(name, bucket(0, 0, 1), bucket(1, 0, 1))
-	k.TTL = 86_400_000
+	k.TTL, k.Renew = 86_400_000, true
 	return k
 }
 

@@ -55,7 +55,7 @@ func testRepublish(t *testing.T, s syncer.Store) {
 }
 
 // testRepublishKeepsZero restores, twice, a mark. A bucket that has been counted in since stays as
-// it is.
+// it is. A mark is no knowledge of the events in its bucket.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
@@ -69,6 +69,9 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 			t.Errorf("the store holds %v", got)
 		}
 	}
+	exchange(t, s, restoring(t, s, 0, key("b", moment(2200, 1))))
+	exchange(t, s, restoring(t, s, 0, key("b", moment(2100, 1), bucket(0, 2, 0))))
+	holds(t, s, "b", moment(2100, 1), moment(2200, 1))
 }
 
 // testRepublishAddsUp restores what two writers know of one bucket, before and after further
