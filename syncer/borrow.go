@@ -141,7 +141,7 @@ func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult
 		peak, _ := v.Peak(limit.Window, k.ts)
 		peak = max(0, peak) // as for an owner
 		lr := LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
-			Hi: max(peak, limit.Max-left), BucketMS: v.Edge(k.ts - limit.Window + 1)}
+			Hi: max(peak, limit.Max-left), BucketMS: v.Blur(limit.Window, k.ts)}
 		if lr.Refused = refused && i == a.refusedBy; lr.Refused {
 			lr.Count = max(peak, limit.Max)
 			lr.Lo, lr.Hi = lr.Count, lr.Count

@@ -130,7 +130,7 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 // evicted.
 func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wide, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 4096},
+		wide, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 4096},
 			leaparray.Level{Width: time.Minute, Count: 4096})
 		if err != nil {
 			t.Fatal(err)

@@ -280,7 +280,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return false
 	}
 	peak = max(0, peak) // as in compare
-	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, v.Edge(at-lr.Window+1)
+	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, v.Blur(lr.Window, at)
 	// An event of the past is in windows that are over, and loans that are over may be in these.
 	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
 	lr.Hi += lent

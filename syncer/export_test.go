@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Held is what memory holds of a key.
@@ -13,8 +14,8 @@ type Held struct {
 	Idle int64
 	// Resetting says that the store has yet to be told of a reset.
 	Resetting bool
-	// Synced and Pending are the counts by level and index of bucket.
-	Synced, Pending map[[2]int64]int64
+	// Synced and Pending are the counts by bucket.
+	Synced, Pending map[leaparray.Stretch]int64
 }
 
 // Held returns what memory holds of a key, at one moment.
@@ -31,13 +32,13 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e),
 		Idle:      int64(e.idle(t.p.keys.clock.second())),
 		Resetting: t.p.resetting(t.hash, e),
-		Synced:    map[[2]int64]int64{}, Pending: map[[2]int64]int64{}}
-	t.sp.ladder.Each(t.p.keys.synced(e), func(level int, idx, n int64) bool {
-		h.Synced[[2]int64{int64(level), idx}] += n
+		Synced:    map[leaparray.Stretch]int64{}, Pending: map[leaparray.Stretch]int64{}}
+	t.sp.ladder.Each(t.p.keys.synced(e), func(at leaparray.Stretch, n int64) bool {
+		h.Synced[at] += n
 		return true
 	})
-	t.sp.ladder.Each(t.p.keys.pending(e), func(level int, idx, n int64) bool {
-		h.Pending[[2]int64{int64(level), idx}] += n
+	t.sp.ladder.Each(t.p.keys.pending(e), func(at leaparray.Stretch, n int64) bool {
+		h.Pending[at] += n
 		return true
 	})
 	return h
@@ -89,7 +90,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 		p.mu.Lock()
 		kept += p.keys.pendingBuckets
 		for _, e := range p.keys.all() {
-			p.keys.ladder(e).Each(p.keys.pending(e), func(int, int64, int64) bool {
+			p.keys.ladder(e).Each(p.keys.pending(e), func(leaparray.Stretch, int64) bool {
 				found++
 				return true
 			})

@@ -99,10 +99,9 @@ func TestAResetLeavesNothing(t *testing.T) {
 	f.setWarm(f.at("k"))
 	f.at("k").set(flagReset)
 	r := f.cut(time.Now())
-	l := f.keys.ladder(f.at("k"))
-	last := l.Len() - 1
-	f.takeLoaded(f.at("k"), []Bucket{{Level: l.ID(last), Index: l.Index(last, testSecond) - 1,
-		N: 9}})
+	before := second(9)
+	before.Start -= 1000
+	f.takeLoaded(f.at("k"), []Bucket{before})
 	if synced, _ := f.sums("k"); synced != 9 {
 		t.Fatalf("synced %d, want 9", synced)
 	}

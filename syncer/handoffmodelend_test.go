@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"twotier.dev/twotier/leaparray"
 )
 
 // check compares what an owner reports with what was counted, as far as it can know. Whatever it
@@ -15,7 +17,7 @@ func (r *relay) check(p int) {
 			continue
 		}
 		h := c.Held(nil, []byte(key))
-		synced, pending := coarsest(h.Synced), coarsest(h.Pending)
+		synced, pending := total(h.Synced), total(h.Pending)
 		switch {
 		case h.Warm && synced+pending != want, pending > want:
 			r.t.Errorf("%s: the owner (%d of %d) shows %d, want %d (synced %v, pending %v)", key,
@@ -24,12 +26,10 @@ func (r *relay) check(p int) {
 	}
 }
 
-// coarsest returns the sum of the buckets of the coarsest level.
-func coarsest(buckets map[[2]int64]int64) (sum int64) {
-	for b, n := range buckets {
-		if b[0] == 2 {
-			sum += n
-		}
+// total returns the sum of buckets.
+func total(buckets map[leaparray.Stretch]int64) (sum int64) {
+	for _, n := range buckets {
+		sum += n
 	}
 	return sum
 }
@@ -82,7 +82,7 @@ func (r *relay) end() {
 func (r *relay) believed(key string, stored int64) {
 	for i, c := range r.list {
 		h := c.Held(nil, []byte(key))
-		if sum := coarsest(h.Synced); h.Warm && sum != stored {
+		if sum := total(h.Synced); h.Warm && sum != stored {
 			r.t.Errorf("%s: counter %d believes in %d, the store holds %d", key, i, sum, stored)
 		}
 	}
@@ -91,10 +91,10 @@ func (r *relay) believed(key string, stored int64) {
 // kept checks that the store has a key for as long as a window can see it, and no longer than it
 // has to.
 func (r *relay) kept(key string) {
-	width, span := 15*time.Minute.Milliseconds(), 24*time.Hour.Milliseconds()
+	span := 24 * time.Hour.Milliseconds()
 	until := r.inner.Expires(r.partition(key), nil, []byte(key))
 	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-		if least := (b.Index+1)*width + span; b.Level == 2 && until < least {
+		if least := b.End() + span; until < least {
 			r.t.Errorf("%s: the store keeps it %d ms too short", key, least-until)
 		}
 	}
@@ -106,9 +106,7 @@ func (r *relay) kept(key string) {
 // stored returns the sum of what the store holds of a key.
 func (r *relay) stored(key string) (n int64) {
 	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
-		if b.Level == 2 {
-			n += b.N
-		}
+		n += b.N
 	}
 	return n
 }

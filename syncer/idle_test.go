@@ -41,7 +41,7 @@ func TestAnIdleCounterRests(t *testing.T) {
 // heard of the counter meanwhile: otherwise the second count would find a loss.
 func TestAnEmptyCounterKeepsItsSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := leaparray.NewLadder(leaparray.Level{Width: time.Minute, Count: 60})
+		l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 60})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.keys.all() {
-		if e.hasPending() {
+		if e.hasPending() || e.has(flagBusy) {
 			ns, key := e.name()
 			fn(ns, key, p.keys.ladder(e).Total(p.keys.pending(e)))
 		}

@@ -3,7 +3,6 @@ package syncer
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -14,10 +13,15 @@ import (
 
 const testSecond = int64(1_700_000_000_000)
 
+// second returns the bucket of testSecond with a count.
+func second(n int64) Bucket {
+	return Bucket{Stretch: leaparray.Stretch{Start: testSecond, Width: 1000}, N: n}
+}
+
 // newLedger returns the ledger of a partition that belongs to no counter.
 func newLedger(t testing.TB) *ledger {
 	t.Helper()
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 60})
+	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +53,7 @@ func (b *ledger) at(key string) entry {
 // add counts events of a key, as an operation does.
 func (b *ledger) add(key string, n int64) {
 	e := b.at(key)
-	s := b.keys.ladder(e).Stamp(testSecond)
-	b.keys.count(e, b.keys.ladder(e), &s, n, false)
+	b.keys.count(e, b.keys.ladder(e), testSecond, n, testSecond)
 	b.enlist(b.keys.find(b.keys.names.hash(nil, []byte(key)), nil, []byte(key)), e)
 	b.dirty.due = true
 }
@@ -59,7 +62,7 @@ func (b *ledger) add(key string, n int64) {
 func (b *ledger) sums(key string) (synced, pending int64) {
 	e := b.at(key)
 	l := b.keys.ladder(e)
-	return coarsestSum(l, b.keys.synced(e)), coarsestSum(l, b.keys.pending(e))
+	return l.Total(b.keys.synced(e)), l.Total(b.keys.pending(e))
 }
 
 // hear records that the store has told which data it has.
@@ -87,12 +90,12 @@ func (f *fakeBudget) easeSynced(uint32)        { f.eased++ }
 // fakeStore applies rounds without any of the checks of a store.
 type fakeStore struct {
 	epoch, version uint64
-	counts         map[string]map[int64]int64
+	counts         map[string]map[leaparray.Stretch]int64
 }
 
 func (s *fakeStore) answer(r *Round) {
 	if s.counts == nil {
-		s.epoch, s.counts = 7, map[string]map[int64]int64{}
+		s.epoch, s.counts = 7, map[string]map[leaparray.Stretch]int64{}
 	}
 	if r.Seq != 0 {
 		s.version++
@@ -102,18 +105,18 @@ func (s *fakeStore) answer(r *Round) {
 		k := &r.Keys[i]
 		held := s.counts[string(k.Key)]
 		if held == nil {
-			held = map[int64]int64{}
+			held = map[leaparray.Stretch]int64{}
 			s.counts[string(k.Key)] = held
 		}
 		for j := range k.Adds {
-			if held[k.Adds[j].Index] += k.Adds[j].N; r.Republish {
-				held[k.Adds[j].Index] = k.Adds[j].N
+			if held[k.Adds[j].Stretch] += k.Adds[j].N; r.Republish {
+				held[k.Adds[j].Stretch] = k.Adds[j].N
 			}
-			k.Adds[j].Stored = held[k.Adds[j].Index]
+			k.Adds[j].Stored = held[k.Adds[j].Stretch]
 		}
-		for _, index := range slices.Sorted(maps.Keys(held)) {
+		for at, n := range held {
 			if k.Load {
-				k.Loaded = append(k.Loaded, Bucket{Index: index, N: held[index]})
+				k.Loaded = append(k.Loaded, Bucket{Stretch: at, N: n})
 			}
 		}
 	}
@@ -168,7 +171,7 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 	if b.warm(e) || b.everLoaded(e) {
 		t.Error("nobody has loaded it yet")
 	}
-	b.takeLoaded(e, []Bucket{{Index: testSecond / 1000, N: 5}})
+	b.takeLoaded(e, []Bucket{second(5)})
 	if synced, _ := b.sums("k"); synced != 5 || !b.warm(e) {
 		t.Errorf("loaded: %d, warm: %v", synced, b.warm(e))
 	}

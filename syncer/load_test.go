@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"twotier.dev/twotier/leaparray"
 )
 
 // newLoading returns the loading of a ledger of its own, to which the store has told what it has.
@@ -24,7 +26,7 @@ func (l *loading) want(key string) *pendingLoad {
 func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 	l, _ := newLoading(t)
 	store := fakeStore{epoch: 7, version: 1,
-		counts: map[string]map[int64]int64{"k": {testSecond / 1000: 4}}}
+		counts: map[string]map[leaparray.Stretch]int64{"k": {second(4).Stretch: 4}}}
 	k, none := l.want("k"), l.want("none")
 	r := l.cut()
 	if !r.Aside || !r.ReadOnly || !slices.Equal(keysOf(r), []string{"k", "none"}) {
@@ -118,7 +120,7 @@ func TestALoadWithoutMemory(t *testing.T) {
 	k := l.want("k")
 	r := l.cut()
 	(&fakeStore{epoch: 7, version: 1,
-		counts: map[string]map[int64]int64{"k": {testSecond / 1000: 4}}}).answer(r)
+		counts: map[string]map[leaparray.Stretch]int64{"k": {second(4).Stretch: 4}}}).answer(r)
 	if l.settle(r); !k.done || !errors.Is(k.err, ErrOverload) || l.keys.table.Len() != 0 {
 		t.Errorf("%+v, %d keys in memory", k, l.keys.table.Len())
 	}

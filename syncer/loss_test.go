@@ -90,9 +90,7 @@ func (co *company) counts(at int, key string) int64 {
 // stored returns what the store has of a key.
 func (co *company) stored(key string) (n int64) {
 	for _, b := range co.store.Get(0, nil, []byte(key)) {
-		if b.Level == 2 {
-			n += b.N
-		}
+		n += b.N
 	}
 	return n
 }

@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
 
-// truth is what was counted of one key: as buckets, and as a list of events.
+// truth is what was counted of one key: by coarse buckets, and as a list of events.
 type truth struct {
-	buckets map[[2]int64]int64
-	own     map[[2]int64]int64 // counted by the first counter
+	buckets map[int64]int64 // by the start of the bucket of the coarsest level
+	own     map[int64]int64 // counted by the first counter
 	log     []event
 	limits  []syncer.Limit // nil for keys that are added to
 	taken   bool           // something was taken back: the list is not complete
@@ -45,18 +43,16 @@ func (w *world) lose() {
 
 // age determines what may have been forgotten by now.
 func (w *world) age(k *truth) {
-	coarsest := w.ladder.Len() - 1
 	for i := range k.log {
 		e := &k.log[i]
-		e.lost = e.lost || e.shaky &&
-			!w.alive([2]int64{int64(coarsest), w.ladder.Index(coarsest, e.ts)})
+		e.lost = e.lost || e.shaky && !w.alive(w.coarse(e.ts))
 	}
 }
 
 func (w *world) truth(key string) *truth {
 	k := w.keys[key]
 	if k == nil {
-		k = &truth{buckets: map[[2]int64]int64{}, own: map[[2]int64]int64{}}
+		k = &truth{buckets: map[int64]int64{}, own: map[int64]int64{}}
 		w.keys[key] = k
 		if strings.HasPrefix(key, "limited") {
 			for i, lv := range w.plan.levels {
@@ -167,15 +163,11 @@ func (w *world) used(c *syncer.Counter, keys []string, began int64) {
 	}
 }
 
-// record notes what was counted. A level that no window sees any more may have left it out.
+// record notes what was counted.
 func (w *world) record(k *truth, own bool, ts, n int64) {
-	s := w.ladder.Stamp(ts)
-	for level := range w.ladder.Len() {
-		b := [2]int64{int64(level), s[level]}
-		k.buckets[b] += n
-		if own {
-			k.own[b] += n
-		}
+	k.buckets[w.coarse(ts)] += n
+	if own {
+		k.own[w.coarse(ts)] += n
 	}
 }
 
@@ -198,42 +190,12 @@ func (w *world) add() {
 	op := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{N: n}}}
 	var res syncer.Result
 	if w.rnd.IntN(6) == 0 && w.two == nil && !w.plan.rewinds {
-		w.takeBack(key, k, &op, is)
+		w.takeBack(key, k, &op)
 		return
 	}
 	if w.do(c, &op, []string{key}, &res) {
 		w.record(k, own, is, n)
 		k.log = append(k.log, event{ts: is, n: n})
-	}
-}
-
-// storeOf is the store as the counters see it.
-func (p *plan) storeOf(s *embedded.Store) syncer.Store {
-	if p.aging {
-		return aging{s}
-	}
-	return s
-}
-
-// ageBuckets deletes from the store everything, or some of what, a server that gives each bucket a
-// time to live need no longer keep.
-func (w *world) ageBuckets() {
-	place := syncer.Placement{Partitions: w.plan.parts}
-	for key := range w.keys {
-		part, k := place.Of(nil, []byte(key)), syncer.KeyRound{Key: []byte(key)}
-		for _, b := range w.store.Get(part, nil, k.Key) {
-			level := int(b.Level)
-			if (b.Index+w.ladder.Keep(level)+1)*w.ladder.Width(level) <= w.now() &&
-				b.Index%2 == int64(len(w.keys)%2) {
-				k.Expired = append(k.Expired, b)
-			}
-		}
-		if len(k.Expired) > 0 {
-			w.aged++
-			r := &syncer.Round{Partition: part, Writer: fmt.Sprint("age", w.aged), Seq: 1,
-				Quiet: true, Keys: []syncer.KeyRound{k}}
-			w.store.Exchange(context.Background(), []*syncer.Round{r})
-		}
 	}
 }
 
@@ -325,7 +287,8 @@ func (w *world) confirm(c *syncer.Counter) bool {
 
 // judge compares a decision with the list of events. What was admitted must leave no true window
 // overfull (I6), and what was refused must not have had room even with a bucket to spare at each
-// blurred edge.
+// blurred edge; with a limit of at most as many events as keep their millisecond, no edge is blurred
+// (I17).
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	counts := map[string]int64{}
 	for i, key := range keys {
@@ -340,8 +303,11 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 				w.t.Errorf("%s at %d: admitted %d of %d in %d ms: %+v %v", key, op.TS, fullest,
 					lr.Max, lr.Window, res, k.log)
 			}
-			if lr.Refused && k.fullest(lr.Window+k.blur(op.TS)*lr.BucketMS, op.TS,
-				true)+n <= lr.Max {
+			spare := k.blur(op.TS) * lr.BucketMS
+			if w.exact(k, lr.Max) {
+				spare = 0
+			}
+			if lr.Refused && k.fullest(lr.Window+spare, op.TS, true)+n <= lr.Max {
 				w.t.Errorf("%s at %d: refused with room for %d: %+v %+v", key, op.TS, n, lr, k.log)
 			}
 		}
@@ -353,6 +319,21 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 			w.t.Errorf("%s: refused by nothing: %+v", key, res)
 		}
 	}
+}
+
+// exact reports whether a limit of so many events of a key is decided exactly: unless the key was
+// once so busy that it kept no milliseconds, or the store has lost some of it.
+func (w *world) exact(k *truth, limit int64) bool {
+	if limit > int64(w.plan.exact) || w.two != nil {
+		return false
+	}
+	for _, e := range k.log {
+		near, _ := k.between(e.ts-w.ladder.Width(0), e.ts+w.ladder.Width(0), e.ts+aheadMS)
+		if near >= int64(w.plan.exact) || e.shaky {
+			return false
+		}
+	}
+	return true
 }
 
 // figures compares the figures of what was admitted, or reserved, with the list of events. They
@@ -430,8 +411,8 @@ func (w *world) forget() {
 func (w *world) verify(key string) {
 	k := w.truth(key)
 	h := w.c.Held(nil, []byte(key))
-	sum := maps.Clone(h.Synced)
-	for b, n := range h.Pending {
+	sum := w.nest(h.Synced)
+	for b, n := range w.nest(h.Pending) {
 		sum[b] += n
 	}
 	switch {

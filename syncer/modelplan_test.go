@@ -12,6 +12,7 @@ import (
 // plan is what a seed decides for a whole run.
 type plan struct {
 	levels  []leaparray.Level
+	exact   int // events that keep their millisecond
 	parts   int
 	memory  int64 // 0: plenty
 	lag     time.Duration
@@ -21,7 +22,6 @@ type plan struct {
 	// rewinds makes the store go back in time. Then nothing is taken back or reset, because a
 	// failover may lose that.
 	rewinds bool
-	aging   bool // the store deletes buckets by age
 	// restarts makes the first counter start anew now and then; with weeks, a long time passes
 	// between two operations.
 	restarts, weeks bool
@@ -66,7 +66,7 @@ func newPlan(rnd *rand.Rand) plan {
 	if rnd.IntN(5) == 0 {
 		p.ack = syncer.AckStore
 	}
-	p.aging = rnd.IntN(3) == 0
+	p.exact = []int{leaparray.DefaultExact, leaparray.DefaultExact, 5, 1, 0}[rnd.IntN(5)]
 	p.lag = shortLag(rnd)
 	return p
 }
@@ -108,7 +108,7 @@ func narrowLevels(rnd *rand.Rand) []leaparray.Level {
 func anyLevels(rnd *rand.Rand, most int) []leaparray.Level {
 	for {
 		levels := drawLevels(rnd, most)
-		if _, err := leaparray.NewLadder(levels...); err == nil {
+		if _, err := leaparray.NewLadder(0, levels...); err == nil {
 			return levels
 		}
 	}
@@ -122,7 +122,7 @@ func drawLevels(rnd *rand.Rand, most int) (levels []leaparray.Level) {
 			count = most
 		}
 		levels = append(levels, leaparray.Level{Width: width, Count: count})
-		width += time.Duration(1+rnd.Int64N(20*width.Milliseconds())) * time.Millisecond
+		width *= time.Duration(2 + rnd.IntN(20))
 	}
 	return levels
 }

@@ -117,28 +117,35 @@ func (w *world) series() {
 		w.now() != now {
 		return // what the store has is not known
 	}
-	level := w.levelOf(width)
-	first, last := w.ladder.Index(level, now-window), w.ladder.Index(level, now)
-	if n := int64(len(points)); n < last-first || n > last-first+1 {
-		w.t.Errorf("series of %s over %d ms: %d points of %d ms", key, window, n, width)
+	first := (now - window + 1) / width
+	if n, most := int64(len(points)), now/width-first+1; n != most {
+		w.t.Errorf("series of %s over %d ms: %d points of %d ms, want %d", key, window, n, width,
+			most)
 	}
 	for _, p := range points {
-		b := [2]int64{int64(level), p.Start / width}
-		if w.alive(b) && p.Count != k.buckets[b] && !w.degraded() {
-			w.t.Errorf("series of %s over %d ms: bucket %v holds %d, want %d", key, window, b,
-				p.Count, k.buckets[b])
+		least, most := k.between(p.Start, p.Start+width, now)
+		if w.alive(w.coarse(p.Start)) && !k.taken && (p.Count < least || p.Count > most) &&
+			!w.degraded() {
+			w.t.Errorf("series of %s over %d ms: %d ms from %d hold %d, want %d to %d", key, window,
+				width, p.Start, p.Count, least, most)
 		}
 	}
+}
+
+// between adds up the events from a moment to another, excluding it: those that must be remembered
+// and are not ahead of the present, and all of them.
+func (k *truth) between(from, to, now int64) (least, most int64) {
+	for _, e := range k.log {
+		switch {
+		case e.ts < from || e.ts >= to:
+		case e.ts <= now && !e.lost:
+			least += e.n
+			fallthrough
+		default:
+			most += e.n
+		}
+	}
+	return least, most
 }
 
 func (w *world) degraded() bool { return w.c.Stats().DegradedPartitions > 0 }
-
-func (w *world) levelOf(width int64) int {
-	for level := range w.ladder.Len() {
-		if w.ladder.Width(level) == width {
-			return level
-		}
-	}
-	w.t.Fatalf("no level has buckets of %d ms", width)
-	return 0
-}

@@ -87,20 +87,23 @@ func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int
 		e.setFolded(true)
 	}
 	s.close(c)
+	*v = c.v
 }
 
 // subtractPending removes what was acknowledged from a pending bucket, or from the one that it has
-// folded into.
+// folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
-	if b.N != 0 && e.hasPending() {
-		s.addPending(e, l, l.Holder(s.pending(e), b.Stretch, b.N), -b.N)
+	pending := s.pending(e)
+	at := l.Holder(pending, b.Stretch, b.N)
+	if at.End() > l.Since(s.clock.now()) || l.Value(pending, at) != 0 {
+		s.addPending(e, l, at, -b.N)
 	}
 }
 
 // change is the two counters of an entry while they may move, or fold.
 type change struct {
 	e      entry
-	v      *leaparray.View
+	v      leaparray.View
 	alloc  counterAlloc
 	before int // pending cells
 }
@@ -108,7 +111,7 @@ type change struct {
 // change begins to change the counters of an entry, of which v is the view.
 func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	c := &s.changing
-	c.e, c.v, c.before = e, v, v.Ladder.Cells(v.B)
+	c.e, c.v, c.before = e, *v, v.Ladder.Cells(v.B)
 	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
 	if at := e.synced(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
@@ -172,9 +175,9 @@ func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 	folded := false
 	switch {
 	case n != held:
-		_, folded = v.Put(&v.A, &c.alloc, at, n-held)
+		_, folded = c.v.Put(&c.v.A, &c.alloc, at, n-held)
 	case stored == 0 && at.Width == l.Width(0):
-		v.Mark(&v.A, &c.alloc, at)
+		c.v.Mark(&c.v.A, &c.alloc, at)
 	}
 	if folded {
 		e.setFolded(true)

@@ -14,7 +14,7 @@ import (
 // TestTopOfSomeNamespaces has no keys of others, however much those count, and looks back as far as
 // each namespace reaches.
 func TestTopOfSomeNamespaces(t *testing.T) {
-	short, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 60})
+	short, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 60})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestSnapshotStaysAsItIs(t *testing.T) {
 		t.Errorf("%+v, %v, want 7", e, err)
 	}
 	if v, now, err := c.Snapshot(t.Context(), nil, []byte("nobody"), false); err != nil ||
-		fmt.Sprint(v.Count(60_000, now, true)) != "{0 0 0 1000} true" {
+		fmt.Sprint(v.Count(60_000, now, true)) != "{0 0 0 1} true" {
 		t.Errorf("of nothing: %+v, %v", v, err)
 	}
 }

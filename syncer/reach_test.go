@@ -49,37 +49,3 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 		}
 	}
 }
-
-// aging is an embedded store whose buckets may go by age.
-type aging struct{ *embedded.Store }
-
-func (aging) Aging() bool { return true }
-
-// TestLateAcquireAfterBucketsWentByAge: the store deletes the finest buckets of a quiet key, and no
-// newer ones show that.
-func TestLateAcquireAfterBucketsWentByAge(t *testing.T) {
-	store := aging{embedded.New(embedded.Options{})}
-	clk := &clock{now: t0}
-	l := limits(10_000, 10)
-	first := open(t, syncer.Options{Store: store, Now: clk.Now, Writer: "first"})
-	acquire(t, first, "k", 10, 0, l)
-	clk.set(t0 + 40_000)
-	add(t, first, "k", 1, 0)
-	flush(t, first)
-	clk.set(t0 + 90_000)
-	r := &syncer.Round{
-		Partition: syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("k")),
-		Writer:    "age", Seq: 1, Quiet: true,
-		Keys: []syncer.KeyRound{{Key: []byte("k"),
-			Expired: []syncer.Bucket{{Level: 0, Index: t0 / 1000}}}},
-	}
-	if store.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	for _, c := range []*syncer.Counter{first,
-		open(t, syncer.Options{Store: store, Now: clk.Now})} {
-		if acquire(t, c, "k", 1, t0, l).Allowed {
-			t.Error("an 11th event was admitted at a moment whose window holds 10")
-		}
-	}
-}

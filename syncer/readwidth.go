@@ -8,7 +8,7 @@ import (
 
 // readWidth bounds the buckets that an exchange may bring back, because a store takes time for
 // each: by its ladder, one key may have thousands. What keys have is known only once they are read,
-// so each counts as a part of what it may have at most. The bound follows the pace of the last exchanges: it
+// so each counts as what it may have at most. The bound follows the pace of the last exchanges: it
 // doubles while these are fast, and after a slow one it is what the store sent within half of the
 // time that an exchange has. Only the batcher's goroutine uses it.
 type readWidth struct {
@@ -24,14 +24,13 @@ const (
 	// unchanged until there is an answer.
 	flushReads = 16 << 10
 	// mostReads is what the largest exchange has if all keys have the default ladder.
-	mostReads = 512 << 10
+	mostReads = 1 << 20
 	// readsOfKey is the part of the time for a key that does not depend on its buckets.
 	readsOfKey = 8
 )
 
-// readsOf returns what a key with this ladder counts as: few keys have a quarter of the buckets that
-// they may have.
-func readsOf(l *leaparray.Ladder) int { return readsOfKey + l.Most()/4 }
+// readsOf returns what a key with this ladder counts as.
+func readsOf(l *leaparray.Ladder) int { return readsOfKey + l.Most() }
 
 func newReadWidth(timeout time.Duration) readWidth {
 	return readWidth{timeout: timeout, most: firstReads}

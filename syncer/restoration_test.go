@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+
+	"twotier.dev/twotier/leaparray"
 )
 
 // newRestoration returns the restoration of a ledger with this many keys, of one event each, that
@@ -12,7 +14,7 @@ func newRestoration(t testing.TB, keys int) *restoration {
 	f, _ := newFlushing(t)
 	f.hear(7, uint64(keys))
 	for i := range keys {
-		f.takeLoaded(f.at(fmt.Sprint("k", i)), []Bucket{{Index: testSecond / 1000, N: 1}})
+		f.takeLoaded(f.at(fmt.Sprint("k", i)), []Bucket{second(1)})
 	}
 	return &restoration{ledger: f.ledger, loads: f.loads, totals: f.totals,
 		report: &reporter{log: slog.New(slog.DiscardHandler)}}
@@ -46,7 +48,7 @@ func TestARestorationTellsAllThatIsKnown(t *testing.T) {
 	s := newRestoration(t, 10)
 	s.mostKeys = 4
 	s.outbox.flight = &Round{Writer: "w", Seq: 9, Acked: 8}
-	store := fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}
+	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
 	before := s.store.generation
 	s.findLoss(storeVersion{epoch: 8})
 	if parts := s.restore(t, &store, ""); parts != 3 {
@@ -89,7 +91,7 @@ func TestARestorationIsLostItself(t *testing.T) {
 	if !s.active() || s.job.next != 0 || s.job.after != 8 || s.outbox.writer == writer {
 		t.Errorf("%+v as %s", s.job, s.outbox.writer)
 	}
-	store := fakeStore{epoch: 9, counts: map[string]map[int64]int64{}}
+	store := fakeStore{epoch: 9, counts: map[string]map[leaparray.Stretch]int64{}}
 	if s.restore(t, &store, ""); store.has("k0") != 1 || store.has("k1") != 1 {
 		t.Errorf("the store has %+v", store.counts)
 	}
@@ -98,7 +100,7 @@ func TestARestorationIsLostItself(t *testing.T) {
 // TestARestorationGivesUpAKeyThatIsRefused does so after some tries.
 func TestARestorationGivesUpAKeyThatIsRefused(t *testing.T) {
 	s := newRestoration(t, 2)
-	store := fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}
+	store := fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}
 	s.findLoss(storeVersion{epoch: 8})
 	if parts := s.restore(t, &store, "k1"); parts != 1+restoreRetries {
 		t.Errorf("%d parts, want %d", parts, 1+restoreRetries)
@@ -110,9 +112,9 @@ func TestAResetBeforeItsPart(t *testing.T) {
 	s := newRestoration(t, 1)
 	s.findLoss(storeVersion{epoch: 8})
 	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
-		Buckets: []Bucket{{Index: testSecond / 1000, N: 6}}}})
+		Buckets: []Bucket{second(6)}}})
 	s.at("theirs").set(flagReset)
-	s.restore(t, &fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}, "")
+	s.restore(t, &fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}, "")
 	if synced, _ := s.sums("theirs"); synced != 0 {
 		t.Errorf("%d came back", synced)
 	}
@@ -127,7 +129,7 @@ func TestAResetIsNotRestored(t *testing.T) {
 	hash := s.keys.names.hash(nil, []byte("k0"))
 	s.forget(s.keys.find(hash, nil, []byte("k0")), hash, e)
 	s.erase(s.keys.find(hash, nil, []byte("k0")), e, s.keys.ladder(e))
-	(&fakeStore{epoch: 8, counts: map[string]map[int64]int64{}}).answer(r)
+	(&fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}).answer(r)
 	if s.settle(r); s.active() {
 		t.Error("it goes on")
 	}

@@ -19,7 +19,7 @@ func newHandoff(t testing.TB) *handoff {
 // counts.
 func sealed(t testing.TB) *handoff {
 	h := newHandoff(t)
-	h.takeLoaded(h.at("known"), []Bucket{{Index: testSecond / 1000, N: 6}})
+	h.takeLoaded(h.at("known"), []Bucket{second(6)})
 	h.add("k", 2)
 	r := h.flushing.cut(time.Now())
 	r.Err = errLostReply
@@ -161,7 +161,7 @@ func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 // TestAHandoffAfterALoss takes over from a counter that has noticed a loss, and from one that has
 // not.
 func TestAHandoffAfterALoss(t *testing.T) {
-	buckets := []Bucket{{Index: testSecond / 1000, N: 6}}
+	buckets := []Bucket{second(6)}
 	for _, tc := range []struct {
 		name     string
 		epoch    uint64

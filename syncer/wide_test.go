@@ -26,7 +26,7 @@ func TestLaddersWiderThanAChunk(t *testing.T) {
 }
 
 func wideLadder(t *testing.T, levels []leaparray.Level) {
-	l, err := leaparray.NewLadder(levels...)
+	l, err := leaparray.NewLadder(leaparray.DefaultExact, levels...)
 	if err != nil {
 		t.Fatal(err)
 	}
