@@ -137,8 +137,8 @@ func New(opt Options) (*Engine, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{opt: opt, spaces: map[string]space{}, seed: maphash.MakeSeed(), taking: make(chan struct{}, 1),
-		loads: make(chan struct{}, loadsAtOnce),
+	e := &Engine{opt: opt, spaces: map[string]space{}, seed: maphash.MakeSeed(),
+		taking: make(chan struct{}, 1), loads: make(chan struct{}, loadsAtOnce),
 		terms: make([]atomic.Int64, opt.Placement.Partitions)}
 	for name, ns := range opt.Namespaces {
 		e.spaces[name] = space{ns, newScale(ns.Ladder)}

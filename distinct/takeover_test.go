@@ -121,7 +121,8 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 // or none of. So it is with those in the store after the ladder has changed.
 func TestTakeoverBetweenLadders(t *testing.T) {
 	t.Parallel()
-	texts := []string{ladder(t).String(), "1s x 60, 1m x 60, 15m x 96", "250ms x 40, 5s x 60, 20m x 72"}
+	texts := []string{ladder(t).String(), "1s x 60, 1m x 60, 15m x 96",
+		"250ms x 40, 5s x 60, 20m x 72"}
 	c := newClock()
 	by := func(text string, store distinct.Store) *distinct.Engine {
 		levels, err := leaparray.ParseLevels(text)

@@ -8,18 +8,24 @@ import (
 
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
 // TestMemoryIsBoundedWhateverComes floods a small store with names, most of them new: with counts,
-// resets of what is there and what is not, restorations, one kind for some time or all of them. It
-// knows what it holds, and holds no more than it may.
+// resets of what is there and what is not, restorations, one kind for some time or all of them, and
+// folds. It knows what it holds, and holds no more than it may.
 func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 	const memory = 100_000
 	first := seed.First()
 	t.Logf("seed %d", first)
 	rnd := rand.New(rand.NewPCG(first, 0))
 	s := newTimed(embedded.Options{MaxMemory: memory})
+	l, err := leaparray.NewLadder(2, leaparray.Level{Width: time.Hour, Count: 2},
+		leaparray.Level{Width: 4 * time.Hour, Count: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
 	seqs, epochs := map[int]uint64{}, map[int]uint64{}
 	kind := 0
 	for i := range 40_000 {
@@ -32,8 +38,8 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 		if rnd.IntN(4) == 0 {
 			key = fmt.Sprint("k", rnd.IntN(i+1))
 		}
-		k := syncer.KeyRound{Key: []byte(key)}
-		r := &syncer.Round{Partition: p, Writer: "w", Seq: seqs[p], Epoch: epochs[p]}
+		k := syncer.KeyRound{Key: []byte(key), Ladder: l, Fold: rnd.IntN(3) == 0}
+		r := &syncer.Round{Partition: p, Now: rnd.Int64N(20 * 3_600_000), Writer: "w", Seq: seqs[p], Epoch: epochs[p]}
 		does := kind
 		if kind > 2 {
 			does = rnd.IntN(3)

@@ -37,7 +37,7 @@ type sampled struct {
 
 // NewSample returns an empty sample.
 func NewSample() (*Sample, error) {
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
+	l, err := leaparray.NewLadder(0, leaparray.DefaultLevels()...)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +54,9 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 	defer s.mu.Unlock()
 	slot := s.slotLocked(check)
 	s.totals[slot] += check.N
-	k := &s.keys[slot]
-	stamp := s.ladder.Stamp(now)
-	for level := range s.ladder.Len() {
-		if _, ok := s.ladder.Add(k.counter, level, stamp[level], check.N); !ok {
-			k.counter = s.ladder.Grow(k.counter, leaparray.Heap{}, level, stamp[level], check.N)
-			s.ladder.Add(k.counter, level, stamp[level], check.N)
-		}
-	}
+	v := leaparray.View{Ladder: s.ladder, A: s.keys[slot].counter, Now: now}
+	v.Put(&v.A, leaparray.Heap{}, v.Cell(now), check.N)
+	s.keys[slot].counter = v.A
 }
 
 // slotLocked returns the slot of a key, which may replace another one's.
@@ -112,7 +107,7 @@ func (s *Sample) Top(n int, window, now int64) (rows []syncer.KeyCount, err erro
 	defer s.mu.Unlock()
 	for i := range s.keys {
 		k := &s.keys[i]
-		e, ok := leaparray.View{Ladder: s.ladder, A: k.counter}.Count(window, now, true)
+		e, ok := leaparray.View{Ladder: s.ladder, A: k.counter, Now: now}.Count(window, now, true)
 		if ok && e.Count > 0 {
 			ns, key, _ := strings.Cut(k.name, "\x00")
 			rows = append(rows, syncer.KeyCount{NS: cmp.Or(ns, syncer.DefaultNamespace), Key: key,

@@ -68,8 +68,9 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	exchange(t, s, before)
 	// A sequence of 0 only reads, whatever else the round says.
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
-		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true, Ladder: small(t, 0), Fold: true,
-		Adds: []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true,
+		Adds:   []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
+		Ladder: small(t, 0), Fold: true,
 	}}, Now: start + 1e9}
 	exchange(t, s, r)
 	stored(t, &r.Keys[0], 1, 0)
@@ -148,12 +149,14 @@ func testTTL(t *testing.T, s syncer.Store) {
 		Republish: true,
 		Keys:      []syncer.KeyRound{part}})
 	check(5 * time.Hour)
-	apply(t, s, "w", 4, syncer.KeyRound{Key: name, TTL: (4 * time.Hour).Milliseconds(), Renew: true})
+	renewal := syncer.KeyRound{Key: name, TTL: (4 * time.Hour).Milliseconds(), Renew: true}
+	apply(t, s, "w", 4, renewal)
 	check(4 * time.Hour)
 	k.Renew, k.Reset, k.TTL = false, true, (2 * time.Hour).Milliseconds()
 	apply(t, s, "w", 5, k) // it is new again
 	check(2 * time.Hour)
-	apply(t, s, "w", 6, syncer.KeyRound{Key: []byte("b"), TTL: time.Hour.Milliseconds(), Renew: true})
+	renewal.Key = []byte("b")
+	apply(t, s, "w", 6, renewal)
 	holds(t, s, "b")
 }
 

@@ -47,7 +47,8 @@ type outcome struct{ lost, used, later, first bool }
 func newShelf() *shelf {
 	return &shelf{changes: map[string]change{},
 		writers: map[string]sequence{}, keys: map[string]content{},
-		lives: map[string]int64{}, reported: map[string]content{}, restored: map[string]content{}, reset: map[string]bool{}}
+		lives: map[string]int64{}, reported: map[string]content{},
+		restored: map[string]content{}, reset: map[string]bool{}}
 }
 
 func (m model) shelf(partition int) *shelf {
