@@ -39,7 +39,8 @@ func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 			key = fmt.Sprint("k", rnd.IntN(i+1))
 		}
 		k := syncer.KeyRound{Key: []byte(key), Ladder: l, Fold: rnd.IntN(3) == 0}
-		r := &syncer.Round{Partition: p, Now: rnd.Int64N(20 * 3_600_000), Writer: "w", Seq: seqs[p], Epoch: epochs[p]}
+		r := &syncer.Round{Partition: p, Now: rnd.Int64N(20 * 3_600_000), Writer: "w",
+			Seq: seqs[p], Epoch: epochs[p]}
 		does := kind
 		if kind > 2 {
 			does = rnd.IntN(3)
