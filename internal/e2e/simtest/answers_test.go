@@ -11,8 +11,11 @@ import (
 // answers is what a node answers about keys.
 type answers map[string]answer
 
+// bounds are those of a count.
+type bounds struct{ lo, hi int64 }
+
 type answer struct {
-	counts []int64 // by window
+	counts []bounds // by window
 	within moments
 	err    error
 }
@@ -49,7 +52,7 @@ func (p *proc) readAll(keys []string, said answers) {
 		a := answer{err: res[i].Err, within: within}
 		if a.err == nil {
 			for _, limit := range res[i].Checks[0].Limits {
-				a.counts = append(a.counts, limit.Hi)
+				a.counts = append(a.counts, bounds{limit.Lo, limit.Hi})
 			}
 		}
 		said[key] = a

@@ -123,8 +123,7 @@ func (w *world) storedBans() map[string]int64 {
 	n := map[string]int64{}
 	for b := range w.bans.about {
 		key := []byte(b.name())
-		n[b.name()] = w.redis.Sum(w.placement().Of(banNS, key), banNS, key,
-			uint8(banLadder.Len()-1))
+		n[b.name()] = w.redis.Sum(w.placement().Of(banNS, key), banNS, key)
 	}
 	return n
 }

@@ -59,9 +59,6 @@ type noted struct {
 	w *world
 }
 
-// Aging implements syncer.Ager.
-func (s noted) Aging() bool { return s.w.plan.aging }
-
 // Exchange implements syncer.Store.
 func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	for _, r := range rounds {
@@ -109,7 +106,7 @@ func (s noted) write(ctx context.Context, r *syncer.Round) {
 	}
 	s.Store.Exchange(ctx, []*syncer.Round{r})
 	for i := range r.Keys {
-		key, delta := string(r.Keys[i].Key), s.w.sumOf(r.Keys[i].Adds)
+		key, delta := string(r.Keys[i].Key), sumOf(r.Keys[i].Adds)
 		if after := s.w.stored(key); delta != 0 || after != before[i] {
 			s.w.journal.note("redis: %s %+d (now %d, was %d) from %s seq %d acked %d, lost %v, "+
 				"republish %v",

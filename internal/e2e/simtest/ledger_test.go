@@ -29,11 +29,8 @@ type account struct {
 	// it.
 	lost int64
 	// withheld is at most what suspended processes had not flushed.
-	withheld int64
-	kept     int64 // at most what was taken back and reappeared in the same way
-	// uneven is at most by how much the levels in Redis differ, see world.checkLevels.
-	uneven    int64
-	restores  []restore
+	withheld  int64
+	kept      int64 // at most what was taken back and reappeared in the same way
 	verdicts  []verdict
 	reset     time.Time // when the client was told of the latest reset
 	before    int64     // at most what was there when it was carried out
@@ -128,13 +125,10 @@ func (l *ledger) repeat(key string, n int64) {
 // reappear records what a Redis that went back to a state of then has more than it had. If that
 // undid a reset, all that it has is from before the reset, and a copy of a round from then that is
 // on its way may be carried out once more. What had been counted since the reset is gone, and a
-// round of that which was in flight is sent again. Restored next to what is from before, what had
-// been counted since is part of some buckets already, and not of others. What is from before a node
-// hears of in coarse buckets, and it has no finer ones of that to restore after the next loss.
+// round of that which was in flight is sent again.
 func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	l.of(key, func(a *account) {
 		if !a.reset.Before(then) {
-			a.uneven += had + has
 			had, has = 0, max(has, a.before)
 		}
 		a.kept += max(0, has-had)
@@ -151,8 +145,7 @@ func (l *ledger) reset(key string, asked time.Time, away int64, several bool) {
 			away = a.most()
 		}
 		before := a.open
-		*a = account{kept: away, uneven: a.uneven + away, restores: a.restores,
-			reset: time.Now(), before: a.most(), resetting: a.resetting}
+		*a = account{kept: away, reset: time.Now(), before: a.most(), resetting: a.resetting}
 		for _, d := range before {
 			if d.until.After(asked) {
 				a.doubt(d)
@@ -319,7 +312,7 @@ func (w *world) check() (o outcome) {
 				"are in doubt, %d lost, %d back kept",
 				key, r, a.least(), a.most(), a.acknowledged, a.more, a.less, a.lost, a.kept)
 		}
-		w.checkLevels(key, r, w.unevenness(&a))
+		w.checkCells(key)
 		if !isSpent(key) {
 			w.checkAnswers(key, nodes)
 		}
@@ -379,10 +372,8 @@ func (w *world) checkVerdicts(key string, a *account) {
 }
 
 // stored returns what Redis has of a key.
-func (w *world) stored(key string) (n int64) { return w.storedAt(key, w.coarsest()) }
-
-func (w *world) storedAt(key string, level uint8) int64 {
-	return w.redis.Sum(w.partition(key), nil, []byte(key), level)
+func (w *world) stored(key string) (n int64) {
+	return w.redis.Sum(w.partition(key), nil, []byte(key))
 }
 
 // settle waits until nothing is pending, all nodes own their partitions, and owners have heard what

@@ -62,7 +62,7 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 		})
 		p.counter.Unflushed(func(_, key []byte, n int64) { pending[string(key)] += max(0, n) })
 	}
-	had, restored, banned := map[string]int64{}, w.restorable(), w.storedBans()
+	had, banned := map[string]int64{}, w.storedBans()
 	for _, key := range w.ledger.names() {
 		had[key] = w.stored(key)
 	}
@@ -86,14 +86,6 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 		}
 		w.ledger.lose(key, max(0, n-left))
 		w.ledger.reappear(key, n, w.stored(key), since)
-		if others {
-			lost := n - min(n, w.stored(key))
-			if !again && w.stored(key) == 0 {
-				w.ledger.restores(key, lost)
-				lost = w.spread(restored[key])
-			}
-			w.ledger.unevenly(key, lost+pending[key])
-		}
 		// Whoever has just read the key may restore it, too, and is not among the others yet. That
 		// is only allowed for where everything is lost, as package redisstore says.
 		if others || time.Since(w.sources.read[key]) < w.plan.stale() && w.stored(key) == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -19,7 +20,7 @@ func calm(t *testing.T) *world { return calmWith(t, func(*plan) {}) }
 // calmWith is a calm world with another plan.
 func calmWith(t *testing.T, change func(p *plan)) *world {
 	w := &world{
-		t: t, seed: 1, ladder: defaultLadder(), rnd: rand.New(rand.NewPCG(1, 1)),
+		t: t, seed: 1, ladders: []*leaparray.Ladder{usual()}, rnd: rand.New(rand.NewPCG(1, 1)),
 		redis: embedded.New(embedded.Options{}),
 		plan: plan{
 			kind: graceful, nodes: 3, partitions: 31, lanes: 2, interval: 100 * time.Millisecond,

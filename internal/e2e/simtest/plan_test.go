@@ -23,14 +23,13 @@ type plan struct {
 	weather    simnet.Weather
 	mix        faultstore.Mix
 	takes      time.Duration // maximum time for a message to or from Redis
-	// aging makes Redis delete buckets by age, as with --redis-expiry=field and tairhash.
-	aging   bool
-	hotRate float64
-	verify  time.Duration // how often idle partitions are verified; 0: every second
-	patient bool          // all clients wait for two seconds
-	rules   bool          // clients change the rules, acquire by them, and ban
-	values  bool          // clients add distinct values
-	exact   bool          // every node can always be reached, so no decision may exceed a limit
+	ladders    int           // how many different ones the nodes have
+	hotRate    float64
+	verify     time.Duration // how often idle partitions are verified; 0: every second
+	patient    bool          // all clients wait for two seconds
+	rules      bool          // clients change the rules, acquire by them, and ban
+	values     bool          // clients add distinct values
+	exact      bool          // every node can always be reached, so no decision may exceed a limit
 }
 
 // kind is a family of schedules.
@@ -128,7 +127,7 @@ func newPlan(rnd *rand.Rand) plan {
 	p.drawWeather(rnd)
 	p.drawStore(rnd)
 	p.lanes = 1 + p.partitions%2 // drawing a random number would change all schedules
-	p.aging = rnd.IntN(2) == 0
+	p.ladders = 1 + rnd.IntN(3)
 	if rnd.IntN(3) == 0 {
 		p.lag = 1 << rnd.IntN(12) * time.Millisecond
 	}

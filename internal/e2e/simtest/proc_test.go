@@ -21,6 +21,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -32,6 +33,7 @@ type proc struct {
 	host    *simnet.Host
 	takes   *lag // delays on its connection to Redis
 	store   *faultstore.Store
+	ladder  *leaparray.Ladder
 	clock   *storeclock.Clock
 	counter *syncer.Counter
 	values  *distinct.Engine // nil unless clients add values
@@ -110,6 +112,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 	p.clock = storeclock.New(func() time.Time {
 		return time.Now().Add(skew + time.Duration(p.step.Load()))
 	}, nil)
+	p.ladder = w.ladders[rnd.IntN(len(w.ladders))]
 	place := w.placement()
 	var err error
 	p.counter, err = syncer.New(syncer.Options{
@@ -118,7 +121,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		Exchanges:     w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: cmp.Or(w.plan.verify, time.Second),
 		MaxLag: w.plan.lag,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder,
+		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: p.ladder,
 			OnCold: syncer.OnColdDeny}},
 	})
 	if err != nil {

@@ -81,24 +81,6 @@ func (p *proc) toRedis(ctx context.Context) error {
 	}
 }
 
-// leeway is how long Redis keeps a bucket after its clock says that nobody needs it: clocks of
-// nodes may be behind.
-const leeway = 2 * time.Second
-
-// runAging deletes buckets by age until ctx is done.
-func (w *world) runAging(ctx context.Context) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			w.redis.Age(w.ladderOf, now.Add(-leeway).UnixMilli())
-		}
-	}
-}
-
 // direct executes operations in the simulated Redis, one at a time as Redis does.
 type direct struct {
 	p      *proc
@@ -141,12 +123,17 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 		return
 	}
 	for i := range op.Checks {
+		c := &op.Checks[i]
+		v := d.view(c.NS, c.Key)
+		take := func(at leaparray.Stretch, n int64) { d.writeCheck(c, at, -n) }
 		switch {
-		case op.Checks[i].N == 0: // a ban
+		case c.N == 0: // a ban
 		case op.TakesNewest():
-			d.takeNewest(&op.Checks[i], ts)
+			v.Newest(-c.N, take)
+		case c.N < 0:
+			v.At(ts, -c.N, take)
 		default:
-			d.add(&op.Checks[i], op.Checks[i].N, ts)
+			d.writeCheck(c, v.Cell(ts), c.N)
 		}
 	}
 }
@@ -161,7 +148,7 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 	for _, limit := range c.Limits {
 		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
 		if op.Kind == syncer.Acquire {
-			lr.Count, _, _ = v.Peak(limit.Window, ts)
+			lr.Count, _ = v.Peak(limit.Window, ts)
 			lr.Refused = lr.Count+inAll(op, c) > limit.Max
 		} else {
 			e, _ := v.Count(limit.Window, ts, true)
@@ -175,7 +162,7 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 // forbid compares a ban with the present.
 func (d *direct) forbid(c *syncer.Check, r *syncer.CheckResult) {
 	lr, now := syncer.LimitResult{Window: c.Limits[0].Window}, d.now()
-	if end := syncer.BanEnd(d.view(c.NS, c.Key), lr.Window); end > now {
+	if end := syncer.BanEnd(d.view(c.NS, c.Key)); end > now {
 		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
 		r.Refused, r.RetryAfter = true, end-now
 	}
@@ -208,52 +195,22 @@ func (d *direct) startBans(op *syncer.Op, res *syncer.Result) {
 			continue
 		}
 		now := d.now()
-		k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * banLadder.Span()}
-		for level, n := range syncer.BanCounts(banLadder, now, c.Limits[0].Window) {
-			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level),
-				Index: banLadder.Index(level, now), N: n})
-		}
-		d.writeCheck(c, k)
+		d.writeCheck(c, leaparray.Moment(now+c.Limits[0].Window), 1)
 		d.forbid(c, r)
 		r.TS = now
 	}
 }
 
 func (d *direct) view(ns, key []byte) leaparray.View {
-	return d.p.w.viewOf(ns, d.p.w.load(ns, key), d.now())
+	return d.p.w.load(d.p.ladderOf(ns), ns, key, d.now())
 }
 
-func (d *direct) add(c *syncer.Check, n, ts int64) {
-	l := d.p.w.ladderOf(c.NS)
-	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * l.Span()}
-	for level, idx := range l.Stamp(ts) {
-		if level < l.Len() {
-			k.Adds = append(k.Adds, syncer.Bucket{Level: uint8(level), Index: idx, N: n})
-		}
-	}
-	d.writeCheck(c, k)
-}
-
-// takeNewest takes back from the newest buckets that hold something.
-func (d *direct) takeNewest(c *syncer.Check, ts int64) {
-	k := syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: 3 * d.p.w.ladder.Span()}
-	v := d.view(c.NS, c.Key)
-	for level := range d.p.w.ladder.Len() {
-		idx, n := v.Before(level, v.Head(level)+1)
-		oldest := max(v.Head(level), d.p.w.ladder.Index(level, ts)) - d.p.w.ladder.Keep(level)
-		for left := -c.N; left > 0 && idx >= oldest; idx, n = v.Before(level, idx) {
-			k.Adds = append(k.Adds,
-				syncer.Bucket{Level: uint8(level), Index: idx, N: -min(left, n)})
-			left -= min(left, n)
-		}
-	}
-	d.writeCheck(c, k)
-}
-
-// writeCheck changes a key for a check.
-func (d *direct) writeCheck(c *syncer.Check, k syncer.KeyRound) {
-	d.write(k)
-	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, c.N,
+// writeCheck changes a cell of a key for a check.
+func (d *direct) writeCheck(c *syncer.Check, at leaparray.Stretch, n int64) {
+	l := d.p.ladderOf(c.NS)
+	d.write(syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: syncer.KeyTTL(l), Renew: true,
+		Adds: []syncer.Bucket{{Stretch: at, N: n}}, Ladder: l, Fold: at.Start%8 == 0})
+	d.p.w.journal.note("redis: %s %+d (now %d) from %s directly", c.Key, n,
 		d.p.w.stored(string(c.Key)), d.writer)
 }
 
@@ -269,8 +226,8 @@ func (d *direct) write(k syncer.KeyRound) {
 	}
 	partition := d.p.w.placement().Of(k.NS, k.Key)
 	d.seqs[partition]++
-	r := &syncer.Round{Partition: partition, Writer: d.writer, Seq: d.seqs[partition],
-		Keys: []syncer.KeyRound{k}}
+	r := &syncer.Round{Partition: partition, Now: d.now(), Writer: d.writer,
+		Seq: d.seqs[partition], Keys: []syncer.KeyRound{k}}
 	d.p.w.redis.Exchange(context.Background(), []*syncer.Round{r})
 }
 

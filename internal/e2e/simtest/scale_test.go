@@ -13,6 +13,7 @@ import (
 
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/simnet"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -95,7 +96,7 @@ func (s *scaled) run(t *testing.T) {
 func newScaleWorld(t *testing.T, nodes int) *world {
 	w := &world{
 		t: t, seed: 1, began: time.Now(), rnd: rand.New(rand.NewPCG(1, 1)),
-		redis: embedded.New(embedded.Options{}), ladder: defaultLadder(),
+		redis: embedded.New(embedded.Options{}), ladders: []*leaparray.Ladder{usual()},
 		plan: plan{
 			kind: graceful, nodes: nodes, partitions: 1021, lanes: 4, exact: true, patient: true,
 			interval: 200 * time.Millisecond, verify: 5 * time.Second, pause: 60 * time.Millisecond,

@@ -16,19 +16,14 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/internal/testing/faultstore"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
 
 // sets are the distinct values of one key in the simulated Redis.
 type sets struct {
 	version, mark string
-	buckets       map[place][]byte
-}
-
-// place is where a bucket is.
-type place struct {
-	level uint8
-	index int64
+	buckets       map[leaparray.Stretch][]byte
 }
 
 // countValues makes the process count distinct values, if the schedule has any.
@@ -41,7 +36,7 @@ func (p *proc) countValues(born uint64) (err error) {
 			rnd: rand.New(rand.NewPCG(p.w.seed, 2000+born))},
 		Now: p.clock.Now, Placement: p.w.placement(), FlushInterval: p.w.plan.interval,
 		VerifyInterval: cmp.Or(p.w.plan.verify, time.Second), Logger: p.w.logger(p.id),
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: p.w.ladder,
+		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: p.w.ladders[0],
 			OnCold: syncer.OnColdDeny}},
 	})
 	return err
@@ -111,7 +106,7 @@ func (w *world) compare(x *distinct.Exchange) {
 	name := string(x.Key)
 	k := w.sets[name]
 	if k == nil {
-		k = &sets{buckets: map[place][]byte{}}
+		k = &sets{buckets: map[leaparray.Stretch][]byte{}}
 	}
 	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
 	switch {
@@ -122,12 +117,11 @@ func (w *world) compare(x *distinct.Exchange) {
 		if w.sets == nil {
 			w.sets = map[string]*sets{}
 		}
-		w.sets[name] = &sets{x.Version, x.FoundMark, map[place][]byte{}}
+		w.sets[name] = &sets{x.Version, x.FoundMark, map[leaparray.Stretch][]byte{}}
 		return
 	case k.version != x.Expect:
 		for at, data := range k.buckets {
-			x.Buckets = append(x.Buckets,
-				distinct.Bucket{Level: at.level, Index: at.index, Data: data})
+			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
 		}
 		return
 	case x.Version == "":
@@ -136,10 +130,10 @@ func (w *world) compare(x *distinct.Exchange) {
 	k.version = x.Version
 	k.mark = cmp.Or(x.Mark, k.mark)
 	for _, b := range x.Deletes {
-		delete(k.buckets, place{b.Level, b.Index})
+		delete(k.buckets, b.Stretch)
 	}
 	for _, b := range x.Sets {
-		k.buckets[place{b.Level, b.Index}] = b.Data
+		k.buckets[b.Stretch] = b.Data
 	}
 	if w.sets == nil {
 		w.sets = map[string]*sets{}
@@ -187,17 +181,14 @@ func (u *union) count() int64 {
 }
 
 // hasSet returns the values of a key that Redis has on the coarsest level. w.atomic is held.
-func (w *world) hasSet(key string) *union { return w.hasAt(key, w.coarsest()) }
+func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].Coarsest()) }
 
-// hasAt does the same for any level.
-func (w *world) hasAt(key string, level uint8) *union { return w.sets[key].at(level) }
-
-// at returns the values of one level, none if there is no key.
-func (k *sets) at(level uint8) *union {
+// at returns the values of the level of a width, none if there is no key.
+func (k *sets) at(width int64) *union {
 	u := new(union)
 	if k != nil {
 		for at, data := range k.buckets {
-			if at.level == level {
+			if at.Width == width {
 				u.read(data)
 			}
 		}

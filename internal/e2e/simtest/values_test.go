@@ -211,14 +211,14 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 				pending[string(k.Key)] = u
 			}
 			for _, b := range k.Sets {
-				if b.Level == w.ladder.ID(int(w.coarsest())) {
+				if b.Width == w.ladders[0].Coarsest() {
 					u.read(b.Data)
 				}
 			}
 		}
 	}
 	for _, key := range w.values.names() {
-		stored, had, still := w.hasSet(key), before[key].at(w.coarsest()), pending[key]
+		stored, had, still := w.hasSet(key), before[key].at(w.ladders[0].Coarsest()), pending[key]
 		w.values.of(key, func(s *seen) {
 			for h, v := range s.values {
 				if !stored.has(h) && (had.has(h) || still == nil || !still.has(h)) {

@@ -32,7 +32,7 @@ type world struct {
 	began    time.Time
 	rnd      *rand.Rand
 	plan     plan
-	ladder   *leaparray.Ladder
+	ladders  []*leaparray.Ladder
 	net      *simnet.Net
 	redis    *embedded.Store
 	atomic   sync.Mutex  // held while Redis does something atomically
@@ -188,20 +188,15 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
 		t: t, seed: seed, began: time.Now(), rnd: rnd, plan: newPlan(rnd),
-		ladder: drawLadder(rand.New(rand.NewPCG(seed, 2))),
-		redis:  embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
+		redis: embedded.New(embedded.Options{}), verbose: verbose && testing.Verbose(),
 		ledger: ledger{keys: map[string]*account{}}, groups: groups{excused: map[string]bool{}},
 		procs: map[int]*proc{}, inUse: map[*proc]int{},
 	}
+	w.ladders = drawLadders(rand.New(rand.NewPCG(seed, 2)), w.plan.ladders)
 	w.plan.rules = *rulesFlag || *mixedFlag && seed%4 == 1
 	w.plan.values = *valuesFlag || *mixedFlag && seed%8 == 3
 	w.net = simnet.New(seed, w.plan.weather)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if w.plan.aging {
-		go w.runAging(ctx)
-	}
-	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladder.Levels())
+	t.Logf("seed %d: %s %+v %v", seed, w.plan.kind, w.plan, w.ladders)
 	if w.plan.rules {
 		if err := w.rules.begin(rand.New(rand.NewPCG(seed, 3))); err != nil {
 			t.Fatal(err)
@@ -248,7 +243,6 @@ func run(t *testing.T, seed uint64, verbose bool) outcome {
 	})
 	w.settle(t)
 	o := w.check()
-	cancel() // Redis deletes nothing more: what follows takes minutes
 	w.shutDown()
 	return o
 }
