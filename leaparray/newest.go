@@ -76,19 +76,40 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// offset settles negative cells with the cells around them: an event may have folded before its
-// refund arrived.
+// offset settles negative cells with the cells that contain them, which they may have folded into
+// before the refund arrived, and then with those inside them, oldest first: a refund may have
+// arrived in a bucket that another node had folded.
 func offset(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]
-		for j := 0; j < len(list) && lack.N < 0; j++ {
-			c := &list[j]
-			if c.N > 0 && c.Start <= lack.Start && c.End() >= lack.End() {
-				take := min(c.N, -lack.N)
-				c.N -= take
-				lack.N += take
-			}
+		if lack.N >= 0 {
+			continue
 		}
+		lack.settle(list, func(c Stretch) bool {
+			return c.Start <= lack.Start && c.End() >= lack.End()
+		})
+		lack.settle(list, func(c Stretch) bool {
+			return c.Start >= lack.Start && c.End() <= lack.End()
+		})
 	}
 	return list
+}
+
+// settle takes what a cell lacks from the oldest cells of a list that are chosen.
+func (lack *Cell) settle(list []Cell, chosen func(c Stretch) bool) {
+	for lack.N < 0 {
+		var oldest *Cell
+		for j := range list {
+			c := &list[j]
+			if c.N > 0 && chosen(c.Stretch) && (oldest == nil || c.Start < oldest.Start) {
+				oldest = c
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		take := min(oldest.N, -lack.N)
+		oldest.N -= take
+		lack.N += take
+	}
 }

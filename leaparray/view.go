@@ -56,42 +56,53 @@ func (v View) Cell(ts int64) Stretch {
 	return s
 }
 
-// Edge returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
-// cuts none.
-func (v View) Edge(from int64) (width int64) {
-	width = 1
-	for _, c := range [2]Counter{v.A, v.B} {
-		width = max(width, v.Ladder.edge(c, from))
+// Blur returns by how much the edges of the windows of this length that contain a moment are
+// uncertain: the width of the widest cell that the window which ends there cuts, or of the widest
+// that any of them touches if there are later cells; 1 if all are exact.
+func (v View) Blur(window, at int64) (width int64) {
+	from, to := at-window+1, at-window+1
+	if v.Ladder.later(v.A, at) || v.Ladder.later(v.B, at) {
+		from, to = at-window, at+window-1
 	}
-	return width
+	return max(1, v.Ladder.widest(v.A, from, to), v.Ladder.widest(v.B, from, to))
 }
 
-func (l *Ladder) edge(c Counter, from int64) (width int64) {
+// Edge returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
+// cuts none.
+func (v View) Edge(from int64) int64 {
+	return max(1, v.Ladder.widest(v.A, from, from), v.Ladder.widest(v.B, from, from))
+}
+
+// widest returns the width of the widest cell of a counter that begins before one moment and ends
+// after another one.
+func (l *Ladder) widest(c Counter, after, before int64) (width int64) {
 	if len(c) == 0 {
-		return 1
+		return 0
 	}
-	cut := func(s Stretch) {
-		if s.Start < from && s.End() > from {
+	look := func(s Stretch) {
+		if s.Start < before && s.End() > after {
 			width = max(width, s.Width)
 		}
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
 		level := bits.TrailingZeros(mask)
-		if i := l.index(level, from); l.ring(c, level).sum(i, i) != 0 {
-			cut(Stretch{i * l.width[level], l.width[level]})
+		w := l.width[level]
+		lo, hi := l.index(level, after), l.index(level, before-1)
+		if l.ring(c, level).sum(lo, hi) != 0 {
+			look(Stretch{hi * w, w})
 		}
 	}
 	words := l.sparse(c)
 	for i := len(words) - 1; i >= 0; i-- {
 		s := l.stretch(words[i])
-		if s.End() <= from {
+		if s.End() <= after {
 			break
 		}
-		cut(s)
+		look(s)
 	}
 	words = l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
-		cut(Stretch{int64(words[i]), int64(words[i+1])})
+		look(Stretch{int64(words[i]), int64(words[i+1])})
 	}
 	return width
 }

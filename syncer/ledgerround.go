@@ -149,7 +149,9 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 		if load {
 			continue
 		}
-		held := b.keys.setSynced(e, l, add.Stretch, add.Stored)
+		// If the store has less, it may have the events in other buckets. Until it is read again,
+		// what is known counts.
+		held := b.keys.setSynced(e, l, add.Stretch, max(add.Stored, expected))
 		if add.Stored != expected || add.Stored != held {
 			// Someone else counts this key, or it was deleted, so what else the store holds is no
 			// longer known.

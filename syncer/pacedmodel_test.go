@@ -154,7 +154,7 @@ func (w *pacedWorld) refused(op *syncer.Op, res *syncer.Result) {
 // calm checks that a crowd proceeds: at an even pace, hardly anything is late any more, and all
 // keys are known after the time that the store needs for them.
 func (w *pacedWorld) calm() {
-	w.store.each.Store(300_000)
+	w.store.each.Store(130_000)
 	time.Sleep(5 * time.Second)
 	c := open(w.t, syncer.Options{Store: w.store, Placement: w.place, Now: w.clock,
 		FlushInterval: 20 * time.Millisecond})

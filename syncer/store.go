@@ -88,9 +88,10 @@ type KeyRound struct {
 	Listed bool
 	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
-	// Ladder says which buckets fold, see [leaparray.Ladder.FoldList], whoever wrote them. The
-	// store folds them after everything else, if Fold is set or if the key has more than
-	// Ladder.Most buckets. What it reports is of before that.
+	// Ladder says which buckets fold, see [leaparray.Ladder.FoldList], whoever wrote them. If Fold
+	// is set, the store folds them before it adds anything, so that the key has the same buckets
+	// there as in the memory of whoever has folded it. If the key has more than Ladder.Most buckets
+	// in the end, the store folds them after everything else, and reports what was before that.
 	Ladder *leaparray.Ladder
 	Fold   bool
 

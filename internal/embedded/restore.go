@@ -97,8 +97,12 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 		p.noteRestored(rec, counted(add))
 	}
 	p.tellRestored(h, k)
-	if h != nil {
-		p.end(r, k, h, created, now)
+	if h == nil {
+		return
+	}
+	p.end(r, k, h, created, now)
+	if k.Fold && k.Ladder != nil && len(h.cells) > 0 {
+		p.fold(h, k.Ladder, r.Now)
 	}
 }
 

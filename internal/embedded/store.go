@@ -261,6 +261,9 @@ func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int
 		p.forget(h, k, now)
 		h = nil
 	}
+	if write && k.Fold && h != nil && k.Ladder != nil {
+		h = p.fold(h, k.Ladder, r.Now)
+	}
 	created := write && h == nil && len(k.Adds) > 0
 	if created {
 		h = p.insert(len(k.Adds))
@@ -288,21 +291,26 @@ func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int
 }
 
 // end does what follows every write to a key, whose name is in p.name: it sets the time to live,
-// and folds.
+// and folds if there are too many cells.
 func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64) {
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
 	}
-	many := len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.Most()
-	if !many && (!k.Fold || k.Ladder == nil) {
-		return
+	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.Most() {
+		p.fold(h, k.Ladder, r.Now)
 	}
+}
+
+// fold folds the cells of a key, whose name is in p.name. It returns nil if nothing is left.
+func (p *partition) fold(h *hash, l *leaparray.Ladder, now int64) *hash {
 	had := len(h.cells)
-	h.cells.fold(k.Ladder, r.Now)
+	h.cells.fold(l, now)
 	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
 	if len(h.cells) == 0 {
 		p.remove(string(p.name), h)
+		return nil
 	}
+	return h
 }
 
 func (p *partition) add(h *hash, s leaparray.Stretch, n int64) int64 {

@@ -150,6 +150,11 @@ func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
 		delete(s.keys, name)
 		s.reset[name] = true
 	}
+	if c := s.keys[name]; k.Fold && k.Ladder != nil && c != nil {
+		if c.fold(k.Ladder, r.Now); len(c) == 0 {
+			delete(s.keys, name)
+		}
+	}
 	s.add(r, k, k.Adds)
 }
 
@@ -176,7 +181,8 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 	case !sure:
 		s.lives[name] = 0
 	}
-	if k.Ladder != nil && (k.Fold || len(k.Adds) > 0 && len(c) > k.Ladder.Most()) {
+	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.Most()
+	if many || r.Republish && k.Fold && k.Ladder != nil {
 		s.reported[name] = maps.Clone(c)
 		if c.fold(k.Ladder, r.Now); len(c) == 0 {
 			delete(s.keys, name)

@@ -74,16 +74,16 @@ func sumOf(c content) (sum int64) {
 // in between. A restoration may fold too.
 func testRepublishFolds(t *testing.T, s syncer.Store) {
 	l := small(t, 0)
-	before := applyAt(t, s, start+3000, "v", 1,
-		folding("a", l, moment(100, 1), moment(300, 1), moment(1900, 1))).Epoch
+	apply(t, s, "v", 1, key("a", moment(100, 1), moment(300, 1), moment(1900, 1)))
+	before := applyAt(t, s, start+3000, "v", 2, folding("a", l)).Epoch
 	all := []syncer.Bucket{moment(100, 1), moment(300, 1), moment(1100, 1), moment(1900, 1),
 		moment(2500, 1)}
 	restores(t, s, 17, before, key("a", all...), start+3000)
 	holds(t, s, "a", bucket(0, 0, 2), bucket(0, 1, 2), moment(2500, 1))
-	k := folding("a", l, moment(100, 1))
-	applyAt(t, s, start+3000, "w", 1, k)
+	apply(t, s, "w", 1, key("a", moment(100, 1)))
+	applyAt(t, s, start+3000, "w", 2, folding("a", l))
 	holds(t, s, "a", bucket(0, 0, 3), bucket(0, 1, 2), bucket(0, 2, 1))
-	applyAt(t, s, start+8000, "w", 2, folding("a", l))
+	applyAt(t, s, start+8000, "w", 3, folding("a", l))
 	holds(t, s, "a", bucket(1, 0, 5), bucket(1, 1, 1))
 	restores(t, s, 17, before, key("a", all...), start+8000)
 	restores(t, s, 17, before, key("a", bucket(1, 0, 4), moment(2500, 1)), start+8000)
