@@ -132,8 +132,8 @@ func drawContent(dice *rand.Rand, all []*leaparray.Ladder, now int64) content {
 	return c
 }
 
-// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it. What the
-// round reports is of before.
+// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it, before it
+// adds anything.
 func TestRedisFoldsAsMemoryDoes(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -154,13 +154,13 @@ func TestRedisFoldsAsMemoryDoes(t *testing.T) {
 			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
 				t.Fatal(r.Err, r.Keys[0].Err)
 			}
+			before := maps.Clone(want)
+			want.fold(l, now)
 			want[at] += 2
 			k := &r.Keys[0]
 			if loaded := loadedOf(k); k.Adds[0].Stored != want[at] || k.Load && !loaded.same(want) {
 				t.Fatalf("%v: reported %d and %v, had %v", at, k.Adds[0].Stored, loaded, want)
 			}
-			before := maps.Clone(want)
-			want.fold(l, now)
 			if got := cellsOf(t, s, expiry, key); !got.same(want) {
 				t.Fatalf("%s, %v at %d: %v folds into\n%v, want\n%v", expiry, l, now, before, got,
 					want)

@@ -48,11 +48,16 @@ local function around(start, width)
 end
 
 -- missing returns the cells that have to be added to the restored ones, as leaparray.Missing does:
--- tables of {field, count}. Both lists have tables of {start, width, count}.
+-- tables of {field, count}. Both lists have tables of {start, width, count}. Marks are no counts.
 local function missing(known, restored)
   local all, adds = {}, {}
-  for _, c in ipairs(known) do all[#all + 1] = {c[1], c[2], c[3]} end
-  for _, c in ipairs(restored) do all[#all + 1] = {c[1], c[2], -c[3]} end
+  local function put(cells, sign)
+    for _, c in ipairs(cells) do
+      if c[3] ~= 0 then all[#all + 1] = {c[1], c[2], sign * c[3]} end
+    end
+  end
+  put(known, 1)
+  put(restored, -1)
   table.sort(all, function(x, y)
     if x[1] == y[1] then return x[2] > y[2] end
     return x[1] < y[1]
@@ -117,7 +122,8 @@ end
 local function restore(key, record, known, ttl)
   local restored, found = remembered(key, record)
   if not restored then return nil end
-  local adds, had, counts, now = missing(known, restored), {}, {}, {}
+  -- A key of which nothing is known is only renewed.
+  local adds, had, counts, now = #known > 0 and missing(known, restored) or {}, {}, {}, {}
   for _, c in ipairs(restored) do had[nameOf(c[1], c[2])] = c[3] end
   if found then
     for field, n in pairs(had) do counts[field] = n end
@@ -135,13 +141,15 @@ local function restore(key, record, known, ttl)
   return now
 end
 
--- live does with the key what its flags say once it is restored. size is how many fields it had.
+-- live does with a key what its flags say once it is restored. size is how many fields it had, and
+-- most how many it may have been given.
 local function live(key, size, most, flags, ttl)
   local _, _, _, renew, folds, ladder = flagsOf(flags, lists)
   if (renew or size == 0) and ttl ~= '0' then try('PEXPIRE', key, ttl) end
-  if not ladder or not folds and size + most <= ladder.most then return end
-  size = try(HLEN, key)
-  if type(size) ~= 'table' then tidy(key, ladder, size, folds, ARGV[a + 10]) end
+  local many = ladder and most > 0 and size + most > ladder.most
+  if ladder and (folds or many and try(HLEN, key) > ladder.most) then
+    foldBy(key, ladder, ARGV[a + 10])
+  end
 end
 
 local out, o, p = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6, a + 13

@@ -27,18 +27,18 @@ local function undo(key, a, n, ttl)
   end
 end
 
--- finish sets the time to live of a key after its adds, if they have made it, as made says or the
--- number of its fields does, or if its part says so. It returns an error text if it can't, or nil
--- and the number of fields, which may be nil if all the adds found their fields, of which new is
--- the number of the others.
+-- finish sets the time to live of a key after its adds, of which new made new fields, if they have
+-- made the key or if its part says so. That they have, the caller may know; otherwise the number of
+-- fields shows it. It returns an error text if it can't, or nil and the number of fields, which is
+-- nil if nobody needs it.
 local function finish(key, part, new, made)
   local adds, n = #part.deltas, nil
   if made then
     n = adds
-  elseif new > 0 or part.fold or part.load then
+  elseif adds > 0 or part.load then
     n = try(HLEN, key)
     if type(n) == 'table' then return n.err end
-    made = new > 0 and n == adds and new == adds
+    made = n > 0 and n == adds and new == adds
   end
   if (made or part.renew) and part.ttl ~= '0' then
     local done = try('PEXPIRE', key, part.ttl)
@@ -173,7 +173,7 @@ local function round(k, n, p)
 
   -- complete does what remains after the adds, of which so many made new fields, or all of them
   -- the key, and loads the key at position i if its part says so. It returns an error text if it
-  -- can't.
+  -- can't, or nil and whether the key has folded.
   local function complete(i, key, part, new, made)
     local err, size, flat
     if fresh then err, size = finish(key, part, new, made) end
@@ -186,8 +186,9 @@ local function round(k, n, p)
     if not fresh then return err end
     if err then
       undo(key, part.at, #part.deltas, part.ttl)
-    elseif size then
-      tidy(key, part.ladder, size, part.fold, ARGV[p + 10], flat)
+    elseif part.ladder and #part.deltas > 0 and size > part.ladder.most then
+      foldBy(key, part.ladder, ARGV[p + 10], flat)
+      return nil, true
     end
     return err
   end
@@ -200,7 +201,7 @@ local function round(k, n, p)
   -- apply does what a part says with the key at position i, which may be known to exist. It returns
   -- an error text if it can't.
   local function apply(i, key, part, exists)
-    local first, absent, err, new = 1, false, nil, nil
+    local first, absent, err, new, folded = 1, false, nil, nil, false
     if fresh and part.copied and not part.model then
       absent = try('EXISTS', key) == 0
       exists = not absent
@@ -215,10 +216,13 @@ local function round(k, n, p)
       err = 'ERR it was refused when this round was carried out'
     elseif fresh and part.reset then
       err = forget(key, epoch, ttl)
+    elseif fresh and part.fold and part.ladder and not absent then
+      foldBy(key, part.ladder, ARGV[p + 10])
     end
     err, new = tally(key, part, first, err)
-    err = err or complete(i, key, part, new, first > 1)
-    if absent and not err then part.model = key end
+    if not err then err, folded = complete(i, key, part, new, first > 1) end
+    -- One that has folded may be gone.
+    if absent and not err and not folded then part.model = key end
     return err
   end
 

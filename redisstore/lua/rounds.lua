@@ -30,9 +30,8 @@ local function ladders(p)
   return list, p + 1 + n
 end
 
--- tidy folds a key that has n cells if they are more than its ladder has, or if asked to.
-local function tidy(key, ladder, n, asked, now, flat)
-  if not ladder or not asked and n <= ladder.most then return end
+-- foldBy folds a key by a ladder of the list.
+local function foldBy(key, ladder, now, flat)
   if not ladder.parsed then
     local numbers = {}
     for digits in string.gmatch(ladder.text, '%d+') do numbers[#numbers + 1] = tonumber(digits) end
