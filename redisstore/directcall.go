@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -365,9 +366,13 @@ func (c *directCall) estimate(op *syncer.Op, i int, cells []leaparray.Cell,
 	return nil
 }
 
-// viewOf returns a view of the cells of a hash. A count that is still negative is read as zero, see
-// syncer.CheckCounts.
+// viewOf returns a view of the cells of a hash, which it sorts. A count that is still negative is
+// read as zero, see syncer.CheckCounts.
 func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.View {
+	// A newer bucket would push out older ones that have not folded yet.
+	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
+		return cmp.Or(cmp.Compare(b.End(), a.End()), cmp.Compare(b.Start, a.Start))
+	})
 	v := leaparray.View{Ladder: l, Now: now}
 	for _, c := range cells {
 		switch {

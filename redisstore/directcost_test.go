@@ -45,10 +45,10 @@ func (m *stepMeter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func fillKey(t testing.TB, srv *redistest.Server, s *redisstore.Store, l *leaparray.Ladder,
 	key string) {
 	t.Helper()
-	for level := range l.Len() {
-		fields := []any{"HSET", s.Address(key)}
-		for i := range l.Keep(level) {
-			fields = append(fields, redisstore.Field(level, l.Index(level, t0)-i), 1+i%1000)
+	for _, lv := range l.Levels() {
+		fields, width := []any{"HSET", s.Address(key)}, lv.Width.Milliseconds()
+		for i := range int64(lv.Count) {
+			fields = append(fields, fieldAt(width, t0-i*width), 1+i%1000)
 		}
 		if err := srv.Do(fields...).Err(); err != nil {
 			t.Fatal(err)

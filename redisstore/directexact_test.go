@@ -31,11 +31,8 @@ func TestLargeLimitsAreExact(t *testing.T) {
 		bound := min(limit, 1<<53-1)
 		for mode, d := range map[string]doer{"two-tier": counter, "direct": direct} {
 			key := fmt.Sprint(mode, i)
-			for level, idx := range []int64{t0 / 1000, t0 / 60_000, t0 / 900_000} {
-				if err := srv.Do("HSET", s.Address(key), redisstore.Field(level, idx),
-					bound-2).Err(); err != nil {
-					t.Fatal(err)
-				}
+			if err := srv.Do("HSET", s.Address(key), fieldAt(1, t0), bound-2).Err(); err != nil {
+				t.Fatal(err)
 			}
 			for n := range int64(4) {
 				res := acquire(t, d, check(key, 1, 60_000, limit))
@@ -66,14 +63,14 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})
 	for i := range 60 {
 		key := fmt.Sprint("k", i)
-		for level := range l.Len() {
-			for back := range l.Keep(level) {
-				n := dice.Int64N(1 << (1 + dice.IntN(55)))
+		for _, lv := range l.Levels() {
+			for back := range int64(lv.Count) {
+				n, width := dice.Int64N(1<<(1+dice.IntN(55))), lv.Width.Milliseconds()
 				if dice.IntN(3) == 0 {
 					continue
 				}
-				if err := srv.Do("HSET", s.Address(key),
-					redisstore.Field(level, l.Index(level, t0)-back), n).Err(); err != nil {
+				if err := srv.Do("HSET", s.Address(key), fieldAt(width, t0-back*width),
+					n).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -104,8 +101,7 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-// TestLongWaitsAreAlike asks in both modes, late by many more buckets than are looked at one by one
-// to find the wait. The waits are the same.
+// TestLongWaitsAreAlike asks in both modes, late by many buckets. The waits are the same.
 func TestLongWaitsAreAlike(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 9))
@@ -122,7 +118,7 @@ func TestLongWaitsAreAlike(t *testing.T) {
 		gap := 1 + dice.Int64N(20)*int64(i%2)
 		for back := int64(1); back < 2000; back += 1 + dice.Int64N(gap) {
 			if back < 400 || back > 900 {
-				fields = append(fields, redisstore.Field(0, l.Index(0, t0)-back), 1+dice.IntN(3))
+				fields = append(fields, fieldAt(50, t0-50*back), 1+dice.IntN(3))
 			}
 		}
 		if err := srv.Do(fields...).Err(); err != nil {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
@@ -167,28 +169,32 @@ func TestDirectLateAfterTakingBack(t *testing.T) {
 	}
 }
 
-// TestDirectTakesBackTheSameOnEveryLevel names a moment that counted nothing, in a second that
-// counted something, and one that counted less than is taken back.
-func TestDirectTakesBackTheSameOnEveryLevel(t *testing.T) {
+// TestDirectTakesBackWhatAMomentHolds names a moment that counted nothing, and one that counted less
+// than is taken back, with and without events that keep their millisecond.
+func TestDirectTakesBackWhatAMomentHolds(t *testing.T) {
 	t.Parallel()
-	d, clk := newDirect(t, shortLevels()...)
-	clk.now.Store(t0 - t0%7000)
-	now := clk.now.Load()
-	shows := func(want int64) {
-		t.Helper()
-		op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
-			{Key: []byte("k"), Limits: limits(1900, 0, 19_000, 0, 55_000, 0)}}}
-		for _, lr := range do(t, d, op).Checks[0].Limits {
-			if lr.Lo > want || lr.Hi != want {
-				t.Errorf("%d ms show %d to %d, want %d", lr.Window, lr.Lo, lr.Hi, want)
+	for _, exact := range []int{0, 64} {
+		clk, l := newClock(t0-t0%7000), otherLadder(t, exact, shortLevels()...)
+		s := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders(l)})
+		d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
+		now := clk.now.Load()
+		shows := func(want int64) {
+			t.Helper()
+			op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+				{Key: []byte("k"), Limits: limits(1900, 0, 19_000, 0, 55_000, 0)}}}
+			for _, lr := range do(t, d, op).Checks[0].Limits {
+				if lr.Lo > want || lr.Hi != want {
+					t.Errorf("%d exact: %d ms show %d to %d, want %d", exact, lr.Window, lr.Lo,
+						lr.Hi, want)
+				}
 			}
 		}
+		add(t, d, "k", 5, now)
+		add(t, d, "k", 2, now+100)
+		clk.now.Add(200)
+		add(t, d, "k", -5, now+200)
+		shows(7)
+		add(t, d, "k", -5, now+100)
+		shows(5)
 	}
-	add(t, d, "k", 5, now)
-	add(t, d, "k", 2, now+100)
-	clk.now.Add(200)
-	add(t, d, "k", -5, now+200)
-	shows(7)
-	add(t, d, "k", -5, now+100)
-	shows(5)
 }

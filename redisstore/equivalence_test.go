@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/embedded"
+	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -48,18 +49,52 @@ func flush(t testing.TB, c *syncer.Counter) {
 	}
 }
 
-// twoSpaces returns ladders for two namespaces, in the forms that both modes take.
+// twoSpaces returns ladders for two namespaces, in the forms that both modes take. In one, events
+// keep their millisecond.
 func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
-	short := ladderOf(t, shortLevels()...)
-	other := ladderOf(t, leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
-		leaparray.Level{Width: 2 * time.Second, Count: 30})
-	// It was changed once, and others keep fewer of its finest buckets.
-	stored := &leaparray.StoredLevels{ID: [leaparray.MaxLevels]uint8{2, 1},
-		Reach: [leaparray.MaxLevels]int64{1500, other.Span()}}
-	stored.All[0] = leaparray.Level{Width: time.Second, Count: 20}
-	other = other.StoredAs(func() *leaparray.StoredLevels { return stored })
-	return map[string]*leaparray.Ladder{"default": short, "other": other},
-		map[string]syncer.Namespace{"default": {Ladder: short}, "other": {Ladder: other}}
+	return spacesOf(ladderOf(t, shortLevels()...), otherLadder(t, 0,
+		leaparray.Level{Width: 250 * time.Millisecond, Count: 12},
+		leaparray.Level{Width: 2 * time.Second, Count: 30}))
+}
+
+// plainSpaces is twoSpaces with ladders whose cells never fold, so they are the same whenever that
+// happens.
+func plainSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
+	return spacesOf(otherLadder(t, 0, leaparray.Level{Width: 100 * time.Millisecond, Count: 560}),
+		otherLadder(t, 0, leaparray.Level{Width: 250 * time.Millisecond, Count: 240}))
+}
+
+func spacesOf(l, other *leaparray.Ladder) (map[string]*leaparray.Ladder,
+	map[string]syncer.Namespace) {
+	return map[string]*leaparray.Ladder{"default": l, "other": other},
+		map[string]syncer.Namespace{"default": {Ladder: l}, "other": {Ladder: other}}
+}
+
+// otherLadder is ladderOf with another number of events that keep their millisecond.
+func otherLadder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladder {
+	t.Helper()
+	l, err := leaparray.NewLadder(exact, levels...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// opener opens a store that expires cells in one of these ways.
+type opener func(t *testing.T, opt redisstore.Options) *redisstore.Store
+
+// expiries runs a test with each way of expiring cells that a server has.
+func expiries(t *testing.T, each func(t *testing.T, open opener)) {
+	srv := redistest.Start(t)
+	for _, e := range redistest.Expiries(t, srv) {
+		t.Run(e, func(t *testing.T) {
+			flushAll(t, srv)
+			each(t, func(t *testing.T, opt redisstore.Options) *redisstore.Store {
+				opt.URL, opt.Expiry = srv.URL(), redisstore.Expiry(e)
+				return open(t, opt)
+			})
+		})
+	}
 }
 
 // randomOp draws any operation over a few keys.
@@ -119,8 +154,7 @@ func opOfOneKey(dice *rand.Rand, now int64) syncer.Op {
 	return op
 }
 
-// opAtPresent is randomOp without late events. A bucket that an acquire of several parts has taken
-// back to zero may push out older ones, which only late events miss.
+// opAtPresent is randomOp without late events.
 func opAtPresent(dice *rand.Rand, now int64) syncer.Op {
 	op := randomOp(dice, now)
 	op.TS = 0
@@ -155,8 +189,7 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
 }
 
-// bounce counts something and takes it back: what has fallen behind the newest bucket must stay
-// behind.
+// bounce counts something and takes it back.
 func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	key, n := fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3)
 	for _, d := range both {
@@ -165,7 +198,7 @@ func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	}
 }
 
-// rob takes more back from the present buckets of a key than is ever counted in them.
+// rob takes more back from the present cells of a key than is ever counted in them.
 func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 	ladders map[string]*leaparray.Ladder, key string, now int64) {
 	for name, l := range ladders {
@@ -174,18 +207,23 @@ func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
 			ns = nil
 		}
 		// The key may be new, and is only listed with its time to live.
-		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds()}
+		k := syncer.KeyRound{NS: ns, Key: []byte(key), TTL: time.Hour.Milliseconds(), Ladder: l,
+			Adds: []syncer.Bucket{{Stretch: leaparray.Moment(now), N: -7}}}
 		for level := range l.Len() {
-			k.Adds = append(k.Adds,
-				syncer.Bucket{Level: l.ID(level), Index: l.Index(level, now), N: -7})
+			k.Adds = append(k.Adds, syncer.Bucket{Stretch: bucketAt(l.Width(level), now), N: -7})
 		}
-		r := &syncer.Round{Partition: at.Of(ns, k.Key),
+		r := &syncer.Round{Partition: at.Of(ns, k.Key), Now: now,
 			Writer: fmt.Sprint("robber of ", name, key, now), Seq: 1,
 			Keys: []syncer.KeyRound{k}}
 		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil || k.Err != nil {
 			t.Fatal(r.Err, k.Err)
 		}
 	}
+}
+
+// bucketAt returns the bucket of a width around a moment.
+func bucketAt(width, ms int64) leaparray.Stretch {
+	return leaparray.Stretch{Start: ms - ms%width, Width: width}
 }
 
 // sameCounts compares what both modes count for the first key of an operation in its windows, up to
@@ -199,31 +237,24 @@ func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	}
 }
 
-// TestModesAreEquivalent runs one random trace in both modes.
+// TestModesAreEquivalent runs one random trace in both modes, whose cells fold at different times:
+// so by ladders where that makes no difference.
 func TestModesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	expiries(t, testModesAreEquivalent)
 }
 
-func testModesAreEquivalent(t *testing.T, open opener, aged bool) {
+func testModesAreEquivalent(t *testing.T, open opener) {
 	seed := storetest.Seed(t)
 	dice := rand.New(rand.NewPCG(seed, 5))
-	ladders, spaces := twoSpaces(t)
+	ladders, spaces := plainSpaces(t)
 	clk := newClock(t0)
 	store := open(t, redisstore.Options{Ladders: ladders})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	memory := embedded.New(embedded.Options{})
 	opt := syncer.Options{Store: memory, Now: clk.now.Load, Namespaces: spaces}
-	if aged {
-		opt.Store = agingStore{memory}
-	}
 	counter := openCounter(t, opt)
-	age := ager{dice, ladders, clk.now.Load}
 	for i := range *traceOps {
-		if aged && dice.IntN(40) == 0 {
-			age.ageEmbedded(memory)
-			age.ageRedis(t, store, syncer.Placement{Partitions: syncer.DefaultPartitions})
-		}
 		switch dice.IntN(200) {
 		case 0:
 			clk.now.Add(dice.Int64N(200_000))
@@ -258,7 +289,7 @@ func TestModesReadEachOther(t *testing.T) {
 	expiries(t, testModesReadEachOther)
 }
 
-func testModesReadEachOther(t *testing.T, open opener, aged bool) {
+func testModesReadEachOther(t *testing.T, open opener) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
@@ -280,9 +311,6 @@ func testModesReadEachOther(t *testing.T, open opener, aged bool) {
 			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
 		}
 		flush(t, counter)
-		if aged {
-			ager{dice, ladders, clk.now.Load}.ageRedis(t, store, few)
-		}
 		// A counter that already has keys hears of changes by others with its next verification.
 		// One that starts now finds them all.
 		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces,

@@ -20,9 +20,9 @@
 --
 -- Reply: a MessagePack array: whether the sequence was known, the steps, then for each operation
 -- either 2 and an error, or whether it is allowed (1 or 0) and its checks. The check of an acquire
--- is count, width of the widest cell that the start of the window cuts, and retry after (or 0 or
--- -1) for each limit. That of an add is the number of cells, and start, width and count of each.
--- The width of a ban that has started is negative.
+-- is count, by how many milliseconds the edges of its windows are uncertain, and retry after (or 0
+-- or -1) for each limit. That of an add is the number of cells, and start, width and count of each.
+-- A ban that has started has -1 in place of an uncertainty.
 --
 -- A call takes a limited number of steps, each about as long as it takes to look at a cell. The
 -- operations for which there is no room are left for the next call, with nothing done: each is a 3
@@ -290,7 +290,7 @@ local function lookUp(h, plan, ts)
   return later
 end
 
--- look fills in froms, sums and edges. It returns whether some event is later: then the sums do not
+-- look fills in froms, sums and edges. It returns whether some event is later: then these do not
 -- decide. A hash that is asked for again is indexed: busy keys have many cells and come often.
 local function look(h, plan, ts, again)
   for j = 1, plan.limits do froms[j], sums[j], edges[j] = ts - plan.window[j] + 1, 0, 1 end
@@ -320,8 +320,8 @@ local function waiting(h, room, window, ts)
   return h.ends[i] + window - 1 - ts
 end
 
--- laterThan returns the positions of the events of a hash that are later than ts, latest start
--- first.
+-- laterThan returns the positions of the cells of a hash that begin after ts, latest start first,
+-- and their number.
 local function laterThan(h, ts)
   local starts, ends, found, n, ordered = h.starts, h.ends, {}, 0, true
   for i = h.n, 1, -1 do
@@ -339,12 +339,17 @@ end
 -- Sums that Lua can't hold exactly are in two parts, of which the higher one counts in these.
 local SPLIT = 4294967296
 
--- sweep returns the largest sum of a window that contains ts, as leaparray.View.Peak does, and how
--- long it takes until no window has more than room, as View.RetryAfter does.
+-- sweep returns what leaparray.View says of the windows that contain ts: Peak, RetryAfter if that is
+-- not zero for more than room, and Blur.
 local function sweep(h, window, ts, room)
   sort(h)
   local starts, ends, ns, n = h.starts, h.ends, h.ns, h.n
-  local leave, sum = upTo(h, ts - window + 1) + 1, 0
+  local leave, sum, blur = upTo(h, ts - window + 1) + 1, 0, 1
+  for i = upTo(h, ts - window) + 1, n do
+    if starts[i] < ts + window - 1 and ns[i] > 0 then
+      blur = math.max(blur, ends[i] - starts[i])
+    end
+  end
   for i = leave, n do sum = sum + ns[i] end
   local unit, high, low = sum < EXACT and 1 or SPLIT, 0, 0
   for i = leave, n do
@@ -375,7 +380,7 @@ local function sweep(h, window, ts, room)
     at, looked = next, looked + 2
   end
   steps = steps + looked
-  return peak, free - ts
+  return peak, free - ts, blur
 end
 
 -- place returns the start and the width of the cell that counts an event, as leaparray.View.Cell
@@ -485,6 +490,18 @@ local function put(key, h, ladder, start, width, i, n)
   if h.odd then hashes[key] = nil end
 end
 
+-- tidy removes the cells from a hash that take has deleted.
+local function tidy(h, ladder)
+  local starts, ends, ns, k = h.starts, h.ends, h.ns, 0
+  for i = 1, h.n do
+    if ns[i] > 0 or ends[i] - starts[i] == ladder.fine then
+      k = k + 1
+      starts[k], ends[k], ns[k] = starts[i], ends[i], ns[i]
+    end
+  end
+  if k < h.n then h.n, h.sums, h.least = k, nil, nil end
+end
+
 -- take takes n back from the cell at position i of a hash. It returns an error text if the key
 -- refuses.
 local function take(key, h, ladder, i, n)
@@ -502,16 +519,15 @@ end
 -- takeFrom takes n back from the cells at some positions of a hash, in their order. It returns an
 -- error text if the key refuses.
 local function takeFrom(key, h, ladder, n, found)
-  for k = 1, #found do
-    local i = found[k]
-    local d = math.min(n, h.ns[i])
-    if d > 0 then
-      local err = take(key, h, ladder, i, d)
-      if err then return err end
-      n = n - d
-    end
-    if n <= 0 then return end
+  local k = 0
+  while n > 0 and k < #found do
+    k = k + 1
+    local d = math.min(n, h.ns[found[k]])
+    local err = d > 0 and take(key, h, ladder, found[k], d)
+    if err then return err end
+    n = n - d
   end
+  tidy(h, ladder)
 end
 
 -- takeAt takes n back from the cells that contain a moment, narrowest first, as leaparray.View.At
@@ -647,8 +663,8 @@ local function judge(acquire, h, plan, ts, n, position, again)
   if not acquire then return true end
   later = look(h, plan, ts, again)
   for j = 1, plan.limits do
-    local sum, room, wait = sums[j], plan.max[j] - n, 0
-    if later then sum, wait = sweep(h, window[j], ts, room < 0 and math.huge or room) end
+    local sum, edge, room, wait = sums[j], edges[j], plan.max[j] - n, 0
+    if later then sum, wait, edge = sweep(h, window[j], ts, room < 0 and math.huge or room) end
     if sum > room then
       holds = false
       if room < 0 then
@@ -657,7 +673,7 @@ local function judge(acquire, h, plan, ts, n, position, again)
         wait = waiting(h, room, window[j], ts)
       end
     end
-    out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, sum), edges[j], wait
+    out[o + 1], out[o + 2], out[o + 3] = math.min(MOST, sum), edge, wait
     o = o + 3
   end
   return holds

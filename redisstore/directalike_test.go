@@ -1,0 +1,136 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/syncer/storetest"
+)
+
+// TestDirectDecidesAsTheModel runs random operations one by one, late and early ones, refunds and
+// bans. The answers are those of a model that counts by leaparray, and so is what Redis has at the
+// end of each, folds included.
+func TestDirectDecidesAsTheModel(t *testing.T) {
+	takesLongUnderRace(t)
+	t.Parallel()
+	for _, exact := range []int{0, 1, 5, 64} {
+		for name, draw := range map[string]func(dice *rand.Rand, now int64) syncer.Op{
+			"all kinds": randomOp, "mostly counted": opThatCounts} {
+			t.Run(fmt.Sprintf("%d exact, %s", exact, name), func(t *testing.T) {
+				testDecidesAsTheModel(t, exact, draw)
+			})
+		}
+	}
+}
+
+// opThatCounts draws an operation on few keys that is rarely refused, so they get many cells.
+func opThatCounts(dice *rand.Rand, now int64) syncer.Op {
+	op := syncer.Op{Kind: syncer.Kind(dice.IntN(2)), TS: now - dice.Int64N(3)}
+	switch dice.IntN(12) {
+	case 0:
+		op.TS = 0
+	case 1:
+		op.TS = now - dice.Int64N(30_000)
+	case 2:
+		op.TS = now + dice.Int64N(2000)
+	}
+	c := check(fmt.Sprint("k", dice.IntN(2)), 1+dice.Int64N(8)/7)
+	c.NS = []byte([]string{"default", "other"}[dice.IntN(2)])
+	if dice.IntN(8) == 0 && op.Kind == syncer.Add {
+		c.N = -dice.Int64N(4)
+	}
+	for range 1 + dice.IntN(2) {
+		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
+			break
+		}
+		c.Limits = append(c.Limits,
+			syncer.Limit{Window: 1 + dice.Int64N(40_000), Max: 1 + dice.Int64N(300)})
+	}
+	op.Checks = []syncer.Check{c}
+	return op
+}
+
+func testDecidesAsTheModel(t *testing.T, exact int,
+	draw func(dice *rand.Rand, now int64) syncer.Op) {
+	dice := rand.New(rand.NewPCG(storetest.Seed(t), uint64(exact)))
+	plain, _ := twoSpaces(t)
+	ladders := map[string]*leaparray.Ladder{}
+	for name, l := range plain {
+		ladders[name] = otherLadder(t, exact, l.Levels()...)
+	}
+	clk := newClock(t0)
+	store := open(t, redisstore.Options{URL: redistest.Start(t).URL(), Ladders: ladders})
+	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
+	m := newModel(ladders, clk.now.Load)
+	folds := 0
+	for i := range *traceOps {
+		clk.now.Add(dice.Int64N(300) * dice.Int64N(2))
+		if dice.IntN(200) == 0 {
+			clk.now.Add(dice.Int64N(100_000))
+		}
+		op := draw(dice, clk.now.Load())
+		before := m.cells(&op)
+		a, b := outcome(t.Context(), m, op), outcome(t.Context(), direct, op)
+		if a != b {
+			t.Fatalf("operation %d at %d: %+v\nmodel:  %s\ndirect: %s", i, clk.now.Load(), op, a,
+				b)
+		}
+		if m.cells(&op) < before {
+			folds++
+		}
+		for j := range op.Checks {
+			c := &op.Checks[j]
+			if want, got := listed(m.key(c).cells), held(t, store, c); want != got {
+				t.Fatalf("operation %d at %d: %+v\nmodel:  %s\ndirect: %s", i, clk.now.Load(), op,
+					want, got)
+			}
+		}
+	}
+	t.Logf("%d operations folded cells or took back", folds)
+}
+
+// cells returns how many cells the keys of an operation have.
+func (m *model) cells(op *syncer.Op) (n int) {
+	for i := range op.Checks {
+		n += len(m.key(&op.Checks[i]).cells)
+	}
+	return n
+}
+
+// held lists what Redis has of a check's key.
+func held(t *testing.T, s *redisstore.Store, c *syncer.Check) string {
+	t.Helper()
+	place, ns := syncer.Placement{Partitions: syncer.DefaultPartitions}, c.NS
+	if string(ns) == syncer.DefaultNamespace {
+		ns = nil
+	}
+	flat, err := s.Client().Do(t.Context(), "HGETALL",
+		redisstore.Key(place.Of(ns, c.Key), ns, c.Key)).Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cells []leaparray.Cell
+	for _, b := range redisstore.ParseBuckets(flat) {
+		cells = append(cells, leaparray.Cell{Stretch: b.Stretch, N: b.N})
+	}
+	return listed(cells)
+}
+
+// listed formats cells in the order of their starts.
+func listed(cells []leaparray.Cell) (text string) {
+	cells = slices.Clone(cells)
+	slices.SortFunc(cells, func(a, b leaparray.Cell) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Width, b.Width))
+	})
+	for _, c := range cells {
+		text += fmt.Sprintf("%d at %d (%d ms), ", c.N, c.Start, c.Width)
+	}
+	return text
+}

@@ -1,0 +1,299 @@
+package redisstore_test
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// model carries out operations as a Direct should, by the arithmetic of leaparray. It is a doer.
+type model struct {
+	ladders map[string]*leaparray.Ladder
+	now     func() int64
+	keys    map[string]*modelKey
+}
+
+// modelKey is a key of a model. Its cells are those of the hash in Redis.
+type modelKey struct {
+	ladder *leaparray.Ladder
+	cells  []leaparray.Cell
+	grown  bool // it may have to fold after the operation
+}
+
+func newModel(ladders map[string]*leaparray.Ladder, now func() int64) *model {
+	return &model{ladders: ladders, now: now, keys: map[string]*modelKey{}}
+}
+
+func (m *model) ladder(ns []byte) *leaparray.Ladder {
+	switch l := m.ladders[string(ns)]; {
+	case l != nil:
+		return l
+	case syncer.IsBan(ns):
+		return syncer.BanLadder()
+	}
+	return m.ladders[syncer.DefaultNamespace]
+}
+
+// key returns the key of a check.
+func (m *model) key(c *syncer.Check) *modelKey {
+	name := string(c.AppendName(nil))
+	if m.keys[name] == nil {
+		m.keys[name] = &modelKey{ladder: m.ladder(c.NS)}
+	}
+	return m.keys[name]
+}
+
+// view returns a view of a key's cells, which has room for all of them: nothing in it has folded.
+func (k *modelKey) view(now int64) leaparray.View {
+	roomy, err := leaparray.NewLadder(leaparray.MaxExact, k.ladder.Levels()...)
+	if err != nil {
+		panic(err)
+	}
+	v := k.viewBy(roomy, now)
+	v.Ladder = k.ladder
+	return v
+}
+
+// viewBy returns a view as one has it who counts by a ladder.
+func (k *modelKey) viewBy(l *leaparray.Ladder, now int64) leaparray.View {
+	cells := slices.SortedFunc(slices.Values(k.cells), func(a, b leaparray.Cell) int {
+		return cmp.Or(cmp.Compare(b.End(), a.End()), cmp.Compare(b.Start, a.Start))
+	})
+	v := leaparray.View{Ladder: l, Now: now}
+	for _, c := range cells {
+		if c.N > 0 {
+			v.Put(&v.A, leaparray.Heap{}, c.Stretch, c.N)
+		} else {
+			v.Mark(&v.A, leaparray.Heap{}, c.Stretch)
+		}
+	}
+	return v
+}
+
+// blur is leaparray.View.Blur, by nothing but the cells that have events.
+func (k *modelKey) blur(window, at int64) (width int64) {
+	after, before := at-window+1, at-window+1
+	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool { return c.N > 0 && c.Start > at }) {
+		after, before = at-window, at+window-1
+	}
+	width = 1
+	for _, c := range k.cells {
+		if c.N > 0 && c.Start < before && c.End() > after {
+			width = max(width, c.Width)
+		}
+	}
+	return width
+}
+
+// put adds n to a cell. A cell that is taken back to zero is gone, unless it may be a mark.
+func (k *modelKey) put(s leaparray.Stretch, n int64) {
+	i := slices.IndexFunc(k.cells, func(c leaparray.Cell) bool { return c.Stretch == s })
+	if i < 0 {
+		i = len(k.cells)
+		k.cells = append(k.cells, leaparray.Cell{Stretch: s})
+		k.grown = k.grown || n > 0 && (len(k.cells)%8 == 0 || len(k.cells) > k.ladder.Most())
+	}
+	if k.cells[i].N += n; k.cells[i].N == 0 && s.Width != k.ladder.Width(0) {
+		k.cells = slices.Delete(k.cells, i, i+1)
+	}
+}
+
+// fold folds a key that has grown, if that is worth it.
+func (k *modelKey) fold(now int64) {
+	folds := k.ladder.FoldList(k.cells, now)
+	if !k.grown || len(folds) < 32 && len(k.cells) <= k.ladder.Most() {
+		folds = nil
+	}
+	k.grown = false
+	for _, f := range folds {
+		k.cells = slices.DeleteFunc(k.cells, func(c leaparray.Cell) bool {
+			return c.Stretch == f.Stretch
+		})
+		if f.Into.Width > 0 && f.N > 0 {
+			k.put(f.Into, f.N)
+			k.grown = false
+		}
+	}
+}
+
+// Do carries out an operation.
+func (m *model) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
+	now := m.now()
+	ts, err := syncer.Validate(op, m.ladder, now)
+	if err != nil {
+		return err
+	}
+	res.Reset()
+	res.Allowed = true
+	if op.Kind == syncer.Add {
+		if err := m.reach(op, ts, now); err != nil {
+			return err
+		}
+		m.count(op, ts, now)
+	}
+	for i := range op.Checks {
+		if err := m.compare(op, i, ts, now, res); err != nil {
+			return err
+		}
+	}
+	if op.Kind == syncer.Acquire && !op.DryRun && (res.Allowed || op.CountDenied &&
+		!op.Banned(res)) {
+		m.count(op, ts, now)
+	}
+	if op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied && !op.Banned(res)) {
+		m.include(op, res)
+	}
+	if op.Kind == syncer.Acquire && !res.Allowed && !op.DryRun {
+		m.ban(op, now, res)
+	}
+	if op.Counts(res) && !op.TakesNewest() {
+		for i := range res.Checks {
+			res.Checks[i].TS = ts
+		}
+	}
+	for i := range op.Checks {
+		m.key(&op.Checks[i]).fold(now)
+	}
+	return nil
+}
+
+// reach refuses an add with a window that is out of reach.
+func (m *model) reach(op *syncer.Op, ts, now int64) error {
+	for i := range op.Checks {
+		v := m.key(&op.Checks[i]).view(now)
+		for _, limit := range op.Checks[i].Limits {
+			if !v.Covers(limit.Window, ts) {
+				return syncer.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *model) count(op *syncer.Op, ts, now int64) {
+	for i := range op.Checks {
+		c := &op.Checks[i]
+		k := m.key(c)
+		v := k.view(now)
+		var taken []leaparray.Cell
+		take := func(s leaparray.Stretch, n int64) {
+			taken = append(taken, leaparray.Cell{Stretch: s, N: n})
+		}
+		switch {
+		case op.TakesNewest():
+			v.Newest(-c.N, take)
+		case c.N < 0:
+			v.At(ts, -c.N, take)
+		case c.N > 0:
+			k.put(v.Cell(ts), c.N)
+			k.mark(ts, now)
+		}
+		for _, t := range taken {
+			k.put(t.Stretch, -t.N)
+		}
+	}
+}
+
+// mark marks that an event lies ahead.
+func (k *modelKey) mark(ts, now int64) {
+	beyond := k.ladder.Beyond(ts)
+	if ts > now && !slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {
+		return c.Width == beyond.Width && c.Start >= beyond.Start
+	}) {
+		k.cells = append(k.cells, leaparray.Cell{Stretch: beyond})
+	}
+}
+
+// compare appends the result of a check.
+func (m *model) compare(op *syncer.Op, i int, ts, now int64, res *syncer.Result) error {
+	c, r := &op.Checks[i], res.AddCheck()
+	v := m.key(c).view(now)
+	for _, limit := range c.Limits {
+		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound()}
+		switch {
+		case op.Kind == syncer.Acquire && c.N == 0:
+			lr.BucketMS = 1
+			if end := syncer.BanEnd(v); end > now {
+				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
+				r.RetryAfter = end - now
+			}
+		case !v.Covers(limit.Window, ts):
+			return syncer.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+		case op.Kind == syncer.Acquire:
+			n := sumOf(op, i)
+			peak, _ := v.Peak(limit.Window, ts)
+			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak,
+				m.key(c).blur(limit.Window, ts)
+			if lr.Refused = peak+n > lr.Max; lr.Refused {
+				retry := v.RetryAfter(limit.Window, ts, n, lr.Max)
+				if r.RetryAfter >= 0 && (retry < 0 || retry > r.RetryAfter) {
+					r.RetryAfter = retry
+				}
+			}
+		default:
+			e, _ := m.key(c).viewBy(v.Ladder, now).Count(limit.Window, ts, ts >= now)
+			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = e.Count, e.Lo, e.Hi, e.Width
+			lr.Refused = op.Kind == syncer.Add && e.Hi > lr.Max
+		}
+		r.Refused = r.Refused || lr.Refused
+		r.Limits = append(r.Limits, lr)
+	}
+	res.Allowed = res.Allowed && !r.Refused
+	if res.RetryAfter >= 0 && (r.RetryAfter < 0 || r.RetryAfter > res.RetryAfter) {
+		res.RetryAfter = r.RetryAfter
+	}
+	return nil
+}
+
+// sumOf returns how much all checks of an operation count of the key of one of them.
+func sumOf(op *syncer.Op, i int) (n int64) {
+	name := string(op.Checks[i].AppendName(nil))
+	for j := range op.Checks {
+		if string(op.Checks[j].AppendName(nil)) == name {
+			n += op.Checks[j].N
+		}
+	}
+	return n
+}
+
+// include adds what was counted to the figures.
+func (m *model) include(op *syncer.Op, res *syncer.Result) {
+	for i := range op.Checks {
+		for j := range res.Checks[i].Limits {
+			lr, n := &res.Checks[i].Limits[j], sumOf(op, i)
+			lr.Count, lr.Lo, lr.Hi = lr.Count+n, lr.Lo+n, lr.Hi+n
+		}
+	}
+}
+
+// ban starts the bans of an acquire that was refused.
+func (m *model) ban(op *syncer.Op, now int64, res *syncer.Result) {
+	var banned *syncer.CheckResult
+	for i := range op.Checks {
+		c, r := &op.Checks[i], &res.Checks[i]
+		if c.N != 0 {
+			banned = r
+			continue
+		}
+		starts := false
+		for j := c.Ban.From; j < c.Ban.To; j++ {
+			starts = starts || banned.Limits[j].Refused
+		}
+		if r.Refused || !starts {
+			continue
+		}
+		k, lr := m.key(c), &r.Limits[0]
+		if syncer.BanEnd(k.view(now)) == 0 {
+			k.put(leaparray.Moment(now+lr.Window), 1)
+		}
+		end := syncer.BanEnd(k.view(now))
+		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
+		r.Refused, r.RetryAfter, r.TS = true, end-now, now
+		if res.RetryAfter >= 0 {
+			res.RetryAfter = max(res.RetryAfter, end-now)
+		}
+	}
+}
