@@ -57,10 +57,9 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestJoiningNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, and each
-// places its keys by what it sees before it writes anything else. In some runs another one, of an
-// older version that wrote field by field, is half way.
-func TestJoiningNodesTakeOneSeed(t *testing.T) {
+// TestNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, over and over. In
+// some runs another one, of an older version that wrote field by field, is half way.
+func TestNodesTakeOneSeed(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	for run := range 40 {
@@ -71,7 +70,7 @@ func TestJoiningNodesTakeOneSeed(t *testing.T) {
 		stores := make([]*redisstore.Store, 6)
 		var wg sync.WaitGroup
 		for i := range stores {
-			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: true, Joining: true,
+			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: true,
 				Placement: syncer.Placement{Seed: 1 + uint64(i)}})
 			wg.Go(func() {
 				if err := probe(t, stores[i]); err != nil {
@@ -151,14 +150,14 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 		for _, s := range append(old, late) {
 			wg.Go(func() {
 				for range 5 {
-					if err := s.Follow(t.Context(), true); err != nil && s != late {
+					if err := s.Agree(t.Context()); err != nil && s != late {
 						t.Errorf("an old one: %v", err)
 					}
 				}
 			})
 		}
 		wg.Wait()
-		if err := late.Follow(t.Context(), true); err != nil &&
+		if err := late.Agree(t.Context()); err != nil &&
 			!errors.Is(err, redisstore.ErrMismatch) {
 			t.Error(err)
 		}
@@ -205,7 +204,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 			}
 		}
 		for i := range 6 {
-			_ = stores[(run+i)%2].Follow(t.Context(), true)
+			_ = stores[(run+i)%2].Agree(t.Context())
 		}
 		for i, seed := range seeds {
 			refused := errors.Is(stores[i].Health().Err, redisstore.ErrMismatch)
@@ -336,4 +335,40 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAnOldLayoutIsRefused: Redis has counts of a release that named buckets by their level. It is
+// refused whatever else the options say, nothing is written there, and doing what the refusal says
+// helps.
+func TestAnOldLayoutIsRefused(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	old := []any{"HSET", redisstore.MetaKey, "layout", "3", "partitions", "1021", "hash-seed", "7",
+		"hash-tags", "", "hash-type", "hash", "redis-expiry", "key", "ladder:default",
+		"1s x 60, 1m x 60, 15m x 96"}
+	srv.Do(old...)
+	srv.Do("HSET", "tt:{p3}:default:k", "17630000000000", "5")
+	for _, opt := range []redisstore.Options{{AnySeed: true},
+		{Placement: syncer.Placement{Partitions: 5, Seed: 8}}} {
+		opt.URL = srv.URL()
+		s := open(t, opt)
+		err := probe(t, s)
+		if !errors.Is(err, redisstore.ErrMismatch) ||
+			!strings.Contains(err.Error(), "layout 3") ||
+			!strings.Contains(err.Error(), "delete all keys that begin with tt:") {
+			t.Errorf("%v, want it to be refused", err)
+		}
+		if _, err := s.Examine(t.Context()); !errors.Is(err, redisstore.ErrMismatch) {
+			t.Errorf("examined: %v", err)
+		}
+		r := oneRound(s, "k", 1)
+		if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) {
+			t.Errorf("a round: %v", r.Err)
+		}
+	}
+	if n, err := srv.Do("DBSIZE").Int(); n != 2 || err != nil {
+		t.Errorf("there are %d keys now, %v", n, err)
+	}
+	srv.Do("DEL", redisstore.MetaKey, "tt:{p3}:default:k")
+	works(t, open(t, redisstore.Options{URL: srv.URL(), AnySeed: true}))
 }

@@ -42,7 +42,7 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 			cpu, memory = usedCPU(b, srv), usedMemory(b, srv)
 		}
 		for p, r := range rounds {
-			r.Seq++
+			r.Seq, r.Now = r.Seq+1, t0+int64(n)*1000
 			for i := range r.Keys {
 				nextEvent(&r.Keys[i], kind, p*each+i, n, l)
 			}
@@ -64,24 +64,17 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// nextEvent is what the n-th flush does with the i-th key: it counts one event in the n-th second,
-// and deletes the bucket that has become too old.
+// nextEvent is what the n-th flush does with the i-th key: it counts one event in the n-th second.
+// Every now and then, the key folds.
 func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 	isNew := kind == "new" || kind == "unread"
 	if isNew || n == 0 {
 		*k = syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d:%d", n, i), TTL: 172_800_000,
 			New: kind == "new", Ladder: l}
-	} else {
-		k.TTL = 0
 	}
 	k.Load = kind == "unread" || kind == "cold"
-	k.Adds = append(k.Adds[:0], syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n), N: 1},
-		syncer.Bucket{Level: 1, Index: 29_383_333, N: 1},
-		syncer.Bucket{Level: 2, Index: 1_958_888, N: 1})
-	k.Expired = nil
-	if !isNew && n > 60 {
-		k.Expired = append(k.Expired, syncer.Bucket{Level: 0, Index: 1_763_000_000 + int64(n-60)})
-	}
+	k.Fold = !isNew && n%32 == 31
+	k.Adds = append(k.Adds[:0], counts(leaparray.Moment(t0+int64(n)*1000), 1))
 }
 
 // BenchmarkLoad loads one key of each of many partitions, like a counter whose callers ask for keys
@@ -94,8 +87,8 @@ func BenchmarkLoad(b *testing.B) {
 	for p := range rounds {
 		rounds[p] = &syncer.Round{Partition: p, Writer: "w", Seq: 1,
 			Keys: []syncer.KeyRound{{Key: []byte("user"), TTL: 172_800_000, Adds: []syncer.Bucket{
-				{Level: 0, Index: 1_763_000_000, N: 1}, {Level: 1, Index: 29_383_333, N: 1},
-				{Level: 2, Index: 1_958_888, N: 1}}}}}
+				counts(leaparray.Moment(t0), 1), counts(leaparray.Moment(t0+1), 1),
+				counts(second, 1)}}}}
 	}
 	s.Exchange(context.Background(), rounds)
 	for _, r := range rounds {

@@ -24,7 +24,7 @@ func TestSequencesThatExpiredAreNoLoss(t *testing.T) {
 		}
 		return r
 	}
-	key := syncer.KeyRound{Key: []byte("a"), Adds: []syncer.Bucket{{Index: 1_763_000_000, N: 1}}}
+	key := syncer.KeyRound{Key: []byte("a"), Adds: []syncer.Bucket{counts(second, 1)}}
 	gone := exchange(&syncer.Round{Writer: "gone", Seq: 1, Keys: []syncer.KeyRound{key}})
 	exchange(&syncer.Round{Writer: "other", Seq: 1, Keys: []syncer.KeyRound{key}})
 	srv.Do("DEL", "tt:{p0}!w:gone")

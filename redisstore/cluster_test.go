@@ -139,7 +139,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 			t.Fatal(err)
 		}
 		for _, name := range names {
-			n, err := srv.Do("HGET", name, redisstore.Field(0, t0/1000)).Int64()
+			n, err := srv.Do("HGET", name, redisstore.Field(second)).Int64()
 			if err != nil {
 				t.Fatal(err)
 			}

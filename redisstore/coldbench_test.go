@@ -123,15 +123,12 @@ func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 
 // fillFull writes keys with an event in every bucket of the default ladder.
 func fillFull(b *testing.B, s *redisstore.Store, n int, now int64) {
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		b.Fatal(err)
-	}
 	var fields []any
-	for level, l := range leaparray.DefaultLevels() {
+	for _, l := range leaparray.DefaultLevels() {
+		width := l.Width.Milliseconds()
 		for j := range int64(l.Count) {
-			index := ladder.Index(level, now) - j
-			fields = append(fields, redisstore.Field(int(ladder.ID(level)), index), 1)
+			at := leaparray.Stretch{Start: now - now%width - j*width, Width: width}
+			fields = append(fields, redisstore.Field(at), 1)
 		}
 	}
 	for i := 0; i < n; {

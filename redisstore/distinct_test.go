@@ -25,14 +25,16 @@ func exchange(t *testing.T, d *redisstore.Distinct, x distinct.Exchange) distinc
 	return x
 }
 
-func bucketOf(level uint8, index int64, data string) distinct.Bucket {
-	return distinct.Bucket{Level: level, Index: index, Data: []byte(data)}
+// bucketOf is a bucket of a second or wider, by its index.
+func bucketOf(width, index int64, data string) distinct.Bucket {
+	return distinct.Bucket{Stretch: leaparray.Stretch{Start: index * width, Width: width},
+		Data: []byte(data)}
 }
 
 // contentOf returns the buckets that an exchange has found, in order.
 func contentOf(x distinct.Exchange) (list []string) {
 	for _, b := range x.Buckets {
-		list = append(list, redisstore.Field(int(b.Level), b.Index)+"="+string(b.Data))
+		list = append(list, redisstore.Field(b.Stretch)+"="+string(b.Data))
 	}
 	slices.Sort(list)
 	return list
@@ -47,17 +49,17 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 		t.Errorf("nothing: %+v", x)
 	}
 	first := distinct.Exchange{Version: "one", Sets: []distinct.Bucket{
-		bucketOf(0, 7, "e\x00\xff\r\n"), bucketOf(2, 3, "d")}}
+		bucketOf(1000, 7, "e\x00\xff\r\n"), bucketOf(60_000, 3, "d")}}
 	if x := exchange(t, d, first); !x.Matched() {
 		t.Errorf("the first write: %+v", x)
 	}
 	if x := exchange(t, d, first); x.Matched() || x.Found != "one" ||
-		!slices.Equal(contentOf(x), []string{"32=d", "70=e\x00\xff\r\n"}) {
+		!slices.Equal(contentOf(x), []string{"-3600005=d", "-710004=e\x00\xff\r\n"}) {
 		t.Errorf("the first write again: %+v", x)
 	}
 	second := distinct.Exchange{Expect: "one", Version: "two", Mark: "m",
-		Sets:    []distinct.Bucket{bucketOf(0, 8, "x")},
-		Deletes: []distinct.Bucket{bucketOf(0, 7, "")}}
+		Sets:    []distinct.Bucket{bucketOf(1000, 8, "x")},
+		Deletes: []distinct.Bucket{bucketOf(1000, 7, "")}}
 	if x := exchange(t, d, second); !x.Matched() {
 		t.Errorf("the second write: %+v", x)
 	}
@@ -65,7 +67,7 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 		t.Errorf("only a look: %+v", x)
 	}
 	if x := exchange(t, d, distinct.Exchange{}); x.FoundMark != "m" ||
-		!slices.Equal(contentOf(x), []string{"32=d", "80=x"}) {
+		!slices.Equal(contentOf(x), []string{"-3600005=d", "-810004=x"}) {
 		t.Errorf("everything: %+v", x)
 	}
 	exchange(t, d, distinct.Exchange{Version: "three", Mark: "n", Reset: true})
@@ -74,10 +76,10 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 		t.Errorf("after a reset: %+v", x)
 	}
 	again := distinct.Exchange{Expect: "three", Version: "four", Mark: "n",
-		Sets:    []distinct.Bucket{bucketOf(0, 9, "y")},
-		Deletes: []distinct.Bucket{bucketOf(0, 9, "")}}
+		Sets:    []distinct.Bucket{bucketOf(1000, 9, "y")},
+		Deletes: []distinct.Bucket{bucketOf(1000, 9, "")}}
 	exchange(t, d, again)
-	if x := exchange(t, d, distinct.Exchange{}); !slices.Equal(contentOf(x), []string{"90=y"}) {
+	if x := exchange(t, d, distinct.Exchange{}); !slices.Equal(contentOf(x), []string{"-910004=y"}) {
 		t.Errorf("written and deleted: %+v", x)
 	}
 	// By a clock that is behind.
@@ -215,23 +217,20 @@ func TestDistinctByOtherLadders(t *testing.T) {
 	var engines []*distinct.Engine
 	for _, text := range []string{"1s x 60, 1m x 60, 15m x 96",
 		"250ms x 300, 1s x 400, 10s x 100, 1m x 60, 15m x 96"} {
-		l, err := leaparray.ParseLadder(text)
+		levels, err := leaparray.ParseLevels(text)
 		if err != nil {
 			t.Fatal(err)
 		}
+		l := ladderOf(t, levels...)
 		s := open(t, redisstore.Options{URL: server.URL(), Ladders: ladders(l)})
 		if err := s.Probe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		all, err := s.Ladders()
-		if err != nil {
 			t.Fatal(err)
 		}
 		e, err := distinct.New(distinct.Options{
 			Store: s.Distinct(), Placement: s.Placement(), Ack: syncer.AckStore,
 			Now: func() int64 { return now },
 			Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
-				Ladder: all[syncer.DefaultNamespace]}},
+				Ladder: l}},
 			Timeout: time.Minute,
 		})
 		if err != nil {

@@ -18,14 +18,10 @@ func Example() {
 		panic(err)
 	}
 	defer server.Close()
-	ladder, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		panic(err)
-	}
 	store, err := redisstore.New(redisstore.Options{
 		URL:       "redis://" + server.Addr(),
 		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
-		Ladders:   map[string]*leaparray.Ladder{"default": ladder},
+		Ladders:   map[string]*leaparray.Ladder{"default": leaparray.Default()},
 	})
 	if err != nil {
 		panic(err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -22,7 +23,7 @@ func TestKeysThatWereNotNew(t *testing.T) {
 			s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
 			for _, alien := range []string{"alone", "among others"} {
 				if err := s.Client().HSet(t.Context(), redisstore.Key(3, nil, []byte(alien)),
-					redisstore.Field(0, 5), 1).Err(); err != nil {
+					redisstore.Field(second), 1).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -32,7 +33,7 @@ func TestKeysThatWereNotNew(t *testing.T) {
 				r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq}
 				for _, name := range names {
 					r.Keys = append(r.Keys, syncer.KeyRound{Key: []byte(name), TTL: 1000, New: true,
-						Adds: []syncer.Bucket{{Level: 0, Index: 7, N: 1}}})
+						Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 1)}})
 				}
 				for sent := range 2 { // what is sent again says nothing that is not certain
 					if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {

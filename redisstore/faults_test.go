@@ -11,13 +11,14 @@ import (
 
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
 
 func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) int64 {
 	t.Helper()
-	n, err := srv.Do("HGET", s.Address(key), redisstore.Field(0, 1_763_000_000)).Int64()
+	n, err := srv.Do("HGET", s.Address(key), redisstore.Field(second)).Int64()
 	if err != nil && err.Error() != "redis: nil" {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestScriptFlush(t *testing.T) {
 	flusher.Wait()
 	for i := range 20 {
 		got, err := srv.Do("HGET", redisstore.Key(i, nil, fmt.Append(nil, "key-", i)),
-			redisstore.Field(0, 1_763_000_000)).Int()
+			redisstore.Field(second)).Int()
 		if err != nil || got != rounds {
 			t.Errorf("key-%d: %d, %v, want %d", i, got, err, rounds)
 		}
@@ -328,8 +329,8 @@ func TestOverflow(t *testing.T) {
 	r.Keys[0].Adds[0].N = 1<<63 - 1
 	send(t, s, r)
 	r = oneRound(s, "a", 2)
-	r.Keys[0].Adds = append([]syncer.Bucket{{Level: 1, Index: 5, N: 3},
-		{Level: 2, Index: 5, N: -3}}, r.Keys[0].Adds...)
+	r.Keys[0].Adds = append([]syncer.Bucket{counts(leaparray.Moment(5), 3),
+		counts(leaparray.Stretch{Start: 300_000, Width: 60_000}, -3)}, r.Keys[0].Adds...)
 	r.Keys = append(r.Keys, oneRound(s, "b", 2).Keys...)
 	if send(t, s, r); r.Err != nil || r.Keys[0].Err == nil || r.Keys[1].Err != nil {
 		t.Fatalf("%v, %v, %v", r.Err, r.Keys[0].Err, r.Keys[1].Err)
@@ -338,7 +339,7 @@ func TestOverflow(t *testing.T) {
 		Keys: []syncer.KeyRound{{Key: []byte("a"), Load: true}}}
 	send(t, s, r)
 	for _, b := range r.Keys[0].Loaded {
-		if b.Level > 0 && b.N != 0 || b.Level == 0 && b.N != 1<<63-1 {
+		if b.Stretch != second && b.N != 0 || b.Stretch == second && b.N != 1<<63-1 {
 			t.Errorf("it holds %+v", b)
 		}
 	}

@@ -81,9 +81,8 @@ func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 			r := &syncer.Round{Partition: p, Writer: "fill", Seq: round + 1}
 			for range min(most, *listedKeys-from) {
 				r.Keys = append(r.Keys, syncer.KeyRound{Key: fmt.Appendf(nil, "user:%d", from),
-					TTL: 172_800_000, New: true, Adds: []syncer.Bucket{
-						{Level: 0, Index: 1_763_000_000, N: 1}, {Level: 1, Index: 29_383_333, N: 1},
-						{Level: 2, Index: 1_958_888, N: 1}}})
+					TTL: 172_800_000, Renew: true, New: true,
+					Adds: []syncer.Bucket{counts(second, 1)}})
 				from++
 			}
 			rounds = append(rounds, r)

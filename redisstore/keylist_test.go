@@ -37,7 +37,7 @@ func countNew(t *testing.T, s *redisstore.Store, seq uint64, ttl time.Duration, 
 	r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq}
 	for _, name := range names {
 		r.Keys = append(r.Keys, syncer.KeyRound{Key: []byte(name), TTL: ttl.Milliseconds(),
-			New: true, Adds: []syncer.Bucket{{Level: 0, Index: 7, N: 1}}})
+			Renew: true, New: true, Adds: []syncer.Bucket{counts(second, 1)}})
 	}
 	if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
 		t.Fatal(r.Err)
@@ -83,10 +83,7 @@ func TestKeysOfBothModesLiveAsLong(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := defaultLadder(t)
 	acquire(t, d, check("k", 1, 60_000, 2))
 	ttl, err := s.Client().PTTL(t.Context(), s.Address("k")).Result()
 	least := time.Duration(syncer.KeyTTL(l))*time.Millisecond - time.Minute // it may take a while
@@ -146,8 +143,8 @@ func TestListedKeyIsNotListedAgain(t *testing.T) {
 	count := func(seq uint64, name string, listed bool) {
 		t.Helper()
 		r := &syncer.Round{Partition: 3, Writer: "w", Seq: seq, Keys: []syncer.KeyRound{{
-			Key: []byte(name), TTL: ttl, Listed: listed,
-			Adds: []syncer.Bucket{{Level: 0, Index: int64(seq), N: 1}}}}}
+			Key: []byte(name), TTL: ttl, Renew: true, Listed: listed,
+			Adds: []syncer.Bucket{counts(leaparray.Moment(int64(seq)), 1)}}}}
 		if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
 			t.Fatal(r.Err)
 		}

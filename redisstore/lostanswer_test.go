@@ -115,7 +115,7 @@ func TestClusterLostAnswerIsUnknown(t *testing.T) {
 			r := oneRound(s, "a", 2)
 			send(t, s, r)
 			unknownOutcome(t, r.Err)
-			if n := node.HGet(key, redisstore.Field(0, t0/1000)); n != "2" {
+			if n := node.HGet(key, redisstore.Field(second)); n != "2" {
 				t.Errorf("the round: %q stored, want 2", n)
 			}
 
@@ -176,10 +176,10 @@ func TestClusterRefusalBesideAnAnswer(t *testing.T) {
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + node.Addr()})
 	works(t, s)
 	rounds := twoRounds(s)
-	second := redisstore.Key(rounds[1].Partition, nil, rounds[1].Keys[0].Key)
+	other := redisstore.Key(rounds[1].Partition, nil, rounds[1].Keys[0].Key)
 	answered := false
 	onScripts(t, node, func(c *server.Peer, args []string, _ func()) bool {
-		if !answered && slices.Contains(args, second) {
+		if !answered && slices.Contains(args, other) {
 			answered = true
 			return false
 		}
@@ -191,7 +191,7 @@ func TestClusterRefusalBesideAnAnswer(t *testing.T) {
 		t.Errorf("%v, want it to be refused", err)
 	}
 	unknownOutcome(t, rounds[1].Err)
-	if n := node.HGet(second, redisstore.Field(0, t0/1000)); n != "1" {
+	if n := node.HGet(other, redisstore.Field(second)); n != "1" {
 		t.Errorf("%q stored, want 1", n)
 	}
 }
@@ -231,7 +231,7 @@ func TestClusterAnswersLostAfterARedirection(t *testing.T) {
 	for i, r := range rounds {
 		unknownOutcome(t, r.Err)
 		key := redisstore.Key(r.Partition, nil, r.Keys[0].Key)
-		if n := to.HGet(key, redisstore.Field(0, t0/1000)); n == "" {
+		if n := to.HGet(key, redisstore.Field(second)); n == "" {
 			t.Errorf("round %d was not carried out", i)
 		}
 	}

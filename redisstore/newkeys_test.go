@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -26,8 +27,8 @@ func TestNewKeysSurviveAReplay(t *testing.T) {
 		r := &syncer.Round{Writer: "w", Seq: 1}
 		for i := range 20 {
 			r.Keys = append(r.Keys, syncer.KeyRound{Key: fmt.Append(nil, "new-", i), New: true,
-				TTL: 3_600_000, Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 2},
-					{Level: 1, Index: 29_383_333, N: 2}}})
+				TTL: 3_600_000, Adds: []syncer.Bucket{counts(second, 2),
+					counts(leaparray.Moment(t0-5000), 2)}})
 		}
 		if send(t, s, r); r.Err != nil || r.Lost {
 			t.Fatal(r.Err, r.Lost)
@@ -110,7 +111,7 @@ func everything(t *testing.T, srv *redistest.Server, expiry string, k *syncer.Ke
 	}
 	for _, b := range k.Adds {
 		ends, err := srv.Do("HPEXPIRETIME", key, "FIELDS", 1,
-			redisstore.Field(int(b.Level), b.Index)).Int64Slice()
+			redisstore.Field(b.Stretch)).Int64Slice()
 		if err != nil || len(ends) != 1 || ends[0] <= 0 {
 			t.Fatalf("%s: a field expires at %v: %v", key, ends, err)
 		}

@@ -36,7 +36,7 @@ type refusing struct {
 func TestEachCommandThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	l, err := leaparray.NewLadder(leaparray.Level{Width: time.Second, Count: 1},
+	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 1},
 		leaparray.Level{Width: 2 * time.Second, Count: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -66,27 +66,20 @@ func (f *refusing) allow(sign, command string) {
 	}
 }
 
-// keys returns parts of all kinds: of keys that are new or exist, that are loaded, and that have
-// something to expire or to purge.
+// keys returns parts of all kinds: of keys that are new or exist, that are loaded or renewed, and
+// that have something to fold.
 func (f *refusing) keys() (keys []syncer.KeyRound) {
-	for i, name := range []string{"known", "loaded", "expiring", "purged", "new",
+	for i, name := range []string{"known", "loaded", "renewed", "folding", "new",
 		"new and loaded", "new too", "loaded too", "new no more"} {
 		if strings.HasPrefix(name, "new") && name != "new no more" || i == 7 {
 			name += fmt.Sprint(f.seq)
 		}
 		k := syncer.KeyRound{Key: []byte(name), TTL: 3_600_000, Ladder: f.l, New: name[:3] == "new",
 			Load: i == 1 || i == 5 || i == 7}
-		k.Adds = []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 2},
-			{Level: 1, Index: 881_500_000, N: 2}}
-		switch name {
-		case "expiring":
-			k.Expired = []syncer.Bucket{{Level: 0, Index: 1_762_999_000}}
-		case "purged":
-			for level := range uint8(2) {
-				k.Adds[level].Index += int64(f.seq) * 100
-				k.Adds = append(k.Adds, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 1,
-					N: 1}, syncer.Bucket{Level: level, Index: k.Adds[level].Index - 2, N: 1})
-			}
+		k.Adds = []syncer.Bucket{counts(second, 2), counts(leaparray.Moment(t0+500), 2)}
+		k.Renew = name == "renewed"
+		if k.Fold = name == "folding"; k.Fold {
+			k.Adds = []syncer.Bucket{counts(second, 2), counts(later(int64(f.seq)), 1)}
 		}
 		keys = append(keys, k)
 	}
@@ -99,7 +92,7 @@ func (f *refusing) round() {
 	f.t.Helper()
 	f.seq++
 	r := &syncer.Round{Writer: "counting", Seq: f.seq, Acked: f.seq - 1, Nonce: f.seq,
-		Keys: f.keys()}
+		Now: later(int64(f.seq)).Start, Keys: f.keys()}
 	before, counted := f.all(r.Keys), false
 	for range 2 {
 		if send(f.t, f.s, r); r.Lost || r.Used {
@@ -110,11 +103,16 @@ func (f *refusing) round() {
 			k := &r.Keys[i]
 			want := slices.Clone(before[i])
 			if counted && k.Err == nil {
-				for j := range want {
+				for j := range k.Adds {
 					want[j] += k.Adds[j].N
+					want[len(want)-1] += k.Adds[j].N
 				}
 			}
-			if got := f.values(k); !slices.Equal(got, want) {
+			got := f.values(k)
+			if k.Fold { // some of it may have folded, and some of that not
+				got, want = got[len(got)-1:], want[len(want)-1:]
+			}
+			if !slices.Equal(got, want) {
 				f.t.Errorf("%s: Redis has %v, want %v after %v (%v, %v)", k.Key, got, want,
 					before[i], r.Err, k.Err)
 			}
@@ -129,7 +127,7 @@ func (f *refusing) round() {
 func (f *refusing) restoration() {
 	f.t.Helper()
 	k := syncer.KeyRound{Key: []byte("restored"), TTL: 3_600_000, Ladder: f.l,
-		Adds: []syncer.Bucket{{Level: 0, Index: 1_763_000_000, N: 7}}}
+		Adds: []syncer.Bucket{counts(second, 7)}}
 	read := &syncer.Round{Writer: "reader"}
 	send(f.t, f.s, read)
 	r := &syncer.Round{Writer: "restorer", Seq: 1, Keys: []syncer.KeyRound{k},
@@ -150,16 +148,30 @@ func (f *refusing) all(keys []syncer.KeyRound) (list [][]int64) {
 	return list
 }
 
-// values returns what Redis has of the buckets that a part adds to.
+// values returns what Redis has of the buckets that a part adds to, and the sum of all.
 func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	f.t.Helper()
 	for _, b := range k.Adds {
 		n, err := f.srv.Do("HGET", redisstore.Key(0, k.NS, k.Key),
-			redisstore.Field(int(b.Level), b.Index)).Int64()
+			redisstore.Field(b.Stretch)).Int64()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			f.t.Fatal(err)
 		}
 		list = append(list, n)
 	}
-	return list
+	all, err := f.srv.Do("HGETALL", redisstore.Key(0, k.NS, k.Key)).Slice()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, b := range redisstore.ParseBuckets(all) {
+		sum += b.N
+	}
+	return append(list, sum)
+}
+
+// later is the bucket of a second that is so many seconds after the first one. It has folded one
+// second later.
+func later(seconds int64) leaparray.Stretch {
+	return leaparray.Stretch{Start: second.Start + seconds*1000, Width: 1000}
 }

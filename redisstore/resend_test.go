@@ -19,7 +19,7 @@ func TestLoadOfAKeyThatMoves(t *testing.T) {
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})
 	works(t, s)
 	partition, key := s.Partition("k"), s.Address("k")
-	state, field := redisstore.StateKey(partition), redisstore.Field(0, t0/1000)
+	state, field := redisstore.StateKey(partition), redisstore.Field(second)
 	from.HSet(state, "e", "7", "v", "1", "q", "0")
 	to.HSet(key, field, "5")
 	from.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
