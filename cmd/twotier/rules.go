@@ -9,7 +9,6 @@ import (
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/reload"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"

@@ -236,7 +236,7 @@ func (w *watched) Exchange(ctx context.Context, rounds []*syncer.Round) {
 			k := &r.Keys[i]
 			content += fmt.Sprintf("%s %v:", k.Key, k.Reset)
 			for _, b := range k.Adds {
-				content += fmt.Sprint(b.Level, " ", b.Index, " ", b.N, ";")
+				content += fmt.Sprint(b.Start, " ", b.Width, " ", b.N, ";")
 			}
 		}
 		switch last := w.seq[r.Partition]; {
