@@ -58,10 +58,10 @@ func (v View) Cell(ts int64) Stretch {
 
 // Blur returns by how much the edges of the windows of this length that contain a moment are
 // uncertain: the width of the widest cell that the window which ends there cuts, or of the widest
-// that any of them touches if there are later cells; 1 if all are exact.
+// that any of them touches if there may be later events; 1 if all are exact.
 func (v View) Blur(window, at int64) (width int64) {
 	from, to := at-window+1, at-window+1
-	if v.Ladder.later(v.A, at) || v.Ladder.later(v.B, at) {
+	if at < v.Now || v.Ladder.later(v.A, at) || v.Ladder.later(v.B, at) {
 		from, to = at-window, at+window-1
 	}
 	return max(1, v.Ladder.widest(v.A, from, to), v.Ladder.widest(v.B, from, to))

@@ -130,10 +130,9 @@ func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}
-	have := cellsOf(h.keys.appendSynced(nil, e))
+	l, have := h.keys.ladder(e), cellsOf(h.keys.appendSynced(nil, e))
 	for _, c := range leaparray.Missing(cellsOf(known), have) {
-		l := h.keys.ladder(e)
-		h.keys.setSynced(e, l, c.Stretch, l.Value(h.keys.synced(e), c.Stretch)+c.N)
+		h.keys.addSynced(e, l, c.Stretch, c.N)
 	}
 }
 

@@ -20,7 +20,8 @@ type keyspace struct {
 	// keys in memory don't look at it.
 	stored *storedKeys
 
-	changing change // see change
+	changing change  // see change
+	changes  []int64 // scratch of setSynced
 
 	evictSlot int // where the search for an entry to evict continues
 	// sparedUntil is the second before which nothing is taken from the partition for others,

@@ -142,21 +142,13 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	if k.Existed {
 		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
 	}
+	if !load && !b.keys.setSynced(e, k.Adds, true) {
+		// Someone else counts this key, or it was deleted, so what else the store holds is no
+		// longer known.
+		e.setGen(b.store.generation - 1)
+	}
 	for i := range k.Adds {
-		add := &k.Adds[i]
-		b.keys.subtractPending(e, l, add)
-		expected := add.N + l.Value(b.keys.synced(e), add.Stretch)
-		if load {
-			continue
-		}
-		// If the store has less, it may have the events in other buckets. Until it is read again,
-		// what is known counts.
-		held := b.keys.setSynced(e, l, add.Stretch, max(add.Stored, expected))
-		if add.Stored != expected || add.Stored != held {
-			// Someone else counts this key, or it was deleted, so what else the store holds is no
-			// longer known.
-			e.setGen(b.store.generation - 1)
-		}
+		b.keys.subtractPending(e, l, &k.Adds[i])
 	}
 }
 

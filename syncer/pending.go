@@ -161,29 +161,54 @@ func (s *keyspace) owesMark(e entry, l *leaparray.Ladder) bool {
 	return marked && (!ok || newest.Start < mark.Start)
 }
 
-// setSynced sets a bucket to what the store holds, as far as that can be a count, and returns the
-// value it was set to. A zero may mark that events lie ahead of the present.
-func (s *keyspace) setSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
-	stored int64) (n int64) {
+// addSynced adds to a bucket of what the store is known to hold. If both are zero, it marks that
+// events lie ahead of the present.
+func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	v := s.view(e, l, s.clock.now())
-	held := l.Value(v.A, at)
-	n = countable(l, v.A, held, stored)
-	if _, ok := l.Add(v.A, at, n-held); ok && n != held {
-		return n
+	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
+		return
 	}
 	c := s.change(e, &v)
-	folded := false
 	switch {
-	case n != held:
-		_, folded = c.v.Put(&c.v.A, &c.alloc, at, n-held)
-	case stored == 0 && at.Width == l.Width(0):
+	case n != 0:
+		if _, folded := c.v.Put(&c.v.A, &c.alloc, at, n); folded {
+			e.setFolded(true)
+		}
+	case at.Width == l.Width(0) && l.Value(v.A, at) == 0:
 		c.v.Mark(&c.v.A, &c.alloc, at)
 	}
-	if folded {
-		e.setFolded(true)
-	}
 	s.close(c)
-	return n
+}
+
+// setSynced sets buckets to what the store holds after a round, as far as that can be counts. If they
+// were added to, and the store has less than was known with that, it may have the events in other
+// buckets: until it is read again, what is known counts. setSynced reports whether the store has
+// what was to be expected.
+//
+// How much each bucket changes by is found out first, because they may fold on the way.
+func (s *keyspace) setSynced(e entry, adds []Bucket, added bool) (expected bool) {
+	l, synced := s.ladder(e), s.synced(e)
+	changes := s.changes[:0]
+	expected = true
+	for i := range adds {
+		b := &adds[i]
+		held := l.Value(synced, b.Stretch)
+		stored := b.Stored
+		if added {
+			stored = max(stored, held+b.N)
+			expected = expected && b.Stored == held+b.N
+		}
+		n := countable(l, synced, held, stored)
+		expected = expected && n == stored
+		changes = append(changes, n-held)
+	}
+	for i, n := range changes {
+		if n != 0 || adds[i].N == 0 {
+			s.addSynced(e, l, adds[i].Stretch, n)
+		}
+	}
+	s.changes = changes
+	return expected
 }
 
 // replaceSynced replaces all synced buckets of a key with loaded.
@@ -191,26 +216,20 @@ func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) 
 	s.dropSynced(e)
 	lacks := false
 	for i := range loaded {
-		b := &loaded[i]
-		s.setSynced(e, l, b.Stretch, b.N)
-		lacks = lacks || b.N < 0
+		lacks = lacks || loaded[i].N < 0
 	}
 	if lacks {
-		s.settleLacks(e, l, loaded)
-	}
-}
-
-// settleLacks takes what buckets lack that are negative from those that contain them: they may have
-// folded before the counts were taken back.
-func (s *keyspace) settleLacks(e entry, l *leaparray.Ladder, loaded []Bucket) {
-	cells := make([]leaparray.Cell, len(loaded))
-	for i := range loaded {
-		cells[i] = leaparray.Cell{Stretch: loaded[i].Stretch, N: loaded[i].N}
-	}
-	for _, c := range leaparray.Offset(cells) {
-		if c.N >= 0 {
-			s.setSynced(e, l, c.Stretch, c.N)
+		cells := leaparray.Offset(cellsOf(loaded))
+		loaded = loaded[:0:0]
+		for _, c := range cells {
+			if c.N > 0 {
+				loaded = append(loaded, Bucket{Stretch: c.Stretch, N: c.N})
+			}
 		}
+	}
+	for i := range loaded {
+		b := &loaded[i]
+		s.addSynced(e, l, b.Stretch, countable(l, s.synced(e), 0, b.N))
 	}
 }
 

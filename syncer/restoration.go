@@ -188,11 +188,7 @@ func (s *restoration) takeRestored(r *Round) {
 		if e.has(flagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		l := s.keys.ladder(e)
-		for j := range k.Adds {
-			b := &k.Adds[j]
-			s.keys.setSynced(e, l, b.Stretch, b.Stored)
-		}
+		s.keys.setSynced(e, k.Adds, false)
 	}
 }
 
