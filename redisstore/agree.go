@@ -206,16 +206,15 @@ func (s *Store) agreement() map[string]string {
 
 // compare refuses values that differ.
 func (s *Store) compare(want, have map[string]string) error {
+	if stored, ok := have[layoutField]; ok && stored != layout {
+		return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
+			"this one makes and reads layout %s: use another Redis (or database) or, once those "+
+			"counts don't matter and no other release uses it, delete all keys that begin "+
+			"with %s", ErrMismatch, stored, layout, anyPrefix)
+	}
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
-		stored, ok := have[field]
-		if ok && stored != value && field == layoutField {
-			return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
-				"this one makes and reads layout %s: use another Redis (or database) or, once those "+
-				"counts don't matter and no other release uses it, delete all keys that begin "+
-				"with %s", ErrMismatch, stored, value, anyPrefix)
-		}
-		if ok && stored != value {
+		if stored, ok := have[field]; ok && stored != value {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,

@@ -73,12 +73,13 @@ func (c content) sum() (n int64) {
 	return n
 }
 
+func isEmpty(_ leaparray.Stretch, n int64) bool { return n == 0 }
+
 // same compares what is counted: an empty cell is as good as none.
 func (c content) same(with content) bool {
-	empty := func(_ leaparray.Stretch, n int64) bool { return n == 0 }
 	a, b := maps.Clone(c), maps.Clone(with)
-	maps.DeleteFunc(a, empty)
-	maps.DeleteFunc(b, empty)
+	maps.DeleteFunc(a, isEmpty)
+	maps.DeleteFunc(b, isEmpty)
 	return maps.Equal(a, b)
 }
 

@@ -130,7 +130,7 @@ func migrationRound(s *redisstore.Store, keys []string, seq uint64) *syncer.Roun
 	return r
 }
 
-// directStored returns the sum of all keys of the namespace "direct" in the second of t0.
+// directStored returns the sum of all keys of the namespace "direct".
 func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 	t.Helper()
 	for _, srv := range c.Primaries(t) {
@@ -139,11 +139,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 			t.Fatal(err)
 		}
 		for _, name := range names {
-			n, err := srv.Do("HGET", name, redisstore.Field(second)).Int64()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += n
+			sum += sumIn(t, srv, name)
 		}
 	}
 	return sum

@@ -332,10 +332,10 @@ func TestDirectClusterTakesBackWhatItCan(t *testing.T) {
 	if !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(err.Error(), "take back") {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
-	if n := hget(t, srv, s, a); n != 1 {
+	if n := sumIn(t, srv, s.Address(a)); n != 1 {
 		t.Errorf("the first key holds %d, want 1", n)
 	}
-	if n := hget(t, srv, s, b); n != 0 {
+	if n := sumIn(t, srv, s.Address(b)); n != 0 {
 		t.Errorf("the second key holds %d, which could be taken back", n)
 	}
 }

@@ -159,15 +159,20 @@ func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 		}
 		list = append(list, n)
 	}
-	all, err := f.srv.Do("HGETALL", redisstore.Key(0, k.NS, k.Key)).Slice()
+	return append(list, sumIn(f.t, f.srv, redisstore.Key(0, k.NS, k.Key)))
+}
+
+// sumIn returns the sum of all that a server has in a Hash.
+func sumIn(t testing.TB, srv *redistest.Server, key string) (sum int64) {
+	t.Helper()
+	values, err := srv.Do("HVALS", key).Int64Slice()
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
-	sum := int64(0)
-	for _, b := range redisstore.ParseBuckets(all) {
-		sum += b.N
+	for _, n := range values {
+		sum += n
 	}
-	return append(list, sum)
+	return sum
 }
 
 // later is the bucket of a second that is so many seconds after the first one. It has folded one
