@@ -18,8 +18,8 @@ func Hash(partitions int, key string) string {
 	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
 }
 
-// Stored returns the counts of the keys in Redis: the sum of the coarsest level of the default
-// ladder. It is an error if the level of minutes has another sum.
+// Stored returns the counts of the keys in Redis: the sums of their fields. A field that is no
+// integer is an error, and so is the value of one.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd
@@ -39,21 +39,15 @@ func Stored(client redis.UniversalClient, partitions int, keys []string) (map[st
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", keys[i], err)
 		}
-		var levels [3]int64
+		counts[keys[i]] = 0
 		for field, value := range fields {
-			f, err1 := strconv.ParseInt(field, 10, 64)
+			_, err := strconv.ParseInt(field, 10, 64)
 			n, err2 := strconv.ParseInt(value, 10, 64)
-			if err := errors.Join(err1, err2); err != nil {
+			if err := errors.Join(err, err2); err != nil {
 				return nil, fmt.Errorf("%s: field %s=%s: %w", keys[i], field, value, err)
 			}
-			if f%10 < 3 { // a changed ladder has others too
-				levels[f%10] += n
-			}
+			counts[keys[i]] += n
 		}
-		if levels[1] != levels[2] {
-			return nil, fmt.Errorf("%s: the levels sum to %v", keys[i], levels)
-		}
-		counts[keys[i]] = levels[2]
 	}
 	return counts, nil
 }
