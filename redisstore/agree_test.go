@@ -57,8 +57,8 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, over and over. In
-// some runs another one, of an older version that wrote field by field, is half way.
+// TestNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, over and over.
+// In some runs another one, of an older version that wrote field by field, is half way.
 func TestNodesTakeOneSeed(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -83,8 +83,8 @@ func (c content) same(with content) bool {
 	return maps.Equal(a, b)
 }
 
-// foldingLadders are two ladders whose buckets lie in one another, one without exact events, and one
-// that soon has no room.
+// foldingLadders are two ladders whose buckets lie in one another, one without exact events, and
+// one that soon has no room.
 func foldingLadders(t testing.TB) []*leaparray.Ladder {
 	t.Helper()
 	var list []*leaparray.Ladder
@@ -133,8 +133,8 @@ func drawContent(dice *rand.Rand, all []*leaparray.Ladder, now int64) content {
 	return c
 }
 
-// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it, before it
-// adds anything.
+// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it, before
+// it adds anything.
 func TestRedisFoldsAsMemoryDoes(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -5,9 +5,16 @@
 //
 // Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where p17 is its partition. The braces are a hash
 // tag of Redis Cluster: all keys of a partition are in one slot, so a script may touch them
-// together. A field is one bucket. Its name is the bucket's index (unix milliseconds divided by the
-// width) times ten plus its level, in decimal digits, which Redis stores as a small integer. The
-// value is the count. Next to its counts a partition has these keys:
+// together. A field is one cell, see package leaparray, and its value is the count. An event that
+// keeps its millisecond has the time as the name of its field, in unix milliseconds. The name of a
+// bucket is a minus sign, its index (the time divided by the width), its width in milliseconds, and
+// the last digit of the number of the width's digits: -29383940600005 is minute 29383940, of 60000
+// ms, which has 5 digits. Redis stores these as integers, and Lua has them exactly. A field
+// explains itself: processes with different ladders count the same keys, and agree on nothing. A
+// bucket of the finest level whose count is zero is a mark: it says that events lie ahead of the
+// present.
+//
+// Next to its counts a partition has these keys:
 //
 //	tt:{p17}!s
 //	    a Hash with the state of the partition: e, its epoch, drawn when the partition is first
@@ -25,7 +32,7 @@
 //	    parts: a new one is begun when the one before the last has expired
 //	tt:{p17}!r:NAMESPACE:KEY
 //	    a Hash that records what was restored of a key: e, the epoch it was restored in (in any
-//	    other epoch the rest is void), each bucket with the amount restored, and x if the key was
+//	    other epoch the rest is void), each cell with the amount restored, and x if the key was
 //	    reset in this epoch, in either mode
 //	tt:{p17}!d:NAMESPACE:KEY
 //	    a Hash with the distinct values of a key: v, its version, which is drawn anew with each
@@ -33,30 +40,28 @@
 //	    set, see package sketch. It lives as long as counts do. It has no part in rounds and
 //	    losses, see package distinct
 //
-// A key lives for twice the longest span after a bucket of the coarsest level began. One span is
-// not enough: a late event may be a span old, and a window of a span that ends there reaches back
-// by another one. If the key were gone by then, that window would be taken for empty rather than
-// out of reach, and an acquire would pass that must not.
+// A key lives for twice the longest span after its time to live was set: when it was made, and with
+// the first count in each bucket of the coarsest level. One span is not enough: a late event may be
+// a span old, and a window of a span that ends there reaches back by another one. If the key were
+// gone by then, that window would be taken for empty rather than out of reach, and an acquire would
+// pass that must not. Where fields expire, each lives as long as a key from its first count on.
 //
 // There is also one tt:meta, with what all users of the data must agree on: the number of
 // partitions, the hash seed, which namespaces have hash tags, and how buckets expire. The first
 // store to connect writes it. With Options.AnySeed, a store takes the seed it finds there.
 //
-// A field ladder:NAMESPACE of tt:meta has the widths of all buckets that the keys of a namespace
-// are, or were, counted in, in the order of their numbers in fields, and how many of each all users
-// keep: "1s x 60, 1m x 60, 100ms x 0+50@1767225600000" says that all have counted in 50 buckets of
-// 100 ms since that moment, and that these are not complete before they have been filled. As long
-// as a level is not complete, windows are read from a coarser one, see [Store.Follow]. "15m x 0/96"
-// says that somebody keeps 96 and somebody none: everybody lets them live as long. A number
-// stays with its width, so users with different ladders count the same keys, and each reads what it
-// knows.
-//
 // And there is one tt:rules, a Hash with the versions of the rules that are kept: v, the number of
 // the newest, i, its ID, and each by its number as JSON (id, who, at in unix milliseconds, text).
 //
-// After a round is applied, a key's Hash holds no more buckets than its ladder has, and those of
-// levels that only others have: whoever writes to a key deletes the buckets that have fallen
-// behind, even if no node has them in memory.
+// # Folding
+//
+// A round says by which ladder and at what time a key folds: before anything is counted, if the
+// counter has just folded it in memory, and afterwards whenever the key has more cells than the
+// ladder. The script reads what is there, so the counts of others fold as well. It adds cells to
+// the wider one before it deletes them, and takes that back if Redis refuses to delete. The sum of
+// a key never changes, except by what has left every window. Processes with different ladders fold
+// the same key in turns: each makes it as coarse as its own ladder says, and cells that have left
+// the windows of a shorter ladder are gone for all.
 //
 // # Exactly once
 //
@@ -91,17 +96,35 @@
 // epoch, higher than all known ones, so that all others learn of the loss with their next exchange
 // and restore what they know as well.
 //
-// Restored counts add up with what was counted since, in whatever order nodes restore: for each key
-// Redis records how much of a bucket was restored in this epoch, and only the difference is added.
-// In an epoch that began with what a loss left behind, the counts found in a bucket are taken as
-// restored. This has limits:
+// Restored counts add up with what was counted since, in whatever order nodes restore: for each
+// key Redis records which cells were restored in this epoch, and only the difference is added.
+// Nodes know the same events at different precision, because they fold at different times and by
+// different ladders. So sums are compared, see leaparray.Missing: those of the widest cells that
+// either the node or the record has, with everything inside them. The record is of what was
+// restored, not of what the key holds, and nothing folds there. So it makes no difference what
+// becomes of the key in between:
+//
+//	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added, and
+//	the minute has them.
+//	A restores 3 of the 5 with their milliseconds, B all 5 as a minute: 2 are added to the minute.
+//	A restores 5 events, others count 2 and the key folds, B restores the same 5: the record still
+//	has them apart from the 2, and nothing is added.
+//	A restores a part and its answer is lost; the part is sent again: the sequence says that it was
+//	applied.
+//	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
+//	A restores a part, and Redis loses that too: the epoch that this is noticed in is another one,
+//	its records begin anew, and A and B both restore all they know.
+//
+// In an epoch that began with what a loss left behind, the cells found under a key that has no
+// record yet are taken as restored, and recorded. This has limits:
 //
 //   - What was counted between such a loss and its discovery may be mistaken for part of what was
 //     lost, and a reset, or counts taken back, that such a loss undid are not done again.
-//   - What only one counter knew is gone if that ends before it has noticed the loss. Another may
-//     have heard of it when it flushed the same coarse buckets, but not of the fine ones: then only
-//     windows of the coarse levels include it.
-//   - A second loss before all counters have restored what the first one took may take it for good.
+//   - What only one counter knew is gone if that ends before it has noticed the loss.
+//   - Two nodes that each know events of their own in one wide cell, and nobody who knows both,
+//     restore as many as the one that knows more.
+//   - A second loss before all counters have restored what the first one took may take it for
+//     good.
 //   - A round whose outcome was unknown at a complete loss may be counted twice if another counter
 //     had read it and restores it.
 //

@@ -26,10 +26,10 @@ type Expiry string
 
 // The ways to expire buckets.
 const (
-	// ExpiryKey makes the writer delete them with the next write to their key, and gives the key a
-	// time to live. It works with every server.
+	// ExpiryKey makes whoever writes to a key fold its buckets, and delete those that are too old,
+	// and gives the key a time to live. It works with every server.
 	ExpiryKey Expiry = "key"
-	// ExpiryField gives every field a time to live (HPEXPIRE: Redis 7.4, Valkey 9).
+	// ExpiryField gives every field a time to live as well (HPEXPIRE: Redis 7.4, Valkey 9).
 	ExpiryField Expiry = "field"
 	// ExpiryTairhash keeps buckets in TairHash, a module's hash type that gives every field a time
 	// to live. It is experimental: the module is not part of the tests.

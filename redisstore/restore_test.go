@@ -193,8 +193,8 @@ func TestRestoreCellsThatOverlap(t *testing.T) {
 	}
 }
 
-// TestRestoreLeavesWhatWasReset alone, and says what the store has of it; also when the part is sent
-// again.
+// TestRestoreLeavesWhatWasReset alone, and says what the store has of it; also when the part is
+// sent again.
 func TestRestoreLeavesWhatWasReset(t *testing.T) {
 	t.Parallel()
 	r := &restorer{t: t, s: open(t, redisstore.Options{URL: redistest.Start(t).URL()})}

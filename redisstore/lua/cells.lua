@@ -156,8 +156,8 @@ local function fold(key, ladder, now, flat)
   if #gone > 0 then move(key, nil, gone) end
 end
 
--- ladderOf reads a ladder from a list of numbers, from position first to last: most, exact, ttl, then
--- width and count of each level.
+-- ladderOf reads a ladder from a list of numbers, from position first to last: most, exact, ttl,
+-- then width and count of each level.
 local function ladderOf(list, first, last)
   local ladder = {most = list[first], exact = list[first + 1],
     ttl = string.format('%.0f', list[first + 2]), width = {}, count = {}}
