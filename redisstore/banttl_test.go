@@ -1,35 +1,40 @@
 package redisstore_test
 
 import (
-	"strconv"
+	"fmt"
 	"testing"
+	"time"
 
-	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBansLiveAsLongAsTheyLast: where each bucket has a time to live, those of a ban live as long
-// as its own ladder needs them, whatever the ladder of the namespace that it is of.
+// TestBansLiveAsLongAsTheyLast: the key of a ban lives as long as its own ladder needs it, whatever
+// the ladder of the namespace that it is of.
 func TestBansLiveAsLongAsTheyLast(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := withLevels(t, srv.URL(), "default", "1s x 60, 1m x 60", "shop", "100ms x 20")
-	for probed := range 2 { // the levels are read from Redis in between
-		for _, ns := range []string{"default", "shop", "of nobody"} {
-			name, _ := syncer.BanKey([]byte(ns), "rule", []byte("key"))
-			for id, lv := range syncer.BanLadder().Levels() {
-				ttl, err := strconv.ParseInt(s.FieldTTL(string(name), id), 10, 64)
-				if err != nil || ttl < lv.Span().Milliseconds() {
-					t.Errorf("%d: bans of %s in buckets of %v live for %d ms, %v", probed, ns,
-						lv.Width, ttl, err)
-				}
-			}
+	expiries(t, testBansLive)
+}
+
+func testBansLive(t *testing.T, open opener) {
+	short := ladderOf(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 20})
+	s := open(t, redisstore.Options{Ladders: map[string]*leaparray.Ladder{
+		syncer.DefaultNamespace: short, "shop": defaultLadder(t)}})
+	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
+	place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+	for i, ns := range []string{"", "shop", "of nobody"} {
+		ban := syncer.Check{Ban: syncer.Ban{To: 1}, Limits: limits(syncer.MaxBan.Milliseconds(), 0)}
+		key := check(fmt.Sprint("k", i), 2, 1000, 1)
+		key.NS = []byte(ns)
+		ban.NS, ban.Key = syncer.BanKey(key.NS, "rule", key.Key)
+		if res := acquire(t, d, key, ban); !res.Checks[1].Refused {
+			t.Fatalf("no ban has started: %+v", res)
 		}
-		if err := probe(t, s); err != nil {
-			t.Fatal(err)
+		name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
+		ttl, err := s.Client().PTTL(t.Context(), name).Result()
+		if err != nil || ttl < syncer.MaxBan || ttl.Milliseconds() > syncer.KeyTTL(syncer.BanLadder()) {
+			t.Errorf("a ban in %q lives for %v, %v", ns, ttl, err)
 		}
-	}
-	if ttl := s.FieldTTL("default", 0); ttl == s.FieldTTL(syncer.BanNamespace+"/default", 0) {
-		t.Errorf("buckets of seconds live for %s ms", ttl)
 	}
 }

@@ -125,6 +125,7 @@ func TestDirectTenPerFiveMinutes(t *testing.T) {
 	day := int64(t0) / 86_400_000 * 86_400_000
 	at := func(h, m int64) { clk.now.Store(day + 86_400_000 + h*3_600_000 + m*60_000) }
 	at(11, 1)
+	clk.now.Add(1) // five minutes later it is just in the window
 	add(t, d, "k", 1, 0)
 	at(11, 5)
 	add(t, d, "k", 8, 0)

@@ -169,8 +169,8 @@ func TestDirectLateAfterTakingBack(t *testing.T) {
 	}
 }
 
-// TestDirectTakesBackWhatAMomentHolds names a moment that counted nothing, and one that counted less
-// than is taken back, with and without events that keep their millisecond.
+// TestDirectTakesBackWhatAMomentHolds names a moment that counted nothing, and one that counted
+// less than is taken back, with and without events that keep their millisecond.
 func TestDirectTakesBackWhatAMomentHolds(t *testing.T) {
 	t.Parallel()
 	for _, exact := range []int{0, 64} {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"testing"
 	"time"
 
@@ -189,6 +190,19 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
 }
 
+// agrees reports whether both modes bound the same events of an operation that reads, whose cells
+// may have folded at different times.
+func agrees(t *testing.T, op syncer.Op, a, b doer) bool {
+	t.Helper()
+	x, y := do(t, a, op), do(t, b, op)
+	for i, lr := range x.Checks[0].Limits {
+		if other := y.Checks[0].Limits[i]; lr.Lo > other.Hi || other.Lo > lr.Hi {
+			return false
+		}
+	}
+	return true
+}
+
 // bounce counts something and takes it back.
 func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	key, n := fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3)
@@ -237,6 +251,9 @@ func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	}
 }
 
+// widths are part of the outcome of an acquire. In memory, a mark may make them larger.
+var widths = regexp.MustCompile("BucketMS:[0-9]+")
+
 // TestModesAreEquivalent runs one random trace in both modes, whose cells fold at different times:
 // so by ladders where that makes no difference.
 func TestModesAreEquivalent(t *testing.T) {
@@ -275,7 +292,11 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 				}
 			}
 		}
-		if a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op); a != b {
+		a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op)
+		if op.Kind == syncer.Acquire {
+			a, b = widths.ReplaceAllString(a, ""), widths.ReplaceAllString(b, "")
+		}
+		if a != b {
 			t.Fatalf("operation %d at %d: %+v\ntwo-tier: %s\ndirect:   %s", i, clk.now.Load(),
 				op, a, b)
 		}
@@ -283,15 +304,22 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 }
 
 // TestModesReadEachOther writes some operations in one mode and reads them in the other, over and
-// over on the same data.
+// over on the same data. If the cells never fold, the answers are the same.
 func TestModesReadEachOther(t *testing.T) {
 	t.Parallel()
-	expiries(t, testModesReadEachOther)
+	expiries(t, func(t *testing.T, open opener) {
+		ladders, spaces := plainSpaces(t)
+		testModesReadEachOther(t, open, ladders, spaces, true)
+	})
+	expiries(t, func(t *testing.T, open opener) {
+		ladders, spaces := twoSpaces(t)
+		testModesReadEachOther(t, open, ladders, spaces, false)
+	})
 }
 
-func testModesReadEachOther(t *testing.T, open opener) {
+func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leaparray.Ladder,
+	spaces map[string]syncer.Namespace, same bool) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
-	ladders, spaces := twoSpaces(t)
 	clk := newClock(t0)
 	few := syncer.Placement{Partitions: 7, HashTags: syncer.HashTags{"other": true}}
 	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
@@ -321,7 +349,7 @@ func testModesReadEachOther(t *testing.T, open opener) {
 					{NS: []byte(ns), Key: keyOf(ns, i),
 						Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
 				if a, b := outcome(t.Context(), reader, op),
-					outcome(t.Context(), direct, op); a != b {
+					outcome(t.Context(), direct, op); same && a != b || !agrees(t, op, reader, direct) {
 					t.Errorf("phase %d, %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i, a, b)
 				}
 			}

@@ -95,24 +95,38 @@ end
 -- earliest start of cell i and all after it.
 local hashes = {}
 
--- offset settles counts that are negative with the cells that contain them, as leaparray.Offset
--- does. What is left counts as zero.
-local function offset(h)
-  local starts, ends, ns = h.starts, h.ends, h.ns
-  for i = 1, h.n do
-    local lack = -ns[i]
-    if lack > 0 then
-      steps = steps + h.n
-      for j = 1, h.n do
-        if ns[j] > 0 and starts[j] <= starts[i] and ends[j] >= ends[i] then
-          local taken = math.min(ns[j], lack)
-          ns[j], lack = ns[j] - taken, lack - taken
-          if lack == 0 then break end
-        end
-      end
-      ns[i] = 0
+-- settle takes what the cell at position i of a hash lacks from the cells that contain it, or from
+-- those inside it, oldest first.
+local function settle(h, i, inside)
+  local starts, ends, ns, chosen = h.starts, h.ends, h.ns, {}
+  for j = 1, h.n do
+    local first, second = i, j
+    if inside then first, second = j, i end
+    if ns[j] > 0 and starts[second] <= starts[first] and ends[second] >= ends[first] then
+      chosen[#chosen + 1] = j
     end
   end
+  table.sort(chosen, function(j, k)
+    if starts[j] ~= starts[k] then return starts[j] < starts[k] end
+    return j < k
+  end)
+  for k = 1, #chosen do
+    local j = chosen[k]
+    local taken = math.min(ns[j], -ns[i])
+    ns[j], ns[i] = ns[j] - taken, ns[i] + taken
+    if ns[i] == 0 then break end
+  end
+  steps = steps + h.n
+end
+
+-- offset settles counts that are negative, as leaparray.Offset does. What is left counts as zero.
+local function offset(h)
+  local ns = h.ns
+  for i = 1, h.n do
+    if ns[i] < 0 then settle(h, i, false) end
+    if ns[i] < 0 then settle(h, i, true) end
+  end
+  for i = 1, h.n do ns[i] = math.max(0, ns[i]) end
 end
 
 -- load reads a hash once. It also returns whether the hash had been read before.
@@ -204,16 +218,18 @@ end
 
 -- find returns the position of a cell in a hash, if it is there.
 local function find(h, start, width)
-  local starts, ends, e = h.starts, h.ends, start + width
-  for i = h.n, 1, -1 do
+  local starts, ends, e, i = h.starts, h.ends, start + width, h.n
+  if h.sorted then i = upTo(h, e) end
+  while i > 0 do
     if ends[i] == e and starts[i] == start then return i end
     if ends[i] < e and h.sorted then return nil end
+    i = i - 1
   end
 end
 
 -- raise adds n, which may be negative, to the cell at position i of a hash.
 local function raise(h, i, n)
-  h.ns[i] = math.max(0, h.ns[i] + n)
+  h.ns[i], h.after = math.max(0, h.ns[i] + n), nil
   local sums = h.sums
   for j = i, sums and h.n or 0 do sums[j] = sums[j] + n end
 end
@@ -222,7 +238,7 @@ end
 local function insert(h, start, width, n)
   local starts, ends, ns, sums, least, e = h.starts, h.ends, h.ns, h.sums, h.least, start + width
   local i = h.n + 1
-  h.n = i
+  h.n, h.after = i, nil
   while i > 1 and h.sorted and (ends[i - 1] > e or ends[i - 1] == e and starts[i - 1] > start) do
     starts[i], ends[i], ns[i] = starts[i - 1], ends[i - 1], ns[i - 1]
     if sums then sums[i], least[i] = sums[i - 1] + n, least[i - 1] end
@@ -320,64 +336,86 @@ local function waiting(h, room, window, ts)
   return h.ends[i] + window - 1 - ts
 end
 
--- laterThan returns the positions of the cells of a hash that begin after ts, latest start first,
--- and their number.
-local function laterThan(h, ts)
-  local starts, ends, found, n, ordered = h.starts, h.ends, {}, 0, true
+-- look at what is later than ts in a sorted hash, once: enter are the positions of the cells that
+-- begin after it, latest start first, ahead is the sum of these, and astride is the width of the
+-- widest cell that begins by then and ends later.
+local function lookAhead(h, ts)
+  if h.after == ts then return end
+  local starts, ends, ns, enter, n, ordered = h.starts, h.ends, h.ns, {}, 0, true
+  local ahead, astride = 0, 1
   for i = h.n, 1, -1 do
-    if ends[i] <= ts then break end
-    if starts[i] > ts then
+    local s, e = starts[i], ends[i]
+    if e <= ts then break end
+    if s > ts then
       n = n + 1
-      found[n] = i
-      ordered = ordered and (n == 1 or starts[i] <= starts[found[n - 1]])
+      enter[n], ahead = i, ahead + ns[i]
+      ordered = ordered and (n == 1 or s <= starts[enter[n - 1]])
+    elseif ns[i] > 0 and e - s > astride then
+      astride = e - s
     end
   end
-  if not ordered then table.sort(found, function(i, j) return starts[i] > starts[j] end) end
-  return found, n
+  if not ordered then table.sort(enter, function(i, j) return starts[i] > starts[j] end) end
+  steps = steps + n
+  h.after, h.enter, h.entering, h.ahead, h.astride = ts, enter, n, ahead, astride
 end
 
 -- Sums that Lua can't hold exactly are in two parts, of which the higher one counts in these.
 local SPLIT = 4294967296
 
--- sweep returns what leaparray.View says of the windows that contain ts: Peak, RetryAfter if that is
--- not zero for more than room, and Blur.
+-- sumAt returns the sum of the cells from position i on that begin by ts, in two parts if need be.
+local function sumAt(h, i, ts)
+  if h.sums then return h.sums[h.n] - h.sums[i - 1] - h.ahead end
+  local high, low = 0, 0
+  for j = i, h.n do
+    if h.starts[j] <= ts then
+      local part = floor(h.ns[j] / SPLIT)
+      high, low = high + part, low + h.ns[j] - part * SPLIT
+    end
+  end
+  return high, low
+end
+
+-- plus adds n to a sum that may be in two parts.
+local function plus(high, low, n)
+  if not low then return high + n end
+  local part = floor(n / SPLIT)
+  return high + part, low + n - part * SPLIT
+end
+
+-- sweep returns what leaparray.View says of the windows that contain ts: Peak, RetryAfter for room,
+-- which is the limit without what comes, and Blur.
 local function sweep(h, window, ts, room)
-  sort(h)
-  local starts, ends, ns, n = h.starts, h.ends, h.ns, h.n
-  local leave, sum, blur = upTo(h, ts - window + 1) + 1, 0, 1
-  for i = upTo(h, ts - window) + 1, n do
-    if starts[i] < ts + window - 1 and ns[i] > 0 then
-      blur = math.max(blur, ends[i] - starts[i])
-    end
+  index(h)
+  lookAhead(h, ts)
+  local starts, ends, ns, n, enter, k = h.starts, h.ends, h.ns, h.n, h.enter, h.entering
+  local first, stop, shift = ts - window + 1, ts + window, window - 1
+  local leave, blur = upTo(h, first) + 1, h.astride
+  if leave > 1 and ends[leave - 1] == first and ns[leave - 1] > 0 then
+    blur = math.max(blur, first - starts[leave - 1])
   end
-  for i = leave, n do sum = sum + ns[i] end
-  local unit, high, low = sum < EXACT and 1 or SPLIT, 0, 0
-  for i = leave, n do
-    if starts[i] <= ts then
-      local part = floor(ns[i] / unit)
-      high, low = high + part, low + ns[i] - part * unit
-    end
-  end
-  local enter, k = laterThan(h, ts)
-  local peak, free, at, looked = 0, ts, ts, n - leave + k
+  local high, low = sumAt(h, leave, ts)
+  local peak, free, at, looked = 0, ts, ts, 0
   while at < free + window do
-    sum = high * unit + low
-    if at < ts + window and sum > peak then peak = sum end
+    local sum = low and high * SPLIT + low or high
+    if sum > peak and at < stop then peak = sum end
     if leave > n then break end
-    local full, next = sum > room, ends[leave] + window - 1
-    if k > 0 and starts[enter[k]] < next then next = starts[enter[k]] end
-    while k > 0 and starts[enter[k]] == next do
-      local c = ns[enter[k]]
-      local part = floor(c / unit)
-      high, low, k = high + part, low + c - part * unit, k - 1
+    local next, i = ends[leave] + shift, enter[k]
+    if i and starts[i] < next then next = starts[i] end
+    if sum > room then free = next end
+    while i and starts[i] == next do
+      local e, c = ends[i], ns[i]
+      high, low = plus(high, low, c)
+      if c > 0 and e - next > blur and next < stop - 1 then blur = e - next end
+      k, looked = k - 1, looked + 1
+      i = enter[k]
     end
-    while leave <= n and ends[leave] + window - 1 == next do
-      local c = ns[leave]
-      local part = floor(c / unit)
-      high, low, leave = high - part, low - c + part * unit, leave + 1
+    while leave <= n and ends[leave] + shift == next do
+      local e, c = ends[leave], ns[leave]
+      high, low = plus(high, low, -c)
+      if c > 0 and e <= ts and e - starts[leave] > blur then blur = e - starts[leave] end
+      leave, looked = leave + 1, looked + 1
     end
-    if full then free = next end
-    at, looked = next, looked + 2
+    at = next
   end
   steps = steps + looked
   return peak, free - ts, blur
@@ -395,6 +433,7 @@ local function place(h, ladder, ts)
       if h.sorted then break end
     elseif s > ts then
       newer = newer + n
+      if newer >= exact then break end
     else
       sum = sum + n
       if s == ts and e == ts + 1 then
@@ -417,10 +456,12 @@ end
 -- holds reports whether a hash has something in the bucket of the coarsest level around a moment.
 local function holds(h, ladder, ms)
   local starts, ends, ns, from = h.starts, h.ends, h.ns, ms - ms % ladder.coarse
-  local to = from + ladder.coarse
-  for i = h.n, 1, -1 do
-    if ns[i] > 0 and starts[i] < to and ends[i] > from then return true end
-    if ends[i] <= from and h.sorted then return false end
+  local to, i = from + ladder.coarse, 1
+  if h.sorted then i = upTo(h, from) + 1 end
+  for j = i, h.n do
+    if ns[j] > 0 and starts[j] < to and ends[j] > from then return true end
+    -- What begins by then and ends so much later is wider than any bucket of the ladder.
+    if h.sorted and ends[j] > to + ladder.coarse then return false end
   end
   return false
 end
@@ -499,7 +540,7 @@ local function tidy(h, ladder)
       starts[k], ends[k], ns[k] = starts[i], ends[i], ns[i]
     end
   end
-  if k < h.n then h.n, h.sums, h.least = k, nil, nil end
+  if k < h.n then h.n, h.sums, h.least, h.after = k, nil, nil, nil end
 end
 
 -- take takes n back from the cell at position i of a hash. It returns an error text if the key
