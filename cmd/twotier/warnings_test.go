@@ -154,16 +154,21 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	eventually(t, "warnings of windows of one bucket and of three", patience, func() bool {
+	listed := func(at string) bool {
+		return strings.Contains(s.get("/v1/rules?warnings=true"), `"at":"`+at+`"`)
+	}
+	const three = "limits over 3s in namespace default"
+	eventually(t, "a warning of a window of three buckets", patience, func() bool {
 		acquire("exact", "1s")
 		acquire("default", "1m")
 		acquire("default", "3s")
-		fmt.Fprint(conn, "CL.THROTTLE c 0 1 1\r\n") // one in a second
-		all := s.get("/v1/rules?warnings=true")
-		return strings.Contains(all, `"at":"limits over 1s in namespace default"`) &&
-			strings.Contains(all, `"at":"limits over 3s in namespace default"`)
+		return listed(three)
 	})
-	s.warns(warning.CoarseWindow, "limits over 3s in namespace default")
+	s.warns(warning.CoarseWindow, three)
+	eventually(t, "a warning of CL.THROTTLE", patience, func() bool {
+		fmt.Fprint(conn, "CL.THROTTLE c 0 1 1\r\n") // one in a second
+		return listed("limits over 1s in namespace default")
+	})
 	all := s.get("/v1/rules?warnings=true")
 	if strings.Contains(all, "over 1m ") || strings.Contains(all, "namespace exact") {
 		t.Errorf("a limit over a minute warns, or an exact one: %s", all)
