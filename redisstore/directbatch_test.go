@@ -153,9 +153,9 @@ func TestDirectForeignFields(t *testing.T) {
 	}
 }
 
-// TestBelowZeroIsZero: buckets are negative because more was taken back than was left. In both modes
-// they take what they lack from buckets around and inside them. Apart from that, each counts as zero
-// and makes no room for what others hold.
+// TestBelowZeroIsZero: buckets are negative because more was taken back than was left. In both
+// modes they take what they lack from buckets around and inside them. Apart from that, each counts
+// as zero and makes no room for what others hold.
 func TestBelowZeroIsZero(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

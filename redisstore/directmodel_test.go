@@ -76,7 +76,9 @@ func (k *modelKey) viewBy(l *leaparray.Ladder, now int64) leaparray.View {
 // blur is leaparray.View.Blur, by nothing but the cells that have events.
 func (k *modelKey) blur(window, at int64) (width int64) {
 	after, before := at-window+1, at-window+1
-	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool { return c.N > 0 && c.Start > at }) {
+	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {
+		return c.N > 0 && c.Start > at
+	}) {
 		after, before = at-window, at+window-1
 	}
 	width = 1

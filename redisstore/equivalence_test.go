@@ -348,8 +348,8 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
 					{NS: []byte(ns), Key: keyOf(ns, i),
 						Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
-				if a, b := outcome(t.Context(), reader, op),
-					outcome(t.Context(), direct, op); same && a != b || !agrees(t, op, reader, direct) {
+				a, b := outcome(t.Context(), reader, op), outcome(t.Context(), direct, op)
+				if same && a != b || !agrees(t, op, reader, direct) {
 					t.Errorf("phase %d, %s k%d:\ntwo-tier: %s\ndirect:   %s", phase, ns, i, a, b)
 				}
 			}
