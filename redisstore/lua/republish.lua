@@ -129,7 +129,7 @@ local function restore(key, record, known, ttl)
     for field, n in pairs(had) do counts[field] = n end
   end
   for _, c in ipairs(adds) do counts[c[1]] = (had[c[1]] or 0) + c[2] end
-  if next(counts) and not write(record, counts) then return nil end
+  if (found or next(counts)) and not write(record, counts) then return nil end
   for _, c in ipairs(adds) do
     local v = add(key, c[1], string.format('%.0f', c[2]), ttl)
     if type(v) == 'table' then
