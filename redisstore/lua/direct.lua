@@ -245,6 +245,7 @@ local function insert(h, start, width, n)
     i = i - 1
   end
   starts[i], ends[i], ns[i] = start, e, n
+  steps = steps + (h.n - i) / 2
   if sums then
     sums[i], least[i] = sums[i - 1] + n, math.min(start, least[i + 1] or start)
     for j = i - 1, 1, -1 do
@@ -417,7 +418,7 @@ local function sweep(h, window, ts, room)
     end
     at = next
   end
-  steps = steps + looked
+  steps = steps + 1.5 * looked
   return peak, free - ts, blur
 end
 
