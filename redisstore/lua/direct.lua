@@ -363,24 +363,21 @@ end
 -- Sums that Lua can't hold exactly are in two parts, of which the higher one counts in these.
 local SPLIT = 4294967296
 
+-- plus adds n to a sum that may be in two parts.
+local function plus(high, low, n)
+  if not low then return high + n end
+  local part = floor(n / SPLIT)
+  return high + part, low + (n - part * SPLIT)
+end
+
 -- sumAt returns the sum of the cells from position i on that begin by ts, in two parts if need be.
 local function sumAt(h, i, ts)
   if h.sums then return h.sums[h.n] - h.sums[i - 1] - h.ahead end
   local high, low = 0, 0
   for j = i, h.n do
-    if h.starts[j] <= ts then
-      local part = floor(h.ns[j] / SPLIT)
-      high, low = high + part, low + h.ns[j] - part * SPLIT
-    end
+    if h.starts[j] <= ts then high, low = plus(high, low, h.ns[j]) end
   end
   return high, low
-end
-
--- plus adds n to a sum that may be in two parts.
-local function plus(high, low, n)
-  if not low then return high + n end
-  local part = floor(n / SPLIT)
-  return high + part, low + n - part * SPLIT
 end
 
 -- sweep returns what leaparray.View says of the windows that contain ts: Peak, RetryAfter for room,
