@@ -230,28 +230,6 @@ func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok boo
 	return ch - 1, ok
 }
 
-// Holder returns the cell of a counter that holds n events which were counted in a cell: that cell,
-// or the bucket that it has folded into.
-func (l *Ladder) Holder(c Counter, s Stretch, n int64) Stretch {
-	holds := func(s Stretch) bool {
-		held := l.Value(c, s)
-		return held != 0 && held > 0 == (n > 0)
-	}
-	if holds(s) {
-		return s
-	}
-	for level, width := range l.width[:len(l.levels)] {
-		if width <= s.Width {
-			continue
-		}
-		into := Stretch{l.index(level, s.Start) * width, width}
-		if into.End() >= s.End() && holds(into) {
-			return into
-		}
-	}
-	return s
-}
-
 // find returns the position of a sparse cell, or -1.
 func (l *Ladder) find(words []uint64, kind int, pos int64) int {
 	tag := word(kind, pos, 0) >> countBits

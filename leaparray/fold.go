@@ -308,6 +308,18 @@ func (f *folding) takeForeign(c Counter) {
 	}
 }
 
+// Holder returns the cell of a counter that holds n events which were counted in a cell before the
+// counter folded: that cell, or the bucket that it has folded into by now.
+func (l *Ladder) Holder(c Counter, s Stretch, n, now int64) Stretch {
+	if held := l.Value(c, s); n > 0 && held >= n || n < 0 && held <= n {
+		return s
+	}
+	if into, due := l.due(s, now); due && into.Width > 0 {
+		return into
+	}
+	return s
+}
+
 // due returns the bucket of a cell's age, and whether it is a wider one. It is zero for a cell that
 // has left every window. Cells ahead of the present stay where they are.
 func (l *Ladder) due(s Stretch, now int64) (into Stretch, due bool) {

@@ -93,9 +93,11 @@ func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int
 // subtractPending removes what was acknowledged from a pending bucket, or from the one that it has
 // folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
-	pending := s.pending(e)
-	at := l.Holder(pending, b.Stretch, b.N)
-	if at.End() > l.Since(s.clock.now()) || l.Value(pending, at) != 0 {
+	pending, at, now := s.pending(e), b.Stretch, s.clock.now()
+	if e.hasFolded() {
+		at = l.Holder(pending, at, b.N, now)
+	}
+	if at.End() > l.Since(now) || l.Value(pending, at) != 0 {
 		s.addPending(e, l, at, -b.N)
 	}
 }
