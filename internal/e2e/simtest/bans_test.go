@@ -246,7 +246,7 @@ func (w *world) checkEnds(b ban, h *history) {
 		}
 		if !slices.ContainsFunc(h.starts, func(s begun) bool {
 			return s.from.Before(v.told) && !s.to.Before(since) &&
-				v.asked.Before(s.to.Add(s.length()+time.Second+w.plan.apart()))
+				v.asked.Before(s.to.Add(s.length()+w.plan.apart()))
 		}) {
 			w.t.Errorf("%s: node %s refuses at %s because of a ban by %s that nothing started, or "+
 				"that has ended", b.key, v.by, v.told.Format("05.000"), b.rule)
