@@ -150,13 +150,13 @@ func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, 
 }
 
 // Mark records that events lie ahead of the present, in the bucket of the finest level before this
-// one. It does what Put does, and returns how many events were dropped.
-func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64) {
+// one. It does and returns what Put does.
+func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded bool) {
 	for tries := 0; !v.Ladder.mark(*c, s); tries++ {
-		gone, _ := v.makeRoom(c, a, s, 0, tries)
-		dropped += gone
+		gone, too := v.makeRoom(c, a, s, 0, tries)
+		dropped, folded = dropped+gone, folded || too
 	}
-	return dropped
+	return dropped, folded
 }
 
 // makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old

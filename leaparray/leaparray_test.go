@@ -151,7 +151,8 @@ func (k *key) put(synced bool, s leaparray.Stretch, n int64) {
 
 func (k *key) mark(synced bool, s leaparray.Stretch) {
 	k.change(synced, func(v *leaparray.View, c *leaparray.Counter) int64 {
-		return v.Mark(c, leaparray.Heap{}, s)
+		dropped, _ := v.Mark(c, leaparray.Heap{}, s)
+		return dropped
 	})
 }
 

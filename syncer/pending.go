@@ -64,7 +64,9 @@ func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts, now int64) {
 		return
 	}
 	c := s.change(e, &v)
-	s.expired += c.v.Mark(&c.v.B, &c.alloc, beyond)
+	dropped, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
+	s.expired += dropped
+	e.setFolded(folded || e.hasFolded())
 	s.close(c)
 }
 
@@ -83,9 +85,7 @@ func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int
 	c := s.change(e, v)
 	dropped, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
 	s.expired += dropped
-	if folded {
-		e.setFolded(true)
-	}
+	e.setFolded(folded || e.hasFolded())
 	s.close(c)
 	*v = c.v
 }
@@ -170,15 +170,14 @@ func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
 		return
 	}
-	c := s.change(e, &v)
+	c, folded := s.change(e, &v), false
 	switch {
 	case n != 0:
-		if _, folded := c.v.Put(&c.v.A, &c.alloc, at, n); folded {
-			e.setFolded(true)
-		}
+		_, folded = c.v.Put(&c.v.A, &c.alloc, at, n)
 	case at.Width == l.Width(0) && l.Value(v.A, at) == 0:
-		c.v.Mark(&c.v.A, &c.alloc, at)
+		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
 	}
+	e.setFolded(folded || e.hasFolded())
 	s.close(c)
 }
 
