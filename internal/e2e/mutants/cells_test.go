@@ -1,8 +1,8 @@
 package mutants
 
-// cellMutants break package cells: what is counted, folds, or is restored.
+// cellMutants break package leaparray: what is counted, folds, or is restored.
 func cellMutants() []mutant {
-	const at, model = "internal/cells/", "./internal/cells"
+	const at, model = "leaparray/", "./leaparray"
 	return []mutant{
 		{
 			name: "a fold forgets what it has of the same bucket", file: at + "fold.go",

@@ -63,8 +63,8 @@ func generalMutants() []mutant {
 			kind: "crashes",
 		},
 		{
-			name: "a key that was listed long ago is not listed again", file: "syncer/keylist.go",
-			old: "first := idx - idx%group\n", new: "first := idx - idx%group - 4*group\n",
+			name: "a key that was listed long ago is not listed again", file: "syncer/cut.go",
+			old: "at, listGroup(l))", new: "at, 8*listGroup(l))",
 			model: "./syncer", test: "TestModel$|TestBusyKeyIs",
 		},
 		{
@@ -73,24 +73,25 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "min has what may be later than a window of the past", file: "leaparray/view.go",
-			old: "if (inside == width || r.Hi > r.Lo) && ", new: "if r.Hi > r.Lo && ",
-			model: "./syncer",
+			old: "\tinside := live && ", new: "\tinside := ",
+			model: "./leaparray", test: "TestBoundsAgainstExactLog",
 		},
 		{
 			name: "events ahead of the present are not marked", file: "syncer/pending.go",
-			old: "\tif beyond <= l.Head(s.synced(e), 0) {\n", new: "\tif beyond > 0 {\n",
+			old:   "ok && mark.Start >= beyond.Start {\n",
+			new:   "ok && mark.Start >= 0 || beyond.Start > 0 {\n",
 			model: "./syncer",
 		},
 		{
-			name: "the store merges by max", file: "internal/embedded/store.go",
-			old: "\t\t\to.n += n\n", new: "\t\t\to.n = max(o.n, n)\n",
+			name: "the store merges by max", file: "internal/embedded/cells.go",
+			old: "\t(*c)[at].N += n\n", new: "\t(*c)[at].N = max((*c)[at].N, n)\n",
 		},
 		{
 			name: "a new owner merges by max", file: "syncer/ledgerround.go",
-			old: "\t\t\tb.keys.addPending(e, l, level, add.Index, add.N)\n",
-			new: "\t\t\thad := l.Sum(b.keys.pending(e), level, add.Index, add.Index)\n" +
-				"\t\t\tif add.N > had {\n" +
-				"\t\t\t\tb.keys.addPending(e, l, level, add.Index, add.N-had)\n\t\t\t}\n",
+			old: "\t\tb.keys.addPending(e, l, add.Stretch, add.N)\n",
+			new: "\t\thad := l.Value(b.keys.pending(e), add.Stretch)\n" +
+				"\t\tif add.N > had {\n" +
+				"\t\t\tb.keys.addPending(e, l, add.Stretch, add.N-had)\n\t\t}\n",
 			kind: "everything",
 		},
 		{
@@ -163,7 +164,7 @@ func generalMutants() []mutant {
 		{
 			name: "what is restored is added to what there is",
 			file: "internal/embedded/restore.go",
-			old:  "\t\tp.noteRestored(rec, tag(b), max(had, b.N))\n", new: "\t\thad = 0\n",
+			old:  "\t\tadd := missing(k, rec.cells)\n", new: "\t\tadd := missing(k, nil)\n",
 			kind: "losses",
 		},
 		{
@@ -331,8 +332,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a window that a level just covers is taken for one of the next level",
-			file: "internal/lint/windows.go", old: "Milliseconds() >= window {",
-			new: "Milliseconds() > window {", model: "./internal/lint",
+			file: "internal/lint/windows.go", old: "Milliseconds() >= window-1 {",
+			new: "Milliseconds() > window-1 {", model: "./internal/lint",
 			test: "TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely",
 		},
 		{
@@ -352,9 +353,9 @@ func generalMutants() []mutant {
 			new: "\t\tif len(t.check.Limits) != 1 ||\n", kind: "graceful", also: "-rules",
 		},
 		{
-			name: "a ban ends by the length that its rule has now", file: "syncer/banend.go",
-			old: "\t\t\tcase ends > 0:\n", new: "\t\t\tcase ends > 0 && !own:\n",
-			model: "./syncer", test: "TestBanEnds",
+			name: "the first of several bans counts", file: "syncer/banend.go",
+			old: "last > max(end, v.Now) &&", new: "end == 0 && last > v.Now &&",
+			model: "./syncer", test: "TestTheLastBanCounts",
 		},
 		{
 			name: "who takes over does not ask for distinct values",
