@@ -26,6 +26,13 @@
 // about any key by reading, comparing, and writing if the version has not changed: in the order in
 // which Redis executes them.
 //
+// # Ladders that differ
+//
+// Each level of a ladder has the values of its whole span, so a value is in one bucket of each. What
+// nodes with another ladder have added is in the levels of which both have the width, and in those
+// whose buckets contain theirs. So while ladders differ, a count over a window that is read by a
+// finer level may lack what such a node has added, until that node has the ladder too.
+//
 // # Left out
 //
 // A lost flush is not noticed if the key also left the memory of all nodes. Limits are about the

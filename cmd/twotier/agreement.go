@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
+	"time"
 
+	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -24,4 +27,30 @@ func dataOf(place syncer.Placement) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "hash tags: %s\n", place.HashTags)
 	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
+}
+
+// agree keeps in Redis what all its users must agree on, until disagree is called.
+func (s *server) agree() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.disagree = func() { cancel(); s.agreeing.Wait() }
+	if s.store.redis != nil {
+		s.agreeing.Go(func() { s.runAgree(ctx) })
+	}
+}
+
+func (s *server) runAgree(ctx context.Context) {
+	tick := time.NewTicker(redisstore.AgreeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		attempt, cancel := context.WithTimeout(ctx, s.cfg.RedisTimeout)
+		if err := s.store.redis.Agree(attempt); err != nil { // the flushes have it too
+			s.log.Debug("can't read what all users of Redis must agree on", "error", err)
+		}
+		cancel()
+	}
 }

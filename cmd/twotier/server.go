@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"strings"
 	"syscall"
 	"time"
@@ -56,6 +57,8 @@ type server struct {
 	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
+	agreeing  sync.WaitGroup // agree
+	disagree  context.CancelFunc
 }
 
 // newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
@@ -63,7 +66,7 @@ type server struct {
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
-		warnings: warning.NewLog(log, time.Now)}
+		warnings: warning.NewLog(log, time.Now), disagree: func() {}}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
@@ -205,6 +208,7 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.rules.Join(ctx) // what it stores is stored once, however often it is called
 	s.history.Open()
+	s.agree()
 	return nil
 }
 
@@ -296,6 +300,7 @@ func (s *server) close() error {
 		s.transport.Close()
 	}
 	s.files.Close()
+	s.disagree()
 	s.rules.Close()
 	s.closeOutputs()
 	s.closeSpans()
