@@ -223,7 +223,7 @@ func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) 
 		cells := leaparray.Offset(cellsOf(loaded))
 		loaded = loaded[:0:0]
 		for _, c := range cells {
-			if c.N > 0 {
+			if c.N >= 0 {
 				loaded = append(loaded, Bucket{Stretch: c.Stretch, N: c.N})
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
