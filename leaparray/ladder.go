@@ -97,11 +97,14 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		l.width[i] = lv.Width.Milliseconds()
 		l.perMS[i] = 1 / float64(l.width[i])
 		l.count[i] = int64(lv.Count)
-		l.slots[i] = lv.Count + ahead(lv.Width) + slack + 2
+		if i == len(levels)-1 {
+			l.count[i] *= 2
+		}
+		l.slots[i] = int(l.count[i]) + ahead(lv.Width) + slack + 2
 		if i+1 < len(levels) {
 			l.slots[i] += int(levels[i+1].Width / lv.Width)
 		}
-		l.most += max(leastCrowded, lv.Count/2)
+		l.most += max(leastCrowded, int(l.count[i])/2)
 		total += lv.Count
 	}
 	if total > MaxTotal {
@@ -226,6 +229,10 @@ func (l *Ladder) oldest(level int, now int64) int64 {
 	}
 	return i
 }
+
+// Kept returns how many buckets of a level are kept. The last one keeps twice its number, so that
+// a key has everything of the longest window that ends as long ago as an event may be.
+func (l *Ladder) Kept(level int) int { return int(l.count[level]) }
 
 // Since returns the first moment of which a key certainly still has all events.
 func (l *Ladder) Since(now int64) int64 {

@@ -138,8 +138,8 @@ func (g *directScript) packPlans() {
 	g.pack(int64(len(g.ladders)))
 	for _, l := range g.ladders {
 		g.pack(int64(l.Len()), int64(l.Most()), int64(l.Exact()), syncer.KeyTTL(l))
-		for _, lv := range l.Levels() {
-			g.pack(lv.Width.Milliseconds(), int64(lv.Count))
+		for level := range l.Len() {
+			g.pack(l.Width(level), int64(l.Kept(level)))
 		}
 	}
 	g.pack(int64(len(g.plans)))

@@ -229,8 +229,8 @@ func (c *scriptCall) withLadders() {
 // ladderText returns a ladder as ladderOf in Lua reads it.
 func ladderText(l *leaparray.Ladder) string {
 	text := fmt.Sprint(l.Most(), l.Exact(), syncer.KeyTTL(l))
-	for _, lv := range l.Levels() {
-		text += fmt.Sprint(" ", lv.Width.Milliseconds(), " ", lv.Count)
+	for level := range l.Len() {
+		text += fmt.Sprint(" ", l.Width(level), " ", l.Kept(level))
 	}
 	return text
 }
