@@ -30,7 +30,7 @@ func TestDistinct(t *testing.T) {
 				{Window: 24 * time.Hour, Max: 2, Count: 2, Bucket: 15 * time.Minute,
 					Refused: over},
 				{Window: time.Minute, Count: 2, Bucket: time.Second},
-				{Window: 90 * time.Minute, Count: 2, Bucket: 15 * time.Minute},
+				{Window: 90 * time.Minute, Count: 2, Bucket: time.Minute},
 			} {
 				// A minute may pass.
 				if got := a.Counts[j]; got != want && want.Window != time.Minute {

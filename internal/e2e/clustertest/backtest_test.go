@@ -118,7 +118,7 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 		{4, 2, minMax{events - 21, events - 21}, true},
 		{4, 0, minMax{past - 5, past - 5}, false},
 		// All that is known of the past is a quarter of an hour.
-		{4, 0, minMax{0, past - 5}, false},
+		{4, 0, minMax{past - 5, past - 5}, false},
 		{3, 3, minMax{events - 22, events - 22}, false},
 		{0, 0, minMax{}, false},
 	} {

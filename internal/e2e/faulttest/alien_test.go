@@ -13,7 +13,7 @@ import (
 )
 
 // plants returns scripts that put foreign values under our keys. A script gets the Hash, the
-// current bucket of the finest level and that of the minutes.
+// present millisecond and one a second earlier.
 func plants() map[string]string {
 	return map[string]string{
 		"string":   `redis.call('SET', KEYS[1], 'foreign')`,
@@ -24,12 +24,12 @@ func plants() map[string]string {
 		"negative": `redis.call('HSET', KEYS[1], ARGV[1], '-5', ARGV[2], '-5')`,
 		"most":     `redis.call('HSET', KEYS[1], ARGV[1], '9223372036854775807', ARGV[2], '9223372036854775807')`,
 		"beyond":   `redis.call('HSET', KEYS[1], ARGV[1], '99999999999999999999', ARGV[2], '99999999999999999999')`,
-		"older":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 10), '-5', string.format('%.0f', ARGV[2] - 20), '3')`,
-		"several":  `for i = 1, 10 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 10 * i), '1000000000000000000') end`,
+		"older":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 60000), '-5', string.format('%.0f', ARGV[2] - 120000), '3')`,
+		"several":  `for i = 1, 10 do redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[2] - 60000 * i), '1000000000000000000') end`,
 		"text":     `redis.call('HSET', KEYS[1], ARGV[1], 'many', ARGV[2], 'some')`,
 		"names":    `redis.call('HSET', KEYS[1], 'a', '1', '-10', '2', '1e3', '3', '99999999999999999999999', '4')`,
-		"ahead":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] + 10 * 86400), '7')`,
-		"fields":   many(`string.format('%.0f', ARGV[1] - 10 * i)`, "1"),
+		"ahead":    `redis.call('HSET', KEYS[1], string.format('%.0f', ARGV[1] + 86400000), '7')`,
+		"fields":   many(`string.format('%.0f', ARGV[1] - 1000 * i)`, "1"),
 		"junk":     many(`'field' .. i`, "x"),
 	}
 }
@@ -79,9 +79,9 @@ func (b *bed) plant() {
 	defer client.Close()
 	for name, script := range plants() {
 		now := time.Now().UnixMilli()
-		buckets := []any{now / 1000 * 10, now/60_000*10 + 1}
+		moments := []any{now, now - 1000}
 		if err := client.Eval(b.t.Context(), script+" return 1", []string{b.hash(name)},
-			buckets...).Err(); err != nil {
+			moments...).Err(); err != nil {
 			b.t.Fatalf("%s: %v", name, err)
 		}
 		b.asked(name)

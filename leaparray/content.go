@@ -1,0 +1,122 @@
+package leaparray
+
+import "math/bits"
+
+// Value returns the count of a cell.
+func (l *Ladder) Value(c Counter, s Stretch) int64 {
+	if len(c) == 0 {
+		return 0
+	}
+	kind, pos := l.kind(c, s)
+	if kind < foreign && c.dense(kind) {
+		return l.ring(c, kind).sum(pos, pos)
+	}
+	if kind != foreign {
+		words := l.sparse(c)
+		if i := l.find(words, kind, pos); i >= 0 {
+			return countOf(words[i])
+		}
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if words[i] == uint64(s.Start) && words[i+1] == uint64(s.Width) {
+			return int64(words[i+2])
+		}
+	}
+	return 0
+}
+
+// Each calls fn for every cell that is not zero, in no particular order, until fn returns false.
+func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
+	if len(c) == 0 {
+		return
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		w, more := l.width[level], true
+		l.ring(c, level).each(func(i, n int64) bool {
+			more = fn(Stretch{i * w, w}, n)
+			return more
+		})
+		if !more {
+			return
+		}
+	}
+	for _, w := range l.sparse(c) {
+		if n := countOf(w); n != 0 && !fn(l.stretch(w), n) {
+			return
+		}
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		if !fn(Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])) {
+			return
+		}
+	}
+}
+
+// Cells returns the number of cells that are not zero.
+func (l *Ladder) Cells(c Counter) (n int) {
+	l.Each(c, func(Stretch, int64) bool {
+		n++
+		return true
+	})
+	return n
+}
+
+// Any reports whether a counter has a cell that is not zero.
+func (l *Ladder) Any(c Counter) (any bool) {
+	l.Each(c, func(Stretch, int64) bool {
+		any = true
+		return false
+	})
+	return any
+}
+
+// Newest returns the newest bucket of the finest level, even if it is zero.
+func (l *Ladder) Newest(c Counter) (s Stretch, ok bool) {
+	newest := l.newest(c)
+	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
+}
+
+// Latest returns when the latest cell of a counter begins, in unix milliseconds, or -1 if there is
+// none. That cell may be zero.
+func (l *Ladder) Latest(c Counter) (start int64) {
+	start = -1
+	if len(c) == 0 {
+		return start
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask)
+		start = max(start, l.ring(c, level).head()*l.width[level])
+	}
+	words := l.sparse(c)
+	for i := len(words) - 1; i >= 0; i-- {
+		s := l.stretch(words[i])
+		if s.End() <= start {
+			break
+		}
+		start = max(start, s.Start)
+	}
+	words = l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		start = max(start, int64(words[i]))
+	}
+	return start
+}
+
+// Total returns the number of events in all cells.
+func (l *Ladder) Total(c Counter) (n int64) {
+	if len(c) == 0 {
+		return 0
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		r := l.ring(c, bits.TrailingZeros(mask))
+		n += r.sum(r.head()-r.reach(), r.head())
+	}
+	words := l.foreign(c)
+	for i := 0; i < len(words); i += foreignWords {
+		n += int64(words[i+2])
+	}
+	return n + int64(c[1])
+}
