@@ -3,6 +3,7 @@ package arithmetic
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"twotier.dev/twotier/leaparray"
@@ -56,67 +57,78 @@ func Others() []Method {
 	}
 }
 
-// Ladder returns twotier's method with a ladder, which must cover the windows.
-func Ladder(name string, levels ...leaparray.Level) (Method, error) {
-	l, err := leaparray.NewLadder(levels...)
+// Ladder returns twotier's method with a ladder, which must cover the windows, and of which so many
+// events keep their millisecond.
+func Ladder(name string, exact int, levels ...leaparray.Level) (Method, error) {
+	l, err := leaparray.NewLadder(exact, levels...)
 	if err != nil {
 		return Method{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return Method{name, func(length, most int64) Window {
-		return &buckets{ladder: l, length: length, most: most}
+		return &buckets{view: leaparray.View{Ladder: l}, length: length, most: most}
 	}}, nil
 }
 
 // buckets is twotier.
 type buckets struct {
-	ladder       *leaparray.Ladder
-	counter      leaparray.Counter
+	view         leaparray.View
+	folded       int64 // when the cells were last folded
 	length, most int64
 }
 
-func (b *buckets) view() leaparray.View { return leaparray.View{Ladder: b.ladder, A: b.counter} }
+// foldEvery is how often cells fold, in milliseconds.
+const foldEvery = 1000
 
 func (b *buckets) Count(ts int64) {
-	for level := range b.ladder.Len() {
-		idx := b.ladder.Index(level, ts)
-		if _, ok := b.ladder.Add(b.counter, level, idx, 1); !ok {
-			b.counter = b.ladder.Grow(b.counter, leaparray.Heap{}, level, idx, 1)
-			b.ladder.Add(b.counter, level, idx, 1)
-		}
+	if b.view.Now = ts; ts >= b.folded+foldEvery {
+		b.view.Fold(leaparray.Heap{}, b.view.ExactFrom())
+		b.folded = ts
 	}
+	b.view.Put(&b.view.A, leaparray.Heap{}, b.view.Cell(ts), 1)
 }
 
 func (b *buckets) Fits(ts int64) bool {
-	peak, _, ok := b.view().Peak(b.length, ts)
+	b.view.Now = ts
+	peak, ok := b.view.Peak(b.length, ts)
 	return ok && peak < b.most
 }
 
 func (b *buckets) Read(ts int64) Estimate {
-	e, _ := b.view().Count(b.length, ts, true)
+	b.view.Now = ts
+	e, _ := b.view.Count(b.length, ts, true)
 	return Estimate{Events: e.Count, Min: e.Lo, Max: e.Hi, Bounded: true}
 }
 
 // lastN sums as many sub-windows as fit into the window, the current one included, which has not
-// ended: what most scripts over a Hash do. The sub-windows are those of twotier's default ladder.
-type lastN struct{ buckets }
+// ended: what most scripts over a Hash do. They are as wide as the buckets from which twotier's
+// default ladder decides about the window.
+type lastN struct {
+	width, number, most int64
+	counts              map[int64]int64 // by index
+}
 
 func newLastN(length, most int64) Window {
-	l, err := leaparray.NewLadder(leaparray.DefaultLevels()...)
-	if err != nil {
-		panic(err) // it is the default
-	}
-	return &lastN{buckets{ladder: l, length: length, most: most}}
+	levels := leaparray.DefaultLevels()
+	width := levels[slices.IndexFunc(levels, func(l leaparray.Level) bool {
+		return l.Span().Milliseconds() >= length
+	})].Width.Milliseconds()
+	return &lastN{width: width, number: (length + width - 1) / width, most: most,
+		counts: map[int64]int64{}}
+}
+
+func (w *lastN) Count(ts int64) {
+	maps.DeleteFunc(w.counts, func(index, _ int64) bool { return index <= ts/w.width-w.number })
+	w.counts[ts/w.width]++
 }
 
 func (w *lastN) Fits(ts int64) bool { return w.Read(ts).Events < w.most }
 
 func (w *lastN) Read(ts int64) Estimate {
-	level := slices.IndexFunc(w.ladder.Levels(), func(l leaparray.Level) bool {
-		return l.Span().Milliseconds() >= w.length
-	})
-	width, last := w.ladder.Width(level), w.ladder.Index(level, ts)
-	first := last - (w.length+width-1)/width + 1
-	return Estimate{Events: w.ladder.Sum(w.counter, level, first, last)}
+	sum, last := int64(0), ts/w.width
+	for index := last - w.number + 1; index <= last; index++ {
+		sum += w.counts[index]
+	}
+	return Estimate{Events: sum}
 }
 
 // fixed is a counter that starts again at zero with each calendar window.

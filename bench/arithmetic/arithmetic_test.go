@@ -10,7 +10,8 @@ import (
 
 func methods(t *testing.T) map[string]arithmetic.Method {
 	t.Helper()
-	ladder, err := arithmetic.Ladder("ladder", leaparray.DefaultLevels()...)
+	ladder, err := arithmetic.Ladder("ladder", leaparray.DefaultExact,
+		leaparray.DefaultLevels()...)
 	if err != nil {
 		t.Fatal(err)
 	}

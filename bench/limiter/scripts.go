@@ -117,7 +117,7 @@ func hash(prefix string, oldest func(window, width, ts int64) int64, expire int)
 				if rules == nil {
 					continue
 				}
-				keys = append(keys, fmt.Sprintf("%s%s:%d", prefix, c.Key, width/1000))
+				keys = append(keys, fmt.Sprintf("%s%s:%d", prefix, c.Key, width))
 				argv = append(argv, c.N, ts/width, oldest(span, width, ts), span+width,
 					len(rules)/2)
 				argv = append(argv, rules...)

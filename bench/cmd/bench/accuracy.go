@@ -14,6 +14,7 @@ import (
 	"twotier.dev/twotier/bench/arithmetic"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/leaparray"
 )
 
 // Accuracy compares ways of counting with the truth: what they answer about windows of lengths that
@@ -71,7 +72,7 @@ type Decided struct {
 // ladders are the ladders that are compared, with the flags that make them.
 func ladders() []LadderOf {
 	return []LadderOf{
-		{"twotier, default ladder", "1s x 60, 1m x 60, 15m x 96"},
+		{"twotier, default ladder", leaparray.Default().String()},
 		{"twotier, fine ladder", "1s x 600, 10s x 720, 1m x 1440"},
 		{"twotier, coarse ladder", "1m x 60, 1h x 24"},
 	}
@@ -80,9 +81,9 @@ func ladders() []LadderOf {
 // readWindows are the windows that are read. None is a multiple of the default ladder's buckets.
 func readWindows() []time.Duration {
 	const s, m, h = time.Second, time.Minute, time.Hour
-	const half = 500 * time.Millisecond
+	const half = 537 * time.Millisecond
 	return []time.Duration{3*s + half, 7*s + half, 17*s + half, 37*s + half, 59*s + half,
-		97 * s, 4*m + 37*s, 11*m + 37*s, 29*m + 37*s, 59*m + 37*s, 97*m + 37*s, 4*h + 37*m,
+		97*s + half, 4*m + 37*s, 11*m + 37*s, 29*m + 37*s, 59*m + 37*s, 97*m + 37*s, 4*h + 37*m,
 		11*h + 37*m, 23*h + 37*m}
 }
 
@@ -136,7 +137,7 @@ func methods() ([]arithmetic.Method, error) {
 		if err != nil {
 			return nil, fmt.Errorf("accuracy: %w", err)
 		}
-		m, err := arithmetic.Ladder(l.Name, levels...)
+		m, err := arithmetic.Ladder(l.Name, leaparray.DefaultExact, levels...)
 		if err != nil {
 			return nil, err
 		}

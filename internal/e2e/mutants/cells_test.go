@@ -11,7 +11,7 @@ func cellMutants() []mutant {
 		},
 		{
 			name: "a fold counts twice", file: at + "fold.go",
-			old: "\t\tif f.take(s, n) {\n", new: "\t\tif f.take(s, n) && n < 0 {\n",
+			old: "append(f.moved, Cell{into, n})\n", new: "append(f.moved, Cell{into, 2 * n})\n",
 			model: model, test: "TestCopiesThatFoldApartAgree",
 		},
 		{
