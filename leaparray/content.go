@@ -26,6 +26,11 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	return 0
 }
 
+// Overlapping returns the sum of the cells that have time in common with one, without that one.
+func (l *Ladder) Overlapping(c Counter, s Stretch) int64 {
+	return l.touched(c, s.Start, s.End()-1) - l.Value(c, s)
+}
+
 // Each calls fn for every cell that is not zero, in no particular order, until fn returns false.
 func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 	if len(c) == 0 {

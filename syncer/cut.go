@@ -14,7 +14,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 		}
 	}
 	l.Each(pending, func(at leaparray.Stretch, n int64) bool {
-		r.buckets = append(r.buckets, Bucket{Stretch: at, N: n})
+		r.buckets = append(r.buckets, Bucket{Stretch: at, N: n, known: l.Value(synced, at)})
 		look(at)
 		return true
 	})

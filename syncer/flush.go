@@ -89,7 +89,10 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	if changes = r.seal(); changes {
 		f.outbox.number(r)
 	}
-	r.Acked, r.throughTicket, r.Now = f.outbox.acked, f.dirty.cutTicket, f.keys.clock.now()
+	r.Acked, r.throughTicket = f.outbox.acked, f.dirty.cutTicket
+	if r.Now == 0 {
+		r.Now = f.keys.clock.now()
+	}
 	return changes
 }
 
@@ -191,9 +194,16 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	k.Reset = e.has(flagReset)
 	e.drop(flagReset)
 	e.set(flagBusy)
+	if r.Now == 0 {
+		r.Now = f.keys.clock.now()
+	}
+	folds := e.hasFolded()
+	if folds { // once more, by the time that the store does
+		f.keys.fold(e, k.Ladder, r.Now)
+	}
 	first := len(r.buckets)
 	fresh, listed := f.keys.cutPending(r, e)
-	k.adds = len(r.buckets)
+	k.adds, k.compared = len(r.buckets), true
 	counted := k.adds > first
 	k.New = f.warm(e) && e.synced() == 0 && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
@@ -202,8 +212,7 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 		k.Renew, k.Listed = true, listed && !e.has(flagRenew)
 		e.drop(flagRenew)
 	}
-	k.Fold = counted && e.hasFolded()
-	if k.Fold {
+	if k.Fold = counted && folds; k.Fold {
 		e.setFolded(false)
 	}
 }

@@ -23,6 +23,7 @@ func (b *ledger) detach(r *Round) {
 			b.keys.entry(at).drop(flagBusy)
 		}
 		k.ref, k.hash, k.unparked = 0, b.keys.names.hash(k.NS, k.Key), false
+		k.compared = false
 	}
 }
 
@@ -142,7 +143,7 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	if k.Existed {
 		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
 	}
-	if !load && !b.keys.setSynced(e, k.Adds, true) {
+	if !load && !b.keys.setSynced(e, k.Adds, k.compared && !k.Reset, true) {
 		// Someone else counts this key, or it was deleted, so what else the store holds is no
 		// longer known.
 		e.setGen(b.store.generation - 1)

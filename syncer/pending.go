@@ -181,35 +181,63 @@ func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 	s.close(c)
 }
 
-// setSynced sets buckets to what the store holds after a round, as far as that can be counts. If they
-// were added to, and the store has less than was known with that, it may have the events in other
-// buckets: until it is read again, what is known counts. setSynced reports whether the store has
-// what was to be expected.
+// setSynced takes in what the store holds of some buckets after a round, as far as that can be counts.
+// It reports whether that was to be expected: what was added to what the store was known to hold.
+// With compared, that was when the round was cut: the buckets may have folded since.
+//
+// If the store holds less, it may have the events in other buckets, because somebody else has folded
+// them. If it holds more, the events may be those of other buckets here. Until the key is read
+// again, the sum over them is not less than what is known, and not more than what the store has.
 //
 // How much each bucket changes by is found out first, because they may fold on the way.
-func (s *keyspace) setSynced(e entry, adds []Bucket, added bool) (expected bool) {
+func (s *keyspace) setSynced(e entry, adds []Bucket, compared, added bool) (expected bool) {
 	l, synced := s.ladder(e), s.synced(e)
 	changes := s.changes[:0]
 	expected = true
 	for i := range adds {
 		b := &adds[i]
-		held := l.Value(synced, b.Stretch)
-		stored := b.Stored
-		if added {
-			stored = max(stored, held+b.N)
-			expected = expected && b.Stored == held+b.N
+		held, n := b.known, b.N
+		if !compared {
+			held = l.Value(synced, b.Stretch)
 		}
-		n := countable(l, synced, held, stored)
-		expected = expected && n == stored
-		changes = append(changes, n-held)
+		if !added {
+			n = 0
+		}
+		stored := countable(l, synced, held, b.Stored)
+		more := stored - held - n
+		if expected = expected && stored == b.Stored && more == 0; more > 0 {
+			n += max(0, more-l.Overlapping(synced, b.Stretch))
+		}
+		changes = append(changes, n)
 	}
 	for i, n := range changes {
+		at := adds[i].Stretch
+		if held := l.Value(s.synced(e), at); n < -held {
+			s.takeFolded(e, l, at, -held-n)
+			n = -held
+		}
 		if n != 0 || adds[i].N == 0 {
-			s.addSynced(e, l, adds[i].Stretch, n)
+			s.addSynced(e, l, at, n)
 		}
 	}
 	s.changes = changes
 	return expected
+}
+
+// takeFolded takes n from the bucket that another one has folded into, but no more than it holds.
+func (s *keyspace) takeFolded(e entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	into := l.Holder(s.synced(e), at, n, s.clock.now())
+	if n = min(n, l.Value(s.synced(e), into)); n > 0 {
+		s.addSynced(e, l, into, -n)
+	}
+}
+
+// fold folds the buckets of an entry.
+func (s *keyspace) fold(e entry, l *leaparray.Ladder, now int64) {
+	v := s.view(e, l, now)
+	c := s.change(e, &v)
+	s.expired += c.v.Fold(&c.alloc, c.v.ExactFrom())
+	s.close(c)
 }
 
 // replaceSynced replaces all synced buckets of a key with loaded.

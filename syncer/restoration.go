@@ -188,7 +188,7 @@ func (s *restoration) takeRestored(r *Round) {
 		if e.has(flagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		s.keys.setSynced(e, k.Adds, false)
+		s.keys.setSynced(e, k.Adds, false, false)
 	}
 }
 

@@ -67,6 +67,8 @@ type Bucket struct {
 	N int64
 	// Stored is set by the store in a round's Adds: the count after the round.
 	Stored int64
+
+	known int64 // what the store was known to hold when the round was cut
 }
 
 // KeyRound is one key's part of a round. The buckets refer to the ladder of the key's namespace.
@@ -112,6 +114,8 @@ type KeyRound struct {
 	adds int // where this key's Adds end in the round's buckets
 	// unparked: the round tries a key that is off the list of parked keys meanwhile.
 	unparked bool
+	// compared: what the Adds say that the store was known to hold is still part of what is known.
+	compared bool
 }
 
 // Round is one exchange with the store about one partition: deltas to count, keys to read, or both.

@@ -29,7 +29,7 @@ func TestPageShowsWarnings(t *testing.T) {
 	p.click("#rules-edit")
 	p.until("the editor is open", `!document.querySelector("#editor").hidden &&
 		document.querySelector("#rules-text").value.includes("login")`)
-	p.write("#rules-text", "rules:\n- {name: fast, limits: [10/1s]}\n")
+	p.write("#rules-text", "rules:\n- {name: fast, limits: [1000/500ms]}\n")
 	p.write("#rules-token", secret)
 	p.click("#rules-apply")
 	p.until("the editor says it", `/rules:2:25: coarse-window: .*\n  instead: namespaces/
@@ -40,7 +40,7 @@ func TestPageShowsWarnings(t *testing.T) {
 	p.until("the list is open", `document.querySelector("#warnings").open`)
 	list := p.text("#warnings-list")
 	for _, want := range []string{"coarse-window", "rules:2:25", "forwarded-untrusted",
-		"127.0.0.1", "Instead: namespaces: {default: {ladder: [100ms x 10", "--trusted-proxies"} {
+		"127.0.0.1", "Instead: namespaces: {default: {ladder: [50ms x 10", "--trusted-proxies"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("no %q in %q", want, list)
 		}

@@ -32,7 +32,7 @@ const (
 // bucket is the function that changes a bucket, and where it is.
 const (
 	bucketFile = "leaparray/counter.go"
-	bucket     = "func (l *Ladder) Add(c Counter, level int, idx, n int64) (ch Change, ok bool) {\n"
+	bucket     = "func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {\n"
 	probeFile  = "leaparray/probe.go"
 	probe      = `package leaparray
 
