@@ -62,7 +62,7 @@ func (v View) Cell(ts int64) Stretch {
 func (v View) Blur(window, at int64) (width int64) {
 	from, to := at-window+1, at-window+1
 	if at < v.Now || v.Ladder.later(v.A, at) || v.Ladder.later(v.B, at) {
-		from, to = at-window, at+window-1
+		from, to = at-window, at+window
 	}
 	return max(1, v.Ladder.widest(v.A, from, to), v.Ladder.widest(v.B, from, to))
 }

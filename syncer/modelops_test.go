@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -304,7 +305,7 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 					lr.Max, lr.Window, res, k.log)
 			}
 			spare := k.blur(op.TS) * lr.BucketMS
-			if w.exact(k, lr.Max) {
+			if w.exact(k, &lr, op.TS) {
 				spare = 0
 			}
 			if lr.Refused && k.fullest(lr.Window+spare, op.TS, true)+n <= lr.Max {
@@ -321,10 +322,15 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	}
 }
 
-// exact reports whether a limit of so many events of a key is decided exactly: unless the key was
-// once so busy that it kept no milliseconds, or the store has lost some of it.
-func (w *world) exact(k *truth, limit int64) bool {
-	if limit > int64(w.plan.exact) || w.two != nil {
+// exact reports whether a limit of a key is decided exactly at a moment: unless the key was once so
+// busy that it kept no milliseconds, or the store has lost some of it, or so many events are later
+// that those in the window no longer keep theirs.
+func (w *world) exact(k *truth, limit *syncer.LimitResult, at int64) bool {
+	if limit.Max > int64(w.plan.exact) || w.two != nil {
+		return false
+	}
+	if newer, _ := k.between(at-limit.Window+1, math.MaxInt64, math.MaxInt64); k.blur(at) > 1 &&
+		newer >= int64(w.plan.exact) {
 		return false
 	}
 	for _, e := range k.log {

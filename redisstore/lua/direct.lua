@@ -405,7 +405,7 @@ local function sweep(h, window, ts, room)
     while i and starts[i] == next do
       local e, c = ends[i], ns[i]
       high, low = plus(high, low, c)
-      if c > 0 and e - next > blur and next < stop - 1 then blur = e - next end
+      if c > 0 and e - next > blur and next < stop then blur = e - next end
       k, looked = k - 1, looked + 1
       i = enter[k]
     end
