@@ -26,6 +26,21 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 	return fresh, fresh && listed
 }
 
+// began reports whether a round that was cut as if the store had something of an entry's key may
+// have made it: it has nothing but what was added in a bucket of the coarsest level, or less than it
+// was known to hold.
+func (s *keyspace) began(e entry, adds []Bucket) bool {
+	l, synced := s.ladder(e), s.synced(e)
+	for i := range adds {
+		b := &adds[i]
+		if b.Stored < b.known+b.N || b.N != 0 && b.Stored == b.N &&
+			!heldIn(l, synced, b.Stretch, 1) {
+			return true
+		}
+	}
+	return false
+}
+
 // heldIn reports whether the store is known to have something of a key in the bucket of the
 // coarsest level that a bucket begins in, or in one of the group of so many buckets that this one is
 // in.

@@ -143,6 +143,9 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	if k.Existed {
 		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
 	}
+	if !k.Renew && b.keys.began(e, k.Adds) {
+		e.set(flagRenew)
+	}
 	if !load && !b.keys.setSynced(e, k.Adds, k.compared && !k.Reset, true) {
 		// Someone else counts this key, or it was deleted, so what else the store holds is no
 		// longer known.

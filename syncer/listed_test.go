@@ -42,7 +42,8 @@ func (s *keyLists) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	defer s.mu.Unlock()
 	s.Store.Exchange(ctx, rounds)
 	for _, r := range rounds {
-		if r.Err == nil && r.Epoch != s.epochs[r.Partition] { // what was listed may be lost
+		// What was listed may be lost. A store that has lost everything may still go back in time.
+		if r.Err == nil && !r.Lost && r.Epoch != s.epochs[r.Partition] {
 			s.epochs[r.Partition] = r.Epoch
 			s.keys[r.Partition] = map[string]*listedAs{}
 		}

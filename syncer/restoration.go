@@ -84,6 +84,19 @@ func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
 	s.outbox.rename()
+	s.renewSent()
+}
+
+// renewSent has the time to live set again of all keys that are part of rounds, and lists them:
+// these were cut as if the store still had the keys.
+func (s *restoration) renewSent() {
+	for _, r := range s.outbox.all() {
+		for i := range r.Keys {
+			if at := s.entryOf(&r.Keys[i]); at != 0 && !r.Keys[i].Forgotten {
+				s.keys.entry(at).set(flagRenew)
+			}
+		}
+	}
 }
 
 // alsoRestore adds what another counter knew in an epoch to what is being restored, unless that is

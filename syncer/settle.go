@@ -117,8 +117,9 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	w.tell(alien, absence{})
 	if !queued.has(f.keys.names, k) {
 		f.keys.tidyPending(e, f.keys.ladder(e))
-		if e.hasPending() {
-			f.enlist(k.ref, e) // what has folded since the round was cut, and comes to zero
+		if e.hasPending() || e.has(flagRenew) {
+			// What has folded since the round was cut comes to zero, or the store has lost the key.
+			f.enlist(k.ref, e)
 		}
 	}
 	if e.has(flagParked) {
