@@ -70,12 +70,11 @@ func (m *memory) sweep(p *partition, at int) bool {
 }
 
 // forgetExpired drops what is known of an idle entry once all of it has left every window that ends
-// now. Pending counts can't be read back from the store for a window that ends as late as an event
-// may be, so they stay for another span.
+// as long ago as an event may be.
 func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	oldest := l.Since(now) - l.Coarsest()
 	last := max(l.Latest(s.synced(e)), l.Latest(s.pending(e)))
-	if e.hasPending() && !e.has(flagBusy) && last < oldest-l.Span() {
+	if e.hasPending() && !e.has(flagBusy) && last < oldest {
 		before := s.pendingBuckets
 		s.clearPending(e, l)
 		s.expired += before - s.pendingBuckets
