@@ -257,13 +257,12 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 	op := syncer.Op{Kind: syncer.Acquire, TS: t0 - 86_000_000,
 		Checks: []syncer.Check{check("k", 1, 86_400_000, 10)}}
 	var res syncer.Result
-	want := "ts: a window of 24h that ends 23h53m20s ago begins before what the namespace keeps " +
-		"(24h)"
-	if err := d.Do(t.Context(), &op, &res); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	// As late as an event may be, the longest window is covered.
+	if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
+		t.Errorf("%+v, %v", res, err)
 	}
-	if got := count(t, d, "k", 86_400_000); got != 1 {
-		t.Errorf("count %d, want 1", got)
+	if got := count(t, d, "k", 86_400_000); got != 2 {
+		t.Errorf("count %d, want 2", got)
 	}
 }
 

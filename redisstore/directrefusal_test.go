@@ -163,7 +163,7 @@ func TestDirectSeesLargeCounts(t *testing.T) {
 }
 
 // TestDirectDropsOldCells counts events of all kinds that are hours apart: a Hash never holds many
-// more than those of a day.
+// more than those of two days.
 func TestDirectDropsOldCells(t *testing.T) {
 	t.Parallel()
 	for name, checks := range map[string][]syncer.Check{
@@ -176,7 +176,7 @@ func TestDirectDropsOldCells(t *testing.T) {
 			clk := newClock(t0)
 			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 			most := int64(0)
-			for range 60 {
+			for range 120 {
 				clk.now.Add(2 * 3_600_000)
 				op := syncer.Op{Kind: syncer.Add, Checks: checks}
 				if name == "acquire" {
@@ -189,9 +189,9 @@ func TestDirectDropsOldCells(t *testing.T) {
 				}
 				most = max(most, n)
 			}
-			// A day of events every two hours, and those that are dropped once they are many.
-			if most > 2+24/2+32+8 {
-				t.Errorf("up to %d fields, of which %d are needed", most, 2+24/2)
+			// Two days of events every two hours, and those that are dropped once they are many.
+			if most > 2+48/2+32+8 {
+				t.Errorf("up to %d fields, of which %d are needed", most, 2+48/2)
 			}
 		})
 	}

@@ -172,17 +172,17 @@ func testFoldByAClockAhead(t *testing.T, s syncer.Store) {
 func testFoldDropsWhatHasLeft(t *testing.T, s syncer.Store) {
 	l := small(t, 4)
 	apply(t, s, "w", 1, key("a", bucket(2, 0, 5), bucket(2, 2, 1), moment(8000, 2)))
-	applyAt(t, s, start+32_000, "w", 2, folding("a", l))
+	applyAt(t, s, start+56_000, "w", 2, folding("a", l))
 	holds(t, s, "a", bucket(2, 2, 1), moment(8000, 2))
-	applyAt(t, s, start+40_000, "w", 3, folding("a", l))
+	applyAt(t, s, start+64_000, "w", 3, folding("a", l))
 	holds(t, s, "a", bucket(2, 2, 1))
 	livesFor(t, s, "a", time.Hour)
-	applyAt(t, s, start+48_000, "w", 4, folding("a", l))
+	applyAt(t, s, start+72_000, "w", 4, folding("a", l))
 	holds(t, s, "a")
-	k := key("a", moment(48_000, 1))
+	k := key("a", moment(72_000, 1))
 	k.TTL = (2 * time.Hour).Milliseconds()
-	applyAt(t, s, start+48_000, "w", 5, k)
-	holds(t, s, "a", moment(48_000, 1))
+	applyAt(t, s, start+72_000, "w", 5, k)
+	holds(t, s, "a", moment(72_000, 1))
 	livesFor(t, s, "a", 2*time.Hour)
 }
 
@@ -228,7 +228,7 @@ func testFoldOtherWidths(t *testing.T, s syncer.Store) {
 		other(-16_000, 16_000, 6))
 	applyAt(t, s, start+16_000, "w", 3, folding("a", l))
 	holds(t, s, "a", bucket(2, 0, 15), other(-16_000, 16_000, 6))
-	applyAt(t, s, start+24_000, "w", 4, folding("a", l))
+	applyAt(t, s, start+48_000, "w", 4, folding("a", l))
 	holds(t, s, "a", bucket(2, 0, 15))
 }
 
