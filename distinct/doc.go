@@ -28,10 +28,10 @@
 //
 // # Ladders that differ
 //
-// Each level of a ladder has the values of its whole span, so a value is in one bucket of each. What
-// nodes with another ladder have added is in the levels of which both have the width, and in those
-// whose buckets contain theirs. So while ladders differ, a count over a window that is read by a
-// finer level may lack what such a node has added, until that node has the ladder too.
+// Each level of a ladder has the values of its whole span, so a value is in one bucket of each.
+// What nodes with another ladder have added is in the levels of which both have the width, and in
+// those whose buckets contain theirs. So while ladders differ, a count over a window that is read
+// by a finer level may lack what such a node has added, until that node has the ladder too.
 //
 // # Left out
 //

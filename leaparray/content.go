@@ -70,12 +70,12 @@ func (l *Ladder) Cells(c Counter) (n int) {
 }
 
 // Any reports whether a counter has a cell that is not zero.
-func (l *Ladder) Any(c Counter) (any bool) {
+func (l *Ladder) Any(c Counter) (found bool) {
 	l.Each(c, func(Stretch, int64) bool {
-		any = true
+		found = true
 		return false
 	})
-	return any
+	return found
 }
 
 // Newest returns the newest bucket of the finest level, even if it is zero.

@@ -45,7 +45,8 @@ func ladder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladde
 
 // randomLadder returns a ladder whose events keep their millisecond as long as few are newer.
 func randomLadder(t testing.TB, rnd *rand.Rand, exact int) *leaparray.Ladder {
-	levels := []leaparray.Level{{Width: time.Duration(50+rnd.IntN(500)) * ms, Count: 1 + rnd.IntN(80)}}
+	levels := []leaparray.Level{
+		{Width: time.Duration(50+rnd.IntN(500)) * ms, Count: 1 + rnd.IntN(80)}}
 	for range rnd.IntN(4) {
 		last := levels[len(levels)-1]
 		w := last.Width * time.Duration(2+rnd.IntN(15))
@@ -589,7 +590,8 @@ func TestLadderRefusals(t *testing.T) {
 			"level 2: width 12s is no multiple of the finer level's 5s; 10s and 15s are"},
 		{64, []leaparray.Level{{second, 60}, {minute, 1}}, "level 1: covers 1m0s, want more"},
 	} {
-		if _, err := leaparray.NewLadder(c.exact, c.levels...); !errors.Is(err, leaparray.ErrLadder) ||
+		_, err := leaparray.NewLadder(c.exact, c.levels...)
+		if !errors.Is(err, leaparray.ErrLadder) ||
 			!strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%v: %v, want %q", c.levels, err, c.want)
 		}

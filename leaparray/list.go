@@ -42,7 +42,7 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	return 0
 }
 
-// Offset settles cells whose count is negative with those that contain them or that they contain: an
-// event may have folded before its refund arrived, here or elsewhere. It changes the list. What
-// nothing offsets stays negative.
+// Offset settles cells whose count is negative with those that contain them or that they contain:
+// an event may have folded before its refund arrived, here or elsewhere. It changes the list.
+// What nothing offsets stays negative.
 func Offset(cells []Cell) []Cell { return offset(cells) }

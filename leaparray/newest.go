@@ -78,8 +78,8 @@ func merge(list []Cell) []Cell {
 
 // offset settles negative cells with the cells that contain them, which they may have folded into
 // before the refund arrived, then with those inside them, oldest first, because a refund may have
-// arrived in a bucket that another node had folded, and then with all that overlap them, because the
-// buckets of two nodes may do so in part.
+// arrived in a bucket that another node had folded, and then with all that overlap them, because
+// the buckets of two nodes may do so in part.
 func offset(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]

@@ -27,8 +27,8 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 }
 
 // began reports whether a round that was cut as if the store had something of an entry's key may
-// have made it: it has nothing but what was added in a bucket of the coarsest level, or less than it
-// was known to hold.
+// have made it: it has nothing but what was added in a bucket of the coarsest level, or less than
+// it was known to hold.
 func (s *keyspace) began(e entry, adds []Bucket) bool {
 	l, synced := s.ladder(e), s.synced(e)
 	for i := range adds {
@@ -42,8 +42,8 @@ func (s *keyspace) began(e entry, adds []Bucket) bool {
 }
 
 // heldIn reports whether the store is known to have something of a key in the bucket of the
-// coarsest level that a bucket begins in, or in one of the group of so many buckets that this one is
-// in.
+// coarsest level that a bucket begins in, or in one of the group of so many buckets that this one
+// is in.
 func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
 	width := l.Coarsest() * group
 	from := at.Start - at.Start%width

@@ -148,7 +148,8 @@ func (p *pair) compare(t *testing.T) {
 	for i := range eager {
 		e, l := &eager[i], &lazy[i]
 		if e.Lo > l.Hi || l.Lo > e.Hi {
-			t.Fatalf("after %+v, up to %d:\nflushed:     %+v\nnot flushed: %+v", p.last, ask.TS, e, l)
+			t.Fatalf("after %+v, up to %d:\nflushed:     %+v\nnot flushed: %+v", p.last, ask.TS, e,
+				l)
 		}
 	}
 }

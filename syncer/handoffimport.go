@@ -124,8 +124,8 @@ func (h *handoff) install(k *KeyState) {
 }
 
 // keepMost takes over what another counter knew of a key that both have to read again: as much of
-// each stretch of time as the one that knows more. If the store loses the key before that, this is what it would hold once
-// each had restored what it knew.
+// each stretch of time as the one that knows more. If the store loses the key before that, this
+// is what it would hold once each had restored what it knew.
 func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
 	if h.resetting(hash, e) {
 		return

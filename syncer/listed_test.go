@@ -98,7 +98,8 @@ func (s *keyLists) check() {
 	}
 }
 
-// TestBusyKeyIsListedFourTimesADay counts a key in every bucket of the coarsest level for two spans.
+// TestBusyKeyIsListedFourTimesADay counts a key in every bucket of the coarsest level for two
+// spans.
 func TestBusyKeyIsListedFourTimesADay(t *testing.T) {
 	clk, l := &clock{now: t0}, leaparray.Default()
 	width, first := l.Coarsest(), int64(t0)/l.Coarsest()

@@ -243,8 +243,8 @@ func (w *world) ledger(key string, k *truth) {
 	w.bounded(key, len(stored))
 }
 
-// nest adds up cells in the buckets of the coarsest level that contain them. Folding does not change
-// these sums.
+// nest adds up cells in the buckets of the coarsest level that contain them. Folding does not
+// change these sums.
 func (w *world) nest(cells map[leaparray.Stretch]int64) map[int64]int64 {
 	sums := map[int64]int64{}
 	for s, n := range cells {

@@ -288,8 +288,8 @@ func (w *world) confirm(c *syncer.Counter) bool {
 
 // judge compares a decision with the list of events. What was admitted must leave no true window
 // overfull (I6), and what was refused must not have had room even with a bucket to spare at each
-// blurred edge; with a limit of at most as many events as keep their millisecond, no edge is blurred
-// (I17).
+// blurred edge; with a limit of at most as many events as keep their millisecond, no edge is
+// blurred (I17).
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	counts := map[string]int64{}
 	for i, key := range keys {

@@ -181,13 +181,14 @@ func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 	s.close(c)
 }
 
-// setSynced takes in what the store holds of some buckets after a round, as far as that can be counts.
-// It reports whether that was to be expected: what was added to what the store was known to hold.
-// With compared, that was when the round was cut: the buckets may have folded since.
+// setSynced takes in what the store holds of some buckets after a round, as far as that can be
+// counts. It reports whether that was to be expected: what was added to what the store was known
+// to hold. With compared, that was when the round was cut: the buckets may have folded since.
 //
-// If the store holds less, it may have the events in other buckets, because somebody else has folded
-// them. If it holds more, the events may be those of other buckets here. Until the key is read
-// again, the sum over them is not less than what is known, and not more than what the store has.
+// If the store holds less, it may have the events in other buckets, because somebody else has
+// folded them. If it holds more, the events may be those of other buckets here. Until the key is
+// read again, the sum over them is not less than what is known, and not more than what the store
+// has.
 //
 // How much each bucket changes by is found out first, because they may fold on the way.
 func (s *keyspace) setSynced(e entry, adds []Bucket, compared, added bool) (expected bool) {

@@ -23,7 +23,8 @@ func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}
 	for name, ns := range cfg.Namespaces {
-		spaces[name] = distinct.Namespace{Ladder: st.ladders[name], OnCold: syncer.OnCold(ns.OnCold)}
+		spaces[name] = distinct.Namespace{Ladder: st.ladders[name],
+			OnCold: syncer.OnCold(ns.OnCold)}
 	}
 	opt := distinct.Options{
 		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg),

@@ -13,9 +13,9 @@ type segment struct {
 	n        int64
 }
 
-// segments returns the history of a key up to the present, oldest first, without stretches in which there
-// was nothing. Each segment is a cell of the key. Cells that overlap, because nodes have counted
-// the same time at different precision, are one segment.
+// segments returns the history of a key up to the present, oldest first, without stretches in
+// which there was nothing. Each segment is a cell of the key. Cells that overlap, because nodes
+// have counted the same time at different precision, are one segment.
 func segments(v leaparray.View) (all []segment) {
 	add := func(at leaparray.Stretch, n int64) bool {
 		if n != 0 && at.Start <= v.Now {

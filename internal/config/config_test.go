@@ -169,7 +169,8 @@ namespaces:
 	} {
 		got := c.Namespaces[name]
 		if !slices.Equal(got.Levels, want.Levels) || got.Exact != want.Exact ||
-			got.OnCold != want.OnCold || got.MaxKeys != want.MaxKeys || got.HashTags != want.HashTags {
+			got.OnCold != want.OnCold || got.MaxKeys != want.MaxKeys ||
+			got.HashTags != want.HashTags {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}

@@ -111,7 +111,8 @@ func sample() *ownership.ClaimResponse {
 		{Partition: 1020, State: ownership.Given, Next: 99, Gift: 5, Handoff: &syncer.Handoff{
 			Partition: 1020, Epoch: 1 << 50, Version: 12, Quieted: 3, LastChange: "4 w",
 			MaybeSent: true, Unflushed: 1234 * time.Millisecond,
-			Rounds: []*syncer.Round{{Writer: "w.1", Now: 1_763_000_000_456, Seq: 4, Nonce: 1 << 60, Acked: 3,
+			Rounds: []*syncer.Round{{Writer: "w.1", Now: 1_763_000_000_456, Seq: 4,
+				Nonce: 1 << 60, Acked: 3,
 				Keys: []syncer.KeyRound{
 					{NS: []byte("n"), Key: []byte("k"), Reset: true, TTL: 5000, Adds: buckets},
 					{NS: []byte("n"), Key: []byte("l"), Forgotten: true, Renew: true},

@@ -20,8 +20,8 @@ import (
 )
 
 // TestSameAnswersAsHTTP sends the same random operations, good and bad ones, through both doors to
-// two counters whose clocks agree. Whatever HTTP answers, RESP must answer as well. Their ladder has
-// one level, so that they agree however much either has folded.
+// two counters whose clocks agree. Whatever HTTP answers, RESP must answer as well. Their ladder
+// has one level, so that they agree however much either has folded.
 func TestSameAnswersAsHTTP(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

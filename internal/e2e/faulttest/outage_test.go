@@ -142,8 +142,8 @@ func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b.settle("one key", 0)
 }
 
-// TestStartsWhenRedisAnswersLate loses the answer to the first thing that a node writes: it counts in
-// memory, and asks again.
+// TestStartsWhenRedisAnswersLate loses the answer to the first thing that a node writes: it
+// counts in memory, and asks again.
 func TestStartsWhenRedisAnswersLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -219,7 +219,7 @@ func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *rule
 	case got.Bans[found].Started && (!breached.may || op.DryRun):
 		w.t.Errorf("%s: a ban without a breach", said)
 	case got.Bans[found].Started:
-		began := time.UnixMilli(got.Bans[found].Until - int64(r.ban))
+		began := time.UnixMilli(got.Bans[found].Until - r.ban)
 		if began.Before(v.asked.Add(-w.plan.apart())) || began.After(v.told.Add(w.plan.apart())) {
 			w.t.Errorf("%s: a ban ends at another time", said)
 		}

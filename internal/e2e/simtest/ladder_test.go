@@ -161,7 +161,8 @@ func (w *world) checkAnswers(key string, nodes map[*proc]answers) {
 			if !a.within.some(func(at int64) bool {
 				v.Now = at
 				e, ok := v.Count(window, at, true)
-				return ok && e.Lo <= said.hi && said.lo <= e.Hi && (window < dayMS || e.Hi == said.hi)
+				return ok && e.Lo <= said.hi && said.lo <= e.Hi &&
+					(window < dayMS || e.Hi == said.hi)
 			}) {
 				w.t.Errorf("%s: node %s says %+v for %d ms by %v, Redis has %d in all", key, p.id,
 					said, window, p.ladder, w.stored(key))
