@@ -109,11 +109,8 @@
 //	A restores 3 of the 5 with their milliseconds, B all 5 as a minute: 2 are added to the minute.
 //	A restores 5 events, others count 2 and the key folds, B restores the same 5: the record still
 //	has them apart from the 2, and nothing is added.
-//
-// //      A restores a part and its answer is lost; the part is sent again: the sequence says
-// that it was
-//
-//	applied.
+//	A restores a part and its answer is lost; the part is sent again: the sequence says that it
+//	was applied.
 //	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
 //	A restores a part, and Redis loses that too: the epoch that this is noticed in is another one,
 //	its records begin anew, and A and B both restore all they know.
