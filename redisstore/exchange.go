@@ -170,34 +170,34 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	hashes, ttl := toList(r)
 	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
-		c.args = append(c.args, number(int64(c.part(&r.Keys[i], f))))
+		c.args = append(c.args, number(int64(c.part(&r.Keys[i]))))
+		c.args = appendBuckets(c.args, &r.Keys[i], f)
 	}
 }
 
 // partsSeen is how many of the latest parts are searched for an equal one. Keys that are flushed
-// together were mostly counted in the same buckets, many of them once.
+// together were mostly counted once.
 const partsSeen = 8
 
 // part returns the number of the part of a call that says what to do with a key. Equal parts are
 // sent once.
-func (c *scriptCall) part(k *syncer.KeyRound, f *fields) int {
+func (c *scriptCall) part(k *syncer.KeyRound) int {
 	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
 		if samePart(c.alike[i], k) {
 			return i + 1
 		}
 	}
 	c.alike = append(c.alike, k)
-	c.parts = c.appendKey(c.parts, k, f)
+	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
+		number(int64(len(k.Adds))))
 	return len(c.alike)
 }
 
 // samePart reports whether the same is to be done with two keys.
 func samePart(a, b *syncer.KeyRound) bool {
 	return flags(a) == flags(b) && a.TTL == b.TTL && a.Ladder == b.Ladder &&
-		slices.EqualFunc(a.Adds, b.Adds, sameBucket)
+		len(a.Adds) == len(b.Adds)
 }
-
-func sameBucket(a, b syncer.Bucket) bool { return a.Stretch == b.Stretch && a.N == b.N }
 
 // ladder returns the position of a key's ladder among those of the call, 0 if it has none.
 func (c *scriptCall) ladder(k *syncer.KeyRound) int {
@@ -271,6 +271,11 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 func (c *scriptCall) appendKey(args []any, k *syncer.KeyRound, f *fields) []any {
 	args = append(args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
 		number(int64(len(k.Adds))))
+	return appendBuckets(args, k, f)
+}
+
+// appendBuckets appends the adds of a key.
+func appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
 	for j := range k.Adds {
 		b := &k.Adds[j]
 		args = append(args, f.field(b.Stretch), number(b.N))

@@ -1,5 +1,5 @@
-local HGET, HDEL, HLEN, HGETALL, HSET = 'HGET', 'HDEL', 'HLEN', 'HGETALL', nil
-local COPY = 'COPY' -- copies a hash along with all times to live, if there is such a command
+local HGET, HDEL, HLEN, HGETALL = 'HGET', 'HDEL', 'HLEN', 'HGETALL'
+local HINCR = nil -- counts in a field, if that needs no more than one command
 local function add(key, field, delta, ttl)
   local v = redis.pcall('HINCRBY', key, field, delta)
   -- A bucket that already existed has its time to live.

@@ -1,5 +1,5 @@
-local HGET, HDEL, HLEN, HGETALL, HSET = 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL', nil
-local COPY = nil -- copies a hash along with all times to live, if there is such a command
+local HGET, HDEL, HLEN, HGETALL = 'EXHGET', 'EXHDEL', 'EXHLEN', 'EXHGETALL'
+local HINCR = nil -- counts in a field, if that needs no more than one command
 local function add(key, field, delta, ttl)
   local v = redis.pcall('EXHINCRBY', key, field, delta)
   -- EXHINCRBY takes a time to live away. With PX it would set one, but replicas and the append-only

@@ -4,15 +4,14 @@
 --
 -- ARGV: the ladders; the number of parts, which say what is done with one key or with several, then
 -- for each part: flags (1 reset, 2 load, 4 believed to be new, 8 renew, 16 fold, plus 32 times the
--- position of its ladder or 0), ttl, number of adds, the adds (field, delta); then for each round:
--- number of keys, sequence, nonce, acknowledged, ttl of the sequence, epoch or 0, version, quieted,
--- last change or '', the change that this one is, quiet (0 or 1), the present, hashes for the list
--- of keys, their longest ttl, then for each key the number of its part.
+-- position of its ladder or 0), ttl, number of adds; then for each round: number of keys, sequence,
+-- nonce, acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the
+-- change that this one is, quiet (0 or 1), the present, hashes for the list of keys, their longest
+-- ttl, then for each key the number of its part and the adds (field, delta).
 --
 -- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
 -- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
--- that were not made in one go, as -1 - position if they certainly existed}, value of every add of
--- keys that were not made in one go ...; or an error. The status is 1 for a loss, 2 if another round
+-- whose values are told}, value of every add of other keys and of these ...; or an error. The status is 1 for a loss, 2 if another round
 -- has used this sequence, 3 if a later one was applied, 4 if nothing was there of the partition. The
 -- reply to a status of 4 is that to 0.
 
@@ -27,24 +26,21 @@ local function undo(key, a, n, ttl)
   end
 end
 
--- finish sets the time to live of a key after its adds, of which new made new fields, if they have
--- made the key or if its part says so. That they have, the caller may know; otherwise the number of
--- fields shows it. It returns an error text if it can't, or nil and the number of fields, which is
--- nil if nobody needs it.
-local function finish(key, part, new, made)
-  local adds, n = #part.deltas, nil
-  if made then
-    n = adds
-  elseif adds > 0 or part.load then
-    n = try(HLEN, key)
-    if type(n) == 'table' then return n.err end
-    made = n > 0 and n == adds and new == adds
+-- finish sets the time to live of a key after n adds, of which new made new fields, if they have made
+-- the key or if its part says so. That they have, the number of fields shows. It returns an error
+-- text if it can't, or nil and the number of fields, which is nil if nobody needs it.
+local function finish(key, part, n, new)
+  local size, made = nil, false
+  if n > 0 or part.load then
+    size = try(HLEN, key)
+    if type(size) == 'table' then return size.err end
+    made = size > 0 and size == n and new == n
   end
   if (made or part.renew) and part.ttl ~= '0' then
     local done = try('PEXPIRE', key, part.ttl)
     if type(done) == 'table' then return done.err end
   end
-  return nil, n
+  return nil, size
 end
 
 -- unreadable returns the error text for a key that can't be read. If the key was counted when its
@@ -70,16 +66,15 @@ end
 local function readParts(p, lists)
   local parts = {}
   for i = 1, tonumber(ARGV[p]) do
-    local adds, deltas = tonumber(ARGV[p + 3]), {}
+    local adds = tonumber(ARGV[p + 3])
     local reset, load, new, renew, folds, ladder = flagsOf(ARGV[p + 1], lists)
-    for j = 1, adds do deltas[j] = tonumber(ARGV[p + 3 + 2 * j]) end
     parts[tostring(i)] = {
       reset = reset, load = load, new = new, renew = renew, fold = folds, ladder = ladder,
-      ttl = ARGV[p + 2], at = p + 4, deltas = deltas,
-      -- Whether a key that does not exist becomes a copy of the model, the first such key.
-      copied = COPY and adds > 0 and not reset and (load or new), model = nil,
+      ttl = ARGV[p + 2], adds = adds,
+      -- Whether all there is to do is to count once: nearly always.
+      plain = adds == 1 and not (reset or load or folds),
     }
-    p = p + 3 + 2 * adds
+    p = p + 3
   end
   return parts, p + 1
 end
@@ -88,15 +83,7 @@ local lists, p = ladders(1)
 local parts
 parts, p = readParts(p, lists)
 
--- create makes the hash of a key that does not exist from the adds of its part, all at once. It
--- reports whether it did; if not, they can still be made one by one.
-local function create(key, part)
-  local n = #part.deltas
-  return HSET and n <= 1000 and
-    type(try(HSET, key, unpack(ARGV, part.at, part.at + 2 * n - 1))) ~= 'table'
-end
-
--- round applies the round whose keys begin at k and whose arguments begin at p.
+-- round applies the round whose n keys begin at k and whose arguments begin at p.
 local function round(k, n, p)
   local seq, nonce, acked = tonumber(ARGV[p]), ARGV[p + 1], tonumber(ARGV[p + 2])
   local stored, by, kept = progress(KEYS[k])
@@ -144,26 +131,26 @@ local function round(k, n, p)
   local status = stored > seq and seq > 0 and 3 or empty and 4 or 0
   local out, o = {status, version, quieted, epoch, last, errors, loaded, known}, 9
 
-  -- tally counts what a part says, from its first-th add on, or reads what is there if the round
-  -- was applied before. If there is an error text already, it does neither. It returns an error
-  -- text, or nil and how many fields are new.
-  local function tally(key, part, first, err)
+  -- tally makes the adds of a key, of which the first is at ARGV[at], or reads what is there if the
+  -- round was applied before. If there is an error text already, it does neither. It returns an
+  -- error text, or nil and how many fields are new.
+  local function tally(key, part, at, err)
     local new = 0
-    for j = first, #part.deltas do
-      local at, v = part.at + (j - 1) * 2, 0
+    for j = 0, part.adds - 1 do
+      local a, v = at + 2 * j, 0
       if not err then
         if fresh then
-          v = add(key, ARGV[at], ARGV[at + 1], part.ttl)
+          v = add(key, ARGV[a], ARGV[a + 1], part.ttl)
         else
-          v = try(HGET, key, ARGV[at]) or 0
+          v = try(HGET, key, ARGV[a]) or 0
         end
         if type(v) == 'table' then
-          if fresh then undo(key, part.at, j - 1, part.ttl) end
+          if fresh then undo(key, at, j, part.ttl) end
           err = unreadable(v.err, counted)
           v = 0
         else
           v = tonumber(v)
-          if v == part.deltas[j] then new = new + 1 end
+          if v == tonumber(ARGV[a + 1]) then new = new + 1 end
         end
       end
       out[o], o = v, o + 1
@@ -171,72 +158,63 @@ local function round(k, n, p)
     return err, new
   end
 
-  -- complete does what remains after the adds, of which so many made new fields, or all of them
-  -- the key, and loads the key at position i if its part says so. It returns an error text if it
-  -- can't, or nil and whether the key has folded.
-  local function complete(i, key, part, new, made)
+  -- complete does what remains after the adds, of which so many made new fields, and loads the key
+  -- at position i if its part says so. It returns an error text if it can't.
+  local function complete(i, key, part, at, new)
     local err, size, flat
-    if fresh then err, size = finish(key, part, new, made) end
+    if fresh then err, size = finish(key, part, part.adds, new) end
     -- If the key has no more fields than there are adds, these are all it has.
-    if part.load and not err and not (size and size <= #part.deltas) then
+    if part.load and not err and not (size and size <= part.adds) then
       flat = try(HGETALL, key)
       if flat.err then flat, err = {}, unreadable(flat.err, counted) end
       loaded[#loaded + 1], loaded[#loaded + 2] = i, flat
     end
     if not fresh then return err end
     if err then
-      undo(key, part.at, #part.deltas, part.ttl)
-    elseif part.ladder and #part.deltas > 0 and size > part.ladder.most then
+      undo(key, at, part.adds, part.ttl)
+    elseif part.ladder and part.adds > 0 and size > part.ladder.most then
       foldBy(key, part.ladder, ARGV[p + 10], flat)
-      return nil, true
     end
     return err
   end
 
-  -- tell reports the values of a key that has nothing but the adds, if they are asked for.
-  local function tell(part)
-    for j = 1, part.load and #part.deltas or 0 do out[o], o = part.deltas[j], o + 1 end
-  end
-
-  -- apply does what a part says with the key at position i, which may be known to exist. It returns
+  -- apply does what a part says with the key at position i, whose adds begin at ARGV[at]. It returns
   -- an error text if it can't.
-  local function apply(i, key, part, exists)
-    local first, absent, err, new, folded = 1, false, nil, nil, false
-    if fresh and part.copied and not part.model then
-      absent = try('EXISTS', key) == 0
-      exists = not absent
-    end
-    if absent and create(key, part) then
-      first = #part.deltas + 1
-      tell(part)
-    elseif part.new then
-      known[#known + 1] = exists and -1 - i or i
-    end
+  local function apply(i, key, part, at)
+    local err, new
+    if part.new then known[#known + 1] = i end
     if refused[i] then
       err = 'ERR it was refused when this round was carried out'
     elseif fresh and part.reset then
       err = forget(key, epoch, ttl)
-    elseif fresh and part.fold and part.ladder and not absent then
+    elseif fresh and part.fold and part.ladder then
       foldBy(key, part.ladder, ARGV[p + 10])
     end
-    err, new = tally(key, part, first, err)
-    if not err then err, folded = complete(i, key, part, new, first > 1) end
-    -- One that has folded may be gone.
-    if absent and not err and not folded then part.model = key end
-    return err
+    err, new = tally(key, part, at, err)
+    return err or complete(i, key, part, at, new)
   end
 
+  -- make counts once in a key that is believed to be new. If that is so, or may be, there is nothing
+  -- to tell. It reports whether it did.
+  local function make(key, part, at)
+    local v = try(HINCR, key, ARGV[at], ARGV[at + 1])
+    if v ~= tonumber(ARGV[at + 1]) then
+      if type(v) ~= 'table' then try(HINCR, key, ARGV[at], negated(ARGV[at + 1])) end
+      return false
+    end
+    try('PEXPIRE', key, part.ttl)
+    return true
+  end
+
+  local at = p + 13
   for i = 0, n - 1 do
-    local key, part = KEYS[k + 2 + i], parts[ARGV[p + 13 + i]]
-    -- A copy has all that its part says, its time to live included: that is one command in place of
-    -- several. It is not made if the key exists.
-    local copied = fresh and part.model and try(COPY, part.model, key)
-    if copied == 1 then
-      tell(part)
-    else
-      local err = apply(i, key, part, copied == 0)
+    local key, part = KEYS[k + 2 + i], parts[ARGV[at]]
+    at = at + 1
+    if not (HINCR and fresh and part.new and part.plain and make(key, part, at)) then
+      local err = apply(i, key, part, at)
       if err then errors[#errors + 1], errors[#errors + 2] = i, err end
     end
+    at = at + 2 * part.adds
   end
   if fresh and #errors > 0 then
     local positions = {}
@@ -257,6 +235,7 @@ while k <= #KEYS do
   end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 14 + n
+  p = p + 14
+  for _ = 1, n do p = p + 1 + 2 * parts[ARGV[p]].adds end
 end
 return replies
