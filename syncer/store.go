@@ -83,7 +83,7 @@ type KeyRound struct {
 	// cheaper.
 	New bool
 	// TTL is the key's time to live, in milliseconds. The store sets it for a key that it did not
-	// have, and if Renew is set. It may set that of a key that is believed to be New.
+	// have, and if Renew is set.
 	TTL   int64
 	Renew bool
 	// Listed says that a Lister need not list the key because of the time to live.

@@ -11,7 +11,7 @@
 --
 -- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
 -- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
--- whose values are told}, value of every add of other keys and of these ...; or an error. The status is 1 for a loss, 2 if another round
+-- whose values are told, as -1 - position if they certainly existed}, value of every add of other keys and of these ...; or an error. The status is 1 for a loss, 2 if another round
 -- has used this sequence, 3 if a later one was applied, 4 if nothing was there of the partition. The
 -- reply to a status of 4 is that to 0.
 
@@ -194,15 +194,20 @@ local function round(k, n, p)
     return err or complete(i, key, part, at, new)
   end
 
-  -- make counts once in a key that is believed to be new. If that is so, or may be, there is nothing
-  -- to tell. It reports whether it did.
-  local function make(key, part, at)
+  -- make counts once in the key at position i, which is believed to be new. If it is, there is
+  -- nothing to tell. It reports whether it did: if not, apply says why.
+  local function make(i, key, part, at)
     local v = try(HINCR, key, ARGV[at], ARGV[at + 1])
-    if v ~= tonumber(ARGV[at + 1]) then
-      if type(v) ~= 'table' then try(HINCR, key, ARGV[at], negated(ARGV[at + 1])) end
-      return false
+    if type(v) == 'table' then return false end
+    local size = try(HLEN, key)
+    if size > 1 or v ~= tonumber(ARGV[at + 1]) then
+      known[#known + 1], out[o], o = -1 - i, v, o + 1
+      if part.ladder and size > part.ladder.most then
+        foldBy(key, part.ladder, ARGV[p + 10])
+      end
+      if not part.renew then return true end
     end
-    try('PEXPIRE', key, part.ttl)
+    if part.ttl ~= '0' then try('PEXPIRE', key, part.ttl) end
     return true
   end
 
@@ -210,7 +215,7 @@ local function round(k, n, p)
   for i = 0, n - 1 do
     local key, part = KEYS[k + 2 + i], parts[ARGV[at]]
     at = at + 1
-    if not (HINCR and fresh and part.new and part.plain and make(key, part, at)) then
+    if not (HINCR and fresh and part.new and part.plain and make(i, key, part, at)) then
       local err = apply(i, key, part, at)
       if err then errors[#errors + 1], errors[#errors + 2] = i, err end
     end

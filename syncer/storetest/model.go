@@ -178,7 +178,7 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 		s.lives[name] = 0
 	case k.Renew || !had:
 		s.lives[name] = k.TTL
-	case !sure, k.New: // of a key that is believed to be new, it may be set
+	case !sure:
 		s.lives[name] = 0
 	}
 	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.Most()
