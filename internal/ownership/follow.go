@@ -59,8 +59,8 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 }
 
 // reviewOutgoingLocked offers a partition that its new owner does not claim. Unless that looks for
-// its holder, or is busy claiming others, it lets the partition go in the end: the pending counts are still flushed, and
-// the new owner finds them in the store.
+// its holder, or is busy claiming others, it lets the partition go in the end: the pending counts
+// are still flushed, and the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
