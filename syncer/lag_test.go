@@ -154,13 +154,15 @@ func TestManyNewKeysInOnePartition(t *testing.T) {
 		aimed := func(_, i int) string { return keyIn(place, 7, fmt.Sprint("aimed-", i, "-")) }
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: aimed}).start(1)
 		ctx, stop := context.WithCancel(context.Background())
-		defer stop()
-		go func() {
+		var steady sync.WaitGroup
+		steady.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				add(t, c, fmt.Sprint("known-", i%2000), 1, 0)
 				time.Sleep(250 * time.Microsecond) // 4,000 a second
 			}
-		}()
+		})
+		defer steady.Wait() // before the counter is closed
+		defer stop()
 		most := oldest(c, 8*time.Second)
 		f.end()
 		t.Logf("%d counted in one partition; the oldest count was %v old", f.counted.Load(), most)

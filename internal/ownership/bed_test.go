@@ -144,6 +144,8 @@ type cluster struct {
 	sought  atomic.Int64 // requests for holdings
 	breaks  atomic.Int64 // how many more requests for holdings find a broken connection
 	slow    atomic.Pointer[slow]
+	// holdings, if set, answers requests for holdings in place of the nodes.
+	holdings func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse
 }
 
 // slow is a member that requests for holdings reach late.
@@ -163,7 +165,11 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	if !c.travel(ctx) {
 		return syncer.ErrUnknownOutcome
 	}
-	_, asks := request.(*ownership.HoldingsRequest)
+	q, asks := request.(*ownership.HoldingsRequest)
+	if asks && c.holdings != nil {
+		*response.(*ownership.HoldingsResponse) = *c.holdings(q)
+		return nil
+	}
 	if n.cut.Load() || asks && c.breaks.Add(-1) >= 0 {
 		return rpc.ErrUnreachable
 	}

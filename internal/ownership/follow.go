@@ -58,15 +58,15 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not claim. Unless that is busy
-// claiming others, it lets the partition go in the end: the pending counts are still flushed, and
-// the new owner finds them in the store.
+// reviewOutgoingLocked offers a partition that its new owner does not claim. Unless that looks for
+// its holder, or is busy claiming others, it lets the partition go in the end: the pending counts
+// are still flushed, and the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
 	s := &o.parts[p]
 	switch {
-	case now.Sub(s.since) > abandonTimeout &&
+	case now.Sub(s.since) > abandonTimeout && now.Sub(s.sought) > abandonTimeout &&
 		now.Sub(o.claims[t.Member(t.Owner(p)).Name]) > abandonTimeout:
 		o.abandonLocked(p)
 	case now.Sub(s.since) > offerAfter && now.Sub(s.offered) > time.Second:

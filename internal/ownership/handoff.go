@@ -229,18 +229,26 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 }
 
 // offer tells a member that this node holds partitions that the member owns. If that fails, they
-// are offered again. While the member looks for who holds any of them, or changes its mode, none is
-// abandoned: it would begin with what the store has.
+// are offered again. While the member looks for who holds one of them, that one is not abandoned,
+// nor any while it changes its mode: it would begin with what the store has.
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), o.offers(m, parts)}, nil)
 	var a HoldingsResponse
 	err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a)
-	if err == nil && (a.Later || len(a.Sought) > 0) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.claims[m.Name] = time.Now()
+	if a.Later {
+		a.Sought = parts
+	}
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range a.Sought {
+		if o.exists(p) {
+			o.parts[p].sought = time.Now()
+		}
 	}
 }
 

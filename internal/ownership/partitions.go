@@ -70,7 +70,7 @@ type Partitions struct {
 	mu        sync.Mutex
 	parts     []partition
 	claimed   []bool               // being claimed, by one goroutine each
-	claims    map[string]time.Time // when each member last claimed any of this node, or sought some
+	claims    map[string]time.Time // when each member last claimed any of this node
 	changed   chan struct{}        // closed when any phase changes; nil if nobody waits
 	suspended bool                 // the mode is changing, or is one that needs no owners
 	table     *ring.Table          // that the phases follow
@@ -85,6 +85,7 @@ type partition struct {
 	since   time.Time
 	offered time.Time
 	rest    time.Time // until then it is not handed over
+	sought  time.Time // when its owner last looked for who holds it
 	// kept: this node decided about it when the mode began to change, and will again if the change
 	// is aborted.
 	kept bool

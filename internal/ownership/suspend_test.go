@@ -2,6 +2,7 @@ package ownership_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,6 +159,33 @@ func TestAHolderWaitsForASlowSearch(t *testing.T) {
 			if _, moves := n.Figures(); moves.FromStore > 0 {
 				t.Errorf("%s, %+v: partitions begin with what the store has", n.self.Name, moves)
 			}
+		}
+	})
+}
+
+// TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for who holds one of them,
+// and claims none. Their holder keeps that one and lets the others go.
+func TestASearchKeepsOnlyItsPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		holder, owner := c.nodes[0], c.nodes[1]
+		c.fill()
+		sought := -1
+		c.holdings = func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse {
+			if sought < 0 {
+				sought = q.Partitions[0]
+			}
+			a := new(ownership.HoldingsResponse)
+			if slices.Contains(q.Partitions, sought) {
+				a.Sought = []int{sought}
+			}
+			return a
+		}
+		owner.cut.Store(true)
+		holder.knows(holder, owner)
+		time.Sleep(20 * time.Second)
+		if at, moves := holder.Figures(); at.Outgoing != 1 || moves.Abandoned == 0 {
+			t.Errorf("%+v, %+v: want one partition to be kept, and the others let go", at, moves)
 		}
 	})
 }
