@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"testing"
+	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -22,8 +23,9 @@ func TestKeysThatWereNotNew(t *testing.T) {
 			flushAll(t, srv)
 			s := open(t, redisstore.Options{URL: srv.URL(), Expiry: redisstore.Expiry(expiry)})
 			for _, alien := range []string{"alone", "among others"} {
-				if err := s.Client().HSet(t.Context(), redisstore.Key(3, nil, []byte(alien)),
-					redisstore.Field(second), 1).Err(); err != nil {
+				key := redisstore.Key(3, nil, []byte(alien))
+				s.Client().HSet(t.Context(), key, redisstore.Field(second), 1)
+				if err := s.Client().PExpire(t.Context(), key, time.Minute).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -72,7 +72,7 @@ local function readParts(p, lists)
       reset = reset, load = load, new = new, renew = renew, fold = folds, ladder = ladder,
       ttl = ARGV[p + 2], adds = adds,
       -- Whether all there is to do is to count once: nearly always.
-      plain = adds == 1 and not (reset or load or folds),
+      plain = adds == 1 and not (reset or load or folds) and ARGV[p + 2] ~= '0',
     }
     p = p + 3
   end
@@ -194,20 +194,21 @@ local function round(k, n, p)
     return err or complete(i, key, part, at, new)
   end
 
-  -- make counts once in the key at position i, which is believed to be new. If it is, there is
-  -- nothing to tell. It reports whether it did: if not, apply says why.
-  local function make(i, key, part, at)
+  -- once counts once in the key at position i, and does nothing else. A key that is believed to be
+  -- new has no time to live yet if it is, and then there is nothing to tell. once reports whether it
+  -- counted: if not, apply says why.
+  local function once(i, key, part, at)
     local v = try(HINCR, key, ARGV[at], ARGV[at + 1])
     if type(v) == 'table' then return false end
-    local size = try(HLEN, key)
-    if size > 1 or v ~= tonumber(ARGV[at + 1]) then
-      known[#known + 1], out[o], o = -1 - i, v, o + 1
-      if part.ladder and size > part.ladder.most then
-        foldBy(key, part.ladder, ARGV[p + 10])
-      end
-      if not part.renew then return true end
+    local first = v == tonumber(ARGV[at + 1])
+    if part.new then
+      if try('PEXPIRE', key, part.ttl, 'NX') == 1 and first then return true end
+      known[#known + 1] = -1 - i
     end
-    if part.ttl ~= '0' then try('PEXPIRE', key, part.ttl) end
+    out[o], o = v, o + 1
+    local size = first and try(HLEN, key) or 0
+    if size == 1 or part.renew then try('PEXPIRE', key, part.ttl) end
+    if part.ladder and size > part.ladder.most then foldBy(key, part.ladder, ARGV[p + 10]) end
     return true
   end
 
@@ -215,7 +216,7 @@ local function round(k, n, p)
   for i = 0, n - 1 do
     local key, part = KEYS[k + 2 + i], parts[ARGV[at]]
     at = at + 1
-    if not (HINCR and fresh and part.new and part.plain and make(i, key, part, at)) then
+    if not (HINCR and fresh and part.plain and once(i, key, part, at)) then
       local err = apply(i, key, part, at)
       if err then errors[#errors + 1], errors[#errors + 2] = i, err end
     end
