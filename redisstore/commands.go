@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
 )
 
 // command is a command that the scripts or the store use, with arguments for a trial run.
@@ -20,8 +23,7 @@ type command struct {
 // commandsOfAll are the commands used with every way of expiring. All except time take a key.
 func commandsOfAll() []command {
 	return []command{
-		{"del", []any{}}, {"copy", []any{probeKey + "2"}}, // there is nothing to copy
-		{"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
+		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
 		{"append", []any{"1"}}, {"getrange", []any{"0", "1"}},
 		{"pexpire", []any{"1000"}}, {"pttl", []any{}},
 		{"pexpireat", []any{"1"}}, {"time", nil}, {"hincrby", []any{"f", "1"}},
@@ -46,12 +48,18 @@ func commandsOfExpiry(e Expiry) []command {
 	return nil
 }
 
+// commandRestore makes new keys faster. Everything works without it.
+func commandRestore() command {
+	return command{"restore", []any{"1000",
+		payloadOf([]syncer.Bucket{{Stretch: leaparray.Moment(1), N: 1}}), "REPLACE"}}
+}
+
 // commandsOutside are only used outside scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
 // commands returns the names of all commands that are used, as ACL rules take them.
 func commands(e Expiry) (names []string) {
-	names = commandsOutside()
+	names = append(commandsOutside(), commandRestore().name)
 	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
 		names = append(names, c.name)
 	}
@@ -132,7 +140,8 @@ const probeKey = keyPrefix + "0}!probe"
 
 func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	var args []any
-	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry))
+	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry),
+		[]command{commandRestore()})
 	for _, c := range append(all, all[0]) { // the key is deleted before and after
 		n := len(c.args)
 		if c.args == nil {
@@ -149,9 +158,15 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		m.note("evalsha", err)
 	}
+	restores := s.opt.Expiry == ExpiryKey && !m.untried
 	for i := 0; i+1 < len(reply); i += 2 {
+		if reply[i] == commandRestore().name {
+			restores = false
+			continue
+		}
 		m.note(reply[i], errors.New(reply[i+1]))
 	}
+	s.restores.Store(restores)
 	return nil
 }
 

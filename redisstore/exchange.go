@@ -56,7 +56,7 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 		default:
 			if open == nil || s.cluster || len(open.rounds) >= maxRoundsTogether ||
 				len(open.keys)+len(r.Keys) > maxKeysTogether {
-				open = &scriptCall{script: s.scripts.round}
+				open = &scriptCall{script: s.scripts.round, payloads: s.restores.Load()}
 				calls = append(calls, open)
 			}
 			s.addRound(open, r, &f)
@@ -170,9 +170,26 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	hashes, ttl := toList(r)
 	c.args = append(c.args, hashes, number(ttl))
 	for i := range r.Keys {
-		c.args = append(c.args, number(int64(c.part(&r.Keys[i]))))
-		c.args = appendBuckets(c.args, &r.Keys[i], f)
+		k := &r.Keys[i]
+		payload := c.payloads && hasPayload(k)
+		c.args = append(c.args, number(int64(c.part(k, payload))))
+		switch {
+		case payload:
+			c.args = append(c.args, payloadOf(k.Adds))
+		case len(k.Adds) == 1:
+			c.args = append(c.args, f.field(k.Adds[0].Stretch)) // the part has the rest
+		default:
+			c.args = appendBuckets(c.args, k, f)
+		}
 	}
+}
+
+// part says what is done with one key or with several: adds is the number of adds, or minus that if
+// they come as a payload, and delta is what is added if there is one.
+type part struct {
+	flags, adds int
+	ttl, delta  int64
+	ladder      *leaparray.Ladder
 }
 
 // partsSeen is how many of the latest parts are searched for an equal one. Keys that are flushed
@@ -181,22 +198,26 @@ const partsSeen = 8
 
 // part returns the number of the part of a call that says what to do with a key. Equal parts are
 // sent once.
-func (c *scriptCall) part(k *syncer.KeyRound) int {
+func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
+	p := part{flags: flags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
+	switch {
+	case payload:
+		p.adds = -p.adds
+	case p.adds == 1:
+		p.delta = k.Adds[0].N
+	}
 	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
-		if samePart(c.alike[i], k) {
+		if c.alike[i] == p {
 			return i + 1
 		}
 	}
-	c.alike = append(c.alike, k)
-	c.parts = append(c.parts, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
-		number(int64(len(k.Adds))))
+	c.alike = append(c.alike, p)
+	c.parts = append(c.parts, number(int64(p.flags+laddersFrom*c.ladder(k))), number(p.ttl),
+		number(int64(p.adds)))
+	if p.adds == 1 {
+		c.parts = append(c.parts, number(p.delta))
+	}
 	return len(c.alike)
-}
-
-// samePart reports whether the same is to be done with two keys.
-func samePart(a, b *syncer.KeyRound) bool {
-	return flags(a) == flags(b) && a.TTL == b.TTL && a.Ladder == b.Ladder &&
-		len(a.Adds) == len(b.Adds)
 }
 
 // ladder returns the position of a key's ladder among those of the call, 0 if it has none.

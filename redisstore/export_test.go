@@ -78,3 +78,9 @@ func PackTo(b []byte, numbers []int64) []byte {
 	setPackedHead(b, len(numbers))
 	return b
 }
+
+// MaxPayloadAdds is how many events a payload may have.
+const MaxPayloadAdds = maxPayloadAdds
+
+// PayloadOf returns the payload of a key.
+func PayloadOf(events []syncer.Bucket) string { return payloadOf(events) }

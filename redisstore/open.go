@@ -80,6 +80,7 @@ type Store struct {
 	scripts     scripts
 	sequenceTTL string
 	ready       atomic.Bool
+	restores    atomic.Bool // Redis makes keys from payloads
 	used        atomic.Bool // a probe has succeeded
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
 	encryption  encryption  // under readyMu

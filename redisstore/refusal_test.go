@@ -18,7 +18,7 @@ import (
 
 // theCommands are the commands that rounds use.
 var theCommands = []string{
-	"copy", "exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire",
+	"restore", "exists", "hset", "hincrby", "hget", "hdel", "hlen", "hgetall", "hmget", "pexpire",
 	"del", "set", "get", "time",
 }
 

@@ -86,9 +86,11 @@ type scriptCall struct {
 	own bool
 	// ladders are the ladders that args refer to.
 	ladders []*leaparray.Ladder
-	// parts are the arguments that say what to do with keys, and alike is a key of each.
+	// parts are the arguments that say what to do with keys, and alike is what they say.
 	parts []any
-	alike []*syncer.KeyRound
+	alike []part
+	// payloads says that keys that are believed to be new may be sent as payloads.
+	payloads bool
 	// line, if set, is the whole command, with room for the command's name and for what identifies
 	// the script: its text or its hash.
 	line   []any

@@ -4,24 +4,48 @@
 --
 -- ARGV: the ladders; the number of parts, which say what is done with one key or with several, then
 -- for each part: flags (1 reset, 2 load, 4 believed to be new, 8 renew, 16 fold, plus 32 times the
--- position of its ladder or 0), ttl, number of adds; then for each round: number of keys, sequence,
--- nonce, acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the
--- change that this one is, quiet (0 or 1), the present, hashes for the list of keys, their longest
--- ttl, then for each key the number of its part and the adds (field, delta).
+-- position of its ladder or 0), ttl, number of adds, what is added if that is 1, or minus the number
+-- of adds if they come as a payload of RESTORE; then for each round: number of keys, sequence, nonce,
+-- acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the change
+-- that this one is, quiet (0 or 1), the present, hashes for the list of keys, their longest ttl, then
+-- for each key the number of its part and the adds (field, delta), or only the field if the part has
+-- the delta, or the payload.
 --
 -- Reply for each: {status, version, quieted, epoch, last change} and, if the status is 0 or 3,
 -- {position, error, ...}, {position, loaded fields, ...}, {positions of keys believed to be new
--- whose values are told, as -1 - position if they certainly existed}, value of every add of other keys and of these ...; or an error. The status is 1 for a loss, 2 if another round
--- has used this sequence, 3 if a later one was applied, 4 if nothing was there of the partition. The
--- reply to a status of 4 is that to 0.
+-- whose values follow, as -1 - position if they certainly existed}, value of every add of other keys
+-- and of these ...; or an error. The status is 1 for a loss, 2 if another round has used this
+-- sequence, 3 if a later one was applied, 4 if nothing was there of the partition. The reply to a
+-- status of 4 is that to 0.
 
 local call, try = redis.call, redis.pcall
 
--- undo takes back the first n of the adds from ARGV[a] on.
-local function undo(key, a, n, ttl)
-  for at = a, a + (n - 1) * 2, 2 do
-    if tonumber(add(key, ARGV[at], negated(ARGV[at + 1]), ttl)) == 0 then
-      try(HDEL, key, ARGV[at])
+-- eventsOf returns the adds (field, delta) of a payload. It matches appendPayload in Go.
+local function eventsOf(payload)
+  local adds = {}
+  for at = 9, #payload - 11, 12 do
+    local time = 0
+    for b = at + 8, at + 1, -1 do time = time * 256 + string.byte(payload, b) end
+    adds[#adds + 1] = string.format('%.0f', time)
+    adds[#adds + 1] = tostring(string.byte(payload, at + 10))
+  end
+  return adds
+end
+
+-- addsOf returns the adds (field, delta) of a key whose arguments begin at ARGV[at].
+local function addsOf(part, at)
+  if part.payload then return eventsOf(ARGV[at]) end
+  if part.delta then return {ARGV[at], part.delta} end
+  local adds = {}
+  for i = 1, part.args do adds[i] = ARGV[at + i - 1] end
+  return adds
+end
+
+-- undo takes back the first n adds of a key.
+local function undo(key, part, adds, n)
+  for j = 1, 2 * n, 2 do
+    if tonumber(add(key, adds[j], negated(adds[j + 1]), part.ttl)) == 0 then
+      try(HDEL, key, adds[j])
     end
   end
 end
@@ -68,13 +92,22 @@ local function readParts(p, lists)
   for i = 1, tonumber(ARGV[p]) do
     local adds = tonumber(ARGV[p + 3])
     local reset, load, new, renew, folds, ladder = flagsOf(ARGV[p + 1], lists)
-    parts[tostring(i)] = {
+    local part = {
       reset = reset, load = load, new = new, renew = renew, fold = folds, ladder = ladder,
-      ttl = ARGV[p + 2], adds = adds,
-      -- Whether all there is to do is to count once: nearly always.
-      plain = adds == 1 and not (reset or load or folds) and ARGV[p + 2] ~= '0',
+      ttl = ARGV[p + 2], adds = adds, args = 2 * adds,
     }
     p = p + 3
+    if adds == 1 then
+      p = p + 1
+      part.delta, part.n, part.args = ARGV[p], tonumber(ARGV[p]), 1
+      -- Whether all there is to do is to count once in a key: nearly always.
+      part.once = HINCR and not (reset or load or new or folds)
+    elseif adds < 0 then
+      part.payload, part.adds, part.args = true, -adds, 1
+      local now = call('TIME')
+      part.ends = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + part.ttl)
+    end
+    parts[tostring(i)] = part
   end
   return parts, p + 1
 end
@@ -131,26 +164,26 @@ local function round(k, n, p)
   local status = stored > seq and seq > 0 and 3 or empty and 4 or 0
   local out, o = {status, version, quieted, epoch, last, errors, loaded, known}, 9
 
-  -- tally makes the adds of a key, of which the first is at ARGV[at], or reads what is there if the
-  -- round was applied before. If there is an error text already, it does neither. It returns an
-  -- error text, or nil and how many fields are new.
-  local function tally(key, part, at, err)
+  -- tally makes the adds of a key, or reads what is there if the round was applied before. If there
+  -- is an error text already, it does neither. It returns an error text, or nil and how many fields
+  -- are new.
+  local function tally(key, part, adds, err)
     local new = 0
-    for j = 0, part.adds - 1 do
-      local a, v = at + 2 * j, 0
+    for j = 1, 2 * part.adds, 2 do
+      local v = 0
       if not err then
         if fresh then
-          v = add(key, ARGV[a], ARGV[a + 1], part.ttl)
+          v = add(key, adds[j], adds[j + 1], part.ttl)
         else
-          v = try(HGET, key, ARGV[a]) or 0
+          v = try(HGET, key, adds[j]) or 0
         end
         if type(v) == 'table' then
-          if fresh then undo(key, at, j, part.ttl) end
+          if fresh then undo(key, part, adds, (j - 1) / 2) end
           err = unreadable(v.err, counted)
           v = 0
         else
           v = tonumber(v)
-          if v == tonumber(ARGV[a + 1]) then new = new + 1 end
+          if v == tonumber(adds[j + 1]) then new = new + 1 end
         end
       end
       out[o], o = v, o + 1
@@ -160,7 +193,7 @@ local function round(k, n, p)
 
   -- complete does what remains after the adds, of which so many made new fields, and loads the key
   -- at position i if its part says so. It returns an error text if it can't.
-  local function complete(i, key, part, at, new)
+  local function complete(i, key, part, adds, new)
     local err, size, flat
     if fresh then err, size = finish(key, part, part.adds, new) end
     -- If the key has no more fields than there are adds, these are all it has.
@@ -171,17 +204,21 @@ local function round(k, n, p)
     end
     if not fresh then return err end
     if err then
-      undo(key, at, part.adds, part.ttl)
-    elseif part.ladder and part.adds > 0 and size > part.ladder.most then
+      undo(key, part, adds, part.adds)
+    elseif part.new and part.adds > 0 and (size > part.adds or new < part.adds) then
+      known[#known] = -1 - i
+    end
+    if not err and part.ladder and part.adds > 0 and size > part.ladder.most then
       foldBy(key, part.ladder, ARGV[p + 10], flat)
     end
     return err
   end
 
-  -- apply does what a part says with the key at position i, whose adds begin at ARGV[at]. It returns
-  -- an error text if it can't.
+  -- apply does what a part says with the key at position i, whose arguments begin at ARGV[at]. It
+  -- returns an error text if it can't.
   local function apply(i, key, part, at)
     local err, new
+    local adds = addsOf(part, at)
     if part.new then known[#known + 1] = i end
     if refused[i] then
       err = 'ERR it was refused when this round was carried out'
@@ -190,24 +227,23 @@ local function round(k, n, p)
     elseif fresh and part.fold and part.ladder then
       foldBy(key, part.ladder, ARGV[p + 10])
     end
-    err, new = tally(key, part, at, err)
-    return err or complete(i, key, part, at, new)
+    err, new = tally(key, part, adds, err)
+    return err or complete(i, key, part, adds, new)
   end
 
-  -- once counts once in the key at position i, and does nothing else. A key that is believed to be
-  -- new has no time to live yet if it is, and then there is nothing to tell. once reports whether it
-  -- counted: if not, apply says why.
-  local function once(i, key, part, at)
-    local v = try(HINCR, key, ARGV[at], ARGV[at + 1])
-    if type(v) == 'table' then return false end
-    local first = v == tonumber(ARGV[at + 1])
-    if part.new then
-      if try('PEXPIRE', key, part.ttl, 'NX') == 1 and first then return true end
-      known[#known + 1] = -1 - i
+  -- quick does the two things that are done most: it makes a key that is new, of which there is
+  -- nothing to tell, or counts once in one that is known. It reports false if apply has to say why
+  -- it can't.
+  local function quick(key, part, at)
+    if part.payload then
+      return not try('RESTORE', key, part.ends, ARGV[at], 'ABSTTL').err
     end
+    if not part.once then return false end
+    local v = try(HINCR, key, ARGV[at], part.delta)
+    if type(v) == 'table' then return false end
     out[o], o = v, o + 1
-    local size = first and try(HLEN, key) or 0
-    if size == 1 or part.renew then try('PEXPIRE', key, part.ttl) end
+    local size = v == part.n and try(HLEN, key) or 0
+    if (size == 1 or part.renew) and part.ttl ~= '0' then try('PEXPIRE', key, part.ttl) end
     if part.ladder and size > part.ladder.most then foldBy(key, part.ladder, ARGV[p + 10]) end
     return true
   end
@@ -216,18 +252,18 @@ local function round(k, n, p)
   for i = 0, n - 1 do
     local key, part = KEYS[k + 2 + i], parts[ARGV[at]]
     at = at + 1
-    if not (HINCR and fresh and part.plain and once(i, key, part, at)) then
+    if not (fresh and quick(key, part, at)) then
       local err = apply(i, key, part, at)
       if err then errors[#errors + 1], errors[#errors + 2] = i, err end
     end
-    at = at + 2 * part.adds
+    at = at + part.args
   end
   if fresh and #errors > 0 then
     local positions = {}
     for i = 1, #errors, 2 do positions[#positions + 1] = errors[i] end
     try('SET', KEYS[k], mark .. ':' .. table.concat(positions, ','), 'PX', ttl)
   end
-  return out
+  return out, at
 end
 
 local replies, k = {}, 1
@@ -235,13 +271,16 @@ while k <= #KEYS do
   local n = tonumber(ARGV[p])
   -- If one round is refused, for lack of memory for example, that happens before it has written
   -- anything, and doesn't affect the others.
-  local ok, reply = pcall(round, k, n, p + 1)
+  local ok, reply, after = pcall(round, k, n, p + 1)
   if not ok then
     reply = redis.error_reply(type(reply) == 'table' and reply.err or tostring(reply))
   end
   replies[#replies + 1] = reply
   k = k + 2 + n
-  p = p + 14
-  for _ = 1, n do p = p + 1 + 2 * parts[ARGV[p]].adds end
+  if not after then -- it was not applied
+    after = p + 14
+    for _ = 1, n do after = after + 1 + parts[ARGV[after]].args end
+  end
+  p = after
 end
 return replies

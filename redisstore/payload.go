@@ -1,0 +1,62 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"hash/crc64"
+	"math"
+
+	"twotier.dev/twotier/syncer"
+)
+
+// A key that is believed to be new is sent as the payload of RESTORE. That is the one command that
+// makes a Hash with its time to live if nothing is there, and otherwise says that something is.
+
+// maxPayloadAdds is how many events a payload may have, so that its length fits in one byte.
+const maxPayloadAdds = 4
+
+// What a payload consists of, as "Redis RDB file format" and the file listpack.md of the listpack
+// specification define it.
+const (
+	payloadVersion  = 10   // of Redis 7.0; later ones read it
+	payloadHash     = 16   // a Hash in one listpack
+	listpackHeader  = 6    // its length in bytes, 4, and in entries, 2
+	listpackEvent   = 12   // a time, with type and length 10, and a count, 2
+	listpackInt64   = 0xf4 // the type of a time
+	listpackEnd     = 0xff
+	maxPayloadCount = math.MaxInt8 // a count is in one byte, without a type
+	payloadSizeMost = 2 + listpackHeader + maxPayloadAdds*listpackEvent + 1 + 10
+)
+
+// jones is the polynomial of the checksum, reversed.
+var jones = crc64.MakeTable(0x95ac9329ac4bc9b5)
+
+// hasPayload reports whether a key's part of a round can be sent as a payload.
+func hasPayload(k *syncer.KeyRound) bool {
+	if !isNew(k) || k.Fold || k.TTL <= 0 || len(k.Adds) == 0 || len(k.Adds) > maxPayloadAdds {
+		return false
+	}
+	for i := range k.Adds {
+		if b := &k.Adds[i]; b.Width != 1 || b.N <= 0 || b.N > maxPayloadCount {
+			return false
+		}
+	}
+	return true
+}
+
+// payloadOf returns the payload of a key with events that keep their millisecond. It matches
+// eventsOf in Lua.
+func payloadOf(events []syncer.Bucket) string {
+	buf := make([]byte, 0, payloadSizeMost)
+	size := listpackHeader + len(events)*listpackEvent + 1
+	buf = append(buf, payloadHash, byte(size))
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(size))
+	buf = binary.LittleEndian.AppendUint16(buf, uint16(2*len(events)))
+	for i := range events {
+		buf = binary.LittleEndian.AppendUint64(append(buf, listpackInt64), uint64(events[i].Start))
+		buf = append(buf, 9, byte(events[i].N), 1)
+	}
+	buf = binary.LittleEndian.AppendUint16(append(buf, listpackEnd), payloadVersion)
+	// Redis begins with 0 where this package begins with all ones.
+	sum := ^crc64.Update(math.MaxUint64, jones, buf)
+	return string(binary.LittleEndian.AppendUint64(buf, sum))
+}
