@@ -21,6 +21,11 @@ type Options struct {
 	Seed uint64 `json:"seed"`
 	// Rules is how many of [Rules] a decision has, unless the workload has its own. Default: 2.
 	Rules int `json:"rules,omitempty"`
+	// Adds asks to count in place of deciding: there are no rules, and events are those of now. Only
+	// twotier's servers can be asked for that, and only with the workloads of one key.
+	Adds bool `json:"adds,omitempty"`
+	// Ample makes the rules of messages such that they hold always.
+	Ample bool `json:"ample,omitempty"`
 	// Batch is how many decisions are asked for in one call. Default 1.
 	Batch int `json:"batch"`
 	// Workers is the number of calls in flight. Default: 64.
@@ -120,8 +125,9 @@ func (o *Options) scheduled() bool { return o.Workload == "diurnal" && o.Rate > 
 
 // next draws as many decisions as a call has. The last call of a trace may have fewer.
 func (w *worker) next() (due time.Duration, ok bool) {
+	now := time.Now().UnixMilli()
 	for w.n = 0; w.n < len(w.calls); w.n++ {
-		at, ok := w.source(&w.calls[w.n])
+		at, ok := w.source(&w.calls[w.n], now)
 		if !ok {
 			break
 		}

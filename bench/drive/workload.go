@@ -7,11 +7,13 @@ import (
 
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/syncer"
 )
 
-// A source draws the decisions of one worker into the memory of c. due is when a decision is due in
+// A source draws the decisions of one worker, which are of now unless they have times of their own,
+// into the memory of c: the names of its keys, too, are overwritten. due is when a decision is due in
 // the time of the trace, after its beginning; ok is false when there are no more.
-type source func(c *limiter.Call) (due time.Duration, ok bool)
+type source func(c *limiter.Call, now int64) (due time.Duration, ok bool)
 
 // Workload is one of the workloads that are compared.
 type Workload struct{ Name, About string }
@@ -36,10 +38,7 @@ func Rules(n int) []limiter.Limit {
 }
 
 // Key returns the name of a key: its number in 16 hexadecimal digits.
-func Key(key uint64) string { return string(newKey(key)) }
-
-// newKey is the name of a key, with room for some bytes more.
-func newKey(key uint64) []byte { return AppendKey(make([]byte, 0, 24), key) }
+func Key(key uint64) string { return string(AppendKey(nil, key)) }
 
 // AppendKey appends the name of a key.
 func AppendKey(b []byte, key uint64) []byte {
@@ -85,31 +84,58 @@ func (o *Options) byKey(w int) (source, error) {
 	if o.MaxCalls > 0 {
 		left = o.MaxCalls / o.Workers
 	}
-	return func(c *limiter.Call) (time.Duration, bool) {
+	return func(c *limiter.Call, now int64) (time.Duration, bool) {
 		if left == 0 {
 			return 0, false
 		}
 		left--
-		*c = limiter.At(time.Now().UnixMilli(),
-			append(c.Checks[:0], limiter.One(newKey(keys()), rules))...)
+		if o.Adds {
+			*c = limiter.Call{Kind: syncer.Add, Checks: renew(c.Checks, nil)}
+		} else {
+			*c = limiter.At(now, renew(c.Checks, rules)...)
+		}
+		key := &c.Checks[0].Key
+		*key = AppendKey(*key, keys())
 		return 0, true
 	}, nil
+}
+
+// renew returns checks of one event under these limits each, with names of no length, in memory that
+// the last decision had.
+func renew(checks []limiter.Check, limits ...[]limiter.Limit) []limiter.Check {
+	if len(checks) != len(limits) {
+		checks = make([]limiter.Check, len(limits))
+	}
+	for i := range checks {
+		checks[i] = limiter.One(checks[i].Key[:0], limits[i])
+	}
+	return checks
 }
 
 // messages draws a receiver and one of five contents. The receiver is the hash tag of both keys,
 // which matters only to a cluster that places keys by their tags.
 func (o *Options) messages(w int) source {
 	keys, _ := o.keys(w, "uniform") // there is such a way
-	user := func(k uint64) []byte {
-		return append(AppendKey(append(make([]byte, 0, 24), '{'), k), '}')
+	receiver, content := receiverRules, contentRules
+	if o.Ample {
+		receiver, content = ample(receiver), ample(content)
 	}
-	return func(c *limiter.Call) (time.Duration, bool) {
+	return func(c *limiter.Call, now int64) (time.Duration, bool) {
 		k := keys()
-		*c = limiter.At(time.Now().UnixMilli(), append(c.Checks[:0],
-			limiter.One(user(k), receiverRules),
-			limiter.One(append(user(k), '|', 'c', '0'+byte(k%contents)), contentRules))...)
+		*c = limiter.At(now, renew(c.Checks, receiver, content)...)
+		user, both := &c.Checks[0].Key, &c.Checks[1].Key
+		*user = append(AppendKey(append(*user, '{'), k), '}')
+		*both = append(append(*both, *user...), '|', 'c', '0'+byte(k%contents))
 		return 0, true
 	}
+}
+
+// ample returns limits of the same windows that nothing reaches.
+func ample(limits []limiter.Limit) (all []limiter.Limit) {
+	for _, l := range limits {
+		all = append(all, limiter.Limit{Window: l.Window, Max: 1 << 40})
+	}
+	return all
 }
 
 const (
@@ -135,7 +161,7 @@ func (o *Options) diurnal(w int) source {
 		From:  o.Day.Add(-span).UnixMilli(), To: o.Day.UnixMilli(),
 	}
 	events := m.Events()
-	return func(c *limiter.Call) (time.Duration, bool) {
+	return func(c *limiter.Call, _ int64) (time.Duration, bool) {
 		if len(events) == 0 {
 			return 0, false
 		}

@@ -6,41 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/wire"
+	"twotier.dev/twotier/syncer"
 )
 
 // HTTP is twotier as its users see it: one POST /v1/acquire for one decision, or one quiet POST
-// /v1/batch for many. It asks several nodes in turn, whichever owns the key.
+// /v1/batch for many, and adds in the same way. It asks several nodes in turn, whichever owns the
+// key.
 type HTTP struct {
-	name   string
-	nodes  []*load.Client
-	next   atomic.Uint32
-	bodies sync.Pool // of *[]byte
+	name  string
+	nodes []*wire.Client
+	next  atomic.Uint32
 }
 
-const (
-	// conns bounds the connections to one node. It is more than any driver uses at a time.
-	conns = 512
-	// callTimeout is far more than a working server needs.
-	callTimeout = 30 * time.Second
-)
-
 // NewHTTP returns an adapter for the servers at these addresses, each host:port.
-func NewHTTP(name string, addrs ...string) (*HTTP, error) {
-	h := &HTTP{name: name, bodies: sync.Pool{New: func() any { return new([]byte) }}}
+func NewHTTP(name string, addrs ...string) *HTTP {
+	h := &HTTP{name: name}
 	for _, addr := range addrs {
-		c, err := load.NewClient(load.ClientOptions{URL: "http://" + addr, Connections: conns,
-			Timeout: callTimeout})
-		if err != nil {
-			return nil, err
-		}
-		h.nodes = append(h.nodes, c)
+		h.nodes = append(h.nodes, wire.NewClient(addr))
 	}
-	return h, nil
+	return h
 }
 
 // Close closes the connections.
@@ -54,81 +41,107 @@ func (h *HTTP) Close() error {
 // Name returns the name in tables.
 func (h *HTTP) Name() string { return h.name }
 
-// Decide sends one request: an acquire, or a batch of at most 10,000. Any status other than 200 is
-// an error.
+// Decide sends one request: an operation, or a batch of at most 10,000. An add counts as admitted,
+// and has the server's time if its own is 0. Any status other than 200 is an error.
 func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error) {
+	node := h.nodes[int(h.next.Add(1))%len(h.nodes)]
 	if len(calls) > 1 {
-		return h.batch(calls)
+		err = node.Post("/v1/batch", func(b []byte) []byte { return appendBatch(b, calls) },
+			func(answer []byte) error {
+				admitted, err = readBatch(answer)
+				return err
+			})
+		return admitted, err
 	}
-	err = h.post("/v1/acquire", func(body []byte) []byte {
-		return append(appendChecks(append(body, '{'), calls[0]), '}')
+	path, read := "/v1/acquire", readAcquire
+	if calls[0].Kind == syncer.Add {
+		path, read = "/v1/add", readAdd
+	}
+	err = node.Post(path, func(b []byte) []byte {
+		return append(appendCall(append(b, '{'), &calls[0]), '}')
 	}, func(answer []byte) error {
-		switch {
-		case bytes.HasPrefix(answer, []byte(`{"allowed":true`)):
-			admitted = 1
-		case !bytes.HasPrefix(answer, []byte(`{"allowed":false`)):
-			return fmt.Errorf("answer says nothing about allowed: %.300s", answer)
-		}
-		return nil
-	})
-	return admitted, err
-}
-
-func (h *HTTP) batch(calls []Call) (admitted int, err error) {
-	err = h.post("/v1/batch", func(body []byte) []byte {
-		body = append(body, `{"quiet":true,"ops":[`...)
-		for i, c := range calls {
-			if i > 0 {
-				body = append(body, ',')
-			}
-			body = append(appendChecks(append(body, `{"op":"acquire",`...), c), '}')
-		}
-		return append(body, "]}"...)
-	}, func(answer []byte) error {
-		if !bytes.Contains(answer, []byte(`"errors":[]`)) {
-			return fmt.Errorf("batch: %.300s", answer)
-		}
-		count := answer[bytes.LastIndex(answer, []byte(`"allowed":`))+len(`"allowed":`):]
-		digits := len(count) - len(bytes.TrimLeft(count, "0123456789"))
-		admitted, err = strconv.Atoi(string(count[:digits]))
+		admitted, err = read(answer)
 		return err
 	})
 	return admitted, err
 }
 
-// post builds a body, sends it to the next node, and passes the answer to read.
-func (h *HTTP) post(path string, build func([]byte) []byte, read func([]byte) error) error {
-	body := h.bodies.Get().(*[]byte)
-	defer h.bodies.Put(body)
-	*body = build((*body)[:0])
-	err := h.nodes[int(h.next.Add(1))%len(h.nodes)].Post(path, *body, read)
-	var status *load.StatusError
-	if errors.As(err, &status) {
-		return fmt.Errorf("%s: %w: %s", path, err, status.Body)
+// The answers are read without parsing them, as twotier writes them.
+// TestDecideReadsWhatTheAnswersSay (package rival) compares that with what encoding/json reads.
+
+func readAcquire(answer []byte) (admitted int, err error) {
+	switch {
+	case bytes.HasPrefix(answer, []byte(`{"allowed":true`)):
+		return 1, nil
+	case bytes.HasPrefix(answer, []byte(`{"allowed":false`)):
+		return 0, nil
 	}
-	return err
+	return 0, fmt.Errorf("answer says nothing about allowed: %.300s", answer)
 }
 
-// appendChecks appends the fields of an acquire. A single check is written without its list.
-func appendChecks(b []byte, call Call) []byte {
-	checks := call.Checks
-	b = strconv.AppendInt(append(b, `"ts":`...), call.TS, 10)
-	if len(checks) == 1 {
-		return appendCheck(append(b, ','), checks[0])
+func readAdd(answer []byte) (admitted int, err error) {
+	if !bytes.HasPrefix(answer, []byte(`{"key":`)) {
+		return 0, fmt.Errorf("answer says nothing about a key: %.300s", answer)
 	}
-	b = append(b, `,"checks":[`...)
-	for i, c := range checks {
+	return 1, nil
+}
+
+// readBatch reads the totals, which follow the errors.
+func readBatch(answer []byte) (admitted int, err error) {
+	_, totals, _ := bytes.Cut(answer, []byte(`"errors":[],"added":`))
+	added, totals, _ := bytes.Cut(totals, []byte(`,"allowed":`))
+	allowed, _, _ := bytes.Cut(totals, []byte(`,"refused":`))
+	adds, err1 := strconv.Atoi(string(added))
+	acquires, err2 := strconv.Atoi(string(allowed))
+	if errors.Join(err1, err2) != nil {
+		return 0, fmt.Errorf("batch: %.300s", answer)
+	}
+	return adds + acquires, nil
+}
+
+func appendBatch(b []byte, calls []Call) []byte {
+	b = append(b, `{"quiet":true,"ops":[`...)
+	for i := range calls {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendCheck(append(b, '{'), c), '}')
+		if calls[i].Kind == syncer.Add {
+			b = append(b, `{"op":"add",`...)
+		} else {
+			b = append(b, `{"op":"acquire",`...)
+		}
+		b = append(appendCall(b, &calls[i]), '}')
+	}
+	return append(b, "]}"...)
+}
+
+// appendCall appends the fields of an operation. A single check is written without its list.
+func appendCall(b []byte, call *Call) []byte {
+	if call.TS != 0 {
+		b = append(strconv.AppendInt(append(b, `"ts":`...), call.TS, 10), ',')
+	}
+	if len(call.Checks) == 1 {
+		return appendCheck(b, &call.Checks[0])
+	}
+	b = append(b, `"checks":[`...)
+	for i := range call.Checks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendCheck(append(b, '{'), &call.Checks[i]), '}')
 	}
 	return append(b, ']')
 }
 
-func appendCheck(b []byte, c Check) []byte {
-	b = append(append(append(b, `"key":"`...), c.Key...), `","n":`...)
-	b = append(strconv.AppendInt(b, c.N, 10), `,"limits":[`...)
+func appendCheck(b []byte, c *Check) []byte {
+	b = append(append(append(b, `"key":"`...), c.Key...), '"')
+	if c.N != 1 {
+		b = strconv.AppendInt(append(b, `,"n":`...), c.N, 10)
+	}
+	if len(c.Limits) == 0 {
+		return b
+	}
+	b = append(b, `,"limits":[`...)
 	for i, l := range c.Limits {
 		if i > 0 {
 			b = append(b, ',')

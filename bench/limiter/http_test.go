@@ -36,10 +36,7 @@ func TestHTTP(t *testing.T) {
 	}
 	for _, c := range cases {
 		status, answer = c.status, c.answer
-		h, err := limiter.NewHTTP("twotier", strings.TrimPrefix(server.URL, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := limiter.NewHTTP("twotier", strings.TrimPrefix(server.URL, "http://"))
 		allowed, err := limiter.Ask(t.Context(), h, call("a", 2, 5,
 			[]limiter.Limit{{Window: 59_000, Max: 2}, {Window: 86_400_000, Max: 50}}))
 		if allowed != c.allowed || (err == nil) != (c.err == "") || err != nil &&

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/syncer"
 )
 
 // The keys that BenchmarkBytes fills. They replace b.N, with which testing would fill keys several
@@ -128,11 +129,8 @@ func (p population) fill(ctx context.Context) error {
 	return nil
 }
 
-// fillAt counts one event of each key: a server's by adds, a limiter's in Redis by decisions.
+// fillAt counts one event of each key.
 func (p population) fillAt(ctx context.Context, ts int64) error {
-	if len(p.stand.Servers) > 0 {
-		return fillServer(p.stand.Servers[0].Addr, p.keys, p.key, ts)
-	}
 	errs := make([]error, fillers)
 	var wg sync.WaitGroup
 	for w := range fillers {
@@ -145,13 +143,18 @@ func (p population) fillAt(ctx context.Context, ts int64) error {
 // key is the name of one of the keys.
 func (p population) key(i int) string { return drive.Key(p.first + uint64(i)) }
 
-// fillShare decides for windows that cover what twotier's ladder does, with room for all.
+// fillShare adds, if there is a server. A limiter in Redis decides, for windows that cover what
+// twotier's ladder does, with room for all.
 func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
 	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30},
 		{Window: 24 * hour, Max: 1 << 30}}
 	calls := make([]limiter.Call, 0, pipelined)
 	for key := worker; key < p.keys; key += fillers {
-		calls = append(calls, limiter.At(ts, limiter.One(p.key(key), limits)))
+		call := limiter.At(ts, limiter.One(p.key(key), limits))
+		if len(p.stand.Servers) > 0 {
+			call.Kind, call.Checks[0].Limits = syncer.Add, nil
+		}
+		calls = append(calls, call)
 		if len(calls) < pipelined && key+fillers < p.keys {
 			continue
 		}

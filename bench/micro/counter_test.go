@@ -12,9 +12,7 @@ import (
 
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
-	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -54,15 +52,18 @@ func start(b *testing.B, rv rival.Rival, env rival.Env) *rival.Stand {
 	return s
 }
 
-// generate runs the generator of twotier bench against a server for b.N durations.
-func generate(b *testing.B, s *proc.Server, o load.Options) load.Result {
-	o.URL, o.Duration = "http://"+s.Addr, time.Duration(b.N)**duration
-	r, err := load.Run(b.Context(), o)
-	if err != nil || len(r.Errors) > 0 {
-		b.Fatalf("load: %v, failed: %v", err, r.Errors)
+// generate drives a stand for b.N durations.
+func generate(b *testing.B, s *rival.Stand, o drive.Options) *rival.Run {
+	o.Duration = time.Duration(b.N) * *duration
+	r, err := s.Drive(b.Context(), o)
+	if err != nil {
+		b.Fatal(err)
 	}
 	return r
 }
+
+// reportShare reports how much of the processor time the generator took.
+func reportShare(b *testing.B, u rival.Usage) { b.ReportMetric(u.Share(), "generator-share") }
 
 const hour = int64(3_600_000)
 

@@ -127,6 +127,7 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 	b.ReportMetric(used.Redis.CPU*1e6/calls, "redis-us/call")
 	b.ReportMetric(float64(t.Latency.P50), "p50-us")
 	b.ReportMetric(float64(t.Latency.P99), "p99-us")
+	reportShare(b, used)
 }
 
 func envoyCaller(ctx context.Context, client ratelimitv3.RateLimitServiceClient,

@@ -1,11 +1,13 @@
 package micro_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
 )
@@ -34,6 +36,7 @@ func BenchmarkFlush(b *testing.B) {
 			b.ReportMetric(r.Per(r.Usage.Redis.CPU*1e6), "redis-us/decision")
 			b.ReportMetric(r.Per(r.Usage.Service*1e6), "service-us/decision")
 			b.ReportMetric(float64(r.Latency.P99), "p99-us")
+			reportShare(b, r.Usage)
 		})
 	}
 }
@@ -43,38 +46,33 @@ func BenchmarkFlush(b *testing.B) {
 // the stream, and in the end Redis must have every key.
 func BenchmarkSteady(b *testing.B) {
 	s := start(b, rival.Twotier("twotier", 1, rival.TwoTier), programs(b))
-	before, err := s.Usage(b.Context())
-	if err != nil {
-		b.Fatal(err)
+	watching, stop := context.WithCancel(b.Context())
+	pending := make(chan []float64, 1)
+	go func() { pending <- watchPending(watching, s.Servers[0]) }()
+	r := generate(b, s, drive.Options{Workload: "distinct", Adds: true, Batch: 500, Workers: 8,
+		Rate: *rate})
+	stop()
+	if keys, err := s.RDB.DBSize(b.Context()).Result(); err != nil || keys < r.Decisions {
+		b.Fatalf("%d adds to distinct keys, but Redis has %d, %v", r.Decisions, keys, err)
 	}
-	var pending []float64
-	r := generate(b, s.Servers[0], load.Options{
-		Op: "batch", Batch: 500, Dist: "distinct", Connections: 8, Rate: *rate,
-		Progress: func(load.Progress) {
-			if v, err := s.Servers[0].Metric(b.Context(), "twotier_pending_buckets"); err == nil {
-				pending = append(pending, v)
-			}
-		},
-	})
-	end := time.Now()
-	if err := s.Drain(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(time.Since(end).Seconds(), "drained-s")
-	after, err := s.Usage(b.Context())
-	if keys, err := s.RDB.DBSize(b.Context()).Result(); err != nil || keys < r.Operations {
-		b.Fatalf("%d adds to distinct keys, but Redis has %d, %v", r.Operations, keys, err)
-	}
-	reportPending(b, pending, 5**rate)
-	used, adds := after.Since(before), float64(r.Operations)
-	b.ReportMetric(used.Redis.CPU*1e6/adds, "redis-us/add")
-	b.ReportMetric(float64(used.Redis.Scripts)/adds, "calls/add")
-	b.ReportMetric(used.Service*1e6/adds, "service-us/add")
-	b.ReportMetric(r.OpsPerSecond, "adds/s")
+	reportPending(b, <-pending, 5**rate)
+	b.ReportMetric(r.Drained, "drained-s")
+	b.ReportMetric(r.Per(r.Usage.Redis.CPU*1e6), "redis-us/add")
+	b.ReportMetric(r.Scripts(), "calls/add")
+	b.ReportMetric(r.Per(r.Usage.Service*1e6), "service-us/add")
+	b.ReportMetric(r.PerSecond, "adds/s")
 	b.ReportMetric(float64(r.Latency.P99)/1e3, "p99-ms")
-	if err != nil {
-		b.Fatal(err)
+	reportShare(b, r.Usage)
+}
+
+// watchPending returns how many buckets were pending once a second, until ctx is done.
+func watchPending(ctx context.Context, s *proc.Server) (buckets []float64) {
+	for load.Sleep(ctx, time.Second) == nil {
+		if v, err := s.Metric(ctx, "twotier_pending_buckets"); err == nil {
+			buckets = append(buckets, v)
+		}
 	}
+	return buckets
 }
 
 // reportPending reports what was pending, once a second.

@@ -15,6 +15,7 @@ import (
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/syncer"
@@ -113,10 +114,12 @@ func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	}
 	ops := float64(t.Calls) * float64(len(all[0].ops))
 	b.ReportMetric(ops/t.Seconds, "ops/s")
-	b.ReportMetric(after.Since(before).Service*1e6/ops, "service-us/op")
+	used := after.Since(before)
+	b.ReportMetric(used.Service*1e6/ops, "service-us/op")
 	b.ReportMetric((last-first)/ops, "forwarded/op")
 	b.ReportMetric(float64(t.Latency.P50), "p50-us")
 	b.ReportMetric(float64(t.Latency.P99), "p99-us")
+	reportShare(b, used)
 }
 
 // callers go through the requests in turn, 64 at a time, 16 with batches, until n operations have
@@ -155,9 +158,6 @@ func sender(ctx context.Context, s *rival.Stand,
 	if way == "forwarded" {
 		addr = s.Servers[1].Addr
 	}
-	c, err := connect(addr)
-	if err != nil {
-		return nil, nil, err
-	}
+	c := wire.NewClient(addr)
 	return func(r *request) error { return r.post(c) }, c.Close, nil
 }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/load"
 )
 
 // request is operations for one HTTP request, and that request.
@@ -25,7 +25,6 @@ type request struct {
 type operation struct {
 	Op     string  `json:"op,omitempty"`
 	Key    string  `json:"key,omitempty"`
-	TS     int64   `json:"ts,omitempty"`
 	Limits []limit `json:"limits,omitempty"`
 	Checks []check `json:"checks,omitempty"`
 }
@@ -90,20 +89,22 @@ func (r *request) encode(kind string) {
 	var document any = body
 	if len(r.ops) == 1 && kind == "adds" {
 		r.path, r.want = "/v1/add", `"over":false`
-		document = operation{Key: r.ops[0].Key, TS: r.ops[0].TS}
+		document = operation{Key: r.ops[0].Key}
 	}
 	r.body, _ = json.Marshal(document) // strings and numbers
 }
 
 // post sends the request.
-func (r *request) post(c *load.Client) error {
-	return c.Post(r.path, r.body, func(answer []byte) error {
+func (r *request) post(c *wire.Client) error {
+	return c.Post(r.path, r.append, func(answer []byte) error {
 		if n := bytes.Count(answer, []byte(r.want)); n != r.many {
 			return fmt.Errorf("%d times %s, want %d: %.300s", n, r.want, r.many, answer)
 		}
 		return nil
 	})
 }
+
+func (r *request) append(b []byte) []byte { return append(b, r.body...) }
 
 // byClient asks for the operations, which are adds, by way of the client.
 func (r *request) byClient(ctx context.Context, c *client.Client) error {

@@ -1,17 +1,18 @@
 package micro_test
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/internal/load"
 )
 
@@ -35,9 +36,9 @@ func BenchmarkHot(b *testing.B) {
 			name := fmt.Sprintf("limit=%d/nodes=%d/users=%s", most, of.nodes, of.users)
 			b.Run(name, func(b *testing.B) {
 				s := start(b, rival.Twotier("twotier", of.nodes, rival.TwoTier), env)
-				c := newCrowd(b, s, most, of.users == "own")
+				c := newCrowd(b, s, most, of.users == "own", crowdBatch)
 				for b.Loop() {
-					c.run(b, load.Loop{Duration: *duration}, crowdCallers, crowdBatch)
+					c.run(b, load.Loop{Duration: *duration}, crowdCallers)
 				}
 				c.report(b)
 			})
@@ -52,9 +53,9 @@ func BenchmarkEarly(b *testing.B) {
 	for _, most := range []int64{10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("limit=%d", most), func(b *testing.B) {
 			s := start(b, rival.Twotier("twotier", 3, rival.TwoTier, "--hot-rate", "200"), env)
-			c := newCrowd(b, s, most, false)
+			c := newCrowd(b, s, most, false, int(most/10_000))
 			for b.Loop() {
-				c.run(b, load.Loop{Rate: 1000, Duration: 13 * time.Second}, 4, int(most/10_000))
+				c.run(b, load.Loop{Rate: 1000, Duration: 13 * time.Second}, 4)
 			}
 			c.report(b)
 		})
@@ -65,10 +66,11 @@ func BenchmarkEarly(b *testing.B) {
 type crowd struct {
 	*rival.Stand
 	most    int64
-	clients []*load.Client
-	users   [][]string // that are asked for at each of the nodes
-	before  crowdCounts
-	log     admissions
+	clients []*wire.Client
+	// requests are the batches that each of the nodes is asked, in any order.
+	requests [][]request
+	before   crowdCounts
+	log      admissions
 
 	asked, admitted, near, failed atomic.Int64
 	early                         atomic.Int64 // what was left at the first refusal, or -1
@@ -82,28 +84,46 @@ type crowdCounts struct {
 	messages, forwarded float64
 }
 
-// newCrowd returns callers that ask for users whom the asked node owns, or any node.
-func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool) *crowd {
+// newCrowd returns callers that ask for users whom the asked node owns, or any node, in batches.
+func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool, batch int) *crowd {
 	c := &crowd{Stand: s, most: most}
 	c.early.Store(-1)
-	var all []string
+	var users [][]string
 	for _, server := range s.Servers {
-		users, err := keysOf(b.Context(), server, len(s.Servers))
-		client, err2 := connect(server.Addr)
-		if err := errors.Join(err, err2); err != nil {
+		names, err := keysOf(b.Context(), server, len(s.Servers))
+		if err != nil {
 			b.Fatal(err)
 		}
+		client := wire.NewClient(server.Addr)
 		b.Cleanup(client.Close)
-		c.clients, c.users = append(c.clients, client), append(c.users, users)
-		all = append(all, users...)
+		c.clients, users = append(c.clients, client), append(users, names)
 	}
-	for i := range c.users {
+	for _, asked := range users {
 		if !own {
-			c.users[i] = all
+			asked = slices.Concat(users...)
 		}
+		c.requests = append(c.requests, crowdRequests(asked, most, batch))
 	}
 	c.before = c.counts(b)
 	return c
+}
+
+// preparedBatches is how many different batches a node is asked.
+const preparedBatches = 100
+
+// crowdRequests returns batches of random users, each under a limit of their own and the shared one.
+func crowdRequests(users []string, most int64, batch int) (all []request) {
+	for range preparedBatches {
+		r := request{path: "/v1/batch"}
+		for range batch {
+			r.ops = append(r.ops, operation{Op: "acquire", Checks: []check{
+				{users[rand.IntN(len(users))], limitsOf("1m")}, {"everybody", []limit{{"1m", most}}},
+			}})
+		}
+		r.encode("crowd")
+		all = append(all, r)
+	}
+	return all
 }
 
 // counts returns what the cluster has used up so far.
@@ -133,13 +153,13 @@ func totalOf(ctx context.Context, servers []*proc.Server, name string) (n float6
 	return n, nil
 }
 
-// run asks all nodes in turn, in batches.
-func (c *crowd) run(b *testing.B, l load.Loop, callers, batch int) {
+// run asks all nodes in turn.
+func (c *crowd) run(b *testing.B, l load.Loop, callers int) {
 	var workers []load.Worker
 	for at := range callers {
 		workers = append(workers, load.Worker{
 			Next: func() (time.Duration, bool) { at++; return 0, true },
-			Do:   func() error { return c.ask(at%len(c.clients), batch) },
+			Do:   func() error { return c.ask(at % len(c.clients)) },
 		})
 	}
 	t := l.Run(b.Context(), workers)
@@ -149,62 +169,63 @@ func (c *crowd) run(b *testing.B, l load.Loop, callers, batch int) {
 	c.p99, c.seconds = t.Latency.P99, c.seconds+t.Seconds
 }
 
-// ask sends a batch to a node, and notes what was admitted.
-func (c *crowd) ask(node, batch int) error {
-	ops, users := make([]operation, batch), c.users[node]
-	for i := range ops {
-		ops[i] = operation{Op: "acquire", Checks: []check{
-			{users[rand.IntN(len(users))], limitsOf("1m")}, {"everybody", []limit{{"1m", c.most}}},
-		}}
-	}
-	body, err := json.Marshal(map[string]any{"ops": ops})
-	if err != nil {
-		return err
-	}
+// ask sends one of the prepared batches to a node, and notes what was admitted.
+func (c *crowd) ask(node int) error {
+	r := &c.requests[node][rand.IntN(preparedBatches)]
 	asked := time.Now()
-	return c.clients[node].Post("/v1/batch", body, func(answer []byte) error {
-		return c.note(answer, asked, batch)
+	return c.clients[node].Post(r.path, r.append, func(answer []byte) error {
+		return c.note(answer, asked, len(r.ops))
 	})
 }
 
 // note reads the answer to a batch.
 func (c *crowd) note(answer []byte, asked time.Time, batch int) error {
-	var a struct {
-		Results []struct {
-			Allowed *bool
-			Source  string
-		}
+	o := readOutcomes(answer)
+	if o.allowed+o.refused+o.failed != batch {
+		return fmt.Errorf("%+v of %d: %.300s", o, batch, answer)
 	}
-	if err := json.Unmarshal(answer, &a); err != nil {
-		return err
-	}
-	admitted, refused := int64(0), false
-	for i := range a.Results {
-		switch r := &a.Results[i]; {
-		case r.Allowed == nil:
-			c.failed.Add(1)
-		case *r.Allowed:
-			admitted++
-		default:
-			refused = true
-		}
-		if a.Results[i].Source == "near" {
-			c.near.Add(1)
-		}
-	}
+	c.failed.Add(int64(o.failed))
+	c.near.Add(int64(o.near))
 	c.asked.Add(int64(batch))
-	c.log.add(asked, time.Now(), admitted)
-	if total := c.admitted.Add(admitted); refused {
+	c.log.add(asked, time.Now(), int64(o.allowed))
+	if total := c.admitted.Add(int64(o.allowed)); o.refused > 0 {
 		c.early.CompareAndSwap(-1, max(0, c.most-total))
 	}
 	return nil
+}
+
+// outcomes are how many acquires of a batch had which outcome, and how many were decided near.
+type outcomes struct{ allowed, refused, failed, near int }
+
+// readOutcomes reads the answer to a batch of acquires with checks without parsing it: only the
+// result of an operation begins with "allowed" or "error", and no key has such text in it.
+// TestOutcomesAreThoseOfTheAnswer compares that with what encoding/json reads.
+func readOutcomes(answer []byte) (o outcomes) {
+	o.near = bytes.Count(answer, []byte(`"source":"near"`))
+	for {
+		begin := bytes.IndexByte(answer, '{')
+		if begin < 0 {
+			return o
+		}
+		answer = answer[begin+1:]
+		switch {
+		case bytes.HasPrefix(answer, []byte(`"allowed":true`)):
+			o.allowed++
+		case bytes.HasPrefix(answer, []byte(`"allowed":false`)):
+			o.refused++
+		case bytes.HasPrefix(answer, []byte(`"error":`)):
+			o.failed++
+		}
+	}
 }
 
 // report reports what a decision cost, and how far the limit was exceeded or not used.
 func (c *crowd) report(b *testing.B) {
 	after, asked := c.counts(b), float64(c.asked.Load())
 	b.ReportMetric(asked/c.seconds, "decisions/s")
-	b.ReportMetric(after.Since(c.before.Usage).Service*1e6/asked, "service-us/decision")
+	used := after.Since(c.before.Usage)
+	b.ReportMetric(used.Service*1e6/asked, "service-us/decision")
+	reportShare(b, used)
 	b.ReportMetric((after.messages-c.before.messages)/asked, "messages/decision")
 	b.ReportMetric((after.forwarded-c.before.forwarded)/asked, "forwarded/decision")
 	b.ReportMetric(float64(c.near.Load())/asked, "near/decision")

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 )
 
 // BenchmarkHTTP measures how close POST /v1/add comes to the least that an HTTP server can do:
@@ -22,62 +22,58 @@ func BenchmarkHTTP(b *testing.B) {
 	for _, rv := range []rival.Rival{rival.Twotier("memory", 1, rival.Memory),
 		rival.Twotier("redis", 1, rival.TwoTier)} {
 		b.Run("store="+rv.Name, func(b *testing.B) {
-			server := start(b, rv, env).Servers[0]
-			twin := startTwin(b, env, server)
+			s := start(b, rv, env)
+			twin := startTwin(b, env, s.Servers[0])
 			for _, keys := range []int{1_000, 50_000} {
-				add := load.Options{Keys: keys, Connections: 64}
-				b.Run(named("adds=1", keys), func(b *testing.B) {
-					benchmarkPair(b, server, twin, add)
-				})
+				b.Run(named("adds=1", keys), func(b *testing.B) { benchmarkPair(b, s, twin, keys) })
 			}
 			for _, keys := range []int{1_000, 50_000, 1_000_000} {
-				b.Run(named("adds=1000", keys), func(b *testing.B) {
-					benchmarkBatches(b, server, keys)
-				})
+				b.Run(named("adds=1000", keys), func(b *testing.B) { benchmarkBatches(b, s, keys) })
 			}
 		})
 	}
 }
 
 // benchmarkPair asks one server right after the other. Ratios are twotier's over the other's.
-func benchmarkPair(b *testing.B, twotier, nothing *proc.Server, o load.Options) {
-	warmUp(b, twotier, o.Keys)
+func benchmarkPair(b *testing.B, twotier, nothing *rival.Stand, keys int) {
+	warmUp(b, twotier, keys)
+	o := drive.Options{Workload: "uniform", Keys: uint64(keys), Adds: true}
 	t, n := generate(b, twotier, o), generate(b, nothing, o)
-	b.ReportMetric(t.OpsPerSecond, "adds/s")
-	b.ReportMetric(n.OpsPerSecond, "nothing/s")
-	b.ReportMetric(t.OpsPerSecond/n.OpsPerSecond, "ratio")
+	b.ReportMetric(t.PerSecond, "adds/s")
+	b.ReportMetric(n.PerSecond, "nothing/s")
+	b.ReportMetric(t.PerSecond/n.PerSecond, "ratio")
 	b.ReportMetric(float64(t.Latency.P99)/float64(n.Latency.P99), "p99-ratio")
+	b.ReportMetric(n.Usage.Share(), "nothing-generator-share")
+	reportShare(b, t.Usage)
 }
 
 // benchmarkBatches adds to keys that exist, in quiet batches of 1,000.
-func benchmarkBatches(b *testing.B, s *proc.Server, keys int) {
+func benchmarkBatches(b *testing.B, s *rival.Stand, keys int) {
 	warmUp(b, s, keys)
-	r := generate(b, s, load.Options{Op: "batch", Batch: 1000, Connections: 4, Keys: keys})
-	b.ReportMetric(r.OpsPerSecond, "adds/s")
+	r := generate(b, s, drive.Options{Workload: "uniform", Keys: uint64(keys), Adds: true,
+		Batch: 1000, Workers: 4})
+	b.ReportMetric(r.PerSecond, "adds/s")
 	b.ReportMetric(float64(r.Latency.P99)/1e3, "p99-ms")
+	reportShare(b, r.Usage)
 }
 
 // warmUp counts every key that generate will draw, once.
-func warmUp(b *testing.B, s *proc.Server, keys int) {
-	name := func(key int) string { return fmt.Sprint("bench:", key) }
-	if err := fillServer(s.Addr, keys, name, 0); err != nil {
+func warmUp(b *testing.B, s *rival.Stand, keys int) {
+	p := population{stand: s, keys: keys}
+	if err := p.fillAt(b.Context(), 0); err != nil {
 		b.Fatal(err)
 	}
 }
 
 // startTwin starts a server that answers every request with what a server answers to an add, and
 // checks that the answers are equal byte by byte.
-func startTwin(b *testing.B, env rival.Env, s *proc.Server) *proc.Server {
+func startTwin(b *testing.B, env rival.Env, s *proc.Server) *rival.Stand {
 	want, body, err := answerOf(s)
 	if err != nil {
 		b.Fatal(err)
 	}
-	twin, err := rival.StartNop(env, string(body))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = twin.Stop() })
-	if got, _, err := answerOf(twin); err != nil || !bytes.Equal(got, want) {
+	twin := start(b, rival.Nothing(string(body)), env)
+	if got, _, err := answerOf(twin.Servers[0]); err != nil || !bytes.Equal(got, want) {
 		b.Fatalf("it answers %q, twotier %q, %v", got, want, err)
 	}
 	return twin
@@ -85,7 +81,7 @@ func startTwin(b *testing.B, env rival.Env, s *proc.Server) *proc.Server {
 
 // answerOf returns a server's answer to an add, with and without its header.
 func answerOf(s *proc.Server) (all, body []byte, err error) {
-	sample := strings.NewReader(`{"key":"bench:1"}`)
+	sample := strings.NewReader(`{"key":"` + drive.Key(1) + `"}`)
 	resp, err := http.Post("http://"+s.Addr+"/v1/add", "application/json", sample)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sample: %w", err)

@@ -37,7 +37,7 @@ func BenchmarkKeys(b *testing.B) {
 		})
 		b.Run(named("server", keys), func(b *testing.B) {
 			s := start(b, rival.Twotier("twotier", 1, rival.Memory, "--max-memory", "12GiB"), env)
-			b.Run("run", func(b *testing.B) { benchmarkBatches(b, s.Servers[0], keys) })
+			b.Run("run", func(b *testing.B) { benchmarkBatches(b, s, keys) })
 		})
 	}
 }

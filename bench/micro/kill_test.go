@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -59,11 +59,13 @@ func BenchmarkKill(b *testing.B) {
 func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
 	const keys = 500
 	defer time.AfterFunc(*duration, s.Servers[0].Kill).Stop()
-	r, err := load.Run(b.Context(), load.Options{
-		URL: "http://" + s.Servers[0].Addr, Op: "batch", Batch: 20, Keys: keys, Connections: 16,
-		Rate: *rate, Duration: *duration + 2*time.Second,
-	})
-	if err != nil || len(r.Errors) == 0 {
+	d, err := drive.New(s, drive.Options{Workload: "uniform", Adds: true, Batch: 20, Keys: keys,
+		Workers: 16, Rate: *rate, Duration: *duration + 2*time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := d.Run(b.Context())
+	if err != nil || r.Errors == 0 {
 		b.Fatalf("the server survived, %v", err)
 	}
 	direct, err := s.OpenDirect(b.Context())
@@ -71,10 +73,10 @@ func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
 		b.Fatal(err)
 	}
 	for key := range keys {
-		n, _ := do(b, direct, syncer.Count, fmt.Sprint("bench:", key), 1, 0)
+		n, _ := do(b, direct, syncer.Count, drive.Key(uint64(key)), 1, 0)
 		stored += n
 	}
-	return r.Operations, stored
+	return r.Decisions, stored
 }
 
 // doer is a counter, or decides in Redis.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
 )
@@ -22,25 +23,23 @@ func BenchmarkQuietFlush(b *testing.B) {
 	redis := start(b, rival.Twotier("redis", 1, rival.TwoTier), env)
 	for _, dist := range []string{"uniform", "distinct"} {
 		b.Run("keys="+dist, func(b *testing.B) {
-			o := load.Options{Op: "acquire", Dist: dist, Connections: 64}
-			o.Rate = generate(b, redis.Servers[0], o).OpsPerSecond / 2
-			if err := redis.Drain(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			without := generate(b, memory.Servers[0], o)
+			o := drive.Options{Workload: dist, Keys: 100_000}
+			o.Rate = generate(b, redis, o).PerSecond / 2
+			o.Seed = 2
+			without := generate(b, memory, o)
 			watching, stop := context.WithCancel(b.Context())
 			busiest := make(chan float64, 1)
 			go func() { busiest <- watchBursts(watching, redis.RDB) }()
-			with := generate(b, redis.Servers[0], o)
+			with := generate(b, redis, o)
 			stop()
 			b.ReportMetric(o.Rate, "acquires/s")
 			b.ReportMetric(<-busiest, "busiest-tenth")
-			for name, l := range map[string]load.Latency{"without": without.Latency,
-				"with": with.Latency} {
-				b.ReportMetric(float64(l.P50), name+"-p50-us")
-				b.ReportMetric(float64(l.P99), name+"-p99-us")
-				b.ReportMetric(float64(l.P999), name+"-p999-us")
+			for name, r := range map[string]*rival.Run{"without": without, "with": with} {
+				b.ReportMetric(float64(r.Latency.P50), name+"-p50-us")
+				b.ReportMetric(float64(r.Latency.P99), name+"-p99-us")
+				b.ReportMetric(float64(r.Latency.P999), name+"-p999-us")
 			}
+			reportShare(b, with.Usage)
 			ratio := float64(with.Latency.P99) / float64(max(without.Latency.P99, 1))
 			b.ReportMetric(ratio, "p99-ratio")
 			b.ReportMetric(float64(with.Unsent+without.Unsent), "unsent")

@@ -12,7 +12,7 @@ import (
 // All returns the rivals, with twotier in all its forms last.
 func All() []Rival {
 	all := []Rival{
-		{Name: "nothing", Own: true, open: openNothing},
+		Nothing(`{"allowed":true,"errors":[],"added":0,"allowed":1,"refused":0}`),
 		{Name: "zset-pipeline", OneByOne: true, open: over(limiter.NewZSetPipe)},
 	}
 	for _, name := range limiter.ScriptNames() {
@@ -69,33 +69,28 @@ func openGubernator(nodes int) opener {
 	}
 }
 
-// openNothing starts the server that does nothing: what a decision by HTTP can cost at least.
-func openNothing(_ context.Context, e Env, s *Stand) error {
-	server, err := StartNop(e, `{"allowed":true,"errors":[],"allowed":1}`)
-	if err != nil {
-		return err
-	}
-	s.OnClose(server.Stop)
-	s.Servers = []*proc.Server{server}
-	return s.overHTTP("do-nothing HTTP server")
-}
-
-// StartNop starts a server that answers every request with the same body.
-func StartNop(e Env, body string) (*proc.Server, error) {
-	return proc.StartServer(e.Bench, "nop", "--body", body)
+// Nothing is a server that answers every request with the same body: what a decision by HTTP can
+// cost at least.
+func Nothing(body string) Rival {
+	return Rival{Name: "nothing", Own: true, open: func(_ context.Context, e Env, s *Stand) error {
+		server, err := proc.StartServer(e.Bench, "nop", "--body", body)
+		if err != nil {
+			return err
+		}
+		s.OnClose(server.Stop)
+		s.Servers = []*proc.Server{server}
+		s.overHTTP("do-nothing HTTP server")
+		return nil
+	}}
 }
 
 // overHTTP makes the stand's limiter one that asks its servers.
-func (s *Stand) overHTTP(name string) error {
+func (s *Stand) overHTTP(name string) {
 	var addrs []string
 	for _, server := range s.Servers {
 		addrs = append(addrs, server.Addr)
 	}
-	l, err := limiter.NewHTTP(name, addrs...)
-	if err != nil {
-		return err
-	}
+	l := limiter.NewHTTP(name, addrs...)
 	s.OnClose(l.Close)
 	s.Limiter = l
-	return nil
 }

@@ -48,7 +48,7 @@ func (r *Run) Lasting() float64 {
 	if r == nil || r.Seconds+r.Drained == 0 {
 		return 0
 	}
-	return float64(r.Decisions) / (r.Seconds + r.Drained)
+	return r.PerSecond * r.Seconds / (r.Seconds + r.Drained)
 }
 
 // Per returns a figure per decision.

@@ -74,7 +74,8 @@ func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 		if err := s.startNodes(ctx, e, nodes, all); err != nil {
 			return err
 		}
-		return s.overHTTP(name)
+		s.overHTTP(name)
+		return nil
 	}}
 }
 

@@ -1,0 +1,78 @@
+package micro_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"twotier.dev/twotier/bench/rival"
+	"twotier.dev/twotier/bench/wire"
+)
+
+// TestOutcomesAreThoseOfTheAnswer compares what readOutcomes reads from the answer of a server with
+// what encoding/json reads from it.
+func TestOutcomesAreThoseOfTheAnswer(t *testing.T) {
+	env, err := rival.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := rival.Twotier("twotier", 1, rival.Memory).Start(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := wire.NewClient(s.Servers[0].Addr)
+	defer c.Close()
+	var total outcomes
+	for range 4 {
+		r := crowdRequests([]string{"allowed:true", "error"}, 120, 50)[0]
+		r.ops[7].Checks[0].Key = ""
+		r.encode("crowd")
+		if err := c.Post(r.path, r.append, func(answer []byte) error {
+			// A server that is alone has nothing that it decides near.
+			answer = bytes.Replace(answer, []byte(`"memory"`), []byte(`"near"`), 20)
+			got, want := readOutcomes(answer), decodeOutcomes(t, answer)
+			if got != want || got.failed != 1 || got.near != 20 {
+				t.Errorf("%+v, JSON says %+v: %s", got, want, answer)
+			}
+			total.allowed, total.refused = total.allowed+got.allowed, total.refused+got.refused
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if total.allowed != 120 || total.refused != 4*49-120 {
+		t.Errorf("%+v of a limit of 120", total)
+	}
+}
+
+func decodeOutcomes(t *testing.T, answer []byte) (o outcomes) {
+	var a struct {
+		Results []struct {
+			Allowed *bool
+			Error   json.RawMessage
+			Source  string
+		}
+	}
+	if err := json.Unmarshal(answer, &a); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range a.Results {
+		switch {
+		case r.Error != nil:
+			o.failed++
+		case *r.Allowed:
+			o.allowed++
+		default:
+			o.refused++
+		}
+		if r.Source == "near" {
+			o.near++
+		}
+	}
+	return o
+}
