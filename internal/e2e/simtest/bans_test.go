@@ -155,7 +155,7 @@ func (w *world) checkBans() {
 	defer w.bans.mu.Unlock()
 	for key, list := range w.bans.decisions {
 		a := w.ledger.copy(key)
-		if v := exceeding(key, list, &a, stale, w.hindered()); v != nil {
+		if v := exceeding(key, list, &a, stale, w.plan.leeway(), w.hindered()); v != nil {
 			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before: %+v", key, v.by,
 				v.source, v.told.Format("05.000"), stale, *v.rules[0])
 		}
@@ -168,7 +168,7 @@ func (w *world) checkBans() {
 
 // exceeding returns a decision that exceeds a limit of the version that judged it, like
 // account.blind.
-func exceeding(key string, list []decision, a *account, stale time.Duration,
+func exceeding(key string, list []decision, a *account, stale, leeway time.Duration,
 	hindered []span) *decision {
 	for i := range list {
 		v := &list[i]
@@ -178,7 +178,7 @@ func exceeding(key string, list []decision, a *account, stale time.Duration,
 		for _, r := range v.rules {
 			for _, l := range r.of(key) {
 				known := v.n
-				since := v.told.Add(-time.Duration(l.ms) * time.Millisecond)
+				since := v.told.Add(-certain(l.ms, leeway))
 				for j := range list {
 					if e := &list[j]; e.counted && e.told.Before(v.asked.Add(-stale)) &&
 						e.asked.After(since) && !e.unheard(&v.verdict, stale, hindered) {

@@ -45,15 +45,6 @@ type doubt struct {
 	until time.Time
 }
 
-// verdict is one acquire that was admitted.
-type verdict struct {
-	asked, told time.Time
-	n           int64
-	by, ip      string
-	source      syncer.Source
-	degraded    bool // it says that it was made without the store
-}
-
 // of calls fn with the account of a key.
 func (l *ledger) of(key string, fn func(a *account)) {
 	l.mu.Lock()
@@ -169,84 +160,6 @@ func (a *account) least() int64 {
 }
 func (a *account) most() int64 { return a.acknowledged + a.more + a.kept }
 
-// mostWithin returns the most that was certainly admitted in a window of so many milliseconds.
-func (a *account) mostWithin(window int64) (most int64) {
-	for i := range a.verdicts {
-		until, n := a.verdicts[i].asked.Add(time.Duration(window)*time.Millisecond), int64(0)
-		for j := range a.verdicts {
-			if v := &a.verdicts[j]; !v.asked.Before(a.verdicts[i].asked) && v.told.Before(until) {
-				n += v.n
-			}
-		}
-		most = max(most, n)
-	}
-	return most
-}
-
-// admitted returns how much acquires have admitted.
-func (a *account) admitted() (n int64) {
-	for i := range a.verdicts {
-		n += a.verdicts[i].n
-	}
-	return n
-}
-
-// blind returns a verdict that should have been a refusal: what was told at least stale before the
-// verdict was asked for, and was still in the window when it was told, left no room. A verdict that
-// says it was made without the store is exempt. So is one made in place of an owner that may not
-// yet have restored what Redis lost, or flushed what it counted without Redis. Neither could the
-// owner know what was counted in its place without Redis, nor anybody what a process that was
-// suspended had not flushed.
-//
-// Times of nodes may be apart by leeway, so that a window is as much shorter.
-func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []span) *verdict {
-	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
-	for i := range a.verdicts {
-		v, known := &a.verdicts[i], int64(0)
-		since := v.told.Add(leeway - time.Duration(limit.Window)*time.Millisecond)
-		for _, earlier := range a.verdicts {
-			if !earlier.told.Before(v.asked.Add(-stale)) {
-				break
-			}
-			if earlier.asked.After(since) && !earlier.unheard(v, stale, list) {
-				known += earlier.n
-			}
-		}
-		if known+v.n > limit.Max+a.lost+a.withheld && !v.degraded && !v.hindered(stale, list) {
-			return v
-		}
-	}
-	return nil
-}
-
-// unheard reports whether a verdict was made in place of the owner, and from before it was flushed
-// until shortly before a later one some node could not write to Redis.
-func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool {
-	return (v.source == syncer.SourceFallback || v.source == syncer.SourceDegraded) &&
-		slices.ContainsFunc(list, func(s span) bool {
-			return s.from.Before(v.told.Add(stale)) && s.to.After(later.asked.Add(-stale))
-		})
-}
-
-// hindered reports whether a verdict relies on Redis, and shortly before it Redis lost data or some
-// node could not write to it, so that counts may be missing there.
-func (v *verdict) hindered(stale time.Duration, list []span) bool {
-	return v.source == syncer.SourceFallback && slices.ContainsFunc(list, func(s span) bool {
-		return s.from.Before(v.told) && s.to.After(v.asked.Add(-stale))
-	})
-}
-
-// hindered returns when Redis lost data, or some node could not write to it.
-func (w *world) hindered() (list []span) {
-	w.atomic.Lock()
-	defer w.atomic.Unlock()
-	list = slices.Clone(w.outages)
-	for _, at := range w.lossy {
-		list = append(list, span{at, at})
-	}
-	return list
-}
-
 func (l *ledger) copy(key string) (c account) {
 	l.of(key, func(a *account) { c = *a })
 	return c
@@ -340,35 +253,6 @@ func (w *world) check() (o outcome) {
 	w.checkValues()
 	o.refused, o.borrowed, o.near = w.refused.Load(), w.borrowed.Load(), w.near.Load()
 	return o
-}
-
-// checkVerdicts compares admitted acquires with what the nodes had to know: everything, if every
-// node could always be reached, or else everything older than the time after which all have heard
-// of it.
-func (w *world) checkVerdicts(key string, a *account) {
-	stale, leeway := w.plan.stale(), time.Duration(0)
-	if w.plan.exact {
-		stale = 0
-	}
-	if w.plan.kind.wild() {
-		leeway = 2 * wrongTime
-	}
-	for _, limit := range limitsOf(key) {
-		if n := a.mostWithin(limit.Window); w.plan.exact && n > limit.Max {
-			w.t.Errorf("%s: %d admitted within %d ms, the limit is %d", key, n, limit.Window,
-				limit.Max)
-		}
-		if v := a.blind(limit, stale, leeway, w.hindered()); v != nil {
-			w.t.Errorf("%s: node %s admits (%s) at %s what was used up %v before, the limit is "+
-				"%d in %d ms", key, v.by, v.source,
-				v.told.Format("05.000"), stale, limit.Max, limit.Window)
-		}
-		if v := w.excess(key, a, limit); v != nil {
-			w.t.Errorf("%s: node %s admits (%s) at %s what was used up, though the owner lived "+
-				"and was reached, the limit is %d in %d ms", key, v.by, v.source,
-				v.told.Format("05.000"), limit.Max, limit.Window)
-		}
-	}
 }
 
 // stored returns what Redis has of a key.

@@ -310,7 +310,7 @@ func (w *world) checkLimits(key string, s *seen) {
 		return
 	}
 	for _, l := range limitsOn(key) {
-		window := time.Duration(l.Window) * time.Millisecond
+		window := certain(l.Window, imprecision)
 		for _, first := range s.ops {
 			within := map[uint64]bool{}
 			for _, a := range s.ops {
@@ -322,8 +322,8 @@ func (w *world) checkLimits(key string, s *seen) {
 				}
 			}
 			if int64(len(within)) > l.Max {
-				w.t.Errorf("%s: %d values admitted within %v, the limit is %d", key, len(within),
-					window, l.Max)
+				w.t.Errorf("%s: %d values admitted within %d ms, the limit is %d", key,
+					len(within), l.Window, l.Max)
 				return
 			}
 		}
