@@ -29,7 +29,7 @@ type keyspace struct {
 	sparedUntil uint32
 
 	pendingBuckets int64 // buckets with counts that the store has not acknowledged
-	expired        int64 // how many pending buckets left every window before they were sent
+	expired        int64 // events that left every window before the store accepted them
 	evicted        int64
 	unread         int64  // how often a key was not read because the store does not list it
 	touched        uint64 // see touch

@@ -64,10 +64,9 @@ func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts, now int64) {
 		return
 	}
 	c := s.change(e, &v)
-	dropped, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
-	s.expired += dropped
+	_, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
 	e.setFolded(folded || e.hasFolded())
-	s.close(c)
+	s.close(c, 0)
 }
 
 // addPending counts n in one pending bucket.
@@ -83,10 +82,9 @@ func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int
 		return
 	}
 	c := s.change(e, v)
-	dropped, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
-	s.expired += dropped
+	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
 	e.setFolded(folded || e.hasFolded())
-	s.close(c)
+	s.close(c, n)
 	*v = c.v
 }
 
@@ -107,13 +105,14 @@ type change struct {
 	e      entry
 	v      leaparray.View
 	alloc  counterAlloc
-	before int // pending cells
+	before int   // pending cells
+	events int64 // in these
 }
 
 // change begins to change the counters of an entry, of which v is the view.
 func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	c := &s.changing
-	c.e, c.v, c.before = e, *v, v.Ladder.Cells(v.B)
+	c.e, c.v, c.before, c.events = e, *v, v.Ladder.Cells(v.B), v.Ladder.Total(v.B)
 	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
 	if at := e.synced(); at != 0 {
 		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
@@ -124,8 +123,10 @@ func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	return c
 }
 
-// close stores where the counters are now.
-func (s *keyspace) close(c *change) {
+// close stores where the counters are now. n is how many events were added to the pending one: if it
+// has fewer, the rest has left every window. Events that folding drops from synced are in the store,
+// so they are no loss.
+func (s *keyspace) close(c *change, n int64) {
 	at := arena.Ref(0)
 	if len(c.v.A) > 0 {
 		at = c.alloc.at(c.v.A)
@@ -133,6 +134,7 @@ func (s *keyspace) close(c *change) {
 	c.e.setSynced(at)
 	c.e.setPending(c.alloc.at(c.v.B))
 	s.pendingBuckets += int64(c.v.Ladder.Cells(c.v.B) - c.before)
+	s.expired += max(0, c.events+n-c.v.Ladder.Total(c.v.B))
 }
 
 // dropPending empties the pending counter and releases its block.
@@ -178,7 +180,7 @@ func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
 	}
 	e.setFolded(folded || e.hasFolded())
-	s.close(c)
+	s.close(c, 0)
 }
 
 // setSynced takes in what the store holds of some buckets after a round, as far as that can be
@@ -237,8 +239,8 @@ func (s *keyspace) takeFolded(e entry, l *leaparray.Ladder, at leaparray.Stretch
 func (s *keyspace) fold(e entry, l *leaparray.Ladder, now int64) {
 	v := s.view(e, l, now)
 	c := s.change(e, &v)
-	s.expired += c.v.Fold(&c.alloc, c.v.ExactFrom())
-	s.close(c)
+	c.v.Fold(&c.alloc, c.v.ExactFrom())
+	s.close(c, 0)
 }
 
 // replaceSynced replaces all synced buckets of a key with loaded.

@@ -44,8 +44,8 @@ type Stats struct {
 	// LossesTotal is how often a partition's data was found missing from the store and was
 	// restored.
 	LossesTotal int64
-	// DroppedExpiredTotal is the number of unflushed buckets that left every window before the
-	// store accepted them.
+	// DroppedExpiredTotal is the number of events that left every window before the store accepted
+	// them.
 	DroppedExpiredTotal int64
 	// BadKeysTotal is how often the store refused a single key (a value of another type under its
 	// name, an overflow).

@@ -75,9 +75,8 @@ func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	oldest := l.Since(now) - l.Coarsest()
 	last := max(l.Latest(s.synced(e)), l.Latest(s.pending(e)))
 	if e.hasPending() && !e.has(flagBusy) && last < oldest {
-		before := s.pendingBuckets
+		s.expired += max(0, l.Total(s.pending(e)))
 		s.clearPending(e, l)
-		s.expired += before - s.pendingBuckets
 	}
 	if e.synced() != 0 && last < oldest && evictable(e) {
 		s.dropSynced(e)
