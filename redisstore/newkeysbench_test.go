@@ -12,35 +12,38 @@ import (
 
 // BenchmarkNewKeyCommands is what the parts of making a new key cost Redis, each in a script that
 // does nothing else for 256 keys: the names alone, with arguments for each key, and commands that
-// could make the key. One operation makes 2,560 keys with one event under the default ladder.
+// could make the key. One operation makes 2,560 keys with one event.
 func BenchmarkNewKeyCommands(b *testing.B) {
-	const fields = `'17630000000','1','293833331','1','19588882','1'`
-	const model = `redis.call('HSET','tt:{p17}!m',` + fields + `)
-		redis.call('PEXPIRE','tt:{p17}!m','172800000')`
+	const field = `'1763000000123','1'`
+	const model = `redis.call('HSET','tt:{p17}!m',` + field + `)
+		redis.call('PEXPIREAT','tt:{p17}!m','1996000000000')`
 	each := func(commands string) string {
-		return `for i = 1, #KEYS do local k, call = KEYS[i], redis.call ` + commands + ` end`
+		return `for i = 1, #KEYS do local k, try = KEYS[i], redis.pcall ` + commands + ` end`
 	}
 	for _, bc := range []struct {
 		name, script string
 		args         int
 	}{
 		{"names", ``, 0},
-		{"names+10args", ``, 10},
-		{"names+10args+tonumber", each(`for j = 1, 4 do local n = tonumber(ARGV[10*(i-1)+j]) end`), 10},
-		{"EXISTS", each(`call('EXISTS', k)`), 0},
-		{"EXISTS-of-all", `redis.call('EXISTS', unpack(KEYS))`, 0},
-		{"SET-PX", each(`call('SET', k, '1', 'PX', '172800000')`), 0},
-		{"HSET-one-field", each(`call('HSET', k, '17630000000', '1')`), 0},
-		{"HSET", each(`call('HSET', k, ` + fields + `)`), 0},
-		{"HINCRBYx3", each(`call('HINCRBY', k, '17630000000', '1')
-			call('HINCRBY', k, '293833331', '1') call('HINCRBY', k, '19588882', '1')`), 0},
-		{"EXISTS+HSET-one-field+PEXPIRE", each(`call('EXISTS', k)
-			call('HSET', k, '17630000000', '1') call('PEXPIRE', k, '172800000')`), 0},
-		{"EXISTS+HSET+PEXPIRE", each(`call('EXISTS', k) call('HSET', k, ` + fields + `)
-			call('PEXPIRE', k, '172800000')`), 0},
+		{"names+1arg", ``, 1},
+		{"names+2args", ``, 2},
+		{"names+3args", ``, 3},
+		{"EXISTS", each(`try('EXISTS', k)`), 0},
+		{"EXISTS-of-all", `redis.pcall('EXISTS', unpack(KEYS))`, 0},
+		{"HSET", each(`try('HSET', k, ` + field + `)`), 0},
+		{"HINCRBY", each(`try('HINCRBY', k, ` + field + `)`), 0},
+		{"HINCRBY+PEXPIRE", each(`try('HINCRBY', k, ` + field + `)
+			try('PEXPIRE', k, '172800000')`), 0},
+		{"HINCRBY+HLEN+PEXPIRE", each(`try('HINCRBY', k, ` + field + `) try('HLEN', k)
+			try('PEXPIRE', k, '172800000')`), 0},
+		{"HINCRBY+PEXPIREAT", each(`try('HINCRBY', k, ` + field + `)
+			try('PEXPIREAT', k, '1996000000000')`), 0},
+		{"SET-PX-NX", each(`try('SET', k, '1763000000123:1', 'PX', '172800000', 'NX')`), 0},
 		{"RESTORE", model + ` local d = redis.call('DUMP', 'tt:{p17}!m') ` +
-			each(`call('RESTORE', k, '172800000', d)`), 0},
-		{"COPY", model + each(`call('COPY', 'tt:{p17}!m', k)`), 0},
+			each(`try('RESTORE', k, '172800000', d)`), 0},
+		{"RESTORE-ABSTTL", model + ` local d = redis.call('DUMP', 'tt:{p17}!m') ` +
+			each(`try('RESTORE', k, '1996000000000', d, 'ABSTTL')`), 0},
+		{"COPY", model + each(`try('COPY', 'tt:{p17}!m', k)`), 0},
 	} {
 		b.Run(bc.name, func(b *testing.B) { benchmarkCommands(b, bc.script, bc.args) })
 	}
@@ -88,7 +91,7 @@ func callOf(sha string, first, keys, args int) []any {
 	for i := range keys {
 		line = append(line, fmt.Sprintf("tt:{p17}:default:user:%07d", first+i))
 	}
-	each := []any{"12", "172800000", "3", "0", "17630000000", "1", "293833331", "1", "19588882", "1"}
+	each := []any{"1", "1763000000123", "1"}
 	for range keys {
 		line = append(line, each[:args]...)
 	}
