@@ -123,9 +123,9 @@ func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	return c
 }
 
-// close stores where the counters are now. n is how many events were added to the pending one: if it
-// has fewer, the rest has left every window. Events that folding drops from synced are in the store,
-// so they are no loss.
+// close stores where the counters are now. n is how many events were added to the pending one: if
+// it has fewer, the rest has left every window. Events that folding drops from synced are in the
+// store, so they are no loss.
 func (s *keyspace) close(c *change, n int64) {
 	at := arena.Ref(0)
 	if len(c.v.A) > 0 {

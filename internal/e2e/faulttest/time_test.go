@@ -13,6 +13,8 @@ import (
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -34,7 +36,9 @@ func theLimit(key string) string {
 		time.Now().UnixMilli())
 }
 
-// inTime checks that the counts of a key in Redis are in the buckets of the present time.
+// inTime checks that the events of a key in Redis are counted at the present time, to the
+// millisecond. The only buckets are marks: they have no events, and follow one that was ahead of
+// the node's time.
 func (b *bed) inTime(key string) {
 	b.t.Helper()
 	client := b.direct()
@@ -43,14 +47,24 @@ func (b *bed) inTime(key string) {
 	if err != nil || len(flat) == 0 {
 		b.t.Fatalf("%s: %v, %v", key, flat, err)
 	}
+	marks := map[string]bool{}
 	for field := range flat {
-		f, err := strconv.ParseInt(field, 10, 64)
+		ms, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		// Events of a day ago may be in buckets, whose fields are negative. These are of now.
-		if off := time.Since(time.UnixMilli(f)); off < -time.Minute || off > time.Minute {
+		if ms < 0 {
+			continue // a bucket
+		}
+		if off := time.Since(time.UnixMilli(ms)); off < -time.Minute || off > time.Minute {
 			b.t.Errorf("%s: an event in field %s is %v old", key, field, off)
+		}
+		marks[redisstore.Field(leaparray.Default().Beyond(ms))] = true
+	}
+	for field, n := range flat {
+		if field[0] == '-' && (n != "0" || !marks[field]) {
+			b.t.Errorf("%s: %s events in bucket %s of %v, want them by millisecond", key, n, field,
+				flat)
 		}
 	}
 }
