@@ -77,10 +77,10 @@
 // counted twice if two counters have the round, because a handover was not confirmed, and Redis has
 // refused the key to both.
 //
-// A key that is believed to be new comes as a payload of RESTORE. This one command makes it with its
-// time to live if nothing is there, in place of HINCRBY, HLEN and PEXPIRE. If something is there, or
-// the user may not run RESTORE, the script counts the events of the payload one by one, and reports
-// that the key existed.
+// A key that is believed to be new comes as a payload of RESTORE. This one command makes it with
+// its time to live if nothing is there, in place of HINCRBY, HLEN and PEXPIRE. If something is
+// there, or the user may not run RESTORE, the script counts the events of the payload one by one,
+// and reports that the key existed.
 //
 // # Losses
 //

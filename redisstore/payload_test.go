@@ -26,12 +26,12 @@ func TestPayloads(t *testing.T) {
 				made, counted := fmt.Sprint("made", n), fmt.Sprint("counted", n)
 				var events []syncer.Bucket
 				for i := range n {
-					b := counts(leaparray.Moment(t0+int64(i)), int64(1+126*i/redisstore.MaxPayloadAdds))
+					b := counts(leaparray.Moment(t0+int64(i)), int64(127-i))
 					events = append(events, b)
 					client.HIncrBy(t.Context(), counted, redisstore.Field(b.Stretch), b.N)
 				}
-				payload := redisstore.PayloadOf(events)
-				if err := client.Restore(t.Context(), made, time.Minute, payload).Err(); err != nil {
+				text := redisstore.PayloadOf(events)
+				if err := client.Restore(t.Context(), made, time.Minute, text).Err(); err != nil {
 					t.Fatal(err)
 				}
 				got, want := client.HGetAll(t.Context(), made).Val(),
@@ -68,7 +68,8 @@ func existing(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	for n := 1; n <= redisstore.MaxPayloadAdds; n++ {
 		key := fmt.Sprint(n)
-		s.Client().HSet(t.Context(), redisstore.Key(3, nil, []byte(key)), redisstore.Field(second), 1)
+		hash := redisstore.Key(3, nil, []byte(key))
+		s.Client().HSet(t.Context(), hash, redisstore.Field(second), 1)
 		r := &syncer.Round{Partition: 3, Writer: "w", Seq: uint64(n)}
 		k := syncer.KeyRound{Key: []byte(key), TTL: 1000, New: true}
 		for i := range n {
@@ -80,11 +81,11 @@ func existing(t *testing.T, s *redisstore.Store) {
 				t.Fatal(r.Err, r.Keys[0].Err)
 			}
 			if r.Keys[0].Existed != (sent == 0) {
-				t.Errorf("%d events, sent %d times before: existed %v", n, sent, r.Keys[0].Existed)
+				t.Errorf("%d events, sent %d times: existed %v", n, sent+1, r.Keys[0].Existed)
 			}
 			for i, b := range r.Keys[0].Adds {
 				if b.Stored != int64(i+1) {
-					t.Errorf("%d events, sent %d times before: event %d is %d", n, sent, i, b.Stored)
+					t.Errorf("%d events, sent %d times: event %d is %d", n, sent+1, i, b.Stored)
 				}
 			}
 		}
