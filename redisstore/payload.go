@@ -27,8 +27,9 @@ const (
 	payloadSizeMost = 2 + listpackHeader + maxPayloadAdds*listpackEvent + 1 + 10
 )
 
-// jones is the polynomial of the checksum, reversed.
-var jones = crc64.MakeTable(0x95ac9329ac4bc9b5)
+// jones has the remainders of every byte by the polynomial of the checksum, which is written in
+// reverse.
+var jones = [256]uint64(*crc64.MakeTable(0x95ac9329ac4bc9b5))
 
 // hasPayload reports whether a key's part of a round can be sent as a payload.
 func hasPayload(k *syncer.KeyRound) bool {
@@ -56,7 +57,10 @@ func payloadOf(events []syncer.Bucket) string {
 		buf = append(buf, 9, byte(events[i].N), 1)
 	}
 	buf = binary.LittleEndian.AppendUint16(append(buf, listpackEnd), payloadVersion)
-	// Redis begins with 0 where this package begins with all ones.
-	sum := ^crc64.Update(math.MaxUint64, jones, buf)
+	// In contrast to hash/crc64, the checksum of Redis begins with 0 and ends as it is.
+	sum := uint64(0)
+	for _, b := range buf {
+		sum = jones[byte(sum)^b] ^ sum>>8
+	}
 	return string(binary.LittleEndian.AppendUint64(buf, sum))
 }
