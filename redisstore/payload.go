@@ -29,7 +29,7 @@ const (
 
 // jones has the remainders of every byte by the polynomial of the checksum, which is written in
 // reverse.
-var jones = [256]uint64(*crc64.MakeTable(0x95ac9329ac4bc9b5))
+var jones = func() [256]uint64 { return *crc64.MakeTable(0x95ac9329ac4bc9b5) }()
 
 // hasPayload reports whether a key's part of a round can be sent as a payload.
 func hasPayload(k *syncer.KeyRound) bool {
