@@ -49,17 +49,14 @@ func commandsOfExpiry(e Expiry) []command {
 }
 
 // commandRestore makes new keys faster. Everything works without it.
-func commandRestore() command {
-	return command{"restore", []any{"1000",
-		payloadOf([]syncer.Bucket{{Stretch: leaparray.Moment(1), N: 1}}), "REPLACE"}}
-}
+const commandRestore = "restore"
 
 // commandsOutside are only used outside scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
 // commands returns the names of all commands that are used, as ACL rules take them.
 func commands(e Expiry) (names []string) {
-	names = append(commandsOutside(), commandRestore().name)
+	names = append(commandsOutside(), commandRestore)
 	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
 		names = append(names, c.name)
 	}
@@ -140,8 +137,7 @@ const probeKey = keyPrefix + "0}!probe"
 
 func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	var args []any
-	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry),
-		[]command{commandRestore()})
+	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry))
 	for _, c := range append(all, all[0]) { // the key is deleted before and after
 		n := len(c.args)
 		if c.args == nil {
@@ -158,16 +154,20 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		m.note("evalsha", err)
 	}
-	restores := s.opt.Expiry == ExpiryKey && !m.untried
 	for i := 0; i+1 < len(reply); i += 2 {
-		if reply[i] == commandRestore().name {
-			restores = false
-			continue
-		}
 		m.note(reply[i], errors.New(reply[i+1]))
 	}
-	s.restores.Store(restores)
+	s.tryPayload(ctx)
 	return nil
+}
+
+// tryPayload finds out whether new keys can be made from payloads. A server may not have RESTORE,
+// forbid it, or make something else of a payload: miniredis makes a string.
+func (s *Store) tryPayload(ctx context.Context) {
+	event := syncer.Bucket{Stretch: leaparray.Moment(1), N: 1}
+	count, _ := redis.NewScript(payloadLua).Eval(ctx, s.client, []string{probeKey},
+		payloadOf([]syncer.Bucket{event}), Field(event.Stretch)).Text()
+	s.restores.Store(s.opt.Expiry == ExpiryKey && count == "1")
 }
 
 // refusal says what is missing and what to do about it.

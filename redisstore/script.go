@@ -27,6 +27,8 @@ var (
 	resetLua string
 	//go:embed lua/probe.lua
 	probeLua string
+	//go:embed lua/payload.lua
+	payloadLua string
 	//go:embed lua/keys.lua
 	keysLua string
 	//go:embed lua/direct.lua
