@@ -22,7 +22,8 @@ var errStore = errors.New("the store is gone")
 type memory struct {
 	mu    sync.Mutex
 	keys  map[string]*stored
-	fault func() fault // nil: none
+	fault func() fault        // nil: none
+	later func(arrive func()) // has what is late arrive
 	calls int
 }
 
@@ -39,6 +40,7 @@ const (
 	none    fault = iota
 	lost          // the request
 	unheard       // the reply
+	late          // both: the request comes after the store was given up
 )
 
 func newMemory() *memory { return &memory{keys: map[string]*stored{}} }
@@ -52,7 +54,15 @@ func (m *memory) Compare(_ context.Context, list []*distinct.Exchange) {
 		if m.fault != nil {
 			f = m.fault()
 		}
-		if f != lost {
+		switch f {
+		case late:
+			c := *x
+			m.later(func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.compare(&c)
+			})
+		case none, unheard:
 			m.compare(x)
 		}
 		if f != none {
@@ -67,16 +77,7 @@ func (m *memory) compare(x *distinct.Exchange) {
 	if k == nil {
 		k = &stored{buckets: map[leaparray.Stretch][]byte{}}
 	}
-	x.Err, x.Found, x.Buckets = nil, k.version, nil
-	if x.Reset {
-		x.Found, x.FoundMark = x.Expect, x.Mark
-		if k.mark >= x.Mark { // as distinct.lua
-			x.FoundMark = k.mark + "0"
-		}
-		m.keys[name] = &stored{x.Version, x.FoundMark, map[leaparray.Stretch][]byte{}}
-		return
-	}
-	x.FoundMark = k.mark
+	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
 	if k.version != x.Expect {
 		for at, data := range k.buckets {
 			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
@@ -85,6 +86,9 @@ func (m *memory) compare(x *distinct.Exchange) {
 	}
 	if x.Version == "" {
 		return
+	}
+	if x.Reset {
+		k = &stored{buckets: map[leaparray.Stretch][]byte{}}
 	}
 	m.keys[name], k.version = k, x.Version
 	if x.Mark != "" {

@@ -86,8 +86,7 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 		return d
 	}
 	en.prune(d.now)
-	d.x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
-		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder.Ladder), cut: en.used}
+	d.x = en.look()
 	if d.load || !allows(&sh.union, en, op, res, d.now) {
 		return d
 	}
@@ -110,7 +109,7 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 			d.x.Sets = append(d.x.Sets, b)
 		}
 	}
-	if len(d.x.Sets) > 0 {
+	if len(d.x.Sets) > 0 || len(op.Hashes) > 0 && en.fences() {
 		d.x.Version = rand.Text()[:13]
 		d.x.Deletes, en.gone = en.gone, nil
 	}

@@ -153,7 +153,7 @@ func (t *operation) withoutStore(failed bool) error {
 // may have been a reset since the entry was made that it does not know of, so that what is added is
 // not taken for older than that.
 func (t *operation) needsStore(term int64) bool {
-	return t.op.reads() || t.en.unsure || !t.inPlace && t.en.term != term
+	return t.op.reads() || len(t.en.doubts) > 0 || !t.inPlace && t.en.term != term
 }
 
 // warm reports whether all that the store has of the key is in memory. Where this node is not the
@@ -163,7 +163,7 @@ func (t *operation) warm(term int64) bool {
 	switch {
 	case t.e.opt.Store == nil:
 		return true
-	case !en.loaded || en.unsure:
+	case !en.loaded || len(en.doubts) > 0:
 		return false
 	case en.compared.After(t.began):
 		en.term = term

@@ -26,6 +26,18 @@
 // about any key by reading, comparing, and writing if the version has not changed: in the order in
 // which Redis executes them.
 //
+// # Resets
+//
+// A reset empties a key in the store and leaves a mark there, which grows with each reset. A node
+// that finds a later mark than its own forgets all it had of the key before. All nodes that can be
+// reached are told at once, so nothing that is added afterwards is taken for older.
+//
+// The store makes a reset only if the key has the version that was expected, like every write. A
+// reset that got no answer can't be made any more once the key has another version. All nodes are
+// told of it as well: each asks the store before it adds to the key again, and writes another
+// version if the store still has the expected one. While the store can't be asked, a node keeps
+// apart what is added, so that it stays if the reset turns out to have been made.
+//
 // # Ladders that differ
 //
 // Each level of a ladder has the values of its whole span, so a value is in one bucket of each.

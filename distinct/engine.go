@@ -100,7 +100,7 @@ type Engine struct {
 type shard struct {
 	mu    sync.Mutex
 	keys  map[string]*entry
-	dirty map[*entry]bool // those with something that the store lacks
+	dirty map[*entry]bool // those about which there is something to say to the store
 	name  []byte          // scratch memory
 	union sketch.Union
 	// learned are the keys with answers that are remembered, and maybe some that had them.
@@ -259,9 +259,9 @@ func (e *Engine) answered(sh *shard, en *entry) {
 	en.still = e.bytes.Load() <= e.opt.MaxMemory
 }
 
-// note notes whether the store lacks something of an entry.
+// note notes whether there is something to say to the store about an entry.
 func (sh *shard) note(en *entry) {
-	if en.dirty() {
+	if en.owes() {
 		sh.dirty[en] = true
 	} else {
 		delete(sh.dirty, en)

@@ -26,7 +26,9 @@ type entry struct {
 	// version is the one of the store that is merged; loaded says that there was an exchange.
 	version string
 	loaded  bool
-	unsure  bool // a reset of unknown outcome may have been made since
+	// doubts are resets of unknown outcome, suspected how many there ever were.
+	doubts    []*doubt
+	suspected int
 	// mark is that of the last reset that is known. Marks grow with time. Until something of the
 	// store was merged, born is when something was first added: no earlier reset is about it.
 	mark string
@@ -70,6 +72,9 @@ const (
 // dirty reports whether the store lacks something.
 func (en *entry) dirty() bool { return en.seq > en.flushed }
 
+// owes reports whether there is something to say to the store, or to ask it because of a reset.
+func (en *entry) owes() bool { return en.dirty() || len(en.doubts) > 0 }
+
 // find returns the position of a bucket on its level, and whether it is there. Most are the newest.
 func (en *entry) find(level int, index int64) (at int, found bool) {
 	list := en.levels[level]
@@ -111,16 +116,27 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 			changed = true
 		}
 	}
+	for _, d := range en.doubts {
+		if d.young.add(hashes, ts, now) && !changed {
+			en.touch() // it was there, but from before the reset
+			changed = true
+		}
+	}
 	return changed
 }
 
 // change notes that a bucket has something that the store lacks.
 func (en *entry) change(b *bucket) {
+	en.touch()
+	b.changed = en.seq
+}
+
+// touch notes a change.
+func (en *entry) touch() {
 	if !en.dirty() {
 		en.since = time.Now()
 	}
 	en.seq++
-	b.changed = en.seq
 }
 
 // merge merges a bucket of the store, or of another node if the store may lack it. Each level that
@@ -191,6 +207,9 @@ func (en *entry) prune(now int64) {
 			en.unlearn()
 		}
 	}
+	for _, d := range en.doubts {
+		d.young.prune(now)
+	}
 }
 
 // empty reports whether nothing is left.
@@ -212,17 +231,25 @@ func (en *entry) measure() int64 {
 			n += en.levels[level][i].set.Bytes()
 		}
 	}
+	for _, d := range en.doubts {
+		n += d.young.measure()
+	}
 	return n
+}
+
+// look returns an exchange that only compares.
+func (en *entry) look() *Exchange {
+	return &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
+		Mark: en.mark, TTL: syncer.KeyTTL(en.ladder.Ladder), cut: time.Now(),
+		suspected: en.suspected}
 }
 
 // exchange returns what is to be said to the store about the entry, and the last change that it
 // includes.
 func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	en.prune(now)
-	x = &Exchange{Partition: en.partition, NS: en.ns, Key: en.key, Expect: en.version,
-		Mark: en.mark,
-		TTL:  syncer.KeyTTL(en.ladder.Ladder), cut: time.Now()}
-	if !en.dirty() {
+	x = en.look()
+	if !en.dirty() && !en.fences() {
 		return x, en.seq
 	}
 	x.Version = version
@@ -261,7 +288,8 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	default:
 		en.adopt(x, now)
 	}
-	en.failed, en.loaded, en.compared, en.unsure = nil, true, x.cut, false
+	en.failed, en.loaded, en.compared = nil, true, x.cut
+	en.resolve(x)
 }
 
 // adopt merges all that the store has of the key, and finds out what it lacks.
@@ -298,15 +326,19 @@ func (en *entry) adopt(x *Exchange, now int64) {
 }
 
 // learnMark takes the mark of a reset, which may be a later one than the entry knows of. If the
-// entry was void, the store is read anew: once it has lost the reset it may have the very version
-// that was read before, and that is void, too.
+// entry was void, but for what is known to be younger, the store is read anew: once it has lost the
+// reset it may have the very version that was read before, and that is void, too.
 func (en *entry) learnMark(mark string, now int64) {
 	if isVoid(en.mark, en.born, mark) {
 		en.clear()
 		// No earlier reset is about what is added from now on.
 		en.version, en.loaded, en.born = "", false, now
+		en.keepYounger(mark)
 	}
-	en.mark = max(en.mark, mark)
+	if mark > en.mark {
+		en.mark = mark
+		en.doubts = slices.DeleteFunc(en.doubts, func(d *doubt) bool { return d.mark <= mark })
+	}
 }
 
 // newMark returns the mark of a reset at a time, in Unix milliseconds.

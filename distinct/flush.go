@@ -37,14 +37,14 @@ func (e *Engine) runFlush() {
 	}
 }
 
-// flushAll exchanges every key that the store lacks something of, once. It stops when the store
+// flushAll exchanges every key about which there is something to say, once. It stops when the store
 // fails. The next one begins behind that, for a part of the store may answer.
 func (e *Engine) flushAll() {
 	first := int(e.next.Load())
 	for i := range shards {
 		at := (first + i) % shards
 		sh := &e.shards[at]
-		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).dirty)) {
+		if !e.exchangeAll(collect(sh, maps.Keys(sh.dirty), (*entry).owes)) {
 			e.next.Store(int64(at+1) % shards)
 			return
 		}
@@ -205,7 +205,7 @@ func (e *Engine) unflushed(counts func(en *entry) bool) (n int) {
 		sh := &e.shards[i]
 		sh.mu.Lock()
 		for en := range sh.dirty {
-			if counts(en) {
+			if en.dirty() && counts(en) {
 				n++
 			}
 		}

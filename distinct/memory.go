@@ -68,7 +68,7 @@ func (e *Engine) evictOne(sh *shard) {
 	var idlest *entry
 	n := 0
 	for _, en := range sh.keys {
-		if !en.dirty() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
+		if !en.owes() && en.busy == nil && (idlest == nil || en.used.Before(idlest.used)) {
 			idlest = en
 		}
 		if n++; n >= samples && idlest != nil || n == mostSamples {
@@ -104,7 +104,7 @@ func (e *Engine) sweep(sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, en := range sh.keys {
-		if en.dirty() || en.busy != nil || !en.used.Before(idle) {
+		if en.owes() || en.busy != nil || !en.used.Before(idle) {
 			continue
 		}
 		en.prune(now)

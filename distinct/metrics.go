@@ -33,6 +33,9 @@ func (e *Engine) Stats() Stats {
 		sh := &e.shards[i]
 		sh.mu.Lock()
 		for en := range sh.dirty {
+			if !en.dirty() {
+				continue
+			}
 			s.Pending++
 			s.UnflushedAge = max(s.UnflushedAge, now.Sub(en.since))
 		}

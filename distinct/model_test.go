@@ -55,8 +55,10 @@ type model struct {
 	faults  *rand.Rand // the store's lock guards it
 	down    atomic.Bool
 	calm    atomic.Bool // no exchange fails by itself
+	rough   atomic.Bool // many do
 	resets  bool        // keys are reset
-	tells   bool        // and all engines are told
+	tells   bool        // and all engines are told; then any engine may do it
+	late    bool        // what the store was asked for may reach it later
 	loses   bool        // the store loses all, while the same engines go on
 	keys    map[string]*known
 	serial  int
@@ -64,14 +66,14 @@ type model struct {
 }
 
 // known is what is known of the values of a key: those that are there, and those that may be. reset
-// says that it has been reset, or may have been, and that not every engine was told. marks has the
-// marks of its resets. The store has lost values up to lost: who has one of them in memory does not
-// write it again before it compares.
+// says that it has been reset, or may have been, and that not every engine was told. resets has the
+// resets that they were told of. The store has lost values up to lost: who has one of them in
+// memory does not write it again before it compares.
 type known struct {
 	certain, maybe map[int]bool
 	reset          bool
 	lost           int
-	marks          []string
+	resets         []distinct.Reset
 }
 
 // place is the owner of an engine.
@@ -87,6 +89,8 @@ func newModel(t *testing.T, seed uint64) *model {
 		faults: rand.New(rand.NewPCG(seed, 2)), keys: map[string]*known{}}
 	m.resets, m.tells, m.loses = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0, m.rnd.IntN(3) == 0
 	m.tells = m.tells || m.loses // what is lost must undo no reset
+	m.late = m.tells && !m.loses && m.rnd.IntN(2) == 0
+	m.store.later = func(arrive func()) { time.AfterFunc(lateness, arrive) }
 	for i := range 3 {
 		m.engines = append(m.engines, m.engine(i))
 	}
@@ -120,6 +124,9 @@ func (m *model) engine(i int) *distinct.Engine {
 	return e
 }
 
+// lateness is how late what is late reaches the store.
+const lateness = 50 * time.Millisecond
+
 // takesTime is a store whose answers take time: what it says is about a moment after it was asked.
 type takesTime struct{ *memory }
 
@@ -133,10 +140,12 @@ func (m *model) fault() fault {
 	switch {
 	case m.down.Load():
 		return lost
-	case !m.calm.Load() && m.faults.IntN(12) == 0:
-		return fault(1 + m.faults.IntN(2))
+	case m.calm.Load() || m.faults.IntN(12) > 0 && !(m.rough.Load() && m.faults.IntN(3) == 0):
+		return none
+	case m.late:
+		return fault(1 + m.faults.IntN(3))
 	}
-	return none
+	return fault(1 + m.faults.IntN(2))
 }
 
 func (m *model) say(format string, args ...any) {
@@ -255,7 +264,7 @@ func (m *model) addValue(key string, i, value int, inPlace bool, ack syncer.Ack)
 	res, err := m.do(i, op, inPlace)
 	m.say("%d adds %d to %s, in place %v, in the store %v, ack %v: %+v, %v", i, value, key, inPlace,
 		m.inStore, op.Ack, res, err)
-	if err != nil || inPlace || res.Degraded || value <= k.lost {
+	if err != nil || inPlace || res.Degraded && !m.tells || value <= k.lost {
 		if !k.certain[value] {
 			k.maybe[value] = true
 		}
@@ -336,42 +345,47 @@ func (m *model) compare(key string, i int, res *distinct.Result) {
 
 // reset resets a key, now and then twice within a millisecond.
 func (m *model) reset(key string) {
-	i := m.at()
-	k := m.keys[key]
+	i, k := m.at(), m.keys[key]
+	if m.tells {
+		i = m.rnd.IntN(len(m.engines)) // another one decides by now
+	}
 	for range 1 + m.rnd.IntN(2) {
 		k.reset = true
 		ctx, cancel := context.WithTimeout(m.Context(), 5*time.Second)
-		mark, err := m.engines[i].Forget(ctx, nil, []byte(key))
+		m.rough.Store(m.tells)
+		r, err := m.engines[i].Forget(ctx, nil, []byte(key))
+		m.rough.Store(false)
 		cancel()
-		m.say("%d resets %s: %s, %v", i, key, mark, err)
+		m.say("%d resets %s: %+v, %v", i, key, r, err)
 		switch {
 		case err == nil:
 			clear(k.certain)
 			clear(k.maybe)
-			k.marks, k.reset = append(k.marks, mark), !m.tells
-			m.tell(key, mark)
 		case errors.Is(err, syncer.ErrUnknownOutcome):
 			k.doubt()
 		}
+		// Where the store loses a reset in doubt, not all engines may have found its mark by then.
+		k.resets, k.reset = append(k.resets, r), !m.tells || m.loses && r.Doubt
+		m.tell(key, r)
 	}
 }
 
 // tell tells all engines of a reset, in models that do so.
-func (m *model) tell(key, mark string) {
+func (m *model) tell(key string, r distinct.Reset) {
 	if !m.tells {
 		return
 	}
 	for _, e := range m.engines {
-		e.Void(nil, []byte(key), mark)
+		e.Void(nil, []byte(key), r)
 	}
 }
 
 // tellAgain tells of one of the resets of a key that all have been told of.
 func (m *model) tellAgain(key string) {
-	if marks := m.keys[key].marks; len(marks) > 0 {
-		mark := marks[m.rnd.IntN(len(marks))]
-		m.say("all are told again of the reset %s of %s", mark, key)
-		m.tell(key, mark)
+	if resets := m.keys[key].resets; len(resets) > 0 {
+		r := resets[m.rnd.IntN(len(resets))]
+		m.say("all are told again of the reset %+v of %s", r, key)
+		m.tell(key, r)
 	}
 }
 
@@ -475,6 +489,15 @@ func (m *model) gone(i int, err error) {
 			k.doubt()
 		}
 	}
+	m.begin(i)
+}
+
+// begin has a new engine take the place of another. It is told of no reset in doubt, so it begins
+// once none is on its way any more.
+func (m *model) begin(i int) {
+	if m.late {
+		time.Sleep(lateness)
+	}
 	m.engines[i], m.term = m.engine(i), m.term+1
 }
 
@@ -488,7 +511,7 @@ func (m *model) crash(i int) {
 	_ = m.end(e)
 	m.down.Store(down)
 	m.say("%d crashes", i)
-	m.engines[i], m.term = m.engine(i), m.term+1
+	m.begin(i)
 }
 
 // settle flushes all, and compares what a new engine reads.

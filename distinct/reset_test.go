@@ -184,22 +184,6 @@ func TestResetBeforeTheFirstValue(t *testing.T) {
 	r.wants(b, 1)
 }
 
-// TestResetOfUnknownOutcome adds to a key of which nobody knows whether it was reset.
-func TestResetOfUnknownOutcome(t *testing.T) {
-	r := newResets(t)
-	a := r.engine()
-	r.flushed(a, 1)
-	r.store.set(func() fault { return unheard })
-	r.c.ms.Add(10)
-	if _, err := a.Forget(t.Context(), nil, oneKey); err == nil {
-		t.Fatal("the outcome is known")
-	}
-	r.store.set(nil)
-	r.c.ms.Add(10)
-	r.flushed(a, 2)
-	r.wants(a, 1)
-}
-
 // TestResetThatTheStoreLost has one engine remember a reset that the store has lost, and another
 // one add to the key since.
 func TestResetThatTheStoreLost(t *testing.T) {
@@ -240,11 +224,11 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 func (r *resets) told(at, other *distinct.Engine) {
 	r.Helper()
 	r.c.ms.Add(10)
-	mark, err := at.Forget(r.Context(), nil, oneKey)
+	reset, err := at.Forget(r.Context(), nil, oneKey)
 	if err != nil {
 		r.Fatal(err)
 	}
-	other.Void(nil, oneKey, mark)
+	other.Void(nil, oneKey, reset)
 	r.c.ms.Add(10)
 }
 
@@ -274,18 +258,18 @@ func TestVoidWithoutTheStore(t *testing.T) {
 func TestVoidOfWhatIsYounger(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
-	mark, err := a.Forget(t.Context(), nil, oneKey)
+	reset, err := a.Forget(t.Context(), nil, oneKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.c.ms.Add(10)
 	add(t, b, string(oneKey), 1)
 	for range 2 {
-		b.Void(nil, oneKey, mark)
+		b.Void(nil, oneKey, reset)
 		r.wants(b, 1)
 	}
 	r.flushed(b, 2)
-	b.Void(nil, oneKey, mark)
+	b.Void(nil, oneKey, reset)
 	r.wants(b, 2)
 	r.wants(r.engine(), 2)
 }
@@ -302,13 +286,13 @@ func TestReadAnewAfterAReset(t *testing.T) {
 	r.wants(b, 1)
 
 	r.told(a, b)
-	mark, err := a.Forget(t.Context(), nil, oneKey)
+	reset, err := a.Forget(t.Context(), nil, oneKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.c.ms.Add(10)
 	add(t, b, string(oneKey), 3)
-	b.Void(nil, oneKey, mark)
+	b.Void(nil, oneKey, reset)
 	r.wants(b, 1)
 }
 

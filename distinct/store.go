@@ -33,9 +33,8 @@ type Exchange struct {
 	// Sets are the buckets to write. Deletes are those to delete first, without data.
 	Sets, Deletes []Bucket
 	// Mark is that of the last reset that the sender knows of, "" if none. It is written too.
-	// Reset says that it is to be made now: the key, whatever its version, is empty afterwards but
-	// for the mark, by which others know that what they have is void. There is nothing to write
-	// then, and FoundMark is the mark that was written, which is later than any before.
+	// Reset says that it is to be made now: what is written is the mark alone, by which others know
+	// that what they have is void, and everything else of the key is deleted.
 	Mark  string
 	Reset bool
 	// TTL is the time to live to set with a write, in milliseconds.
@@ -49,7 +48,8 @@ type Exchange struct {
 	// Err says why the key could not be compared. It may or may not have been written then.
 	Err error
 
-	cut time.Time // when Sets were read
+	cut       time.Time // when Sets were read
+	suspected int       // how many resets of unknown outcome the sender knew of then
 }
 
 // Matched reports whether the store had what was expected, and so has what was to be written.

@@ -163,7 +163,7 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 			en.learnMark(from.Mark, now)
 			en.born = min(en.born, from.Born) // of both, where the store could not be read
 			for j := range from.Sets {
-				en.merge(&from.Sets[j], false, now)
+				en.mergePending(from, &from.Sets[j], now)
 			}
 			en.handed = 0 // whoever has it now relies on this node
 			e.weigh(en)
@@ -268,11 +268,17 @@ func (sh *shard) owed(wanted func(en *entry) bool) (list []owed) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for en := range sh.dirty {
-		if !wanted(en) {
+		if !en.dirty() || !wanted(en) {
 			continue
 		}
 		p := Pending{NS: en.ns, Key: en.key, Sets: en.pending(), Mark: en.mark, Born: en.born}
 		list = append(list, owed{p, en, en.seq})
+		for _, d := range en.doubts {
+			if p.Sets = d.young.pending(); len(p.Sets) > 0 {
+				p.Born = markTime(d.mark)
+				list = append(list, owed{p, en, en.seq})
+			}
+		}
 	}
 	return list
 }

@@ -114,11 +114,11 @@ type (
 	// store may lack.
 	DistinctHandover struct{ Keys []distinct.Pending }
 
-	// DistinctReset tells of a reset of a key's distinct values, which the store has. It may be
-	// told again.
+	// DistinctReset tells of a reset of a key's distinct values, which the store has, or may have.
+	// It may be told again.
 	DistinctReset struct {
 		NS, Key []byte
-		Mark    string
+		distinct.Reset
 	}
 
 	// StatusQuestion asks for a node's Status.

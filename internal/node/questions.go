@@ -116,7 +116,7 @@ var questions = [...]Question{
 	fromUsers(question(22, "distinct reset",
 		func(_ context.Context, n *Node, q *DistinctReset) (any, error) {
 			if n.opt.Distinct != nil {
-				n.opt.Distinct.Void(q.NS, q.Key, q.Mark)
+				n.opt.Distinct.Void(q.NS, q.Key, q.Reset)
 			}
 			return nil, nil
 		})),

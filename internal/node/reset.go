@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
@@ -141,26 +142,27 @@ func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
 		return nil
 	}
-	mark, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
+	r, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
+	n.tellReset(ctx, c, r)
 	if err != nil {
 		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
 			syncer.ErrUnknownOutcome, err)
 	}
-	n.tellReset(ctx, c, mark)
 	return nil
 }
 
-// tellReset tells all other nodes of a reset of distinct values that the store has. One that can't
-// be told finds the mark in the store.
-func (n *Node) tellReset(ctx context.Context, c *syncer.Check, mark string) {
-	if n.opt.Ring == nil || mark == "" {
+// tellReset tells all other nodes of a reset of distinct values that the store has, or may have:
+// whoever decides about the key would go on as before, and lose what it takes meanwhile. One that
+// can't be told finds the mark in the store.
+func (n *Node) tellReset(ctx context.Context, c *syncer.Check, r distinct.Reset) {
+	if n.opt.Ring == nil || r.Mark == "" {
 		return
 	}
 	silent := n.opt.Peers.Stats().Silent
 	rpc.Broadcast(context.WithoutCancel(ctx), n.table(), dropTimeout,
 		func(ctx context.Context, m *ring.Member) {
 			if !slices.Contains(silent, m.Name) {
-				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, mark}, nil)
+				_ = n.opt.Peers.Ask(ctx, m, &DistinctReset{c.NS, c.Key, r}, nil)
 			}
 		})
 }

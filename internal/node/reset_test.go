@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -386,15 +387,16 @@ type changing struct {
 	fn     func()
 	resets int
 	mark   string // of the last one
+	err    error  // of all resets
 }
 
 func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
 	for _, x := range list {
-		x.Found, x.FoundMark = x.Expect, x.Mark
+		x.Found, x.FoundMark, x.Err = x.Expect, x.Mark, nil
 		if !x.Reset {
 			continue
 		}
-		s.mark = x.FoundMark
+		s.mark, x.Err = x.Mark, s.err
 		if s.resets++; s.resets == 1 {
 			s.fn()
 		}
@@ -429,36 +431,48 @@ func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 	})
 }
 
-// TestOthersAreToldOfAResetOfValues resets a key in both modes. The others are told of the mark
-// that the store has, and the reset is valid whether they answer or not.
+// TestOthersAreToldOfAResetOfValues resets keys in both modes, and gets no answer for some. The
+// others are told of the mark that the store has, or may have, and the outcome is the same whether
+// they answer or not.
 func TestOthersAreToldOfAResetOfValues(t *testing.T) {
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
-		synctest.Test(t, func(t *testing.T) {
-			store, told := &changing{fn: func() {}}, map[string]int{}
-			peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
-				answer: func(_ *ring.Member, question, _ any) error {
-					q, ok := question.(*node.DistinctReset)
-					if !ok {
-						return nil
-					}
-					told[string(q.Key)]++
-					if q.Mark == "" || q.Mark != store.mark {
-						t.Errorf("told of mark %q, the store has %q", q.Mark, store.mark)
-					}
-					return rpc.ErrUnreachable
-				}}
-			n, _ := beside(t, &failing{}, peers)
-			if err := n.SetMode(t.Context(), mode); err != nil {
-				t.Fatal(err)
+		for _, lost := range []error{nil, io.EOF} {
+			synctest.Test(t, func(t *testing.T) { testOthersAreTold(t, mode, lost) })
+		}
+	}
+}
+
+func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
+	store, told := &changing{fn: func() {}, err: lost}, map[string]int{}
+	peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
+		answer: func(_ *ring.Member, question, _ any) error {
+			q, ok := question.(*node.DistinctReset)
+			if !ok {
+				return nil
 			}
-			for i := range 20 { // the other one resets its own
-				if err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i)); err != nil {
-					t.Fatal(err)
-				}
+			told[string(q.Key)]++
+			if q.Mark == "" || q.Mark != store.mark || q.Doubt != (lost != nil) {
+				t.Errorf("told of %+v, the store has %q", q.Reset, store.mark)
 			}
-			if len(told) != store.resets || len(told) == 0 {
-				t.Errorf("%s: %d resets, told of %v", mode, store.resets, told)
+			return rpc.ErrUnreachable
+		}}
+	n, _ := beside(t, &failing{}, peers)
+	if err := n.SetMode(t.Context(), mode); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 { // the other one resets its own
+		before := store.resets
+		err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
+		switch {
+		case lost != nil && store.resets > before:
+			if !errors.Is(err, syncer.ErrUnknownOutcome) {
+				t.Errorf("the reset says %v", err)
 			}
-		})
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	if len(told) != store.resets || len(told) == 0 {
+		t.Errorf("%s: %d resets, told of %v", mode, store.resets, told)
 	}
 }

@@ -110,15 +110,6 @@ func (w *world) compare(x *distinct.Exchange) {
 	}
 	x.Err, x.Found, x.FoundMark, x.Buckets = nil, k.version, k.mark, nil
 	switch {
-	case x.Reset:
-		if x.Found, x.FoundMark = x.Expect, x.Mark; k.mark >= x.Mark {
-			x.FoundMark = k.mark + "0"
-		}
-		if w.sets == nil {
-			w.sets = map[string]*sets{}
-		}
-		w.sets[name] = &sets{x.Version, x.FoundMark, map[leaparray.Stretch][]byte{}}
-		return
 	case k.version != x.Expect:
 		for at, data := range k.buckets {
 			x.Buckets = append(x.Buckets, distinct.Bucket{Stretch: at, Data: data})
@@ -126,6 +117,9 @@ func (w *world) compare(x *distinct.Exchange) {
 		return
 	case x.Version == "":
 		return
+	}
+	if x.Reset {
+		k = &sets{buckets: map[leaparray.Stretch][]byte{}}
 	}
 	k.version = x.Version
 	k.mark = cmp.Or(x.Mark, k.mark)

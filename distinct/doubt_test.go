@@ -1,0 +1,310 @@
+package distinct_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/syncer"
+)
+
+// cut is a store that some engine can't reach while gone is set.
+type cut struct {
+	distinct.Store
+	gone atomic.Bool
+}
+
+func (s *cut) Compare(ctx context.Context, list []*distinct.Exchange) {
+	if !s.gone.Load() {
+		s.Store.Compare(ctx, list)
+		return
+	}
+	for _, x := range list {
+		x.Err = errStore
+	}
+}
+
+// apart returns an engine that can be cut off from the store.
+func (r *resets) apart() (*distinct.Engine, *cut) {
+	r.Helper()
+	s := &cut{Store: r.store}
+	return engine(r.T, r.c, s, nil, nil, func(o *distinct.Options) {
+		o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour
+	}), s
+}
+
+// doubted resets a key at one engine, which has read it and gets no answer, and tells others. What
+// is late arrives when the function is called that it returns.
+func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engine) (arrive func()) {
+	r.Helper()
+	comes := func() {}
+	query(r.T, at, string(oneKey), time.Minute)
+	r.c.ms.Add(10)
+	r.store.later = func(fn func()) { comes = fn }
+	r.store.set(func() fault { return f })
+	reset, err := at.Forget(r.Context(), nil, oneKey)
+	r.store.set(nil)
+	if !errors.Is(err, syncer.ErrUnknownOutcome) {
+		r.Fatalf("the reset says %v", err)
+	}
+	for _, e := range others {
+		e.Void(nil, oneKey, reset)
+	}
+	r.c.ms.Add(10)
+	return comes
+}
+
+// whatever are all faults, and how many of the values of before a reset are left behind each. One
+// that is late is not made any more once the store has been asked.
+var whatever = map[fault]int64{lost: 1, unheard: 0, late: 1}
+
+// TestResetOfUnknownOutcome adds to a key of which nobody knows whether it was reset: at who reset
+// it, and at who decides about it.
+func TestResetOfUnknownOutcome(t *testing.T) {
+	for f, before := range whatever {
+		for _, where := range []string{"where it was reset", "elsewhere"} {
+			t.Run(fmt.Sprint(f, where), func(t *testing.T) {
+				r := newResets(t)
+				a, b := r.engine(), r.engine()
+				r.flushed(b, 1)
+				arrive := r.doubted(f, a, b)
+				if where != "elsewhere" {
+					b = a
+				}
+				r.wants(b, before) // at once
+				add(t, b, string(oneKey), 2)
+				arrive()
+				finish(t, b)
+				r.wants(b, before+1)
+				r.wants(r.engine(), before+1)
+			})
+		}
+	}
+}
+
+// TestWhatIsAddedEndsADoubt adds a value to a key that may have been reset, and another one where
+// nobody knows of that.
+func TestWhatIsAddedEndsADoubt(t *testing.T) {
+	for _, inStore := range []bool{false, true} {
+		r := newResets(t)
+		a, b, c := r.engine(), r.engine(), r.engine()
+		r.flushed(b, 1)
+		arrive := r.doubted(late, a, b)
+		if inStore {
+			r.inStore(b, 1, 1) // it is there already
+		} else {
+			add(t, b, string(oneKey), 2)
+		}
+		r.wants(c, 1)
+		add(t, c, string(oneKey), 3)
+		arrive()
+		finish(t, b)
+		finish(t, c)
+		r.wants(c, map[bool]int64{false: 3, true: 2}[inStore])
+	}
+}
+
+// TestAnIdleDoubtEnds tells an engine of a reset in doubt that has nothing of the key and is not
+// asked for it. As soon as it flushes, the reset is not made any more.
+func TestAnIdleDoubtEnds(t *testing.T) {
+	r := newResets(t)
+	a, b, c := r.engine(), r.engine(), r.engine()
+	r.flushed(a, 1)
+	arrive := r.doubted(late, a, b)
+	finish(t, b) // reads it
+	finish(t, b)
+	r.wants(c, 1)
+	add(t, c, string(oneKey), 2)
+	arrive()
+	finish(t, c)
+	r.wants(c, 2)
+	asked := r.store.asked()
+	finish(t, b)
+	if n := r.store.asked(); n != asked {
+		t.Errorf("asked %d times more", n-asked)
+	}
+}
+
+// TestADoubtIsNoValue tells an engine of a reset in doubt of whose key the store has all that the
+// engine has. There is nothing to hand over, or to wait for.
+func TestADoubtIsNoValue(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	b, bs := r.apart()
+	r.flushed(b, 1)
+	r.doubted(lost, a, b)
+	bs.gone.Store(true)
+	if list := b.Pending(partitions); len(list) > 0 || b.Stats().Pending > 0 {
+		t.Errorf("pending: %+v, %+v", list, b.Stats())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Close(ctx); err != nil {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// TestAnOldValueDuringADoubt adds a value that the store has, but for a reset in doubt. It is not
+// said to be in the store, and stays, whoever it is handed over to.
+func TestAnOldValueDuringADoubt(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	b, bs := r.apart()
+	c, cs := r.apart()
+	d, ds := r.apart()
+	for _, e := range []*distinct.Engine{b, c, d} {
+		r.flushed(e, 1)
+	}
+	r.doubted(unheard, a, b, c, d)
+	for _, s := range []*cut{bs, cs, ds} {
+		s.gone.Store(true)
+	}
+	op := &distinct.Op{Key: oneKey, Hashes: values(b, 1), Ack: syncer.AckStore}
+	err := b.Do(t.Context(), op, new(distinct.Result), false)
+	if !errors.Is(err, syncer.ErrUnknownOutcome) {
+		t.Errorf("without the store: %v", err)
+	}
+	r.handOver(b, c)
+	r.handOver(c, d)
+	ds.gone.Store(false)
+	finish(t, d)
+	r.wants(r.engine(), 1)
+}
+
+// TestValuesAddedDuringADoubt adds values to a key that may have been reset, without the store:
+// some of before once more, too. They are there afterwards, wherever they were handed over to.
+func TestValuesAddedDuringADoubt(t *testing.T) {
+	for f, before := range whatever {
+		for _, to := range []string{"nobody", "one in doubt", "one that knows"} {
+			t.Run(fmt.Sprint(f, to), func(t *testing.T) {
+				r := newResets(t)
+				a := r.engine()
+				b, bs := r.apart()
+				c, cs := r.apart()
+				r.flushed(b, 0)
+				r.flushed(b, 1)
+				arrive := r.doubted(f, a, b, c)
+				bs.gone.Store(true)
+				cs.gone.Store(to == "one in doubt")
+				add(t, b, string(oneKey), 1, 2)
+				if to != "nobody" {
+					r.handOver(b, c)
+					b, bs = c, cs
+				}
+				add(t, b, string(oneKey), 3)
+				query(t, a, string(oneKey), time.Minute) // asks the store
+				arrive()
+				bs.gone.Store(false)
+				finish(t, b)
+				r.wants(b, 3+before)
+				r.wants(r.engine(), 3+before)
+			})
+		}
+	}
+}
+
+func (r *resets) handOver(from, to *distinct.Engine) {
+	r.Helper()
+	left := from.HandOver(func(int) int { return 0 }, func(_ int, list []distinct.Pending) error {
+		if to.Import(list) > 0 {
+			return errStore
+		}
+		return nil
+	})
+	if left > 0 {
+		r.Errorf("%d keys are left", left)
+	}
+}
+
+// TestSeveralDoubts resets a key twice, with a value before, between and after, of which the store
+// has made the first reset, or the second.
+func TestSeveralDoubts(t *testing.T) {
+	for _, c := range []struct {
+		first, second fault
+		want          int64
+	}{{lost, lost, 3}, {unheard, lost, 2}, {lost, unheard, 1}, {unheard, unheard, 1}} {
+		r := newResets(t)
+		a := r.engine()
+		b, bs := r.apart()
+		r.flushed(b, 1)
+		bs.gone.Store(true)
+		r.doubted(c.first, a, b)
+		add(t, b, string(oneKey), 2)
+		r.doubted(c.second, a, b)
+		add(t, b, string(oneKey), 3)
+		bs.gone.Store(false)
+		finish(t, b)
+		r.wants(b, c.want)
+		r.wants(r.engine(), c.want)
+	}
+}
+
+// TestAResetAfterADoubt resets a key with success after it may have been reset: what was added
+// between is gone.
+func TestAResetAfterADoubt(t *testing.T) {
+	for f := range whatever {
+		r := newResets(t)
+		a := r.engine()
+		b, bs := r.apart()
+		r.flushed(b, 1)
+		bs.gone.Store(true)
+		arrive := r.doubted(f, a, b)
+		add(t, b, string(oneKey), 2)
+		r.told(a, b)
+		add(t, b, string(oneKey), 3)
+		arrive()
+		bs.gone.Store(false)
+		finish(t, b)
+		r.wants(b, 1)
+		r.wants(r.engine(), 1)
+	}
+}
+
+// TestADoubtDuringAnExchange tells an engine of a reset in doubt while it waits for the store,
+// which answers as of before the reset. That says nothing about it.
+func TestADoubtDuringAnExchange(t *testing.T) {
+	r := newResets(t)
+	a, slow := r.engine(), &meanwhile{Store: r.store}
+	b := engine(t, r.c, slow, nil, nil, func(o *distinct.Options) {
+		o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour
+	})
+	add(t, b, string(oneKey), 1)
+	arrive := func() {}
+	slow.after = func() { arrive = r.doubted(late, a, b) }
+	finish(t, b)
+	add(t, b, string(oneKey), 2)
+	arrive()
+	finish(t, b)
+	r.wants(b, 2)
+	r.wants(r.engine(), 2)
+}
+
+// TestDoubtsAreBounded tells an engine without the store of many resets in doubt, to whose key
+// values are added. What is younger than all of them stays.
+func TestDoubtsAreBounded(t *testing.T) {
+	r := newResets(t)
+	a := r.engine()
+	b, bs := r.apart()
+	plain, ps := r.apart()
+	r.flushed(b, 1)
+	bs.gone.Store(true)
+	ps.gone.Store(true)
+	for i := range 100 {
+		r.doubted(lost, a, b)
+		add(t, b, string(oneKey), 10+i)
+		add(t, plain, string(oneKey), 10+i)
+	}
+	if n, most := b.Stats().Bytes, 9*plain.Stats().Bytes; n > most {
+		t.Errorf("%d bytes, want at most %d", n, most)
+	}
+	r.doubted(unheard, a, b)
+	add(t, b, string(oneKey), 200)
+	bs.gone.Store(false)
+	finish(t, b)
+	r.wants(b, 1)
+	r.wants(r.engine(), 1)
+}
