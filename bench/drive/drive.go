@@ -21,8 +21,8 @@ type Options struct {
 	Seed uint64 `json:"seed"`
 	// Rules is how many of [Rules] a decision has, unless the workload has its own. Default: 2.
 	Rules int `json:"rules,omitempty"`
-	// Adds asks to count in place of deciding: there are no rules, and events are those of now. Only
-	// twotier's servers can be asked for that, and only with the workloads of one key.
+	// Adds asks to count in place of deciding: there are no rules, and events are those of now.
+	// Only twotier's servers can be asked for that, and only with the workloads of one key.
 	Adds bool `json:"adds,omitempty"`
 	// Ample makes the rules of messages such that they hold always.
 	Ample bool `json:"ample,omitempty"`

@@ -11,8 +11,8 @@ import (
 )
 
 // A source draws the decisions of one worker, which are of now unless they have times of their own,
-// into the memory of c: the names of its keys, too, are overwritten. due is when a decision is due in
-// the time of the trace, after its beginning; ok is false when there are no more.
+// into the memory of c: the names of its keys, too, are overwritten. due is when a decision is due
+// in the time of the trace, after its beginning; ok is false when there are no more.
 type source func(c *limiter.Call, now int64) (due time.Duration, ok bool)
 
 // Workload is one of the workloads that are compared.
@@ -100,8 +100,8 @@ func (o *Options) byKey(w int) (source, error) {
 	}, nil
 }
 
-// renew returns checks of one event under these limits each, with names of no length, in memory that
-// the last decision had.
+// renew returns checks of one event under these limits each, with names of no length, in memory
+// that the last decision had.
 func renew(checks []limiter.Check, limits ...[]limiter.Limit) []limiter.Check {
 	if len(checks) != len(limits) {
 		checks = make([]limiter.Check, len(limits))

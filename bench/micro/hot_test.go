@@ -111,7 +111,8 @@ func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool, batch int) *cr
 // preparedBatches is how many different batches a node is asked.
 const preparedBatches = 100
 
-// crowdRequests returns batches of random users, each under a limit of their own and the shared one.
+// crowdRequests returns batches of random users, each under a limit of their own and the shared
+// one.
 func crowdRequests(users []string, most int64, batch int) (all []request) {
 	for range preparedBatches {
 		r := request{path: "/v1/batch"}

@@ -17,8 +17,8 @@ import (
 
 // Usage is what a rival and its driver have used up to now, or between two moments.
 type Usage struct {
-	// Driver and Service are processor seconds: of this process, the generator, which also runs what
-	// is a library, and of the rival's own server processes.
+	// Driver and Service are processor seconds: of this process, the generator, which also runs
+	// what is a library, and of the rival's own server processes.
 	Driver  float64 `json:"driver_cpu_seconds"`
 	Service float64 `json:"service_cpu_seconds"`
 	// Redis is what its Redis did.
@@ -104,8 +104,8 @@ func number(text string) float64 {
 	return v
 }
 
-// Share returns the generator's part of all processor time. It is 0 if there is no service: then the
-// generator runs the limiter, or its Redis client, and what it took for itself is not known.
+// Share returns the generator's part of all processor time. It is 0 if there is no service: then
+// the generator runs the limiter, or its Redis client, and what it took for itself is not known.
 func (u Usage) Share() float64 {
 	if u.Service == 0 {
 		return 0
