@@ -89,8 +89,7 @@ func generalMutants() []mutant {
 		{
 			name: "a new owner merges by max", file: "syncer/ledgerround.go",
 			old: "\t\tb.keys.addPending(e, l, add.Stretch, add.N)\n",
-			new: "\t\thad := l.Value(b.keys.pending(e), add.Stretch)\n" +
-				"\t\tif add.N > had {\n" +
+			new: "\t\tif had := l.Total(b.keys.pending(e)); add.N > had {\n" +
 				"\t\t\tb.keys.addPending(e, l, add.Stretch, add.N-had)\n\t\t}\n",
 			kind: "everything",
 		},
