@@ -15,7 +15,8 @@ import (
 type Options struct {
 	// Workload is one of Workloads, or uniform. It has no default.
 	Workload string `json:"workload"`
-	// Keys is how many keys there are to draw from. Default: a million; ten million for messages.
+	// Keys is how many keys there are to draw from, NewKeys if hardly any shall be drawn twice.
+	// Default: a million; ten million for messages.
 	Keys uint64 `json:"keys"`
 	// Seed seeds the draws. Runs with different seeds have different distinct keys. Default: 1.
 	Seed uint64 `json:"seed"`
@@ -41,6 +42,9 @@ type Options struct {
 	// Day is when the day of the diurnal workload ends. Default: ten minutes ago.
 	Day time.Time `json:"-"`
 }
+
+// NewKeys is so many keys to draw from evenly that hardly any is drawn twice.
+const NewKeys = 1 << 62
 
 // Result is what a run measured. Its calls have Options.Batch decisions each.
 type Result struct {

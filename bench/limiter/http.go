@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"twotier.dev/twotier/bench/wire"
+	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -16,14 +19,16 @@ import (
 // /v1/batch for many, and adds in the same way. It asks several nodes in turn, whichever owns the
 // key.
 type HTTP struct {
-	name  string
-	nodes []*wire.Client
-	next  atomic.Uint32
+	name   string
+	nodes  []*wire.Client
+	next   atomic.Uint32
+	limits atomic.Pointer[[]prepared]
 }
 
 // NewHTTP returns an adapter for the servers at these addresses, each host:port.
 func NewHTTP(name string, addrs ...string) *HTTP {
 	h := &HTTP{name: name}
+	h.limits.Store(new([]prepared))
 	for _, addr := range addrs {
 		h.nodes = append(h.nodes, wire.NewClient(addr))
 	}
@@ -46,7 +51,7 @@ func (h *HTTP) Name() string { return h.name }
 func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error) {
 	node := h.nodes[int(h.next.Add(1))%len(h.nodes)]
 	if len(calls) > 1 {
-		err = node.Post("/v1/batch", func(b []byte) []byte { return appendBatch(b, calls) },
+		err = node.Post("/v1/batch", func(b []byte) []byte { return h.appendBatch(b, calls) },
 			func(answer []byte) error {
 				admitted, err = readBatch(answer)
 				return err
@@ -58,7 +63,7 @@ func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error)
 		path, read = "/v1/add", readAdd
 	}
 	err = node.Post(path, func(b []byte) []byte {
-		return append(appendCall(append(b, '{'), &calls[0]), '}')
+		return append(h.appendCall(append(b, '{'), &calls[0]), '}')
 	}, func(answer []byte) error {
 		admitted, err = read(answer)
 		return err
@@ -99,7 +104,7 @@ func readBatch(answer []byte) (admitted int, err error) {
 	return adds + acquires, nil
 }
 
-func appendBatch(b []byte, calls []Call) []byte {
+func (h *HTTP) appendBatch(b []byte, calls []Call) []byte {
 	b = append(b, `{"quiet":true,"ops":[`...)
 	for i := range calls {
 		if i > 0 {
@@ -110,30 +115,30 @@ func appendBatch(b []byte, calls []Call) []byte {
 		} else {
 			b = append(b, `{"op":"acquire",`...)
 		}
-		b = append(appendCall(b, &calls[i]), '}')
+		b = append(h.appendCall(b, &calls[i]), '}')
 	}
 	return append(b, "]}"...)
 }
 
 // appendCall appends the fields of an operation. A single check is written without its list.
-func appendCall(b []byte, call *Call) []byte {
+func (h *HTTP) appendCall(b []byte, call *Call) []byte {
 	if call.TS != 0 {
 		b = append(strconv.AppendInt(append(b, `"ts":`...), call.TS, 10), ',')
 	}
 	if len(call.Checks) == 1 {
-		return appendCheck(b, &call.Checks[0])
+		return h.appendCheck(b, &call.Checks[0])
 	}
 	b = append(b, `"checks":[`...)
 	for i := range call.Checks {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendCheck(append(b, '{'), &call.Checks[i]), '}')
+		b = append(h.appendCheck(append(b, '{'), &call.Checks[i]), '}')
 	}
 	return append(b, ']')
 }
 
-func appendCheck(b []byte, c *Check) []byte {
+func (h *HTTP) appendCheck(b []byte, c *Check) []byte {
 	b = append(append(append(b, `"key":"`...), c.Key...), '"')
 	if c.N != 1 {
 		b = strconv.AppendInt(append(b, `,"n":`...), c.N, 10)
@@ -141,14 +146,37 @@ func appendCheck(b []byte, c *Check) []byte {
 	if len(c.Limits) == 0 {
 		return b
 	}
-	b = append(b, `,"limits":[`...)
-	for i, l := range c.Limits {
+	for _, known := range *h.limits.Load() {
+		if slices.Equal(known.limits, c.Limits) {
+			return append(b, known.text...)
+		}
+	}
+	return append(b, h.prepare(c.Limits)...)
+}
+
+// prepared are limits and their text in a request.
+type prepared struct {
+	limits []Limit
+	text   []byte
+}
+
+// mostPrepared bounds the limits that are prepared: a run has a few, which it repeats.
+const mostPrepared = 8
+
+// prepare returns the text of limits, and keeps it for the next call.
+func (h *HTTP) prepare(limits []Limit) []byte {
+	b := []byte(`,"limits":[`)
+	for i, l := range limits {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(append(b, `{"window":"`...), l.Window, 10)
-		b = strconv.AppendInt(append(b, `ms","max":`...), l.Max, 10)
-		b = append(b, '}')
+		window := config.FormatDuration(time.Duration(l.Window) * time.Millisecond)
+		b = fmt.Appendf(b, `{"window":"%s","max":%d}`, window, l.Max)
 	}
-	return append(b, ']')
+	b = append(b, ']')
+	if all := h.limits.Load(); len(*all) < mostPrepared {
+		more := append(slices.Clone(*all), prepared{slices.Clone(limits), b})
+		h.limits.CompareAndSwap(all, &more) // or another call has prepared some
+	}
+	return b
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestHTTP(t *testing.T) {
-	const want = `{"ts":5,"key":"a","n":2,"limits":[{"window":"59000ms","max":2},{"window":"86400000ms","max":50}]}`
+	const want = `{"ts":5,"key":"a","n":2,"limits":[{"window":"59s","max":2},{"window":"24h","max":50}]}`
 	var status int
 	var answer string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -48,7 +48,11 @@ func (r *Run) Lasting() float64 {
 	if r == nil || r.Seconds+r.Drained == 0 {
 		return 0
 	}
-	return r.PerSecond * r.Seconds / (r.Seconds + r.Drained)
+	measured := float64(r.Decisions)
+	if r.Options.Warmup > 0 {
+		measured = r.PerSecond * r.Seconds
+	}
+	return measured / (r.Seconds + r.Drained)
 }
 
 // Per returns a figure per decision.

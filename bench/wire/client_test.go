@@ -140,6 +140,9 @@ func TestFailures(t *testing.T) {
 					answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 				}
 				_, _ = io.WriteString(w, answer)
+				if strings.Contains(answer, "Connection: close") {
+					_ = w.(net.Conn).Close()
+				}
 			})
 			client, got := wire.NewClient(addr), ""
 			defer client.Close()

@@ -10,9 +10,13 @@ const sameCores = "all nodes, the caller and Redis share two cores: what belongi
 func (f *findings) clusterGoals() []Goal {
 	carry := Goal{Goal: "three nodes carry at least 0.75 of what one does, on the same cores",
 		Want: 0.75, Least: true, Bound: sameCores}
-	carry.add(fmt.Sprintf("message control with hash tags, %d a call", f.nodes.Batch),
-		ratio(f.nodes.Row("messages", "twotier-tagged-3").Batched.Lasting(),
-			f.nodes.Row("messages", "twotier-tagged-1").Batched.Lasting()))
+	messages := Goal{Goal: "message control with hash tags: three nodes carry at least 0.6 of what " +
+		"one does, on the same cores", Want: 0.6, Least: true, Bound: sameCores}
+	for _, row := range f.controlRows("messages-nodes") {
+		if row.Name == "twotier-tagged-3" {
+			messages.add("limits as "+row.Limits, row.Relative.Median)
+		}
+	}
 	over := Goal{Goal: "a limit that everybody shares is never exceeded", Want: 0}
 	asked := Goal{Goal: "messages for 100 decisions on a limit that everybody shares, below",
 		Want: 1, Bound: "users of other nodes are forwarded, too"}
@@ -35,7 +39,7 @@ func (f *findings) clusterGoals() []Goal {
 	for _, e := range f.lines["hot"].Of("Early") {
 		early.note("limit "+e.Get("limit")+", in %", 100*e.Median("early"))
 	}
-	return []Goal{carry, over, asked, early, f.forwardGoal(), f.quietGoal()}
+	return []Goal{messages, carry, over, asked, early, f.forwardGoal(), f.quietGoal()}
 }
 
 // forwardGoal compares what a batch costs that another node's keys are in.

@@ -166,7 +166,32 @@ func (f *findings) messageGoals() []Goal {
 			"that Redis does not have yet"
 		mean.Bound = rate.Bound
 	}
-	return []Goal{rate, mean}
+	return append([]Goal{rate, mean}, f.controlGoals()...)
+}
+
+// controlGoals are those of many messages in a call, with hash tags.
+func (f *findings) controlGoals() []Goal {
+	held := Goal{Goal: "message control with hash tags, every user new: 100,000 a second for a minute",
+		Want: 100_000, Least: true, Bound: "every message writes two keys that Redis does not have"}
+	mean := Goal{Goal: "the same: mean latency of a call at most 50 ms", Want: 50, Bound: held.Bound}
+	known := Goal{Goal: "the same with known users: 180,000 a second", Want: 180_000, Least: true}
+	for _, row := range f.controlRows("messages-new") {
+		held.add(row.Name, row.Lasting())
+		mean.add(row.Name, row.Latency.Mean/1e3)
+	}
+	for _, row := range f.controlRows("messages-known") {
+		known.add("limits as "+row.Limits, row.Lasting())
+		known.Bound = share(&row.Run)
+	}
+	return []Goal{held, mean, known}
+}
+
+// controlRows returns the rows of a command, none if it was not run.
+func (f *findings) controlRows(name string) []ControlRow {
+	if r := f.control[name]; r != nil {
+		return r.Rows()
+	}
+	return nil
 }
 
 func (f *findings) lossGoals() (goals []Goal) {

@@ -53,6 +53,8 @@ func TestPagesOfTheResults(t *testing.T) {
 			checkPage(t, s.name, &AccuracyResult{})
 		case *Messages:
 			checkPage(t, s.name, &MessagesResult{})
+		case *Control:
+			checkPage(t, s.name, &ControlResult{})
 		case *Resp:
 			checkPage(t, s.name, &RespResult{})
 		}

@@ -162,8 +162,24 @@ func templates() *template.Template {
 			return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 		},
 		"percent": percent,
+		"share":   formatShare,
 	}
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.md"))
+}
+
+// mostShare is how much of the processor time a generator may take before a page says that it was
+// much.
+const mostShare = 0.1
+
+// formatShare formats a generator's share; 0 means that it is not known.
+func formatShare(share float64) string {
+	switch {
+	case share == 0:
+		return "–"
+	case share > mostShare:
+		return fmt.Sprintf("**%.0f %%**", 100*share)
+	}
+	return fmt.Sprintf("%.1f %%", 100*share)
 }
 
 func number(v any) float64 { return reflect.ValueOf(v).Convert(reflect.TypeFor[float64]()).Float() }

@@ -48,6 +48,8 @@ type Search struct {
 	Held     drive.Result `json:"held"`
 	AtTarget drive.Result `json:"at_target"`
 	Usage    rival.Usage  `json:"held_usage"`
+	// TargetUsage is what the run at the target used.
+	TargetUsage rival.Usage `json:"at_target_usage"`
 	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in
 	// seconds.
 	HeldDrain   float64 `json:"held_drained_seconds"`
@@ -185,6 +187,6 @@ func (s *Search) hold(o *Messages) error {
 	if err != nil {
 		return err
 	}
-	s.AtTarget, s.TargetDrain = r.Result, r.Drained
+	s.AtTarget, s.TargetUsage, s.TargetDrain = r.Result, r.Usage, r.Drained
 	return nil
 }

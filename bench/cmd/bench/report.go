@@ -20,8 +20,10 @@ type Report struct{}
 type findings struct {
 	compare, rules, nodes CompareResult
 	messages              MessagesResult
-	resp                  RespResult
-	lines                 map[string]Lines // by the names of the commands that run Go benchmarks
+	// control is by the names of commands.
+	control map[string]*ControlResult
+	resp    RespResult
+	lines   map[string]Lines // by the names of the commands that run Go benchmarks
 	// earlier are the goals as they were measured last time.
 	earlier []Goal
 	// Sources are the files of all, in the order of the commands.
@@ -35,14 +37,18 @@ type Source struct {
 }
 
 func readFindings(dir string) (*findings, error) {
-	f := &findings{lines: map[string]Lines{}}
+	f := &findings{lines: map[string]Lines{}, control: map[string]*ControlResult{}}
 	results := map[string]any{"compare": &f.compare, "rules": &f.rules, "nodes": &f.nodes,
 		"messages": &f.messages, "resp": &f.resp}
 	errs := []error{f.readEarlier(dir)}
 	for _, s := range steps() {
 		var lines Lines
-		if _, ok := s.command.(*Benchmarks); ok {
+		switch s.command.(type) {
+		case *Benchmarks:
 			results[s.name] = &lines
+		case *Control:
+			f.control[s.name] = &ControlResult{}
+			results[s.name] = f.control[s.name]
 		}
 		file := File{Result: results[s.name]}
 		found, err := file.Read(dir, s.name)

@@ -48,6 +48,13 @@ type RespRun struct {
 	// RedisUS that of the Redis behind it until that had everything.
 	ServerUS float64 `json:"server_us"`
 	RedisUS  float64 `json:"redis_us"`
+	// GeneratorUS is that of redis-benchmark, 0 if it was not measured.
+	GeneratorUS float64 `json:"generator_us,omitempty"`
+}
+
+// Share returns redis-benchmark's part of all processor time.
+func (r RespRun) Share() float64 {
+	return ratio(r.GeneratorUS, r.GeneratorUS+r.ServerUS+r.RedisUS)
 }
 
 // The ways, in the order in which they take turns.
@@ -154,6 +161,8 @@ func (o *Resp) drive(ctx context.Context, w respWay, pipeline int) (r RespRun, e
 	used := after.Since(before)
 	each := 1e6 / float64(o.Requests)
 	r = RespRun{Way: w.name, Pipeline: pipeline, RedisUS: used.Redis.CPU * each}
+	of := cmd.ProcessState
+	r.GeneratorUS = (of.UserTime() + of.SystemTime()).Seconds() * each
 	if r.ServerUS = used.Service * each; len(w.stand.Servers) == 0 {
 		r.ServerUS, r.RedisUS = r.RedisUS, 0
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"twotier.dev/twotier/distinct"
@@ -198,9 +199,12 @@ func (a *adder) reset(p *proc) {
 	a.w.journal.note("client: %s is reset at %s: %v", key, p.id, err)
 	a.w.values.of(key, func(s *seen) {
 		s.resets--
-		if err == nil && !p.dead.Load() {
+		switch {
+		case err == nil && !p.dead.Load():
 			s.reset(asked, 2*a.w.plan.skew, told)
-		} else {
+		case inRedisAtMost(err) && told && !p.dead.Load():
+			s.resetInDoubt(asked, 2*a.w.plan.skew)
+		default:
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
 	})
@@ -208,6 +212,13 @@ func (a *adder) reset(p *proc) {
 		a.w.refused.Add(1)
 		a.w.acceptable(p, err)
 	}
+}
+
+// inRedisAtMost reports whether a reset of unknown outcome is over but for Redis, which may still
+// forget the distinct values. All nodes have been told of it then, so what is added from now on
+// stays.
+func inRedisAtMost(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "but not the distinct values")
 }
 
 // allKnown reports whether all live processes are members for all of them.

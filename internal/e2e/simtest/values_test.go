@@ -118,7 +118,7 @@ func (s *seen) settle(a *addition) {
 
 // reset records a reset that was acknowledged. What had been added before is gone, unless it was by
 // an operation that was not over. Clocks differ by so much. told says that every node was told: but
-// of an earlier one of unknown outcome, which may yet be carried out, nobody is.
+// of an earlier one of unknown outcome, which may yet be carried out, maybe nobody is.
 func (s *seen) reset(asked time.Time, skew time.Duration, told bool) {
 	told = told && !s.unclear(asked)
 	for h, v := range s.values {
@@ -126,6 +126,13 @@ func (s *seen) reset(asked time.Time, skew time.Duration, told bool) {
 			delete(s.values, h)
 		}
 	}
+	s.mayBeReset(time.Now().Add(skew))
+	s.told = told
+}
+
+// resetInDoubt records a reset that Redis may yet make, or has made, of which every node was told.
+func (s *seen) resetInDoubt(asked time.Time, skew time.Duration) {
+	told := !s.unclear(asked)
 	s.mayBeReset(time.Now().Add(skew))
 	s.told = told
 }

@@ -1,0 +1,4 @@
+package leaparray
+
+// MostForeign is how many foreign cells a counter may have.
+const MostForeign = mostForeign

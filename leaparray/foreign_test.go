@@ -1,0 +1,73 @@
+package leaparray_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"twotier.dev/twotier/leaparray"
+)
+
+// TestForeignCellsAreBounded adds cells of many widths that the ladder does not have, as from nodes
+// with other ladders. Past the bound each new cell becomes part of an old one. The sum stays, and
+// no bound of a window excludes the true number.
+func TestForeignCellsAreBounded(t *testing.T) {
+	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
+	rnd := rand.New(rand.NewPCG(1, 1))
+	k, events, sum := key{l: l, now: begin}, log{}, int64(0)
+	for range leaparray.MostForeign + 500 {
+		s := leaparray.Stretch{Start: begin - rnd.Int64N(l.Span()), Width: 2 + rnd.Int64N(90)}
+		n := 1 + rnd.Int64N(3)
+		k.put(true, s, n)
+		events, sum = append(events, event{s.Start + rnd.Int64N(s.Width), n}), sum+n
+		if got := l.Total(k.synced); got != sum {
+			t.Fatalf("%d cells sum to %d, want %d", len(events), got, sum)
+		}
+	}
+	if n := l.Cells(k.synced); n != leaparray.MostForeign {
+		t.Errorf("%d cells, want %d", n, leaparray.MostForeign)
+	}
+	for range 300 {
+		window := 1 + rnd.Int64N(l.Span())
+		at := begin - rnd.Int64N(1+l.Span()-window)
+		e, ok := k.view().Count(window, at, false)
+		if n := events.within(window, at); !ok || n < e.Lo || n > e.Hi {
+			t.Fatalf("%d in the window of %d ms that ends at %d: %+v", n, window, at, e)
+		}
+	}
+	k.fold(k.exactFrom())
+	if got := l.Total(k.synced); got != sum {
+		t.Errorf("once folded, all cells sum to %d, want %d", got, sum)
+	}
+}
+
+// TestTheOldestForeignCellsAreJoined fills a counter with foreign cells: one more widens the
+// oldest, and leaves the others alone.
+func TestTheOldestForeignCellsAreJoined(t *testing.T) {
+	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
+	k := key{l: l, now: begin}
+	at := func(i int64) leaparray.Stretch {
+		return leaparray.Stretch{Start: begin - 10_000_000 + i*1000, Width: 70}
+	}
+	for i := range int64(leaparray.MostForeign) {
+		k.put(true, at(i), 2)
+	}
+	k.put(true, at(3), 5) // one that is there
+	if n := l.Value(k.synced, at(3)); n != 7 {
+		t.Errorf("%d in a cell that was there, want 7", n)
+	}
+	late := leaparray.Stretch{Start: at(9).Start + 100, Width: 80}
+	k.put(true, late, 5)
+	joined := leaparray.Stretch{Start: at(0).Start, Width: late.End() - at(0).Start}
+	for s, want := range map[leaparray.Stretch]int64{joined: 7, at(0): 0, late: 0, at(1): 2,
+		at(leaparray.MostForeign - 1): 2} {
+		if n := l.Value(k.synced, s); n != want {
+			t.Errorf("%d in %v, want %d", n, s, want)
+		}
+	}
+	early := leaparray.Stretch{Start: at(0).Start - 1000, Width: 80}
+	k.put(true, early, 1)
+	joined = leaparray.Stretch{Start: early.Start, Width: late.End() - early.Start}
+	if n := l.Value(k.synced, joined); n != 8 {
+		t.Errorf("%d in %v, want 8: the oldest cell covers an older one, too", n, joined)
+	}
+}
