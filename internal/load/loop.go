@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +18,15 @@ type Loop struct {
 	// ignored.
 	Scheduled bool
 	// Warmup is how long calls are made before measuring starts, and Duration how long they are
-	// measured after that.
+	// measured after that. A closed loop without a warm-up measures at least one call of each
+	// worker, however late its goroutine gets a processor.
 	Warmup, Duration time.Duration
 	// Progress, if set, is called about once a second, from one goroutine, with what was measured
 	// since the last call.
 	Progress func(elapsed time.Duration, since Timing)
 }
+
+func (l *Loop) closed() bool { return !l.Scheduled && l.Rate == 0 }
 
 // Worker makes calls, one after the other.
 type Worker struct {
@@ -109,13 +113,13 @@ func (r *running) countUnsent(took time.Duration) int64 {
 
 // runWorker makes the calls of one worker.
 func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
-	for {
+	for first := true; ; first = false {
 		due, ok := w.Next()
 		if !ok {
 			return
 		}
 		from, sent, ok := r.await(ctx, due)
-		if !ok {
+		if !ok && !(first && r.closed() && !errors.Is(ctx.Err(), context.Canceled)) {
 			r.leave(w, due)
 			return
 		}
@@ -137,7 +141,7 @@ func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
 // worker wakes up: if the timer is a millisecond late, that is not the server's latency.
 func (r *running) await(ctx context.Context, due time.Duration) (from, sent time.Time, ok bool) {
 	now := time.Now()
-	if !r.Scheduled && r.Rate == 0 {
+	if r.closed() {
 		return now, now, now.Before(r.end) && ctx.Err() == nil
 	}
 	if !r.Scheduled {

@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,26 @@ func TestLoopMeasuresWhatFollowsTheWarmup(t *testing.T) {
 		if calls.Load() != 300 || r.Calls != 200 || r.Unsent != 0 || r.Latency.Max/1000 != 5 ||
 			r.Err() != nil {
 			t.Errorf("%d calls, %+v", calls.Load(), r)
+		}
+	})
+}
+
+// A goroutine may get its processor later than a short loop is over.
+func TestClosedLoopMeasuresACallOfEachWorker(t *testing.T) {
+	late := load.Worker{
+		Next: func() (time.Duration, bool) { time.Sleep(time.Second); return 0, true },
+		Do:   func() error { return nil },
+	}
+	synctest.Test(t, func(t *testing.T) {
+		loop := load.Loop{Duration: time.Millisecond}
+		if r := loop.Run(t.Context(), []load.Worker{late, late}); r.Calls != 2 ||
+			r.CallsPerSecond < 1 {
+			t.Errorf("%+v, want 2 calls in 1 s", r)
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r := loop.Run(canceled, []load.Worker{late}); r.Calls != 0 {
+			t.Errorf("%d calls in a loop that is over, want none", r.Calls)
 		}
 	})
 }
