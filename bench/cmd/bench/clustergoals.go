@@ -10,8 +10,8 @@ const sameCores = "all nodes, the caller and Redis share two cores: what belongi
 func (f *findings) clusterGoals() []Goal {
 	carry := Goal{Goal: "three nodes carry at least 0.75 of what one does, on the same cores",
 		Want: 0.75, Least: true, Bound: sameCores}
-	messages := Goal{Goal: "message control with hash tags: three nodes carry at least 0.6 of what " +
-		"one does, on the same cores", Want: 0.6, Least: true, Bound: sameCores}
+	messages := Goal{Goal: "message control with hash tags: three nodes carry at least 0.6 of " +
+		"what one does, on the same cores", Want: 0.6, Least: true, Bound: sameCores}
 	for _, row := range f.controlRows("messages-nodes") {
 		if row.Name == "twotier-tagged-3" {
 			messages.add("limits as "+row.Limits, row.Relative.Median)
