@@ -49,6 +49,32 @@ func BenchmarkNewKeyCommands(b *testing.B) {
 	}
 }
 
+// BenchmarkKnownKeyCommands is what one more event costs Redis in keys that have one: counted, or
+// set to a number that only the owner of the key could know. Each script first makes the key.
+func BenchmarkKnownKeyCommands(b *testing.B) {
+	each := func(commands string) string {
+		return `for i = 1, #KEYS do local k, try = KEYS[i], redis.pcall
+			try('HINCRBY', k, '1763000000123', '1') ` + commands + ` end`
+	}
+	var counted, set string
+	for _, event := range []string{`'1763000060001'`, `'1763000060002'`, `'1763000060003'`} {
+		counted += ` try('HINCRBY', k, ` + event + `, '1')`
+		set += `, ` + event + `, '1'`
+	}
+	const event = `, k, '1763000060001', '1')`
+	for _, bc := range []struct{ name, commands string }{
+		{"made", ""},
+		{"HINCRBY", `try('HINCRBY'` + event},
+		{"HINCRBY+HLEN", `try('HINCRBY'` + event + ` try('HLEN', k)`},
+		{"HSETNX", `try('HSETNX'` + event},
+		{"HSET", `try('HSET'` + event},
+		{"3-HINCRBY", counted},
+		{"HSET-of-3", `try('HSET', k` + set + `)`},
+	} {
+		b.Run(bc.name, func(b *testing.B) { benchmarkCommands(b, each(bc.commands), 0) })
+	}
+}
+
 // benchmarkCommands runs a script for new keys, with so many arguments for each.
 func benchmarkCommands(b *testing.B, script string, args int) {
 	const calls, keys = 10, 256
