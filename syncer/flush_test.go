@@ -89,6 +89,24 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 	}
 }
 
+// TestReadWhileARoundWaits reads a key that others have counted while a round of it waits to be sent
+// again. Their counts must not be added to what is known once more when the round is answered.
+func TestReadWhileARoundWaits(t *testing.T) {
+	f, _ := newFlushing(t)
+	f.hear(7, 0)
+	f.takeLoaded(f.at("k"), []Bucket{second(1)})
+	f.add("k", 3)
+	r := f.cut(time.Now())
+	r.Err = ErrNotApplied
+	f.fail(r)
+	f.takeLoaded(f.at("k"), []Bucket{second(7)})
+	r.Err, r.Keys[0].Adds[0].Stored = nil, 10
+	f.settle(r)
+	if synced, pending := f.sums("k"); synced != 10 || pending != 0 {
+		t.Errorf("synced %d, pending %d, want what the store has: 10", synced, pending)
+	}
+}
+
 // TestAResetLeavesNothing takes over what the store held of a key while a round that deletes it is
 // in flight, as a restoration may.
 func TestAResetLeavesNothing(t *testing.T) {

@@ -189,8 +189,23 @@ func (b *ledger) learn(r *Round) {
 
 // takeLoaded makes synced exactly what the store holds.
 func (b *ledger) takeLoaded(e entry, loaded []Bucket) {
+	if e.has(flagBusy) {
+		b.doubt(e)
+	}
 	b.keys.replaceSynced(e, b.keys.ladder(e), loaded)
 	b.setWarm(e)
+}
+
+// doubt has a round whose answer is still to come not compare it with what the store was known to
+// hold of a key when the round was cut.
+func (b *ledger) doubt(e entry) {
+	for _, r := range b.outbox.all() {
+		for i := range r.Keys {
+			if k := &r.Keys[i]; k.ref != 0 && &b.keys.entry(k.ref)[0] == &e[0] {
+				k.compared = false
+			}
+		}
+	}
 }
 
 // takeRead is takeLoaded for buckets that the store has just returned.

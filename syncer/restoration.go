@@ -84,14 +84,15 @@ func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
 	s.outbox.rename()
-	s.renewSent()
+	s.doubtSent()
 }
 
-// renewSent has the time to live set again of all keys that are part of rounds, and lists them:
-// these were cut as if the store still had the keys.
-func (s *restoration) renewSent() {
+// doubtSent has the time to live set again of all keys that are part of rounds, and lists them:
+// these were cut as if the store still had the keys, with the counts that were known then.
+func (s *restoration) doubtSent() {
 	for _, r := range s.outbox.all() {
 		for i := range r.Keys {
+			r.Keys[i].compared = false
 			if at := s.entryOf(&r.Keys[i]); at != 0 && !r.Keys[i].Forgotten {
 				s.keys.entry(at).set(flagRenew)
 			}
