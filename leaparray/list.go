@@ -11,10 +11,12 @@ type Fold struct {
 	Into Stretch
 }
 
-// FoldList returns the cells of a list that have to fold, as [View.Fold] does with the result of
-// [View.ExactFrom]: for those who keep cells in another form.
-func (l *Ladder) FoldList(cells []Cell, now int64) (folds []Fold) {
-	exactFrom := l.exactFrom(cells)
+// FoldList returns the cells of a list that have to fold, as [View.Fold] does: for those who keep
+// cells in another form. An exactFrom of 0 stands for the result of [View.ExactFrom].
+func (l *Ladder) FoldList(cells []Cell, now, exactFrom int64) (folds []Fold) {
+	if exactFrom == 0 {
+		exactFrom = l.exactFrom(cells)
+	}
 	for _, c := range cells {
 		if into, due := l.due(c.Stretch, now); due && into.End() <= exactFrom {
 			folds = append(folds, Fold{c, into})

@@ -65,7 +65,7 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 }
 
 // nextEvent is what the n-th flush does with the i-th key: it counts one event in the n-th second.
-// Every now and then, the key folds.
+// The key folds as often as it does in memory.
 func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 	isNew := kind == "new" || kind == "unread"
 	if isNew || n == 0 {
@@ -73,7 +73,7 @@ func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 			New: kind == "new", Ladder: l}
 	}
 	k.Load = kind == "unread" || kind == "cold"
-	k.Fold = !isNew && n%32 == 31
+	k.Fold, k.ExactFrom = !isNew && n%96 == 95, t0+int64(n-64)*1000
 	k.Adds = append(k.Adds[:0], counts(leaparray.Moment(t0+int64(n)*1000), 1))
 }
 

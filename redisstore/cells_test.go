@@ -58,8 +58,8 @@ func (c content) add(cells []leaparray.Cell) {
 }
 
 // fold folds the cells in place.
-func (c content) fold(l *leaparray.Ladder, now int64) {
-	for _, f := range l.FoldList(c.cells(), now) {
+func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
+	for _, f := range l.FoldList(c.cells(), now, exactFrom) {
 		if delete(c, f.Stretch); f.Into.Width > 0 {
 			c[f.Into] += f.N
 		}
@@ -147,16 +147,19 @@ func TestRedisFoldsAsMemoryDoes(t *testing.T) {
 			want := drawContent(dice, all, now)
 			fill := &syncer.Round{Writer: "filler", Seq: uint64(i + 1), Keys: []syncer.KeyRound{
 				{Key: []byte(key), TTL: 3_600_000, Adds: want.buckets()}}}
-			at := drawCell(dice, all, now)
+			at, exactFrom := drawCell(dice, all, now), int64(0)
+			if dice.IntN(2) == 0 {
+				exactFrom = now - dice.Int64N(1_000_000)
+			}
 			r := &syncer.Round{Writer: "w", Seq: uint64(i + 1), Now: now, Keys: []syncer.KeyRound{
 				{Key: []byte(key), TTL: 3_600_000, Adds: []syncer.Bucket{counts(at, 2)}, Ladder: l,
-					Fold: true, Load: dice.IntN(2) == 0}}}
+					Fold: true, ExactFrom: exactFrom, Load: dice.IntN(2) == 0}}}
 			send(t, s, fill)
 			if send(t, s, r); r.Err != nil || r.Keys[0].Err != nil {
 				t.Fatal(r.Err, r.Keys[0].Err)
 			}
 			before := maps.Clone(want)
-			want.fold(l, now)
+			want.fold(l, now, exactFrom)
 			want[at] += 2
 			k := &r.Keys[0]
 			if loaded := loadedOf(k); k.Adds[0].Stored != want[at] || k.Load && !loaded.same(want) {
@@ -235,7 +238,7 @@ func TestCellsThatDoNotFold(t *testing.T) {
 	// The large one goes first or last, and has its bucket to itself if the others don't fit.
 	into := got[old(0, 60_000)]
 	switch into {
-	case large:
+	case large, "9223372036854775805": // the latter if the two that are taken back go after it
 		delete(got, old(3, 1000))
 		delete(got, old(4, 1000))
 	case "7":

@@ -105,7 +105,7 @@ func (k *modelKey) put(s leaparray.Stretch, n int64) {
 
 // fold folds a key that has grown, if that is worth it.
 func (k *modelKey) fold(now int64) {
-	folds := k.ladder.FoldList(k.cells, now)
+	folds := k.ladder.FoldList(k.cells, now, 0)
 	if !k.grown || len(folds) < 32 && len(k.cells) <= k.ladder.Most() {
 		folds = nil
 	}

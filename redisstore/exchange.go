@@ -185,11 +185,11 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 }
 
 // part says what is done with one key or with several: adds is the number of adds, or minus that if
-// they come as a payload, and delta is what is added if there is one.
+// they come as a payload, delta is what is added if there is one, and exactFrom goes with flagFold.
 type part struct {
-	flags, adds int
-	ttl, delta  int64
-	ladder      *leaparray.Ladder
+	flags, adds           int
+	ttl, delta, exactFrom int64
+	ladder                *leaparray.Ladder
 }
 
 // partsSeen is how many of the latest parts are searched for an equal one. Keys that are flushed
@@ -206,6 +206,9 @@ func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 	case p.adds == 1:
 		p.delta = k.Adds[0].N
 	}
+	if k.Fold {
+		p.exactFrom = k.ExactFrom
+	}
 	for i := len(c.alike) - 1; i >= max(0, len(c.alike)-partsSeen); i-- {
 		if c.alike[i] == p {
 			return i + 1
@@ -216,6 +219,9 @@ func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 		number(int64(p.adds)))
 	if p.adds == 1 {
 		c.parts = append(c.parts, number(p.delta))
+	}
+	if k.Fold {
+		c.parts = append(c.parts, number(p.exactFrom))
 	}
 	return len(c.alike)
 }

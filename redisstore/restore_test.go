@@ -142,10 +142,10 @@ func (r *restorer) restoreInTurns(dice *rand.Rand, events content) (since int64)
 		})
 		l := all[dice.IntN(len(all))]
 		for age := int64(600_000); age >= 0; age -= 200_000 {
-			known.fold(l, t0-age-dice.Int64N(200_000))
+			known.fold(l, t0-age-dice.Int64N(200_000), 0)
 		}
 		k := keyOfCells("k", known)
-		k.Ladder, k.Fold = l, dice.IntN(2) == 0
+		k.Ladder = l
 		r.restore(k)
 		if dice.IntN(2) == 0 {
 			r.apply(syncer.KeyRound{Key: []byte("k"), TTL: 3_600_000, Fold: true,

@@ -199,7 +199,7 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	}
 	folds := e.hasFolded()
 	if folds { // once more, by the time that the store does
-		f.keys.fold(e, k.Ladder, r.Now)
+		k.ExactFrom = f.keys.fold(e, k.Ladder, r.Now)
 	}
 	first := len(r.buckets)
 	fresh, listed := f.keys.cutPending(r, e)

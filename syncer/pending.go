@@ -235,12 +235,14 @@ func (s *keyspace) takeFolded(e entry, l *leaparray.Ladder, at leaparray.Stretch
 	}
 }
 
-// fold folds the buckets of an entry.
-func (s *keyspace) fold(e entry, l *leaparray.Ladder, now int64) {
+// fold folds the buckets of an entry, and returns the moment from which on they stay as they are.
+func (s *keyspace) fold(e entry, l *leaparray.Ladder, now int64) (exactFrom int64) {
 	v := s.view(e, l, now)
+	exactFrom = v.ExactFrom()
 	c := s.change(e, &v)
-	c.v.Fold(&c.alloc, c.v.ExactFrom())
+	c.v.Fold(&c.alloc, exactFrom)
 	s.close(c, 0)
+	return exactFrom
 }
 
 // replaceSynced replaces all synced buckets of a key with loaded.

@@ -91,11 +91,13 @@ type KeyRound struct {
 	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
 	// Ladder says which buckets fold, see [leaparray.Ladder.FoldList], whoever wrote them. If Fold
-	// is set, the store folds them before it adds anything, so that the key has the same buckets
-	// there as in the memory of whoever has folded it. If the key has more than Ladder.Most buckets
-	// in the end, the store folds them after everything else, and reports what was before that.
-	Ladder *leaparray.Ladder
-	Fold   bool
+	// is set, the store folds them before it adds anything. ExactFrom is the moment by which
+	// whoever counts has folded the key in memory, so that the key has the same buckets there. If
+	// the key has more than Ladder.Most buckets in the end, the store folds them after everything
+	// else, by what it holds, and reports what was before that.
+	Ladder    *leaparray.Ladder
+	Fold      bool
+	ExactFrom int64
 
 	// Loaded are the buckets asked for with Load. One that holds something other than a number is
 	// reported as NoCount.

@@ -48,9 +48,9 @@ func counted(list []leaparray.Cell) cells {
 
 // fold moves the cells that are too old for their width into wider ones, and drops those that have
 // left every window. Cells whose sum would not fit 64 bits stay as they are.
-func (c *cells) fold(l *leaparray.Ladder, now int64) {
+func (c *cells) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved, gone := map[leaparray.Stretch]int64{}, map[leaparray.Stretch]bool{}
-	for _, f := range l.FoldList(*c, now) {
+	for _, f := range l.FoldList(*c, now, exactFrom) {
 		if f.Into.Width > 0 {
 			if overflows(c.get(f.Into), moved[f.Into]) ||
 				overflows(c.get(f.Into)+moved[f.Into], f.N) {

@@ -101,9 +101,6 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 		return
 	}
 	p.end(r, k, h, created, now)
-	if k.Fold && k.Ladder != nil && len(h.cells) > 0 {
-		p.fold(h, k.Ladder, r.Now)
-	}
 }
 
 // missing returns the cells of a key that have to be added after some were restored: those that are

@@ -262,7 +262,7 @@ func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int
 		h = nil
 	}
 	if write && k.Fold && h != nil && k.Ladder != nil {
-		h = p.fold(h, k.Ladder, r.Now)
+		h = p.fold(h, k.Ladder, r.Now, k.ExactFrom)
 	}
 	created := write && h == nil && len(k.Adds) > 0
 	if created {
@@ -297,14 +297,14 @@ func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bo
 		h.expires = now + k.TTL
 	}
 	if len(k.Adds) > 0 && k.Ladder != nil && len(h.cells) > k.Ladder.Most() {
-		p.fold(h, k.Ladder, r.Now)
+		p.fold(h, k.Ladder, r.Now, 0)
 	}
 }
 
 // fold folds the cells of a key, whose name is in p.name. It returns nil if nothing is left.
-func (p *partition) fold(h *hash, l *leaparray.Ladder, now int64) *hash {
+func (p *partition) fold(h *hash, l *leaparray.Ladder, now, exactFrom int64) *hash {
 	had := len(h.cells)
-	h.cells.fold(l, now)
+	h.cells.fold(l, now, exactFrom)
 	p.store.bytes.Add(cellCost * int64(len(h.cells)-had))
 	if len(h.cells) == 0 {
 		p.remove(string(p.name), h)

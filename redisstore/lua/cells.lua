@@ -153,30 +153,34 @@ end
 
 -- fold moves the cells of a key that are too old for their width into wider ones, and deletes those
 -- that have left every window, as leaparray.FoldList says. flat, if there is one, is the flat list
--- of the key's fields and values.
-local function fold(key, ladder, now, flat)
+-- of the key's fields and values. exact is the moment from which on cells stay as they are: nil or 0
+-- if it has to be found out, which takes most of the time.
+local function fold(key, ladder, now, flat, exact)
   flat = flat or redis.pcall(HGETALL, key)
   if flat.err then return end
-  local cells, since = byEnd(cellsOf(flat)), sinceOf(ladder, now)
-  local exact = exactFrom(ladder, cells)
-  local gone, moved, last = {}, {}, nil
-  for i = 1, #cells do
-    local c = cells[i]
-    local start, width = foldInto(ladder, since, c[1], c[2], now, exact)
-    if width then
-      -- Cells are in the order of time, so most go where the last one went.
-      if not last or last.start ~= start or last.width ~= width then
-        last = {start = start, width = width}
-        moved[#moved + 1] = last
+  if (exact or 0) == 0 then exact = exactFrom(ladder, byEnd(cellsOf(flat))) end
+  local since, gone, moved = sinceOf(ladder, now), {}, {}
+  local last, lastStart, lastWidth
+  for i = 1, #flat, 2 do
+    local start, width = cell(flat[i])
+    local into, wide
+    if start then into, wide = foldInto(ladder, since, start, width, now, exact) end
+    local value = flat[i + 1]
+    if into and string.find(value, '^%-?%d+$') then
+      local list = gone
+      if wide then
+        -- Fields are mostly in the order of time, so most cells go where the last one went.
+        if into ~= lastStart or wide ~= lastWidth then
+          local name = nameOf(into, wide)
+          last, lastStart, lastWidth = moved[name] or {}, into, wide
+          moved[name] = last
+        end
+        list = last
       end
-      last[#last + 1] = c
-    elseif start then
-      gone[#gone + 1] = c
+      list[#list + 1] = {start, width, tonumber(value), flat[i], value}
     end
   end
-  for i = 1, #moved do
-    move(key, nameOf(moved[i].start, moved[i].width), moved[i], ladder.ttl)
-  end
+  for name, cells in pairs(moved) do move(key, name, cells, ladder.ttl) end
   if #gone > 0 then move(key, nil, gone) end
 end
 

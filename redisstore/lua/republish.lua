@@ -144,12 +144,10 @@ end
 -- live does with a key what its flags say once it is restored. size is how many fields it had, and
 -- most how many it may have been given.
 local function live(key, size, most, flags, ttl)
-  local _, _, _, renew, folds, ladder = flagsOf(flags, lists)
+  local _, _, _, renew, _, ladder = flagsOf(flags, lists)
   if (renew or size == 0) and ttl ~= '0' then try('PEXPIRE', key, ttl) end
   local many = ladder and most > 0 and size + most > ladder.most
-  if ladder and (folds or many and try(HLEN, key) > ladder.most) then
-    foldBy(key, ladder, ARGV[a + 10])
-  end
+  if many and try(HLEN, key) > ladder.most then foldBy(key, ladder, ARGV[a + 10]) end
 end
 
 local out, o, p = {stored > seq and 3 or 0, version, quieted, epoch, last}, 6, a + 13

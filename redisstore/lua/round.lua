@@ -5,7 +5,8 @@
 -- ARGV: the ladders; the number of parts, which say what is done with one key or with several, then
 -- for each part: flags (1 reset, 2 load, 4 believed to be new, 8 renew, 16 fold, plus 32 times the
 -- position of its ladder or 0), ttl, number of adds, what is added if that is 1, or minus the number
--- of adds if they come as a payload of RESTORE; then for each round: number of keys, sequence, nonce,
+-- of adds if they come as a payload of RESTORE, and if it folds, the moment from which on cells stay
+-- as they are, 0 if that depends on what is there; then for each round: number of keys, sequence, nonce,
 -- acknowledged, ttl of the sequence, epoch or 0, version, quieted, last change or '', the change
 -- that this one is, quiet (0 or 1), the present, hashes for the list of keys, their longest ttl, then
 -- for each key the number of its part and the adds (field, delta), or only the field if the part has
@@ -106,6 +107,10 @@ local function readParts(p, lists)
       part.payload, part.adds, part.args = true, -adds, 1
       local now = call('TIME')
       part.ends = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + part.ttl)
+    end
+    if folds then
+      p = p + 1
+      part.exact = tonumber(ARGV[p])
     end
     parts[tostring(i)] = part
   end
@@ -225,7 +230,7 @@ local function round(k, n, p)
     elseif fresh and part.reset then
       err = forget(key, epoch, ttl)
     elseif fresh and part.fold and part.ladder then
-      foldBy(key, part.ladder, ARGV[p + 10])
+      foldBy(key, part.ladder, ARGV[p + 10], nil, part.exact)
     end
     err, new = tally(key, part, adds, err)
     return err or complete(i, key, part, adds, new)

@@ -30,14 +30,14 @@ local function ladders(p)
   return list, p + 1 + n
 end
 
--- foldBy folds a key by a ladder of the list.
-local function foldBy(key, ladder, now, flat)
+-- foldBy folds a key by a ladder of the list, see fold.
+local function foldBy(key, ladder, now, flat, exact)
   if not ladder.parsed then
     local numbers = {}
     for digits in string.gmatch(ladder.text, '%d+') do numbers[#numbers + 1] = tonumber(digits) end
     ladder.parsed = ladderOf(numbers, 1, #numbers)
   end
-  pcall(fold, key, ladder.parsed, tonumber(now), flat)
+  pcall(fold, key, ladder.parsed, tonumber(now), flat, exact)
 end
 
 -- flagsOf reads what is to be done with a key: whether to reset and to load it, whether it is

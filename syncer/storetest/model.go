@@ -151,7 +151,7 @@ func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
 		s.reset[name] = true
 	}
 	if c := s.keys[name]; k.Fold && k.Ladder != nil && c != nil {
-		if c.fold(k.Ladder, r.Now); len(c) == 0 {
+		if c.fold(k.Ladder, r.Now, k.ExactFrom); len(c) == 0 {
 			delete(s.keys, name)
 		}
 	}
@@ -182,18 +182,18 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 		s.lives[name] = 0
 	}
 	many := len(k.Adds) > 0 && k.Ladder != nil && len(c) > k.Ladder.Most()
-	if many || r.Republish && k.Fold && k.Ladder != nil {
+	if many {
 		s.reported[name] = maps.Clone(c)
-		if c.fold(k.Ladder, r.Now); len(c) == 0 {
+		if c.fold(k.Ladder, r.Now, 0); len(c) == 0 {
 			delete(s.keys, name)
 		}
 	}
 }
 
 // fold moves what is due to fold. The sum stays the same, but for what has left every window.
-func (c content) fold(l *leaparray.Ladder, now int64) {
+func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved := content{}
-	for _, f := range l.FoldList(cellsOf(c), now) {
+	for _, f := range l.FoldList(cellsOf(c), now, exactFrom) {
 		if delete(c, f.Stretch); f.Into.Width > 0 {
 			moved[f.Into] += f.N
 		}

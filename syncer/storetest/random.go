@@ -104,7 +104,9 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	}
 	write := r.Seq > 0
 	k.TTL, k.Renew = []int64{1, 5}[d.IntN(2)]*time.Hour.Milliseconds(), d.IntN(4) == 0
-	k.Fold = d.IntN(4) == 0
+	if k.Fold = d.IntN(4) == 0; k.Fold && d.IntN(2) == 0 {
+		k.ExactFrom = d.now - d.Int64N(1+d.Int64N(30_000))
+	}
 	k.Reset = write && d.IntN(10) == 0 && !r.Republish
 	if r.Republish && d.IntN(4) > 0 {
 		k.Adds = d.knows(r, &k)
@@ -150,7 +152,7 @@ func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket)
 		return nil
 	}
 	c := maps.Clone(all[d.IntN(len(all))])
-	c.fold(d.ladder, d.now)
+	c.fold(d.ladder, d.now, 0)
 	for s, n := range c {
 		if n >= 0 {
 			list = append(list, syncer.Bucket{Stretch: s, N: n})

@@ -108,8 +108,8 @@ func content(r *syncer.Round) string {
 	fmt.Fprintf(&b, "at %d", r.Now)
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		fmt.Fprintf(&b, " %q %q %v %v %d %v %v:", k.NS, k.Key, k.Reset, k.Load, k.TTL, k.Renew,
-			k.Fold)
+		fmt.Fprintf(&b, " %q %q %v %v %d %v %v %d:", k.NS, k.Key, k.Reset, k.Load, k.TTL,
+			k.Renew, k.Fold, k.ExactFrom)
 		for _, a := range k.Adds {
 			fmt.Fprintf(&b, " %d/%d%+d", a.Start, a.Width, a.N)
 		}
@@ -130,7 +130,7 @@ func clone(r *syncer.Round) *syncer.Round {
 		c.Keys = append(c.Keys, syncer.KeyRound{
 			NS: slices.Clone(k.NS), Key: slices.Clone(k.Key), Reset: k.Reset, Load: k.Load,
 			New: k.New, TTL: k.TTL, Renew: k.Renew, Listed: k.Listed, Ladder: k.Ladder,
-			Fold: k.Fold, Adds: slices.Clone(k.Adds),
+			Fold: k.Fold, ExactFrom: k.ExactFrom, Adds: slices.Clone(k.Adds),
 		})
 	}
 	return c
