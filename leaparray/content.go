@@ -8,22 +8,23 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 		return 0
 	}
 	kind, pos := l.kind(c, s)
-	if kind < foreign && c.dense(kind) {
-		return l.ring(c, kind).sum(pos, pos)
-	}
-	if kind != foreign {
+	n := int64(0)
+	switch {
+	case kind < foreign && c.dense(kind):
+		n = l.ring(c, kind).sum(pos, pos)
+	case kind != foreign:
 		words := l.sparse(c)
 		if i := l.find(words, kind, pos); i >= 0 {
-			return countOf(words[i])
+			n = countOf(words[i])
 		}
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		if words[i] == uint64(s.Start) && words[i+1] == uint64(s.Width) {
-			return int64(words[i+2])
+			n += int64(words[i+2])
 		}
 	}
-	return 0
+	return n
 }
 
 // Overlapping returns the sum of the cells that have time in common with one, without that one.

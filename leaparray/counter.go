@@ -154,7 +154,7 @@ func (l *Ladder) mark(c Counter, s Stretch) bool {
 	case len(c) == 0:
 		return false
 	case !c.dense(0):
-		return !l.crowded(c, 0) && l.insert(c, 0, pos, 0)
+		return c.sparseLen() < l.most && !l.crowded(c, 0) && l.insert(c, 0, pos, 0)
 	}
 	r := l.ring(c, 0)
 	if r.lost(pos) {

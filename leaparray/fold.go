@@ -124,14 +124,17 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 
 // place copies a cell to a counter that has room for it and does not have it.
 func (l *Ladder) place(to Counter, s Stretch, n int64) {
-	switch kind, pos := l.kind(to, s); {
-	case n == 0:
+	kind, pos := l.kind(to, s)
+	placed := n == 0
+	switch {
+	case placed || kind == foreign:
 	case kind < foreign && to.dense(kind):
-		l.addDense(to, kind, pos, n)
-	case kind == foreign || !fits(n):
-		l.addForeign(to, s, n)
+		_, placed = l.addDense(to, kind, pos, n)
 	default:
-		l.insert(to, kind, pos, n)
+		placed = fits(n) && to.sparseLen() < l.most && l.insert(to, kind, pos, n)
+	}
+	if !placed {
+		l.addForeign(to, s, n)
 	}
 }
 
@@ -139,9 +142,19 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 // block if the old one has no room. If the ring of a busy level would push out a bucket, or there
 // are too many sparse cells, both counters fold. Put returns how many events were dropped because
 // they had left every window, and whether the counters folded.
+//
+// If the cells in the way lie ahead of the present, by a clock that was set back, they don't fold.
+// The new one then becomes a foreign cell.
 func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, folded bool) {
 	_, ok := v.Ladder.Add(*c, s, n)
 	for tries := 0; !ok; tries++ {
+		if v.stuck(*c, s, tries) {
+			old := *c
+			*c = v.Ladder.copyTo(old, a, old.mask(), foreignWords)
+			a.Release(old)
+			v.Ladder.addForeign(*c, s, n)
+			break
+		}
 		gone, too := v.makeRoom(c, a, s, n, tries)
 		dropped, folded = dropped+gone, folded || too
 		_, ok = v.Ladder.Add(*c, s, n)
@@ -150,13 +163,19 @@ func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, 
 }
 
 // Mark records that events lie ahead of the present, in the bucket of the finest level before this
-// one. It does and returns what Put does.
+// one. It does and returns what Put does, except that it marks nothing if the cells in the way don't
+// fold.
 func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded bool) {
-	for tries := 0; !v.Ladder.mark(*c, s); tries++ {
+	for tries := 0; !v.Ladder.mark(*c, s) && !v.stuck(*c, s, tries); tries++ {
 		gone, too := v.makeRoom(c, a, s, 0, tries)
 		dropped, folded = dropped+gone, folded || too
 	}
 	return dropped, folded
+}
+
+// stuck reports whether there is no place for a cell after makeRoom has folded all it can.
+func (v *View) stuck(c Counter, s Stretch, tries int) bool {
+	return tries > 1 && v.Ladder.pushesOut(c, s)
 }
 
 // makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old

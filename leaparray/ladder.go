@@ -111,6 +111,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		return nil, fmt.Errorf("%w: %d buckets in all levels, want at most %d", ErrLadder, total,
 			MaxTotal)
 	}
+	l.most = min(l.most, lenMask-1) // a mark may follow
 	l.layOut()
 	return l, nil
 }
