@@ -13,9 +13,8 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	case kind < foreign && c.dense(kind):
 		n = l.ring(c, kind).sum(pos, pos)
 	case kind != foreign:
-		words := l.sparse(c)
-		if i := l.find(words, kind, pos); i >= 0 {
-			n = countOf(words[i])
+		if i, found := l.find(c, l.tag(kind, pos)); found {
+			n = countOf(l.sparse(c)[i])
 		}
 	}
 	words := l.foreign(c)
@@ -96,15 +95,14 @@ func (l *Ladder) Latest(c Counter) (start int64) {
 		level := bits.TrailingZeros(mask)
 		start = max(start, l.ring(c, level).head()*l.width[level])
 	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		s := l.stretch(words[i])
-		if s.End() <= start {
-			break
-		}
-		start = max(start, s.Start)
+	buckets, moments := l.parts(c)
+	if last := len(moments) - 1; last >= 0 {
+		start = max(start, endOf(moments[last])-1)
 	}
-	words = l.foreign(c)
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > start; i-- {
+		start = max(start, l.stretch(buckets[i]).Start)
+	}
+	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		start = max(start, int64(words[i]))
 	}
@@ -117,12 +115,11 @@ func (l *Ladder) Total(c Counter) (n int64) {
 		return 0
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
-		r := l.ring(c, bits.TrailingZeros(mask))
-		n += r.sum(r.head()-r.reach(), r.head())
+		n += l.ring(c, bits.TrailingZeros(mask)).all()
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		n += int64(words[i+2])
 	}
-	return n + int64(c[1])
+	return n + c.sparseSum()
 }

@@ -14,9 +14,9 @@ type Fold struct {
 // FoldList returns the cells of a list that have to fold, as [View.Fold] does with the result of
 // [View.ExactFrom]: for those who keep cells in another form.
 func (l *Ladder) FoldList(cells []Cell, now int64) (folds []Fold) {
-	exactFrom := l.exactFrom(cells)
+	exactFrom, a := l.exactFrom(cells), l.ages(now)
 	for _, c := range cells {
-		if into, due := l.due(c.Stretch, now); due && into.End() <= exactFrom {
+		if into, due := a.folds(c.Stretch); due && into.End() <= exactFrom {
 			folds = append(folds, Fold{c, into})
 		}
 	}
