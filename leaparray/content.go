@@ -62,10 +62,21 @@ func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 
 // Cells returns the number of cells that are not zero.
 func (l *Ladder) Cells(c Counter) (n int) {
-	l.Each(c, func(Stretch, int64) bool {
-		n++
-		return true
-	})
+	if c.isEmpty() {
+		return 0
+	}
+	n = c.sparseLen() + c.foreignLen()
+	for _, w := range l.buckets(c) {
+		if countOf(w) == 0 { // a mark
+			n--
+		}
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		l.ring(c, bits.TrailingZeros(mask)).each(func(_, _ int64) bool {
+			n++
+			return true
+		})
+	}
 	return n
 }
 

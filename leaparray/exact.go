@@ -31,7 +31,7 @@ func (v *View) exactly(ts, fine int64) bool {
 	n, _, ok := v.since(ts-l.width[0]+1, ts)
 	if !ok {
 		return v.hi(ts-l.width[0]+1, ts) < l.exact &&
-			l.newer(v.A, ts, l.exact)+l.newer(v.B, ts, l.exact) < l.exact
+			l.newer(v.A, ts)+l.newer(v.B, ts) < l.exact
 	}
 	return n < l.exact
 }
@@ -57,8 +57,8 @@ func (l *Ladder) fine(c Counter, i int64) int64 {
 	return 0
 }
 
-// newer returns how many events are certainly newer than a moment, or most if there are more.
-func (l *Ladder) newer(c Counter, ts, most int64) (n int64) {
+// newer returns how many events are certainly newer than a moment.
+func (l *Ladder) newer(c Counter, ts int64) (n int64) {
 	if len(c) == 0 {
 		return 0
 	}
@@ -75,10 +75,10 @@ func (l *Ladder) newer(c Counter, ts, most int64) (n int64) {
 		}
 	}
 	buckets, moments := l.parts(c)
-	for i := len(moments) - 1; i >= 0 && n < most && endOf(moments[i])-1 > ts; i-- {
+	for i := len(moments) - 1; i >= 0 && endOf(moments[i])-1 > ts; i-- {
 		n += countOf(moments[i])
 	}
-	for i := len(buckets) - 1; i >= 0 && n < most && endOf(buckets[i]) > ts; i-- {
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > ts; i-- {
 		if l.stretch(buckets[i]).Start > ts {
 			n += countOf(buckets[i])
 		}
@@ -114,14 +114,18 @@ func (v View) ExactFrom() int64 {
 }
 
 // newestSparse is ExactFrom by the sparse cells of two counters. It reports false if they have
-// fewer events.
+// fewer events, and the counters have other cells.
 func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
-	var words [4][]uint64
-	if len(a) > 0 {
-		words[0], words[1] = l.parts(a)
-	}
-	if len(b) > 0 {
-		words[2], words[3] = l.parts(b)
+	words, others := make([][]uint64, 0, 4), false
+	for _, c := range [2]Counter{a, b} {
+		if c.isEmpty() {
+			continue
+		}
+		buckets, moments := l.parts(c)
+		if words = append(words, moments); len(buckets) > 0 {
+			words = append(words, buckets)
+		}
+		others = others || c.mask() != 0 || c.foreignLen() > 0
 	}
 	from = maxMoment
 	for sum := int64(0); sum < l.exact; {
@@ -132,7 +136,7 @@ func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
 			}
 		}
 		if newest == 0 {
-			return 0, false
+			return 0, !others
 		}
 		words[which] = words[which][:len(words[which])-1]
 		sum += countOf(newest)

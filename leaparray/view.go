@@ -189,7 +189,8 @@ func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
 			}
 		}
 	}
-	buckets, moments := l.parts(c)
+	mid := next + c.bucketLen()
+	buckets, moments := c[next:mid], c[mid:next+c.sparseLen()]
 	if last := len(moments) - 1; last >= 0 && endOf(moments[last])-1 > to {
 		return 0, 0, false
 	}
