@@ -141,11 +141,7 @@ func (v *View) covers(window, at int64) bool {
 func (v View) Hi(from, to int64) int64 { return v.hi(from, to) }
 
 func (v *View) hi(from, to int64) int64 {
-	n := v.Ladder.touched(v.A, from, to)
-	if len(v.B) > 0 {
-		n += v.Ladder.touched(v.B, from, to)
-	}
-	return n
+	return v.Ladder.touched(v.A, from, to) + v.Ladder.touched(v.B, from, to)
 }
 
 // since returns the sum of all cells that end after one moment, and the width of the widest one
