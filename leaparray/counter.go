@@ -7,8 +7,8 @@ package leaparray
 //	           bits 19-31: number of foreign cells; bits 32-63 belong to the Allocator
 //	word 1     bits 0-15: how many of the sparse cells are buckets; bits 16-63: sum of all of them
 //	rings      one for each dense level, finest first
-//	sparse     a word for each cell: end (42 bits), kind (3 bits), count (19 bits, signed); buckets
-//	           first, then moments, both in ascending order
+//	sparse     a word for each cell: end (42 bits), kind (3 bits), count (19 bits, signed);
+//	           buckets first, then moments, both in ascending order
 //	foreign    three words for each cell: its start, width and count; the rest is free
 //
 // The kind of a sparse cell is the level of the bucket, or it is a moment. Foreign cells have

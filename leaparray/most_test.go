@@ -10,7 +10,8 @@ import (
 // allows, so that none of them is a ring.
 func TestManySparseCells(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.Level{Width: 50 * ms, Count: 4096},
-		leaparray.Level{Width: 100 * ms, Count: 4096}, leaparray.Level{Width: 200 * ms, Count: 4096},
+		leaparray.Level{Width: 100 * ms, Count: 4096},
+		leaparray.Level{Width: 200 * ms, Count: 4096},
 		leaparray.Level{Width: 400 * ms, Count: 2112})
 	k, n := key{l: l, now: begin}, int64(0)
 	for i := range int64(2112) {

@@ -61,9 +61,9 @@ func (v View) Cell(ts int64) Stretch {
 	return s
 }
 
-// PeakBlur is Peak, and also returns by how much the edges of these windows are uncertain: the width
-// of the widest cell that the window which ends at the moment cuts, or of the widest that any of
-// them touches if there may be later events; 1 if all are exact.
+// PeakBlur is Peak, and also returns by how much the edges of these windows are uncertain: the
+// width of the widest cell that the window which ends at the moment cuts, or of the widest that any
+// of them touches if there may be later events; 1 if all are exact.
 func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
 	from, to := at-window, at+window
 	if at >= v.Now && v.covers(window, at) {
