@@ -1,6 +1,7 @@
 package leaparray_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,17 @@ func defaults(tb testing.TB) *leaparray.Ladder {
 
 const begin = int64(1_700_000_000_000)
 
+// counting is a key whose counts are pending. It counts as package syncer does.
+type counting struct{ leaparray.View }
+
+// add counts n events of the present.
+func (c *counting) add(n int64) {
+	at := c.Cell(c.Now)
+	if _, ok := c.Ladder.Add(c.B, at, n); !ok {
+		c.Put(&c.B, leaparray.Heap{}, at, n)
+	}
+}
+
 // BenchmarkAcquire decides by two limits and counts, at a steady pace.
 func BenchmarkAcquire(b *testing.B) {
 	for _, pace := range []struct {
@@ -22,18 +34,47 @@ func BenchmarkAcquire(b *testing.B) {
 	}{{"1 a minute", time.Minute}, {"1 a second", time.Second}, {"100 a second", 10 * ms},
 		{"10,000 a second", ms / 10}} {
 		b.Run(pace.name, func(b *testing.B) {
-			l := defaults(b)
-			k, us := key{l: l}, begin*1000
+			c, us := counting{leaparray.View{Ladder: defaults(b)}}, begin*1000
 			for i := 0; b.Loop(); i++ {
 				us += pace.step.Microseconds()
-				k.now = us / 1000
-				v := k.view()
-				v.Peak(60_000, k.now)
-				v.Peak(86_400_000, k.now)
-				k.count(k.now, 1)
+				c.Now = us / 1000
+				c.Peak(60_000, c.Now)
+				c.Peak(86_400_000, c.Now)
+				c.add(1)
 				if i%64 == 0 {
-					k.fold(k.exactFrom())
+					c.Fold(leaparray.Heap{}, c.ExactFrom())
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkAdd counts events of the present: in a ring, or in a key that is new now and then.
+func BenchmarkAdd(b *testing.B) {
+	for _, levels := range [][]leaparray.Level{{{Width: second, Count: 60}},
+		leaparray.DefaultLevels()} {
+		l := ladder(b, leaparray.DefaultExact, levels...)
+		b.Run(fmt.Sprintf("levels=%d/dense", len(levels)), func(b *testing.B) {
+			c := counting{leaparray.View{Ladder: l, Now: begin}}
+			for ts := l.Since(begin); ts <= begin; {
+				at, _ := l.Bucket(ts, begin)
+				c.Put(&c.B, leaparray.Heap{}, at, 10*at.Width)
+				ts = at.End()
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				c.Now = begin + int64(i)/1000
+				c.add(1)
+			}
+		})
+		b.Run(fmt.Sprintf("levels=%d/sparse", len(levels)), func(b *testing.B) {
+			c := counting{leaparray.View{Ladder: l, Now: begin}}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%1000 == 0 {
+					c.B = nil
+				}
+				c.add(int64(2 - i%2*2))
 			}
 		})
 	}

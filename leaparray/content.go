@@ -8,22 +8,22 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 		return 0
 	}
 	kind, pos := l.kind(c, s)
-	if kind < foreign && c.dense(kind) {
-		return l.ring(c, kind).sum(pos, pos)
-	}
-	if kind != foreign {
-		words := l.sparse(c)
-		if i := l.find(words, kind, pos); i >= 0 {
-			return countOf(words[i])
+	n := int64(0)
+	switch {
+	case kind < foreign && c.dense(kind):
+		n = l.ring(c, kind).sum(pos, pos)
+	case kind != foreign:
+		if i, found := l.find(c, l.tag(kind, pos)); found {
+			n = countOf(l.sparse(c)[i])
 		}
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		if words[i] == uint64(s.Start) && words[i+1] == uint64(s.Width) {
-			return int64(words[i+2])
+			n += int64(words[i+2])
 		}
 	}
-	return 0
+	return n
 }
 
 // Overlapping returns the sum of the cells that have time in common with one, without that one.
@@ -62,10 +62,21 @@ func (l *Ladder) Each(c Counter, fn func(s Stretch, n int64) bool) {
 
 // Cells returns the number of cells that are not zero.
 func (l *Ladder) Cells(c Counter) (n int) {
-	l.Each(c, func(Stretch, int64) bool {
-		n++
-		return true
-	})
+	if c.isEmpty() {
+		return 0
+	}
+	n = c.sparseLen() + c.foreignLen()
+	for _, w := range l.buckets(c) {
+		if countOf(w) == 0 { // a mark
+			n--
+		}
+	}
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		l.ring(c, bits.TrailingZeros(mask)).each(func(_, _ int64) bool {
+			n++
+			return true
+		})
+	}
 	return n
 }
 
@@ -95,15 +106,14 @@ func (l *Ladder) Latest(c Counter) (start int64) {
 		level := bits.TrailingZeros(mask)
 		start = max(start, l.ring(c, level).head()*l.width[level])
 	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		s := l.stretch(words[i])
-		if s.End() <= start {
-			break
-		}
-		start = max(start, s.Start)
+	buckets, moments := l.parts(c)
+	if last := len(moments) - 1; last >= 0 {
+		start = max(start, endOf(moments[last])-1)
 	}
-	words = l.foreign(c)
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > start; i-- {
+		start = max(start, l.stretch(buckets[i]).Start)
+	}
+	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		start = max(start, int64(words[i]))
 	}
@@ -116,12 +126,11 @@ func (l *Ladder) Total(c Counter) (n int64) {
 		return 0
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
-		r := l.ring(c, bits.TrailingZeros(mask))
-		n += r.sum(r.head()-r.reach(), r.head())
+		n += l.ring(c, bits.TrailingZeros(mask)).all()
 	}
 	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		n += int64(words[i+2])
 	}
-	return n + int64(c[1])
+	return n + c.sparseSum()
 }

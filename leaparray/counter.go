@@ -5,24 +5,26 @@ package leaparray
 //
 //	word 0     bits 0-5: mask of the dense levels; bits 6-18: number of sparse cells;
 //	           bits 19-31: number of foreign cells; bits 32-63 belong to the Allocator
-//	word 1     sum of the sparse cells
+//	word 1     bits 0-15: how many of the sparse cells are buckets; bits 16-63: sum of all of them
 //	rings      one for each dense level, finest first
-//	sparse     a word for each cell: kind (3 bits), position (42 bits), count (19 bits, signed);
-//	           in the order of their ends
+//	sparse     a word for each cell: end (42 bits), kind (3 bits), count (19 bits, signed);
+//	           buckets first, then moments, both in ascending order
 //	foreign    three words for each cell: its start, width and count; the rest is free
 //
-// The kind of a sparse cell is its level, and its position the index of the bucket; or it is a
-// moment. Foreign cells have another width, a count that does not fit in 19 bits, or are too old
-// for the ring of their level. A level becomes dense when more than half of its buckets are live
-// or a count does not fit.
+// The kind of a sparse cell is the level of the bucket, or it is a moment. Foreign cells have
+// another width, a count that does not fit in 19 bits, or are too old for the ring of their level.
+// A level becomes dense when more than half of its buckets are live or a count does not fit.
 type Counter []uint64
 
 const (
 	countBits = 19
-	posBits   = 42
+	kindBits  = 3
+	endShift  = countBits + kindBits
 	maxSparse = 1<<(countBits-1) - 1
-	posMask   = 1<<posBits - 1
-	kindShift = countBits + posBits
+	maxEnd    = 1<<(64-endShift) - 1 // in the year 2109
+
+	bucketBits = 16
+	bucketMask = 1<<bucketBits - 1
 
 	head         = 2 // words before the rings
 	maskBits     = 6
@@ -42,18 +44,6 @@ const (
 // Change is by how much an operation changed the number of cells that are not zero.
 type Change int
 
-func word(kind int, pos, n int64) uint64 {
-	return (uint64(kind)<<posBits|uint64(pos)&posMask)<<countBits | uint64(n)&(1<<countBits-1)
-}
-
-func kindOf(w uint64) int { return int(w >> kindShift) }
-
-func posOf(w uint64) int64 { return int64(w >> countBits & posMask) }
-
-func countOf(w uint64) int64 { return int64(w<<(64-countBits)) >> (64 - countBits) }
-
-func fits(n int64) bool { return n >= -maxSparse && n <= maxSparse }
-
 func (c Counter) mask() uint { return uint(c[0] & (1<<maskBits - 1)) }
 
 func (c Counter) sparseLen() int { return int(c[0] >> maskBits & lenMask) }
@@ -64,15 +54,12 @@ func (c Counter) hasForeign() bool { return len(c) > 0 && c.foreignLen() > 0 }
 
 func (c Counter) dense(level int) bool { return c[0]&(1<<level) != 0 }
 
+// isEmpty reports whether a counter has no cells, not even a mark.
+func (c Counter) isEmpty() bool { return len(c) == 0 || uint32(c[0]) == 0 }
+
 // lengthen changes the number of sparse and of foreign cells.
 func (c Counter) lengthen(sparse, foreign int) {
 	c[0] += uint64(int64(sparse)<<maskBits + int64(foreign)<<foreignShift)
-}
-
-// sparse returns the words of the sparse cells.
-func (l *Ladder) sparse(c Counter) []uint64 {
-	at := int(l.start[c.mask()][len(l.levels)])
-	return c[at : at+c.sparseLen()]
 }
 
 // foreign returns the words of the foreign cells.
@@ -81,7 +68,7 @@ func (l *Ladder) foreign(c Counter) []uint64 {
 	if n == 0 {
 		return nil
 	}
-	at := int(l.start[c.mask()][len(l.levels)]) + c.sparseLen()
+	at := int(l.start[c.mask()][MaxLevels]) + c.sparseLen()
 	return c[at : at+n*foreignWords]
 }
 
@@ -90,43 +77,36 @@ func (l *Ladder) ring(c Counter, level int) ring {
 	return ring(c[at : at+ringHead+l.slots[level]])
 }
 
-// stretch returns where a sparse cell lies.
-func (l *Ladder) stretch(w uint64) Stretch {
-	width := l.width[kindOf(w)]
-	return Stretch{posOf(w) * width, width}
-}
-
 // level returns the level of buckets of this width, or that of a moment; -1 if there is none.
 func (l *Ladder) level(width int64) int {
 	if width == 1 {
 		return moment
 	}
-	for level := range l.levels {
-		if l.width[level] == width {
+	for level, w := range l.width[:len(l.levels)] {
+		if w == width {
 			return level
 		}
 	}
 	return -1
 }
 
-// kind returns how a stretch is stored in a counter, and its position.
+// kind returns how a stretch is stored in a counter, and its position: the index of a bucket, or a
+// moment.
 func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
-	if s.Width == 1 {
+	kind = l.level(s.Width)
+	switch {
+	case kind < 0 || uint64(s.End()) > maxEnd:
+		return foreign, s.Start
+	case kind == moment:
 		return moment, s.Start
 	}
-	for level := range l.levels {
-		if l.width[level] != s.Width {
-			continue
+	pos = l.index(kind, s.Start)
+	if len(c) > 0 && c.dense(kind) {
+		if r := l.ring(c, kind); pos < r.head()-r.reach() {
+			return foreign, s.Start
 		}
-		pos = l.index(level, s.Start)
-		if len(c) > 0 && c.dense(level) {
-			if r := l.ring(c, level); pos < r.head()-r.reach() {
-				break
-			}
-		}
-		return level, pos
 	}
-	return foreign, s.Start
+	return kind, pos
 }
 
 // Add counts n in a cell. If the block has no room, or the ring of a busy level would push out a
@@ -134,6 +114,16 @@ func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
 func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	if n == 0 || len(c) == 0 {
 		return 0, n == 0
+	}
+	switch s.Width {
+	case 1:
+		if l.appendMoment(c, s.Start, n) {
+			return 1, true
+		}
+	case l.width[0]:
+		if ch, ok := l.addNewest(c, s, n); ok {
+			return ch, true
+		}
 	}
 	switch kind, pos := l.kind(c, s); {
 	case kind == foreign:
@@ -145,6 +135,31 @@ func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	}
 }
 
+// addNewest is Add if the cell is the newest bucket of the finest level and not zero, nor will be:
+// nearly always, if a key is busy.
+func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
+	if c.dense(0) {
+		r := l.ring(c, 0)
+		if s.Start != r.head()*s.Width {
+			return 0, false
+		}
+		before := r.addNewest(n)
+		return change(before, before+n), true
+	}
+	buckets := l.buckets(c)
+	last := len(buckets) - 1
+	if last < 0 || buckets[last]>>countBits != uint64(s.End())<<kindBits {
+		return 0, false
+	}
+	before := countOf(buckets[last])
+	if before+n == 0 || !fits(before+n) {
+		return 0, false
+	}
+	buckets[last] = word(buckets[last]>>countBits, before+n)
+	c.raise(n)
+	return change(before, before+n), true
+}
+
 // mark is Mark in the room that a block has. It reports false as Add does.
 func (l *Ladder) mark(c Counter, s Stretch) bool {
 	pos := l.index(0, s.Start)
@@ -154,7 +169,7 @@ func (l *Ladder) mark(c Counter, s Stretch) bool {
 	case len(c) == 0:
 		return false
 	case !c.dense(0):
-		return !l.crowded(c, 0) && l.insert(c, 0, pos, 0)
+		return !l.crowded(c, 0) && l.put(c, 0, pos, 0)
 	}
 	r := l.ring(c, 0)
 	if r.lost(pos) {
@@ -173,10 +188,6 @@ func (l *Ladder) Marked(c Counter) (mark Stretch, ok bool) {
 
 func (l *Ladder) addDense(c Counter, level int, pos, n int64) (ch Change, ok bool) {
 	r := l.ring(c, level)
-	if pos == r.head() { // nearly always
-		before := r.addNewest(n)
-		return change(before, before+n), true
-	}
 	if pos > r.head() {
 		if r.lost(pos) {
 			return 0, false
@@ -197,77 +208,6 @@ func change(before, after int64) Change {
 		return -1
 	}
 	return 0
-}
-
-func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok bool) {
-	words := l.sparse(c)
-	i := l.find(words, kind, pos)
-	if i < 0 {
-		s := Stretch{pos * l.width[kind], l.width[kind]}
-		if c.foreignLen() > 0 && l.Value(c, s) != 0 || kind == moment && !fits(n) {
-			return l.addForeign(c, s, n)
-		}
-		return 1, fits(n) && len(words) < l.most && (kind == moment || !l.crowded(c, kind)) &&
-			l.insert(c, kind, pos, n)
-	}
-	before := countOf(words[i])
-	after := before + n
-	switch {
-	case after == 0:
-		l.remove(c, i)
-		return -1, true
-	case fits(after):
-		words[i] = word(kind, pos, after)
-		c[1] += uint64(n)
-		return change(before, after), true
-	case kind != moment || len(c) < l.end(c)+foreignWords-1:
-		return 0, false
-	}
-	l.remove(c, i)
-	ch, ok = l.addForeign(c, Moment(pos), after)
-	return ch - 1, ok
-}
-
-// find returns the position of a sparse cell, or -1.
-func (l *Ladder) find(words []uint64, kind int, pos int64) int {
-	tag := word(kind, pos, 0) >> countBits
-	end := (pos + 1) * l.width[kind]
-	for i := len(words) - 1; i >= 0; i-- {
-		if words[i]>>countBits == tag {
-			return i
-		}
-		if l.stretch(words[i]).End() < end {
-			break
-		}
-	}
-	return -1
-}
-
-// insert inserts a sparse cell that is not there yet. It reports false if there is no room.
-func (l *Ladder) insert(c Counter, kind int, pos, n int64) bool {
-	if l.end(c) >= len(c) {
-		return false
-	}
-	words, strange := l.sparse(c), l.foreign(c)
-	copy(c[l.end(c)-len(strange)+1:], strange)
-	i, end := len(words), (pos+1)*l.width[kind]
-	words = words[:i+1]
-	for ; i > 0 && l.stretch(words[i-1]).End() > end; i-- {
-		words[i] = words[i-1]
-	}
-	words[i] = word(kind, pos, n)
-	c[1] += uint64(n)
-	c.lengthen(1, 0)
-	return true
-}
-
-// remove removes the sparse cell at position i.
-func (l *Ladder) remove(c Counter, i int) {
-	words := l.sparse(c)
-	c[1] -= uint64(countOf(words[i]))
-	at := int(l.start[c.mask()][len(l.levels)]) + i
-	copy(c[at:l.end(c)], c[at+1:l.end(c)])
-	c.lengthen(-1, 0)
 }
 
 func (l *Ladder) addForeign(c Counter, s Stretch, n int64) (ch Change, ok bool) {
@@ -317,24 +257,7 @@ func joinOldest(words []uint64, s Stretch, n int64) {
 
 // end returns where the cells of a counter end.
 func (l *Ladder) end(c Counter) int {
-	return int(l.start[c.mask()][len(l.levels)]) + c.sparseLen() + c.foreignLen()*foreignWords
-}
-
-// leastCrowded is how many sparse buckets any level may have.
-const leastCrowded = 4
-
-// crowded reports whether a level has as many sparse buckets as it may have.
-func (l *Ladder) crowded(c Counter, level int) bool {
-	most := max(leastCrowded, l.count[level]/2)
-	if int64(c.sparseLen()) < most {
-		return false
-	}
-	for _, w := range l.sparse(c) {
-		if kindOf(w) == level {
-			most--
-		}
-	}
-	return most <= 0
+	return int(l.start[c.mask()][MaxLevels]) + c.sparseLen() + c.foreignLen()*foreignWords
 }
 
 // newest returns the newest bucket of the finest level, even if it is zero, or -1 if there is none.
@@ -348,10 +271,10 @@ func (l *Ladder) newestOf(c Counter, level int) int64 {
 	if c.dense(level) {
 		return l.ring(c, level).head()
 	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		if kindOf(words[i]) == level {
-			return posOf(words[i])
+	buckets := l.buckets(c)
+	for i := len(buckets) - 1; i >= 0; i-- {
+		if kindOf(buckets[i]) == level {
+			return l.index(level, endOf(buckets[i])-1)
 		}
 	}
 	return -1

@@ -11,20 +11,54 @@ import (
 const maxMoment = int64(math.MaxInt64)
 
 // Exactly reports whether an event of a moment keeps its millisecond.
-func (v View) Exactly(ts int64) bool {
-	l := v.Ladder
+func (v View) Exactly(ts int64) bool { return v.exactly(ts, v.Ladder.index(0, ts)) }
+
+// exactly is Exactly, given the bucket of the finest level.
+func (v *View) exactly(ts, fine int64) bool {
+	l, held := v.Ladder, int64(0)
 	if l.exact == 0 {
 		return false
 	}
-	i := l.index(0, ts)
-	fine := Stretch{i * l.width[0], l.width[0]}
-	return v.Value(fine) == 0 && // otherwise the key was busy a moment ago
-		v.hi(ts-l.width[0]+1, ts) < l.exact &&
-		l.newer(v.A, ts, l.exact)+l.newer(v.B, ts, l.exact) < l.exact
+	if !v.A.isEmpty() {
+		held = l.fine(v.A, fine)
+	}
+	if !v.B.isEmpty() {
+		held += l.fine(v.B, fine)
+	}
+	if held != 0 {
+		return false // the key was busy a moment ago
+	}
+	n, _, ok := v.since(ts-l.width[0]+1, ts)
+	if !ok {
+		return v.hi(ts-l.width[0]+1, ts) < l.exact &&
+			l.newer(v.A, ts)+l.newer(v.B, ts) < l.exact
+	}
+	return n < l.exact
 }
 
-// newer returns how many events are certainly newer than a moment, or most if there are more.
-func (l *Ladder) newer(c Counter, ts, most int64) (n int64) {
+// fine returns the count of a bucket of the finest level, of a counter that is not empty.
+func (l *Ladder) fine(c Counter, i int64) int64 {
+	switch {
+	case c.foreignLen() > 0:
+		return l.Value(c, Stretch{i * l.width[0], l.width[0]})
+	case c.dense(0):
+		r := l.ring(c, 0)
+		if i == r.head() {
+			return r.total(0) - r.total(1)
+		}
+		return r.sum(i, i)
+	}
+	end, buckets := (i+1)*l.width[0], l.buckets(c)
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) >= end; i-- {
+		if buckets[i]>>countBits == uint64(end)<<kindBits {
+			return countOf(buckets[i])
+		}
+	}
+	return 0
+}
+
+// newer returns how many events are certainly newer than a moment.
+func (l *Ladder) newer(c Counter, ts int64) (n int64) {
 	if len(c) == 0 {
 		return 0
 	}
@@ -40,14 +74,13 @@ func (l *Ladder) newer(c Counter, ts, most int64) (n int64) {
 			n += int64(words[i+2])
 		}
 	}
-	words = l.sparse(c)
-	for i := len(words) - 1; i >= 0 && n < most; i-- {
-		s := l.stretch(words[i])
-		if s.End() <= ts {
-			break
-		}
-		if s.Start > ts {
-			n += countOf(words[i])
+	buckets, moments := l.parts(c)
+	for i := len(moments) - 1; i >= 0 && endOf(moments[i])-1 > ts; i-- {
+		n += countOf(moments[i])
+	}
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > ts; i-- {
+		if l.stretch(buckets[i]).Start > ts {
+			n += countOf(buckets[i])
 		}
 	}
 	return n
@@ -81,33 +114,33 @@ func (v View) ExactFrom() int64 {
 }
 
 // newestSparse is ExactFrom by the sparse cells of two counters. It reports false if they have
-// fewer events.
+// fewer events, and the counters have other cells.
 func (l *Ladder) newestSparse(a, b Counter) (from int64, ok bool) {
-	var words [2][]uint64
-	if len(a) > 0 {
-		words[0] = l.sparse(a)
-	}
-	if len(b) > 0 {
-		words[1] = l.sparse(b)
+	words, others := make([][]uint64, 0, 4), false
+	for _, c := range [2]Counter{a, b} {
+		if c.isEmpty() {
+			continue
+		}
+		buckets, moments := l.parts(c)
+		if words = append(words, moments); len(buckets) > 0 {
+			words = append(words, buckets)
+		}
+		others = others || c.mask() != 0 || c.foreignLen() > 0
 	}
 	from = maxMoment
 	for sum := int64(0); sum < l.exact; {
-		newest, which := Stretch{Start: -1}, -1
+		newest, which := uint64(0), 0
 		for i, w := range words {
-			if len(w) == 0 {
-				continue
-			}
-			if s := l.stretch(w[len(w)-1]); s.End() > newest.End() {
-				newest, which = s, i
+			if last := len(w) - 1; last >= 0 && w[last] > newest {
+				newest, which = w[last], i
 			}
 		}
-		if which < 0 {
-			return 0, false
+		if newest == 0 {
+			return 0, !others
 		}
-		last := len(words[which]) - 1
-		sum += countOf(words[which][last])
-		words[which] = words[which][:last]
-		from = min(from, newest.Start)
+		words[which] = words[which][:len(words[which])-1]
+		sum += countOf(newest)
+		from = min(from, l.stretch(newest).Start)
 	}
 	return from, true
 }

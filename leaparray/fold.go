@@ -90,26 +90,13 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 	if more > 0 {
 		more = max(more, words/4)
 	}
-	to := a.Alloc(int(l.start[mask][len(l.levels)]) + words + more)
-	to[0] |= uint64(mask)
-	for left := mask; left != 0; left &= left - 1 {
-		level := bits.TrailingZeros(left)
-		l.ring(to, level).reset(max(0, l.newestOf(c, level)))
-	}
-	for _, w := range l.sparse(c) {
-		switch kind := kindOf(w); {
-		case kind < foreign && mask&(1<<kind) != 0:
-			l.place(to, l.stretch(w), countOf(w))
-		default:
-			l.insert(to, kind, posOf(w), countOf(w))
-		}
-	}
-	for left := c.mask(); left != 0; left &= left - 1 {
-		width := l.width[bits.TrailingZeros(left)]
-		l.ring(c, bits.TrailingZeros(left)).each(func(i, n int64) bool {
-			l.place(to, Stretch{i * width, width}, n)
-			return true
-		})
+	to := a.Alloc(int(l.start[mask][MaxLevels]) + words + more)
+	if mask == c.mask() {
+		to[0] |= c[0] & (1<<foreignShift - 1)
+		copy(to[1:], c[1:int(l.start[mask][MaxLevels])+c.sparseLen()])
+	} else {
+		to[0] |= uint64(mask)
+		l.copyCells(to, c)
 	}
 	strange := l.foreign(c)
 	for i := 0; i < len(strange); i += foreignWords {
@@ -117,21 +104,51 @@ func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 		l.place(to, s, int64(strange[i+2]))
 	}
 	if mark, ok := l.Marked(c); ok && l.newest(to) < l.index(0, mark.Start) {
-		l.insert(to, 0, l.index(0, mark.Start), 0)
+		l.put(to, 0, l.index(0, mark.Start), 0)
 	}
 	return to
 }
 
+// copyCells copies the rings and the sparse cells to a counter that has other rings.
+func (l *Ladder) copyCells(to, c Counter) {
+	for left := to.mask(); left != 0; left &= left - 1 {
+		level := bits.TrailingZeros(left)
+		if c.dense(level) {
+			copy(l.ring(to, level), l.ring(c, level))
+		} else {
+			l.ring(to, level).reset(max(0, l.newestOf(c, level)))
+		}
+	}
+	for _, w := range l.sparse(c) {
+		if kind := kindOf(w); kind < foreign && to.dense(kind) {
+			l.place(to, l.stretch(w), countOf(w))
+		} else {
+			i, _ := l.find(to, w>>countBits)
+			l.insert(to, i, w)
+		}
+	}
+	for left := c.mask() &^ to.mask(); left != 0; left &= left - 1 {
+		width := l.width[bits.TrailingZeros(left)]
+		l.ring(c, bits.TrailingZeros(left)).each(func(i, n int64) bool {
+			l.place(to, Stretch{i * width, width}, n)
+			return true
+		})
+	}
+}
+
 // place copies a cell to a counter that has room for it and does not have it.
 func (l *Ladder) place(to Counter, s Stretch, n int64) {
-	switch kind, pos := l.kind(to, s); {
-	case n == 0:
+	kind, pos := l.kind(to, s)
+	placed := n == 0
+	switch {
+	case placed || kind == foreign:
 	case kind < foreign && to.dense(kind):
-		l.addDense(to, kind, pos, n)
-	case kind == foreign || !fits(n):
-		l.addForeign(to, s, n)
+		_, placed = l.addDense(to, kind, pos, n)
 	default:
-		l.insert(to, kind, pos, n)
+		placed = fits(n) && to.sparseLen() < l.most && l.put(to, kind, pos, n)
+	}
+	if !placed {
+		l.addForeign(to, s, n)
 	}
 }
 
@@ -139,9 +156,19 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 // block if the old one has no room. If the ring of a busy level would push out a bucket, or there
 // are too many sparse cells, both counters fold. Put returns how many events were dropped because
 // they had left every window, and whether the counters folded.
+//
+// If the cells in the way don't fold because they lie ahead of the present, or the new one does, by
+// a clock that is wrong, the new one becomes a foreign cell.
 func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, folded bool) {
 	_, ok := v.Ladder.Add(*c, s, n)
 	for tries := 0; !ok; tries++ {
+		if v.stuck(*c, s, tries) {
+			old := *c
+			*c = v.Ladder.copyTo(old, a, old.mask(), foreignWords)
+			a.Release(old)
+			v.Ladder.addForeign(*c, s, n)
+			break
+		}
 		gone, too := v.makeRoom(c, a, s, n, tries)
 		dropped, folded = dropped+gone, folded || too
 		_, ok = v.Ladder.Add(*c, s, n)
@@ -150,13 +177,19 @@ func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, 
 }
 
 // Mark records that events lie ahead of the present, in the bucket of the finest level before this
-// one. It does and returns what Put does.
+// one. It does and returns what Put does, except that it marks nothing if cells in the way don't
+// fold.
 func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded bool) {
-	for tries := 0; !v.Ladder.mark(*c, s); tries++ {
+	for tries := 0; !v.Ladder.mark(*c, s) && !v.stuck(*c, s, tries); tries++ {
 		gone, too := v.makeRoom(c, a, s, 0, tries)
 		dropped, folded = dropped+gone, folded || too
 	}
 	return dropped, folded
+}
+
+// stuck reports whether there is no place for a cell after makeRoom has done all it can.
+func (v *View) stuck(c Counter, s Stretch, tries int) bool {
+	return tries > 1 && v.Ladder.pushesOut(c, s)
 }
 
 // makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old
@@ -209,103 +242,120 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 	if len(*c) == 0 {
 		return 0
 	}
-	var buffer [slack]Cell
-	f := folding{Ladder: v.Ladder, now: v.Now, exactFrom: exactFrom, moved: buffer[:0]}
-	f.takeRings(*c)
-	f.takeSparse(*c)
-	f.takeForeign(*c)
-	for _, m := range f.moved {
+	var buffer [sweepBuffer]Cell
+	f := folding{ages: v.Ladder.ages(v.Now), exactFrom: exactFrom}
+	for _, m := range f.takeForeign(*c, f.takeSparse(*c, f.takeRings(*c, buffer[:0]))) {
 		more, _ := v.Put(c, a, m.Stretch, m.N)
-		f.dropped += more
+		dropped += more
 	}
-	return f.dropped
+	return dropped + f.dropped
 }
 
-// folding takes the cells out of a counter that fold, and adds up those that fold into the same
-// bucket.
+// folding takes the cells out of a counter that fold. It appends those that they fold into to a
+// list, which is no field: so it needs no memory from the heap.
 type folding struct {
-	*Ladder
-	now, exactFrom int64
-	moved          []Cell
-	dropped        int64
+	ages
+	exactFrom, dropped int64
 }
 
-// take takes a cell, unless it does not fold.
-func (f *folding) take(s Stretch, n int64) bool {
-	into, due := f.due(s, f.now)
+// folds returns the bucket that a cell folds into, and whether it folds. The bucket is zero if the
+// cell has left every window.
+func (f *folding) folds(s Stretch) (into Stretch, ok bool) {
+	into, due := f.ages.folds(s)
+	return into, due && into.End() <= f.exactFrom
+}
+
+// move counts n events that have been taken in the bucket that they fold into.
+func (f *folding) move(list []Cell, into Stretch, n int64) []Cell {
+	last := len(list) - 1
 	switch {
-	case !due:
-		return false
 	case into.Width == 0:
 		f.dropped += n
-		return true
-	case into.End() > f.exactFrom:
-		return false
+	case last >= 0 && list[last].Stretch == into:
+		list[last].N += n
+	default:
+		return append(list, Cell{into, n})
 	}
-	f.put(into, n)
-	return true
+	return list
 }
 
-func (f *folding) put(into Stretch, n int64) {
-	if last := len(f.moved) - 1; last >= 0 && f.moved[last].Stretch == into {
-		f.moved[last].N += n
-		return
-	}
-	f.moved = append(f.moved, Cell{into, n})
-}
-
-func (f *folding) takeRings(c Counter) {
+func (f *folding) takeRings(c Counter, list []Cell) []Cell {
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
 		level := bits.TrailingZeros(mask)
-		r, width, oldest := f.ring(c, level), f.width[level], f.oldest(level, f.now)
+		r, width := f.ring(c, level), f.width[level]
+		oldest := f.index(level, f.from[level])
 		if oldest <= r.head()-r.reach() {
 			continue
 		}
-		r.eachBefore(oldest, func(i, n int64) {
-			if s := (Stretch{i * width, width}); !f.take(s, n) {
-				f.put(s, n) // back where it was
+		r.each(func(i, n int64) bool {
+			if i >= oldest {
+				return false
 			}
+			s := Stretch{i * width, width}
+			into, ok := f.folds(s)
+			if !ok {
+				into = s // back where it was
+			}
+			list = f.move(list, into, n)
+			return true
 		})
 		r.forget(oldest)
 	}
+	return list
 }
 
-// takeSparse takes the sparse cells that fold. They are in the order of their ends, and one that
-// folds ends before the bucket that it folds into.
-func (f *folding) takeSparse(c Counter) {
-	words, kept, at := f.sparse(c), 0, 0
-	for ; at < len(words); at++ {
-		w := words[at]
-		s, n := f.stretch(w), countOf(w)
-		if s.End() > f.exactFrom {
-			break
-		}
-		if f.take(s, n) {
-			c[1] -= uint64(n)
+// takeSparse takes the sparse cells that fold.
+func (f *folding) takeSparse(c Counter, list []Cell) []Cell {
+	buckets, moments := f.parts(c)
+	first := int(f.start[c.mask()][MaxLevels])
+	list, _ = f.takeWords(c, first+len(buckets), moments, list)
+	list, gone := f.takeWords(c, first, buckets, list)
+	c[1] -= uint64(gone)
+	return list
+}
+
+// takeWords takes the words that fold, of those that begin at a position, and returns how many. All
+// words in the bucket that one of them folds into follow it, and fold into the same.
+func (f *folding) takeWords(c Counter, first int, words []uint64, list []Cell) ([]Cell, int) {
+	kept, at, sum := 0, 0, int64(0)
+	for at < len(words) && endOf(words[at]) <= f.exactFrom {
+		into, ok := f.folds(f.stretch(words[at]))
+		if !ok {
+			words[kept] = words[at]
+			kept, at = kept+1, at+1
 			continue
 		}
-		words[kept] = w
-		kept++
+		n, end := countOf(words[at]), min(into.End(), f.now+1)
+		for at++; at < len(words) && endOf(words[at]) <= end &&
+			f.width[kindOf(words[at])] < into.Width; at++ {
+			n += countOf(words[at])
+		}
+		list = f.move(list, into, n)
+		sum += n
 	}
-	if gone := at - kept; gone > 0 {
+	gone := at - kept
+	if gone > 0 {
 		end := f.end(c)
-		first := int(f.start[c.mask()][len(f.levels)])
 		copy(c[first+kept:end], c[first+at:end])
 		c.lengthen(-gone, 0)
+		c.raise(-sum)
 	}
+	return list, gone
 }
 
-func (f *folding) takeForeign(c Counter) {
+func (f *folding) takeForeign(c Counter, list []Cell) []Cell {
 	for i := 0; i < len(f.foreign(c)); {
 		words := f.foreign(c)[i:]
-		s, n := Stretch{int64(words[0]), int64(words[1])}, int64(words[2])
-		if !f.take(s, n) {
+		into, ok := f.folds(Stretch{int64(words[0]), int64(words[1])})
+		if !ok {
 			i += foreignWords
 			continue
 		}
+		list = f.move(list, into, int64(words[2]))
 		copy(words, words[foreignWords:])
 		c.lengthen(0, -1)
 	}
+	return list
 }
 
 // Holder returns the cell of a counter that holds n events which were counted in a cell before the
@@ -314,18 +364,8 @@ func (l *Ladder) Holder(c Counter, s Stretch, n, now int64) Stretch {
 	if held := l.Value(c, s); n > 0 && held >= n || n < 0 && held <= n {
 		return s
 	}
-	if into, due := l.due(s, now); due && into.Width > 0 {
+	if into, due := l.Folds(s, now); due && into.Width > 0 {
 		return into
 	}
 	return s
-}
-
-// due returns the bucket of a cell's age, and whether it is a wider one. It is zero for a cell that
-// has left every window. Cells ahead of the present stay where they are.
-func (l *Ladder) due(s Stretch, now int64) (into Stretch, due bool) {
-	if s.Width > 1 || s.End() <= l.Since(now) {
-		return l.Folds(s, now)
-	}
-	into, _ = l.Bucket(s.Start, now)
-	return into, s.Start <= now
 }

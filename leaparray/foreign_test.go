@@ -1,6 +1,7 @@
 package leaparray_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -69,5 +70,57 @@ func TestTheOldestForeignCellsAreJoined(t *testing.T) {
 	joined = leaparray.Stretch{Start: early.Start, Width: late.End() - early.Start}
 	if n := l.Value(k.synced, joined); n != 8 {
 		t.Errorf("%d in %v, want 8: the oldest cell covers an older one, too", n, joined)
+	}
+}
+
+// TestCellsFarAheadHaveAPlace counts ahead of the present, as if the clock had been set back: the
+// cells in the way don't fold. Later they do.
+func TestCellsFarAheadHaveAPlace(t *testing.T) {
+	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
+	hour := minute.Milliseconds() * 60
+	fine := func(ms int64) leaparray.Stretch {
+		return leaparray.Stretch{Start: ms, Width: l.Width(0)}
+	}
+	for name, c := range map[string]struct {
+		first, then func(i int64) leaparray.Stretch
+	}{
+		"moments": {func(i int64) leaparray.Stretch { return leaparray.Moment(begin + hour + i) },
+			func(i int64) leaparray.Stretch { return leaparray.Moment(begin + 2*hour + i) }},
+		"buckets": {func(i int64) leaparray.Stretch { return fine(begin - i*100) },
+			func(i int64) leaparray.Stretch { return fine(begin + hour + i*100) }},
+		"a bucket among moments": {
+			func(i int64) leaparray.Stretch { return leaparray.Moment(begin + hour + i) },
+			func(i int64) leaparray.Stretch { return fine(begin + hour + i*100) }},
+	} {
+		k := key{l: l, now: begin}
+		for i := range int64(600) {
+			k.put(true, c.first(i), 1)
+		}
+		for range 2 {
+			for i := range int64(3) {
+				k.put(true, c.then(i), 1)
+			}
+		}
+		k.mark(true, c.then(10))
+		if n := l.Value(k.synced, c.then(1)); n != 2 {
+			t.Errorf("%s: %d in one ahead, want 2", name, n)
+		}
+		if n := l.Total(k.synced); n != 606 {
+			t.Errorf("%s: the cells sum to %d, want 606", name, n)
+		}
+		k.put(true, c.then(1), -2)
+		if n := l.Value(k.synced, c.then(1)); n != 0 {
+			t.Errorf("%s: %d in one that was taken back, want 0", name, n)
+		}
+		k.now += 4 * hour
+		k.fold(math.MaxInt64)
+		for s := range k.cells() {
+			if into, due := l.Folds(s, k.now); due && s.Width > 1 {
+				t.Errorf("%s: %v did not fold into %v", name, s, into)
+			}
+		}
+		if n := l.Total(k.synced); n != 604 || k.dropped != 0 {
+			t.Errorf("%s: once folded, the cells sum to %d, want 604", name, n)
+		}
 	}
 }

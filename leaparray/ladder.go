@@ -3,6 +3,8 @@ package leaparray
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"time"
 )
 
@@ -46,14 +48,15 @@ func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
 type Ladder struct {
 	levels []Level
 	exact  int64
-	width  [kinds]int64       // milliseconds, of each kind of cell
-	perMS  [MaxLevels]float64 // 1 / width
-	count  [MaxLevels]int64
-	slots  [MaxLevels]int // of a ring
-	most   int            // sparse cells in a counter before some have to fold
+	width  [kinds]int64  // milliseconds, of each kind of cell
+	perMS  [kinds]uint64 // 2^64 / width
+	count  [kinds]int64
+	slots  [kinds]int // of a ring
+	most   int        // sparse cells in a counter before some have to fold
+	span   int64      // milliseconds
 	// start[mask][level] is where the ring of a level begins in a counter whose dense levels are
-	// mask; the entry after the last level is where the sparse cells begin.
-	start [][MaxLevels + 1]uint16
+	// mask; start[mask][MaxLevels] is where the sparse cells begin.
+	start [1 << MaxLevels][kinds]uint16
 }
 
 // DefaultLevels are 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers ten
@@ -95,7 +98,7 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 			return nil, err
 		}
 		l.width[i] = lv.Width.Milliseconds()
-		l.perMS[i] = 1 / float64(l.width[i])
+		l.perMS[i] = math.MaxUint64 / uint64(l.width[i])
 		l.count[i] = int64(lv.Count)
 		if i == len(levels)-1 {
 			l.count[i] *= 2
@@ -111,6 +114,8 @@ func NewLadder(exact int, levels ...Level) (*Ladder, error) {
 		return nil, fmt.Errorf("%w: %d buckets in all levels, want at most %d", ErrLadder, total,
 			MaxTotal)
 	}
+	l.most = min(l.most, lenMask-1) // a mark may follow
+	l.span = levels[len(levels)-1].Span().Milliseconds()
 	l.layOut()
 	return l, nil
 }
@@ -155,8 +160,7 @@ func checkLevel(levels []Level, i int) error {
 }
 
 func (l *Ladder) layOut() {
-	l.start = make([][MaxLevels + 1]uint16, 1<<len(l.levels))
-	for mask := range l.start {
+	for mask := range 1 << len(l.levels) {
 		at := head
 		for i := range l.levels {
 			l.start[mask][i] = uint16(at)
@@ -164,7 +168,7 @@ func (l *Ladder) layOut() {
 				at += ringHead + l.slots[i]
 			}
 		}
-		l.start[mask][len(l.levels)] = uint16(at)
+		l.start[mask][MaxLevels] = uint16(at)
 	}
 }
 
@@ -194,71 +198,31 @@ func (l *Ladder) Most() (n int) {
 // MaxWords is the length of a block in which every level is a ring, with as many other cells as
 // there may be.
 func (l *Ladder) MaxWords() int {
-	return int(l.start[len(l.start)-1][len(l.levels)]) + l.most
+	return int(l.start[1<<len(l.levels)-1][MaxLevels]) + l.most
 }
 
 // Exact is how many events keep their millisecond.
 func (l *Ladder) Exact() int { return int(l.exact) }
 
 // Span is the longest window that the ladder covers, in milliseconds.
-func (l *Ladder) Span() int64 { return l.levels[len(l.levels)-1].Span().Milliseconds() }
+func (l *Ladder) Span() int64 { return l.span }
 
 // index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
-// the result may be negative, as for the start of a window. Moments up to 2^53 ms on either side
-// of 1970 work, which is 285,000 years.
+// the result may be negative, as for the start of a window.
 //
 // A 64-bit division would cost more than the rest of an add. The product with the reciprocal is off
-// by at most one, which the remainder shows.
+// by at most one, which the remainder shows. The product of a negative number is too large by
+// 2^64 reciprocals.
 func (l *Ladder) index(level int, ms int64) int64 {
-	width := l.width[level]
-	i := int64(float64(ms) * l.perMS[level])
+	width, perMS := l.width[level], l.perMS[level]
+	hi, _ := bits.Mul64(uint64(ms), perMS)
+	i := int64(hi - perMS&uint64(ms>>63))
 	if r := ms - i*width; r < 0 {
 		i--
 	} else if r >= width {
 		i++
 	}
 	return i
-}
-
-// oldest returns the oldest bucket of a level that does not have to fold. Buckets that lie in one
-// of the next level fold together, so that of a stretch of time all events are equally precise.
-func (l *Ladder) oldest(level int, now int64) int64 {
-	i := l.index(level, now) - l.count[level]
-	if next := level + 1; next < len(l.levels) {
-		i = l.index(next, i*l.width[level]) * (l.width[next] / l.width[level])
-	}
-	return i
-}
-
-// Kept returns how many buckets of a level are kept. The last one keeps twice its number, so that
-// a key has everything of the longest window that ends as long ago as an event may be.
-func (l *Ladder) Kept(level int) int { return int(l.count[level]) }
-
-// Since returns the first moment of which a key certainly still has all events.
-func (l *Ladder) Since(now int64) int64 {
-	last := len(l.levels) - 1
-	return l.oldest(last, now) * l.width[last]
-}
-
-// Bucket returns the bucket that counts an event of a moment, by its age. It reports false if the
-// event is too old to be counted.
-func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
-	for level := range l.levels {
-		if i := l.index(level, ts); i >= l.oldest(level, now) {
-			return Stretch{i * l.width[level], l.width[level]}, true
-		}
-	}
-	return Stretch{}, false
-}
-
-// Folds returns the bucket that a bucket folds into, and whether it has to, because it is too old
-// for its width. The result is zero for a bucket that has left every window.
-func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
-	if s.End() <= l.Since(now) {
-		return Stretch{}, true
-	}
-	into, ok := l.Bucket(s.Start, now)
-	return into, ok && into.Width > s.Width && into.End() >= s.End()
 }
 
 // Beyond returns the bucket of the finest level that follows the one of a moment.

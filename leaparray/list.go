@@ -17,8 +17,9 @@ func (l *Ladder) FoldList(cells []Cell, now, exactFrom int64) (folds []Fold) {
 	if exactFrom == 0 {
 		exactFrom = l.exactFrom(cells)
 	}
+	a := l.ages(now)
 	for _, c := range cells {
-		if into, due := l.due(c.Stretch, now); due && into.End() <= exactFrom {
+		if into, due := a.folds(c.Stretch); due && into.End() <= exactFrom {
 			folds = append(folds, Fold{c, into})
 		}
 	}

@@ -34,26 +34,16 @@ func (r ring) reach() int64 { return int64(r.slots() - 2) }
 
 // each calls fn for every bucket that is not zero, oldest first, until fn returns false.
 func (r ring) each(fn func(idx, n int64) bool) {
-	first := r.head() - r.reach()
-	before := r.total(r.reach() + 1)
-	for i := first; i <= r.head(); i++ {
-		total := r.total(r.head() - i)
-		if total != before && !fn(i, total-before) {
-			return
+	totals, newest := r[ringHead:], r[1]
+	idx, before := r.head()-r.reach()-1, uint64(r.total(r.reach()+1))
+	for _, part := range [2][]uint64{totals[newest+1:], totals[:newest+1]} {
+		for _, total := range part {
+			if total != before && !fn(idx, int64(total-before)) {
+				return
+			}
+			idx, before = idx+1, total
 		}
-		before = total
 	}
-}
-
-// eachBefore calls fn for every bucket before idx that is not zero, oldest first.
-func (r ring) eachBefore(idx int64, fn func(idx, n int64)) {
-	r.each(func(i, n int64) bool {
-		if i >= idx {
-			return false
-		}
-		fn(i, n)
-		return true
-	})
 }
 
 // narrow reports whether the count of every bucket fits in a sparse cell.
@@ -93,6 +83,22 @@ func (r ring) forget(idx int64) {
 		}
 		r[ringHead+pos] = rest
 	}
+}
+
+// all adds up all buckets.
+func (r ring) all() int64 {
+	before := r[1] + 1
+	if before == uint64(r.slots()) {
+		before = 0
+	}
+	return int64(r[ringHead+r[1]] - r[ringHead+before])
+}
+
+// since adds up the buckets from idx on, which the ring holds, and returns the first on its own.
+func (r ring) since(idx int64) (sum, first int64) {
+	back := r.head() - idx
+	before := r.total(back + 1)
+	return r.total(0) - before, r.total(back) - before
 }
 
 // sum adds up the buckets from lo to hi. Buckets that are newer than the newest one or have fallen

@@ -2,7 +2,6 @@ package leaparray
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 )
 
@@ -65,30 +64,6 @@ func (s *sweep) next() (at int64, ok bool) {
 	return at, true
 }
 
-// later reports whether a cell of a counter may begin after a moment.
-func (l *Ladder) later(c Counter, at int64) bool {
-	if len(c) == 0 {
-		return false
-	}
-	for mask := c.mask(); mask != 0; mask &= mask - 1 {
-		level := bits.TrailingZeros(mask)
-		if l.ring(c, level).head()*l.width[level] > at {
-			return true
-		}
-	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		s := l.stretch(words[i])
-		if s.Start > at {
-			return true
-		}
-		if s.End() <= at {
-			break
-		}
-	}
-	return c.foreignLen() > 0
-}
-
 // Peak returns the largest sum of the cells that any window of this length touches which contains
 // the given moment. For the newest event that is the window ending there. For a late one it decides
 // whether one more event at that moment would overfill a window that ends later. Peak reports false
@@ -99,14 +74,19 @@ func (v *View) peak(window, at int64) (peak int64, ok bool) {
 	if !v.covers(window, at) {
 		return 0, false
 	}
-	if !v.Ladder.later(v.A, at) && !v.Ladder.later(v.B, at) {
-		return v.hi(at-window+1, at), true
+	if n, _, ok := v.since(at-window+1, at); ok {
+		return n, true
 	}
+	return v.sweepPeak(window, at), true
+}
+
+// sweepPeak is peak if there may be later cells.
+func (v *View) sweepPeak(window, at int64) (peak int64) {
 	var enter, leave [sweepBuffer]step
 	s := v.sweep(window, at, enter[:0], leave[:0])
 	for peak = s.sum; ; peak = max(peak, s.sum) {
 		if end, ok := s.next(); !ok || end >= at+window {
-			return peak, true
+			return peak
 		}
 	}
 }

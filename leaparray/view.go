@@ -45,26 +45,35 @@ func (v View) Clone() View {
 
 // Cell returns the cell that counts an event of a moment, which is not too old to be counted.
 func (v View) Cell(ts int64) Stretch {
-	if v.Exactly(ts) {
+	l := v.Ladder
+	fine := l.index(0, ts)
+	if v.exactly(ts, fine) {
 		return Moment(ts)
 	}
-	s, ok := v.Ladder.Bucket(ts, v.Now)
+	if v.Now-ts <= l.count[0]*l.width[0] { // nearly always
+		return Stretch{fine * l.width[0], l.width[0]}
+	}
+	s, ok := l.Bucket(ts, v.Now)
 	if !ok { // it is as old as anything can be
-		width := v.Ladder.Coarsest()
-		s = Stretch{v.Ladder.index(len(v.Ladder.levels)-1, ts) * width, width}
+		width := l.Coarsest()
+		s = Stretch{l.index(len(l.levels)-1, ts) * width, width}
 	}
 	return s
 }
 
-// Blur returns by how much the edges of the windows of this length that contain a moment are
-// uncertain: the width of the widest cell that the window which ends there cuts, or of the widest
-// that any of them touches if there may be later events; 1 if all are exact.
-func (v View) Blur(window, at int64) (width int64) {
-	from, to := at-window+1, at-window+1
-	if at < v.Now || v.Ladder.later(v.A, at) || v.Ladder.later(v.B, at) {
-		from, to = at-window, at+window
+// PeakBlur is Peak, and also returns by how much the edges of these windows are uncertain: the
+// width of the widest cell that the window which ends at the moment cuts, or of the widest that any
+// of them touches if there may be later events; 1 if all are exact.
+func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
+	from, to := at-window, at+window
+	if at >= v.Now && v.covers(window, at) {
+		if peak, blur, ok = v.since(from+1, at); ok {
+			return peak, max(1, blur), true
+		}
 	}
-	return max(1, v.Ladder.widest(v.A, from, to), v.Ladder.widest(v.B, from, to))
+	peak, ok = v.peak(window, at)
+	blur = max(1, v.Ladder.widest(v.A, from, to), v.Ladder.widest(v.B, from, to))
+	return peak, blur, ok
 }
 
 // Edge returns the width of the widest cell that a window which begins at a moment cuts; 1 if it
@@ -73,36 +82,47 @@ func (v View) Edge(from int64) int64 {
 	return max(1, v.Ladder.widest(v.A, from, from), v.Ladder.widest(v.B, from, from))
 }
 
-// widest returns the width of the widest cell of a counter that begins before one moment and ends
+// widest returns the width of the widest bucket of a counter that begins before one moment and ends
 // after another one.
 func (l *Ladder) widest(c Counter, after, before int64) (width int64) {
-	if len(c) == 0 {
+	if c.isEmpty() {
 		return 0
-	}
-	look := func(s Stretch) {
-		if s.Start < before && s.End() > after {
-			width = max(width, s.Width)
-		}
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
 		level := bits.TrailingZeros(mask)
-		w := l.width[level]
-		lo, hi := l.index(level, after), l.index(level, before-1)
-		if l.ring(c, level).sum(lo, hi) != 0 {
-			look(Stretch{hi * w, w})
+		r, w := l.ring(c, level), l.width[level]
+		if (r.head()+1)*w <= after || (r.head()-r.reach())*w >= before {
+			continue
+		}
+		lo := l.index(level, after)
+		hi := lo
+		if before != after || lo*w == after {
+			hi = l.index(level, before-1)
+		}
+		if r.sum(lo, hi) != 0 {
+			width = w
 		}
 	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		s := l.stretch(words[i])
-		if s.End() <= after {
-			break
-		}
-		look(s)
-	}
-	words = l.foreign(c)
+	width = max(width, l.widestBucket(l.buckets(c), after, before))
+	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
-		look(Stretch{int64(words[i]), int64(words[i+1])})
+		if s := (Stretch{int64(words[i]), int64(words[i+1])}); s.Start < before && s.End() > after {
+			width = max(width, s.Width)
+		}
+	}
+	return width
+}
+
+// widestBucket is widest for sparse buckets.
+func (l *Ladder) widestBucket(buckets []uint64, after, before int64) (width int64) {
+	for _, w := range buckets {
+		s := l.stretch(w)
+		if s.End() >= before+l.Coarsest() {
+			break // all others begin later
+		}
+		if s.Start < before && s.End() > after {
+			width = max(width, s.Width)
+		}
 	}
 	return width
 }
@@ -112,7 +132,8 @@ func (l *Ladder) widest(c Counter, after, before int64) (width int64) {
 func (v View) Covers(window, at int64) bool { return v.covers(window, at) }
 
 func (v *View) covers(window, at int64) bool {
-	return window <= v.Ladder.Span() && at-window+1 >= v.Ladder.Since(v.Now)
+	from, span := at-window+1, v.Ladder.span
+	return window <= span && (from >= v.Now-2*span || from >= v.Ladder.Since(v.Now))
 }
 
 // Hi returns the sum of all cells that the window from one moment to another touches, both
@@ -120,62 +141,77 @@ func (v *View) covers(window, at int64) bool {
 func (v View) Hi(from, to int64) int64 { return v.hi(from, to) }
 
 func (v *View) hi(from, to int64) int64 {
-	n := v.Ladder.touched(v.A, from, to)
-	if len(v.B) > 0 {
-		n += v.Ladder.touched(v.B, from, to)
+	return v.Ladder.touched(v.A, from, to) + v.Ladder.touched(v.B, from, to)
+}
+
+// since returns the sum of all cells that end after one moment, and the width of the widest one
+// that the moment cuts, if no cell begins after another moment: the window from one to the other
+// touches those. It may report false though none does.
+func (v *View) since(from, to int64) (n, cut int64, ok bool) {
+	ok = true
+	if !v.A.isEmpty() {
+		n, cut, ok = v.Ladder.since(v.A, from, to)
 	}
-	return n
+	if ok && !v.B.isEmpty() {
+		var b, width int64
+		b, width, ok = v.Ladder.since(v.B, from, to)
+		n, cut = n+b, max(cut, width)
+	}
+	return n, cut, ok
+}
+
+// since is View.since of one counter that is not empty. It looks at few cells if the window begins
+// long ago, or a moment ago.
+func (l *Ladder) since(c Counter, from, to int64) (n, cut int64, ok bool) {
+	if c.foreignLen() > 0 {
+		return 0, 0, false
+	}
+	next := head
+	for mask := c.mask(); mask != 0; mask &= mask - 1 {
+		level := bits.TrailingZeros(mask) % kinds
+		at, width := next, l.width[level]
+		next += ringHead + l.slots[level]
+		switch start := int64(c[at]) * width; {
+		case start > to:
+			return 0, 0, false
+		case start+width <= from:
+		case start-int64(l.slots[level]-2)*width >= from:
+			n += ring(c[at:next]).all()
+		default:
+			i := l.index(level, from)
+			sum, first := ring(c[at:next]).since(i)
+			if n += sum; first != 0 && i*width < from {
+				cut = width
+			}
+		}
+	}
+	mid := next + c.bucketLen()
+	buckets, moments := c[next:mid], c[mid:next+c.sparseLen()]
+	if last := len(moments) - 1; last >= 0 && endOf(moments[last])-1 > to {
+		return 0, 0, false
+	}
+	if last := len(buckets) - 1; last >= 0 && endOf(buckets[last]) > from {
+		for i := last; i >= 0 && endOf(buckets[i])-1 > to; i-- {
+			if l.stretch(buckets[i]).Start > to {
+				return 0, 0, false
+			}
+		}
+		cut = max(cut, l.widestBucket(buckets, from, from))
+	}
+	return n + sumSince(buckets, moments, c.sparseSum(), from), cut, true
 }
 
 // touched returns the sum of all cells of a counter that a window touches.
 func (l *Ladder) touched(c Counter, from, to int64) (n int64) {
-	if len(c) == 0 {
+	if c.isEmpty() {
 		return 0
 	}
-	for mask := c.mask(); mask != 0; mask &= mask - 1 {
-		level := bits.TrailingZeros(mask)
-		if r := l.ring(c, level); (r.head()+1)*l.width[level] > from {
-			n += r.sum(l.index(level, from), l.index(level, to))
-		}
-	}
-	words := l.foreign(c)
-	for i := 0; i < len(words); i += foreignWords {
-		if start := int64(words[i]); start <= to && start+int64(words[i+1]) > from {
-			n += int64(words[i+2])
-		}
-	}
-	return n + l.touchedSparse(c, from, to)
-}
-
-// touchedSparse is touched for the sparse cells, which are in the order of their ends. It adds up
-// those in the window, or takes all others from the sum, whatever is less to do.
-func (l *Ladder) touchedSparse(c Counter, from, to int64) (n int64) {
-	words, rest := l.sparse(c), int64(c[1])
-	for len(words) > 0 {
-		w := words[len(words)-1]
-		s := l.stretch(w)
-		if s.End()-1 <= to {
-			break
-		}
-		if s.Start <= to && s.End() > from {
-			n += countOf(w)
-		}
-		rest -= countOf(w)
-		words = words[:len(words)-1]
-	}
-	if len(words) == 0 {
+	if n, _, ok := l.since(c, from, to); ok {
 		return n
 	}
-	if l.stretch(words[len(words)/2]).End() > from {
-		for i := 0; l.stretch(words[i]).End() <= from; i++ {
-			rest -= countOf(words[i])
-		}
-		return n + rest
-	}
-	for i := len(words) - 1; l.stretch(words[i]).End() > from; i-- {
-		n += countOf(words[i])
-	}
-	return n
+	var s sums
+	l.gather(&s, c, from, to)
+	return s.all
 }
 
 // Count estimates the events in the window of this length that ends at a moment. Unless that is the
@@ -215,7 +251,7 @@ func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 
 // gather adds the cells of a counter that a window touches to its sums.
 func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
-	if len(c) == 0 {
+	if c.isEmpty() {
 		return
 	}
 	for mask := c.mask(); mask != 0; mask &= mask - 1 {
@@ -231,23 +267,25 @@ func (l *Ladder) gather(s *sums, c Counter, from, to int64) {
 			s.newer[level] += last
 		}
 	}
-	words := l.sparse(c)
-	for i := len(words) - 1; i >= 0; i-- {
-		at, n, level := l.stretch(words[i]), countOf(words[i]), kindOf(words[i])
-		switch {
-		case at.End() <= from:
-			i = 0
-		case at.Start > to:
-		default:
-			s.all += n
-			if at.Start < from {
-				s.older[level] += n
-			} else if at.End()-1 > to {
-				s.newer[level] += n
-			}
+	buckets, moments := l.parts(c)
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > from; i-- {
+		at, n, level := l.stretch(buckets[i]), countOf(buckets[i]), kindOf(buckets[i])
+		if at.Start > to {
+			continue
+		}
+		s.all += n
+		if at.Start < from {
+			s.older[level] += n
+		} else if at.End()-1 > to {
+			s.newer[level] += n
 		}
 	}
-	words = l.foreign(c)
+	for i := len(moments) - 1; i >= 0 && endOf(moments[i]) > from; i-- {
+		if endOf(moments[i])-1 <= to {
+			s.all += countOf(moments[i])
+		}
+	}
+	words := l.foreign(c)
 	for i := 0; i < len(words); i += foreignWords {
 		at, n := Stretch{int64(words[i]), int64(words[i+1])}, int64(words[i+2])
 		if at.Start > to || at.End() <= from {

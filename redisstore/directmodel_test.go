@@ -73,7 +73,7 @@ func (k *modelKey) viewBy(l *leaparray.Ladder, now int64) leaparray.View {
 	return v
 }
 
-// blur is leaparray.View.Blur, by nothing but the cells that have events.
+// blur is that of leaparray.View.PeakBlur, by nothing but the cells that have events.
 func (k *modelKey) blur(window, at int64) (width int64) {
 	after, before := at-window+1, at-window+1
 	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {

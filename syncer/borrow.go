@@ -138,10 +138,10 @@ func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult
 	refused := t.check.N+t.extra > left
 	for i := range a.limits {
 		limit := &a.limits[i]
-		peak, _ := v.Peak(limit.Window, k.ts)
+		peak, blur, _ := v.PeakBlur(limit.Window, k.ts)
 		peak = max(0, peak) // as for an owner
 		lr := LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
-			Hi: max(peak, limit.Max-left), BucketMS: v.Blur(limit.Window, k.ts)}
+			Hi: max(peak, limit.Max-left), BucketMS: blur}
 		if lr.Refused = refused && i == a.refusedBy; lr.Refused {
 			lr.Count = max(peak, limit.Max)
 			lr.Lo, lr.Hi = lr.Count, lr.Count

@@ -275,12 +275,12 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 		return true
 	}
 	at := k.ts
-	peak, ok := v.Peak(lr.Window, at)
+	peak, blur, ok := v.PeakBlur(lr.Window, at)
 	if !ok {
 		return false
 	}
 	peak = max(0, peak) // as in compare
-	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, v.Blur(lr.Window, at)
+	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
 	// An event of the past is in windows that are over, and loans that are over may be in these.
 	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
 	lr.Hi += lent

@@ -1,0 +1,208 @@
+package leaparray
+
+// Sparse cells are words that begin with the end of their cell. So one comparison tells whether a
+// window begins after a cell. Moments are apart from buckets because no window cuts them: whether
+// it cuts a bucket is known without a look at hundreds of moments.
+
+// tag returns the word of a sparse cell without its count.
+func (l *Ladder) tag(kind int, pos int64) uint64 {
+	return uint64((pos+1)*l.width[kind])<<kindBits | uint64(kind)
+}
+
+func word(tag uint64, n int64) uint64 { return tag<<countBits | uint64(n)&(1<<countBits-1) }
+
+func kindOf(w uint64) int { return int(w >> countBits & (1<<kindBits - 1)) }
+
+func endOf(w uint64) int64 { return int64(w >> endShift) }
+
+func countOf(w uint64) int64 { return int64(w<<(64-countBits)) >> (64 - countBits) }
+
+func fits(n int64) bool { return n >= -maxSparse && n <= maxSparse }
+
+// bucketLen returns how many of the sparse cells are buckets.
+func (c Counter) bucketLen() int { return int(c[1] & bucketMask) }
+
+// sparseSum returns the sum of the sparse cells.
+func (c Counter) sparseSum() int64 { return int64(c[1]) >> bucketBits }
+
+// raise changes the sum of the sparse cells.
+func (c Counter) raise(n int64) { c[1] += uint64(n << bucketBits) }
+
+// sparse returns the words of the sparse cells.
+func (l *Ladder) sparse(c Counter) []uint64 {
+	at := int(l.start[c.mask()][MaxLevels])
+	return c[at : at+c.sparseLen()]
+}
+
+// buckets returns the words of the sparse buckets.
+func (l *Ladder) buckets(c Counter) []uint64 {
+	at := int(l.start[c.mask()][MaxLevels])
+	return c[at : at+c.bucketLen()]
+}
+
+// parts returns the words of the sparse buckets, and of the moments.
+func (l *Ladder) parts(c Counter) (buckets, moments []uint64) {
+	at := int(l.start[c.mask()][MaxLevels])
+	mid := at + c.bucketLen()
+	return c[at:mid], c[mid : at+c.sparseLen()]
+}
+
+// stretch returns where a sparse cell lies.
+func (l *Ladder) stretch(w uint64) Stretch {
+	width := l.width[kindOf(w)]
+	return Stretch{endOf(w) - width, width}
+}
+
+// find returns the position among the sparse cells of the one with a tag, and whether it is there.
+// If it is not, that is where it belongs.
+func (l *Ladder) find(c Counter, tag uint64) (i int, found bool) {
+	words, first := l.sparse(c), c.bucketLen()
+	if tag&(1<<kindBits-1) != moment {
+		words, first = words[:first], 0
+	}
+	end := len(words)
+	if end == first || words[end-1]>>countBits < tag {
+		return end, false
+	}
+	if words[end-1]>>countBits == tag {
+		return end - 1, true
+	}
+	for i = first; i < end; {
+		if mid := (i + end) / 2; words[mid]>>countBits < tag {
+			i = mid + 1
+		} else {
+			end = mid
+		}
+	}
+	return i, words[i]>>countBits == tag
+}
+
+func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok bool) {
+	tag := l.tag(kind, pos)
+	i, found := l.find(c, tag)
+	if !found {
+		s := Stretch{pos * l.width[kind], l.width[kind]}
+		if c.foreignLen() > 0 && l.Value(c, s) != 0 || kind == moment && !fits(n) {
+			return l.addForeign(c, s, n)
+		}
+		return 1, fits(n) && c.sparseLen() < l.most && (kind == moment || !l.crowded(c, kind)) &&
+			l.insert(c, i, word(tag, n))
+	}
+	words := l.sparse(c)
+	before := countOf(words[i])
+	after := before + n
+	switch {
+	case after == 0:
+		l.remove(c, i)
+		return -1, true
+	case fits(after):
+		words[i] = word(tag, after)
+		c.raise(n)
+		return change(before, after), true
+	case kind != moment || len(c) < l.end(c)+foreignWords-1:
+		return 0, false
+	}
+	l.remove(c, i)
+	ch, ok = l.addForeign(c, Moment(pos), after)
+	return ch - 1, ok
+}
+
+// appendMoment counts n in a moment that is later than all others, if that takes no more than a
+// word at the end: nearly always, if a key is not busy.
+func (l *Ladder) appendMoment(c Counter, ms, n int64) bool {
+	end := int(l.start[c.mask()][MaxLevels]) + c.sparseLen()
+	if end >= len(c) || c.foreignLen() > 0 || c.sparseLen() >= l.most || !fits(n) ||
+		uint64(ms) >= maxEnd {
+		return false
+	}
+	tag := uint64(ms+1)<<kindBits | moment
+	if c.sparseLen() > c.bucketLen() && c[end-1]>>countBits >= tag {
+		return false
+	}
+	c[end] = word(tag, n)
+	c.raise(n)
+	c.lengthen(1, 0)
+	return true
+}
+
+// put inserts a sparse cell that is not there yet. It reports false if there is no room.
+func (l *Ladder) put(c Counter, kind int, pos, n int64) bool {
+	tag := l.tag(kind, pos)
+	i, _ := l.find(c, tag)
+	return l.insert(c, i, word(tag, n))
+}
+
+// insert is put of a word that belongs at a position.
+func (l *Ladder) insert(c Counter, i int, w uint64) bool {
+	at, end := int(l.start[c.mask()][MaxLevels])+i, l.end(c)
+	if end >= len(c) {
+		return false
+	}
+	if at < end {
+		copy(c[at+1:end+1], c[at:end])
+	}
+	c[at] = w
+	c.raise(countOf(w))
+	c.lengthen(1, 0)
+	if kindOf(w) != moment {
+		c[1]++
+	}
+	return true
+}
+
+// remove removes the sparse cell at a position.
+func (l *Ladder) remove(c Counter, i int) {
+	at, end := int(l.start[c.mask()][MaxLevels])+i, l.end(c)
+	c.raise(-countOf(c[at]))
+	if kindOf(c[at]) != moment {
+		c[1]--
+	}
+	copy(c[at:end], c[at+1:end])
+	c.lengthen(-1, 0)
+}
+
+// leastCrowded is how many sparse buckets any level may have.
+const leastCrowded = 4
+
+// crowded reports whether a level has as many sparse buckets as it may have.
+func (l *Ladder) crowded(c Counter, level int) bool {
+	most := max(leastCrowded, l.count[level]/2)
+	if int64(c.bucketLen()) < most {
+		return false
+	}
+	for _, w := range l.buckets(c) {
+		if kindOf(w) == level {
+			most--
+		}
+	}
+	return most <= 0
+}
+
+// sumSince returns the sum of the sparse cells that end after a moment, given the sum of all. If
+// none of the moments is older, it leaves out the buckets that are.
+func sumSince(buckets, moments []uint64, sum, from int64) (n int64) {
+	if len(moments) == 0 || endOf(moments[0]) > from {
+		for _, w := range buckets {
+			if endOf(w) > from {
+				break
+			}
+			sum -= countOf(w)
+		}
+		return sum
+	}
+	i := len(moments)
+	for ; i > 8 && endOf(moments[i-8]) > from; i -= 8 { // which is faster than one by one
+		w := (*[8]uint64)(moments[i-8:])
+		if (w[0]|w[1]|w[2]|w[3]|w[4]|w[5]|w[6]|w[7])&(15<<(countBits-4)) != 0 {
+			break // their sum may not fit in the bits of a count
+		}
+		n += countOf(w[0] + w[1] + w[2] + w[3] + w[4] + w[5] + w[6] + w[7])
+	}
+	for i--; i >= 0 && endOf(moments[i]) > from; i-- {
+		n += countOf(moments[i])
+	}
+	for i := len(buckets) - 1; i >= 0 && endOf(buckets[i]) > from; i-- {
+		n += countOf(buckets[i])
+	}
+	return n
+}
