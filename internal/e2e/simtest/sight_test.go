@@ -259,7 +259,8 @@ func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
 	while, most := w.plan.stale(), limit.Max+a.lost+a.withheld
 	calm := func(v *verdict, to time.Time) bool {
 		during := span{v.asked.Add(-while), to}
-		return v.ip != "" && !s.isAway(v.ip, during) && s.calm(partition, during)
+		return v.ip != "" && !s.isAway(v.ip, during) && s.calm(partition, during) &&
+			!s.isOutdated(v.ip, partition, during)
 	}
 	for i := range a.verdicts { // in the order in which they were told, see blind
 		v, known := &a.verdicts[i], int64(0)
@@ -320,22 +321,33 @@ func (s *sight) leftWithAny(during span) bool {
 	return false
 }
 
-// checkStandIns checks that nobody stood in for owners that all lived and could be reached.
-func (w *world) checkStandIns() {
+// wrongStandIn returns an operation that a process carried out in place of owners that all lived
+// and could be reached, nil if there is none.
+func (w *world) wrongStandIn() *standIn {
 	s := &w.sight
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.stands {
 		o := &s.stands[i]
 		during := span{o.asked.Add(-w.plan.stale()), o.told}
-		uneasy := func(key string) bool { return !s.calm(w.partition(key), during) }
+		uneasy := func(key string) bool {
+			return !s.calm(w.partition(key), during) ||
+				s.isOutdated(o.by.ip, w.partition(key), during)
+		}
 		if s.missed(o) && (s.isAway(o.by.ip, during) || o.by.dead.Load() || s.leftWithAny(during) ||
 			slices.ContainsFunc(o.keys, uneasy)) {
 			continue
 		}
+		return o
+	}
+	return nil
+}
+
+// checkStandIns checks that nobody stood in for owners that all lived and could be reached.
+func (w *world) checkStandIns() {
+	if o := w.wrongStandIn(); o != nil {
 		w.t.Errorf("%s: node %s stood in for an owner that lived and could be reached at %s",
 			o.keys[0], o.by.id, o.told.Format("05.000"))
 		w.t.Logf("%s:\n%s", o.keys[0], w.journal.about(o.keys[0]))
-		return
 	}
 }
