@@ -359,10 +359,21 @@ func (f *folding) takeForeign(c Counter, list []Cell) []Cell {
 }
 
 // Holder returns the cell of a counter that holds n events which were counted in a cell before the
-// counter folded: that cell, or the bucket that it has folded into by now.
+// counter folded: that cell, or the bucket that it has folded into by then, the narrowest with as
+// many. If there is none, it is the bucket that the cell is due to fold into.
 func (l *Ladder) Holder(c Counter, s Stretch, n, now int64) Stretch {
-	if held := l.Value(c, s); n > 0 && held >= n || n < 0 && held <= n {
+	holds := func(at Stretch) bool {
+		held := l.Value(c, at)
+		return n > 0 && held >= n || n < 0 && held <= n
+	}
+	if holds(s) {
 		return s
+	}
+	for _, width := range l.width[:len(l.levels)] {
+		into := Stretch{s.Start - s.Start%width, width}
+		if width > s.Width && into.End() >= s.End() && holds(into) {
+			return into
+		}
 	}
 	if into, due := l.Folds(s, now); due && into.Width > 0 {
 		return into

@@ -29,10 +29,14 @@ func (s *waitingStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
+// halfFolded is a seed with which TestFlushesChangeNoAnswer found a fault: an event that was taken
+// back had folded once when the round was answered, but was old enough to have folded twice.
+const halfFolded = 430608822308
+
 // TestFlushesChangeNoAnswer counts and takes back the same in two counters. One is flushed after
 // each operation. The other is flushed now and then, sometimes with operations while the round is
 // under way. Whatever is where, and whenever it folds, both have the same events.
-func TestFlushesChangeNoAnswer(t *testing.T) { eachSeed(t, 100, flushesChangeNoAnswer) }
+func TestFlushesChangeNoAnswer(t *testing.T) { eachSeed(t, 100, flushesChangeNoAnswer, halfFolded) }
 
 func flushesChangeNoAnswer(t *testing.T, seed uint64) {
 	l, err := leaparray.NewLadder(0, leaparray.Level{Width: 100 * time.Millisecond, Count: 8},
