@@ -89,8 +89,8 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 	}
 }
 
-// TestReadWhileARoundWaits reads a key that others have counted while a round of it waits to be sent
-// again. Their counts must not be added to what is known once more when the round is answered.
+// TestReadWhileARoundWaits reads a key that others have counted while a round of it waits to be
+// sent again. Their counts must not be added to what is known once more when the round is answered.
 func TestReadWhileARoundWaits(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)
