@@ -13,7 +13,8 @@ import (
 // Nodes may know the same events at different precision, because they have folded at different
 // times. So Missing compares the sums of the widest cells on either side, with all cells inside
 // them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
-// Otherwise it adds the difference to the widest cell: the events lie somewhere within it.
+// Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
+// of different ladders overlap, that is a bucket around all of them.
 func Missing(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell
@@ -55,9 +56,20 @@ func Missing(known, restored []Cell) (add []Cell) {
 				}
 			}
 		default:
+			whole.Stretch = around(whole.Stretch)
 			add = append(add, whole)
 		}
 		all = all[n:]
 	}
 	return add
+}
+
+// around returns a bucket that a stretch of time lies in: the stretch itself, if it begins at a
+// multiple of its width.
+func around(s Stretch) Stretch {
+	w := s.Width
+	for s.Start%w+s.Width > w {
+		w *= 2
+	}
+	return Stretch{s.Start - s.Start%w, w}
 }

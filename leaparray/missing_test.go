@@ -121,3 +121,14 @@ func TestRestoringKeepsPrecision(t *testing.T) {
 		}
 	})
 }
+
+// TestMissingAcrossLadders restores what two nodes know of the same events by ladders of which none
+// divides the other. What is added begins at a multiple of its width, so that a store can name it.
+func TestMissingAcrossLadders(t *testing.T) {
+	known := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 60_000, Width: 30_000}, N: 5}}
+	restored := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 84_000, Width: 7000}, N: 2}}
+	want := leaparray.Cell{Stretch: leaparray.Stretch{Start: 0, Width: 124_000}, N: 3}
+	if got := leaparray.Missing(known, restored); !slices.Equal(got, []leaparray.Cell{want}) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

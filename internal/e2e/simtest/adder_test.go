@@ -200,11 +200,11 @@ func (a *adder) reset(p *proc) {
 	a.w.values.of(key, func(s *seen) {
 		s.resets--
 		switch {
-		case err == nil && !p.dead.Load():
-			s.reset(asked, 2*a.w.plan.skew, told)
+		case err == nil && told && !p.dead.Load():
+			s.reset(asked, 2*a.w.plan.skew)
 		case inRedisAtMost(err) && told && !p.dead.Load():
 			s.resetInDoubt(asked, 2*a.w.plan.skew)
-		default:
+		default: // a node that was not told has the values until it asks Redis
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
 	})

@@ -116,11 +116,11 @@ func (s *seen) settle(a *addition) {
 	}
 }
 
-// reset records a reset that was acknowledged. What had been added before is gone, unless it was by
-// an operation that was not over. Clocks differ by so much. told says that every node was told: but
-// of an earlier one of unknown outcome, which may yet be carried out, maybe nobody is.
-func (s *seen) reset(asked time.Time, skew time.Duration, told bool) {
-	told = told && !s.unclear(asked)
+// reset records a reset that was acknowledged once every node was told. What had been added before
+// is gone, unless it was by an operation that was not over. Clocks differ by so much. Of an earlier
+// reset of unknown outcome, which may yet be carried out, maybe nobody is told.
+func (s *seen) reset(asked time.Time, skew time.Duration) {
+	told := !s.unclear(asked)
 	for h, v := range s.values {
 		if v.open == 0 && v.settled.Before(asked.Add(-skew)) {
 			delete(s.values, h)
