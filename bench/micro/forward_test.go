@@ -1,13 +1,11 @@
 package micro_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,11 +41,9 @@ var forwardSizes = []struct {
 // owners itself. One operation is an add, an acquire of a key with one limit, or a message of
 // message control: an acquire of two keys of one node, with two limits each. Everything is
 // admitted, so that no node can answer from what it remembers of refusals. Batches of adds are
-// quiet; others ask for each answer. TWOTIER_PROGRAM may name another program to measure, of an
-// earlier revision.
+// quiet; others ask for each answer.
 func BenchmarkForward(b *testing.B) {
 	env := programs(b)
-	env.Twotier = cmp.Or(os.Getenv("TWOTIER_PROGRAM"), env.Twotier)
 	s := start(b, rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0"), env)
 	keys, err := keysOf(b.Context(), s.Servers[0], forwardNodes)
 	if err != nil {

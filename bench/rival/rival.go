@@ -1,9 +1,11 @@
 package rival
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -122,7 +124,8 @@ type Env struct {
 }
 
 // Build compiles the programs into a directory, unless they are there and up to date, from within
-// the bench module's directory or one below it.
+// the bench module's directory or one below it. TWOTIER_PROGRAM may name another program to
+// measure, of an earlier revision.
 func Build(ctx context.Context, dir string) (e Env, err error) {
 	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -137,6 +140,7 @@ func Build(ctx context.Context, dir string) (e Env, err error) {
 			return e, fmt.Errorf("build %s: %w: %s", pkg, err, msg)
 		}
 	}
+	e.Twotier = cmp.Or(os.Getenv("TWOTIER_PROGRAM"), e.Twotier)
 	return e, nil
 }
 
