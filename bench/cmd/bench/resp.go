@@ -19,7 +19,7 @@ import (
 )
 
 // Resp drives twotier's commands for Redis clients with redis-benchmark, in turns with the Hash
-// limiter as a script in Redis, and with INCR on the same Redis.
+// limiter as a script in Redis, with INCR on the same Redis, and with a command that does nothing.
 type Resp struct {
 	Clients   int   `help:"Connections." default:"500"`
 	Requests  int   `help:"Requests of a run." default:"1000000"`
@@ -61,6 +61,7 @@ func (r RespRun) Share() float64 {
 const (
 	wayScript  = "hash-lua"
 	wayIncr    = "INCR"
+	wayNothing = "ECHO"
 	wayTwotier = "TT.ACQUIRE"
 )
 
@@ -125,6 +126,7 @@ func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func()
 	return []respWay{
 		{wayScript, bare, bare.Redis.Addr, script.Command(check, time.Now().UnixMilli())},
 		{wayIncr, bare, bare.Redis.Addr, []string{"INCR", key}},
+		{wayNothing, own, own.Servers[0].Resp, []string{"ECHO", key}},
 		{wayTwotier, own, own.Servers[0].Resp, []string{"TT.ACQUIRE", key, "LIMIT", "30s", "2"}},
 	}, stop, nil
 }
@@ -206,8 +208,10 @@ func (r RespResult) Of(way string, pipeline int) RespRun {
 	return runs[len(runs)/2]
 }
 
-// Ways returns the names of the ways.
-func (RespResult) Ways() []string { return []string{wayScript, wayIncr, wayTwotier} }
+// Ways returns the names of the ways, in the order in which they took turns.
+func (r RespResult) Ways() []string {
+	return distinct(r.Runs, func(run RespRun) string { return run.Way })
+}
 
 // Ratio returns twotier's throughput divided by that of another way, from the runs in the middle.
 func (r RespResult) Ratio(way string, pipeline int) float64 {

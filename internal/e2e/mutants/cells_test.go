@@ -6,17 +6,17 @@ func cellMutants() []mutant {
 	return []mutant{
 		{
 			name: "a fold forgets what it has of the same bucket", file: at + "fold.go",
-			old: "\t\tf.moved[last].N += n\n", new: "\t\tf.moved[last].N = n\n",
+			old: "\t\tlist[last].N += n\n", new: "\t\tlist[last].N = n\n",
 			model: model, test: "TestCopiesThatFoldApartAgree",
 		},
 		{
 			name: "a fold counts twice", file: at + "fold.go",
-			old: "append(f.moved, Cell{into, n})\n", new: "append(f.moved, Cell{into, 2 * n})\n",
+			old: "append(list, Cell{into, n})\n", new: "append(list, Cell{into, 2 * n})\n",
 			model: model, test: "TestCopiesThatFoldApartAgree",
 		},
 		{
 			name: "a fold takes what is exact", file: at + "fold.go",
-			old: "\tcase into.End() > f.exactFrom:\n", new: "\tcase s.Start > f.exactFrom:\n",
+			old: "due && into.End() <= f.exactFrom\n", new: "due && s.Start <= f.exactFrom\n",
 			model: model, test: "TestFewEventsAreDecidedAsByALog",
 		},
 		{
