@@ -9,10 +9,13 @@ import (
 )
 
 // Call is the part of a call that a [Queue] works with. Embed it. Use it in the order Reset, Put,
-// Wait.
+// Wait. A caller of several calls at the same time uses ResetTo, and Finished in place of Wait.
 type Call struct {
-	taken atomic.Bool
-	done  chan struct{} // buffered, size 1
+	taken, finished atomic.Bool
+	// done is signaled after the call has finished, and perhaps for an earlier one: look at
+	// finished. It has room for one signal.
+	done  chan struct{}
+	own   chan struct{} // done of a call that shares it with no other; nil until it is needed
 	timer *time.Timer
 	err   error
 }
@@ -35,11 +38,18 @@ const (
 
 // Reset prepares the call to be put into a queue.
 func (c *Call) Reset() {
-	if c.done == nil {
-		c.done = make(chan struct{}, 1)
+	if c.own == nil {
+		c.own = make(chan struct{}, 1)
 	}
+	c.ResetTo(c.own)
+}
+
+// ResetTo is Reset for one of several calls that a caller waits for at the same time: done, which
+// has room for one signal, is signaled when any of them has finished.
+func (c *Call) ResetTo(done chan struct{}) {
 	c.taken.Store(false)
-	c.err = nil
+	c.finished.Store(false)
+	c.done, c.err = done, nil
 }
 
 // Take reports whether the call now belongs to the caller of Take. Only the first caller gets true.
@@ -48,8 +58,21 @@ func (c *Call) Take() bool { return !c.taken.Swap(true) }
 // Finish tells the waiting caller that the call is over. Whoever has taken the call calls Finish
 // exactly once, and must not touch the call afterwards.
 func (c *Call) Finish(err error) {
+	done := c.done
 	c.err = err
-	c.done <- struct{}{}
+	c.finished.Store(true) // from now on, the caller may use the call again
+	select {
+	case done <- struct{}{}:
+	default: // the caller has yet to look
+	}
+}
+
+// Finished reports whether the call is over, and returns its error.
+func (c *Call) Finished() (over bool, err error) {
+	if !c.finished.Load() {
+		return false, nil
+	}
+	return true, c.err
 }
 
 // Forever means that a wait is bounded by its context only.
@@ -63,23 +86,30 @@ func (c *Call) Wait(ctx context.Context, atMost time.Duration) (Outcome, error) 
 		late = c.alarm(atMost)
 		defer c.timer.Stop()
 	}
-	why := ErrTime
-	select {
-	case <-c.done:
-		return Finished, c.err
-	case <-ctx.Done():
-		why = ctx.Err()
-	case <-late:
+	for {
+		select {
+		case <-c.done:
+			if over, err := c.Finished(); over {
+				return Finished, err
+			}
+		case <-ctx.Done():
+			return c.GiveUp(ctx.Err())
+		case <-late:
+			return c.GiveUp(ErrTime)
+		}
 	}
+}
+
+// GiveUp ends the wait for a call that may not be finished. The error is that of the finished call,
+// or else why.
+func (c *Call) GiveUp(why error) (Outcome, error) {
 	if c.Take() {
 		return Withdrawn, why
 	}
-	select {
-	case <-c.done: // finished just in time
-		return Finished, c.err
-	default:
-		return Left, why
+	if over, err := c.Finished(); over { // just in time
+		return Finished, err
 	}
+	return Left, why
 }
 
 // alarm sets the timer, which is kept with the call and reused.

@@ -13,6 +13,10 @@
 // [Call.Wait] returns which of the three happened, so that callers can tell retryable errors from
 // unknown outcomes.
 //
+// A caller of several calls at the same time has them share a signal ([Call.ResetTo]). After each
+// signal it looks which of them have finished ([Call.Finished]), and it gives up the others one by
+// one ([Call.GiveUp]).
+//
 // # Shutdown
 //
 // [Queue.Drain] finishes all calls that wait with an error: none of them has been sent. While

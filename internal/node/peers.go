@@ -19,9 +19,11 @@ type Peers interface {
 	// not executed; or to syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
 	// ctx's deadline.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
-	// DoAll does the same with the operations at some positions of a batch, and sets their results,
-	// which are at the same positions.
-	DoAll(ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result)
+	// DoAll does the same with groups of operations of a batch, and sets their results, all groups
+	// at the same time. It calls meanwhile once they are on their way, and over with the index of
+	// each group once its results are set, both from its caller's goroutine.
+	DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+		meanwhile func(), over func(group int))
 	// Ask sends a question, a pointer to one of the question types, and fills in the matching
 	// answer.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error

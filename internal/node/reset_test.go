@@ -57,7 +57,9 @@ func (o *others) asked(verb rpc.Verb) bool {
 	return slices.Contains(o.verbs, verb)
 }
 
-func (*others) DoAll(context.Context, *ring.Member, []syncer.Op, []int, []syncer.Result) {}
+func (*others) DoAll(context.Context, []rpc.Group, []syncer.Op, []syncer.Result, func(),
+	func(int)) {
+}
 
 func (o *others) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
 	switch {

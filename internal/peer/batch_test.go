@@ -152,7 +152,8 @@ func TestBatchesComeBack(t *testing.T) {
 				}
 			}
 			f.ops, f.answers = nil, nil
-			c.DoAll(ctx, &ring.Member{ID: "b", Name: "b-1", Address: "b"}, ops, at, res)
+			to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
+			c.DoAll(ctx, []rpc.Group{{To: to, At: at}}, ops, res, func() {}, func(int) {})
 			compare(t, f, ops, at, res)
 		}
 		cancel()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
@@ -50,7 +49,8 @@ type Client struct {
 	count counter
 	clock elapsed.Clock
 	seq   atomic.Uint64 // of the last message on any lane, so it grows on each lane
-	calls sync.Pool
+	calls sync.Pool     // of *call
+	waits sync.Pool     // of *wait
 	ctx   context.Context
 	stop  context.CancelFunc
 	done  sync.WaitGroup
@@ -76,6 +76,7 @@ func NewClient(opt ClientOptions) (*Client, error) {
 	c := &Client{opt: opt, keys: newKeyring(opt.Secret), links: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	c.calls.New = func() any { return new(call) }
+	c.waits.New = func() any { return &wait{done: make(chan struct{}, 1)} }
 	return c, nil
 }
 
@@ -142,107 +143,6 @@ func (c *Client) Keep(t *ring.Table) {
 // silenceTimeout is how long a node may be silent before it is pinged, and how long a ping may
 // take.
 func (c *Client) silenceTimeout() time.Duration { return c.opt.AttemptTimeout / 2 }
-
-// call is tasks on their way. It has memory of its own, because the waiting caller may give up
-// before a lane is done with it.
-type call struct {
-	batching.Call
-	body  []byte
-	size  int // of body, if it spelled out all limits
-	reply []byte
-	tasks int
-	by    time.Time
-	trace *trace.Context // nil if it is part of no trace
-}
-
-// Size implements batching.Item.
-func (k *call) Size() (ops, bytes int) { return k.tasks, k.size }
-
-// wait returns when the call is finished or ctx is done. In the latter case the outcome is unknown,
-// unless no lane had taken the call.
-func (k *call) wait(ctx context.Context) (finished bool, err error) {
-	switch outcome, err := k.Wait(ctx, batching.Forever); outcome {
-	case batching.Finished:
-		return true, err
-	case batching.Withdrawn:
-		return false, rpc.ErrLate
-	default:
-		return false, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
-	}
-}
-
-// Do implements node.Peers.
-func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
-	c.run(ctx, to, &work{tasks: tasks, res: res, trace: trace.From(ctx)})
-}
-
-// DoAll implements node.Peers.
-func (c *Client) DoAll(ctx context.Context, to *ring.Member, ops []syncer.Op, at []int,
-	res []syncer.Result) {
-	c.run(ctx, to, &work{ops: ops, at: at, res: res, trace: trace.From(ctx)})
-}
-
-// run has a node do work, and sets Err in each result.
-func (c *Client) run(ctx context.Context, to *ring.Member, w *work) {
-	err := c.do(ctx, to, w)
-	if err == nil {
-		return
-	}
-	for i := range w.len() {
-		res := w.result(i)
-		res.Reset()
-		res.Err = err
-	}
-}
-
-func (c *Client) do(ctx context.Context, to *ring.Member, w *work) error {
-	l, err := c.link(to)
-	if err != nil {
-		return err
-	}
-	if l.open.Load() {
-		return wrap(rpc.ErrUnreachable, to)
-	}
-	by := c.deadline(ctx)
-	if time.Until(by) < minBudget || ctx.Err() != nil {
-		return wrap(rpc.ErrLate, to)
-	}
-	k := c.calls.Get().(*call)
-	k.Reset()
-	k.by, k.trace = by, w.trace
-	w.encode(k)
-	if k.size > maxBody {
-		return wrap(fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
-			syncer.ErrOverload, k.size, maxBody), to)
-	}
-	if err := l.submit(k, l.queues[w.class()]); err != nil {
-		return wrap(err, to)
-	}
-	finished, err := k.wait(ctx)
-	if err != nil {
-		if finished {
-			c.calls.Put(k)
-		}
-		return wrap(err, to)
-	}
-	err = w.decode(k.reply)
-	k.reply = nil
-	c.calls.Put(k)
-	if err != nil {
-		return wrap(fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err), to)
-	}
-	return nil
-}
-
-// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a
-// message say how much earlier than it they end.
-func (c *Client) deadline(ctx context.Context) time.Time {
-	within := c.opt.Timeout
-	if by, ok := ctx.Deadline(); ok {
-		within = time.Until(by)
-	}
-	return time.Now().Add(min(within, maxBudget))
-}
 
 // Ask implements node.Peers.
 func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any) error {

@@ -8,6 +8,9 @@
 // Tasks that wait for the store have lanes of their own, and so have resets and those that wait for
 // other nodes: no circle of nodes can wait for each other.
 //
+// A caller that divides a batch among several nodes hands all parts to the lanes, does its own work
+// meanwhile, and waits for all answers at once: no goroutine is started for a node.
+//
 // A batch is encoded from the memory of its caller, decoded into slices that are reused, executed
 // as a whole, and its results are decoded into the caller's memory. Operations of a batch that
 // differ in their keys only are sent once, then only the keys; an answer that is nothing out of the

@@ -94,7 +94,7 @@ func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) 
 	n := newLane(l, firstSpare+spareLanes)
 	n.run(queue, nil)
 	if err == nil {
-		_, err = k.wait(context.Background())
+		_, err = k.Wait(context.Background(), batching.Forever)
 	}
 	return cap(n.body) + cap(n.raw), err
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/syncer"
@@ -63,7 +64,8 @@ func TestSpanOfOneOperation(t *testing.T) {
 		res := make([]syncer.Result, 1)
 		for _, flags := range []byte{trace.Sampled, 0} {
 			of := &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}, Flags: flags}
-			b.client.DoAll(trace.With(t.Context(), of), b.to, []syncer.Op{op}, []int{0}, res)
+			b.client.DoAll(trace.With(t.Context(), of), []rpc.Group{{To: b.to, At: []int{0}}},
+				[]syncer.Op{op}, res, func() {}, func(int) {})
 			if res[0].Err != nil {
 				t.Fatal(res[0].Err)
 			}

@@ -39,6 +39,15 @@ func (w *work) result(i int) *syncer.Result {
 	return &w.res[i]
 }
 
+// fail sets the error of each result.
+func (w *work) fail(err error) {
+	for i := range w.len() {
+		res := w.result(i)
+		res.Reset()
+		res.Err = err
+	}
+}
+
 // encode writes the work into a call.
 func (w *work) encode(k *call) {
 	k.tasks = w.len()

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"twotier.dev/twotier/internal/modes"
+	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -94,10 +95,11 @@ func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Res
 // owner, in the order of the batch; those with several owners run individually. A router reuses its
 // memory.
 type wave struct {
-	borrow  bool    // keys that nodes borrow from each other were left out of account
-	owners  []int   // of each operation of the batch; severalOwners if there are several
-	groups  [][]int // positions by owner
-	several []int   // positions of what has several owners
+	borrow  bool        // keys that nodes borrow from each other were left out of account
+	owners  []int       // of each operation of the batch; severalOwners if there are several
+	groups  [][]int     // positions by owner
+	remote  []rpc.Group // the groups of other members that are not empty
+	several []int       // positions of what has several owners
 	// keys has the keys of the wave, and whether an operation with several owners touches them. It
 	// is nil unless the batch has such an operation.
 	keys map[string]bool
@@ -230,36 +232,43 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res 
 // borrows reports whether an operation may rely on what nodes borrow from each other.
 func (r *Router) borrows(op *syncer.Op) bool { return op.MayBorrow() && r.shares(op) }
 
-// dispatch lets each member run its group: one of them from this goroutine, others from their own.
+// dispatch lets each member run its group, all at the same time, this node from this goroutine. An
+// operation that is decided elsewhere may wait for that, so others don't wait for it.
 func (r *Router) dispatch(
 	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
 ) {
-	var done sync.WaitGroup
-	first := w.first(t)
-	for at, group := range w.groups {
-		if len(group) > 0 && at != first {
-			d := decision{to: forward, owner: t.Member(at), borrow: w.borrow}
-			done.Go(func() { r.forwardGroup(ctx, d, group, ops, res) })
+	var retries sync.WaitGroup
+	retry := func(d decision, group []int) {
+		if slices.ContainsFunc(group, func(i int) bool { return res[i].Err != nil }) {
+			retries.Go(func() { r.retryGroup(ctx, d, group, ops, res) })
 		}
 	}
-	switch {
-	case first < 0:
-	case first == t.Self():
-		r.localGroup(ctx, w, w.groups[first], ops, res)
-	default:
-		d := decision{to: forward, owner: t.Member(first), borrow: w.borrow}
-		r.forwardGroup(ctx, d, w.groups[first], ops, res)
+	here := func() {
+		if self := t.Self(); self >= 0 && len(w.groups[self]) > 0 {
+			r.localGroup(ctx, w, w.groups[self], ops, res)
+			retry(decision{to: local, borrow: w.borrow}, w.groups[self])
+		}
 	}
-	done.Wait()
+	if w.remote = w.appendRemote(w.remote[:0], t); len(w.remote) == 0 {
+		here()
+	} else {
+		r.opt.Peers.DoAll(ctx, w.remote, ops, res, here, func(i int) {
+			g := w.remote[i]
+			r.noteForwarded(g.At, ops, res)
+			retry(decision{to: forward, owner: g.To, borrow: w.borrow}, g.At)
+		})
+	}
+	retries.Wait()
 }
 
-// first returns which group is run from the goroutine of the batch: this node's or, if that is
-// empty, any; -1 if all are empty.
-func (w *wave) first(t *ring.Table) int {
-	if self := t.Self(); self >= 0 && len(w.groups[self]) > 0 {
-		return self
+// appendRemote appends the groups of other members.
+func (w *wave) appendRemote(list []rpc.Group, t *ring.Table) []rpc.Group {
+	for at, group := range w.groups {
+		if len(group) > 0 && at != t.Self() {
+			list = append(list, rpc.Group{To: t.Member(at), At: group})
+		}
 	}
-	return slices.IndexFunc(w.groups, func(group []int) bool { return len(group) > 0 })
+	return list
 }
 
 // errNotBorrowed marks an operation of a batch that is left to runAtOwners.
@@ -285,7 +294,6 @@ func (r *Router) retryGroup(
 func (r *Router) localGroup(
 	ctx context.Context, w *wave, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
-	defer r.retryGroup(ctx, decision{to: local, borrow: w.borrow}, group, ops, res)
 	if len(group) == len(ops) {
 		r.allLocal(ctx, ops, res)
 		return
@@ -302,16 +310,12 @@ func (r *Router) localGroup(
 	clear(w.res)
 }
 
-// forwardGroup forwards the operations at the given positions to another node.
-func (r *Router) forwardGroup(
-	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
-) {
-	r.opt.Peers.DoAll(ctx, d.owner, ops, group, res)
+// noteForwarded takes in the answers of another node to the operations at the given positions.
+func (r *Router) noteForwarded(group []int, ops []syncer.Op, res []syncer.Result) {
 	for _, i := range group {
 		if res[i].Err == nil {
 			r.opt.Refusals.Note(&ops[i], &res[i])
 			answeredByOwner(&res[i])
 		}
 	}
-	r.retryGroup(ctx, d, group, ops, res)
 }

@@ -145,15 +145,26 @@ func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, re
 }
 
 func (f peersFunc) DoAll(
-	ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result,
+	ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+	meanwhile func(), over func(group int),
 ) {
-	tasks, answers := make([]rpc.Task, len(at)), make([]syncer.Result, len(at))
-	for j, i := range at {
-		tasks[j] = rpc.Task{Op: ops[i]}
+	var all sync.WaitGroup
+	for _, g := range groups {
+		all.Go(func() {
+			tasks, answers := make([]rpc.Task, len(g.At)), make([]syncer.Result, len(g.At))
+			for j, i := range g.At {
+				tasks[j] = rpc.Task{Op: ops[i]}
+			}
+			f(ctx, g.To, tasks, answers)
+			for j, i := range g.At {
+				res[i] = answers[j]
+			}
+		})
 	}
-	f(ctx, to, tasks, answers)
-	for j, i := range at {
-		res[i] = answers[j]
+	meanwhile()
+	all.Wait()
+	for i := range groups {
+		over(i)
 	}
 }
 

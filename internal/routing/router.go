@@ -17,12 +17,13 @@ type Counter interface {
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
-// Peers has other nodes run tasks, or the operations at some positions of a batch. Its errors are
-// those of package rpc.
+// Peers has other nodes run tasks, or groups of operations of a batch at the same time, see
+// node.Peers. Its errors are those of package rpc.
 type Peers interface {
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
 	DoAll(
-		ctx context.Context, to *ring.Member, ops []syncer.Op, at []int, res []syncer.Result,
+		ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+		meanwhile func(), over func(group int),
 	)
 }
 

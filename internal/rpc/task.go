@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -72,4 +73,10 @@ type AcquireID struct {
 // String returns the coordinator and the number.
 func (id AcquireID) String() string {
 	return id.Coordinator + "/" + strconv.FormatUint(id.Number, 10)
+}
+
+// Group is the operations of a batch that one node runs.
+type Group struct {
+	To *ring.Member
+	At []int // positions in the batch
 }

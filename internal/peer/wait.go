@@ -1,0 +1,164 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"twotier.dev/twotier/internal/batching"
+	"twotier.dev/twotier/internal/rpc"
+	"twotier.dev/twotier/internal/trace"
+	"twotier.dev/twotier/ring"
+	"twotier.dev/twotier/syncer"
+)
+
+// call is tasks on their way. It has memory of its own, because the waiting caller may give up
+// before a lane is done with it.
+type call struct {
+	batching.Call
+	body  []byte
+	size  int // of body, if it spelled out all limits
+	reply []byte
+	tasks int
+	by    time.Time
+	trace *trace.Context // nil if it is part of no trace
+}
+
+// Size implements batching.Item.
+func (k *call) Size() (ops, bytes int) { return k.tasks, k.size }
+
+// wait is a caller that waits for nodes, and its memory.
+type wait struct {
+	done  chan struct{} // signaled when one of the calls has finished
+	parts []part
+	left  int // parts that are not over
+}
+
+// part is the work of one node, and the call that carries it, nil once that is over.
+type part struct {
+	work
+	to   *ring.Member
+	call *call
+}
+
+// Do implements node.Peers.
+func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+	w := c.waits.Get().(*wait)
+	c.start(ctx, w, part{work: work{tasks: tasks, res: res}, to: to})
+	c.finish(ctx, w, func(int) {})
+}
+
+// DoAll implements node.Peers.
+func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op,
+	res []syncer.Result, meanwhile func(), over func(group int)) {
+	w := c.waits.Get().(*wait)
+	for i, g := range groups {
+		c.start(ctx, w, part{work: work{ops: ops, at: g.At, res: res}, to: g.To})
+		if w.parts[i].call == nil {
+			over(i)
+		}
+	}
+	meanwhile()
+	c.finish(ctx, w, over)
+}
+
+// start adds a part, and submits its call. If it can't, the part is over.
+func (c *Client) start(ctx context.Context, w *wait, p part) {
+	p.trace = trace.From(ctx)
+	var err error
+	if p.call, err = c.submit(ctx, w, &p); err != nil {
+		p.fail(wrap(err, p.to))
+	} else {
+		w.left++
+	}
+	w.parts = append(w.parts, p)
+}
+
+// submit puts the work of a part into a queue.
+func (c *Client) submit(ctx context.Context, w *wait, p *part) (*call, error) {
+	l, err := c.link(p.to)
+	if err != nil {
+		return nil, err
+	}
+	if l.open.Load() {
+		return nil, rpc.ErrUnreachable
+	}
+	by := c.deadline(ctx)
+	if time.Until(by) < minBudget || ctx.Err() != nil {
+		return nil, rpc.ErrLate
+	}
+	k := c.calls.Get().(*call)
+	k.ResetTo(w.done)
+	k.by, k.trace = by, p.trace
+	p.encode(k)
+	if k.size > maxBody {
+		return nil, fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
+			syncer.ErrOverload, k.size, maxBody)
+	}
+	return k, l.submit(k, l.queues[p.class()])
+}
+
+// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a
+// message say how much earlier than it they end.
+func (c *Client) deadline(ctx context.Context) time.Time {
+	within := c.opt.Timeout
+	if by, ok := ctx.Deadline(); ok {
+		within = time.Until(by)
+	}
+	return time.Now().Add(min(within, maxBudget))
+}
+
+// finish calls over with each part when it is over, until all are or ctx is done. In the latter
+// case, the outcomes of the others are unknown, unless no lane had taken the call.
+func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
+	for w.left > 0 {
+		var why error
+		select {
+		case <-w.done: // or an earlier caller's signal
+		case <-ctx.Done():
+			why = ctx.Err()
+		}
+		for i := range w.parts {
+			if p := &w.parts[i]; p.call != nil && c.ended(p, why) {
+				w.left--
+				over(i)
+			}
+		}
+	}
+	clear(w.parts)
+	w.parts = w.parts[:0]
+	c.waits.Put(w)
+}
+
+// ended reports whether a part is over, as all are if there is a reason to give up, and sets its
+// results.
+func (c *Client) ended(p *part, why error) bool {
+	k := p.call
+	over, err := k.Finished()
+	outcome := batching.Finished
+	switch {
+	case why != nil:
+		outcome, err = k.GiveUp(why)
+	case !over:
+		return false
+	}
+	p.call = nil
+	switch {
+	case outcome == batching.Withdrawn:
+		err = rpc.ErrLate
+	case outcome == batching.Left:
+		err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
+	case err == nil:
+		if err = p.decode(k.reply); err != nil {
+			err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+		}
+	}
+	if outcome == batching.Finished {
+		k.reply = nil
+		c.calls.Put(k)
+	}
+	if err != nil {
+		p.fail(wrap(err, p.to))
+	}
+	return true
+}
