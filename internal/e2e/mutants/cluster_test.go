@@ -174,10 +174,9 @@ func clusterMutants() []mutant {
 		},
 		{
 			name: "what the caller does not wait for counts as not executed",
-			file: "internal/peer/client.go",
-			old: "\t\treturn false, fmt.Errorf(\"%w: %v\", " +
-				"syncer.ErrUnknownOutcome, err)\n",
-			new:  "\t\treturn false, rpc.ErrLate\n",
+			file: "internal/peer/wait.go",
+			old:  "\t\terr = fmt.Errorf(\"%w: %v\", syncer.ErrUnknownOutcome, err)\n",
+			new:  "\t\terr = rpc.ErrLate\n",
 			kind: "delays", more: true,
 		},
 		{
