@@ -241,7 +241,7 @@ func (l *Ladder) addForeign(c Counter, s Stretch, n int64) (ch Change, ok bool) 
 const mostForeign = 1 << (lenBits - 1)
 
 // joinOldest makes room for a foreign cell: it becomes part of the cell that begins first, which
-// then covers both.
+// then covers both, and like all others begins at a multiple of its width.
 func joinOldest(words []uint64, s Stretch, n int64) {
 	oldest := 0
 	for i := 0; i < len(words); i += foreignWords {
@@ -251,8 +251,8 @@ func joinOldest(words []uint64, s Stretch, n int64) {
 	}
 	w := words[oldest : oldest+foreignWords]
 	start := min(int64(w[0]), s.Start)
-	end := max(int64(w[0]+w[1]), s.End())
-	w[0], w[1], w[2] = uint64(start), uint64(end-start), w[2]+uint64(n)
+	both := around(Stretch{start, max(int64(w[0]+w[1]), s.End()) - start})
+	w[0], w[1], w[2] = uint64(both.Start), uint64(both.Width), w[2]+uint64(n)
 }
 
 // end returns where the cells of a counter end.

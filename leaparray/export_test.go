@@ -2,3 +2,6 @@ package leaparray
 
 // MostForeign is how many foreign cells a counter may have.
 const MostForeign = mostForeign
+
+// Around is around.
+var Around = around

@@ -58,7 +58,8 @@ func TestTheOldestForeignCellsAreJoined(t *testing.T) {
 	}
 	late := leaparray.Stretch{Start: at(9).Start + 100, Width: 80}
 	k.put(true, late, 5)
-	joined := leaparray.Stretch{Start: at(0).Start, Width: late.End() - at(0).Start}
+	joined := leaparray.Around(leaparray.Stretch{Start: at(0).Start,
+		Width: late.End() - at(0).Start})
 	for s, want := range map[leaparray.Stretch]int64{joined: 7, at(0): 0, late: 0, at(1): 2,
 		at(leaparray.MostForeign - 1): 2} {
 		if n := l.Value(k.synced, s); n != want {
@@ -67,7 +68,11 @@ func TestTheOldestForeignCellsAreJoined(t *testing.T) {
 	}
 	early := leaparray.Stretch{Start: at(0).Start - 1000, Width: 80}
 	k.put(true, early, 1)
-	joined = leaparray.Stretch{Start: early.Start, Width: late.End() - early.Start}
+	joined = leaparray.Around(leaparray.Stretch{Start: min(early.Start, joined.Start),
+		Width: joined.End() - min(early.Start, joined.Start)})
+	if joined.Start%joined.Width != 0 {
+		t.Errorf("%v does not begin at a multiple of its width", joined)
+	}
 	if n := l.Value(k.synced, joined); n != 8 {
 		t.Errorf("%d in %v, want 8: the oldest cell covers an older one, too", n, joined)
 	}

@@ -90,11 +90,12 @@ type KeyRound struct {
 	Listed bool
 	// Adds are added to the buckets (or, in a Republish, are what the buckets held).
 	Adds []Bucket
-	// Ladder says which buckets fold, see [leaparray.Ladder.FoldList], whoever wrote them. If Fold
-	// is set, the store folds them before it adds anything. ExactFrom is the moment by which
-	// whoever counts has folded the key in memory, so that the key has the same buckets there. If
-	// the key has more than Ladder.Most buckets in the end, the store folds them after everything
-	// else, by what it holds, and reports what was before that.
+	// Ladder tells which buckets fold, see [leaparray.Ladder.FoldList], also those of other
+	// writers. If Fold is set, the store folds them before it adds anything. ExactFrom is the
+	// moment by which the counter has folded the key in memory, so that both have the same buckets;
+	// 0 leaves it to the store to find a moment. If the key has more than Ladder.Most buckets in
+	// the end, the store folds them after everything else, finds the moment itself, and reports
+	// the buckets of before.
 	Ladder    *leaparray.Ladder
 	Fold      bool
 	ExactFrom int64
