@@ -1,6 +1,6 @@
 package mutants
 
-// cellMutants break package leaparray: what is counted, folds, or is restored.
+// cellMutants break the cells of a key: counts, folds, and restorations.
 func cellMutants() []mutant {
 	const at, model = "leaparray/", "./leaparray"
 	return []mutant{
@@ -28,6 +28,18 @@ func cellMutants() []mutant {
 			name: "a restoration ignores what others restored", file: at + "missing.go",
 			old: "\t\tcase whole.N <= 0:\n", new: "\t\tcase whole.N == 0:\n",
 			model: model, test: "TestRestoringAfterALoss",
+		},
+		{
+			name: "what has folded is looked for where it is due", file: at + "fold.go",
+			old:   "into.End() >= s.End() && holds(into) {\n",
+			new:   "into.End() >= s.End() && holds(into) && n == 0 {\n",
+			model: "./syncer", test: "TestFlushesChangeNoAnswer",
+		},
+		{
+			name: "a round that waits for a restoration is compared with what was known before",
+			file: "syncer/restoration.go",
+			old:  "\t\t\tr.Keys[i].compared = false\n", new: "",
+			model: "./syncer", test: "TestLossModel",
 		},
 	}
 }
