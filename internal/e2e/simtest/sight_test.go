@@ -118,6 +118,19 @@ func (s *sight) isAway(ip string, during span) bool {
 	})
 }
 
+// isBack reports whether a host that could not be reached at some moment of a time can be at its
+// end.
+func (s *sight) isBack(ip string, during span) bool {
+	return !s.isAway(ip, span{during.to, during.to})
+}
+
+// owned reports whether a process owned a partition by a table that it had during a time.
+func (o *seer) owned(partition int, during span) bool {
+	return slices.ContainsFunc(o.in(during), func(v view) bool {
+		return v.table.Self() >= 0 && v.table.OwnedBySelf(partition)
+	})
+}
+
 // life is the time in which a process ran. Its way out, in good order, is part of it.
 func (o *seer) life() span {
 	l := span{o.born, forever}
@@ -142,11 +155,18 @@ func (o *seer) in(during span) (list []view) {
 }
 
 // calm reports whether all that owned a partition during a time lived, could be reached, and were
-// seen by all others that could be reached.
+// seen by all others that could be reached. It is not calm while a process comes back that decided
+// about the partition on its own side of a split: the sides have yet to be added up.
 func (s *sight) calm(partition int, during span) bool {
 	owners := map[string]bool{}
 	for _, o := range s.procs {
-		if !o.life().overlaps(during) || s.isAway(o.p.ip, during) {
+		if !o.life().overlaps(during) {
+			continue
+		}
+		if s.isAway(o.p.ip, during) {
+			if s.isBack(o.p.ip, during) && o.owned(partition, during) {
+				return false
+			}
 			continue
 		}
 		for _, v := range o.in(during) {
