@@ -82,9 +82,12 @@ func (co *company) visit(key string, n int64) {
 // counts returns what a counter reports for a key.
 func (co *company) counts(at int, key string) int64 {
 	co.t.Helper()
-	l := []syncer.Limit{{Window: 60_000}}
-	return do(co.t, co.counters[at], syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
-		Checks: []syncer.Check{{Key: []byte(key), Limits: l}}}).Checks[0].Limits[0].Hi
+	return do(co.t, co.counters[at], counting(key)).Checks[0].Limits[0].Hi
+}
+
+func counting(key string) syncer.Op {
+	return syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{
+		{Key: []byte(key), Limits: []syncer.Limit{{Window: 60_000}}}}}
 }
 
 // stored returns what the store has of a key.

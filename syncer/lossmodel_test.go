@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -89,7 +90,7 @@ func (l *losing) wrapped(alone bool) syncer.Store {
 
 func (l *losing) step(moves bool) {
 	at, key, n := l.rnd.IntN(len(l.counters)), l.keys[l.rnd.IntN(len(l.keys))], 1+l.rnd.Int64N(9)
-	switch l.rnd.IntN(19) {
+	switch l.rnd.IntN(20) {
 	default:
 		l.addAt(at, key, n)
 	case 6, 7:
@@ -132,6 +133,8 @@ func (l *losing) step(moves bool) {
 		if len(l.counters) > 1 {
 			l.resend(moves)
 		}
+	case 19:
+		l.refuse(at)
 	}
 }
 
@@ -266,6 +269,49 @@ func (l *losing) resend(moves bool) {
 	}
 	l.settle()
 	l.check()
+}
+
+// refuse has the store refuse the writes of one counter, but not its reads: a key is counted, read
+// and counted elsewhere in any order while rounds with it wait. The store may lose everything
+// before the counter reads the key again, so the counter restores what it made of the answers.
+func (l *losing) refuse(at int) {
+	l.restored()
+	l.settle()
+	key := l.unknown()
+	for range 2 + l.rnd.IntN(8) {
+		switch l.rnd.IntN(5) {
+		case 0, 1:
+			l.addAt(at, key, 1+l.rnd.Int64N(9))
+		case 2:
+			l.visit(key, 1+l.rnd.Int64N(9))
+		case 3:
+			l.knows(at, key)
+		case 4:
+			l.stores[at].SetFull(l.rnd.IntN(3) > 0)
+		}
+		time.Sleep(time.Duration(l.rnd.IntN(3)) * verifyEvery)
+	}
+	time.Sleep(2 * verifyEvery)
+	knows := l.knows(at, key)
+	l.stores[at].SetFull(false)
+	time.Sleep(2 * time.Second) // the store is tried again
+	if knows && l.rnd.IntN(2) == 0 {
+		l.store.Flush()
+	}
+	l.settle()
+	l.check()
+}
+
+// knows reports whether a counter returns the true count of a key. While a round waits, the counter
+// may not notice the changes of others, or may not be able to read the key.
+func (l *losing) knows(at int, key string) bool {
+	op := counting(key)
+	var res syncer.Result
+	err := l.counters[at].Do(context.Background(), &op, &res)
+	if err != nil && !errors.Is(err, syncer.ErrUnavailable) {
+		l.t.Fatal(err)
+	}
+	return err == nil && res.Checks[0].Limits[0].Hi == l.truth[key]
 }
 
 func (l *losing) addAt(at int, key string, n int64) {
