@@ -28,9 +28,10 @@ func (s tardy) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestAbsenceIsNotBelievedAfterAnEviction: a batch asks twice for a key of which the store has
-// nothing when it begins. In between, the key is counted, flushed and pushed out of memory, along
-// with few other keys or many. The absence that was reported when the batch began no longer holds.
+// TestAbsenceIsNotBelievedAfterAnEviction runs a batch that needs a key twice, of which the store
+// has nothing when the batch begins. In between, the key is counted, flushed and pushed out of
+// memory, along with few other keys or many. The absence that was reported when the batch began no
+// longer holds.
 func TestAbsenceIsNotBelievedAfterAnEviction(t *testing.T) {
 	for name, oldest := range map[string]bool{"the oldest": true, "one of many": false} {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +74,7 @@ func testAbsence(t *testing.T, oldest bool) {
 		clk.set(clk.Now() + 3000)
 		use(keyIn(place, 0, fmt.Sprint("new-", i, "-")))
 	}
-	// At most 64 dropped keys are remembered.
+	// The drop log holds the last 64 dropped keys.
 	if n := c.Stats().EvictedTotal - before; n == 0 || oldest != (n <= 64) {
 		t.Errorf("%d keys were evicted", n)
 	}
@@ -83,9 +84,10 @@ func testAbsence(t *testing.T, oldest bool) {
 	}
 }
 
-// TestKeysOfFailedOperationsAreNotWaitedFor: a batch asks for the keys of all its operations before
-// it looks at the first, and some of these are then not carried out. Nothing waits for their keys
-// when the batch is over, and keys that another counter decides about are not asked for at all.
+// TestKeysOfFailedOperationsAreNotWaitedFor runs a batch, which requests the keys of all its
+// operations before the first, and then does not carry some of these out. Nothing waits for their
+// keys when the batch is over, and keys that another counter decides about are not requested at
+// all.
 func TestKeysOfFailedOperationsAreNotWaitedFor(t *testing.T) {
 	place := syncer.Placement{Partitions: 2}
 	moved, cold := keyIn(place, 0, "moved-"), keyIn(place, 1, "cold-")
@@ -95,7 +97,7 @@ func TestKeysOfFailedOperationsAreNotWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(c *syncer.Counter)
 		ops    []syncer.Op
-		most   int // keys that may be asked for
+		most   int // keys that may be requested
 	}{
 		"invalid":     {func(*syncer.Counter) {}, []syncer.Op{tooLong, tooLong}, 1},
 		"draining":    {(*syncer.Counter).Drain, []syncer.Op{*acquireOp(cold, 1, 1)}, 1},

@@ -7,20 +7,20 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Ban makes a check of an Acquire with N 0 a ban of the last check before it that has another N: a
-// counter that states until when that key is banned. Its only limit has the Max 0, and as its
-// Window the length of a ban that starts: one that holds keeps its own end. NS and Key are those of
-// [BanKey], so the ban has the partition of its key.
+// Ban turns a check with N 0 of an Acquire into a ban on the key of the last preceding check whose
+// N is not 0: a counter that holds the end of that key's ban. Its only limit has Max 0 and, as its
+// Window, the length of a new ban; an active ban keeps its own end. NS and Key come from [BanKey],
+// so the ban has the partition of its key.
 //
-// Nothing is counted while a ban holds, not even with CountDenied. If there is none, and one of the
-// limits of the banned check from number From up to number To refuses because of what is counted,
-// the ban starts: it is counted once, in the same decision. What is refused during a ban does not
-// make it longer, and a dry run starts none. A result with TS is that of a ban that the operation
-// has started. The Hi of the only limit of a ban that refuses is when it ends, in unix
-// milliseconds: the same in all answers about it.
+// Nothing is counted while a ban is active, not even with CountDenied. If none is active, and one
+// of the banned check's limits in [From, To) refuses because of its counts, the ban starts: it is
+// counted once, in the same decision. Refusals during a ban do not extend it, and a dry run starts
+// none. A result with TS reports a ban that the operation has started. In the result of a ban that
+// refuses, Hi of the only limit is the end of the ban in unix milliseconds, the same in all answers
+// about it.
 type Ban struct{ From, To uint16 }
 
-// BanNamespace is the namespace whose settings are those of bans, which no Options change.
+// BanNamespace is the namespace whose settings apply to bans. No Options change them.
 const BanNamespace = "@bans"
 
 // MaxBan is the longest time that a ban can last.
@@ -31,15 +31,15 @@ func BanLadder() *leaparray.Ladder {
 	l, err := leaparray.NewLadder(leaparray.DefaultExact,
 		leaparray.Level{Width: time.Minute, Count: int(MaxBan / time.Minute)})
 	if err != nil {
-		panic(err) // it depends on nothing
+		panic(err) // impossible with constant levels
 	}
 	return l
 }
 
-// bansOf begins the namespaces of bans. What follows is the namespace of the banned keys.
+// bansOf is the prefix of the namespaces of bans. The namespace of the banned keys follows it.
 const bansOf = BanNamespace + "/"
 
-// BanKey returns the namespace and the key that count the ban of a key under a rule. The name of
+// BanKey returns the namespace and the key that count the ban on a key under a rule. The name of
 // the rule has no slash.
 func BanKey(ns []byte, rule string, key []byte) (banNS, banKey []byte) {
 	if len(ns) == 0 {
@@ -50,8 +50,8 @@ func BanKey(ns []byte, rule string, key []byte) (banNS, banKey []byte) {
 	return banNS, append(append(banKey, '/'), key...)
 }
 
-// BanRule is a rule that bans what it refuses for some time. One of the limits From up to To of a
-// check, which are those that the rule has for the key, starts the ban.
+// BanRule is a rule that bans a key for some time after a refusal. The check's limits [From, To)
+// belong to the rule, and each of them can start the ban.
 type BanRule struct {
 	Check    int
 	Rule     string
@@ -59,8 +59,8 @@ type BanRule struct {
 	From, To int
 }
 
-// BanResult is a ban that holds for a check: it is why an Acquire was refused, or Started by that
-// refusal. Until is when it ends, in unix milliseconds.
+// BanResult is an active ban on the key of a check. It caused the refusal of an Acquire or, if
+// Started, was started by it. Until is the end of the ban, in unix milliseconds.
 type BanResult struct {
 	Check   int
 	Rule    string
@@ -68,7 +68,7 @@ type BanResult struct {
 	Started bool
 }
 
-// BannedBy reports whether a ban of a rule holds for a check.
+// BannedBy reports whether a ban under a rule is active for a check.
 func (r *Result) BannedBy(check int, rule string) bool {
 	for i := range r.Bans {
 		if r.Bans[i].Check == check && r.Bans[i].Rule == rule {
@@ -78,12 +78,12 @@ func (r *Result) BannedBy(check int, rule string) bool {
 	return false
 }
 
-// IsBan reports whether a namespace is one of bans.
+// IsBan reports whether a namespace holds bans.
 func IsBan(ns []byte) bool {
 	return len(ns) > len(bansOf) && ns[0] == '@' && string(ns[:len(bansOf)]) == bansOf
 }
 
-// bannedKey returns the namespace and the key of which a ban is.
+// bannedKey returns the namespace and the key that a ban applies to.
 func bannedKey(ns, key []byte) (_, _ []byte) {
 	return ns[len(bansOf):], key[bytes.IndexByte(key, '/')+1:]
 }
@@ -98,7 +98,7 @@ func (op *Op) mayBan() bool {
 	return false
 }
 
-// Banned reports whether the operation had this result because of a ban that was there before.
+// Banned reports whether the operation had this result because of an earlier ban.
 func (op *Op) Banned(res *Result) bool {
 	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
 		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS == 0 {
@@ -118,8 +118,8 @@ func (op *Op) startedBan(res *Result) bool {
 	return false
 }
 
-// breaches reports whether an Acquire that was refused breaches one of some limits of a check:
-// because of what is counted, and not only of what others have reserved or borrowed.
+// breaches reports whether a refused Acquire breaches one of the ban's limits by counts alone, and
+// not only because of others' reservations and loans.
 func (t *target) breaches(r *CheckResult, b Ban) bool {
 	for i := int(b.From); i < min(int(b.To), len(r.Limits)); i++ {
 		lr := &r.Limits[i]
@@ -164,7 +164,7 @@ func (k *call) breached(res *Result) (starting []int, err error) {
 	return starting, nil
 }
 
-// startBans starts the bans that are these targets.
+// startBans starts the bans of these targets.
 func (k *call) startBans(starting []int, res *Result) {
 	for _, i := range starting {
 		k.startBan(&k.targets[i], &res.Checks[i])
@@ -188,8 +188,8 @@ func (k *call) startBan(t *target, r *CheckResult) {
 	r.TS = k.now
 }
 
-// forbids compares an Acquire with the ban that a check is, which holds for all askers now, even
-// about an event of the past. It fills in both results.
+// forbids compares an Acquire with the ban that a check stands for, and fills in both results. An
+// active ban refuses all callers now, even for an event of the past.
 func (k *call) forbids(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) {
 	lr.BucketMS = 1
 	if end := BanEnd(v); end > k.now {

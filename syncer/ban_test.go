@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// banned returns an Acquire of n events of a key by limits of which those from the first on start a
-// ban of so many milliseconds.
+// banned returns an Acquire of n events of a key. The limits from the first on start a ban of
+// window milliseconds.
 func banned(key string, n, window int64, first uint16, l []syncer.Limit) syncer.Op {
 	ns, name := syncer.BanKey(nil, "rule", []byte(key))
 	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
@@ -20,8 +20,8 @@ func banned(key string, n, window int64, first uint16, l []syncer.Limit) syncer.
 	}}
 }
 
-// TestBansAgainstAModel bans some keys at random, and compares with the times at which bans should
-// end: none ends early, and each within a second, when it said it would. Nothing is counted during
+// TestBansAgainstAModel bans some keys at random, and compares the bans with their predicted ends:
+// none ends early, and each ends, within a second, at its reported time. Nothing is counted during
 // a ban.
 func TestBansAgainstAModel(t *testing.T) {
 	seed := rand.Uint64()
@@ -84,7 +84,7 @@ func TestBansAgainstAModel(t *testing.T) {
 	}
 }
 
-// TestABanIsPlacedWithItsKey in every namespace, with hash tags and without.
+// TestABanIsPlacedWithItsKey checks the placement in every namespace, with hash tags and without.
 func TestABanIsPlacedWithItsKey(t *testing.T) {
 	p := syncer.Placement{Partitions: 1021, Seed: 7, HashTags: syncer.HashTags{"sms": true}}
 	for _, ns := range []string{"", "default", "login", "sms"} {
@@ -98,7 +98,7 @@ func TestABanIsPlacedWithItsKey(t *testing.T) {
 }
 
 // TestABanIsAllOrNothing breaches one rule in an Acquire of several keys: none of them is counted,
-// and only that key is banned. Nor does another one's ban start because of the refusal.
+// and only that key is banned. The refusal starts no ban of another key either.
 func TestABanIsAllOrNothing(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
@@ -131,8 +131,8 @@ func TestABanIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestReservationsStartNoBan: what others have reserved may never be counted, so that to refuse
-// because of it is no breach.
+// TestReservationsStartNoBan checks that a refusal because of others' reservations is no breach:
+// they may never be counted.
 func TestReservationsStartNoBan(t *testing.T) {
 	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
 	op := banned("k", 1, 60_000, 0, limits(60_000, 1))

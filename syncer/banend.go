@@ -2,12 +2,12 @@ package syncer
 
 import "twotier.dev/twotier/leaparray"
 
-// A ban is an event at the millisecond in which it ends, so that another length of the rule changes
-// no ban. If writers have started several without knowing of each other, the last one counts.
+// A ban is an event at the millisecond in which the ban ends, so a new length in the rule changes
+// no existing ban. If several writers have started one independently, the last to end counts.
 // direct.lua does the same.
 
-// BanEnd returns when the last of the bans ends that a view of their key counts, in unix
-// milliseconds, 0 if there is none that ends after now.
+// BanEnd returns the end of the last ban in a view of a ban's key, in unix milliseconds, or 0 if
+// none ends after now.
 func BanEnd(v leaparray.View) (end int64) {
 	ends := func(at leaparray.Stretch, _ int64) bool {
 		if last := at.End() - 1; last > max(end, v.Now) && v.Value(at) > 0 {

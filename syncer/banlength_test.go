@@ -9,9 +9,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestABanKeepsItsEnd when the rule has another length: a longer one revives no ban, and a shorter
-// one ends none. This holds for bans in memory, and for those that another counter has loaded. The
-// end is that of the length, to the millisecond.
+// TestABanKeepsItsEnd changes the length in the rule: a longer one revives no ban, and a shorter
+// one ends none, neither in memory nor in another counter that has loaded the ban. The end follows
+// from the original length, to the millisecond.
 func TestABanKeepsItsEnd(t *testing.T) {
 	for _, test := range []struct{ length, changed time.Duration }{
 		{2 * time.Second, time.Hour}, {2 * time.Second, 24 * time.Hour},

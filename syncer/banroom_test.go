@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// heldLane answers what writes to odd partitions only when allowed.
+// heldLane answers writes to odd partitions only when allowed.
 type heldLane struct {
 	*embedded.Store
 	answer chan struct{}
@@ -27,8 +27,8 @@ func (s heldLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// openHeldLane returns a counter with two flushers, of which that of odd partitions has no room
-// until release.
+// openHeldLane returns a counter with two flushers. The flusher of odd partitions has no room until
+// release.
 func openHeldLane(t *testing.T, place syncer.Placement) (c *syncer.Counter, release func()) {
 	s := heldLane{embedded.New(embedded.Options{}), make(chan struct{})}
 	c = open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2,
@@ -41,8 +41,9 @@ func openHeldLane(t *testing.T, place syncer.Placement) (c *syncer.Counter, rele
 	return c, release
 }
 
-// TestABreachThatWaitsForRoomIsCounted with count_denied: it does nothing before there is room for
-// all that it does. If its ban had started meanwhile, it would find that, and count nothing.
+// TestABreachThatWaitsForRoomIsCounted breaches a limit with count_denied. The operation does
+// nothing before there is room for all of it. If its ban had started meanwhile, it would find that
+// ban, and count nothing.
 func TestABreachThatWaitsForRoomIsCounted(t *testing.T) {
 	place := syncer.Placement{Partitions: 4}
 	roomy, full := keyIn(place, 2, "k"), keyIn(place, 3, "k")

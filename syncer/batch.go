@@ -8,9 +8,9 @@ import (
 )
 
 // atOnce is how many adds of a batch are carried out, and how many keys of other operations are
-// looked at, under one hold of their partitions' locks. It is large enough for their reads of
-// memory to overlap, and small enough that others don't wait long for the partitions. Of 4, 8, 12,
-// 16, 32 and 64, BenchmarkAddsAmong was the fastest with 8.
+// checked, under one hold of their partitions' locks. It is large enough for their reads of memory
+// to overlap, and small enough not to block the partitions for long. Of 4, 8, 12, 16, 32 and 64,
+// BenchmarkAddsAmong was the fastest with 8.
 const atOnce = 8
 
 // plainAdds returns how many operations at the front are adds without limits.
@@ -23,18 +23,18 @@ func plainAdds(ops []Op) int {
 	return len(ops)
 }
 
-// batch is a list of operations that are carried out together, in order. The exceptions are
-// operations that there is no room for, and operations that share a key with one of these: they are
-// put off until all others are done, and only then wait for room.
+// batch is a list of operations that are carried out together, in order. Operations that find no
+// room, and operations that share a key with one of these, are exceptions: they are put off until
+// all others are done, and only then wait for room.
 type batch struct {
 	c         *Counter
 	ops       []Op
 	res       []Result
-	ahead     []*pendingLoad // loads asked for that no call has taken over, by check; nil if none
+	ahead     []*pendingLoad // requested loads that no call has taken over, by check; nil if none
 	admission admission
 	putOff    []putOff
 	overtaken map[string]bool // names of the keys of operations that were put off
-	moved     map[string]bool // and of those that another counter has to execute
+	moved     map[string]bool // and of those that another counter must execute
 	stored    []int           // positions of counted operations that wait for the store
 	tickets   map[*partition]uint64
 }
@@ -80,7 +80,7 @@ func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
 }
 
 // expired fails the operations in [from, to), none of which has begun, if the request has ended or
-// its time is up. It is asked between operations, and between every few adds.
+// its time is up. It is called between operations, and between every few adds.
 func (b *batch) expired(from, to int) bool {
 	if b.admission.ctx.Err() == nil {
 		return false
@@ -92,8 +92,8 @@ func (b *batch) expired(from, to int) bool {
 	return true
 }
 
-// one carries out the operation at a position. checks is the number of checks before it in the
-// batch.
+// one carries out the operation at a position. checks is the number of checks of all preceding
+// operations of the batch.
 func (b *batch) one(at, checks int) {
 	op := &b.ops[at]
 	if b.expired(at, at+1) {
@@ -171,8 +171,9 @@ func (b *batch) wait(at int, k *call) {
 	addNames(b.overtaken, &b.ops[at])
 }
 
-// noteMoved notes that an operation has failed with this error. If it is executed elsewhere, the
-// operations after it that share a key with it must not be executed before.
+// noteMoved records the names of an operation's keys if it failed with ErrNotOwner. The operation
+// is executed elsewhere, so no later operation that shares a key with it may be executed here
+// first.
 func (b *batch) noteMoved(op *Op, err error) {
 	if !errors.Is(err, ErrNotOwner) {
 		return
@@ -190,7 +191,7 @@ func addNames(names map[string]bool, op *Op) {
 	}
 }
 
-// sharesKey reports whether an operation has one of some keys.
+// sharesKey reports whether one of an operation's keys is in names.
 func sharesKey(op *Op, names map[string]bool) bool {
 	if len(names) == 0 {
 		return false
@@ -204,7 +205,7 @@ func sharesKey(op *Op, names map[string]bool) bool {
 	return false
 }
 
-// toStore notes that an operation, which was counted in these partitions, waits for the store.
+// toStore records that an operation, which was counted in these partitions, waits for the store.
 func (b *batch) toStore(at int, parts []*partition) {
 	for _, p := range parts {
 		b.noteTicket(p, p.lastTicket())
@@ -219,7 +220,7 @@ func (b *batch) noteTicket(p *partition, ticket uint64) {
 	b.tickets[p] = ticket
 }
 
-// add carries out the adds without limits in [from, to), in order. Those that find no room are
+// add carries out the adds without limits in [from, to), in order. Adds that find no room are
 // carried out after the others as room becomes free, or are put off.
 func (b *batch) add(from, to int) {
 	b.addSome(from, to)

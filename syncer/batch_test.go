@@ -10,14 +10,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBatchIsWhatOneByOneIs gives one counter batches and another the same operations one by one.
+// TestBatchIsWhatOneByOneIs runs batches on one counter and the same operations one by one on
+// another.
 func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for _, parts := range []int{1, 3, 1021} {
 		clk := &clock{now: t0}
-		// No answer may depend on how long anything takes.
+		// No answer may depend on the duration of anything.
 		opt := syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: parts},
 			LoadTimeout: time.Hour, RoundTimeout: time.Hour,
 			Namespaces: map[string]syncer.Namespace{"other": {}}}

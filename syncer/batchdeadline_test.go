@@ -13,7 +13,7 @@ import (
 )
 
 // TestNothingOfABatchIsCountedAfterItsDeadline has the first operation of a batch wait for a slow
-// store until the time of the request is up. The others are not carried out, and say so (I13).
+// store until the request's time is up. The others are not carried out, and return an error (I13).
 func TestNothingOfABatchIsCountedAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
@@ -47,7 +47,7 @@ func TestNothingOfABatchIsCountedAfterItsDeadline(t *testing.T) {
 	})
 }
 
-// ended is a context that ends once it has been asked this many times.
+// ended is a context that ends after this many calls of Err.
 type ended struct {
 	context.Context
 	after int
@@ -60,8 +60,8 @@ func (e *ended) Err() error {
 	return nil
 }
 
-// TestABatchStopsWithItsRequest ends a request in the middle of a batch that never waits. What has
-// not begun is not carried out.
+// TestABatchStopsWithItsRequest ends a request in the middle of a batch that never waits. The
+// operations that have not begun are not carried out.
 func TestABatchStopsWithItsRequest(t *testing.T) {
 	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
 	var ops []syncer.Op

@@ -20,26 +20,26 @@ const (
 )
 
 // batcher exchanges rounds with the store for its partitions: many rounds at a time, one exchange
-// after the other. Partitions that are due, because of the clock or because a caller waits, stand
-// in a queue, each once and in the order in which they became due, so each is served once before
-// another is served twice. Some batchers flush and others load, so that neither kind waits for the
-// other.
+// after the other. A partition that is due, by the clock or because a caller waits, stands in a
+// queue, at most once. The queue is in the order of becoming due, so each partition is served once
+// before another is served twice. Some batchers flush and others load, so that neither kind waits
+// for the other.
 type batcher struct {
 	opt    *Options
 	health *health
 	report *reporter
 	all    []partition  // the counter's
-	parts  []*partition // those it serves
+	parts  []*partition // the partitions it serves
 	queue  int          // queueFlush or queueLoad
-	// cut returns what a partition has to exchange now, or nil; later says that it will have
-	// something soon. settle takes the outcome and reports whether the partition has more to
+	// cut returns the round that a partition has to exchange now, or nil; later reports that there
+	// will be one soon. settle processes the outcome and reports whether the partition has more to
 	// exchange at once.
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
 	room   room    // used if it flushes
 	shifts *shifts // used if it flushes
-	// down is set while nothing gets through. Partitions are then tried one at a time.
+	// down is set while every round fails. Partitions are then tried one at a time.
 	down       bool
 	congestion congestion
 	width      readWidth
@@ -51,7 +51,7 @@ type batcher struct {
 	flushAgain bool // flush once more when the queue is empty
 }
 
-// scheduled is a partition in the queue and the time from which its place in it counts.
+// scheduled is a partition in the queue, with the time that determines its place.
 type scheduled struct {
 	p     *partition
 	since time.Time
@@ -129,7 +129,7 @@ func (l *batcher) next(longer time.Duration) *partition {
 	return p
 }
 
-// runFlush exchanges rounds that flush. Each tick of the clock makes some of the partitions due.
+// runFlush exchanges flushing rounds. Each tick of the clock makes some of the partitions due.
 func (l *batcher) runFlush(ctx context.Context) {
 	timer := l.shifts.start()
 	defer timer.Stop()
@@ -148,8 +148,8 @@ func (l *batcher) runFlush(ctx context.Context) {
 	}
 }
 
-// runLoad exchanges rounds that load keys when an operation waits for one. A load that failed is
-// tried again after a while.
+// runLoad exchanges rounds that load keys for waiting operations. A failed load is tried again
+// after a while.
 func (l *batcher) runLoad(ctx context.Context) {
 	timer := time.NewTimer(firstBackoff)
 	defer timer.Stop()
@@ -202,9 +202,9 @@ func (l *batcher) flushAll(parts []*partition) (verify bool) {
 	return verify
 }
 
-// verifyTogether queues all partitions that have to be verified before long, because one has to be
-// now. From then on they are due at the same time, and verifying them takes one exchange. By
-// themselves they would come at as many moments as there are partitions.
+// verifyTogether queues all partitions that have to be verified before long, because one is due
+// now. From then on they are due at the same time, and one exchange verifies them all. Otherwise
+// each would become due at a different moment.
 func (l *batcher) verifyTogether() {
 	for _, p := range l.parts {
 		now := time.Now()
@@ -266,7 +266,7 @@ func (l *batcher) postpone(p *partition) {
 	}
 }
 
-// exchange sends rounds and settles them. It returns how many keys the store has taken.
+// exchange sends rounds and settles them. It returns how many keys the store has accepted.
 func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 	for _, r := range rounds {
 		r.Err = nil

@@ -17,7 +17,7 @@ import (
 
 const liveKeys = 1_000_000
 
-// idle returns a counter that flushes nothing while it is measured.
+// idle returns a counter that flushes nothing during the measurement.
 func idle(b *testing.B) *syncer.Counter {
 	return open(b, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: time.Hour,
 		MaxMemory: 4 << 30})
@@ -57,7 +57,7 @@ func BenchmarkAddAmongAMillion(b *testing.B) {
 	})
 }
 
-// BenchmarkShardedMapAmongAMillion is the least that could be done: one number per key under one of
+// BenchmarkShardedMapAmongAMillion does the least possible work: one number per key under one of
 // 256 locks, with no windows, no keys to compare and nothing to flush.
 func BenchmarkShardedMapAmongAMillion(b *testing.B) {
 	type shard struct {
@@ -119,7 +119,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// reservedKey returns how many bytes a counter and the heap take.
+// reservedKey returns the size of the heap, plus a counter's memory if that is off the heap, in
+// bytes.
 func reservedKey(c *syncer.Counter) int64 {
 	if !syncer.HugePages {
 		return heap()
@@ -127,7 +128,7 @@ func reservedKey(c *syncer.Counter) int64 {
 	return heap() + c.Stats().MemoryBytes
 }
 
-// BenchmarkMemoryPerKey compares what a key with one event costs: here, and as a struct of three
+// BenchmarkMemoryPerKey compares the memory of a key with one event: here, and as a struct of three
 // rings' newest buckets in a plain map. The keys' own bytes are part of both.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	const keys = 200_000

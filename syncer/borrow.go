@@ -8,23 +8,23 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// allowance is what another counter lets this one count of a key: the borrower's side of a loan,
-// see [LoanRequest]. It is guarded by the partition's lock.
+// allowance is how much of a key another counter lets this one count: the borrower's side of a
+// loan, see [LoanRequest]. It is guarded by the partition's lock.
 type allowance struct {
 	loan   string
 	number uint64 // of the last request
 	limits []Limit
-	// ceiling is how many events may be counted, counted how many were; of these the store has
-	// acknowledged inStore.
+	// Up to ceiling events may be counted. counted have been, and the store has acknowledged
+	// inStore of them.
 	ceiling, counted, inStore int64
-	missed                    int64 // events that there was no room for
+	missed                    int64 // events that found no room
 	latest                    int64 // time of the latest event, in unix milliseconds
-	// Once the partition's ticket is acknowledged, the store has the first marked events. They were
-	// until markedLatest.
+	// Once the partition's ticket is acknowledged, the store has the first marked events. The
+	// latest of them is at markedLatest.
 	ticket               uint64
 	marked, markedLatest int64
-	// The last request that was answered was made at asked, and the answer came at answered. In
-	// between the owner's clock showed ownerNow.
+	// The last answered request was made at asked, and its answer came at answered. In between, the
+	// owner's clock showed ownerNow.
 	asked, answered time.Time
 	ownerNow        int64
 	// Until refusedUntil, the limit at refusedBy refuses a single event more.
@@ -32,17 +32,17 @@ type allowance struct {
 	refusedUntil time.Time
 }
 
-// left returns how many events more may be counted. The owner may have taken back more than was
-// left.
+// left returns how many more events may be counted. It is 0 if the owner has taken back more than
+// was left.
 func (a *allowance) left() int64 { return max(0, a.ceiling-a.counted) }
 
-// valid reports whether the allowance is not over. It ends for the borrower no later than for the
-// owner, because this one measures its time from before it asked.
+// valid reports whether the allowance is still running. It ends for the borrower no later than for
+// the owner, because the borrower measures its time from before the request.
 func (a *allowance) valid(now time.Time) bool { return elapsed.Between(a.asked, now) < LoanTime }
 
 // stamp returns the time of an event that happens now. The owner must not forget the event sooner
-// than its own clock allows, and the clock of this counter may be behind. So the time is not before
-// what the owner's clock shows by now, if it looked at it as soon as it was asked.
+// than its own clock allows, and this counter's clock may be behind. So the time is at least that
+// of the owner's clock, assuming that the owner read it right after the request was made.
 func (a *allowance) stamp(now int64) int64 {
 	if a == nil {
 		return now
@@ -53,8 +53,8 @@ func (a *allowance) stamp(now int64) int64 {
 	return now
 }
 
-// isPast reports whether the owner's clock has certainly passed a time. Events in its future might
-// not be in all windows that they belong to, if the owner saw them already.
+// isPast reports whether the owner's clock has certainly passed a time. An event in the owner's
+// future might be missing from some of its windows if the owner already saw it.
 func (a *allowance) isPast(ms int64) bool {
 	return a.ownerNow+time.Since(a.answered).Milliseconds() >= ms
 }
@@ -66,7 +66,7 @@ func (a *allowance) use(n int64) {
 	}
 }
 
-// covers reports whether the allowance decides about a target of an operation.
+// covers reports whether the allowance is enough to decide about a target of an operation.
 func (a *allowance) covers(op *Op, t *target, now time.Time) bool {
 	if !op.MayBorrow() || op.Kind == Acquire && !slices.Equal(t.check.Limits, a.limits) {
 		return false
@@ -79,9 +79,9 @@ func (a *allowance) covers(op *Op, t *target, now time.Time) bool {
 		t.check.N <= a.limits[a.refusedBy].Max
 }
 
-// MayBorrow reports whether the operation is of a kind that a counter may execute although another
-// one owns some of its keys, if it borrows those keys: it happens now, counts only what is allowed,
-// starts no ban, and needs to know no more than that.
+// MayBorrow reports whether a counter may execute the operation on borrowed keys, although another
+// counter owns them: it happens now, counts no more than the allowance, starts no ban, and needs no
+// further knowledge of the keys.
 func (op *Op) MayBorrow() bool {
 	return op.TS == 0 && !op.CountDenied && !op.mayBan() &&
 		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
@@ -108,7 +108,7 @@ func (t *target) borrow(op *Op) bool {
 	return t.borrowed
 }
 
-// borrow reports whether this counter decides about all keys, or may count them for others.
+// borrow reports whether this counter decides about all keys, or has borrowed the others.
 func (k *call) borrow() bool {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -123,7 +123,7 @@ func (k *call) borrow() bool {
 	return true
 }
 
-// giveBack forgets what the operation was to take from allowances.
+// giveBack clears the operation's claims on allowances.
 func (k *call) giveBack() {
 	for i := range k.targets {
 		k.targets[i].allowance, k.targets[i].borrowed = nil, false
@@ -131,8 +131,8 @@ func (k *call) giveBack() {
 	k.borrowed = false
 }
 
-// compare answers a check by the allowance. The owner's count is at least what is known here, and
-// what is left of the allowance is left of each limit.
+// compare answers a check from the allowance. The owner's count is at least the local one, and each
+// limit has at least the rest of the allowance left.
 func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult) {
 	left := a.left()
 	refused := t.check.N+t.extra > left
@@ -153,17 +153,16 @@ func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult
 	}
 }
 
-// Demand is how much a counter has needed of another one's key since it began to borrow.
+// Demand is how much of another counter's key a counter has needed since it began to borrow.
 type Demand struct {
-	// Counted is the number of events that it counted, Missed that of events that there was no
-	// room for.
+	// Counted is the number of counted events, Missed the number of events that found no room.
 	Counted, Missed int64
 }
 
-// Borrow completes the next request for a loan: it asks for as many events as are missing until
-// there are spare ones left, and gives back what is far more than that. Without spare ones the loan
-// comes to its end. A loan begins with its first request, numbered 0; it reports false if a later
-// one is about a loan that this counter no longer knows.
+// Borrow completes the next request for a loan: it asks for enough events to have spare ones left,
+// and gives back the excess if there are far more. If spare is 0, the loan comes to its end. A loan
+// begins with its first request, numbered 0. Borrow reports false if a later request is about a
+// loan that this counter no longer has.
 func (c *Counter) Borrow(q *LoanRequest, spare int64) (used Demand, ok bool) {
 	t, a := c.lockAllowance(q)
 	defer t.p.mu.Unlock()
@@ -186,8 +185,8 @@ func (c *Counter) Borrow(q *LoanRequest, spare int64) (used Demand, ok bool) {
 	return Demand{a.counted, a.missed}, true
 }
 
-// lockAllowance locks the partition of a loan's key, and returns what is borrowed: nil if that is
-// another loan, or none.
+// lockAllowance locks the partition of a loan's key and returns the allowance, or nil if the key
+// has none or one of another loan.
 func (c *Counter) lockAllowance(q *LoanRequest) (*target, *allowance) {
 	t := new(target)
 	c.locate(t, &Check{NS: q.NS, Key: q.Key})
@@ -207,7 +206,7 @@ func (a *allowance) request(q *LoanRequest, spare int64) {
 	q.Want = max(0, spare-a.left())
 }
 
-// noteInStore notes how much of what was counted the store has acknowledged.
+// noteInStore records how many of the counted events the store has acknowledged.
 func (p *partition) noteInStore(t *target, a *allowance) {
 	at := p.keys.find(t.hash, t.ns, t.check.Key)
 	if p.restoration.active() || at != 0 && p.keys.entry(at).has(flagParked) {
@@ -221,8 +220,8 @@ func (p *partition) noteInStore(t *target, a *allowance) {
 	}
 }
 
-// TakeLoan takes what the owner answered to a request that was made at this time. An answer to
-// another request than the last is of no use: the owner may have heard otherwise since.
+// TakeLoan applies the owner's response to a request that was made at this time. It ignores a
+// response to any request but the last, because the owner may have received a newer one since.
 func (c *Counter) TakeLoan(q *LoanRequest, r *LoanResponse, asked time.Time) {
 	t, a := c.lockAllowance(q)
 	defer t.p.mu.Unlock()
@@ -236,8 +235,8 @@ func (c *Counter) TakeLoan(q *LoanRequest, r *LoanResponse, asked time.Time) {
 	}
 }
 
-// EndLoan forgets a loan, and reports false if the owner has not yet heard, in this request, that
-// the store has everything that was counted.
+// EndLoan forgets a loan. It reports false if this request has not yet confirmed to the owner that
+// the store has all events counted.
 func (c *Counter) EndLoan(q *LoanRequest) bool {
 	t, a := c.lockAllowance(q)
 	defer t.p.mu.Unlock()
@@ -252,8 +251,7 @@ func (c *Counter) EndLoan(q *LoanRequest) bool {
 	return true
 }
 
-// PauseBorrowing ends, or allows again, all counting of other counters' keys: while it is paused,
-// nothing is counted that was borrowed.
+// PauseBorrowing stops, or allows again, all counting of borrowed keys.
 func (c *Counter) PauseBorrowing(on bool) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -262,15 +260,15 @@ func (c *Counter) PauseBorrowing(on bool) {
 		for _, k := range p.shared {
 			if a := k.allowance; a != nil && on {
 				a.ceiling, a.refusedUntil = a.counted, time.Time{}
-				a.number++ // no answer that is on its way counts
+				a.number++ // ignore a response that is on its way
 			}
 		}
 		p.mu.Unlock()
 	}
 }
 
-// ForgetLoans forgets everything lent and borrowed: all that was counted is in the store, and who
-// decides next reads it there.
+// ForgetLoans forgets all loans and allowances: all counts are in the store, and the next owners
+// read them there.
 func (c *Counter) ForgetLoans() {
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -10,8 +10,8 @@ type budget interface {
 	admitKey(space, words int, sec uint32) error
 	// roomFor reports whether a block of this many words may be allocated for a new key.
 	roomFor(words int, sec uint32) bool
-	// easeSynced makes room, if memory is used up, for what the store holds of one more key. That
-	// is kept in memory in any case.
+	// easeSynced makes room, if memory is used up, for the synced counts of one more key. They are
+	// kept in memory in any case.
 	easeSynced(sec uint32)
 }
 

@@ -38,8 +38,8 @@ func newCrowd(t *testing.T, memory int64) *crowd {
 	return s
 }
 
-// add counts one event of each of n new keys of a partition, and flushes them. It returns how many
-// were refused, and the keys.
+// add counts one event of each of n new keys of a partition, and flushes them. It returns the
+// number of refused keys, and the counted ones.
 func (s *crowd) add(partition, n int) (refused int, keys []string) {
 	s.t.Helper()
 	for len(keys)+refused < n {
@@ -85,8 +85,8 @@ func TestOnePartitionMayHaveWhatOthersDoNotUse(t *testing.T) {
 	}
 }
 
-// TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions when one of them has all the
-// memory: they are taken in, and in the end each has its share.
+// TestSmallPartitionsTakeRoomFromALargeOne adds keys to all partitions while one of them has all
+// the memory: they are admitted, and in the end each partition has its share.
 func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 		if m := s.c.Stats(); m.MemoryBytes > m.MaxMemory*9/8 {
 			t.Errorf("%d bytes in use: %+v", m.MemoryBytes, m)
 		}
-		for i, key := range all { // wherever they are
+		for i, key := range all { // in memory or not
 			if i%20 == 0 {
 				s.clk.set(s.clk.Now() + 3000)
 			}
@@ -126,8 +126,7 @@ func TestSmallPartitionsTakeRoomFromALargeOne(t *testing.T) {
 }
 
 // TestSmallPartitionsTakeRoomFromWideCounters is the same with a large partition that holds little
-// but counters which are larger than a chunk of its memory. They can't be moved together, but
-// evicted.
+// but counters larger than a chunk of its memory. They can't be moved together, but evicted.
 func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wide, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 4096},
@@ -166,8 +165,8 @@ func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 	})
 }
 
-// TestLargePartitionGivesNothingUnflushed fills memory with counts that the store does not have:
-// none of them is given up for others.
+// TestLargePartitionGivesNothingUnflushed fills memory with unflushed counts. None of them is given
+// up for others.
 func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -204,7 +203,7 @@ func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 }
 
 // TestMemoryStaysBoundedWhenTheBacklogIsFlushed fills memory while the store is down. Once the
-// store is back, what it holds of the keys has to fit as well.
+// store is back, the synced counts of the keys have to fit as well.
 func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -294,7 +293,7 @@ func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 	clk.set(clk.Now() + 10_000)
 	for n := range counted {
 		if n%100 == 0 {
-			clk.set(clk.Now() + 3000) // what was asked for before is idle, and makes room
+			clk.set(clk.Now() + 3000) // the keys read before are idle, and make room
 		}
 		want := counted[n].Load()
 		if got := count(t, c, fmt.Sprint("k", n), 86_400_000); got != want {

@@ -10,23 +10,22 @@ import (
 // NoCount is reported by a store for a bucket that holds something other than a number.
 const NoCount = math.MinInt64
 
-// mostStored is the largest sum that a key's buckets may have in the store, so that pending
-// counts can be added to it without overflow. Buckets of up to manyStored never add up to that
-// much.
+// mostStored is the largest sum that a key's buckets may have in the store, so that pending counts
+// can be added to it without overflow. Buckets of up to manyStored never reach that sum.
 const (
 	mostStored = 1 << 62
 	manyStored = 1 << 40
 )
 
-// CheckCounts returns an ErrNotApplied if the buckets of a key hold something that can't be a sum
-// of counts: a value that is not a number, or more than can be added up. Someone else has put it
-// there, and the key can't be decided about.
+// CheckCounts returns an ErrNotApplied if the buckets of a key can't be a sum of counts: a value is
+// not a number, or they add up to too much. A foreign writer has put it there, and no decision
+// about the key is possible.
 //
-// A bucket may be negative: counts that were taken back stay taken back when the counts themselves
-// are lost with a node or with Redis's data, and both sides of a split may take back the same
-// counts. What it lacks is taken from the buckets that contain it, which it may have folded into;
-// apart from that, a negative bucket is read as zero. If it offset the counts of other buckets,
-// limits could be exceeded that those counts alone have used up.
+// A bucket may be negative: a count that was taken back stays taken back when the count itself is
+// lost with a node or with Redis's data, and both sides of a split may take back the same counts.
+// The deficit is subtracted from the buckets that contain it, because it may have folded into them.
+// Apart from that, a negative bucket reads as zero. If it offset the counts of other buckets, an
+// operation could exceed limits that those counts alone have used up.
 func CheckCounts(held []Bucket) error {
 	sum := int64(0)
 	for i := range held {
@@ -40,8 +39,7 @@ func CheckCounts(held []Bucket) error {
 	return nil
 }
 
-// countable returns the value nearest to n that a bucket may hold which holds something already,
-// see CheckCounts.
+// countable returns the valid count nearest to n for a bucket that now holds held, see CheckCounts.
 func countable(l *leaparray.Ladder, synced leaparray.Counter, held, n int64) int64 {
 	if n <= manyStored {
 		return max(n, 0)

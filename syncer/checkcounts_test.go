@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestCheckCounts checks buckets as they may be found in a store.
+// TestCheckCounts checks buckets as a store may return them.
 func TestCheckCounts(t *testing.T) {
 	at := func(start, n int64) syncer.Bucket {
 		return syncer.Bucket{Stretch: leaparray.Moment(start), N: n}
@@ -37,8 +37,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestTakenBackTwice: two counters take back the same events. One learns of that from a round that
-// does not yet include its own part. It must never report a negative count.
+// TestTakenBackTwice has two counters take back the same events. One of them gets the news in a
+// round that does not yet include its own part. It must never report a negative count.
 func TestTakenBackTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 1, nil)

@@ -19,7 +19,7 @@ func withOnCold(cold syncer.OnCold) map[string]syncer.Namespace {
 	return map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: cold}}
 }
 
-// foreign is a store that holds something else than counts under the name of one key.
+// foreign is a store with a value that is no count under the name of one key.
 type foreign struct {
 	*embedded.Store
 	key string
@@ -46,8 +46,8 @@ func (s *foreign) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestOnColdSaysNothingOfARefusedKey acquires a key that the store refuses to read: nothing is
-// decided about it, whatever on-cold is, and its neighbours are decided by what the store has.
+// TestOnColdSaysNothingOfARefusedKey acquires a key that the store refuses to read. OnCold has no
+// effect: nothing is decided about the key, and its neighbours are decided by the store's counts.
 func TestOnColdSaysNothingOfARefusedKey(t *testing.T) {
 	for _, cold := range []syncer.OnCold{syncer.OnColdAllow, syncer.OnColdDeny} {
 		t.Run(string(cold), func(t *testing.T) {
@@ -98,9 +98,9 @@ func testRefusedKey(t *testing.T, cold syncer.OnCold) {
 	}
 }
 
-// TestOnColdSaysNothingOfAStoreThatRefuses asks for keys at their limits of a store that is out of
-// reach, then answers everything with an error, as a Redis does that loads its data, and then has
-// its data. On-cold decides at the beginning only.
+// TestOnColdSaysNothingOfAStoreThatRefuses acquires keys at their limits. The store is unreachable
+// at first, then answers everything with an error, like a Redis that is loading its data, and then
+// works. OnCold decides only at the beginning.
 func TestOnColdSaysNothingOfAStoreThatRefuses(t *testing.T) {
 	for _, cold := range []syncer.OnCold{syncer.OnColdAllow, syncer.OnColdDeny} {
 		t.Run(string(cold), func(t *testing.T) {
@@ -129,7 +129,7 @@ func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
 		err := c.Do(context.Background(), acquireOp(fmt.Sprint("full-", i%n), 1, 10), &res)
 		return res, err
 	}
-	for range 3 { // until it is known
+	for range 3 { // until the store is known to be down
 		_, _ = ask(0)
 		time.Sleep(time.Second)
 	}

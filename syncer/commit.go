@@ -11,8 +11,8 @@ type countedKey struct {
 	hash    uint32
 	ns, key []byte
 	at      int // position of the operation in its batch
-	// err is set when the ticket is acknowledged: it says why the store does not have what was
-	// counted of this key all the same.
+	// err is set when the ticket is acknowledged, if the store nevertheless lacks the counts of
+	// this key.
 	err error
 }
 
@@ -21,9 +21,8 @@ func (t *target) counted() countedKey {
 	return countedKey{hash: t.hash, ns: t.ns, key: t.check.Key}
 }
 
-// commit waits until all tickets up to this one are acknowledged, and returns an error if the store
-// does not have what was counted of these keys by then. It returns the mark that was acknowledged
-// last.
+// commit waits until all tickets up to this one are acknowledged. It returns the latest
+// acknowledged mark, and an error if the store lacks counts of these keys by then.
 func (p *partition) commit(ctx context.Context, ticket uint64, keys ...countedKey) (Mark, error) {
 	mark, err := p.commitIf(ctx, ticket, keys, func() bool { return true })
 	for i := range keys {
@@ -53,9 +52,9 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedK
 	}
 }
 
-// committed returns the mark that was acknowledged last if that covers a ticket, and sets the
-// errors of the keys. If the acknowledgement may still come, it returns a channel that is closed
-// when it is time to look again.
+// committed returns the latest acknowledged mark if it covers a ticket, and sets the errors of the
+// keys. If the acknowledgement may still come, it returns a channel that is closed when the caller
+// should look again.
 func (p *partition) committed(ticket uint64, keys []countedKey,
 	worthwhile func() bool) (mark Mark, news <-chan struct{}, err error) {
 	p.mu.Lock()
@@ -66,7 +65,7 @@ func (p *partition) committed(ticket uint64, keys []countedKey,
 	case p.dirty.ackedTicket >= ticket && p.outbox.importsSent():
 		// Rounds taken over from other counters draw no tickets. They are sent before all others,
 		// so they must be acknowledged too.
-		for i := range keys { // at once: nobody knows it once the partition is handed over
+		for i := range keys { // now: after a handoff of the partition they are unknown
 			keys[i].err = p.refusal(&keys[i], ticket)
 		}
 		return p.outbox.mark, nil, nil
@@ -79,7 +78,7 @@ func (p *partition) committed(ticket uint64, keys []countedKey,
 	return Mark{}, p.settled.wait(), nil
 }
 
-// stopWaiting ends all waits: nothing will be settled any more.
+// stopWaiting ends all waits, because nothing will be settled any more.
 func (p *partition) stopWaiting() {
 	p.mu.Lock()
 	p.stopped = true

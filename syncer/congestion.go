@@ -1,19 +1,19 @@
 package syncer
 
-// congestion bounds how many rounds may be in one exchange with a store that is slow, the way TCP
-// bounds what is in flight (slow start and congestion avoidance, RFC 5681): one after an exchange
-// of which nothing got through, then twice as many each time, and from half of what was too much on
-// a sixteenth more. If all that is due were sent again at once, a store that can't answer so much
-// in time would never answer anything.
+// congestion bounds the number of rounds in one exchange with a slow store, the way TCP bounds the
+// data in flight (slow start and congestion avoidance, RFC 5681): one round after an exchange in
+// which all failed, then twice as many each time, and a sixteenth more each time from half of the
+// number that failed. Sending all due rounds again at once could keep the store from ever answering
+// in time.
 type congestion struct {
 	width     int
-	threshold int // from which on it grows slowly
+	threshold int // from here it grows slowly
 }
 
 func newCongestion() congestion { return congestion{maxRounds, maxRounds} }
 
-// note takes the outcome of an exchange of so many rounds. That of a single one says nothing about
-// how many would be too many.
+// note records the outcome of an exchange of this many rounds. A single failed round is no evidence
+// of how many are too many.
 func (c *congestion) note(rounds int, failed bool) {
 	switch {
 	case failed && rounds > 1:

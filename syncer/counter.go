@@ -38,7 +38,7 @@ type Counter struct {
 	err      error
 }
 
-// totals counts what a counter has done since it was opened, see [Stats].
+// totals counts a counter's activity since it was opened, see [Stats].
 type totals struct {
 	batchesOK, batchesUnknown, batchesRefused atomic.Int64
 	flushedBuckets, loads, losses, badKeys    atomic.Int64
@@ -109,8 +109,8 @@ func (c *Counter) Open(ctx context.Context) error {
 	return nil
 }
 
-// Drain refuses further counting, except for reservations that are confirmed. Once pending counts
-// are flushed there are no new ones. Reads are still answered.
+// Drain refuses further counting, except for confirmed reservations. Once the pending counts are
+// flushed, no new ones appear. Reads are still answered.
 func (c *Counter) Drain() {
 	c.draining.Store(true)
 	for i := range c.parts {
@@ -125,7 +125,7 @@ func (c *Counter) Drain() {
 }
 
 // Close refuses new operations, flushes until nothing is pending or ctx is done, and stops every
-// goroutine. The error says how much the store does not have. Further calls return the same error.
+// goroutine. The error reports how much the store lacks. Further calls return the same error.
 func (c *Counter) Close(ctx context.Context) error {
 	c.once.Do(func() {
 		c.refuse()
@@ -147,7 +147,7 @@ func (c *Counter) Close(ctx context.Context) error {
 	return c.err
 }
 
-// refuse makes every operation fail from now on, including those that wait.
+// refuse makes every operation fail from now on, including waiting ones.
 func (c *Counter) refuse() {
 	c.closed.Store(true)
 	c.Drain()
@@ -161,14 +161,14 @@ func (c *Counter) refuse() {
 	}
 }
 
-// Flush returns once everything that was counted before the call is acknowledged or handed over, or
-// ctx is done; then the error wraps ErrUnknownOutcome and says how much is pending.
+// Flush returns once everything counted before the call is acknowledged or handed over, or when ctx
+// is done; then the error wraps ErrUnknownOutcome and reports how much is pending.
 func (c *Counter) Flush(ctx context.Context) error {
 	for i := range c.parts {
 		p := &c.parts[i]
 		_, err := p.commit(ctx, p.lastTicket())
 		if errors.Is(err, errHandedOff) {
-			_, err = p.commit(ctx, 0) // wait for what was taken over from other counters since then
+			_, err = p.commit(ctx, 0) // wait for rounds taken over from other counters since then
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
@@ -178,7 +178,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 	return nil
 }
 
-// left is the amount that the store has not acknowledged.
+// left is the amount of counts that the store has not acknowledged.
 type left struct{ events, keys, buckets int64 }
 
 func (c *Counter) left() (l left) {

@@ -134,8 +134,8 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 func TestColdKeyIsLoaded(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	clk := &clock{now: t0}
-	// They only flush when told to: otherwise a counter might hear of a change from a flush of its
-	// own, before the one that is tested.
+	// They only flush on request. Otherwise a counter might notice a change in one of its other
+	// flushes, before the flush under test.
 	opt := syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Hour}
 	one := open(t, opt)
 	add(t, one, "a", 3, 0)
@@ -240,8 +240,9 @@ func TestSeveralChecksAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestLimitsCompareWithTheSumOfAllChecksOfAKey: whatever the order of the checks and the spelling
-// of the namespace, each limit of a key is compared with what the whole operation counts of it.
+// TestLimitsCompareWithTheSumOfAllChecksOfAKey: regardless of the order of the checks and the
+// spelling of the namespace, each limit of a key is compared with the whole operation's count of
+// it.
 func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
 	strict := syncer.Check{Key: []byte("x"), N: 1, Limits: limits(60_000, 1)}
 	wide := syncer.Check{Key: []byte("x"), N: 5, Limits: limits(3_600_000, 10)}
@@ -265,8 +266,8 @@ func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
 	}
 }
 
-// TestNamespacesFitIntoAnEntry: an entry has 8 bits for its namespace. The default one and that of
-// bans are among the 256, listed or not.
+// TestNamespacesFitIntoAnEntry: an entry has 8 bits for its namespace. The default one and the one
+// of bans are among the 256, configured or not.
 func TestNamespacesFitIntoAnEntry(t *testing.T) {
 	for _, test := range []struct {
 		others   int
@@ -355,8 +356,8 @@ func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
 	}
 }
 
-// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. Its next flush makes the
-// key anew.
+// TestDeletedKeyHasATimeToLiveAgain deletes a key behind a counter's back. The counter's next flush
+// creates it again.
 func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	now := func() int64 { return t0 }
@@ -370,7 +371,7 @@ func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
 	}
 	add(t, c, "k", 1, 0)
 	flush(t, c)
-	flush(t, c) // the first one found out
+	flush(t, c) // the first one has noticed it
 	if store.Expires(0, nil, []byte("k")) == math.MaxInt64 {
 		t.Error("the key has no time to live")
 	}
@@ -465,7 +466,7 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// meter counts the exchanges, and how often each key is read.
+// meter counts the exchanges, and the reads of each key.
 type meter struct {
 	syncer.Store
 	mu        sync.Mutex
@@ -487,7 +488,7 @@ func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	m.Store.Exchange(ctx, rounds)
 }
 
-// TestColdKeysOfABatchAreReadTogether runs a batch of acquires on keys that are not in memory: each
+// TestColdKeysOfABatchAreReadTogether runs a batch of acquires on keys that are not in memory. Each
 // is read once, in a few exchanges.
 func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
 	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}

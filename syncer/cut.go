@@ -2,9 +2,9 @@ package syncer
 
 import "twotier.dev/twotier/leaparray"
 
-// cutPending adds an entry's pending buckets to a round. fresh reports that one of them, or the
-// last one, is in a bucket of the coarsest level of which the store has nothing, and listed that
-// the key need not be listed because of those.
+// cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts
+// in the bucket of the coarsest level that contains one of them, or the mark. listed reports that
+// this is no reason to list the key again.
 func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
 	listed = true
@@ -26,9 +26,9 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 	return fresh, fresh && listed
 }
 
-// began reports whether a round that was cut as if the store had something of an entry's key may
-// have made it: it has nothing but what was added in a bucket of the coarsest level, or less than
-// it was known to hold.
+// began reports whether the round may have created the key in the store, although it was cut as if
+// the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
+// the round's Adds, or if a bucket has less than its known count.
 func (s *keyspace) began(e entry, adds []Bucket) bool {
 	l, synced := s.ladder(e), s.synced(e)
 	for i := range adds {
@@ -41,9 +41,8 @@ func (s *keyspace) began(e entry, adds []Bucket) bool {
 	return false
 }
 
-// heldIn reports whether the store is known to have something of a key in the bucket of the
-// coarsest level that a bucket begins in, or in one of the group of so many buckets that this one
-// is in.
+// heldIn reports whether the store is known to hold counts of a key in the group of this many
+// buckets of the coarsest level that contains the start of at.
 func heldIn(l *leaparray.Ladder, synced leaparray.Counter, at leaparray.Stretch, group int64) bool {
 	width := l.Coarsest() * group
 	from := at.Start - at.Start%width

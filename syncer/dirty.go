@@ -8,13 +8,13 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// dirtyList is the keys of a partition that have something to flush, oldest first. Every key that
-// is put on it draws a ticket, and tickets come off it in the same order:
+// dirtyList holds the keys of a partition with something to flush, oldest first. Every key that is
+// put on it draws a ticket, and tickets come off it in the same order:
 //
 //	ackedTicket <= cutTicket <= lastTicket
 //
-// So a count that drew a ticket is in the store once ackedTicket has reached it. The list is
-// guarded by the partition's lock.
+// So a count is in the store once ackedTicket has reached its ticket. The partition's lock guards
+// the list.
 type dirtyList struct {
 	refs    []arena.Ref
 	first   int    // refs before this position are off the list
@@ -77,11 +77,10 @@ func (d *dirtyList) pop() arena.Ref {
 	return r
 }
 
-// beginCut notes that a round is being cut: whatever is counted from now on starts a new batch, if
-// the list is due.
+// beginCut marks the start of a cut: if the list is due, all later counts belong to a new batch.
 func (d *dirtyList) beginCut() { d.drawing = d.drawing && !d.due }
 
-// move follows entries to where they are now.
+// move updates the references to entries that have moved.
 func (d *dirtyList) move(to map[arena.Ref]arena.Ref) {
 	for i, r := range d.refs {
 		d.refs[i] = to[r]
@@ -91,9 +90,8 @@ func (d *dirtyList) move(to map[arena.Ref]arena.Ref) {
 // unacked returns the number of tickets that the store has not acknowledged.
 func (d *dirtyList) unacked() int64 { return int64(d.lastTicket - d.ackedTicket) }
 
-// oldest returns when the oldest unacknowledged ticket was drawn, or a little earlier: the tickets
-// of a batch are taken to be as old as its first. It is zero if the store has acknowledged
-// everything.
+// oldest returns when the oldest unacknowledged ticket was drawn, or a little earlier: all tickets
+// of a batch count as old as its first. It is zero if the store has acknowledged everything.
 func (d *dirtyList) oldest() (since time.Time) {
 	d.forgetAcked()
 	if len(d.batches) > 0 && d.unacked() > 0 {
@@ -109,18 +107,18 @@ func (d *dirtyList) forgetAcked() {
 	}
 }
 
-// handOff notes that another counter now answers for everything unacknowledged, and for the keys
+// handOff records that another counter now answers for everything unacknowledged, and for the keys
 // that the store has refused.
 func (d *dirtyList) handOff(refused keyHashes) {
-	if d.handedOffTo == 0 { // what was taken back may not have been sent since
+	if d.handedOffTo == 0 { // keys taken back may not have been sent since
 		maps.Copy(refused, d.refused)
 	}
 	d.refused, d.refusedTo = refused, d.lastTicket
 	d.handedOffFrom, d.handedOffTo = d.ackedTicket, d.lastTicket
 }
 
-// takeBack notes that no other counter answers for any ticket. The keys that the store had refused
-// stay: as long as they are sent again, nothing else shows that it does not have them.
+// takeBack records that no other counter answers for any ticket. The refused keys stay: while they
+// are being sent again, nothing else shows that the store lacks them.
 func (d *dirtyList) takeBack() { d.handedOffFrom, d.handedOffTo = 0, 0 }
 
 // handedOff reports whether another counter answers for a ticket.
@@ -128,8 +126,8 @@ func (d *dirtyList) handedOff(ticket uint64) bool {
 	return d.handedOffFrom < ticket && ticket <= d.handedOffTo
 }
 
-// handedOffRefused reports whether the store had refused a key with this hash when the partition
-// was last to be handed off, and the ticket is from before that.
+// handedOffRefused reports whether the store had refused a key with this hash before the last
+// handoff of the partition, even one that was taken back, and the ticket is older than that.
 func (d *dirtyList) handedOffRefused(hash uint32, ticket uint64) bool {
 	_, refused := d.refused[hash]
 	return refused && 0 < ticket && ticket <= d.refusedTo
@@ -142,7 +140,7 @@ func (d *dirtyList) clear() {
 }
 
 // parkedKeys are keys that the store refuses. They stay pending, out of the way of other keys, and
-// are tried again now and then.
+// are retried now and then.
 type parkedKeys struct {
 	refs  []arena.Ref
 	until time.Time // when they are tried again
@@ -159,14 +157,14 @@ func (k *parkedKeys) add(r arena.Ref, now time.Time) {
 	k.refs = append(k.refs, r)
 }
 
-// putBack parks a key again that was only being tried, and keeps the time of the next try.
+// putBack parks a key again after a retry, and keeps the time of the next one.
 func (k *parkedKeys) putBack(r arena.Ref) { k.refs = append(k.refs, r) }
 
 func (k *parkedKeys) remove(r arena.Ref) {
 	k.refs = slices.DeleteFunc(k.refs, func(o arena.Ref) bool { return o == r })
 }
 
-// pop takes out the key that was parked last. There must be one.
+// pop removes and returns the key that was parked last. There must be one.
 func (k *parkedKeys) pop() arena.Ref {
 	last := len(k.refs) - 1
 	r := k.refs[last]
@@ -174,14 +172,14 @@ func (k *parkedKeys) pop() arena.Ref {
 	return r
 }
 
-// move follows entries to where they are now.
+// move updates the references to entries that have moved.
 func (k *parkedKeys) move(to map[arena.Ref]arena.Ref) {
 	for i, r := range k.refs {
 		k.refs[i] = to[r]
 	}
 }
 
-// settle clears since if no key is parked; it is called when none is being tried.
+// settle clears since if no key is parked. It must not be called during a retry.
 func (k *parkedKeys) settle() {
 	if len(k.refs) == 0 {
 		k.since = time.Time{}

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// newDirtyList returns the empty list of a lone partition.
+// newDirtyList returns an empty list outside of a partition.
 func newDirtyList() *dirtyList {
 	return &dirtyList{shift: newShifts(nil, time.Second, time.Second).list[0]}
 }

@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// Do runs one operation. It fills in res, whose memory it reuses. On an error res has no meaning
-// and nothing was counted, except after ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
+// Do runs one operation. It fills in res, whose memory it reuses. After an error res is meaningless
+// and nothing was counted, except with ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
 // ErrUnavailable and *InvalidError.
 func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	if err := c.durability.check(ctx, op); err != nil {
@@ -26,8 +26,8 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 	return err
 }
 
-// do is Do, except that it reports whether the store refuses one of the counted keys instead of
-// returning an error for it.
+// do is Do, but reports in refused, instead of returning an error, whether the store refuses one of
+// the counted keys.
 func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error) {
 	res.Reset()
 	if err := c.closedTo(op); err != nil {
@@ -49,7 +49,7 @@ func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error
 	return false, k.commit(w.ctx, &c.durability)
 }
 
-// closedTo returns ErrClosed if the counter no longer takes operations of this kind.
+// closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
 func (c *Counter) closedTo(op *Op) error {
 	if c.closed.Load() || !op.Reads() && c.draining.Load() {
 		return ErrClosed
@@ -58,7 +58,8 @@ func (c *Counter) closedTo(op *Op) error {
 }
 
 // DoAll runs operations in order and sets Err in each result. Operations that need the past of keys
-// not in memory wait for all of them together, and so do those that wait for the store.
+// not in memory wait for all those loads together, and operations that need the store's
+// acknowledgement wait for it together.
 func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	kept, at := c.durability.thoseKept(ctx, ops, res)
 	if at == nil {
@@ -72,7 +73,7 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 	}
 }
 
-// addOnly runs an Add without limits, which needs to know nothing of the key's past.
+// addOnly runs an Add without limits, which needs no knowledge of the key's past.
 func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target
@@ -102,15 +103,15 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 	return false, cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
 }
 
-// durability knows which ack an operation waits for, and waits for it.
+// durability determines the ack level of an operation, and waits for it.
 type durability struct {
 	store     Store
-	ack       Ack // what AckDefault means
+	ack       Ack // the level of AckDefault
 	placement Placement
 }
 
-// check returns an error if the ack that an operation asks for can't be waited for. It is called
-// before anything is counted.
+// check returns an error if an operation can't reach its ack level. It is called before anything is
+// counted.
 func (d *durability) check(ctx context.Context, op *Op) error {
 	ack := d.of(op)
 	if ack < AckReplica || op.Reads() {
@@ -128,7 +129,7 @@ func (d *durability) check(ctx context.Context, op *Op) error {
 	return keeper.Keeps(ctx, ack, partitions...)
 }
 
-// of returns the ack that an operation waits for.
+// of returns the ack level of an operation.
 func (d *durability) of(op *Op) Ack {
 	if op.Ack == AckDefault {
 		return d.ack
@@ -144,7 +145,7 @@ func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore && !op.res
 type call struct {
 	op          *Op
 	now, ts     int64
-	present     int64 // now, or when the operation last had to wait: others have gone on meanwhile
+	present     int64 // now, or the end of the operation's last wait
 	targets     []target
 	parts       []*partition
 	reservation *reservation // if set, the operation is reserved instead of counted
@@ -160,7 +161,7 @@ func (k *call) begin(op *Op, now int64) {
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
 }
 
-// hasWaited notes that the operation has waited.
+// hasWaited records that the operation has waited.
 func (k *call) hasWaited() { k.present = k.targets[0].p.keys.clock.now() }
 
 // prepare locates and validates everything before anything is locked.
@@ -175,7 +176,8 @@ func (k *call) prepare(d *directory, op *Op, now int64) error {
 	return nil
 }
 
-// locate finds the partitions of all checks, and how much the other checks count of the same key.
+// locate finds the partitions of all checks, and adds up the counts of the other checks of the same
+// key.
 func (k *call) locate(d *directory) {
 	for i := range k.op.Checks {
 		check := &k.op.Checks[i]
@@ -222,7 +224,7 @@ func (k *call) unlock() {
 	}
 }
 
-// decide evaluates an operation once its keys are known and there is room for what it counts.
+// decide evaluates an operation once its keys are loaded and there is room for its counts.
 func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 	k.admission = *w
 	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {
@@ -242,7 +244,7 @@ func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 	return counted, err
 }
 
-// target is one check of an operation and where its key is.
+// target is one check of an operation and the place of its key.
 type target struct {
 	check      *Check
 	ns         []byte // empty for the default namespace
@@ -252,15 +254,15 @@ type target struct {
 	hash       uint32
 	ref        arena.Ref
 	load       *pendingLoad
-	askedAhead *pendingLoad // a load that askAhead asked for, not looked at yet
+	askedAhead *pendingLoad // requested by askAhead, not looked at yet
 	absent     bool         // the store holds nothing of the key
 	loaded     bool         // the store was asked for this operation
-	storeDown  bool         // the store is known to be out of reach
+	storeDown  bool         // the store is known to be unreachable
 	keyRefused bool         // the store was asked for this operation, and refuses the key
-	// absence is what the store said of a key that it has nothing of.
+	// absence is the store's report that it has nothing of a key.
 	absence absence
-	extra   int64 // how much the other checks of the operation count of the key
-	// allowance is set while another counter decides about the key, and this one may count it.
+	extra   int64 // the sum that the other checks of the operation count of the key
+	// allowance is set if the key is another counter's, and this one may count it.
 	allowance *allowance
 	borrowed  bool // the same for reading
 	// stamped is the time at which events of the allowance were counted.
@@ -305,7 +307,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	return p.dirty.lastTicket, nil
 }
 
-// entry finds or makes the key's entry, which is used now. The partition is locked.
+// entry finds or makes the key's entry, and marks it as used now. The partition is locked.
 func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	p := t.p
 	if p.closed {
@@ -316,7 +318,7 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	if r == 0 {
 		words := entryWords(t.ns, t.check.Key)
 		if err := p.admitKey(t.spIdx, words, sec); err != nil {
-			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // it may be counted in the store instead
+			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // others may count it in the store
 			return 0, nil, err
 		}
 		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx)

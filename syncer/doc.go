@@ -3,10 +3,10 @@
 //
 // # Two numbers
 //
-// Every bucket of every key is two numbers. Synced is what the store is known to hold, from all
-// writers. Pending is what this process counted and the store has not acknowledged. Readers see the
+// Every bucket of every key is two numbers. Synced is the store's count as last reported, from all
+// writers. Pending is this process's own count that the store has not acknowledged. Readers see the
 // sum. Only three things ever happen to them: counting adds to pending; an acknowledged flush moves
-// a batch from pending to synced, and brings along what other writers counted; loading a key sets
+// a batch from pending to synced, and brings along the counts of other writers; loading a key sets
 // synced.
 //
 // # Partitions
@@ -15,25 +15,24 @@
 // locking, the list of dirty keys, and the unit of flushing: at most one [Round] of a partition is
 // in flight to the store. A round that got no answer may or may not have been applied. It is sent
 // again, unchanged and with the same sequence number, until there is an answer, and the store
-// applies a sequence at most once. So a flush is exactly-once. Because rounds that write to a
-// partition never overlap, the counts that one returns are exactly what the store holds, and synced
-// can be set to them without any merging. Keys are loaded by separate rounds, next to those that
-// write: what a load returns for a key is only used if no round that may change the key was in
-// flight meanwhile.
+// applies a sequence at most once. So a flush is exactly-once. Because writing rounds of a
+// partition never overlap, the counts that one returns are exactly the store's, and synced can be
+// set to them without any merging. Separate rounds load keys, concurrently with the writing ones: a
+// loaded key is only used if no round that may change it was in flight meanwhile.
 //
 // Partitions are served in the order in which they become due, because of the flush interval or
-// because a caller waits, and each is served once before another is served twice. So callers that
-// wait don't starve counts that nobody waits for. If more is waiting than the store takes in a
-// moment, half of a round is what has waited longest and half is what has counted most.
+// because a caller waits, and each is served once before another is served twice. So waiting
+// callers don't starve counts that nobody waits for. If more keys wait than the store accepts in a
+// moment, half of a round goes to the longest-waiting keys and half to the largest counts.
 //
 // With [Options.MaxLag], only as many keys may wait for the store as it accepts within a sixteenth
 // of that time, at its last measured pace. An operation that would add one more key waits for room
 // first, and is refused with [ErrBehind] if there is none in time. A key that is already waiting
 // for the store needs no room. While the store accepts nothing, memory is the only bound.
 //
-// In memory a partition is a lock and what it guards: a ledger, which is what is known about the
-// keys and about the store, and the parts that work on it. These flush dirty keys, load keys,
-// restore what the store has lost, and hand the partition off to another counter.
+// In memory, a partition is a lock and the data it guards: a ledger of the keys and of the store's
+// state, and the parts that work on it. These flush dirty keys, load keys, restore data that the
+// store has lost, and hand the partition off to another counter.
 //
 // # Promises
 //
@@ -48,16 +47,15 @@
 // counts back, but not adding without limits. If the store is a [Lister], a key that it does not
 // list is not loaded. Callers wait for the load as long as their context allows and then get
 // [ErrUnavailable]. So does an Acquire if the store answers with an error, for the key or for all.
-// While the store is known to be unreachable, answers come from memory and say so
-// (Result.Degraded). If the store has lost data that it had acknowledged, every counter restores
-// its part: it tells the store what it has in memory, the store adds what is missing, and the
-// counter reads the key again before a decision relies on it, because others may have counted
-// meanwhile.
+// While the store is known to be unreachable, answers come from memory and are marked
+// (Result.Degraded). If the store has lost acknowledged data, every counter restores its part: it
+// sends the store its counts in memory, the store adds the missing ones, and the counter reads the
+// key again before a decision relies on it, because others may have counted meanwhile.
 //
-// Nothing is counted in the store before it has said which data it has (its epoch), and a late
+// Nothing is counted in the store before it has reported which data it has (its epoch), and a late
 // round for other data is not applied. The name under which rounds are numbered is used once. If
-// the store knows it from another process, such as a copy of this one or one that was given the
-// same name, the counter continues under a new name, and nothing is lost.
+// the store knows it from another process, such as a copy of this one or one with the same
+// configured name, the counter continues under a new name, and nothing is lost.
 //
 // # Several counters
 //
@@ -65,15 +63,14 @@
 // decides about its keys. [Counter.BeginHandoff], [Counter.HandoffPage], [Counter.ImportHandoff]
 // and [Counter.FinishHandoff] move a partition from one counter to another without losing a count
 // or a decision: counts that the store has not acknowledged move along as numbered rounds, which
-// the store applies once, whoever sends them. A counter refuses operations on keys that another one
-// owns with [ErrNotOwner], unless the operation asks for it (Op.AllowNonOwner): then the counts of
-// both meet in the store, within three flush intervals ([Counter.StaleAfter]). An
-// Acquire whose keys belong to several counters can be reserved first (Op.Reserve).
+// the store applies once, no matter which counter sends them. A counter refuses operations on
+// another counter's keys with [ErrNotOwner], unless the operation asks for it (Op.AllowNonOwner):
+// then the counts of both meet in the store, within three flush intervals ([Counter.StaleAfter]).
+// An Acquire whose keys belong to several counters can be reserved first (Op.Reserve).
 //
 // A counter that needs another one's key very often borrows from it: [Counter.Lend] lends some of
-// what is left of the key's limits, which stands in the way of the owner's decisions until the
-// owner has read from the store what the borrower counted ([Counter.Borrow]). So no limit is
-// exceeded.
+// the room left in the key's limits. The owner treats it as used until it has read the borrower's
+// counts ([Counter.Borrow]) from the store, so no limit is exceeded.
 //
 // # Memory
 //

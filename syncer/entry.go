@@ -16,9 +16,8 @@ import (
 //	word 3-   the bytes of namespace and key
 //	rest      a pending counter with room for two cells
 //
-// Pending counts start out in the entry itself: a flush empties them, so most adds touch no
-// other memory and need no block. Counts that don't fit move to a block of their own until the next
-// flush.
+// Pending counts start out in the entry itself. A flush empties them, so most adds touch no other
+// memory and need no block. Counts that don't fit move to a separate block until the next flush.
 //
 // An entry doesn't move while it is in use elsewhere, so its ref identifies it.
 type entry []uint64
@@ -35,16 +34,15 @@ const (
 const (
 	// flagDirty: the entry is on the dirty list.
 	flagDirty = 1 << iota
-	// flagCold: what the store holds of the key is not known.
+	// flagCold: the store's counts of the key are unknown.
 	flagCold
 	// flagBusy: the entry is part of the round in flight.
 	flagBusy
 	// flagReset: the next round deletes the key from the store before anything else.
 	flagReset
-	// flagParked: the store refused the key, which waits to be tried again.
+	// flagParked: the store refused the key, which waits for a retry.
 	flagParked
-	// flagRenew: the key was gone from the store before the last flush, and its time to live with
-	// it.
+	// flagRenew: the key, and so its time to live, was gone from the store before the last flush.
 	flagRenew
 	// flagShared: several counters count the key, and meet in the store at every flush.
 	flagShared
@@ -61,7 +59,7 @@ func entryAt(a *arena.Arena, r arena.Ref) entry {
 	return b[:n:n]
 }
 
-// inlineAt returns where the pending counter within the entry begins.
+// inlineAt returns the index of the first word of the inline pending counter.
 func (e entry) inlineAt() int {
 	ns, key := e.lens()
 	return entryHead + (ns+key+7)/8
@@ -85,7 +83,7 @@ func (e entry) setName(ns, key []byte) {
 	copy(b[len(ns):], key)
 }
 
-// nameBytes returns the words after the head as bytes.
+// nameBytes returns n bytes from the words after the head.
 func (e entry) nameBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(e[entryHead:]))), n)
 }
@@ -108,8 +106,8 @@ func (e entry) is(ns, key []byte) bool {
 func (e entry) used() uint32       { return uint32(e[0] & low24) }
 func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
 
-// idle returns how many seconds ago the entry was used. It is 0 if that is later than sec: whoever
-// looks took the time before another operation that was faster.
+// idle returns how many seconds before sec the entry was last used. It is 0 if the last use is
+// later than sec: the caller read the time before another operation that was faster.
 func (e entry) idle(sec uint32) uint32 {
 	if idle := (sec - e.used()) & low24; idle <= low24/2 {
 		return idle
@@ -141,14 +139,14 @@ func (e entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
 func (e entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
 func (e entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 
-// counterAlloc adapts an arena to leaparray.Allocator. It remembers where blocks are.
+// counterAlloc adapts an arena to leaparray.Allocator. It remembers the places of its blocks.
 type counterAlloc struct {
 	arena  *arena.Arena
 	blocks []block
 	buffer [4]block
 }
 
-// block is a counter's block: its first word, and where it is in the arena.
+// block is a counter's block: its first word, and its place in the arena.
 type block struct {
 	first *uint64
 	at    arena.Ref
@@ -164,7 +162,7 @@ func (c *counterAlloc) Alloc(words int) leaparray.Counter {
 	return leaparray.Counter(b)
 }
 
-// Release implements leaparray.Allocator. What is not a block is the counter within an entry.
+// Release implements leaparray.Allocator. A counter without a block is an entry's inline counter.
 func (c *counterAlloc) Release(counter leaparray.Counter) {
 	if len(counter) == 0 {
 		return
@@ -176,7 +174,7 @@ func (c *counterAlloc) Release(counter leaparray.Counter) {
 	counter[0], counter[1] = 0, 0
 }
 
-// at returns where a counter's block is, 0 for what is no block.
+// at returns the place of a counter's block, or 0 if it has none.
 func (c *counterAlloc) at(counter leaparray.Counter) arena.Ref {
 	for i := len(c.blocks) - 1; i >= 0; i-- {
 		if c.blocks[i].first == &counter[0] {
@@ -202,7 +200,7 @@ func releaseCounter(a *arena.Arena, r arena.Ref) {
 	}
 }
 
-// copyCounter copies a counter to an arena, which may be the one it is in.
+// copyCounter copies a counter to an arena, possibly the same one.
 func copyCounter(to, from *arena.Arena, r arena.Ref) arena.Ref {
 	if r == 0 {
 		return 0
@@ -213,8 +211,8 @@ func copyCounter(to, from *arena.Arena, r arena.Ref) arena.Ref {
 	return at
 }
 
-// evacuateCounter moves a counter out of a chunk that is about to be released, and returns where
-// the counter is now.
+// evacuateCounter moves a counter out of a chunk that is about to be released, and returns its new
+// place.
 func evacuateCounter(a *arena.Arena, r arena.Ref) arena.Ref {
 	if !a.MustMove(r) {
 		return r

@@ -2,12 +2,12 @@ package syncer
 
 import "testing"
 
-// TestWhatWasUsedLaterIsNotIdle: an operation takes its time, and another one that is a second
-// later uses a key first. The key is not taken for one that has been idle for months.
+// TestWhatWasUsedLaterIsNotIdle: an operation reads the time, and another one that is a second
+// later uses a key first. The key must not look as if it had been idle for months.
 func TestWhatWasUsedLaterIsNotIdle(t *testing.T) {
 	for _, c := range []struct{ used, sec, want uint32 }{
 		{100, 100, 0}, {100, 101, 1}, {100, 99, 0}, {100, 100 + 90*86_400, 90 * 86_400},
-		{low24, 0, 1}, {0, low24, 0}, // the seconds begin anew
+		{low24, 0, 1}, {0, low24, 0}, // the seconds wrap around
 	} {
 		e := make(entry, entryHead)
 		e.setUsed(c.used)

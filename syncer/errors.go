@@ -7,18 +7,18 @@ import (
 )
 
 // Errors that the operations of this package return, possibly wrapped. Nothing was counted unless
-// it says so.
+// the error's comment states otherwise.
 var (
 	// ErrClosed is returned by every operation after Close.
 	ErrClosed = errors.New("closed")
-	// ErrUnknownOutcome says that a write may or may not have happened, or that it happened but the
-	// store did not acknowledge it in time.
+	// ErrUnknownOutcome means that a write may or may not have happened, or that it happened but
+	// the store did not acknowledge it in time.
 	ErrUnknownOutcome = errors.New("unknown outcome")
-	// ErrUnavailable says that no honest answer is possible right now; retrying later can help.
+	// ErrUnavailable means that no honest answer is possible right now; retrying later can help.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrOverload says that one of this node's own limits is reached (memory, waiting requests).
+	// ErrOverload means that one of this node's limits is reached (memory, waiting requests).
 	ErrOverload = errors.New("overloaded")
-	// ErrNotOwner says that another counter decides about the key.
+	// ErrNotOwner means that another counter decides about the key.
 	ErrNotOwner = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not sent the key's counts in time",
@@ -27,26 +27,25 @@ var (
 	// counts of this key.
 	errKeyRefused = fmt.Errorf("%w: the store refuses to read this key (another type under its "+
 		"name?)", ErrUnavailable)
-	// errExpired is an ErrUnavailable of an operation of a batch that the time of the request did
-	// not suffice for.
+	// errExpired is an ErrUnavailable of an operation in a batch whose request ran out of time
+	// first.
 	errExpired = fmt.Errorf("%w: the time of the request was up before its turn", ErrUnavailable)
-	// errUnread is an ErrUnavailable for a query whose answer has no way to say that it comes from
-	// memory alone.
+	// errUnread is an ErrUnavailable for a query whose answer can't be marked as coming from memory
+	// alone.
 	errUnread = fmt.Errorf("%w: the store can't be asked for the key's counts, or they "+
 		"can't be read", ErrUnavailable)
 	// errRefusedKey is the ErrUnknownOutcome of an operation that waits for the store.
 	errRefusedKey = fmt.Errorf(
 		"%w: counted in memory, but the store refuses this key (another type under its name?)",
 		ErrUnknownOutcome)
-	// errStoreDown is an ErrUnavailable of an operation that can't be carried out without the
-	// store.
+	// errStoreDown is an ErrUnavailable of an operation that is impossible without the store.
 	errStoreDown = fmt.Errorf("%w: without the store it is unknown how much can be taken back",
 		ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of an operation that was waiting for the store when the
 	// counter closed.
 	errStopped = fmt.Errorf("%w: counted in memory, but closed before the store acknowledged it",
 		ErrUnknownOutcome)
-	// errFailing says that a count is not waited for while the store can't take it.
+	// errFailing means that the caller doesn't wait for a count while the store can't accept it.
 	errFailing = fmt.Errorf("%w: the store does not accept it", ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key, or an earlier reset, are on their way to "+
@@ -65,11 +64,10 @@ var (
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 
-// RetryError is an ErrOverload with an estimate of how long it may last.
+// RetryError is an ErrOverload with an estimate of its duration.
 type RetryError struct {
 	Err error
-	// After estimates how long it takes until there is room, as things are: more than 0, at most a
-	// minute.
+	// After estimates the time until there is room: more than 0, at most a minute.
 	After time.Duration
 }
 
@@ -79,19 +77,20 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// InvalidError refuses an operation because of one of its fields. It is found before anything is
+// InvalidError refuses an operation because of one of its fields. It is returned before anything is
 // counted.
 type InvalidError struct {
-	// Check and Limit are the positions of the offending check and limit, -1 where it is neither.
+	// Check and Limit are the positions of the offending check and limit, or -1 if the error
+	// concerns neither.
 	Check, Limit int
 	// Field is the name of the field within the check, the limit or the operation, as in the HTTP
 	// API: "key", "window".
 	Field string
-	// Detail says what is wrong and what would be right.
+	// Detail describes the error and a correct value.
 	Detail string
 }
 
-// Error names the field and says what is wrong with it.
+// Error names the field and describes the error.
 func (e *InvalidError) Error() string {
 	field := e.Field
 	if e.Limit >= 0 {

@@ -6,8 +6,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// RetryAfter of a refusal, in milliseconds: if the key's past is not known, and if only
-// reservations stand in the way.
+// RetryAfter of a refusal, in milliseconds: for a key whose past is unknown, and for a refusal
+// caused only by reservations.
 const (
 	coldRetry     = 1000
 	reservedRetry = 50
@@ -60,7 +60,7 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 	return err == nil, err
 }
 
-// refuse starts the bans of an Acquire that counts nothing. It reports whether there are any.
+// refuse starts the bans of an Acquire that counts nothing. It reports whether it has started any.
 func (k *call) refuse(res *Result) (started bool, err error) {
 	starting, err := k.breached(res)
 	if err != nil {
@@ -70,8 +70,8 @@ func (k *call) refuse(res *Result) (started bool, err error) {
 	return len(starting) > 0, nil
 }
 
-// carryOut counts an Acquire, or reserves it. If it was refused, it starts bans as well: all of
-// that or, with an error, nothing.
+// carryOut counts an Acquire, or reserves it, and starts bans if the Acquire was refused. On an
+// error it does none of these.
 func (k *call) carryOut(res *Result) error {
 	if err := k.admitsAll(); err != nil {
 		return err
@@ -106,9 +106,8 @@ func (k *call) setTimes(res *Result) {
 // evictableAge is the least age at which an entry may be evicted, in seconds.
 const evictableAge = 2
 
-// use marks the keys as used. Keys that are only refused count as used just like those that count.
-// Keys that are only read are kept longer than unused ones, but may be evicted at once to make room
-// for the next read.
+// use marks the keys as used. A refusal counts as a use, like a count. Keys that are only read are
+// kept longer than unused ones, but may be evicted at once to make room for the next read.
 func (k *call) use() {
 	age := uint32(0)
 	if k.op.Kind == Count {
@@ -126,7 +125,7 @@ func (k *call) use() {
 }
 
 // checkReach refuses an Add before it is counted if one of its limits can't be compared, or if it
-// takes counts back and the store can't say how many there are.
+// takes counts back and the store can't be asked how many there are.
 func (k *call) checkReach() error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -148,7 +147,7 @@ func (k *call) checkReach() error {
 	return nil
 }
 
-// setSource records where the answer came from.
+// setSource records the origin of the answer.
 func (k *call) setSource(res *Result) {
 	res.Source = SourceMemory
 	for i := range k.targets {
@@ -166,8 +165,8 @@ func (k *call) setSource(res *Result) {
 	}
 }
 
-// count counts all checks. It is all or nothing: all entries are found or made before the first is
-// counted.
+// count counts all checks or, with an error, none: all entries are found or made before the first
+// is counted.
 func (k *call) count() error {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -184,7 +183,7 @@ func (k *call) count() error {
 	return nil
 }
 
-// countKnown counts all checks, whose entries are known.
+// countKnown counts all checks. Their entries exist.
 func (k *call) countKnown() {
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -207,7 +206,7 @@ func (k *call) countKnown() {
 	}
 }
 
-// view returns what is known of the target's key, synced and pending.
+// view returns the synced and pending counts of the target's key.
 func (k *call) view(t *target) leaparray.View {
 	v := leaparray.View{Ladder: t.sp.ladder, Now: k.now}
 	if t.ref = t.p.keys.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
@@ -255,8 +254,8 @@ func (k *call) compare(t *target, r *CheckResult) error {
 	return nil
 }
 
-// markLimit notes whether the target, which has just been looked at, is at a limit. Keys at a limit
-// are kept in memory longer than others.
+// markLimit records whether the target is at a limit, after a decision. Keys at a limit are kept in
+// memory longer than others.
 func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
@@ -281,7 +280,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	}
 	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
-	// An event of the past is in windows that are over, and loans that are over may be in these.
+	// An event of the past is in windows that have ended, and ended loans may be in these.
 	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
 	lr.Hi += lent
 	n := t.check.N + t.extra + t.p.reservations.of(t) + lent
@@ -299,7 +298,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 	return true
 }
 
-// includeCounted adds what an admitted Acquire counted to the figures it returns.
+// includeCounted adds an admitted Acquire's own counts to its figures.
 func (k *call) includeCounted(res *Result) {
 	for i := range k.targets {
 		n := k.targets[i].check.N + k.targets[i].extra

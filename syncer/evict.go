@@ -1,10 +1,10 @@
 package syncer
 
-// sampleSize is how many entries compete when one is evicted: the least recently used one goes, as
-// in Redis's approximation of LRU.
+// sampleSize is how many entries compete for an eviction. The least recently used one goes, as in
+// Redis's approximation of LRU.
 const sampleSize = 8
 
-// maxEvictions bounds how many entries one new key may push out. It takes more than one only where
+// maxEvictions bounds how many entries one new key may push out. More than one is needed only if
 // blocks differ in size.
 const maxEvictions = 32
 
@@ -27,44 +27,44 @@ func (g *guarded) makeRoom(words int, sec uint32) bool {
 }
 
 const (
-	// noSlot stands for no slot.
+	// noSlot means no slot.
 	noSlot = -1
-	// anySpace stands for any namespace.
+	// anySpace means any namespace.
 	anySpace = -1
 	// limitAge is how long, in seconds, an entry at a limit must be idle before it may be evicted.
 	limitAge = 60
 )
 
-// evictOne is keyspace.evictOne, unless nothing may be evicted now.
+// evictOne is keyspace.evictOne, but evicts nothing while keepsAll is true.
 func (g *guarded) evictOne(sec uint32, space int) bool {
 	return !g.keepsAll() && g.keys.evictOne(sec, space)
 }
 
-// pinned reports whether a restoration or a handoff is going through the entries: none may be
+// pinned reports whether a restoration or a handoff is going through the entries. None may be
 // dropped or moved meanwhile.
 func (g *guarded) pinned() bool { return g.restoration.active() || g.sealed }
 
 // keepsAll reports whether no entry may be evicted or moved now: a restoration or a handoff is
-// going through them, or a round has failed, and what they know may be needed to restore the store.
+// going through them, or a round has failed, and a restoration may need their counts.
 func (g *guarded) keepsAll() bool {
 	return g.pinned() || g.outbox.flight != nil && g.outbox.retry.failing()
 }
 
-// rebuild is ledger.rebuild, unless nothing may be moved now.
+// rebuild is ledger.rebuild, but moves nothing while the partition is pinned.
 func (g *guarded) rebuild() {
 	if !g.pinned() {
 		g.ledger.rebuild()
 	}
 }
 
-// evictable reports whether the store has everything that an entry holds.
+// evictable reports whether the store has all counts of an entry.
 func evictable(e entry) bool {
 	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
 }
 
 // evictOne samples a few clean entries, of one namespace or of any, that were not used in the last
 // second, and drops the least recently used. An entry at a limit is dropped only if there is no
-// other and it has been idle for limitAge. What a dropped entry knew can be read back from the
+// other and it has been idle for limitAge. The counts of a dropped entry can be read back from the
 // store.
 func (s *keyspace) evictOne(sec uint32, space int) bool {
 	victim, last := noSlot, noSlot

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// slowKey is a store that takes long to read one key.
+// slowKey is a store that is slow to read one key.
 type slowKey struct {
 	*embedded.Store
 	key string
@@ -28,8 +28,8 @@ func (s slowKey) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestWhoHasWaitedEvictsWhatIsIdle: an operation waits for its key, and then needs room for it. The
-// key that another operation has used meanwhile stays in memory. One that nobody has used goes.
+// TestWhoHasWaitedEvictsWhatIsIdle has an operation wait for its key, and then need room for it.
+// The key that another operation has used meanwhile stays in memory. An unused one is evicted.
 func TestWhoHasWaitedEvictsWhatIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{

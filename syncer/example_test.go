@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Two counters, of two processes as a rule, that share a store. Each answers from its memory; what
-// one has flushed, the other one reads when it first meets the key.
+// Two counters, usually in two processes, share a store. Each answers from its memory, and reads
+// the other's flushed counts when it first uses a key.
 func Example() {
 	// In a program this is a redisstore.Store, or one that storetest has verified.
 	store := embedded.New(embedded.Options{})
@@ -35,7 +35,7 @@ func Example() {
 		panic(err)
 	}
 	fmt.Println("counted in", res.Source)
-	if err := first.Close(ctx); err != nil { // flushes what is pending
+	if err := first.Close(ctx); err != nil { // flushes the pending counts
 		panic(err)
 	}
 

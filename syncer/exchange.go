@@ -3,13 +3,12 @@ package syncer
 import "time"
 
 // This file decides which part of a partition may exchange rounds with the store. None may while a
-// round that writes is in flight, while the pause after a failure lasts, or once everything is
-// about to be handed off. A restoration goes before all else, because flushes rely on what it
-// restores. Loads may overlap with flushes, except for keys of which the store's answer may or may
-// not include what is in flight.
+// writing round is in flight, during the pause after a failure, or while a handoff is about to
+// happen. A restoration goes first, because flushes rely on the restored data. Loads may overlap
+// with flushes, except loads of keys whose answer may or may not include the round in flight.
 
-// cut returns what the partition has to exchange with the store now. It returns nil if there is
-// nothing, if it is too early to retry, or if a round is already with the store. The round stays
+// cut returns the partition's next round for the store. It returns nil if there is nothing to
+// exchange, if it is too early to retry, or if a round is already with the store. The round stays
 // the partition's flight until it is settled.
 func (p *partition) cut() (r *Round, later bool) {
 	p.mu.Lock()
@@ -30,7 +29,7 @@ func (p *partition) cut() (r *Round, later bool) {
 }
 
 // dueByClock returns when the clock should make the partition due next, if ever: at once if it has
-// something to tell the store or to retry, otherwise when it is time to verify.
+// something to send or to retry, otherwise when it is time to verify.
 func (p *partition) dueByClock() (at time.Time, ever bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,8 +41,8 @@ func (p *partition) dueByClock() (at time.Time, ever bool) {
 	return p.flushing.verifyAt()
 }
 
-// address tells a round how far the store had come by its latest answer, even one to a load. By
-// this the store notices that it has lost data.
+// address puts the state in the store's latest answer, even one to a load, into a round. The store
+// compares it with its data to detect a loss.
 func (g *guarded) address(r *Round) {
 	last := g.store.latest()
 	if g.restoration.active() {
@@ -52,14 +51,15 @@ func (g *guarded) address(r *Round) {
 	last.address(r)
 }
 
-// settle takes the outcome of a round. It reports whether the partition has more to send at once.
+// settle processes the outcome of a round. It reports whether the partition has more to send at
+// once.
 func (p *partition) settle(r *Round) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.settled.wake()
 	p.outbox.sent = false
 	if more = p.settleOutcome(r); len(p.loads.waiting) > 0 {
-		// These could not be loaded while the round was in flight, or the round was to bring them
+		// These could not be loaded while the round was in flight, or the round was to load them
 		// and did not.
 		p.loader.schedule(p)
 	}
@@ -76,9 +76,9 @@ func (g *guarded) settleOutcome(r *Round) (more bool) {
 	case r.Republish:
 		g.restoration.settle(r)
 	case r.Lost && g.restoration.active():
-		// The round was sent before another counter handed over what it knew, along with the news
-		// of the loss. What the other counter handed over is in the store already. It must not be
-		// taken for what was known before the loss.
+		// The round was sent before another counter handed over its counts, along with the news of
+		// the loss. Those counts are in the store already. They must not be taken for counts from
+		// before the loss.
 	case r.Lost:
 		g.restoration.findLoss(versionOf(r))
 	case r.Used || r.Later && !r.imported && !g.outbox.maybeSent:
@@ -91,7 +91,7 @@ func (g *guarded) settleOutcome(r *Round) (more bool) {
 	return true
 }
 
-// succeed notes that the store has answered a round that no other overlapped.
+// succeed records an answer to a round that no other overlapped.
 func (g *guarded) succeed() {
 	g.outbox.retry.succeed()
 	g.loads.lossSeen = false
@@ -107,7 +107,7 @@ func (p *partition) probe() {
 	p.loader.schedule(p)
 }
 
-// wakeWaiters makes all who wait for a round, or for room, look again.
+// wakeWaiters makes all operations that wait for a round, or for room, look again.
 func (p *partition) wakeWaiters() {
 	p.flusher.room.retryAll()
 	p.mu.Lock()
@@ -116,8 +116,7 @@ func (p *partition) wakeWaiters() {
 }
 
 // cutLoad returns a round that loads the keys that operations wait for, or nil if nothing can be
-// loaded now. What the store then says of a key is exactly what it holds, without what is pending
-// here.
+// loaded now. The loaded counts are exactly the store's, without this counter's pending ones.
 func (p *partition) cutLoad() (r *Round, later bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +124,7 @@ func (p *partition) cutLoad() (r *Round, later bool) {
 	case len(p.loads.waiting) == 0 && !p.loads.probe, p.loads.underWay != nil:
 		return nil, false
 	case p.loads.lossSeen || p.pinned() || p.outbox.maybeSent || len(p.outbox.queue) > 0:
-		return nil, p.loads.probe // once that is over, settle schedules those who wait
+		return nil, p.loads.probe // once that is over, settle schedules the waiting keys
 	case p.loads.retry.waiting(time.Now()):
 		return nil, true
 	}
@@ -135,7 +134,7 @@ func (p *partition) cutLoad() (r *Round, later bool) {
 	return r, false
 }
 
-// settleLoad takes the outcome of a round that only loaded. It reports whether there is more to
+// settleLoad processes the outcome of a round that only loaded. It reports whether there is more to
 // load at once.
 func (p *partition) settleLoad(r *Round) (more bool) {
 	p.mu.Lock()
@@ -148,7 +147,7 @@ func (p *partition) settleLoad(r *Round) (more bool) {
 	case loadFlushes:
 		p.flusher.schedule(p)
 	}
-	p.dirty.shift.rouse() // a partition with its first key in memory has to be verified from now on
+	p.dirty.shift.rouse() // a partition with its first key has to be verified from now on
 	p.rebuild()
 	return len(p.loads.waiting) > 0 || p.loads.probe
 }

@@ -22,7 +22,7 @@ func lonely(t testing.TB) *partition {
 	return p
 }
 
-// TestWhoDealsWithTheStore checks what a partition sends in each state.
+// TestWhoDealsWithTheStore checks the rounds that a partition sends in each state.
 func TestWhoDealsWithTheStore(t *testing.T) {
 	for _, tc := range []struct {
 		name                      string
@@ -69,8 +69,8 @@ func TestWhoDealsWithTheStore(t *testing.T) {
 	}
 }
 
-// TestALateAnswerIsNoLoss: a round that was sent before a restoration began reports a loss. What
-// came with that restoration is in the store already.
+// TestALateAnswerIsNoLoss has a round that was sent before a restoration began report a loss. The
+// data that came with the restoration is in the store already.
 func TestALateAnswerIsNoLoss(t *testing.T) {
 	p := lonely(t)
 	p.add("k", 1)

@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestExpiredCounts counts for longer than the ladder covers, and then no longer. Events that left
-// every window are dropped from memory. Those that the store has are no loss. Those that it never
-// accepted are counted, each of them once.
+// TestExpiredCounts counts for longer than the ladder covers, and then stops. Events that left
+// every window are dropped from memory. Flushed ones are no loss. Ones that the store never
+// accepted are counted as dropped, each of them once.
 func TestExpiredCounts(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"flushed": time.Millisecond,
 		"pending": time.Hour} {

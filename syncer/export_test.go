@@ -7,18 +7,18 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Held is what memory holds of a key.
+// Held is the state of a key in memory.
 type Held struct {
 	Found, Warm, Clean bool
 	// Idle is how many seconds ago the key was last used.
 	Idle int64
-	// Resetting says that the store has yet to be told of a reset.
+	// Resetting reports that a reset has not reached the store yet.
 	Resetting bool
 	// Synced and Pending are the counts by bucket.
 	Synced, Pending map[leaparray.Stretch]int64
 }
 
-// Held returns what memory holds of a key, at one moment.
+// Held returns the state of a key in memory, at one moment.
 func (c *Counter) Held(ns, key []byte) (h Held) {
 	var t target
 	c.locate(&t, &Check{NS: ns, Key: key})
@@ -44,7 +44,7 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	return h
 }
 
-// Loads returns how many keys are to be loaded, and how many of them an operation waits for.
+// Loads returns the number of keys to load, and how many of them operations wait for.
 func (c *Counter) Loads() (all, waited int) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -82,8 +82,7 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	return nil
 }
 
-// PendingFound counts the pending buckets by looking at every key. It also returns the sum that is
-// kept along the way.
+// PendingFound counts the pending buckets by scanning every key. It also returns the running sum.
 func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -103,7 +102,7 @@ func (c *Counter) PendingFound() (found, kept int64) {
 // ReserveUsed returns how many bytes of the reserve for small partitions are in use.
 func (c *Counter) ReserveUsed() int { return max(0, 8*c.memory.pool.ReserveUsed()) }
 
-// Listed returns how many hashes of keys that are not in memory each partition has.
+// Listed returns, for each partition, the number of hashes of stored keys that are not in memory.
 func (c *Counter) Listed() (all []int) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -128,7 +127,7 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 	return owed, granted, waiting
 }
 
-// MostRoom returns how many keys may wait for the store, in all flushers, if they are new.
+// MostRoom returns how many new keys may wait for the store, in all flushers.
 func (c *Counter) MostRoom() (n int64) {
 	for _, l := range c.flushers {
 		n += l.room.most[newKey].Load()
@@ -157,7 +156,7 @@ func (c *Counter) ShiftsAwake() (n int) {
 	return n
 }
 
-// Lendable returns how many events more may be lent.
+// Lendable returns how many more events may be lent.
 func Lendable(most, left, lent, own, borrowers int64) int64 {
 	return lendable(most, left, lent, own, borrowers)
 }

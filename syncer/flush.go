@@ -6,9 +6,9 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// flushing tells the store what a partition has counted: it cuts the keys on the dirty list into
-// rounds, and takes over the store's answers. At most one round that writes is in flight. It takes
-// along pending loads of its keys, and what it loads is exactly what the store holds.
+// flushing sends a partition's counts to the store: it cuts the keys on the dirty list into rounds,
+// and applies the store's answers. At most one writing round is in flight. It includes pending
+// loads of its keys, and the loaded counts are exactly the store's.
 //
 // A round that the store has not answered stays the partition's flight, and is sent again
 // unchanged. The methods are called with the partition locked, while nothing else writes to the
@@ -47,9 +47,9 @@ func (f *flushing) next(now time.Time) *Round {
 	return f.cutDirty(now)
 }
 
-// cutFirst cuts a round that asks which data the store has, before anything is counted. Otherwise a
-// delayed copy of a round that named no epoch might arrive after the store has lost everything, be
-// applied, and its counts be restored a second time.
+// cutFirst cuts a round that asks for the epoch of the store's data, before anything is counted.
+// Otherwise a delayed copy of a round that named no epoch might arrive after the store has lost
+// everything, be applied, and its counts be restored a second time.
 func (f *flushing) cutFirst(now time.Time) *Round {
 	if len(f.outbox.queue) == 0 && !f.loads.exclusive && !(f.dirty.due && !f.dirty.isEmpty()) &&
 		!f.verifyDue(now) {
@@ -61,11 +61,11 @@ func (f *flushing) cutFirst(now time.Time) *Round {
 	return r
 }
 
-// cutDirty cuts a round of what is due: keys that have something to flush, and keys that have to be
-// loaded by a round that no other overlaps. A round without keys only verifies.
+// cutDirty cuts a round of the due keys: dirty ones, and ones that only a round without overlap may
+// load. A round without keys only verifies.
 func (f *flushing) cutDirty(now time.Time) *Round {
 	r := f.scratch.round(f.ledger)
-	r.Quiet = true // until a key turns up that others must hear of
+	r.Quiet = true // until there is a key whose changes others must notice
 	if now.After(f.parked.until) {
 		f.takeParked(r)
 	}
@@ -96,26 +96,26 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	return changes
 }
 
-// sequenceRenewal is how often the store is told that a sequence is still in use while no key is in
-// memory. A store may forget a sequence that it has not heard of for days, and would then seem to
-// have lost it.
+// sequenceRenewal is how often a partition without keys in memory shows the store that its sequence
+// is still in use. A store may forget a sequence that has been unused for days, which would look
+// like a loss.
 const sequenceRenewal = time.Hour
 
-// verifyDue reports whether it is time to ask the store if it still has everything, and what others
-// have counted.
+// verifyDue reports whether it is time to verify that the store still has everything, and to learn
+// of changes by others.
 func (f *flushing) verifyDue(now time.Time) bool {
 	return f.verifyWithin(0, now) || f.outbox.retry.failing() || f.store.mustVerify ||
 		f.store.verifyNow || f.loads.lossSeen
 }
 
-// verifyWithin reports whether the clock will make the partition ask the store within d.
+// verifyWithin reports whether the clock will make the partition verify the store within d.
 func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
 	at, ever := f.verifyAt()
 	return ever && !now.Add(d).Before(at)
 }
 
-// verifyAt returns when the clock should make the partition ask the store, if ever: if it has no
-// key, only for the sake of a sequence that the store knows.
+// verifyAt returns when the clock should make the partition verify the store, if ever. A partition
+// without keys only does so to keep its sequence in the store.
 func (f *flushing) verifyAt() (at time.Time, ever bool) {
 	if f.keys.table.Len() > 0 {
 		return f.store.verifiedAt.Add(f.opt.VerifyInterval), true
@@ -123,7 +123,7 @@ func (f *flushing) verifyAt() (at time.Time, ever bool) {
 	return f.store.verifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.acked > 0
 }
 
-// takeExact adds the keys that have to be loaded by a round that no other overlaps.
+// takeExact adds the keys that only a round without overlap may load.
 func (f *flushing) takeExact(r *Round) {
 	if !f.loads.exclusive {
 		return
@@ -148,7 +148,7 @@ func (f *flushing) takeExact(r *Round) {
 	}
 }
 
-// takeDirty adds the keys that have something to flush.
+// takeDirty adds the dirty keys.
 func (f *flushing) takeDirty(r *Round) {
 	f.dirty.beginCut()
 	for taken := 0; f.dirty.due && !r.full(); taken++ {
@@ -160,15 +160,15 @@ func (f *flushing) takeDirty(r *Round) {
 			return
 		}
 		at, e := f.unlist()
-		// Otherwise everything it had was taken already, or the store refuses it.
+		// Otherwise all its counts were taken already, or the store refuses it.
 		if !e.has(flagBusy|flagParked) && e.owes() {
 			f.take(r, at, e, e.has(flagCold))
 		}
 	}
 }
 
-// takeParked tries the keys again that the store refused. They keep flagParked until the store has
-// taken them, so that callers who wait for the store hear of it.
+// takeParked retries the keys that the store refused. They keep flagParked until the store accepts
+// them, so that callers that wait for the store get an error.
 func (f *flushing) takeParked(r *Round) {
 	for len(f.parked.refs) > 0 && !r.full() {
 		at := f.parked.pop()
@@ -177,8 +177,8 @@ func (f *flushing) takeParked(r *Round) {
 	}
 }
 
-// take adds everything pending of one entry. If an operation waits for the key to be loaded, the
-// round brings it back.
+// take adds all pending counts of one entry. If an operation waits for the key to be loaded, the
+// round loads it.
 func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 	ns, key := e.name()
 	k := r.addKey(ns, key)
@@ -198,7 +198,7 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 		r.Now = f.keys.clock.now()
 	}
 	folds := e.hasFolded()
-	if folds { // once more, by the time that the store does
+	if folds { // once more, at the same time as the store
 		k.ExactFrom = f.keys.fold(e, k.Ladder, r.Now)
 	}
 	first := len(r.buckets)

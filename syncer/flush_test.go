@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// newFlushing returns the flushing of a ledger of its own.
+// newFlushing returns the flushing of a separate ledger.
 func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
 	budget := &fakeBudget{}
 	b := newLedger(t)
@@ -21,7 +21,7 @@ func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
 		totals: loads.totals}, budget
 }
 
-// TestTheStoreIsAskedFirst counts before the store has said what data it has.
+// TestTheStoreIsAskedFirst counts before the store has reported which data it has.
 func TestTheStoreIsAskedFirst(t *testing.T) {
 	f, _ := newFlushing(t)
 	if r := f.cut(time.Now()); r != nil {
@@ -90,7 +90,7 @@ func TestARoundWithoutAnAnswerGoesAgainUnchanged(t *testing.T) {
 }
 
 // TestReadWhileARoundWaits reads a key that others have counted while a round of it waits to be
-// sent again. Their counts must not be added to what is known once more when the round is answered.
+// sent again. Their counts must not be added to synced once more when the round is answered.
 func TestReadWhileARoundWaits(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)
@@ -107,8 +107,8 @@ func TestReadWhileARoundWaits(t *testing.T) {
 	}
 }
 
-// TestAResetLeavesNothing takes over what the store held of a key while a round that deletes it is
-// in flight, as a restoration may.
+// TestAResetLeavesNothing loads the store's counts of a key while a round that deletes it is in
+// flight, as a restoration may.
 func TestAResetLeavesNothing(t *testing.T) {
 	f, _ := newFlushing(t)
 	f.hear(7, 0)

@@ -13,10 +13,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// waitingStore is a store that holds the next round up on request.
+// waitingStore is a store that delays the next round on request.
 type waitingStore struct {
 	syncer.Store
-	next chan chan struct{} // what a round waits for, sent when it arrives
+	next chan chan struct{} // the channel that a round waits on, sent when it arrives
 }
 
 func (s *waitingStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
@@ -29,13 +29,14 @@ func (s *waitingStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// halfFolded is a seed with which TestFlushesChangeNoAnswer found a fault: an event that was taken
+// halfFolded is a seed with which TestFlushesChangeNoAnswer found a bug: an event that was taken
 // back had folded once when the round was answered, but was old enough to have folded twice.
 const halfFolded = 430608822308
 
-// TestFlushesChangeNoAnswer counts and takes back the same in two counters. One is flushed after
-// each operation. The other is flushed now and then, sometimes with operations while the round is
-// under way. Whatever is where, and whenever it folds, both have the same events.
+// TestFlushesChangeNoAnswer counts and takes back the same events in two counters. One is flushed
+// after each operation. The other is flushed now and then, sometimes with operations while the
+// round is under way. Wherever the counts are, and whenever they fold, both counters have the same
+// events.
 func TestFlushesChangeNoAnswer(t *testing.T) { eachSeed(t, 100, flushesChangeNoAnswer, halfFolded) }
 
 func flushesChangeNoAnswer(t *testing.T, seed uint64) {
@@ -54,7 +55,7 @@ func flushesChangeNoAnswer(t *testing.T, seed uint64) {
 	p.store = &waitingStore{embedded.New(embedded.Options{}), make(chan chan struct{}, 1)}
 	opt.Store = p.store
 	p.lazy = open(t, opt)
-	p.compare(t) // from now on both know the key, and need not read it during a flush
+	p.compare(t) // from now on both have the key in memory, and need not read it during a flush
 	for range 200 {
 		p.count(t)
 		switch p.dice.IntN(20) {
@@ -75,10 +76,10 @@ type pair struct {
 	eager, lazy *syncer.Counter
 	last        syncer.Op
 	paused      bool            // a flush of lazy is under way
-	left        map[int64]int64 // what was counted and not taken back, by time
+	left        map[int64]int64 // events counted and not taken back, by time
 }
 
-// count counts something in both, or takes it back, as far as it is there.
+// count counts something in both, or takes it back if it is there.
 func (p *pair) count(t *testing.T) {
 	p.clk.set(p.clk.Now() + p.dice.Int64N(300)*p.dice.Int64N(2))
 	if p.dice.IntN(40) == 0 {
@@ -89,7 +90,7 @@ func (p *pair) count(t *testing.T) {
 		ts -= p.dice.Int64N(5000)
 	}
 	switch kind := p.dice.IntN(6); {
-	case p.paused: // what is taken back may have to be read first
+	case p.paused: // taking back may require a read first
 	case kind < 2:
 		if len(p.left) == 0 {
 			return
@@ -137,7 +138,7 @@ func (p *pair) countDuringFlush(t *testing.T) {
 	}
 }
 
-// compare asks both for windows that end now or earlier.
+// compare compares the answers of both for windows that end now or earlier.
 func (p *pair) compare(t *testing.T) {
 	ask := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte("k"),
 		Limits: limits(1+p.dice.Int64N(800), 0, 1+p.dice.Int64N(5000), 0,
@@ -166,8 +167,7 @@ func (p *pair) answer(t *testing.T, c *syncer.Counter, ask syncer.Op) []syncer.L
 	return res.Checks[0].Limits
 }
 
-// nested returns how many events a counter has of each bucket of the coarsest level that a window
-// can see.
+// nested returns a counter's sum of each bucket of the coarsest level that a window can see.
 func (p *pair) nested(t *testing.T, c *syncer.Counter) map[int64]int64 {
 	v, now, err := c.Snapshot(t.Context(), nil, []byte("k"), false)
 	if err != nil {

@@ -38,7 +38,7 @@ func BenchmarkAddsAmong(b *testing.B) {
 		b.Cleanup(func() {
 			done, cancel := context.WithCancel(context.Background())
 			cancel()
-			_ = c.Close(done) // nothing is to be flushed
+			_ = c.Close(done) // there is no need to flush
 		})
 		const batch = 1000
 		ops, res, names := make([]syncer.Op, batch), make([]syncer.Result, batch),
@@ -59,8 +59,8 @@ func BenchmarkAddsAmong(b *testing.B) {
 				copy(names[i][8:], fmt.Sprintf("%08x", rnd.IntN(keys)))
 			}
 		}
-		// measure reports the lower quartile of all calls too: it is the same whether or not other
-		// processes want the core.
+		// measure also reports the lower quartile of all calls, which does not depend on whether
+		// other processes want the core.
 		measure := func(b *testing.B, call func()) {
 			var took []float64
 			for i := range b.N {

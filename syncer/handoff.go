@@ -2,17 +2,17 @@ package syncer
 
 import "time"
 
-// Handoff is what one counter tells another that takes over a partition, or a page of it. Every
-// count in Rounds is counted exactly once, whoever sends it to the store, because a round keeps the
-// writer and sequence it was cut with.
+// Handoff is the state of a partition, or a page of it, that one counter passes to the next owner.
+// Every count in Rounds is counted exactly once, no matter which counter sends it to the store,
+// because a round keeps the writer and sequence it was cut with.
 type Handoff struct {
 	Partition int
-	// Epoch, Version, Quieted and LastChange are what the store last reported. Epoch is 0 if it has
-	// not been asked.
+	// Epoch, Version, Quieted and LastChange are the store's last report. Epoch is 0 if there is
+	// none.
 	Epoch, Version, Quieted uint64
 	LastChange              string
-	// MaybeSent says that a third counter may have sent the rounds to the store, or may still do
-	// so. What the store reports for a key must not be relied on before the last of them is
+	// MaybeSent means that a third counter may have sent the rounds to the store, or may still do
+	// so. The store's report of a key must not be relied on before the last of them is
 	// acknowledged.
 	MaybeSent bool
 	// Unflushed is the age of the oldest count that the store has not acknowledged, plus or minus a
@@ -21,18 +21,18 @@ type Handoff struct {
 	// Rounds have not been acknowledged by the store. They are in order; Acked of the first round
 	// of each writer is up to date.
 	Rounds []*Round
-	// Keys is what else is known of keys. It does not list all keys: the store has the rest.
+	// Keys holds other counts known of keys. It does not list all keys: the store has the rest.
 	Keys []KeyState
-	// Loans are what the first counter has lent of its keys.
+	// Loans are the loans that the first counter has made.
 	Loans []Loan
 }
 
-// KeyState is a key and everything the store is known to hold of it.
+// KeyState is a key and all its synced counts.
 type KeyState struct {
 	NS, Key []byte
 	Buckets []Bucket
-	// Cold says that the store may hold more by now. The state is only useful if the store has lost
-	// its data.
+	// Cold means that the store may hold more by now. The state is only useful if the store has
+	// lost its data.
 	Cold bool
 }
 
@@ -47,7 +47,7 @@ type handoff struct {
 
 	rounds []*Round // everything pending, once the ledger is sealed
 	told   bool     // another counter may send the rounds
-	times  uint64   // how many times the ledger was sealed
+	times  uint64   // how often the ledger was sealed
 }
 
 // prepare cuts everything pending into rounds and seals the ledger.
@@ -75,7 +75,7 @@ func (h *handoff) prepare() {
 	h.settled.wake()
 }
 
-// cutAll cuts everything on the dirty list.
+// cutAll cuts all keys on the dirty list.
 func (h *handoff) cutAll() (rounds []*Round) {
 	h.dirty.due = true
 	for !h.dirty.isEmpty() {
@@ -90,7 +90,7 @@ func (h *handoff) cutAll() (rounds []*Round) {
 	return rounds
 }
 
-// cancel resumes flushing what was to be handed off. It reports whether the ledger was sealed.
+// cancel takes the partition back and resumes flushing. It reports whether the ledger was sealed.
 func (h *handoff) cancel() bool {
 	if !h.sealed {
 		return false
@@ -104,7 +104,7 @@ func (h *handoff) cancel() bool {
 	return true
 }
 
-// finish forgets everything that was handed off. From now on rounds are numbered under a new name,
+// finish drops everything that was handed off. From now on rounds are numbered under a new name,
 // derived from the counter's.
 func (h *handoff) finish(counter string) {
 	h.empty()
@@ -115,6 +115,5 @@ func (h *handoff) finish(counter string) {
 	h.settled.wake()
 }
 
-// offers reports whether a key has counts that are being handed off, so that others may still send
-// them.
+// offers reports whether a handoff includes counts of a key, so that others may still send them.
 func (h *handoff) offers(t *target) bool { return h.sealed && anyHas(h.rounds, t) }

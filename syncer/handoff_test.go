@@ -25,7 +25,7 @@ func hand(t testing.TB, from, to *syncer.Counter, partition, budget int) {
 	}
 }
 
-// pages collects what is handed over of a partition.
+// pages collects all pages of a partition's handoff.
 func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Handoff {
 	t.Helper()
 	var all *syncer.Handoff
@@ -91,8 +91,8 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	}
 }
 
-// ownerAndOther returns the owner of the only partition and another counter over one store, which
-// each reaches by a store of its own.
+// ownerAndOther returns the owner of the only partition and another counter over one store. Each
+// reaches it through a separate fault store.
 func ownerAndOther(t *testing.T) (inner *embedded.Store, list []*syncer.Counter,
 	stores []*faultstore.Store) {
 	t.Helper()
@@ -107,8 +107,8 @@ func ownerAndOther(t *testing.T) (inner *embedded.Store, list []*syncer.Counter,
 	return inner, list, stores
 }
 
-// TestHandoverOfWhatCancelsOut hands over two rounds, of which one counts and one takes back, and
-// counts what makes their sum zero once the store has the first of them.
+// TestHandoverOfWhatCancelsOut hands over two rounds, of which one counts and one takes back. Once
+// the store has the first of them, another count makes their sum zero.
 func TestHandoverOfWhatCancelsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, list, stores := ownerAndOther(t)
@@ -133,8 +133,7 @@ func TestHandoverOfWhatCancelsOut(t *testing.T) {
 	})
 }
 
-// TestHandoverWithTheStoreDown moves counts that the store does not have, more than once, and stops
-// an owner.
+// TestHandoverWithTheStoreDown moves unflushed counts, more than once, and stops an owner.
 func TestHandoverWithTheStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
@@ -209,7 +208,7 @@ func TestHandoverTakenBack(t *testing.T) {
 		if got := count(t, b, "k", 60_000); got != 111 {
 			t.Fatalf("the new owner says %d, want 111", got)
 		}
-		flush(t, b) // and now its confirmation is lost, and it with it
+		flush(t, b) // and now its confirmation is lost, and so is the counter
 		a.StartOwning(0)
 		store.SetDown(false)
 		add(t, a, "k", 1000, 0)
@@ -223,7 +222,7 @@ func TestHandoverTakenBack(t *testing.T) {
 	})
 }
 
-// TestForeignCountsMeetInTheStore: two counters count in place of an owner. The owner sees their
+// TestForeignCountsMeetInTheStore has two counters count in place of an owner. The owner sees their
 // counts, and they see each other's.
 func TestForeignCountsMeetInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -302,8 +301,8 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// TestTheAgeOfCountsIsHandedOver: counts wait for a store that is down, at one counter and then at
-// another, where they are just as old.
+// TestTheAgeOfCountsIsHandedOver has counts wait for a store that is down, at one counter and then
+// at another, where their age is the same.
 func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated
@@ -335,8 +334,8 @@ func TestTheAgeOfCountsIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestWhatIsHandedOverTakesRoom hands over as many keys as there is room for. The new owner lets no
-// new key in before the store has taken them, as if it had let them in itself.
+// TestWhatIsHandedOverTakesRoom hands over as many keys as there is room for. The new owner admits
+// no new key before the store has accepted them, as if it had admitted them itself.
 func TestWhatIsHandedOverTakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, old := openHeld(t, time.Second)

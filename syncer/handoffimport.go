@@ -6,12 +6,12 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// take takes over what another counter knows and the rounds it has not sent. owned says that this
+// take takes over the counts and the unsent rounds of another counter. owned means that this
 // counter has already begun to decide.
 func (h *handoff) take(o *Handoff, owned bool) {
 	h.store.outdate()
-	// The other counter may have read from the store some of what is left here from an earlier turn
-	// as owner.
+	// Rounds from an earlier turn as owner may be left here, and the other counter may have read
+	// some of their counts from the store.
 	h.outbox.maybeSent = h.outbox.maybeSent || o.MaybeSent && len(o.Rounds) > 0 ||
 		!h.outbox.isEmpty()
 	if o.Epoch != 0 {
@@ -24,7 +24,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	h.takeLoans(o.Loans)
 }
 
-// reconcile takes over what another counter knows, given what the store has told this one.
+// reconcile takes over another counter's counts, given the store's last report to this one.
 func (h *handoff) reconcile(o *Handoff, owned bool) {
 	told := storeVersion{o.Epoch, o.Version, o.Quieted, o.LastChange}
 	switch {
@@ -33,14 +33,14 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	case !h.store.known || h.store.told.epoch == o.Epoch:
 		late := h.store.known && (h.store.told.version > o.Version ||
 			h.store.told.quieted > o.Quieted)
-		if late || owned { // what the other counter knows may be out of date
+		if late || owned { // the other counter's counts may be out of date
 			markCold(o.Keys)
 		}
 		if !late {
 			h.store.setTold(told)
 		}
 		h.installAll(o.Keys)
-	case o.Epoch > h.store.told.epoch: // the other counter has noticed a loss that this one has not
+	case o.Epoch > h.store.told.epoch: // the other counter has found a loss that this one has not
 		h.restoration.restoreAll(told)
 		h.installAll(h.unknown(o.Keys, nil))
 	default:
@@ -48,11 +48,11 @@ func (h *handoff) reconcile(o *Handoff, owned bool) {
 	}
 }
 
-// restoreOlder restores what another counter knows that has not noticed a loss. Most of these keys
-// are not in memory here. Until they are restored, what that counter knows is all there is to
-// decide by.
+// restoreOlder restores the counts of another counter that has not noticed a loss. Most of these
+// keys are not in memory here. Until they are restored, decisions have only those counts to rely
+// on.
 func (h *handoff) restoreOlder(o *Handoff) {
-	// What was only loaded may be lost, too, before the restoration has begun.
+	// Counts that were only loaded may be lost as well, before the restoration has begun.
 	job := &republish{storeVersion: h.store.latest(), after: o.Epoch}
 	fresh := h.unknown(o.Keys, &job.keys)
 	h.installAll(fresh)
@@ -65,7 +65,7 @@ func (h *handoff) restoreOlder(o *Handoff) {
 		}
 	}
 	for _, r := range o.Rounds {
-		r.Acked = 0 // the sequence belongs to the epoch before
+		r.Acked = 0 // the sequence belongs to the previous epoch
 	}
 	h.restoration.begin(job)
 }
@@ -85,8 +85,8 @@ func (h *handoff) unknown(keys []KeyState, known *[]KeyState) (fresh []KeyState)
 	return fresh
 }
 
-// markCold marks keys that have to be read again before they are relied on. If the store loses
-// everything, what is known of them is restored all the same.
+// markCold marks keys that have to be read again before a decision relies on them. If the store
+// loses everything, their counts are nevertheless restored.
 func markCold(keys []KeyState) {
 	for i := range keys {
 		keys[i].Cold = true
@@ -99,7 +99,7 @@ func (h *handoff) installAll(keys []KeyState) {
 	}
 }
 
-// install takes over what another counter knows of a key.
+// install takes over another counter's counts of a key.
 func (h *handoff) install(k *KeyState) {
 	hash := h.keys.names.hash(k.NS, k.Key)
 	at := h.keys.find(hash, k.NS, k.Key)
@@ -123,9 +123,9 @@ func (h *handoff) install(k *KeyState) {
 	}
 }
 
-// keepMost takes over what another counter knew of a key that both have to read again: as much of
-// each stretch of time as the one that knows more. If the store loses the key before that, this
-// is what it would hold once each had restored what it knew.
+// keepMost takes over another counter's counts of a key that both have to read again: for each
+// stretch of time, the larger of the two. If the store loses the key before that, this is what it
+// would hold once each had restored its counts.
 func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
 	if h.resetting(hash, e) {
 		return
@@ -136,7 +136,7 @@ func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
 	}
 }
 
-// cellsOf returns what buckets hold.
+// cellsOf returns the cells of some buckets.
 func cellsOf(buckets []Bucket) []leaparray.Cell {
 	cells := make([]leaparray.Cell, len(buckets))
 	for i := range buckets {
@@ -145,9 +145,9 @@ func cellsOf(buckets []Bucket) []leaparray.Cell {
 	return cells
 }
 
-// cutResets puts the resets that the store has not been told of before the rounds that are about to
-// be taken over, if those count the same keys. A reset that came after them would delete what the
-// other counter has counted since, which was acknowledged, and the reset was not.
+// cutResets queues unsent resets before the rounds that are about to be taken over, if those count
+// the same keys. A later reset would delete the other counter's newer counts, which are
+// acknowledged, while the reset is not.
 func (h *handoff) cutResets(before []*Round) {
 	resets := h.newRound()
 	for _, r := range before {
@@ -169,7 +169,7 @@ func (h *handoff) cutResets(before []*Round) {
 	h.queueResets(resets)
 }
 
-// queueResets puts a round of cutResets into the queue, if it has any key.
+// queueResets queues a round of cutResets, unless it is empty.
 func (h *handoff) queueResets(resets *Round) {
 	if h.flushing.seal(resets) {
 		h.loads.putBack(resets, false)

@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestHandoverModel: three counters hand two partitions back and forth at random, over a store with
-// random faults, and pages and confirmations get lost, while hours pass. The owner of a partition
+// TestHandoverModel has three counters hand two partitions back and forth at random, over a store
+// with random faults. Pages and confirmations get lost, while hours pass. The owner of a partition
 // knows every count exactly, and in the end so does the store, which keeps each for long enough.
 func TestHandoverModel(t *testing.T) { eachSeed(t, *seedsFlag/3, runHandovers) }
 
@@ -37,7 +37,7 @@ type relay struct {
 type away struct {
 	n    int64
 	open bool // it is unknown whether, or when, it is reset
-	gone bool // what a counter that is gone had counted, or was to reset, may yet arrive
+	gone bool // counts or resets of a counter that is gone may yet arrive
 }
 
 func runHandovers(t *testing.T, seed uint64) {
@@ -128,9 +128,9 @@ func (r *relay) pass() {
 	}
 }
 
-// resetAtOwner resets a key that only its owner counts, with random patience, and counts it. The
-// owner shows none of what was counted before, from then on, and in the end so does the store,
-// whoever tells it.
+// resetAtOwner resets a key that only its owner counts, with random patience, and counts it. From
+// then on the owner shows none of the earlier counts, and in the end neither does the store, no
+// matter which counter sends it the reset.
 func (r *relay) resetAtOwner(key string) {
 	r.add(key)
 	ctx, cancel := context.WithTimeout(context.Background(),
@@ -143,8 +143,8 @@ func (r *relay) resetAtOwner(key string) {
 	r.add(key)
 }
 
-// giveOrTake counts one in one bucket, or takes it back if there is any. So what several rounds
-// have of it often sums up to zero.
+// giveOrTake counts one in one bucket, or takes it back if there is any. So several rounds' counts
+// of it often add up to zero.
 func (r *relay) giveOrTake() {
 	key := fmt.Sprint("taken", r.rnd.IntN(2))
 	n := max(1-2*r.rnd.Int64N(2), -r.truth[key])
@@ -176,7 +176,7 @@ func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool 
 	return err == nil
 }
 
-// standIn counts a key at any counter, whoever owns it.
+// standIn counts a key at any counter, owner or not.
 func (r *relay) standIn(key string) {
 	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
 		Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
@@ -202,9 +202,9 @@ func (r *relay) reset(key string) {
 	*r.away[key] = away{open: err != nil, gone: r.away[key].gone}
 }
 
-// split has a second counter decide about a key, as when its cluster is split: it counts it, and
-// resets it, of which nobody else is told. Then it takes the partition over, or gives it up, while
-// somebody may still wait for the reset.
+// split has a second counter decide about a key, as in a split cluster: it counts the key, and
+// resets it without notice to the others. Then it takes the partition over, or gives it up, while
+// the reset may still be awaited.
 func (r *relay) split(key string) {
 	p, at := r.partition(key), r.rnd.IntN(3)
 	if at == r.owner[p] {
@@ -251,7 +251,7 @@ func (r *relay) takeAndGo(p int, c *syncer.Counter, h *syncer.Handoff) {
 }
 
 // move hands a partition over. Something may go wrong: nothing arrives, or everything arrives but
-// the old owner doesn't hear of it.
+// the old owner doesn't notice.
 func (r *relay) move(p, to int) {
 	from := r.owner[p]
 	if from == to {
@@ -269,11 +269,11 @@ func (r *relay) move(p, to int) {
 	case 0:
 		a.StartOwning(p)
 		return
-	case 1: // the new owner is gone, which the old one hears of
+	case 1: // the new owner is gone, and the old one notices
 		r.takeAndGo(p, b, h)
 		a.StartOwning(p)
 		return
-	case 2: // or it doesn't, and gives a third counter what the second was given
+	case 2: // or it doesn't, and gives a third counter the same pages
 		r.takeAndGo(p, r.list[3-from-to], h)
 		h = pages(r.t, a, p, 1+r.rnd.IntN(2000))
 	}

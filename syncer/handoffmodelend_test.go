@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// check compares what an owner reports with what was counted, as far as it can know. Whatever it
-// knows, no more can be pending than was counted.
+// check compares an owner's report with the true counts, if the key is warm. In any case, no more
+// can be pending than was counted.
 func (r *relay) check(p int) {
 	c := r.list[r.owner[p]]
 	for key, want := range r.truth {
@@ -48,7 +48,7 @@ func (r *relay) end() {
 	for _, s := range r.stores {
 		s.Deliver()
 	}
-	// What a flush finds out, such as a missing time to live, is flushed in turn.
+	// News from a flush, such as a missing time to live, is flushed in turn.
 	time.Sleep(time.Minute)
 	for i, c := range r.list {
 		if n := c.Stats().PendingBuckets; n > 0 {
@@ -66,7 +66,7 @@ func (r *relay) end() {
 		r.kept(key)
 	}
 	for key, k := range r.away {
-		if !k.gone { // else nobody hears of what arrives after a reset, and without a time to live
+		if !k.gone { // else nobody notices arrivals after a reset, without a time to live
 			r.kept(key)
 		}
 		got := r.stored(key)
@@ -77,8 +77,8 @@ func (r *relay) end() {
 	}
 }
 
-// believed checks that at rest no counter believes a key to be other than the store has it, also if
-// nobody knows what became of a reset.
+// believed checks that at rest no counter believes in other counts of a key than the store's, even
+// if the outcome of a reset is unknown.
 func (r *relay) believed(key string, stored int64) {
 	for i, c := range r.list {
 		h := c.Held(nil, []byte(key))
@@ -88,8 +88,8 @@ func (r *relay) believed(key string, stored int64) {
 	}
 }
 
-// kept checks that the store has a key for as long as a window can see it, and no longer than it
-// has to.
+// kept checks that the store has a key for as long as a window can see it, and does not keep it for
+// ever.
 func (r *relay) kept(key string) {
 	span := 24 * time.Hour.Milliseconds()
 	until := r.inner.Expires(r.partition(key), nil, []byte(key))
@@ -103,7 +103,7 @@ func (r *relay) kept(key string) {
 	}
 }
 
-// stored returns the sum of what the store holds of a key.
+// stored returns the store's sum of a key.
 func (r *relay) stored(key string) (n int64) {
 	for _, b := range r.inner.Get(r.partition(key), nil, []byte(key)) {
 		n += b.N

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Bounds of what is handed over about keys besides pending counts. The new owner loads the rest
-// from the store when it is needed.
+// Bounds of the keys that are handed over without pending counts. The new owner loads the rest from
+// the store on demand.
 const (
-	// hotIdle is how many seconds ago a key may have been used at most to be handed over in any
-	// case.
+	// hotIdle is the longest time in seconds since a key's last use for which it is handed over in
+	// any case.
 	hotIdle = 60
 	// coldBytes is the size above which a partition hands over only hot keys.
 	coldBytes = 1 << 20
@@ -18,7 +18,7 @@ const (
 	stampShift = 40
 )
 
-// page returns a part of what is to be handed off, see [Counter.HandoffPage].
+// page returns a part of the handoff, see [Counter.HandoffPage].
 func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, err error) {
 	stamp := h.times << stampShift
 	if cursor != 0 && cursor>>stampShift<<stampShift != stamp {
@@ -54,7 +54,7 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	return page, 0, nil
 }
 
-// emptyPage returns what is the same on all pages.
+// emptyPage returns the common part of all pages.
 func (h *handoff) emptyPage() *Handoff {
 	last := h.store.latest()
 	page := &Handoff{
@@ -67,12 +67,12 @@ func (h *handoff) emptyPage() *Handoff {
 	return page
 }
 
-// stateOf returns what is known of a key, if that is worth handing over. That includes what is out
-// of date: if the store loses everything, it is all there is. As long as the store has not
-// confirmed that it still has everything, no key is left out for being idle.
+// stateOf returns the known counts of a key, if they are worth handing over. That includes outdated
+// counts: if the store loses everything, there are no others. Until the store has confirmed that it
+// still has everything, no key is left out for being idle.
 func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
 	idle := e.idle(h.keys.clock.second())
-	// Others may have counted since. What they count of a shared key is no news, and the key is not
+	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
 	k.Cold = !h.warm(e) || h.store.mayHaveChanged() || e.has(flagShared)
 	if !h.store.mustVerify && idle > hotIdle && h.keys.bytes() > coldBytes ||
@@ -96,9 +96,9 @@ func (r *Round) size() (n int) {
 	return n
 }
 
-// copy returns a copy of a round with everything that another counter needs to send it. What the
-// round was to load, the other one loads when it needs it; and buckets that were to expire are
-// deleted because of the ladder.
+// copy returns a copy of a round with everything that another counter needs to send it. It leaves
+// out loads, because the other counter loads keys on demand. Expired buckets are deleted because of
+// the ladder.
 func (r *Round) copy() *Round {
 	c := &Round{Partition: r.Partition, Now: r.Now, Writer: r.Writer, Seq: r.Seq, Nonce: r.Nonce,
 		Acked: r.Acked, Keys: make([]KeyRound, len(r.Keys))}

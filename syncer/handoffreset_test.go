@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// resetBed is three counters of a partition over one store, which each of them can lose.
+// resetBed is three counters of a partition over one store. Each of them can lose its connection.
 type resetBed struct {
 	t        *testing.T
 	inner    *embedded.Store
@@ -34,7 +34,7 @@ func newResetBed(t *testing.T) *resetBed {
 	return b
 }
 
-// stored is what the store holds of a key.
+// stored returns the store's sum of a key.
 func (b *resetBed) stored(key string) (n int64) {
 	for _, bucket := range b.inner.Get(0, nil, []byte(key)) {
 		n += bucket.N
@@ -59,8 +59,7 @@ func (b *resetBed) reset(i int, key string) {
 	}
 }
 
-// end waits until everything is flushed. The counter, the store, and a counter that reads the store
-// say that there are so many.
+// end waits until everything is flushed, and checks that the counter and the store have this count.
 func (b *resetBed) end(i int, key string, want int64) {
 	b.t.Helper()
 	b.setDown(false)
@@ -72,8 +71,8 @@ func (b *resetBed) end(i int, key string, want int64) {
 }
 
 // TestResetBeforeATakeover resets a key at a counter that is about to take the partition over from
-// another one, which has counted it meanwhile. Neither has reached the store. What was counted
-// stays: who asked for the reset was not told that it was done.
+// another one, which has counted it meanwhile. Neither has reached the store. The counts stay,
+// because the reset was not reported as done.
 func TestResetBeforeATakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newResetBed(t)
@@ -95,8 +94,8 @@ func TestResetBeforeATakeover(t *testing.T) {
 	})
 }
 
-// TestResetThatIsHandedOver hands a reset over that the store has not been told of, to a counter
-// that took counts of the key over from another one before, and reads the key along with them.
+// TestResetThatIsHandedOver hands over a reset that has not reached the store, to a counter that
+// took counts of the key over from another one before, and reads the key along with them.
 func TestResetThatIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newResetBed(t)
@@ -144,8 +143,8 @@ func TestManyResetsBeforeATakeover(t *testing.T) {
 }
 
 // TestAResetThatAnotherCounterHasCarriedOut sends a reset that was handed over, after a round that
-// counts and reads the key. The counter that it was handed on to has sent both before, and a third
-// one has counted the key since.
+// counts and reads the key. A second counter has taken over and sent both before, and a third one
+// has counted the key since.
 func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newResetBed(t)
@@ -168,7 +167,7 @@ func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
 		if got := b.stored("k"); got != 0 {
 			t.Errorf("the key is reset, and the store has %d", got)
 		}
-		b.counters[1].StartOwning(0) // it does not hear that it was taken over
+		b.counters[1].StartOwning(0) // it does not notice the takeover
 		b.stores[0].SetDown(false)
 		do(t, b.counters[0], syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
 			Checks: []syncer.Check{{Key: []byte("k"), N: 4}}})
@@ -180,8 +179,8 @@ func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
 }
 
 // TestCountsThatOutliveAReset hands over counts of a key that the store had when they were made.
-// Another counter, which the first can't reach, resets the key before they get there: with them it
-// begins anew, and has a time to live all the same.
+// Another counter, which the first can't reach, resets the key before they get there. They create
+// the key again, and it nevertheless has a time to live.
 func TestCountsThatOutliveAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newResetBed(t)
@@ -198,7 +197,7 @@ func TestCountsThatOutliveAReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := pages(t, b.counters[0], 0, 1<<20)
-		h.Keys = nil // a large partition says nothing of keys that are idle
+		h.Keys = nil // a large partition hands over no idle keys
 		b.counters[1].ImportHandoff(h)
 		if err := b.counters[0].FinishHandoff(0); err != nil {
 			t.Fatal(err)

@@ -11,25 +11,25 @@ import (
 
 const (
 	// enoughSilent is how many partitions must fail, with none getting through meanwhile, before
-	// the store is known to be down. A single partition that fails says nothing about the others:
-	// its data may be broken, or its shard gone.
+	// the store counts as down. A single failing partition is no evidence about the others: its
+	// data may be broken, or its shard gone.
 	enoughSilent = 8
-	// silentParts is for how many timeouts of an exchange nothing must have come from a store that
-	// does not refuse connections. A pause that is over sooner only makes it late.
+	// silentParts is how many exchange timeouts a store must be silent for, if it does not refuse
+	// connections, before it counts as down. A shorter pause only makes it late.
 	silentParts = 2
 )
 
-// health is what is known about whether the store can be reached at all.
+// health determines whether the store can be reached at all.
 type health struct {
 	parts  []partition // all of the counter's
 	enough int
-	// timeout is that of an exchange.
+	// timeout is the timeout of an exchange.
 	timeout time.Duration
 	down    atomic.Bool
 
 	mu     sync.Mutex
-	silent map[int]bool // partitions that have failed since the last one got through
-	since  time.Time    // when the first exchange began in which one of those failed
+	silent map[int]bool // partitions that have failed since the last success
+	since  time.Time    // when the first exchange with one of these failures began
 	probed time.Time    // when other partitions were last asked because of those
 }
 
@@ -38,13 +38,14 @@ func (h *health) init(parts []partition, timeout time.Duration) {
 	h.timeout = timeout
 }
 
-// gotThrough reports whether a round shows that the store can be reached, whatever it answers.
+// gotThrough reports whether a round shows that the store can be reached, regardless of the answer.
 func gotThrough(r *Round) bool {
 	return r.Err == nil || errors.Is(r.Err, ErrLate) || errors.Is(r.Err, ErrRefused)
 }
 
-// note takes the outcomes of an exchange that began at a time. fell reports that the store has just
-// become known to be down, ask that a few other partitions should be asked to find out.
+// note records the outcomes of an exchange that began at a time. fell reports that the store has
+// just been found to be down. ask reports that the caller should probe a few other partitions to
+// find out.
 func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,8 +72,8 @@ func (h *health) note(rounds []*Round, began time.Time) (fell, ask bool) {
 	return false, ask
 }
 
-// noteOutcomes takes the outcomes of an exchange that began at a time, and wakes or probes
-// partitions if the outcomes require it. It returns how many of them are failures.
+// noteOutcomes records the outcomes of an exchange that began at a time, and wakes or probes
+// partitions if necessary. It returns the number of failures.
 func (h *health) noteOutcomes(rounds []*Round, began time.Time) (failed int) {
 	for _, r := range rounds {
 		if r.Err != nil {
@@ -82,7 +83,7 @@ func (h *health) noteOutcomes(rounds []*Round, began time.Time) (failed int) {
 	fell, ask := h.note(rounds, began)
 	if fell {
 		for i := range h.parts {
-			h.parts[i].wakeWaiters() // nobody should go on waiting for what can't be had
+			h.parts[i].wakeWaiters() // nobody should go on waiting for a store that is down
 		}
 	}
 	if ask {

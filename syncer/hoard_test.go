@@ -9,7 +9,7 @@ import (
 )
 
 // TestBusyKeysDoNotHoardMemory grows keys bucket by bucket, each step in a larger block, and checks
-// what is left behind.
+// how much memory they keep.
 func TestBusyKeysDoNotHoardMemory(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// await waits until everything up to the marks would survive a loss of the store's server as ack
-// says. It returns an error or nil for each mark, or nil if all would survive.
+// await waits until everything up to the marks would survive a loss of the store's server at the
+// level of ack. It returns an error or nil for each mark, or nil if all would survive.
 func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 	if ack < AckReplica || len(marks) == 0 {
 		return nil
@@ -17,8 +17,8 @@ func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 	return d.store.(Keeper).Keep(ctx, ack, marks)
 }
 
-// thoseKept sorts out operations whose acks can't be waited for: each gets its error in its result.
-// The others are returned with their positions. If there are none to sort out, at is nil.
+// thoseKept excludes operations that can't reach their ack level, and sets the errors of their
+// results. It returns the others with their positions. If none is excluded, at is nil.
 func (d *durability) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
 	var refused []int
 	for i := range ops {
@@ -84,22 +84,22 @@ func (b *batch) countedKeys() map[*partition][]countedKey {
 	return keys
 }
 
-// fate is the outcome of what was counted, by partition; nil where all is well.
+// fate is the outcome of a batch's counts, by partition; nil where all is well.
 type fate struct {
 	keys   map[*partition][]countedKey // with the errors of single keys
 	failed map[*partition]error        // the store has not acknowledged the counts
-	lost   map[keeping]error           // acknowledged, but not kept as ack asks
+	lost   map[keeping]error           // acknowledged, but not kept at the level of ack
 }
 
-// keeping is one ack that is waited for in one partition.
+// keeping is an ack level that operations wait for in one partition.
 type keeping struct {
 	p   *partition
 	ack Ack
 }
 
-// commitSome waits for partitions. If patient is false, it skips those whose rounds are failing, so
-// that the outcome of the others is known however long those take. If it is true, it waits for all
-// that have not been waited for yet.
+// commitSome waits for partitions. If patient is false, it skips partitions whose rounds are
+// failing, so that the others' outcome is known without waiting for them. If it is true, it waits
+// for all remaining ones.
 func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	marks := map[*partition]Mark{}
 	for p, ticket := range b.tickets {
@@ -128,7 +128,7 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 	}
 }
 
-// keep waits until what was counted in the partitions is kept as ack says.
+// keep waits until the counts in the partitions are kept at the level of ack.
 func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
 	marks map[*partition]Mark) {
 	list := make([]Mark, len(parts))
@@ -140,7 +140,7 @@ func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
 	}
 }
 
-// commit waits for the ack of an operation that has been counted.
+// commit waits for the ack of a counted operation.
 func (k *call) commit(ctx context.Context, d *durability) error {
 	tickets := make([]uint64, len(k.parts))
 	for i, p := range k.parts {

@@ -9,15 +9,15 @@ import (
 const (
 	// listsAtOnce is how many lists are read in one call.
 	listsAtOnce = 64
-	// readShare is the share of a store's time, as 1/readShare, that reading lists takes at most.
+	// readShare bounds the share of a store's time, as 1/readShare, that reading lists takes.
 	readShare = 20
 	// readPause bounds the pause between two calls.
 	readPause = 5 * time.Second
-	// hashesPerUnit is how many hashes take a store about as much time as a list without any.
+	// hashesPerUnit is how many hashes take a store about as much time as an empty list.
 	hashesPerUnit = 4096
 )
 
-// keyReader reads the lists of keys that partitions want, in the order in which they want them.
+// keyReader reads the lists of keys that partitions request, in the order of the requests.
 type keyReader struct {
 	store   Lister
 	timeout time.Duration
@@ -37,7 +37,7 @@ func newKeyReader(opt *Options) *keyReader {
 	return &keyReader{store: store, timeout: opt.RoundTimeout, signal: make(chan struct{}, 1)}
 }
 
-// enqueue puts a partition into the queue. Its listing says whether it is there.
+// enqueue puts a partition into the queue. The partition's listing records whether it is there.
 func (k *keyReader) enqueue(p *partition) {
 	k.mu.Lock()
 	k.queue = append(k.queue, p)
@@ -48,7 +48,7 @@ func (k *keyReader) enqueue(p *partition) {
 	}
 }
 
-// next takes some partitions from the queue.
+// next removes and returns some partitions from the queue.
 func (k *keyReader) next() []*partition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,8 +82,8 @@ func (k *keyReader) readAll(ctx context.Context, parts []*partition) {
 	}
 }
 
-// readSome reads on in the lists of some partitions, and returns those whose lists go on, and how
-// much was read, in units of readCost. stamps has what was known of them when the first part was
+// readSome reads on in the lists of some partitions. It returns the partitions whose lists go on,
+// and the amount read in units of readCost. stamps holds the partitions' stamps at their first
 // read.
 func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	stamps map[*partition]listStamp) (more []*partition, units int) {
@@ -105,7 +105,7 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	k.store.ListKeys(try, lists)
 	cancel()
 	for i, p := range open {
-		if lists[i].Err == nil { // one that fails at once says nothing of what a read costs
+		if lists[i].Err == nil { // an immediate failure is no measure of the cost
 			units += 1 + len(lists[i].Hashes)/hashesPerUnit
 		}
 		if p.settleReading(readings[i], stamps[p]) {
@@ -115,11 +115,11 @@ func (k *keyReader) readSome(ctx context.Context, parts []*partition,
 	return more, units
 }
 
-// readCost tells how long reads keep a store busy. Most of the time that one takes on a busy store
-// is spent waiting for others, so what a unit costs is taken from the fastest read of late.
+// readCost estimates how long reads keep a store busy. On a busy store, a read spends most of its
+// time waiting for others, so the fastest recent read determines the cost of a unit.
 type readCost struct{ unit time.Duration }
 
-// of returns how long a read of so many units, which took so long, has kept the store busy.
+// of returns how long a read of this many units has kept the store busy, given its duration.
 func (c *readCost) of(units int, took time.Duration) time.Duration {
 	if units == 0 {
 		return 0

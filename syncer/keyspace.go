@@ -9,23 +9,23 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// keyspace is the keys of a partition that are in memory. It is guarded by the partition's lock.
+// keyspace holds the keys of a partition that are in memory. It is guarded by the partition's lock.
 type keyspace struct {
 	names *namespaces // shared by all partitions
 	clock clock
 	table table.Table
 	arena arena.Arena
 	drops dropLog
-	// stored are the keys that the store may have beside these. It is apart, because operations on
-	// keys in memory don't look at it.
+	// stored holds keys that the store may have and memory does not. It is separate because
+	// operations on keys in memory don't use it.
 	stored *storedKeys
 
 	changing change  // see change
 	changes  []int64 // scratch of setSynced
 
 	evictSlot int // where the search for an entry to evict continues
-	// sparedUntil is the second before which nothing is taken from the partition for others,
-	// because it had nothing to give.
+	// sparedUntil is the second before which the partition gives nothing up for others, because it
+	// had nothing to give.
 	sparedUntil uint32
 
 	pendingBuckets int64 // buckets with counts that the store has not acknowledged
@@ -35,7 +35,7 @@ type keyspace struct {
 	touched        uint64 // see touch
 }
 
-// space returns an entry's namespace, ladder the namespace's ladder.
+// space returns an entry's namespace, and ladder the namespace's ladder.
 func (s *keyspace) space(e entry) *space { return s.names.all[e.space()] }
 
 func (s *keyspace) ladder(e entry) *leaparray.Ladder { return s.space(e).ladder }
@@ -58,7 +58,7 @@ func newKeyspace(pool *slab.Pool, names *namespaces, clock clock) keyspace {
 // dropsKept is how many of its latest drops a partition remembers.
 const dropsKept = 64
 
-// dropLog remembers the hashes of the keys that were dropped from memory last.
+// dropLog holds the hashes of the keys that were dropped from memory last.
 type dropLog struct {
 	hashes [dropsKept]uint32
 	n      uint64 // number of drops so far
@@ -82,7 +82,7 @@ func (d *dropLog) mayHave(hash uint32, n uint64) bool {
 	return false
 }
 
-// find returns where a key's entry is, or 0 if it has none.
+// find returns the place of a key's entry, or 0 if it has none.
 func (s *keyspace) find(hash uint32, ns, key []byte) arena.Ref {
 	return s.table.Find(hash, func(r arena.Ref) bool { return s.entry(r).is(ns, key) })
 }
@@ -99,7 +99,7 @@ func (s *keyspace) insert(hash uint32, ns, key []byte, space int) arena.Ref {
 }
 
 // insertCold makes an entry for a key that has none, regardless of the budget. The entry is cold:
-// what the store holds of the key is not known.
+// the store's counts of the key are unknown.
 func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
 	i := s.names.index(ns)
 	at := s.insert(hash, ns, key, i)
@@ -109,7 +109,7 @@ func (s *keyspace) insertCold(hash uint32, ns, key []byte) arena.Ref {
 	return at
 }
 
-// drop takes an entry out of memory.
+// drop removes an entry from memory.
 func (s *keyspace) drop(hash uint32, r arena.Ref) {
 	s.drops.add(hash)
 	e := s.entry(r)
@@ -134,13 +134,13 @@ func (s *keyspace) clear() {
 // entry returns the entry at r.
 func (s *keyspace) entry(r arena.Ref) entry { return entryAt(&s.arena, r) }
 
-// words returns the memory that the keys take in words, bytes in bytes.
+// words returns the memory of the keys in words, bytes in bytes.
 func (s *keyspace) words() int { return s.arena.Total() + s.table.Slots() }
 
 func (s *keyspace) bytes() int { return 8 * s.words() }
 
-// compact moves all entries into a new arena, shrinks the table to fit, and returns where each
-// entry is now.
+// compact moves all entries into a new arena, shrinks the table to fit, and returns the new place
+// of each entry.
 func (s *keyspace) compact() (moved map[arena.Ref]arena.Ref) {
 	moved = make(map[arena.Ref]arena.Ref, s.table.Len())
 	old, oldTable := s.arena, s.table

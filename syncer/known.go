@@ -1,18 +1,18 @@
 package syncer
 
-// Unflushed calls fn for every key with counts that the store has not acknowledged: what would be
-// lost if the process ended now. n is their sum on the coarsest level, which is zero if as much was
-// taken back as was counted; the store may have one of both already. ns is empty for the default
-// namespace. fn must not keep the names.
+// Unflushed calls fn for every key with counts that the store has not acknowledged, which would be
+// lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
+// taken back as was counted, although the store may have one of both already. ns is empty for the
+// default namespace. fn must not keep the names.
 func (c *Counter) Unflushed(fn func(ns, key []byte, n int64)) {
 	for i := range c.parts {
 		c.parts[i].eachUnflushed(fn)
 	}
 }
 
-// Synced calls fn for every key with the counts that the store was last known to hold, in
-// partitions that this counter decides about: what can be restored if the store loses everything.
-// The arguments are as in [Counter.Unflushed].
+// Synced calls fn for every key with its synced counts, in partitions that this counter decides
+// about. They can be restored if the store loses everything. The arguments are as in
+// [Counter.Unflushed].
 func (c *Counter) Synced(fn func(ns, key []byte, n int64)) {
 	for i := range c.parts {
 		c.parts[i].eachSynced(fn)

@@ -8,29 +8,30 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// When more is waiting than the store takes in a moment, a round has less than everything that a
-// partition could flush. Half of it is what has waited longest, so that nothing waits for ever. The
-// other half is what has counted most, so that a crash loses as little as possible. At the pace
-// last measured, every partition in the queue has a turn within turnTime.
+// When more keys wait than the store accepts in a moment, a round holds only a part of a
+// partition's dirty keys. Half of it goes to the keys that have waited longest, so that none waits
+// for ever. The other half goes to the keys with the largest pending counts, so that a crash loses
+// as little as possible. At the pace last measured, every partition in the queue has a turn within
+// turnTime.
 const (
 	turnTime = time.Second
 	// leastShare is how many keys a round may have in any case. With fewer, the overhead of the
 	// round would cost the store more than the keys.
 	leastShare = 16
-	// mostWeighed is how many keys compete for the half that counted most. The next round weighs
-	// other keys.
+	// mostWeighed is how many keys compete for the half with the largest counts. The next round
+	// weighs other keys.
 	mostWeighed = 4096
 )
 
-// weighed is an entry and how much of it is pending.
+// weighed is an entry and the size of its pending counts.
 type weighed struct {
 	at arena.Ref
 	n  int64
 }
 
-// takeLargest adds the keys that have counted most, out of turn, if not all keys fit into the
-// round. They stay on the dirty list. When their turn comes they have only what was counted since
-// to flush, if anything.
+// takeLargest adds the keys with the largest pending counts, out of turn, if not all keys fit into
+// the round. They stay on the dirty list. When their turn comes, they only flush newer counts, if
+// any.
 func (f *flushing) takeLargest(r *Round, now time.Time) {
 	some := f.dirty.waiting()
 	if !f.dirty.due || len(some) <= r.most || f.overdue(now) {
@@ -61,7 +62,7 @@ func (f *flushing) takeLargest(r *Round, now time.Time) {
 	}
 }
 
-// weigh returns how much an entry has pending, 0 if the entry may not be taken.
+// weigh returns the size of an entry's pending counts, or 0 if the entry may not be taken.
 func (s *keyspace) weigh(e entry) (n int64) {
 	if e.has(flagBusy|flagParked) || !e.hasPending() {
 		return 0
@@ -70,14 +71,14 @@ func (s *keyspace) weigh(e entry) (n int64) {
 	return max(n, -n)
 }
 
-// owes reports whether there is anything about an entry to tell or ask the store.
+// owes reports whether an entry has anything to flush or to read again.
 func (e entry) owes() bool {
 	return e.hasPending() || e.has(flagReset|flagRenew|flagShared)
 }
 
-// turnAgain returns the time since which a partition that has more to flush counts as due. That is
-// now, behind all others in the queue, unless its counts are overdue: then serving others first
-// would make them older than allowed.
+// turnAgain returns the time since which a partition with more to flush counts as due. That is now,
+// behind all others in the queue, unless its counts are overdue: serving others first would make
+// them older than allowed.
 func (l *batcher) turnAgain(p *partition) time.Time {
 	now := time.Now()
 	if l.queue != queueFlush {
@@ -91,9 +92,9 @@ func (l *batcher) turnAgain(p *partition) time.Time {
 	return now
 }
 
-// overduePart is the fraction of the lag (a quarter) after which the oldest counts are flushed
-// first, in whichever partition they are, and nothing younger along with them. Otherwise an
-// exchange would have little room for a partition that has more waiting than others.
+// overduePart is the fraction of the lag (a quarter) after which the oldest counts of all
+// partitions are flushed first, and nothing younger along with them. Otherwise an exchange would
+// have little room for a partition that has more waiting than others.
 const overduePart = 4
 
 // overdue returns how long the partitions of the next exchange must have been due: 0, unless the
@@ -110,7 +111,7 @@ func (l *batcher) overdue() time.Duration {
 	return 0
 }
 
-// keysTaken returns how many keys the store has taken in these rounds.
+// keysTaken returns how many keys the store has accepted in these rounds.
 func keysTaken(rounds []*Round) (n int) {
 	for _, r := range rounds {
 		if r.Err == nil && r.Seq != 0 {
@@ -120,8 +121,8 @@ func keysTaken(rounds []*Round) (n int) {
 	return n
 }
 
-// flushSoon makes the batcher flush before its time, because an operation waits for room. If the
-// batcher has partitions in its queue, it serves these first.
+// flushSoon makes the batcher flush early, because an operation waits for room. If the batcher has
+// partitions in its queue, it serves these first.
 func (l *batcher) flushSoon() {
 	l.mu.Lock()
 	idle := len(l.due) == 0
@@ -133,7 +134,7 @@ func (l *batcher) flushSoon() {
 }
 
 // flushOnceIdle flushes once the queue is empty if flushSoon was called meanwhile, because
-// partitions that were served before may have more.
+// partitions that were already served may have more.
 func (l *batcher) flushOnceIdle() {
 	l.mu.Lock()
 	on := l.flushAgain && len(l.due) == 0
@@ -144,8 +145,8 @@ func (l *batcher) flushOnceIdle() {
 	}
 }
 
-// flushOwed flushes the partitions that take up room. When there is little room, most partitions
-// take up none.
+// flushOwed flushes the partitions that take up room. When room is scarce, most partitions take up
+// none.
 func (l *batcher) flushOwed() {
 	for i, p := range l.parts {
 		if p.owed.reported.Load() > 0 {

@@ -8,23 +8,23 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// ledger is what a partition knows: its keys with their two numbers, which of them have something
-// to flush, the rounds that the store has not acknowledged, and what the store has said. It doesn't
-// know the parts that read and write it. It is guarded by the partition's lock.
+// ledger is the state of a partition: its keys with their two numbers, the list of dirty keys, the
+// rounds that the store has not acknowledged, and the store's last reports. It doesn't know the
+// parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
 	keys    keyspace
 	dirty   dirtyList
 	owed    owedKeys
 	outbox  outbox
 	store   storeState
-	listing *listing // apart, like keyspace.stored
+	listing *listing // separate, like keyspace.stored
 	lists   bool     // the store lists its keys
 	shared  sharedKeys
 	parked  parkedKeys
 
 	id       int // the partition's
 	mostKeys int // in a round
-	// sealed: everything pending has been cut into rounds that are about to be handed off. Nothing
+	// sealed: all pending counts have been cut into rounds that are about to be handed off. Nothing
 	// changes until the handoff is finished or canceled.
 	sealed  bool
 	settled broadcast // sent whenever a round is settled
@@ -36,7 +36,7 @@ type owedKeys struct {
 	reported atomic.Int64 // changed under the partition's lock only
 }
 
-// enlist puts an entry on the dirty list, unless it is there or parked.
+// enlist puts an entry on the dirty list, unless it is already there or parked.
 func (b *ledger) enlist(r arena.Ref, e entry) {
 	if e.has(flagDirty | flagParked) {
 		return
@@ -46,7 +46,7 @@ func (b *ledger) enlist(r arena.Ref, e entry) {
 	b.reportOwed()
 }
 
-// unlist takes the first entry off the dirty list.
+// unlist removes the first entry from the dirty list.
 func (b *ledger) unlist() (arena.Ref, entry) {
 	r := b.dirty.pop()
 	e := b.keys.entry(r)
@@ -54,8 +54,8 @@ func (b *ledger) unlist() (arena.Ref, entry) {
 	return r, e
 }
 
-// refusal returns why the store does not have a count of a key although it has acknowledged the
-// count's ticket; nil if it has the count.
+// refusal returns why the store lacks a count of a key although it has acknowledged the count's
+// ticket, or nil if it has the count.
 func (b *ledger) refusal(k *countedKey, ticket uint64) error {
 	if b.dirty.handedOffRefused(k.hash, ticket) {
 		return errHandedOff
@@ -66,8 +66,8 @@ func (b *ledger) refusal(k *countedKey, ticket uint64) error {
 	return nil
 }
 
-// unpark puts parked keys back on the dirty list, including those that are being tried in the
-// current flight. It returns their hashes.
+// unpark puts parked keys back on the dirty list, including the ones that the current flight
+// retries. It returns their hashes.
 func (b *ledger) unpark() keyHashes {
 	unparked := keyHashes{}
 	if b.outbox.flight != nil {
@@ -87,8 +87,8 @@ func (b *ledger) unpark() keyHashes {
 	return unparked
 }
 
-// coverAll notes that the store has everything that has come off the dirty list: the last keys had
-// nothing to flush, and no round is in flight.
+// coverAll records that the store has everything that has come off the dirty list: the last keys
+// had nothing to flush, and no round is in flight.
 func (b *ledger) coverAll() {
 	if b.dirty.ackedTicket == b.dirty.cutTicket {
 		return
@@ -101,8 +101,8 @@ func (b *ledger) coverAll() {
 // keysOwed returns how many keys of the partition wait for the store.
 func (b *ledger) keysOwed() int64 { return b.dirty.unacked() + b.outbox.importedKeys }
 
-// reportOwed tells the flusher how many keys of the partition wait for the store. While the store
-// doesn't take them, or the partition is sealed, they take no room from others.
+// reportOwed reports to the flusher how many keys of the partition wait for the store. While the
+// store doesn't accept them, or the partition is sealed, they take no room from others.
 func (b *ledger) reportOwed() {
 	owed := b.keysOwed()
 	if b.outbox.retry.failing() || b.sealed {
@@ -111,8 +111,8 @@ func (b *ledger) reportOwed() {
 	b.owed.room.owed.Add(owed - b.owed.reported.Swap(owed))
 }
 
-// unflushedSince returns when the oldest count that the store has not acknowledged was made, or a
-// little earlier. It is zero if the store has everything.
+// unflushedSince returns when the oldest unacknowledged count was made, or a little earlier. It is
+// zero if the store has everything.
 func (b *ledger) unflushedSince() (since time.Time) {
 	if since = b.waitingSince(); b.keys.pendingBuckets > 0 {
 		since = earlier(since, b.parked.since)
@@ -120,8 +120,8 @@ func (b *ledger) unflushedSince() (since time.Time) {
 	return since
 }
 
-// waitingSince is unflushedSince without the counts that the store refuses: the age of what should
-// be flushed first.
+// waitingSince is unflushedSince without the counts that the store refuses. It determines which
+// counts are flushed first.
 func (b *ledger) waitingSince() time.Time {
 	oldest := b.dirty.oldest()
 	if b.keys.pendingBuckets == 0 {
@@ -139,13 +139,14 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // overdue reports whether the oldest count is so old that it is flushed before everything else.
-// Counts that the store refuses don't matter here: they would make all counts beside them go first.
+// Counts that the store refuses don't matter here: they would let all other counts of the partition
+// go first.
 func (b *ledger) overdue(now time.Time) bool {
 	since, lag := b.waitingSince(), b.owed.room.lag
 	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 
-// warm reports whether memory holds all that the store is known to hold of the key.
+// warm reports whether memory holds all counts of the key that the store is known to have.
 func (b *ledger) warm(e entry) bool {
 	return !e.has(flagCold) && e.gen() == b.store.generation && !b.outbox.maybeSent
 }
@@ -155,10 +156,10 @@ func (b *ledger) setWarm(e entry) {
 	e.setGen(b.store.generation)
 }
 
-// everLoaded reports whether the store has ever told what it holds of the key.
+// everLoaded reports whether the store has ever reported its counts of the key.
 func (b *ledger) everLoaded(e entry) bool { return !e.has(flagCold) && !b.outbox.maybeSent }
 
-// absent returns the knowledge that the store has nothing of a key as of now.
+// absent returns an absence: as of now, the store has nothing of a key.
 func (b *ledger) absent() absence {
 	return absence{known: true, generation: b.store.generation, drops: b.keys.drops.n}
 }
@@ -169,15 +170,14 @@ func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 		!b.outbox.maybeSent && !b.keys.drops.mayHave(hash, a.drops)
 }
 
-// learn takes in what the store says after a round, including whether others have changed the
-// partition.
+// learn processes the store's answer to a round, including news of changes by others.
 func (b *ledger) learn(r *Round) {
 	after := b.store.told
 	switch {
 	case r.Seq == 0:
 	case b.outbox.maybeSent:
 		// A third counter may have sent this round, and the store may have applied it, before the
-		// store last answered us. In that case it made no change now.
+		// store's last answer to this counter. In that case it made no change now.
 	case r.Quiet:
 		after.quieted++
 	default:
@@ -187,7 +187,7 @@ func (b *ledger) learn(r *Round) {
 	b.learnFirst(r)
 }
 
-// takeLoaded makes synced exactly what the store holds.
+// takeLoaded sets synced to exactly the store's counts.
 func (b *ledger) takeLoaded(e entry, loaded []Bucket) {
 	if e.has(flagBusy) {
 		b.doubt(e)
@@ -196,8 +196,8 @@ func (b *ledger) takeLoaded(e entry, loaded []Bucket) {
 	b.setWarm(e)
 }
 
-// doubt has a round whose answer is still to come not compare it with what the store was known to
-// hold of a key when the round was cut.
+// doubt marks a key's parts of all unanswered rounds, so that their answers are not compared with
+// the counts known when they were cut.
 func (b *ledger) doubt(e entry) {
 	for _, r := range b.outbox.all() {
 		for i := range r.Keys {
@@ -237,8 +237,7 @@ func (b *ledger) rebuild() {
 	b.parked.move(moved)
 }
 
-// empty forgets all keys and everything known about them, because another counter now answers for
-// them.
+// empty drops all keys and all state about them, because another counter now answers for them.
 func (b *ledger) empty() {
 	b.keys.clear()
 	b.dirty.clear()
@@ -247,7 +246,7 @@ func (b *ledger) empty() {
 	b.forgetList()
 }
 
-// erase empties an entry. What is in flight of it, or parked, no longer matters.
+// erase empties an entry. Counts of it that are in flight or parked no longer matter.
 func (b *ledger) erase(r arena.Ref, e entry, l *leaparray.Ladder) {
 	if e.has(flagParked) {
 		b.parked.remove(r)
@@ -258,7 +257,7 @@ func (b *ledger) erase(r arena.Ref, e entry, l *leaparray.Ladder) {
 	b.setWarm(e)
 }
 
-// broadcast tells all who wait that there is news.
+// broadcast wakes all waiting goroutines when there is news.
 type broadcast struct{ told chan struct{} }
 
 // wait returns a channel that is closed with the next news.

@@ -10,12 +10,13 @@ func (b *ledger) newRound() *Round {
 	return &Round{Partition: b.id, Writer: b.outbox.writer, most: b.mostKeys, mostReads: flushReads}
 }
 
-// full reports whether a round is as large as it may be.
+// full reports whether a round has reached its maximum size.
 func (r *Round) full() bool {
 	return len(r.Keys) >= r.most || len(r.buckets) >= maxBuckets || r.reads >= r.mostReads
 }
 
-// detach makes a round independent of where its keys are in memory. Its keys are no longer busy.
+// detach makes a round independent of the places of its keys in memory. Its keys are no longer
+// busy.
 func (b *ledger) detach(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -27,7 +28,7 @@ func (b *ledger) detach(r *Round) {
 	}
 }
 
-// attach finds the keys of a detached round, making entries for those that have none.
+// attach finds the keys of a detached round, and makes entries for the missing ones.
 func (b *ledger) attach(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -41,7 +42,7 @@ func (b *ledger) attach(r *Round) {
 	}
 }
 
-// entryOf returns where a round's key is, or 0 if it is not in memory.
+// entryOf returns the place of a round's key, or 0 if it is not in memory.
 func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
@@ -49,22 +50,22 @@ func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 	return b.keys.find(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
 }
 
-// excludePending temporarily subtracts what a round adds from what is pending.
+// excludePending temporarily subtracts a round's Adds from the pending counts.
 func (b *ledger) excludePending(r *Round) {
 	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
 		b.keys.subtractPending(e, l, add)
 	})
 }
 
-// includePending counts what a round adds as pending.
+// includePending adds a round's Adds to the pending counts.
 func (b *ledger) includePending(r *Round) {
 	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
 		b.keys.addPending(e, l, add.Stretch, add.N)
 	})
 }
 
-// eachAdd calls fn for all Adds of a round, except those of forgotten keys. It makes entries for
-// keys that have none.
+// eachAdd calls fn for all Adds of a round, except of forgotten keys. It makes entries for keys
+// that have none.
 func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bucket)) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -82,12 +83,12 @@ func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bu
 	}
 }
 
-// keyHashes are the hashes of some keys.
+// keyHashes is a set of hashes of keys.
 type keyHashes map[uint32]struct{}
 
-// queuedKeys returns the keys of the rounds in the queue, nil if it is empty. What those rounds add
-// is part of what is pending. If the sum of that and of what was counted since is zero, it is not
-// as if nothing were pending.
+// queuedKeys returns the keys of the queued rounds, or nil if there are none. The Adds of those
+// rounds are part of the pending counts. Even if they and later counts add up to zero, something is
+// pending.
 func (b *ledger) queuedKeys() keyHashes {
 	if len(b.outbox.queue) == 0 {
 		return nil
@@ -101,7 +102,7 @@ func (b *ledger) queuedKeys() keyHashes {
 	return queued
 }
 
-// has reports whether a round's key, or another with the same hash, is among them.
+// has reports whether the set contains the hash of a round's key.
 func (h keyHashes) has(names *namespaces, k *KeyRound) bool {
 	if len(h) == 0 {
 		return false
@@ -110,7 +111,7 @@ func (h keyHashes) has(names *namespaces, k *KeyRound) bool {
 	return has
 }
 
-// advance notes that the store has a round.
+// advance records that the store has a round.
 func (b *ledger) advance(r *Round) {
 	if !r.imported {
 		b.dirty.ackedTicket = r.throughTicket
@@ -119,9 +120,9 @@ func (b *ledger) advance(r *Round) {
 	b.reportOwed()
 }
 
-// giveBack leaves the keys of a round that changes nothing as they were before it was cut. Parked
-// keys with nothing pending, or whose pending counts have meanwhile left every window, wait for
-// another try all the same, because later counts of them are on no other list.
+// giveBack returns the keys of a round that changes nothing to their state before the cut. Parked
+// keys with nothing pending, or whose pending counts have meanwhile left every window, still wait
+// for a retry, because later counts of them are on no other list.
 func (b *ledger) giveBack(r *Round) {
 	for i := range r.Keys {
 		at := r.Keys[i].ref
@@ -136,19 +137,19 @@ func (b *ledger) giveBack(r *Round) {
 	}
 }
 
-// settleAdds moves what was flushed of a key from pending to synced. With load, the round also
-// returned everything the store holds, which replaces synced instead.
+// settleAdds moves the flushed counts of a key from pending to synced. With load, the round also
+// returned all counts of the store, which replace synced instead.
 func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	l := b.keys.ladder(e)
 	if k.Existed {
-		e.setGen(b.store.generation - 1) // something else has written the key: it is read again
+		e.setGen(b.store.generation - 1) // another writer made the key: it is read again
 	}
 	if !k.Renew && b.keys.began(e, k.Adds) {
 		e.set(flagRenew)
 	}
 	if !load && !b.keys.setSynced(e, k.Adds, k.compared && !k.Reset, true) {
-		// Someone else counts this key, or it was deleted, so what else the store holds is no
-		// longer known.
+		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
+		// no longer known.
 		e.setGen(b.store.generation - 1)
 	}
 	for i := range k.Adds {
@@ -156,9 +157,9 @@ func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
 	}
 }
 
-// changing reports whether the store may be changing what it holds of a key, or is about to delete
-// it: the key is to be reset, or is part of a round that is or may still be in flight. A round that
-// was refused each time it was sent is not in flight until it is sent again.
+// changing reports whether the store may be changing its counts of a key, or is about to delete it:
+// the key is to be reset, or is part of a round that is or may still be in flight. A round that was
+// refused each time it was sent is not in flight until it is sent again.
 func (b *ledger) changing(hash uint32, e entry) bool {
 	switch {
 	case b.resetting(hash, e):
@@ -169,8 +170,8 @@ func (b *ledger) changing(hash uint32, e entry) bool {
 	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown
 }
 
-// resetting reports whether the store has yet to be told that a key is reset. What it holds until
-// then is nothing to rely on.
+// resetting reports whether a reset of a key has yet to reach the store. Until then the store's
+// counts of the key are meaningless.
 func (b *ledger) resetting(hash uint32, e entry) bool {
 	return e.has(flagReset) || b.outbox.resets(hash, e)
 }

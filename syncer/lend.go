@@ -7,46 +7,46 @@ import (
 	"time"
 )
 
-// LoanTime is how long a counter may count what it was lent. It begins when the counter asks.
+// LoanTime is how long a loan is valid for its borrower, from the request on.
 const LoanTime = time.Second
 
-// loanMargin is how much longer the owner expects what it lent to be counted: the clocks of the two
-// counters may differ by that much.
+// loanMargin is how much longer the owner assumes that a borrower may count, because their clocks
+// may differ by that much.
 const loanMargin = time.Second
 
-// LoanRequest is what a counter that counts another one's key tells the owner of the key, and what
-// it asks for. Everything that a counter borrows of a key, as long as it keeps borrowing, is one
-// loan. Its figures only grow, so that a request that got no answer does no harm.
+// LoanRequest reports a borrower's use of a key to its owner, and asks for more. Everything that a
+// counter borrows of a key without interruption is one loan. Its figures only grow, so an
+// unanswered request does no harm.
 type LoanRequest struct {
 	NS, Key []byte
-	// Limits are those that the events are counted against: the owner lends only what they allow.
-	// Without limits, any number of events may be lent.
+	// Limits bound the loan: the owner lends only as many events as they allow. Without limits, it
+	// may lend any number.
 	Limits []Limit
 	// Loan is the name of the loan, which is used once. Number grows with each of its requests.
 	Loan   string
 	Number uint64
-	// Ceiling is how many events the counter takes the liberty to count in total, which may be less
-	// than it was lent. InStore is how many of them the store has acknowledged.
+	// Ceiling is how many events the borrower may count in total, by its own account, which may be
+	// less than it was lent. InStore is how many of them the store has acknowledged.
 	Ceiling, InStore int64
-	// Want is how many more it would like to count.
+	// Want is how many more events the borrower asks for.
 	Want int64
 }
 
 // LoanResponse is the owner's answer.
 type LoanResponse struct {
-	// Number is that of the request; 0 if the owner did not look at it.
+	// Number is the number of the request; 0 if the owner did not process it.
 	Number uint64
-	// Ceiling is how many events the counter may count in total, within LoanTime of its request.
+	// Ceiling is how many events the borrower may count in total, within LoanTime of its request.
 	Ceiling int64
 	// Now is the owner's time in unix milliseconds.
 	Now int64
-	// Refused is for how many milliseconds the owner will refuse to count a single event more, and
-	// RefusedBy the index of the limit that stands in the way the longest.
+	// Refused is for how many milliseconds the owner will refuse a single event more, and RefusedBy
+	// the index of the limit that refuses the longest.
 	Refused   int64
 	RefusedBy int
 }
 
-// Loan is what the owner of a key knows of a loan, see [LoanRequest].
+// Loan is the owner's record of a loan, see [LoanRequest].
 type Loan struct {
 	NS, Key []byte
 	Name    string
@@ -54,44 +54,44 @@ type Loan struct {
 	Ceiling int64
 	// Seen is how many of the events the owner has read from the store.
 	Seen int64
-	// Until is when the last of them may have been counted, in unix milliseconds.
+	// Until is the latest possible time of the last of them, in unix milliseconds.
 	Until int64
 }
 
 // loan is a Loan while its owner decides about the key.
 //
-// What is lent and not seen stands in the way of decisions as if it were counted, wherever in the
-// window it lies. So whatever the borrower counts was provided for before, and no message that is
-// late or lost can change that: at most it makes the owner refuse too early.
+// Events that are lent but not seen count as used in decisions, wherever in the window they may
+// lie. So every count of the borrower is provided for beforehand, and a late or lost message can't
+// change that: at most it makes the owner refuse too early.
 type loan struct {
 	Loan
 	heard   time.Time
-	inStore int64 // what the borrower said last
-	// doubtful: this owner may have given to others what was lent, because it did not make the
-	// loan, or had not heard of it for so long that it was over.
+	inStore int64 // as last reported by the borrower
+	// doubtful: this owner may have given the lent events to others, because it did not make the
+	// loan, or received no request for so long that the loan was over.
 	doubtful bool
-	cut      int64 // inStore when the round was cut that is reading the key
+	cut      int64 // inStore at the cut of the round that is reading the key
 }
 
 // unseen returns how many events the borrower may have counted, or may still count, that the owner
 // does not see.
 func (l *loan) unseen() int64 { return l.Ceiling - l.Seen }
 
-// rest returns for how long the borrower may still count: not positive if it can't. It goes by the
-// monotonic clock alone, which is never ahead of what the borrower measures.
+// rest returns for how long the borrower may still count; it is not positive if the loan is over.
+// It relies on the monotonic clock alone, which is never ahead of the borrower's measurement.
 func (l *loan) rest() time.Duration { return LoanTime + loanMargin - time.Since(l.heard) }
 
 // running reports whether the borrower may still count.
 func (l *loan) running() bool { return l.rest() > 0 }
 
-// extend has the loan last until it is over in the owner's time, which may have stepped forward.
+// extend prolongs the loan to its end in the owner's time, which may have stepped forward.
 func (l *loan) extend(now int64) {
 	if rest := l.rest(); rest > 0 {
 		l.Until = max(l.Until, now+rest.Milliseconds())
 	}
 }
 
-// unseenWithin returns how much of the loan may lie in a window of this length that ends at now, or
+// unseenWithin returns how much of the loan may lie in a window of this length that ends at now or
 // later.
 func (l *loan) unseenWithin(window, now int64) int64 {
 	if l.Until <= now-window && !l.running() {
@@ -100,8 +100,8 @@ func (l *loan) unseenWithin(window, now int64) int64 {
 	return l.unseen()
 }
 
-// lent returns how many events are lent of the target's key and may lie in a window of this length
-// that ends at now, which is not in the future, or later.
+// lent returns how many lent events of the target's key may lie in a window of this length that
+// ends at now or later. now is not in the future.
 func (s sharedKeys) lent(t *target, window, now int64) (n int64) {
 	if k := s.find(t); k != nil {
 		for i := range k.loans {
@@ -111,9 +111,9 @@ func (s sharedKeys) lent(t *target, window, now int64) (n int64) {
 	return n
 }
 
-// Lend lends events of a key that this counter decides about, renews the loan, and takes back what
-// the borrower has no use for, or what is not there any more. While nothing can be lent, the
-// ceiling stays as it is. After an error it may be asked again.
+// Lend lends events of a key that this counter decides about, renews the loan, and takes back
+// events that the borrower does not need or that are no longer available. While nothing can be
+// lent, the ceiling stays as it is. After an error the request may be repeated.
 func (c *Counter) Lend(ctx context.Context, q *LoanRequest) (a LoanResponse, err error) {
 	op := Op{Kind: Acquire, Checks: []Check{{NS: q.NS, Key: q.Key, N: 1, Limits: q.Limits}}}
 	k := c.calls.Get().(*call)
@@ -160,10 +160,10 @@ func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 	return a, nil
 }
 
-// adjust lends so many events more, and returns the ceiling to tell the borrower. If the number is
-// negative, that many are not there, because the loan is doubtful, or because others decided about
-// the key at the same time: the borrower gives them back, or as many as it may not have used. Until
-// it says that it has heard so, they still count as lent.
+// adjust lends this many events more, and returns the ceiling for the borrower. If more is
+// negative, -more of the lent events are not available, because the loan is doubtful, or because
+// others decided about the key at the same time: the borrower gives them back, or as many as it may
+// not have used. They count as lent until the borrower confirms it.
 func (l *loan) adjust(more int64) (ceiling int64) {
 	if more < 0 {
 		return max(l.inStore, l.Ceiling+more)
@@ -173,8 +173,8 @@ func (l *loan) adjust(more int64) (ceiling int64) {
 	return l.Ceiling
 }
 
-// loan returns the loan that a request is about, brought up to date with it. A loan that is not
-// known was made by an earlier owner, and stands in the way as the borrower says.
+// loan returns the loan that a request is about, updated from the request. An unknown loan was made
+// by an earlier owner, and counts as lent as the borrower reports it.
 func (k *sharedKey) loan(q *LoanRequest) (*loan, error) {
 	i := slices.IndexFunc(k.loans, func(l loan) bool { return l.Name == q.Loan })
 	if i < 0 {
@@ -191,7 +191,7 @@ func (k *sharedKey) loan(q *LoanRequest) (*loan, error) {
 }
 
 // spare returns how many more events to lend, at most want, and sets for how long even one would be
-// refused. It is negative if more is lent than is left. The target's limits are those of the loan.
+// refused. It is negative if more is lent than is left. The target's limits are the loan's.
 func (k *call) spare(t *target, l *loan, want int64, a *LoanResponse) (n int64) {
 	v, borrowers := k.view(t), t.p.shared.find(t).borrowers()
 	n = want
@@ -224,17 +224,17 @@ func (k *sharedKey) borrowers() (n int64) {
 }
 
 const (
-	// lentFar is the part of what is left of a limit that is lent while much is left, lentNear the
-	// part of the limit that is lent in any case.
+	// While much of a limit is left, 1/lentFar of that is lent; 1/lentNear of the limit is lent in
+	// any case.
 	lentFar, lentNear = 8, 128
-	// leastLent is the least that is worth lending.
+	// leastLent is the smallest number of events worth lending.
 	leastLent = 16
 )
 
-// lendable returns how many events more one of some borrowers may be lent, of which it has own, if
-// all together have lent, and left are left of a limit of most. While all that is lent is below
-// 1/128 of the limit, so is what the owner refuses too early because of it. More is lent only while
-// many times as much is left.
+// lendable returns how many more events to lend to one of some borrowers. own is the unseen part of
+// its loan, lent that of all loans, and left the room left in a limit of most. While all loans are
+// below 1/128 of the limit, so is the number of events that the owner refuses too early because of
+// them. More is lent only while many times as much is left.
 func lendable(most, left, lent, own, borrowers int64) int64 {
 	bound := max(most/lentNear, (left+lent)/lentFar)
 	if n := min(left/2, bound/borrowers-own, bound-lent); n >= leastLent {
@@ -243,7 +243,7 @@ func lendable(most, left, lent, own, borrowers int64) int64 {
 	return 0
 }
 
-// noteCut notes that a round is being cut that reads a shared key.
+// noteCut records that a round that reads a shared key is being cut.
 func (s sharedKeys) noteCut(e entry) {
 	if k := s.of(e); k != nil {
 		k.cuts++
@@ -253,8 +253,8 @@ func (s sharedKeys) noteCut(e entry) {
 	}
 }
 
-// noteSeen notes that a round has read a shared key: this counter now sees all that the store had
-// when the round was cut.
+// noteSeen records that a round has read a shared key: this counter now sees everything that the
+// store had when the round was cut.
 func (s sharedKeys) noteSeen(e entry) {
 	if k := s.of(e); k != nil {
 		k.seen = k.cuts
@@ -265,8 +265,8 @@ func (s sharedKeys) noteSeen(e entry) {
 	}
 }
 
-// endLoans forgets loans that no longer matter: everything was seen, or has left every window of
-// this length. It is called with every flush interval, much more often than a loan takes.
+// endLoans drops loans that no longer matter: all their events were seen, or have left every window
+// of this length. It is called with every flush interval, much more often than a loan takes.
 func (k *sharedKey) endLoans(span, now int64) {
 	for i := range k.loans {
 		k.loans[i].extend(now)
@@ -276,7 +276,7 @@ func (k *sharedKey) endLoans(span, now int64) {
 	})
 }
 
-// appendLoans appends all loans, to be handed off.
+// appendLoans appends all loans, for a handoff.
 func (s sharedKeys) appendLoans(list []Loan) []Loan {
 	for i := range s {
 		for j := range s[i].loans {
@@ -288,7 +288,7 @@ func (s sharedKeys) appendLoans(list []Loan) []Loan {
 	return list
 }
 
-// takeLoans takes over loans that another counter made.
+// takeLoans takes over another counter's loans.
 func (b *ledger) takeLoans(list []Loan) {
 	for i := range list {
 		l := &list[i]

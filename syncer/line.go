@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// patience is the fraction of its time that an operation may spend waiting for room.
+// patience is the fraction of an operation's time that it may spend waiting for room.
 const patience = 0.75
 
-// wait waits for room where admits found none. It reports whether to try again.
+// wait waits for room after admits found none. It reports whether to try again.
 func (w *admission) wait() bool {
 	if w.end(); w.never {
 		return false
@@ -41,7 +41,7 @@ func (w *admission) left() time.Duration {
 }
 
 // await waits in line for at most left. It reports whether the operation should try again, because
-// it was granted room or told to look again.
+// it was granted room or should look again.
 func (w *admission) await(n *waiter, left time.Duration) bool {
 	m := &w.flusher.room
 	timer := time.NewTimer(left)
@@ -66,7 +66,7 @@ func (w *admission) await(n *waiter, left time.Duration) bool {
 }
 
 // giveBack takes back the room that an operation was granted. If the operation has not used it, the
-// next in line may. Once no granted room is outstanding, a flush begins for the sake of those who
+// next in line may. Once no granted room is outstanding, a flush begins for the operations that
 // still wait.
 func (l *batcher) giveBack() {
 	left := l.room.granted.Add(-1)
@@ -82,7 +82,7 @@ func (l *batcher) giveBack() {
 // if it should look again.
 type waiter struct{ told chan bool }
 
-// note takes in an exchange in which the store took this many keys, and grants the room that is
+// note records an exchange in which the store accepted this many keys, and grants the room that is
 // free now to operations in line.
 func (m *room) note(keys int, took time.Duration) {
 	m.mu.Lock()
@@ -118,8 +118,8 @@ func (m *room) retryAll() {
 	}
 }
 
-// close makes all waiting operations look again, now and whenever one joins: nothing more is
-// counted.
+// close makes all waiting operations look again, now and whenever one joins, because nothing more
+// is counted.
 func (m *room) close() {
 	m.closed.Store(true)
 	m.retryAll()
@@ -135,7 +135,7 @@ func (m *room) join(class int) *waiter {
 	return n
 }
 
-// leave takes an operation out of a line. It reports whether the operation was granted room
+// leave removes an operation from a line. It reports whether the operation was granted room
 // meanwhile.
 func (m *room) leave(class int, n *waiter) (granted bool) {
 	m.mu.Lock()
@@ -153,7 +153,7 @@ func (m *room) anyWaiting() bool {
 	return m.waiting[knownKey].Load() > 0 || m.waiting[newKey].Load() > 0
 }
 
-// mostWait bounds the result of expected: further ahead, the pace of the store is anyone's guess.
+// mostWait bounds the result of expected. Beyond that, the pace of the store is anyone's guess.
 const mostWait = time.Minute
 
 // expected estimates how long it takes until there is room for one more key of a class, behind all

@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// A new key needs no read if it is known that the store has nothing of it. A partition knows that
-// once it has read the store's list of its keys, or heard that the store had nothing of it at all,
-// for as long as others change nothing: keys that leave memory are added to what was read
-// (storedKeys). When others have changed something, only what has come since is read.
+// A new key needs no read if the store is known to have nothing of it. A partition knows that once
+// it has read the store's list of its keys, or the store has reported that it had nothing of the
+// partition at all, for as long as others change nothing: keys that leave memory are added to the
+// keys read (storedKeys). After changes by others, only the new part of the list is read.
 //
-// This is as good as what is known of a key in memory, and ends with it: with news of others (a new
-// generation), with the ownership, with a restoration. And it is not relied on for longer than
-// Options.VerifyInterval after the store last said what it has, because a partition that has no key
-// in memory does not ask.
+// This knowledge is as reliable as that of a key in memory, and ends with it: with news of others
+// (a new generation), with the ownership, with a restoration. And it expires Options.VerifyInterval
+// after the store's last report, because a partition that has no key in memory does not ask for
+// one.
 
 const (
-	// listAge is how long keys are only added to what was read. After that the list is read from
-	// its beginning, without the keys that have left the store since.
+	// listAge is how long hashes are only added to the stored keys. After that the list is read
+	// from its beginning, without the keys that have left the store since.
 	listAge = 24 * time.Hour
-	// How long a list is left alone that can't be read, has no room in memory, or is not complete.
+	// How long a list rests that can't be read, has no room in memory, or is not complete.
 	listRetry       = time.Second
 	listRoomRetry   = time.Minute
 	listUnsupported = time.Hour
 )
 
-// listing is how far the store's list of a partition's keys was read. It is guarded by the
+// listing is the state of reading the store's list of a partition's keys. It is guarded by the
 // partition's lock.
 type listing struct {
-	read   KeyList   // only says where to go on
+	read   KeyList   // only the position
 	since  time.Time // when the list was last read from its beginning
-	stamp  listStamp // what had been heard of others when the last reading began
-	valid  bool      // since then nothing is missing in storedKeys but what others have brought
+	stamp  listStamp // the news of others when the last reading began
+	valid  bool      // since then storedKeys lacks nothing but keys added by others
 	wanted bool      // it is in the reader's queue, or being read
-	turn   uint64    // counts how often what was read was forgotten
-	rest   time.Time // it is left alone until then
+	turn   uint64    // counts how often the keys read were dropped
+	rest   time.Time // the list rests until then
 }
 
 // listStamp changes whenever others have changed the partition, or may have.
@@ -49,11 +49,11 @@ type reading struct {
 	KeyList
 	turn  uint64
 	stamp listStamp
-	told  storeVersion // what the store is asked to still have
+	told  storeVersion // the state that the store must still have
 }
 
 // unlisted reports whether the store certainly has nothing of a target's key, which is not in
-// memory. If that can't be said, the list is read.
+// memory. If that is not known, it has the list read.
 func (t *target) unlisted() bool {
 	p := t.p
 	if p.keyReader == nil || p.ownership != owned {
@@ -76,7 +76,7 @@ func (g *guarded) listed() bool {
 		g.store.verifiedWithin(g.absenceAge) && !g.outbox.maybeSent && !g.restoration.active()
 }
 
-// wantList has the list read, and the store asked what it has if that was too long ago.
+// wantList has the list read, or the store verified first if its last report is too old.
 func (p *partition) wantList() {
 	if !p.store.known || !p.store.verifiedWithin(p.absenceAge) {
 		if !p.store.mustVerify {
@@ -93,7 +93,8 @@ func (p *partition) wantList() {
 	}
 }
 
-// beginReading returns where to read on in the list, or nil if it can't be read now.
+// beginReading returns the position from which to read on in the list, or nil if it can't be read
+// now.
 func (p *partition) beginReading() *reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +105,7 @@ func (p *partition) beginReading() *reading {
 	}
 	if now.Sub(l.since) > listAge || !p.keys.stored.kept {
 		p.forgetList()
-		p.keys.stored.begin() // keys that leave memory while the list is read are noted
+		p.keys.stored.begin() // from now on, keys that leave memory are recorded
 		l.since = now
 	}
 	l.wanted = true
@@ -114,20 +115,20 @@ func (p *partition) beginReading() *reading {
 	return r
 }
 
-// settleReading takes in what was read. It reports whether the list goes on. The stamp is that of
-// the first reading of several.
+// settleReading processes the result of a reading. It reports whether the list goes on. The stamp
+// is from the first of several readings.
 func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.listing
 	l.wanted = false
 	switch {
-	case r.turn != l.turn: // it was forgotten meanwhile
+	case r.turn != l.turn: // the keys read were dropped meanwhile
 		return false
 	case r.Err != nil:
 		p.leaveList(r)
 		return false
-	case r.Lost: // a round will find that, and restore what was lost
+	case r.Lost: // a round will find the loss, and restore the data
 		l.rest = time.Now().Add(listRetry)
 		p.store.mustVerify = true
 		p.flusher.schedule(p)
@@ -135,7 +136,7 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 	case p.overtaken(r):
 		l.wanted = true
 		return true // it is read again
-	case r.Begun && l.read.Epoch != 0: // this is no longer the list that was being read
+	case r.Begun && l.read.Epoch != 0: // the list being read has been replaced
 		p.forgetList()
 		return false
 	case !p.takeHashes(r):
@@ -149,15 +150,15 @@ func (p *partition) settleReading(r *reading, stamp listStamp) (more bool) {
 	return r.More
 }
 
-// overtaken reports whether the store has told of changes since a list was asked for, and the list
-// of later ones. Nothing then says that the store still had the former when it was read. Were the
-// list believed, their loss would go unnoticed.
+// overtaken reports whether the store has reported changes since a list was requested, and the list
+// reports later ones. Then it is unknown whether the store still had the former when the list was
+// read. Trusting the list would hide their loss.
 func (p *partition) overtaken(r *reading) bool {
 	last := p.store.latest()
 	return last != r.told && last.atLeast(r.version()) != last
 }
 
-// takeHashes adds what was read to the stored keys. It reports whether there was memory for that.
+// takeHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
 func (p *partition) takeHashes(r *reading) bool {
 	for _, hash := range r.Hashes {
 		p.keys.stored.add(hash)
@@ -165,13 +166,13 @@ func (p *partition) takeHashes(r *reading) bool {
 	return p.keys.stored.kept
 }
 
-// version returns what the store had when it was read.
+// version returns the store's state at the time of the read.
 func (l *KeyList) version() storeVersion {
 	return storeVersion{l.Epoch, l.Version, l.Quieted, l.LastChange}
 }
 
-// leaveList leaves a list alone that can't be read. What was read of it stays, unless the store
-// says that it is not complete.
+// leaveList lets a list rest that can't be read. The keys read so far stay, unless the store
+// reports that the list is not complete.
 func (p *partition) leaveList(r *reading) {
 	p.listing.rest = time.Now().Add(listRetry)
 	if errors.Is(r.Err, errors.ErrUnsupported) {
@@ -180,9 +181,9 @@ func (p *partition) leaveList(r *reading) {
 	}
 }
 
-// learnFirst takes in that the store had nothing of the partition before a round, so that there is
-// nothing to read. A round that was with the store at the same time may have been answered before
-// this one. If that answer told of any change, it is too late.
+// learnFirst records that the store had nothing of the partition before a round, so there is
+// nothing to read. A concurrent round may have been answered before this one. If that answer
+// reported a change, the record comes too late.
 func (b *ledger) learnFirst(r *Round) {
 	if !b.lists || !r.First || b.store.latest() != versionOf(r) {
 		return
@@ -192,7 +193,7 @@ func (b *ledger) learnFirst(r *Round) {
 	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.stamp(), true
 }
 
-// forgetList forgets what was read of the list.
+// forgetList drops the keys read from the list.
 func (b *ledger) forgetList() {
 	l := b.listing
 	b.keys.stored.drop()

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// loading reads keys that operations wait for, in rounds that may be in flight next to one that
-// flushes. What such a round returns for a key is exactly what the store holds, without what is
-// pending here: it takes no key that another round may be changing. The methods are called with the
+// loading reads keys that operations wait for, in rounds that may be in flight next to a flushing
+// one. The loaded counts are exactly the store's, without this counter's pending ones, because such
+// a round includes no key that another round may be changing. The methods are called with the
 // partition locked.
 type loading struct {
 	pendingLoads
 	*ledger
 	scratch *scratch
-	width   *readWidth // of the batcher that loads
+	width   *readWidth // the loading batcher's
 	budget  budget
 	totals  *totals
 }
@@ -30,8 +30,8 @@ func (l *loading) cut() *Round {
 	}
 	// As long as the version is not known, a load has to learn it, or later changes by others would
 	// go unnoticed. And before a key with synced counts is loaded, the store must confirm that it
-	// has lost nothing. Otherwise the load would replace what only memory still has with what the
-	// store has left.
+	// has lost nothing. Otherwise the load would replace counts that only memory still has with the
+	// store's remains.
 	r.ReadOnly = l.store.known && unknown && len(r.Keys) > 0
 	r.Acked = l.outbox.acked
 	l.begin(r, l.store.generation)
@@ -66,7 +66,7 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 	return unknown
 }
 
-// loadKey adds a key that is only loaded to a round.
+// loadKey adds a key to a round that only loads it.
 func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
 	r.reads += readsOf(b.keys.names.ladder(w.ns))
@@ -74,8 +74,7 @@ func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 	k.adds = len(r.buckets)
 }
 
-// loadOf returns the pending load of a key that a round brings, or nil if no operation waits for
-// it.
+// loadOf returns the pending load of a key in a round, or nil if no operation waits for it.
 func (r *Round) loadOf(k *KeyRound) *pendingLoad {
 	if len(r.loads) == 0 {
 		return nil
@@ -83,19 +82,19 @@ func (r *Round) loadOf(k *KeyRound) *pendingLoad {
 	return r.loads[loadName(k.NS, k.Key)]
 }
 
-// loadOutcome is what became of a round that loads.
+// loadOutcome is the outcome of a round that loads.
 type loadOutcome uint8
 
 const (
 	loadAnswered loadOutcome = iota
-	// loadFailed: its keys are asked for again after a while. The store is late, refuses to read,
-	// or is out of reach.
+	// loadFailed: its keys are requested again after a while. The store is late, refuses to read,
+	// or is unreachable.
 	loadFailed
-	// loadFlushes: its keys have to wait for a round that no other overlaps.
+	// loadFlushes: its keys have to wait for a round without overlap.
 	loadFlushes
 )
 
-// settle takes the outcome of a round that was cut here.
+// settle processes the outcome of a round from cut.
 func (l *loading) settle(r *Round) (outcome loadOutcome) {
 	valid := l.end(l.store.generation)
 	switch {
@@ -109,7 +108,7 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 		l.fail(r, time.Now())
 		return loadFailed
 	case r.Lost:
-		// A round that no other overlaps will find the loss, and restore what was lost.
+		// A round without overlap will find the loss, and restore the data.
 		l.putBack(r, false)
 		l.lossSeen, outcome = true, loadFlushes
 	case !valid:
@@ -126,7 +125,7 @@ func (l *loading) settle(r *Round) (outcome loadOutcome) {
 	return outcome
 }
 
-// takeAll takes over everything that a round has loaded.
+// takeAll applies everything that a round has loaded.
 func (l *loading) takeAll(r *Round) {
 	if !l.store.known {
 		l.learn(r)
@@ -143,7 +142,7 @@ func (l *loading) takeAll(r *Round) {
 	}
 }
 
-// take takes over what the store holds of one key, which need not be in memory yet.
+// take applies the store's counts of one key, which need not be in memory yet.
 func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
 	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)

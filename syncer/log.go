@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// reporter logs once what the batchers and partitions of a counter each find out.
+// reporter logs an event once, even if several batchers or partitions of a counter notice it.
 type reporter struct {
 	log          *slog.Logger
 	flushersDown atomic.Int64

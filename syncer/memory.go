@@ -10,16 +10,16 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// quotaTries is how many other partitions are tried for a key of a namespace that may be evicted.
+// quotaTries is how many other partitions are tried to find an evictable key of a namespace.
 const quotaTries = 16
 
 // fullPause is how long further refusals go unlogged after one was logged.
 const fullPause = time.Minute
 
 // memory keeps the keys of all partitions within the budget. It decides whether there is room for
-// another key, drops what has left every window, and makes the largest partition give up room for
-// small ones. Its methods lock the partitions that they look at, except for one that is passed to
-// them: that one is locked already.
+// another key, drops counts that have left every window, and makes the largest partition give up
+// room for small ones. Its methods lock the partitions that they use, except for a partition passed
+// as an argument, which is locked already.
 type memory struct {
 	parts  []partition
 	spaces []*space
@@ -27,7 +27,7 @@ type memory struct {
 	pool   *slab.Pool
 	lists  listMemory
 	share  int           // words that any partition may use, regardless of the others
-	tight  chan struct{} // tells the sweep that a partition below its share needs room
+	tight  chan struct{} // wakes the sweep: a partition below its share needs room
 
 	maxBytes   int64
 	log        *slog.Logger
@@ -82,8 +82,8 @@ func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 }
 
 // roomFor reports whether a block of this many words may be allocated for a new key, after evicting
-// others if memory is used up. A partition below its share need not evict: the largest partition is
-// made to give something up instead.
+// others if memory is used up. A partition below its share need not evict: the largest partition
+// gives something up instead.
 func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 	full := g.keys.arena.Full()
 	if !full && m.pool.Fits(arena.ChunkWords) {
@@ -92,8 +92,8 @@ func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 	return m.lends(g) || g.makeRoom(words, sec) || !full && m.pool.Fits(arena.MinChunkWords)
 }
 
-// lends reports whether a partition may take something from the reserve: one below its share may,
-// and the largest partition is made to give something up.
+// lends reports whether a partition may take something from the reserve. One below its share may,
+// and the largest partition then gives something up.
 func (m *memory) lends(g *guarded) bool {
 	if g.keys.arena.Full() || g.keys.words() >= m.share {
 		return false
@@ -102,7 +102,7 @@ func (m *memory) lends(g *guarded) bool {
 	return m.pool.FitsReserve(arena.MinChunkWords)
 }
 
-// askForRoom tells the sweep that the reserve is being used.
+// askForRoom wakes the sweep, because the reserve is being used.
 func (m *memory) askForRoom() {
 	select {
 	case m.tight <- struct{}{}:

@@ -8,15 +8,16 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// space is a namespace as the partitions use it.
+// space is a namespace in the form that partitions use.
 type space struct {
 	name   string
 	ladder *leaparray.Ladder
 	onCold OnCold
-	// maxKeys is how many keys may be in memory, 0 for any number; keys is how many there are.
+	// maxKeys is the maximum number of keys in memory, 0 for no maximum; keys is the current
+	// number.
 	maxKeys int64
 	keys    atomic.Int64
-	// unlisted keeps the keys out of lists.
+	// unlisted excludes the keys from lists.
 	unlisted bool
 	// ttl is a key's time to live in the store, in milliseconds. It is a little more than twice the
 	// longest span, so it is enough to set it with the first count in a bucket of the coarsest
@@ -24,7 +25,7 @@ type space struct {
 	ttl int64
 }
 
-// namespaces are the namespaces of a counter's options. Only their numbers of keys change.
+// namespaces holds the namespaces of a counter's options. Only their numbers of keys change.
 type namespaces struct {
 	seed   maphash.Seed
 	all    []*space       // the first is the default one
@@ -34,7 +35,7 @@ type namespaces struct {
 // maxSpaces is the largest number of namespaces: an entry has 8 bits for its namespace.
 const maxSpaces = 256
 
-// init checks the options' namespaces and takes them over.
+// init checks the options' namespaces and adds them.
 func (n *namespaces) init(opt *Options) error {
 	n.seed, n.byName = maphash.MakeSeed(), map[string]int{}
 	if err := n.add(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
@@ -78,11 +79,11 @@ func (n *namespaces) add(name string, ns Namespace) error {
 // in a bucket of the coarsest level.
 func KeyTTL(l *leaparray.Ladder) int64 { return LevelTTL(l.Levels()[l.Len()-1]) }
 
-// LevelTTL is KeyTTL of a ladder of which this is the coarsest level.
+// LevelTTL is KeyTTL of a ladder with this coarsest level.
 func LevelTTL(l leaparray.Level) int64 {
-	// A bucket that was counted just before the time to live is next set must still be there when
-	// the last window that touches it ends. That is a bucket's width after the span, plus how far
-	// ahead of the clock its event may have been.
+	// A bucket that was counted just before the time to live is next set must still exist when the
+	// last window that touches it ends. That is a bucket's width after the span, plus how far ahead
+	// of the clock its event may have been.
 	margin := l.Width + leaparray.MaxAhead
 	return 2*l.Span().Milliseconds() + margin.Milliseconds()
 }
@@ -105,7 +106,7 @@ func (ns *Namespace) fill(name string) error {
 	return nil
 }
 
-// index returns the position of a namespace, or that of the default one if it is not listed.
+// index returns the position of a namespace, or the default one's if it is not configured.
 func (n *namespaces) index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
@@ -116,13 +117,13 @@ func (n *namespaces) index(ns []byte) int {
 	return 0
 }
 
-// of returns a namespace, or the default one if it is not listed.
+// of returns a namespace, or the default one if it is not configured.
 func (n *namespaces) of(ns []byte) *space { return n.all[n.index(ns)] }
 
 // ladder returns the ladder of a namespace.
 func (n *namespaces) ladder(ns []byte) *leaparray.Ladder { return n.of(ns).ladder }
 
-// hash returns the hash by which a key is found in its partition. ns is empty for the default
+// hash returns the hash of a key in the table of its partition. ns is empty for the default
 // namespace.
 func (n *namespaces) hash(ns, key []byte) uint32 {
 	h := maphash.Bytes(n.seed, key)
@@ -132,7 +133,7 @@ func (n *namespaces) hash(ns, key []byte) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// longestSpan returns the longest span of any namespace of clients, in milliseconds.
+// longestSpan returns the longest span of any namespace that clients use, in milliseconds.
 func (n *namespaces) longestSpan() (span int64) {
 	for _, sp := range n.all {
 		if sp.name != BanNamespace {

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Kind says what an [Op] does.
+// Kind is the type of an [Op].
 type Kind uint8
 
 // The kinds of operation.
@@ -21,12 +21,12 @@ const (
 	Acquire
 )
 
-// Ack says what must have happened before an operation that counts returns.
+// Ack is the durability that a count must reach before its operation returns.
 type Ack uint8
 
 // The acknowledgements that a caller can wait for.
 const (
-	// AckDefault is what the node is configured for.
+	// AckDefault is the configured level of the node.
 	AckDefault Ack = iota
 	// AckMemory returns once the count is in this process's memory.
 	AckMemory
@@ -40,7 +40,7 @@ const (
 	AckDisk
 )
 
-// Source says where an answer came from. Its values are those of the HTTP API.
+// Source is the origin of an answer, with the values of the HTTP API.
 type Source string
 
 // The sources of an answer.
@@ -50,7 +50,7 @@ const (
 	// SourceOwner is an answer that was forwarded to the key's owner.
 	SourceOwner Source = "owner"
 	// SourceNear is an answer that the node gave for the key's owner: it remembered a refusal, or
-	// has borrowed some of what is left of the key's limits. Reads may miss what others counted
+	// has borrowed some of the room left in the key's limits. Reads may miss others' counts from
 	// within StaleAfter.
 	SourceNear Source = "near"
 	// SourceRedis is an answer computed by a script in Redis.
@@ -83,13 +83,13 @@ type Check struct {
 	NS []byte
 	// Key is 1 to 256 bytes of UTF-8 without control characters.
 	Key []byte
-	// N is the number of events, 1 to 2^31-1. In an Add, negative values take events back: from the
-	// buckets of its time or, if it has none, from the newest buckets that hold something, and
-	// never more than a bucket holds. In an Acquire 0 makes the check a [Ban].
+	// N is the number of events, 1 to 2^31-1. In an Add, a negative N takes events back: from the
+	// buckets of its time or, if it has none, from the newest buckets that are not empty, and never
+	// more than a bucket holds. In an Acquire, 0 makes the check a [Ban].
 	N int64
 	// Limits are compared in order; an Add may have none.
 	Limits []Limit
-	// Ban says what starts the ban that the check is, if N is 0.
+	// Ban determines what starts the ban if N is 0.
 	Ban Ban
 	// InPlace is Op.AllowNonOwner for this check alone.
 	InPlace bool
@@ -113,30 +113,30 @@ type Op struct {
 	Ack Ack
 	// CountDenied makes an Acquire count even if it is refused.
 	CountDenied bool
-	// DryRun makes an Acquire count nothing. Its answer is the one that it would get otherwise.
-	// Other kinds ignore it.
+	// DryRun makes an Acquire count nothing. Its answer is the same as without DryRun. Other kinds
+	// ignore it.
 	DryRun bool
 	// AllowNonOwner executes the operation here although another counter owns the key's partition:
-	// in its place. The decision is based on what the store and this counter know. Check.InPlace
-	// does so for a single key.
+	// in its place. The decision is based on the counts in the store and in this counter's memory.
+	// Check.InPlace does so for a single key.
 	AllowNonOwner bool
-	// Recalled says of an Add that takes back that this counter sees all that others had counted of
-	// the key when the operation was asked for: either it was not lent then, or all others have
+	// Recalled means, for an Add that takes back, that this counter sees all counts that others had
+	// of the key when the operation was requested: either it was not lent then, or all others have
 	// caught up since, and this one after them, see [Counter.CatchUp]. Without it, such an Add is
 	// refused with [ErrLent] while the key is lent, see [Counter.Lent].
 	Recalled bool
-	// Reserve, if not empty, makes an Acquire reserve what it admits under this id instead of
-	// counting it, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must
+	// Reserve, if not empty, makes an admitted Acquire reserve its events under this id instead of
+	// counting them, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must
 	// happen soon, because a partition can't be handed over meanwhile. CountDenied then has no
 	// effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
-	// Rules are the rules with a ban that some of the checks are judged by, for internal/bans. A
+	// Rules are the rules with a ban that apply to some of the checks, for internal/bans. A
 	// [Counter] ignores them.
 	Rules []BanRule
 }
 
-// Reads reports whether the operation counts nothing, whatever its result.
+// Reads reports whether the operation counts nothing, regardless of its result.
 func (op *Op) Reads() bool { return op.Kind == Count || op.Kind == Acquire && op.DryRun }
 
 // Counts reports whether the keys of the operation, which had this result and no error, were
@@ -149,8 +149,8 @@ func (op *Op) Counts(res *Result) bool {
 // a ban.
 func (op *Op) Changes(res *Result) bool { return op.Counts(res) || op.startedBan(res) }
 
-// TakesNewest reports whether the operation takes events back from the newest buckets that hold
-// something, because it does not say when they happened.
+// TakesNewest reports whether the operation takes events back from the newest buckets that are not
+// empty, because it names no time.
 func (op *Op) TakesNewest() bool {
 	return op.Kind == Add && op.TS == 0 && op.Checks[0].N < 0
 }
@@ -160,13 +160,13 @@ type LimitResult struct {
 	Window, Max int64
 	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets
 	// Count and Lo to the number its decision was based on, including n if it was admitted. Hi adds
-	// what other counters may have counted, or may yet count, because this one has lent it to them,
-	// see [Counter.Lend], or they have borrowed from the same one.
+	// the events that other counters may have counted, or may yet count, because this one has lent
+	// them, see [Counter.Lend], or because they have borrowed from the same owner.
 	Count, Lo, Hi int64
 	// BucketMS is the width of the buckets that were read: the window's edge is uncertain by at
 	// most that.
 	BucketMS int64
-	// Refused is set where this limit stood in the way (Acquire) or is exceeded (Add).
+	// Refused is set if this limit refused (Acquire) or is exceeded (Add).
 	Refused bool
 }
 
@@ -177,8 +177,8 @@ type CheckResult struct {
 	// RetryAfter is how long to wait, in milliseconds, until this check alone could pass: 0 if it
 	// did, -1 if it never can because n exceeds a limit by itself.
 	RetryAfter int64
-	// TS is the time, in unix milliseconds, that the check was counted at: taking n back at this
-	// time undoes it. It is 0 if nothing was counted, or taken back from the newest buckets.
+	// TS is the time of the count, in unix milliseconds: taking n back at this time undoes it. It
+	// is 0 if nothing was counted, or taken back from the newest buckets.
 	TS     int64
 	Limits []LimitResult
 }
@@ -189,14 +189,14 @@ type Result struct {
 	Err error
 	// Allowed is true for an Acquire that was admitted and an Add that exceeds none of its limits.
 	Allowed bool
-	// RetryAfter is the longest of the checks' in milliseconds, -1 if the operation can never pass.
+	// RetryAfter is the longest of the checks in milliseconds, -1 if the operation can never pass.
 	RetryAfter int64
 	Source     Source
-	// AgeMS bounds how old this node's knowledge of other writers' counts is, in milliseconds.
+	// AgeMS bounds the age of this node's knowledge of other writers' counts, in milliseconds.
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
-	// Bans are those of Op.Rules that hold now. A [Counter] leaves them empty.
+	// Bans are the active bans among Op.Rules. A [Counter] leaves them empty.
 	Bans []BanResult
 }
 
@@ -237,7 +237,7 @@ func (op *Op) unconditional() bool {
 }
 
 // Validate refuses an operation that a ladder can't answer, before anything is done with it, and
-// returns the time it is about. ladder returns the ladder of a namespace; now is in unix
+// returns the operation's time. ladder returns the ladder of a namespace; now is in unix
 // milliseconds. The error is an *InvalidError.
 func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts int64, err error) {
 	ts = now
@@ -287,7 +287,7 @@ func (op *Op) timeField() string {
 	return "ts"
 }
 
-// OutOfReach is the error for a window that ends at ts and begins before what the ladder keeps.
+// OutOfReach is the error for a window that ends at ts and begins before the ladder's span.
 func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
 	return &InvalidError{-1, -1, op.timeField(),
 		fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",

@@ -9,14 +9,14 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// OnCold says how to answer an Acquire of a key that is not in memory while the store is known to
-// be down: it can't be reached. It applies to nothing else. While the store is late or answers with
-// an error, or if it refuses this key, the error is ErrUnavailable.
+// OnCold determines the answer to an Acquire of a key that is not in memory while the store is
+// known to be down, which means unreachable. It applies to nothing else. While the store is late or
+// answers with an error, or if it refuses this key, the error is ErrUnavailable.
 type OnCold string
 
 // The answers for a key whose past is out of reach.
 const (
-	// OnColdAllow decides on what this process knows.
+	// OnColdAllow decides by this process's counts.
 	OnColdAllow OnCold = "allow"
 	// OnColdDeny refuses.
 	OnColdDeny OnCold = "deny"
@@ -30,10 +30,10 @@ type Namespace struct {
 	OnCold OnCold
 	// MaxKeys bounds the keys in memory. A new key takes the place of one in the same namespace
 	// that the store has and that was not used in the last seconds; if there is none, the new key
-	// is refused with ErrMaxKeys. Namespaces that are not listed share the bound of the default
+	// is refused with ErrMaxKeys. Namespaces that are not configured share the bound of the default
 	// one. 0 means that only memory bounds them.
 	MaxKeys int64
-	// Unlisted keeps its keys out of [Counter.Top].
+	// Unlisted excludes its keys from [Counter.Top].
 	Unlisted bool
 }
 
@@ -41,48 +41,48 @@ type Namespace struct {
 type Options struct {
 	// Store keeps the counts of record. Required.
 	Store Store
-	// Now returns the time, in unix milliseconds, for events that carry none. It must never go
-	// back. Default: the wall clock at start, advanced by the monotonic clock.
+	// Now returns the time, in unix milliseconds, for events without one. It must never go back.
+	// Default: the wall clock at start, advanced by the monotonic clock.
 	Now func() int64
 	// Placement maps keys to partitions. Default: DefaultPartitions, seed 0.
 	Placement Placement
-	// Namespaces by name. A namespace that is not listed is counted like DefaultNamespace.
+	// Namespaces by name. A namespace that is not in the map is counted like DefaultNamespace.
 	Namespaces map[string]Namespace
-	// Ack is what AckDefault means. Default: AckMemory.
+	// Ack is the meaning of AckDefault. Default: AckMemory.
 	Ack Ack
 	// Writer identifies this incarnation of the process to the store. Default: 12 random
 	// characters.
 	Writer string
-	// FlushInterval is how long a count stays in memory only if nobody waits for it, plus or minus
-	// a tenth. Default: 200 ms.
+	// FlushInterval is how long a count that nobody waits for stays only in memory, plus or minus a
+	// tenth. Default: 200 ms.
 	FlushInterval time.Duration
-	// MaxLag bounds the age of the oldest count that the store has not acknowledged, as long as the
-	// store answers. A key that the store has yet to be told about needs room before it is counted,
-	// see ErrBehind. Room follows the pace at which the store last accepted keys, with enough
-	// margin for the store to become ten times slower at once; if it becomes k times slower than
-	// that, the oldest count may be k times as old. Counts made while the store did not answer are
-	// older. MaxLag must not be shorter than two flush intervals, because counts wait for the next
-	// flush anyway. 0 means that only memory is bounded.
+	// MaxLag bounds the age of the oldest unacknowledged count, as long as the store answers. A key
+	// that is not yet waiting for the store needs room before it is counted, see ErrBehind. Room
+	// follows the pace at which the store last accepted keys, with enough margin for the store to
+	// become ten times slower at once; if it becomes k times slower than that, the oldest count may
+	// be k times as old. Counts made while the store did not answer are older. MaxLag must not be
+	// shorter than two flush intervals, because counts wait for the next flush anyway. 0 means that
+	// only memory is bounded.
 	MaxLag time.Duration
-	// LoadTimeout bounds how long an operation whose context has no deadline waits for a key to be
-	// loaded. Default: 5 s.
+	// LoadTimeout bounds how long an operation without a deadline waits for a key to be loaded.
+	// Default: 5 s.
 	LoadTimeout time.Duration
 	// RoundTimeout bounds one exchange with the store. After that its outcome is unknown. Default:
 	// 1 s.
 	RoundTimeout time.Duration
-	// VerifyInterval is how often an idle partition asks the store whether it still holds what it
-	// acknowledged, and what others have counted. Default: 5 s.
+	// VerifyInterval is how often an idle partition verifies that the store still holds all
+	// acknowledged counts, and learns of changes by others. Default: 5 s.
 	VerifyInterval time.Duration
 	// Exchanges is the number of concurrent exchanges with the store that flush; as many more may
 	// load. Default: 4.
 	Exchanges int
 	// MaxMemory bounds the memory for keys and buckets, in bytes; buckets of known keys may exceed
-	// it by a quarter. Any partition may use what the others don't; one that uses less than an even
+	// it by a quarter. Any partition may use memory that the others leave free; one below an even
 	// share gets room from the largest. Default: 1 GiB.
 	MaxMemory int64
 	// MaxRoundKeys bounds the keys in one round. Default: 512.
 	MaxRoundKeys int
-	// NotOwner says that another counter decides about every partition until StartOwning or
+	// NotOwner means that another counter decides about every partition until StartOwning or
 	// ImportHandoff is called for it. Default: this counter decides about all of them.
 	NotOwner bool
 	// Logger receives changes of state. Default: none.

@@ -8,8 +8,8 @@ import (
 )
 
 // outbox holds the rounds of a partition that the store has not acknowledged, and the writer and
-// sequence for the next one. At most one round that writes is with the store at a time. One that
-// got no answer stays unchanged until there is an answer. It is guarded by the partition's lock.
+// sequence of the next one. At most one writing round is with the store at a time. An unanswered
+// one stays unchanged until there is an answer. It is guarded by the partition's lock.
 type outbox struct {
 	retry       backoff // after a failed exchange
 	writer      string  // the name under which rounds are cut here
@@ -20,8 +20,8 @@ type outbox struct {
 	sent   bool     // a round, possibly of a restoration, is with the store now
 	flight *Round   // sent, or to be sent again unchanged; nil if none
 	queue  []*Round // cut earlier, here or elsewhere; sent before anything else is cut
-	// maybeSent says that others may have sent rounds in the queue, or may still do so: what the
-	// store says of a key may or may not include them.
+	// maybeSent means that others may have sent rounds in the queue, or may still do so: the
+	// store's report of a key may or may not include them.
 	maybeSent bool
 
 	imported      map[string]uint64 // by writer, the last sequence taken over from others
@@ -40,8 +40,8 @@ func (o *outbox) all() []*Round {
 	return append([]*Round{o.flight}, o.queue...)
 }
 
-// takeAll empties the outbox and returns its rounds. If any of them may have been sent, maybeSent
-// is set.
+// takeAll empties the outbox and returns its rounds. It sets maybeSent if any of them may have been
+// sent.
 func (o *outbox) takeAll() []*Round {
 	rounds := o.all()
 	o.flight, o.queue = nil, nil
@@ -53,7 +53,7 @@ func (o *outbox) takeAll() []*Round {
 // next makes the first round of the queue the flight.
 func (o *outbox) next() *Round {
 	o.flight, o.queue = o.queue[0], o.queue[1:]
-	o.flight.outcomeUnknown = true // whoever cut it may have sent it
+	o.flight.outcomeUnknown = true // the counter that cut it may have sent it
 	return o.flight
 }
 
@@ -68,7 +68,7 @@ func (o *outbox) number(r *Round) {
 	r.Seq, r.Nonce = o.seq, newNonce()
 }
 
-// rename gives the rounds that are cut from now on a writer that nobody has used.
+// rename gives all later rounds a new, unused writer.
 func (o *outbox) rename() { o.writer, o.seq, o.acked = newWriter(), 0, 0 }
 
 // renumber gives a round, and all queued rounds of the same writer, another writer and new
@@ -87,7 +87,7 @@ func (o *outbox) renumber(r *Round) (name string) {
 	return name
 }
 
-// queueImport takes over a round of another counter, none of whose counts is older than since. It
+// queueImport takes over a round of another counter. None of its counts is older than since. It
 // returns false if the round had been taken over before.
 func (o *outbox) queueImport(r *Round, since time.Time) bool {
 	if r.Seq <= o.imported[r.Writer] {
@@ -106,8 +106,8 @@ func (o *outbox) queueImport(r *Round, since time.Time) bool {
 	return true
 }
 
-// acknowledge notes that the store has a round, which was the flight. The queued rounds of the same
-// writer then carry its sequence as Acked.
+// acknowledge records that the store has a round, which was the flight. The queued rounds of the
+// same writer then carry its sequence as Acked.
 func (o *outbox) acknowledge(partition int, r *Round) {
 	if r.imported {
 		o.importedKeys -= int64(len(r.Keys))
@@ -128,15 +128,15 @@ func (o *outbox) acknowledge(partition int, r *Round) {
 	}
 }
 
-// forgetAcked clears Acked in all rounds: it belongs to an epoch that has ended.
+// forgetAcked clears Acked in all rounds, because it belongs to an epoch that has ended.
 func (o *outbox) forgetAcked() {
 	for _, r := range o.all() {
 		r.Acked = 0
 	}
 }
 
-// release forgets everything that was handed off. Rounds cut from now on have a new writer, derived
-// from the counter's: whoever took the rounds over sends them under the old one.
+// release drops everything that was handed off. All later rounds have a new writer, derived from
+// the counter's, because the new owner sends the old rounds under the old one.
 func (o *outbox) release(counter string) {
 	*o = outbox{incarnation: o.incarnation + 1, mark: o.mark, retry: o.retry}
 	o.writer = fmt.Sprintf("%s.%d", counter, o.incarnation)
@@ -164,7 +164,7 @@ func anyHas(rounds []*Round, t *target) bool {
 	})
 }
 
-// part returns a round's part for a key, nil if there is none.
+// part returns a round's part for a key, or nil if there is none.
 func (r *Round) part(hash uint32, ns, key []byte) *KeyRound {
 	for i := range r.Keys {
 		k := &r.Keys[i]

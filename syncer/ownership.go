@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// ownership says whether this counter decides about the keys of a partition.
+// ownership is the state of a counter's authority over a partition's keys.
 type ownership uint8
 
 const (
-	// owned: this counter does.
+	// owned: this counter decides about the keys.
 	owned ownership = iota
-	// handingOff: for a moment nobody does. This counter did, and is about to hand over what it
-	// knows.
+	// handingOff: for a moment nobody decides. This counter did, and is about to hand over its
+	// state.
 	handingOff
-	// notOwned: another counter does. This one may still count in its place (Op.AllowNonOwner), and
-	// meets it in the store.
+	// notOwned: another counter decides. This one may still count in its place (Op.AllowNonOwner),
+	// and the counts of both meet in the store.
 	notOwned
 )
 
-// flushGrace is how long a partition that is about to be handed off may take to flush what is
-// pending. In a healthy system nothing pending is left after that, and only what is known has to be
-// handed off.
+// flushGrace is how long a partition that is about to be handed off may take to flush its pending
+// counts. In a healthy system none are left after that, and only synced counts have to be handed
+// off.
 const flushGrace = 250 * time.Millisecond
 
-// StartOwning makes this counter decide about a partition without a handoff: it loads what it does
-// not know from the store. It cancels a handoff that this counter had begun, which keeps what it
-// was about to hand off.
+// StartOwning makes this counter decide about a partition without a handoff: it loads unknown
+// counts from the store. It cancels a handoff that this counter had begun, and so keeps the state
+// that was to be handed off.
 func (c *Counter) StartOwning(partition int) {
 	p := &c.parts[partition]
 	p.mu.Lock()
@@ -50,22 +50,22 @@ func (c *Counter) StopOwning(partition int) {
 	p.forgetList()
 	p.settled.wake()
 	p.mu.Unlock()
-	p.flusher.room.retryAll() // those who wait for room find another partition
+	p.flusher.room.retryAll() // operations that wait for room find another owner
 }
 
-// cancelHandoff resumes flushing what was to be handed off. The partition is locked.
+// cancelHandoff takes the partition back and resumes flushing. The partition is locked.
 func (p *partition) cancelHandoff() {
 	if p.handoff.cancel() {
 		p.flusher.schedule(p)
 	}
 }
 
-// BeginHandoff stops deciding about a partition and prepares it for being handed off. Once it
-// begins, operations are refused with ErrNotOwner; when it returns, [Counter.HandoffPage] has
-// everything. It first flushes what can be flushed in a moment. If the partition can't be made
-// ready before ctx is done, because a restoration is in progress or an exchange hangs, the error
-// wraps ErrUnavailable, and the caller must continue with StartOwning or StopOwning. It may be
-// called again.
+// BeginHandoff stops deciding about a partition and prepares its handoff. Once it begins,
+// operations are refused with ErrNotOwner; when it returns, [Counter.HandoffPage] has everything.
+// It first flushes as much as possible in a moment. If the partition can't be made ready before ctx
+// is done, because a restoration is in progress or an exchange hangs, the error wraps
+// ErrUnavailable, and the caller must continue with StartOwning or StopOwning. It may be called
+// again.
 func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 	p := &c.parts[partition]
 	grace := time.NewTimer(flushGrace)
@@ -77,7 +77,7 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 		case err != nil:
 			return err
 		case news == nil:
-			p.flusher.room.note(0, 0) // the room it took is free for others
+			p.flusher.room.note(0, 0) // its room is free for others
 			return nil
 		}
 		p.flusher.schedule(p)
@@ -107,7 +107,7 @@ func (p *partition) stopDeciding() {
 }
 
 // trySeal prepares a partition to be handed off. If that is not possible yet, it returns a channel
-// that is closed when it is time to try again.
+// that is closed when the caller should try again.
 func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 		g.outbox.isEmpty() && g.dirty.isEmpty()
 }
 
-// RenewHandoff lets nobody decide about a partition until it is handed off with BeginHandoff, from
+// RenewHandoff leaves a partition without an owner until it is handed off with BeginHandoff, from
 // the first page, or continues with StartOwning or StopOwning. The partition is flushed meanwhile.
 func (c *Counter) RenewHandoff(partition int) {
 	p := &c.parts[partition]
@@ -168,10 +168,10 @@ func errNoHandoff(partition int) error {
 }
 
 // ImportHandoff takes a partition over from another counter. Counts that the store had not
-// acknowledged are sent to it with the name and number they have; until it has them, they are
+// acknowledged are sent to it under their existing name and number; until it has them, they are
 // pending here. If this counter has already begun to decide about the partition, or has more recent
-// information from the store, it loads the keys it knows again. If one of the two counters has not
-// noticed yet that the store has lost data, what that one knows is restored.
+// information from the store, it loads its known keys again. If one of the two counters has not
+// noticed yet that the store has lost data, that counter's counts are restored.
 func (c *Counter) ImportHandoff(h *Handoff) {
 	p := &c.parts[h.Partition]
 	p.mu.Lock()
@@ -183,9 +183,8 @@ func (c *Counter) ImportHandoff(h *Handoff) {
 	p.flusher.schedule(p)
 }
 
-// FinishHandoff forgets a partition after another counter has taken it over: that counter now
-// answers for the pending counts. From then on this counter numbers its own rounds under a new
-// name.
+// FinishHandoff drops a partition after another counter has taken it over: that counter now answers
+// for the pending counts. From then on this counter numbers its own rounds under a new name.
 func (c *Counter) FinishHandoff(partition int) error {
 	p := &c.parts[partition]
 	p.mu.Lock()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// pace measures how many keys a second the store takes while it has any to take. Older measurements
-// fade, but only as time is spent on exchanges: at rest nothing is forgotten.
+// pace measures how many keys a second the store accepts while it has any to accept. Older
+// measurements fade, but only as time is spent on exchanges, so an idle store keeps its measured
+// pace.
 type pace struct{ keys, seconds float64 }
 
 // paceMemory is the time spent on exchanges after which a measurement's weight has dropped to a
@@ -19,7 +20,7 @@ func newPace(perSecond float64) pace {
 	return pace{keys: weight * perSecond, seconds: weight}
 }
 
-// note takes in an exchange of this many keys.
+// note records an exchange of this many keys.
 func (p *pace) note(keys int, took time.Duration) {
 	seconds := max(took, time.Microsecond).Seconds()
 	fade := math.Exp(-seconds / paceMemory.Seconds())
@@ -33,7 +34,7 @@ func (p *pace) takes(keys int64) time.Duration {
 	return time.Duration(min(year, float64(keys)*p.seconds/p.keys) * float64(time.Second))
 }
 
-// within returns how many keys the store takes within d, at least one.
+// within returns how many keys the store accepts within d, at least one.
 func (p *pace) within(d time.Duration) int64 {
 	return max(1, int64(p.keys/p.seconds*d.Seconds()))
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// partition is a lock and what it guards, and the batchers that exchange rounds with the store for
-// the partition. Its own methods take the lock. The methods of guarded and of its parts need it
-// held.
+// partition is a lock with the state it guards, and the batchers that exchange rounds with the
+// store for the partition. Its own methods take the lock. The methods of guarded and of its parts
+// need it held.
 type partition struct {
 	flusher *batcher
 	loader  *batcher
@@ -19,11 +19,11 @@ type partition struct {
 	guarded
 }
 
-// guarded is what the lock of a partition guards: whether this counter decides about its keys, what
-// is known of them, and the parts that deal with the store or another counter. Which part may do so
-// when is decided in exchange.go, not by the parts themselves.
+// guarded is the state that the lock of a partition guards: the ownership, the keys and their
+// counts, and the parts that deal with the store or another counter. exchange.go decides which part
+// may do so when, not the parts themselves.
 type guarded struct {
-	// What every operation looks at comes first, to share few cache lines with the rest.
+	// The fields that every operation uses come first, to share few cache lines with the rest.
 	ownership ownership
 	draining  bool    // nothing more is counted, except confirmed reservations
 	closed    bool    // nothing more is counted
@@ -40,11 +40,11 @@ type guarded struct {
 	handoff     handoff
 	awaited     awaitedResets
 
-	// readWithin is how long ago the store may at most have told what others have flushed, if a
-	// decision relies on it.
+	// readWithin is the maximum age of the store's report of others' counts, if a decision relies
+	// on it.
 	readWithin time.Duration
-	// absenceAge is how long ago the store may at most have said what it has, if a key is taken for
-	// new without a read.
+	// absenceAge is the maximum age of the store's last report, if a key counts as new without a
+	// read.
 	absenceAge time.Duration
 }
 
@@ -70,27 +70,27 @@ func (p *partition) init(id int, c *Counter) {
 		restoration: &p.restoration, budget: &p.guarded}
 }
 
-// refuses reports whether the partition takes no operations now. nonOwner says that the operation
-// may be executed in place of the owner.
+// refuses reports whether the partition accepts no operations now. nonOwner means that the
+// operation may be executed in place of the owner.
 func (g *guarded) refuses(nonOwner bool) bool {
 	return g.ownership != owned && (g.ownership == handingOff || !nonOwner)
 }
 
-// refused reports whether the target's partition takes no operations now, see refuses.
+// refused reports whether the target's partition accepts no operations now, see refuses.
 func (t *target) refused(op *Op) bool { return t.p.refuses(op.AllowNonOwner || t.check.InPlace) }
 
-// failedLoadsDown is how many consecutive loads of a partition must fail before it is known that it
-// can't be read. A single broken connection says nothing yet.
+// failedLoadsDown is how many consecutive loads of a partition must fail before it counts as
+// unreadable. A single broken connection is not enough.
 const failedLoadsDown = 2
 
-// storeDown reports whether the store is known to be out of reach for the partition's keys. A store
+// storeDown reports whether the store is known to be unreachable for the partition's keys. A store
 // that is late, or refuses, is not down.
 func (g *guarded) storeDown() bool {
 	return g.loads.retry.failures >= failedLoadsDown || g.health.down.Load()
 }
 
-// degraded reports whether the store did not take the last round, or can't be asked: answers come
-// from memory alone.
+// degraded reports whether answers come from memory alone, because the store did not accept the
+// last round or can't be asked.
 func (g *guarded) degraded() bool { return g.outbox.retry.failing() || g.storeDown() }
 
 // The shortest and the longest pause before a retry, and the longest after a refusal.
@@ -100,7 +100,7 @@ const (
 	longestRefused = 200 * time.Millisecond // operations may be waiting
 )
 
-// backoff says when to retry something that failed: after a pause that doubles with each
+// backoff determines when to retry after a failure: after a pause that doubles with each
 // consecutive failure.
 type backoff struct {
 	failures int // in a row
@@ -119,11 +119,11 @@ func (b *backoff) fail(now time.Time) {
 	b.until = now.Add(b.pause)
 }
 
-// postpone has a retry wait for the shortest pause after something that was late: it is no failure.
+// postpone delays a retry by the shortest pause after a late answer, which is no failure.
 func (b *backoff) postpone(now time.Time) { *b = backoff{until: now.Add(firstBackoff)} }
 
-// refuse has a retry wait for a pause that doubles, but stays short, after the store has refused
-// something as a whole. That it answers shows that it can be reached, so it is no failure.
+// refuse delays a retry by a pause that doubles, but stays short, after the store has refused
+// something as a whole. The answer shows that the store can be reached, so it is no failure.
 func (b *backoff) refuse(now time.Time) {
 	pause := min(max(2*b.pause, firstBackoff), longestRefused)
 	*b = backoff{pause: pause, until: now.Add(pause)}

@@ -5,8 +5,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// pending returns the counts that the store has not acknowledged. It is never nil: even an empty
-// counter may grow.
+// pending returns the counts that the store has not acknowledged. It is never nil, because even an
+// empty counter may grow.
 func (s *keyspace) pending(e entry) leaparray.Counter {
 	if r := e.pending(); r != 0 {
 		return counterAt(&s.arena, r)
@@ -14,15 +14,15 @@ func (s *keyspace) pending(e entry) leaparray.Counter {
 	return e.inline()
 }
 
-// synced returns what the store is known to hold of a key, or nil if nothing.
+// synced returns the store's known counts of a key, or nil if there are none.
 func (s *keyspace) synced(e entry) leaparray.Counter { return counterAt(&s.arena, e.synced()) }
 
-// view returns what is known of an entry's key, synced and pending.
+// view returns the synced and pending counts of an entry's key.
 func (s *keyspace) view(e entry, l *leaparray.Ladder, now int64) leaparray.View {
 	return leaparray.View{Ladder: l, A: s.synced(e), B: s.pending(e), Now: now}
 }
 
-// count counts n events of a moment as pending. A negative n is taken back.
+// count counts n events of a moment as pending. A negative n takes events back.
 func (s *keyspace) count(e entry, l *leaparray.Ladder, ts, n, now int64) {
 	v := s.view(e, l, now)
 	if n < 0 {
@@ -41,7 +41,7 @@ func (s *keyspace) takeAt(e entry, v *leaparray.View, ts, n int64) {
 	s.take(e, v, taken)
 }
 
-// takeNewest takes n back from the newest buckets that hold something.
+// takeNewest takes n back from the newest buckets that are not empty.
 func (s *keyspace) takeNewest(e entry, l *leaparray.Ladder, now, n int64) {
 	v := s.view(e, l, now)
 	var taken []leaparray.Cell
@@ -69,13 +69,13 @@ func (s *keyspace) markAhead(e entry, l *leaparray.Ladder, ts, now int64) {
 	s.close(c, 0)
 }
 
-// addPending counts n in one pending bucket.
+// addPending adds n to one pending bucket.
 func (s *keyspace) addPending(e entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	v := s.view(e, l, s.clock.now())
 	s.addTo(e, &v, at, n)
 }
 
-// addTo is addPending given the view of an entry, which it keeps up to date.
+// addTo is addPending for an entry with this view, which it keeps up to date.
 func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int64) {
 	if ch, ok := v.Ladder.Add(v.B, at, n); ok {
 		s.pendingBuckets += int64(ch)
@@ -88,7 +88,7 @@ func (s *keyspace) addTo(e entry, v *leaparray.View, at leaparray.Stretch, n int
 	*v = c.v
 }
 
-// subtractPending removes what was acknowledged from a pending bucket, or from the one that it has
+// subtractPending removes an acknowledged count from a pending bucket, or from the one that it has
 // folded into. If the bucket has left every window in the meantime, it is gone already.
 func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
 	pending, at, now := s.pending(e), b.Stretch, s.clock.now()
@@ -100,7 +100,7 @@ func (s *keyspace) subtractPending(e entry, l *leaparray.Ladder, b *Bucket) {
 	}
 }
 
-// change is the two counters of an entry while they may move, or fold.
+// change holds the two counters of an entry while they may move or fold.
 type change struct {
 	e      entry
 	v      leaparray.View
@@ -109,7 +109,7 @@ type change struct {
 	events int64 // in these
 }
 
-// change begins to change the counters of an entry, of which v is the view.
+// change begins to change the counters of an entry with this view.
 func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	c := &s.changing
 	c.e, c.v, c.before, c.events = e, *v, v.Ladder.Cells(v.B), v.Ladder.Total(v.B)
@@ -123,8 +123,8 @@ func (s *keyspace) change(e entry, v *leaparray.View) *change {
 	return c
 }
 
-// close stores where the counters are now. n is how many events were added to the pending one: if
-// it has fewer, the rest has left every window. Events that folding drops from synced are in the
+// close stores the new places of the counters. n is how many events were added to the pending one:
+// if it has fewer, the rest has left every window. Events that folding drops from synced are in the
 // store, so they are no loss.
 func (s *keyspace) close(c *change, n int64) {
 	at := arena.Ref(0)
@@ -145,7 +145,7 @@ func (s *keyspace) dropPending(e entry) {
 	e[at], e[at+1] = 0, 0
 }
 
-// clearPending forgets everything pending of an entry.
+// clearPending drops all pending counts of an entry.
 func (s *keyspace) clearPending(e entry, l *leaparray.Ladder) {
 	s.pendingBuckets -= int64(l.Cells(s.pending(e)))
 	s.dropPending(e)
@@ -158,15 +158,15 @@ func (s *keyspace) tidyPending(e entry, l *leaparray.Ladder) {
 	}
 }
 
-// owesMark reports whether the store has yet to be told of events ahead of the present.
+// owesMark reports whether the store does not know yet that events lie ahead of the present.
 func (s *keyspace) owesMark(e entry, l *leaparray.Ladder) bool {
 	mark, marked := l.Marked(s.pending(e))
 	newest, ok := l.Newest(s.synced(e))
 	return marked && (!ok || newest.Start < mark.Start)
 }
 
-// addSynced adds to a bucket of what the store is known to hold. If both are zero, it marks that
-// events lie ahead of the present.
+// addSynced adds to a bucket of the synced counts. If both are zero, it marks that events lie ahead
+// of the present.
 func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
 	v := s.view(e, l, s.clock.now())
 	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
@@ -183,16 +183,16 @@ func (s *keyspace) addSynced(e entry, l *leaparray.Ladder, at leaparray.Stretch,
 	s.close(c, 0)
 }
 
-// setSynced takes in what the store holds of some buckets after a round, as far as that can be
-// counts. It reports whether that was to be expected: what was added to what the store was known
-// to hold. With compared, that was when the round was cut: the buckets may have folded since.
+// setSynced records the store's counts of some buckets after a round, where they are valid counts.
+// It reports whether they were as expected: the previously known counts plus the round's. With
+// compared, the former are the counts known when the round was cut, because the buckets may have
+// folded since.
 //
-// If the store holds less, it may have the events in other buckets, because somebody else has
-// folded them. If it holds more, the events may be those of other buckets here. Until the key is
-// read again, the sum over them is not less than what is known, and not more than what the store
-// has.
+// If the store holds less, it may have the events in other buckets, because another writer has
+// folded them. If it holds more, the events may be in other buckets here. Until the key is read
+// again, the sum over them is not less than the known count, and not more than the store's.
 //
-// How much each bucket changes by is found out first, because they may fold on the way.
+// The change of each bucket is determined first, because they may fold on the way.
 func (s *keyspace) setSynced(e entry, adds []Bucket, compared, added bool) (expected bool) {
 	l, synced := s.ladder(e), s.synced(e)
 	changes := s.changes[:0]
@@ -235,7 +235,7 @@ func (s *keyspace) takeFolded(e entry, l *leaparray.Ladder, at leaparray.Stretch
 	}
 }
 
-// fold folds the buckets of an entry, and returns the moment from which on they stay as they are.
+// fold folds the buckets of an entry, and returns the moment from which on they stay unchanged.
 func (s *keyspace) fold(e entry, l *leaparray.Ladder, now int64) (exactFrom int64) {
 	v := s.view(e, l, now)
 	exactFrom = v.ExactFrom()
@@ -267,14 +267,14 @@ func (s *keyspace) replaceSynced(e entry, l *leaparray.Ladder, loaded []Bucket) 
 	}
 }
 
-// dropSynced forgets what the store holds of a key.
+// dropSynced drops the synced counts of a key.
 func (s *keyspace) dropSynced(e entry) {
 	releaseCounter(&s.arena, e.synced())
 	e.setSynced(0)
 }
 
-// appendSynced appends everything that another counter, or the store, has to be told in order to
-// hold what synced does.
+// appendSynced appends everything that another counter, or the store, needs to hold the same counts
+// as synced.
 func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
 	l, synced := s.ladder(e), s.synced(e)
 	l.Each(synced, func(at leaparray.Stretch, n int64) bool {
@@ -287,7 +287,7 @@ func (s *keyspace) appendSynced(to []Bucket, e entry) []Bucket {
 	return to
 }
 
-// eachSynced calls fn for every key that the store is known to have counts of, with their sum.
+// eachSynced calls fn for every key with synced counts, with their sum.
 func (s *keyspace) eachSynced(fn func(ns, key []byte, n int64)) {
 	for _, e := range s.all() {
 		if sum := s.ladder(e).Total(s.synced(e)); sum != 0 {

@@ -3,23 +3,23 @@ package syncer
 import "time"
 
 // pendingLoad is a key that operations wait to have loaded. It is in one place at a time: among the
-// partition's waiting loads, or in one round, which either brings the key or puts it back. A round
-// that writes takes along the pending loads of its keys. A load in flight next to it can't be used
-// for them: what that returns may or may not include what is being written. A pendingLoad is
-// guarded by the partition's lock.
+// partition's waiting loads, or in one round, which either loads the key or puts it back. A writing
+// round includes the pending loads of its keys. A load in flight next to it can't be used for them,
+// because it may or may not return counts that are being written. A pendingLoad is guarded by the
+// partition's lock.
 type pendingLoad struct {
 	ns, key   []byte
 	hash      uint32
 	waiters   int
-	exclusive bool // it must be loaded by a round that no other overlaps
+	exclusive bool // only a round without overlap may load it
 	done      bool
 	err       error
 	absence   absence
-	next      *pendingLoad // for the same key, asked for while this one was in a round
+	next      *pendingLoad // for the same key, requested while this one was in a round
 }
 
-// absence is the knowledge that the store has nothing of a key. It ends when others have changed
-// the partition, or when the key may have been counted here and dropped since.
+// absence records that the store has nothing of a key. It ends when others have changed the
+// partition, or when the key may have been counted here and dropped since.
 type absence struct {
 	known      bool
 	generation uint32
@@ -43,31 +43,31 @@ func (l *pendingLoad) tell(err error, a absence) {
 	}
 }
 
-// pendingLoads is what a partition has to ask the store for. It is guarded by the partition's lock.
+// pendingLoads holds the keys that a partition has to load. It is guarded by the partition's lock.
 type pendingLoads struct {
 	retry   backoff
 	waiting map[string]*pendingLoad // by loadName; not in a round yet
-	// exclusive: some of them must be loaded by a round that no other overlaps.
+	// exclusive: only a round without overlap may load some of them.
 	exclusive bool
-	underWay  *roundUnderWay // may overlap with a round that flushes
-	voided    uint64         // how many times loads in flight were made void
+	underWay  *roundUnderWay // may overlap with a flushing round
+	voided    uint64         // how often loads in flight were voided
 	probe     bool           // ask the store even if no key is waited for
-	lossSeen  bool           // a load saw a loss; a round that no other overlaps must find it again
+	lossSeen  bool           // a load saw a loss; a round without overlap must find it again
 }
 
-// roundUnderWay is a round in flight that loads.
+// roundUnderWay is a loading round in flight.
 type roundUnderWay struct {
 	round *Round
-	// generation and voided are the values from when the round was cut. If they have changed since,
-	// what it brings is void.
+	// generation and voided are the values from the cut of the round. If they have changed since,
+	// its answer is void.
 	generation uint32
 	voided     uint64
 }
 
-// loadName returns the name by which a pending load is found.
+// loadName returns the map key of a pending load.
 func loadName(ns, key []byte) string { return string(ns) + "\x00" + string(key) }
 
-// ask registers that an operation waits for a key.
+// ask registers an operation that waits for a key.
 func (q *pendingLoads) ask(hash uint32, ns, key []byte) *pendingLoad {
 	name := loadName(ns, key)
 	l := q.waiting[name]
@@ -80,7 +80,7 @@ func (q *pendingLoads) ask(hash uint32, ns, key []byte) *pendingLoad {
 	return l
 }
 
-// put adds a load to those that wait for a round.
+// put adds a load to the loads that wait for a round.
 func (q *pendingLoads) put(name string, l *pendingLoad) {
 	if q.waiting == nil {
 		q.waiting = map[string]*pendingLoad{}
@@ -102,8 +102,8 @@ func (q *pendingLoads) moveTo(r *Round, name string) {
 	delete(q.waiting, name)
 }
 
-// putBack takes back the loads of a round that does not bring their keys. exclusive says how they
-// are to be loaded now.
+// putBack takes back the loads of a round that does not load their keys. exclusive reserves them
+// for a round without overlap.
 func (q *pendingLoads) putBack(r *Round, exclusive bool) {
 	for name, l := range r.loads {
 		l.exclusive = exclusive
@@ -113,7 +113,7 @@ func (q *pendingLoads) putBack(r *Round, exclusive bool) {
 	r.loads = nil
 }
 
-// join makes a round bring back a key that it takes if an operation waits for that.
+// join makes a round load one of its keys if an operation waits for that.
 func (q *pendingLoads) join(r *Round, k *KeyRound) {
 	if len(q.waiting) == 0 && q.underWay == nil {
 		return
@@ -126,7 +126,7 @@ func (q *pendingLoads) join(r *Round, k *KeyRound) {
 	}
 }
 
-// recall makes void what a load in flight brings of a key, because the key may change meanwhile.
+// recall voids a key's part of a load in flight, because the key may change meanwhile.
 func (q *pendingLoads) recall(name string) {
 	if q.underWay == nil {
 		return
@@ -147,23 +147,23 @@ func (q *pendingLoads) recallKeys(r *Round) {
 	}
 }
 
-// begin notes that a round that loads is in flight.
+// begin records that a loading round is in flight.
 func (q *pendingLoads) begin(r *Round, generation uint32) {
 	q.probe = false
 	q.underWay = &roundUnderWay{round: r, generation: generation, voided: q.voided}
 }
 
-// end notes that the round is no longer in flight, and reports whether what it brings is valid.
+// end records that the round is no longer in flight, and reports whether its answer is valid.
 func (q *pendingLoads) end(generation uint32) (valid bool) {
 	l := q.underWay
 	q.underWay = nil
 	return l.generation == generation && l.voided == q.voided
 }
 
-// void makes void what is in flight, because the partition has changed hands or is about to.
+// void voids loads in flight, because the partition has changed hands or is about to.
 func (q *pendingLoads) void() { q.voided++ }
 
-// refuseAll ends all waits with an error, and makes void what is in flight.
+// refuseAll ends all waits with an error, and voids loads in flight.
 func (q *pendingLoads) refuseAll(err error) {
 	if q.underWay != nil {
 		q.putBack(q.underWay.round, false)
@@ -175,29 +175,29 @@ func (q *pendingLoads) refuseAll(err error) {
 	q.void()
 }
 
-// postpone puts the keys of a round back that the store has not answered in time, to be asked for
+// postpone puts back the keys of a round that the store has not answered in time, to be requested
 // again after a while.
 func (q *pendingLoads) postpone(r *Round, now time.Time) {
 	q.putBack(r, false)
 	q.retry.postpone(now)
 }
 
-// refuse puts the keys of a round back that the store refused as a whole: it can be reached, and
+// refuse puts back the keys of a round that the store refused as a whole: it can be reached, and
 // may be loading its data.
 func (q *pendingLoads) refuse(r *Round, now time.Time) {
 	q.putBack(r, false)
 	q.retry.refuse(now)
 }
 
-// fail puts a round's keys back, to be asked for again after a while.
+// fail puts a round's keys back, to be requested again after a while.
 func (q *pendingLoads) fail(r *Round, now time.Time) {
 	q.putBack(r, false)
 	q.probe = true // keep asking until the store can be read again, even if nobody waits
 	q.retry.fail(now)
 }
 
-// allowOverlap lets rounds that others overlap load the keys that were reserved for a round that no
-// other overlaps.
+// allowOverlap lets overlapping rounds load the keys that were reserved for a round without
+// overlap.
 func (q *pendingLoads) allowOverlap() {
 	for _, l := range q.waiting {
 		l.exclusive = false

@@ -11,8 +11,8 @@ import (
 )
 
 // DefaultPartitions is the number of partitions of a cluster unless configured otherwise: a prime
-// well above the number of nodes. Each flush of a partition has a fixed cost, so more of them cost
-// Redis more.
+// well above the number of nodes. Each flush of a partition has a fixed cost, so more partitions
+// cost Redis more.
 const DefaultPartitions = 257
 
 // Placement maps a key to its partition. It must be the same on all nodes of a cluster for as long
@@ -20,17 +20,17 @@ const DefaultPartitions = 257
 type Placement struct {
 	// Partitions is the number of partitions.
 	Partitions int
-	// Seed varies the mapping. Whoever knows it can choose keys that fall into one partition, and
-	// whoever writes the hash tag of a key needs no seed for that.
+	// Seed varies the mapping. Knowing it is enough to choose keys that fall into one partition,
+	// and a client that writes the hash tag of a key can do so without it.
 	Seed uint64
-	// HashTags says in which namespaces all keys with the same hash tag are in one partition.
-	// Default: none. It must not be changed once there are keys.
+	// HashTags selects the namespaces in which all keys with the same hash tag are in one
+	// partition. Default: none. It must not be changed once there are keys.
 	HashTags HashTags
 }
 
 // Of returns the partition of a key: xxHash64 of the key and, unless it is the default one, of its
 // namespace. A key with a hash tag has the same partition as its tag in the default namespace, and
-// a ban that of the key that it bans.
+// a ban has the partition of the banned key.
 func (p Placement) Of(ns, key []byte) int {
 	if IsBan(ns) {
 		ns, key = bannedKey(ns, key)
@@ -53,11 +53,10 @@ func (p Placement) Of(ns, key []byte) int {
 	return int(hi)
 }
 
-// HashTag returns the part of a key that decides its partition where hash tags are in use, as in
-// Redis Cluster
-// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags): the bytes
-// between the first '{' and the first '}' after it, or the whole key if there is no such pair or
-// nothing in between. The result shares the memory of key.
+// HashTag returns the part of a key that decides its partition if hash tags are in use, as in Redis
+// Cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags):
+// the bytes between the first '{' and the first '}' after it, or the whole key if there is no such
+// pair or nothing in between. The result shares the memory of key.
 func HashTag(key []byte) []byte {
 	open := bytes.IndexByte(key, '{')
 	if open < 0 {
@@ -70,8 +69,8 @@ func HashTag(key []byte) []byte {
 	return key
 }
 
-// HashTags says, by namespace, whether keys are placed by their hash tags. A namespace that is not
-// listed is like DefaultNamespace; if that is not listed either, hash tags are not used.
+// HashTags determines, by namespace, whether keys are placed by their hash tags. A namespace that
+// is not listed is like DefaultNamespace; if that is not listed either, hash tags are not used.
 type HashTags map[string]bool
 
 // In reports whether the keys of a namespace are placed by their hash tags.
@@ -82,8 +81,8 @@ func (t HashTags) In(ns []byte) bool {
 	return t[DefaultNamespace]
 }
 
-// placedAs returns the namespace and key that decide a key's partition: its own or, if the key has
-// a hash tag that applies, the default namespace and the tag.
+// placedAs returns the namespace and key that decide a key's partition: the original ones or, if
+// the key has a hash tag that applies, the default namespace and the tag.
 func (t HashTags) placedAs(ns, key []byte) (_, _ []byte) {
 	if tag := HashTag(key); len(tag) < len(key) && t.In(ns) {
 		return nil, tag
@@ -92,8 +91,8 @@ func (t HashTags) placedAs(ns, key []byte) (_, _ []byte) {
 }
 
 // String lists the namespaces with hash tags, such as "login, sms" or "no namespace" or, if
-// namespaces that are not listed have them, "every namespace but login". Two values that place all
-// keys in the same way have the same text.
+// unlisted namespaces have them, "every namespace but login". Two values that place all keys in the
+// same way have the same text.
 func (t HashTags) String() string {
 	usual := t[DefaultNamespace]
 	var others []string

@@ -37,7 +37,7 @@ func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
 	return v, now, err
 }
 
-// read calls fn with a read of a key, which is in memory and whose partition is locked.
+// read calls fn with a Count of a key, whose counts are in memory and whose partition is locked.
 func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
 	fn func(k *call) error) error {
 	op := Op{Kind: Count, AllowNonOwner: allowNonOwner,
@@ -61,13 +61,12 @@ func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowN
 }
 
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest
-// first. It looks at every key, and locks a partition for a few hundred keys at a time.
+// first. It scans every key, and locks a partition for a few hundred keys at a time.
 func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
 	return c.top(ctx, n, window, nil)
 }
 
-// TopOf is Top for some namespaces. Where one does not reach back as far as the window, it is
-// shorter.
+// TopOf is Top for some namespaces. If the window exceeds a namespace's span, the span is used.
 func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
 	window int64) ([]KeyCount, error) {
 	only := make(map[string]bool, len(namespaces))
@@ -104,7 +103,7 @@ func (c *Counter) top(ctx context.Context, n int, window int64,
 type topper struct {
 	n           int
 	window, now int64
-	least       int64 // a count must be above this to be among the first n
+	least       int64 // a count must exceed it to be among the first n
 	rows        []KeyCount
 	only        map[string]bool // namespaces; nil for all
 }

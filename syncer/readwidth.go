@@ -6,11 +6,11 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// readWidth bounds the buckets that an exchange may bring back, because a store takes time for
-// each: by its ladder, one key may have thousands. What keys have is known only once they are read,
-// so each counts as what it may have at most. The bound follows the pace of the last exchanges: it
-// doubles while these are fast, and after a slow one it is what the store sent within half of the
-// time that an exchange has. Only the batcher's goroutine uses it.
+// readWidth bounds the buckets that an exchange may load, because a store takes time for each: a
+// ladder can allow a key thousands. The number of a key's buckets is unknown until they are read,
+// so each key counts with its maximum. The bound follows the pace of the last exchanges: it doubles
+// while these are fast, and after a slow one it drops to the number that the store sent within half
+// of an exchange's timeout. Only the batcher's goroutine uses it.
 type readWidth struct {
 	timeout time.Duration // of an exchange
 	most    int           // per exchange
@@ -20,16 +20,16 @@ type readWidth struct {
 const (
 	// firstReads bounds the first exchange. Redis takes about a microsecond for a bucket.
 	firstReads = 64 << 10
-	// flushReads is what a round that flushes may bring back: it holds up others, and is sent again
+	// flushReads bounds the loads in a flushing round, which holds up others, and is sent again
 	// unchanged until there is an answer.
 	flushReads = 16 << 10
-	// mostReads is what the largest exchange has if all keys have the default ladder.
+	// mostReads is the bound of the largest exchange if all keys have the default ladder.
 	mostReads = 1 << 20
 	// readsOfKey is the part of the time for a key that does not depend on its buckets.
 	readsOfKey = 8
 )
 
-// readsOf returns what a key with this ladder counts as.
+// readsOf returns how many reads a key with this ladder counts as.
 func readsOf(l *leaparray.Ladder) int { return readsOfKey + l.Most() }
 
 func newReadWidth(timeout time.Duration) readWidth {
@@ -42,13 +42,13 @@ func (w *readWidth) begin() { w.cut = 0 }
 // add adds a round to the exchange.
 func (w *readWidth) add(r *Round) { w.cut += r.reads }
 
-// left returns how much more the exchange may bring back, at least what one key has.
+// left returns how many more reads the exchange may have, at least one.
 func (w *readWidth) left() int { return max(1, w.most-w.cut) }
 
-// full reports whether the exchange brings back as much as it may.
+// full reports whether the exchange has reached its maximum.
 func (w *readWidth) full() bool { return w.cut >= w.most }
 
-// note takes in how much of an exchange has come back, and how long that took.
+// note records the reads that an exchange returned, and its duration.
 func (w *readWidth) note(reads int, took time.Duration) {
 	switch {
 	case took > w.timeout/2:
@@ -59,7 +59,7 @@ func (w *readWidth) note(reads int, took time.Duration) {
 	}
 }
 
-// readsIn returns how much the store has sent in answer to some rounds.
+// readsIn returns the number of reads in the store's answers to some rounds.
 func readsIn(rounds []*Round) (reads int) {
 	for _, r := range rounds {
 		for i := range r.Keys {

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// ErrLent refuses to take back while others may have counted what is to be taken back. It is an
+// ErrLent refuses to take counts back while others may have counted some of them. It is an
 // ErrUnavailable.
 var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
 	"what there is to take back", ErrUnavailable)
 
-// TakesBack reports whether the operation takes back what was counted before.
+// TakesBack reports whether the operation takes back earlier counts.
 func (op *Op) TakesBack() bool {
 	return op.Kind == Add && len(op.Checks) > 0 && op.Checks[0].N < 0
 }
 
-// Lent reports whether this counter decides about a key and, if it does, whether others may have
-// counted the key by a loan and this one does not see it yet. Then there may be more to take back
-// than it knows: see [Op.Recalled].
+// Lent reports whether this counter decides about a key and, if it does, whether borrowers may have
+// counts of the key that this one does not see yet. Then there may be more to take back than it
+// knows: see [Op.Recalled].
 func (c *Counter) Lent(check *Check) (lent, decides bool) {
 	var t target
 	c.locate(&t, check)
@@ -29,7 +29,7 @@ func (c *Counter) Lent(check *Check) (lent, decides bool) {
 	return decides && t.p.shared.lentOut(&t), decides
 }
 
-// lentOut reports whether others may have counted a key, and this counter does not see it yet.
+// lentOut reports whether others may have counts of a key that this counter does not see yet.
 func (s sharedKeys) lentOut(t *target) bool {
 	if len(s) == 0 {
 		return false
@@ -40,17 +40,17 @@ func (s sharedKeys) lentOut(t *target) bool {
 	})
 }
 
-// CatchUp returns once the store has all that this counter has counted of a key until now and still
-// answers for, and this counter, if it decides about the key and shares it with others, has read
-// what they had stored when it was called. It does not wait for a store that is known to be out of
-// reach.
+// CatchUp returns once two conditions hold: the store has all counts of a key that this counter has
+// made until now and still answers for; and, if this counter decides about the key and shares it
+// with others, it has read the counts that they had stored when CatchUp was called. It does not
+// wait for a store that is known to be unreachable.
 func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
 	ticket, cut := t.p.dirty.lastTicket, t.p.shared.cuts(&t)
 	if t.p.dirty.handedOff(ticket) && !t.p.sealed {
-		ticket = 0 // another counter has taken over what was not acknowledged
+		ticket = 0 // another counter has taken over the unacknowledged counts
 	}
 	t.p.mu.Unlock()
 	for reads := false; ; reads = true {
@@ -69,9 +69,9 @@ func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 	}
 }
 
-// enlistUnread enlists a shared key that this counter decides about, unless a round that was cut
-// after so many others has read it. It returns the ticket to wait for, or 0. A ticket says nothing
-// about reads: an answer that is lost or void is not asked for again with the same ticket.
+// enlistUnread enlists a shared key that this counter decides about, unless a round cut after this
+// many others has read it. It returns the ticket to wait for, or 0. A ticket does not cover reads:
+// a lost or void answer is not requested again with the same ticket.
 func (t *target) enlistUnread(cuts uint64, now int64) (ticket uint64) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()

@@ -16,7 +16,7 @@ const (
 	neverIdle = low24 + 1
 )
 
-// reclaim makes the largest partition give up what it has above its share, or as much as small
+// reclaim makes the largest partition give up the excess above its share, or as much as small
 // partitions have taken from the reserve if that is less. It runs in the sweep, so that an
 // operation that needs room never waits for the lock of another partition.
 func (m *memory) reclaim() {
@@ -47,8 +47,8 @@ func (m *memory) reclaim() {
 	p.mu.Unlock()
 }
 
-// dropList makes the partition with the most hashes of keys that are not in memory give them up:
-// they have taken what others need.
+// dropList makes the partition with the most hashes of stored keys give them up, because others
+// need their memory.
 func (m *memory) dropList() {
 	var most *partition
 	var size int
@@ -68,8 +68,8 @@ func (m *memory) dropList() {
 	}
 }
 
-// largest returns the largest partition above its share that may have something to give, and how
-// many words it is above.
+// largest returns the largest partition above its share that may have something to give, and its
+// excess in words.
 func (m *memory) largest(sec uint32) (most *partition, above int) {
 	for i := range m.parts {
 		p := &m.parts[i]
@@ -96,18 +96,18 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 		return neverIdle
 	}
 	slices.Sort(ages)
-	return max(2, ages[len(ages)/2]) // what was used in the last second stays, see evictOne
+	return max(2, ages[len(ages)/2]) // entries used in the last second stay, see evictOne
 }
 
 // evacuate goes through all entries and moves them out of the chunks that are to be released.
 // Entries that were idle for at least age are evicted instead. Until the arena is down to this many
-// words, so are idle entries with counters that have chunks to themselves.
+// words, so are idle entries with counters that occupy whole chunks.
 func (m *memory) evacuate(p *partition, age uint32, words int) {
 	for at := 0; m.evacuateSome(p, at, age, words); at += sweepSlots {
 	}
 }
 
-// evacuateSome looks at one run of slots and reports whether there are more.
+// evacuateSome handles one run of slots and reports whether there are more.
 func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *memory) evacuateSome(p *partition, at int, age uint32, words int) bool 
 			continue
 		}
 		idle := e.idle(sec)
-		spared := e.has(flagLimit) && (mustMove || idle < limitAge) // moved instead, if it can be
+		spared := e.has(flagLimit) && (mustMove || idle < limitAge) // moved instead, if possible
 		if idle >= age && evictable(e) && !spared {
 			k.drop(k.table.HashAt(i), r)
 			k.evicted++

@@ -7,9 +7,9 @@ import (
 )
 
 // reservation is an Acquire that was decided but is counted only when it is confirmed: one
-// counter's part of an Acquire whose keys belong to several. Until then it stands in the way of
-// other decisions as if it were counted, wherever in the window it lies. It is not visible to reads
-// and never reaches the store. It ends with the process.
+// counter's part of an Acquire whose keys belong to several. Until then it counts as used in other
+// decisions, wherever in the window it lies. It is not visible to reads and never reaches the
+// store. It ends with the process.
 type reservation struct {
 	in     *reservations // where it is registered once decided
 	id     string
@@ -17,13 +17,13 @@ type reservation struct {
 	ts     int64
 }
 
-// reservations are those that were neither confirmed nor undone.
+// reservations holds the reservations that were neither confirmed nor undone.
 type reservations struct {
 	mu   sync.Mutex
 	byID map[string]*reservation
 }
 
-// reservedKeys is what is reserved of a partition's keys. It is guarded by the partition's lock.
+// reservedKeys holds the reservations of a partition's keys. It is guarded by the partition's lock.
 type reservedKeys []reservedKey
 
 // reservedKey is one key's part of a reservation.
@@ -64,7 +64,7 @@ func (k *call) reserve() {
 	k.reservation.in.put(k.reservation)
 }
 
-// of returns how much is reserved of the target's key.
+// of returns the reserved number of events of the target's key.
 func (r reservedKeys) of(t *target) (n int64) {
 	for i := range r {
 		h := &r[i]
@@ -91,7 +91,7 @@ func (r *reservations) put(held *reservation) {
 	r.byID[held.id] = held
 }
 
-// Reserved lists what is reserved under an id, and the time at which it will be counted.
+// Reserved lists the reserved checks of an id, and the time at which they will be counted.
 func (c *Counter) Reserved(id string) (checks []Check, ts int64) {
 	c.reservations.mu.Lock()
 	defer c.reservations.mu.Unlock()
@@ -101,10 +101,10 @@ func (c *Counter) Reserved(id string) (checks []Check, ts int64) {
 	return checks, ts
 }
 
-// Confirm counts what was reserved. If there is no such reservation, nothing was counted and the
-// error wraps ErrUnavailable. After ErrClosed nothing was counted either, but the reservation is
-// still there. With AckStore it returns after the store has acknowledged the counts; with a
-// stronger ack, after they are kept.
+// Confirm counts a reservation. If there is no such reservation, nothing was counted and the error
+// wraps ErrUnavailable. After ErrClosed nothing was counted either, but the reservation still
+// exists. With AckStore it returns after the store has acknowledged the counts; with a stronger
+// ack, after they are kept.
 func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	r := c.reservations.take(id)
 	if r == nil {
@@ -131,9 +131,9 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 	return k.commit(ctx, &c.durability)
 }
 
-// countReserved counts what was reserved under an id and ends the reservation, or does neither. The
-// reservation promised to count, so nothing asks whether there is room: others may have decided by
-// now that it is counted. The partitions are locked.
+// countReserved counts the reservation with an id and ends it or, on an error, does neither. A
+// reservation is a promise to count, so there is no check for room: others may have decided by now
+// that it is counted. The partitions are locked.
 func (k *call) countReserved(id string) error {
 	for _, p := range k.parts {
 		if p.closed {
@@ -169,7 +169,7 @@ func (c *Counter) Undo(id string) bool {
 	return true
 }
 
-// unreserve removes what is reserved under an id from the partitions, which are locked.
+// unreserve removes a reservation from the partitions, which are locked.
 func (k *call) unreserve(id string) {
 	for _, p := range k.parts {
 		kept := p.reservations[:0]

@@ -41,16 +41,16 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	return nil
 }
 
-// Drop forgets what this counter knows about a key that is being reset elsewhere, including counts
-// that the store does not have, and a reset that the store has not been told of: the one elsewhere
-// takes its place, and must not be followed by it, because it would delete what is counted in
-// between. If the one elsewhere fails after all, neither is carried out, and whoever asked for
-// either has been told that its outcome is unknown. Drop leaves a key alone that this counter
-// decides about, unless deciding is set: then another counter, or the store itself, decides about
-// it too. It returns once nothing of the key is in flight to the store or could still be: rounds
-// that got no answer are sent again until they do, and a Forget that has not returned yet is waited
-// for. If that takes longer than ctx allows, or another counter receives counts of the key, the
-// error wraps ErrUnknownOutcome.
+// Drop discards this counter's counts of a key that is being reset elsewhere, including unflushed
+// ones, and a reset that has not reached the store. The reset elsewhere takes the place of the
+// latter, which must not follow it, because it would delete counts made in between. If the reset
+// elsewhere fails after all, neither is carried out, and the callers of both have received an
+// unknown outcome. Drop leaves a key alone that this counter decides about, unless deciding is set:
+// then another counter, or the store itself, decides about it too. It returns once nothing of the
+// key is in flight to the store or could still be: it waits for rounds without an answer, which are
+// sent again until they have one, and for a Forget that has not returned yet. If that takes longer
+// than ctx allows, or another counter receives counts of the key, the error wraps
+// ErrUnknownOutcome.
 func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
 	check := Check{NS: ns, Key: key}
 	var t target
@@ -86,7 +86,7 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 	}
 }
 
-// dropKey forgets everything known and pending of a key, including that it is to be reset.
+// dropKey drops all synced and pending counts of a key, and a pending reset of it.
 func (g *guarded) dropKey(t *target) {
 	at := g.keys.find(t.hash, t.ns, t.check.Key)
 	if at == 0 {
@@ -107,8 +107,8 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 	}
 }
 
-// forget empties an entry and makes the next round delete the key before anything else. What a
-// round in flight brings back of it is ignored.
+// forget empties an entry and makes the next round delete the key before anything else. Counts of
+// it in the answer to a round in flight are ignored.
 func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
 	g.loads.recall(loadName(e.name()))
 	for _, unacked := range g.outbox.all() {
@@ -120,9 +120,9 @@ func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder)
 	g.enlist(r, e)
 }
 
-// awaitedResets is how many callers of Forget wait for the reset of a key, by loadName. They are
-// told that it is done once its ticket is acknowledged, so it must not be given up meanwhile. It is
-// guarded by the partition's lock.
+// awaitedResets is how many callers of Forget wait for the reset of a key, by loadName. Forget
+// returns success once its ticket is acknowledged, so the reset must not be given up meanwhile. It
+// is guarded by the partition's lock.
 type awaitedResets map[string]int
 
 func (a *awaitedResets) begin(t *target) {
@@ -143,7 +143,7 @@ func (a awaitedResets) end(t *target) {
 	}
 }
 
-// endReset notes that a caller of Forget waits no more. A Drop that waits for it looks again.
+// endReset records that a caller of Forget waits no more. A Drop that waits for it looks again.
 func (p *partition) endReset(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

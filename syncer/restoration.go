@@ -6,9 +6,9 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
-// restoration tells a store that has lost data what memory knows. Unlike a flush it says what the
-// buckets held, so telling it twice changes nothing. While it is active, nothing else is sent and
-// no entry is evicted or moved. The methods are called with the partition locked.
+// restoration sends the counts in memory to a store that has lost data. Unlike a flush it carries
+// the full counts of the buckets, so sending it twice changes nothing. While it is active, nothing
+// else is sent and no entry is evicted or moved. The methods are called with the partition locked.
 type restoration struct {
 	*ledger
 	loads  *loading
@@ -17,9 +17,9 @@ type restoration struct {
 	report *reporter
 }
 
-// republish is what has to be restored, and how much of it the store has been told.
+// republish is the data to restore, and the progress of that.
 type republish struct {
-	storeVersion // of the data that counts are restored into
+	storeVersion // the data that counts are restored into
 	// after is the epoch in which the counts were known.
 	after uint64
 	refs  []arena.Ref // keys in memory
@@ -29,14 +29,14 @@ type republish struct {
 	next    int        // position in both
 	round   *Round     // in flight
 	again   []KeyState // refused by the store
-	retries int        // how many times refused keys were told again
+	retries int        // how often refused keys were sent again
 }
 
-// restoreRetries is how many more times the store is told a key that it refuses. Nobody knows when
-// it will accept the key, and everything else waits.
+// restoreRetries is how many more times a key that the store refuses is sent. It may never accept
+// the key, and everything else waits.
 const restoreRetries = 3
 
-// tellAgain appends the refused keys to what remains to be told, and reports whether there are any.
+// tellAgain appends the refused keys to the remaining ones, and reports whether there are any.
 func (j *republish) tellAgain() bool {
 	if len(j.again) == 0 || j.retries == restoreRetries {
 		return false
@@ -46,21 +46,20 @@ func (j *republish) tellAgain() bool {
 	return true
 }
 
-// isOf reports whether an epoch is that of the data that is being restored into. If the store has
+// isOf reports whether an epoch belongs to the data that is being restored into. If the store has
 // gone back in time, the job still has the lost epoch until the first part has drawn a new one.
 func (j *republish) isOf(epoch uint64) bool { return j.epoch == epoch && j.epoch > j.after }
 
 func (j *republish) len() int { return len(j.refs) + len(j.keys) }
 
-// isEmpty reports whether there is nothing to tell, and the epoch is new, so that everyone hears of
-// the loss. Sending an empty part anyway would be a change of the data. If the store went back in
-// time once more, that change could make up for one that was lost.
+// isEmpty reports whether there is nothing to restore, and the epoch is new, so that every counter
+// notices the loss. Sending an empty part anyway would be a change of the data. If the store went
+// back in time once more, that change could make up for a lost one.
 func (j *republish) isEmpty() bool { return j.len() == 0 && j.epoch > j.after }
 
 func (s *restoration) active() bool { return s.job != nil }
 
-// findLoss begins to restore what is in memory after the store has reported that it has less than
-// it had.
+// findLoss begins to restore the counts in memory after the store has reported a loss.
 func (s *restoration) findLoss(now storeVersion) {
 	s.totals.losses.Add(1)
 	s.report.loss(s.id)
@@ -70,7 +69,7 @@ func (s *restoration) findLoss(now storeVersion) {
 	}
 }
 
-// restoreAll begins to restore what is in memory into the data that the store has now. A round that
+// restoreAll begins to restore the counts in memory into the store's present data. A round that
 // could not be sent because of the loss stays the partition's flight, and is sent after that.
 func (s *restoration) restoreAll(now storeVersion) {
 	s.begin(&republish{storeVersion: now, after: s.store.told.epoch, refs: s.known()})
@@ -78,8 +77,8 @@ func (s *restoration) restoreAll(now storeVersion) {
 }
 
 // begin starts a job that goes before everything else. Its parts begin the sequence of a new
-// writer, which later rounds continue. The old writer is left to a flight that has to keep its
-// number.
+// writer, which later rounds continue. Only a flight that has to keep its number uses the old
+// writer.
 func (s *restoration) begin(j *republish) {
 	s.job = j
 	s.listing.valid = false // keys that are not in memory may be restored
@@ -87,8 +86,8 @@ func (s *restoration) begin(j *republish) {
 	s.doubtSent()
 }
 
-// doubtSent has the time to live set again of all keys that are part of rounds, and lists them:
-// these were cut as if the store still had the keys, with the counts that were known then.
+// doubtSent requests a new time to live, and so a listing, for all keys that are part of rounds.
+// The rounds were cut as if the store still had the keys, with the counts known then.
 func (s *restoration) doubtSent() {
 	for _, r := range s.outbox.all() {
 		for i := range r.Keys {
@@ -100,8 +99,8 @@ func (s *restoration) doubtSent() {
 	}
 }
 
-// alsoRestore adds what another counter knew in an epoch to what is being restored, unless that is
-// the epoch that is restored into: then it is in the store.
+// alsoRestore adds another counter's counts in an epoch to the restoration, unless that is the
+// epoch that is restored into, whose data is in the store.
 func (s *restoration) alsoRestore(epoch uint64, keys []KeyState) {
 	if j := s.job; !j.isOf(epoch) {
 		j.after = max(j.after, epoch)
@@ -136,7 +135,7 @@ func (s *restoration) cut() *Round {
 	return r
 }
 
-// addKnown adds to a part a key of which something is known.
+// addKnown adds a key with known counts to a part.
 func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
 	sp := s.keys.names.of(ns)
 	k := r.addKey(ns, key)
@@ -145,7 +144,7 @@ func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound
 	return k
 }
 
-// end appends buckets to those of the round and makes the key's Adds end there.
+// end appends buckets to the round's buckets and makes the key's Adds end there.
 func (k *KeyRound) end(r *Round, more []Bucket) {
 	r.buckets = append(r.buckets, more...)
 	k.adds = len(r.buckets)
@@ -166,7 +165,7 @@ func (s *restoration) settle(r *Round) {
 	}
 }
 
-// startOver restores everything into the data that the store has now: it has lost data once more,
+// startOver restores everything into the store's present data: the store has lost data once more,
 // another counter has drawn an epoch, or a copy of this process uses the same writer.
 func (s *restoration) startOver(r *Round) {
 	j := s.job
@@ -180,7 +179,7 @@ func (s *restoration) startOver(r *Round) {
 	}
 }
 
-// takeRestored sets synced to what the store holds after a part, because only what is synced can be
+// takeRestored sets synced to the store's counts after a part, because only synced counts can be
 // restored once more.
 func (s *restoration) takeRestored(r *Round) {
 	for i := range r.Keys {
@@ -214,7 +213,7 @@ func (s *restoration) forget(at arena.Ref, hash uint32, e entry) {
 }
 
 // end begins a new epoch. Only the restoration is acknowledged in it. Others may have counted
-// before everything was restored, so keys have to be read again before they are relied on.
+// before everything was restored, so keys have to be read again before a decision relies on them.
 func (s *restoration) end() {
 	s.store.setTold(s.job.storeVersion)
 	s.job = nil

@@ -9,20 +9,20 @@ import (
 )
 
 // room limits how many keys of a flusher wait for the store at a time, so that none waits longer
-// than Options.MaxLag. The limit is what the store takes in a fraction of that time, at the pace
-// last measured. An operation that puts one more key on a dirty list needs room. One that adds to a
-// key that is already on a list needs none.
+// than Options.MaxLag. The limit is the number that the store accepts in a fraction of that time,
+// at the pace last measured. An operation that puts one more key on a dirty list needs room. One
+// that adds to a key that is already on a list needs none.
 //
 // Room that was granted can't be revoked, so little is granted: known keys may fill a sixteenth of
 // the lag and new keys half of that, so that a flood of new keys leaves room for known ones. The
-// rest is for a store that suddenly becomes slower. If it becomes k times slower, what waits takes
-// k/16 of the lag, and what overtakes it (see takeLargest) takes another eighth. So nothing gets
-// older than the lag while k is at most 14, of which README promises 10.
+// rest is for a store that suddenly becomes slower. If it becomes k times slower, the waiting keys
+// take k/16 of the lag, and the keys that overtake them (see takeLargest) take another eighth. So
+// nothing gets older than the lag while k is at most 14, of which README promises 10.
 type room struct {
 	lag     time.Duration // 0: there is always room
 	timeout time.Duration // of an exchange
-	// atOnce is how many keys an exchange may have: one that takes too long gets no answer. Only
-	// the batcher's goroutine uses it.
+	// atOnce is how many keys an exchange may have, because one that takes too long gets no answer.
+	// Only the batcher's goroutine uses it.
 	atOnce int
 
 	// owed counts the keys that wait for the store, except in partitions whose rounds fail.
@@ -30,7 +30,7 @@ type room struct {
 	granted atomic.Int64 // to operations that waited for it and have not given it back
 	most    [classes]atomic.Int64
 	waiting [classes]atomic.Int64
-	perTurn atomic.Int64 // keys that the store takes in turnTime
+	perTurn atomic.Int64 // keys that the store accepts in turnTime
 	refused atomic.Int64 // operations refused for want of room
 	closed  atomic.Bool
 
@@ -46,13 +46,13 @@ const (
 	classes
 )
 
-// classParts says which fraction of the lag (a sixteenth, a thirty-second) may be filled when a key
-// of each class is let in.
+// classParts is the fraction of the lag (a sixteenth, a thirty-second) that may be filled when a
+// key of each class is admitted.
 var classParts = [classes]time.Duration{knownKey: 16, newKey: 32}
 
 const (
-	// timeoutParts and lagParts say which fraction of its timeout, and of the lag, an exchange may
-	// take at the pace of earlier ones.
+	// timeoutParts and lagParts are the fractions of its timeout, and of the lag, that an exchange
+	// may take at the pace of earlier ones.
 	lagParts     = 8
 	timeoutParts = 2
 	// leastAtOnce is how many keys an exchange may have in any case, firstAtOnce how many the first
@@ -99,7 +99,7 @@ func (m *room) fits(class int) bool {
 }
 
 // share returns how many keys the next round of a partition may have, given how many keys it owes
-// and an upper bound: its part of what the store takes in turnTime.
+// and an upper bound: its part of the keys that the store accepts in turnTime.
 func (m *room) share(owed int64, most int) int {
 	most = min(most, m.atOnce)
 	all, turn := m.owed.Load(), m.perTurn.Load()
@@ -109,8 +109,8 @@ func (m *room) share(owed int64, most int) int {
 	return min(most, max(leastShare, int(owed*turn/all)))
 }
 
-// admission lets an operation, or a batch of them, wait for room. All waits together take at most
-// most of the time that the operation has, so that its caller still hears of a refusal.
+// admission lets an operation, or a batch of them, wait for room. All waits together leave enough
+// of the operation's time to report a refusal to its caller, see patience.
 type admission struct {
 	ctx     context.Context
 	opt     *Options
@@ -122,8 +122,8 @@ type admission struct {
 }
 
 // admits reports whether one more key may wait for the store. If not, the admission records where
-// there is no room. While the store can't be reached, memory alone bounds what is counted. The
-// partition is locked.
+// there is no room. While the store can't be reached, only memory bounds the counts. The partition
+// is locked.
 func (w *admission) admits(t *target) bool {
 	m := &t.p.flusher.room
 	if w.granted == t.p.flusher || m.open(newKey) || t.p.outbox.retry.failing() ||
@@ -158,8 +158,8 @@ func (k *call) admitsAll() error {
 	return nil
 }
 
-// explain adds to the refusal of an operation that waited for room an estimate of when there will
-// be some. Other errors stay as they are.
+// explain adds an estimate of when there will be room to the refusal of an operation that waited
+// for it. Other errors stay unchanged.
 func (w *admission) explain(err error) error {
 	if w.never || !errors.Is(err, ErrBehind) {
 		return err
@@ -167,8 +167,7 @@ func (w *admission) explain(err error) error {
 	return &RetryError{Err: err, After: w.flusher.room.expected(w.class)}
 }
 
-// end gives back the granted room: either it was not used, or the key that was counted now takes
-// it.
+// end gives back the granted room: either it was not used, or the counted key now takes it.
 func (w *admission) end() {
 	if w.granted != nil {
 		w.granted.giveBack()

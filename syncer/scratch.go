@@ -20,7 +20,7 @@ func (s *scratch) round(b *ledger) *Round {
 	return r
 }
 
-// recycle keeps a round's memory for another, unless it is unusually large.
+// recycle keeps a round's memory for reuse, unless it is unusually large.
 func (s *scratch) recycle(b *ledger, r *Round) {
 	if len(s.free) < maxRounds && cap(r.Keys) <= 4*b.mostKeys {
 		s.free = append(s.free, r)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// settle takes over the answer to a round that the store has applied. It reports whether there is
+// settle processes the answer to a round that the store has applied. It reports whether there is
 // more to send at once.
 func (f *flushing) settle(r *Round) (more bool) {
 	f.totals.batchesOK.Add(1)
@@ -31,8 +31,8 @@ func (f *flushing) settle(r *Round) (more bool) {
 	return more
 }
 
-// voidLoads has what a round loads read again: the partition has changed hands since it was sent,
-// so the store may have answered before the last counts of whoever decided until then reached it.
+// voidLoads has the loads of a round repeated: the partition has changed hands since it was sent,
+// so the store may have answered before the last counts of the previous owner reached it.
 func (f *flushing) voidLoads(r *Round) {
 	f.loads.putBack(r, true)
 	for i := range r.Keys {
@@ -62,7 +62,7 @@ func (f *flushing) fail(r *Round) {
 }
 
 // rename sends unacknowledged rounds under another name, because theirs is in use elsewhere, by a
-// copy of this process or by one that was given the same name.
+// copy of this process or by one with the same configured name.
 func (f *flushing) rename(r *Round) {
 	old := r.Writer
 	name := f.outbox.renumber(r)
@@ -70,8 +70,8 @@ func (f *flushing) rename(r *Round) {
 		"name", "partition", f.id, "writer", old, "now", name)
 }
 
-// settleKey moves what was flushed of one key from pending to synced, and takes over what was
-// loaded. queued has the keys of the rounds in the queue.
+// settleKey moves the flushed counts of one key from pending to synced, and applies its loaded
+// counts. queued has the keys of the rounds in the queue.
 func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32) {
 	w := r.loadOf(k)
 	switch {
@@ -91,10 +91,10 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 		return
 	}
 	if k.Reset {
-		f.keys.dropSynced(e) // what was known since it was cut is of before
+		f.keys.dropSynced(e) // counts learned since the cut are from before the reset
 		if r.outcomeUnknown {
-			// It may be of after if the store had applied the round before this answer: when it was
-			// sent first, or when another counter sent its copy. Then the key is read again.
+			// They may be from after it if the store had applied the round before this answer: when
+			// it was sent first, or when another counter sent its copy. Then the key is read again.
 			e.setGen(f.store.generation - 1)
 		}
 	}
@@ -118,7 +118,8 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	if !queued.has(f.keys.names, k) {
 		f.keys.tidyPending(e, f.keys.ladder(e))
 		if e.hasPending() || e.has(flagRenew) {
-			// What has folded since the round was cut comes to zero, or the store has lost the key.
+			// Counts that have folded since the round was cut add up to zero, or the store has lost
+			// the key.
 			f.enlist(k.ref, e)
 		}
 	}
@@ -133,10 +134,10 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	}
 }
 
-// park sets a key aside that the store refuses. It stays pending, out of the way of other keys.
+// park sets a refused key aside. It stays pending, out of the way of other keys.
 func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
 	f.totals.badKeys.Add(1)
-	e.setGen(f.store.generation - 1) // something else is there
+	e.setGen(f.store.generation - 1) // a foreign value is there
 	if k.Reset {
 		e.set(flagReset)
 	}

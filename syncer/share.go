@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// sharedKeys are a partition's shared keys, of which there are few. They are guarded by the
+// sharedKeys holds a partition's shared keys, of which there are few. It is guarded by the
 // partition's lock.
 type sharedKeys []*sharedKey
 
 // sharedKey is a key that several counters count at the same time, because it is in higher demand
-// than one of them can serve: its owner, and those that it lends some of what is left of its
-// limits. It is flushed and read with every flush interval, and stays in memory.
+// than one of them can serve: its owner, and the borrowers of some of the room left in its limits.
+// It is flushed and read with every flush interval, and stays in memory.
 type sharedKey struct {
 	hash      uint32
 	ns, key   []byte
-	read      time.Time  // when the store last told what the others have flushed
+	read      time.Time  // when the store last reported the counts flushed by others
 	cuts      uint64     // how many rounds were cut that read the key
-	seen      uint64     // which of them was the last with an answer
+	seen      uint64     // the number of the last cut whose round was answered
 	loans     []loan     // at the owner
 	allowance *allowance // elsewhere
 }
 
-// share returns the target's key as a shared one. The partition is locked.
+// share returns the shared key of the target, making it shared if necessary. The partition is
+// locked.
 func (t *target) share(now int64) (*sharedKey, error) {
 	if k := t.p.shared.find(t); k != nil {
 		return k, nil
@@ -36,7 +37,7 @@ func (t *target) share(now int64) (*sharedKey, error) {
 	return t.p.shareKey(t.hash, t.ns, t.check.Key), nil
 }
 
-// shareKey returns a key as a shared one.
+// shareKey returns the shared key with this name, and adds it if necessary.
 func (b *ledger) shareKey(hash uint32, ns, key []byte) *sharedKey {
 	i := slices.IndexFunc(b.shared, func(k *sharedKey) bool {
 		return bytes.Equal(k.ns, ns) && bytes.Equal(k.key, key)
@@ -50,7 +51,7 @@ func (b *ledger) shareKey(hash uint32, ns, key []byte) *sharedKey {
 	return k
 }
 
-// unshareIdle ends the sharing of keys that nobody borrows any more.
+// unshareIdle ends the sharing of keys that are no longer lent or borrowed.
 func (g *guarded) unshareIdle(now int64) {
 	g.shared = slices.DeleteFunc(g.shared, func(k *sharedKey) bool {
 		k.endLoans(g.keys.names.ladder(k.ns).Span(), now)
@@ -62,8 +63,8 @@ func (g *guarded) unshareIdle(now int64) {
 	})
 }
 
-// unshare makes a key an ordinary one. Rounds with only shared keys are quiet. This enlists the key
-// for one that is not, to tell whoever decides about the key from now on.
+// unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare enlists the
+// key for one that is not, so that the next owner notices the change.
 func (b *ledger) unshare(k *sharedKey) {
 	if at := b.keys.find(k.hash, k.ns, k.key); at != 0 {
 		e := b.keys.entry(at)
@@ -73,8 +74,8 @@ func (b *ledger) unshare(k *sharedKey) {
 	}
 }
 
-// unshareAll ends the sharing of all keys, because the counter closes. While the ledger is sealed
-// nothing changes, and whoever takes the partition over reads its shared keys again.
+// unshareAll ends the sharing of all keys, because the counter closes. A sealed ledger doesn't
+// change, and its new owner reads the shared keys again.
 func (b *ledger) unshareAll() {
 	if b.sealed {
 		return
@@ -85,8 +86,8 @@ func (b *ledger) unshareAll() {
 	b.shared = nil
 }
 
-// enlistShared puts the shared keys on the dirty list, so that what others have flushed is read
-// again.
+// enlistShared puts the shared keys on the dirty list, so that the counts that others have flushed
+// are read again.
 func (g *guarded) enlistShared(now int64) {
 	if g.ownership == handingOff || len(g.shared) == 0 {
 		return
@@ -103,7 +104,7 @@ func (g *guarded) enlistShared(now int64) {
 	}
 }
 
-// cuts returns how many rounds were cut that read a key.
+// cuts returns how many rounds that read a key have been cut.
 func (s sharedKeys) cuts(t *target) uint64 {
 	if k := s.find(t); k != nil {
 		return k.cuts
@@ -111,7 +112,7 @@ func (s sharedKeys) cuts(t *target) uint64 {
 	return 0
 }
 
-// noteRead notes that the store has just told what it holds of a shared key.
+// noteRead records that the store has just reported its counts of a shared key.
 func (s sharedKeys) noteRead(e entry) {
 	if k := s.of(e); k != nil {
 		k.read = time.Now()
@@ -138,7 +139,7 @@ func (s sharedKeys) find(t *target) *sharedKey {
 	return nil
 }
 
-// sharedRecent reports whether the store has told what it holds of a shared key recently enough,
+// sharedRecent reports whether the store has reported its counts of a shared key recently enough,
 // see Counter.StaleAfter.
 func (g *guarded) sharedRecent(t *target) bool {
 	k := g.shared.find(t)
@@ -146,12 +147,11 @@ func (g *guarded) sharedRecent(t *target) bool {
 }
 
 // StaleAfter bounds the age of the information behind a decision made in place of, or along with,
-// another counter: a flush interval until the other has flushed, and up to two until this one reads
-// it.
+// another counter: one flush interval until the other has flushed, and up to two until this one
+// reads its counts.
 func (c *Counter) StaleAfter() time.Duration { return c.opt.FlushInterval + c.opt.readWithin() }
 
-// readWithin is how long ago the store may at most have told what others have flushed, if a
-// decision relies on it.
+// readWithin is the maximum age of the store's last report, if a decision relies on it.
 func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 
 // recent reports whether the store has answered for the partition recently enough, see

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Every partition is due once in a flush interval, but not all at the same time: otherwise a caller
+// Every partition is due once in a flush interval, but not all at the same time. Otherwise a caller
 // that waits for the store would wait for all of them.
 const (
 	mostShifts    = 8
 	shortestShift = 5 * time.Millisecond
 )
 
-// shifts says when the partitions of a batcher are due by the clock: in groups, one after the
+// shifts determines when the partitions of a batcher are due by the clock: in groups, one after the
 // other. A shift whose partitions have nothing to do rests, and costs nothing, until one of them
-// has something (rouse) or it is time to ask the store whether it still has everything.
+// has something (rouse) or it is time to verify that the store still has everything.
 type shifts struct {
 	interval time.Duration // between flushes
 	rest     time.Duration // the longest that a shift rests
@@ -24,11 +24,11 @@ type shifts struct {
 
 	mu    sync.Mutex
 	last  int           // the shift that was due last
-	at    time.Time     // when that was
-	step  time.Duration // how long after that the next one is
+	at    time.Time     // time of the last shift
+	step  time.Duration // from the last shift to the next one
 	timer *time.Timer   // nil until start
 	first *shift        // the shift that is due next
-	dueAt time.Time     // when that is
+	dueAt time.Time     // time of the first shift
 }
 
 // shift is a group of partitions that are due at the same time.
@@ -37,7 +37,7 @@ type shift struct {
 	number  int
 	parts   []*partition
 	resting atomic.Bool
-	until   time.Time // it is not due before then; guarded by shifts.mu
+	until   time.Time // earliest time at which it is due; guarded by shifts.mu
 }
 
 // newShifts divides partitions into shifts. None of them rests at first.
@@ -105,7 +105,7 @@ func (h *shift) rouseAt(t time.Time) {
 	}
 }
 
-// findFirst finds the shift that is due next: of those that are late, the one whose turn came
+// findFirst finds the shift that is due next. If several are late, it is the one whose turn came
 // first.
 func (s *shifts) findFirst() {
 	s.first = nil
@@ -115,7 +115,7 @@ func (s *shifts) findFirst() {
 	s.setTimer()
 }
 
-// moveUp makes a shift the first if it is due earlier. It reports whether it did.
+// moveUp makes a shift the first if it is due earlier, and reports whether it has done so.
 func (s *shifts) moveUp(h *shift) bool {
 	at := s.due(h)
 	if s.first != nil && !at.Before(s.dueAt) {
@@ -132,7 +132,7 @@ func (s *shifts) setTimer() {
 	}
 }
 
-// due returns when a shift is due: each has its turn once in an interval.
+// due returns when a shift is due. Each has its turn once in an interval.
 func (s *shifts) due(h *shift) time.Time {
 	n := len(s.list)
 	turn := s.at.Add(s.step * time.Duration((h.number-s.last+n-1)%n+1))

@@ -6,11 +6,11 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// OffHeap reports whether the memory of a counter's keys and buckets is outside of the Go heap, and
-// so not seen by its collector.
+// OffHeap reports whether the memory of keys and buckets lies outside of the Go heap, where the
+// garbage collector does not see it.
 func OffHeap() bool { return slab.OffHeap }
 
-// Stats is a snapshot of a counter's state and of what it did since it was opened. Fields whose
+// Stats is a snapshot of a counter's state and of its activity since it was opened. Fields whose
 // names end in Total only grow.
 type Stats struct {
 	// Keys is the number of keys in memory, PendingBuckets the number of buckets with counts that
@@ -35,19 +35,19 @@ type Stats struct {
 	FlushedBucketsTotal int64
 	// LoadsTotal is the number of keys read from the store.
 	LoadsTotal int64
-	// UnreadTotal is the number of times that a key which is not in memory was not read, because
-	// the store does not list it. ListedKeys is the number of hashes in memory of keys that the
-	// store may have beside those in memory.
+	// UnreadTotal is the number of reads of a key not in memory that were saved because the store
+	// does not list the key. ListedKeys is the number of hashes, held in memory, of keys that the
+	// store may have and memory does not.
 	UnreadTotal, ListedKeys int64
 	// EvictedTotal is the number of clean idle keys evicted from memory.
 	EvictedTotal int64
-	// LossesTotal is how often a partition's data was found missing from the store and was
-	// restored.
+	// LossesTotal is the number of times that a partition's data was found missing from the store
+	// and was restored.
 	LossesTotal int64
 	// DroppedExpiredTotal is the number of events that left every window before the store accepted
 	// them.
 	DroppedExpiredTotal int64
-	// BadKeysTotal is how often the store refused a single key (a value of another type under its
-	// name, an overflow).
+	// BadKeysTotal is the number of times that the store refused a single key (a value of another
+	// type under its name, an overflow).
 	BadKeysTotal int64
 }

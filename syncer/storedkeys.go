@@ -8,8 +8,7 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// listShare is the part of the memory, as 1/listShare, that the hashes of keys which are not in
-// memory may take.
+// listShare is the part of the memory, as 1/listShare, that the hashes of stored keys may take.
 const listShare = 8
 
 // listMemory bounds the memory for the hashes of all partitions.
@@ -18,7 +17,7 @@ type listMemory struct {
 	used atomic.Int64 // in words
 }
 
-// take reserves words for a set that grows, unless that is too much.
+// take reserves words for a growing set, unless that is too much.
 func (m *listMemory) take(words int) bool {
 	// While a set grows, its old memory is still in use.
 	if !m.pool.Fits(2*int64(words)) || m.used.Load()+int64(words) > m.pool.Common()/listShare {
@@ -28,13 +27,13 @@ func (m *listMemory) take(words int) bool {
 	return true
 }
 
-// storedKeys are the hashes of the keys that the store may have: those that its list had when it
-// was read, and those that have left memory since. It says nothing of keys in memory.
+// storedKeys holds the hashes of keys that the store may have: the keys on its list when it was
+// read, and keys that have left memory since. It is no statement about keys in memory.
 type storedKeys struct {
-	memory *listMemory // nil: keys that leave memory are not noted
+	memory *listMemory // nil: keys that leave memory are not recorded
 	set    hashset.Set
 	kept   bool
-	full   time.Time // when there was last no memory for them
+	full   time.Time // when memory last ran out for them
 }
 
 func newStoredKeys(m *listMemory) *storedKeys {
@@ -44,14 +43,14 @@ func newStoredKeys(m *listMemory) *storedKeys {
 // bytes returns the memory that the hashes take.
 func (s *storedKeys) bytes() int { return 8 * s.set.Words() }
 
-// begin begins with an empty set.
+// begin starts over with an empty set.
 func (s *storedKeys) begin() {
 	s.drop()
 	s.kept = true
 }
 
-// add notes that the store may have a key with this hash. If there is no memory for that, nothing
-// is kept.
+// add records that the store may have a key with this hash. If there is no memory for that, it
+// drops the set.
 func (s *storedKeys) add(hash uint32) {
 	if !s.kept {
 		return

@@ -2,10 +2,10 @@ package syncer
 
 import "time"
 
-// storeVersion is what the store says about its data of a partition. The epoch names the data:
-// after a loss the data has another one. Version and quieted count the changes by all writers,
-// those that others must hear of and those that they need not. lastChange names a change that is in
-// no other data with the same number of changes; see [Round].
+// storeVersion is the store's state of a partition's data, as the store reports it. The epoch names
+// the data, and changes with a loss. version and quieted count the changes by all writers: changes
+// that others must notice, and changes that they need not. lastChange names a change that is in no
+// other data with the same number of changes; see [Round].
 type storeVersion struct {
 	epoch, version, quieted uint64
 	lastChange              string
@@ -15,7 +15,7 @@ func versionOf(r *Round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-// address makes a round say that this is what the store has.
+// address sets v as the state that a round expects of the store.
 func (v *storeVersion) address(r *Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = v.epoch, v.version, v.quieted, v.lastChange
 }
@@ -31,43 +31,43 @@ func (v storeVersion) atLeast(o storeVersion) storeVersion {
 	return v
 }
 
-// storeState is what a partition knows about the store. It is guarded by the partition's lock.
+// storeState is a partition's knowledge of the store. It is guarded by the partition's lock.
 //
 // News: an answer counts all changes. If there are more than this counter made, others have changed
 // the data, and everything loaded before may be out of date: a new generation begins.
 //
-// Loss: each round says how much the store had by its latest answer. A store that has less, or
-// other data, changes nothing and says so, and what memory knows is then restored. So if this state
-// were forgotten, a loss would go unnoticed.
+// Loss: each round carries the state in the store's latest answer. A store that has less, or other
+// data, changes nothing and reports the loss, and memory is then used to restore it. Forgetting
+// this state would hide a loss.
 type storeState struct {
-	known bool         // the store has said what it has
-	told  storeVersion // by the answer to the last round that no other overlapped
-	// loaded is what it said when keys were loaded next to other rounds. Whether that includes
-	// changes by others can't be told, so told stays behind. But what was loaded may include
-	// everything that loaded counts, so the store has lost data if it has less.
+	known bool         // the store has reported its state
+	told  storeVersion // in the answer to the last round that no other overlapped
+	// loaded is the state reported with keys that were loaded next to other rounds. Whether it
+	// includes changes by others is unknown, so told stays behind. But the loaded counts may
+	// include every change up to loaded, so a store that has less has lost data.
 	loaded     storeVersion
-	mustVerify bool   // the store must soon say again what it has
-	verifyNow  bool   // the store is to say so now, while it does for other partitions
-	generation uint32 // of what was loaded; 24 bits
-	quiet      uint32 // how often quiet changes by others were heard of
+	mustVerify bool   // the store must soon report its state again
+	verifyNow  bool   // it must report now, together with other partitions
+	generation uint32 // of the loaded keys; 24 bits
+	quiet      uint32 // how often answers showed quiet changes by others
 	contactAt  time.Time
-	verifiedAt time.Time // when it last said what it has and what others did
+	verifiedAt time.Time // when it last reported its state and the changes by others
 }
 
-// latest returns the most that the store is known to have had.
+// latest returns the most advanced state that the store is known to have had.
 func (s *storeState) latest() storeVersion { return s.told.atLeast(s.loaded) }
 
-// mayHaveChanged reports whether keys may have been changed by others after they were loaded.
+// mayHaveChanged reports whether others may have changed keys after they were loaded.
 func (s *storeState) mayHaveChanged() bool { return s.latest() != s.told }
 
-// setTold takes over what the store has told this counter or another.
+// setTold records the state that the store has reported to this counter or another.
 func (s *storeState) setTold(v storeVersion) { s.told, s.known = v, true }
 
-// learn takes in an answer to a round that no other overlapped. after is what the store has if
-// nobody else has changed anything. hearsQuiet says that quiet changes are no news, because the
-// partition has shared keys and reads them anyway. If another counter has handed the partition over
-// meanwhile, it may have heard of more than the answer says. Were that forgotten, its loss would go
-// unnoticed.
+// learn processes an answer to a round that no other overlapped. after is the store's state if
+// nobody else has changed anything. With hearsQuiet, quiet changes are no news, because the
+// partition has shared keys and reads them anyway. A counter that has handed the partition over
+// meanwhile may know a later state than the answer. It is kept, because forgetting it would hide a
+// loss.
 func (s *storeState) learn(answer, after storeVersion, hearsQuiet bool, now time.Time) {
 	news := answer.version != after.version || answer.quieted != after.quieted && !hearsQuiet
 	if s.known && news {
@@ -80,16 +80,16 @@ func (s *storeState) learn(answer, after storeVersion, hearsQuiet bool, now time
 	s.mustVerify, s.verifyNow, s.verifiedAt = false, false, now
 }
 
-// learnLoaded takes in an answer to a round that others may have overlapped.
+// learnLoaded processes an answer to a round that others may have overlapped.
 func (s *storeState) learnLoaded(answer storeVersion) { s.loaded = answer.atLeast(s.loaded) }
 
-// stamp returns what tells whether others may have changed anything since.
+// stamp returns a value that changes when others may have changed anything.
 func (s *storeState) stamp() listStamp { return listStamp{s.told.epoch, s.generation, s.quiet} }
 
 // outdate begins a new generation: keys that were loaded before have to be read again.
 func (s *storeState) outdate() { s.generation = (s.generation + 1) & low24 }
 
-// forget forgets what the store has said, because another counter now answers for the partition.
+// forget discards the store's reports, because another counter now answers for the partition.
 func (s *storeState) forget() {
 	s.known, s.told, s.loaded, s.mustVerify = false, storeVersion{}, storeVersion{}, false
 }
@@ -102,8 +102,8 @@ func (s *storeState) age(now time.Time) int64 {
 	return now.Sub(s.contactAt).Milliseconds()
 }
 
-// verifiedWithin reports whether the store has said within the last d what it has and what others
-// did.
+// verifiedWithin reports whether the store has reported its state, including the changes by others,
+// within the last d.
 func (s *storeState) verifiedWithin(d time.Duration) bool {
 	return !s.verifiedAt.IsZero() && time.Since(s.verifiedAt) <= d
 }

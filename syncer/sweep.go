@@ -10,14 +10,14 @@ import (
 
 const (
 	// A sweep takes one step per partition, with a pause before each, and at least leastSweep in
-	// all: no key that it looks for is younger than the finest level's span.
+	// all: it only affects keys older than the finest level's span.
 	sweepPause = 50 * time.Millisecond
 	leastSweep = 2 * time.Second
 	// sweepSlots is how many slots are looked at under one hold of a partition's lock.
 	sweepSlots = 512
 )
 
-// runSweep goes round the partitions and drops what has left every window.
+// runSweep goes round the partitions and drops counts that have left every window.
 func (m *memory) runSweep(ctx context.Context) {
 	ticker := time.NewTicker(max(sweepPause, leastSweep/time.Duration(len(m.parts))))
 	defer ticker.Stop()
@@ -41,7 +41,7 @@ func (m *memory) runSweep(ctx context.Context) {
 	}
 }
 
-// sweep looks at one run of slots. It reports whether there are more.
+// sweep checks one run of slots. It reports whether there are more.
 func (m *memory) sweep(p *partition, at int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *memory) sweep(p *partition, at int) bool {
 	return at+sweepSlots < p.keys.table.Slots()
 }
 
-// forgetExpired drops what is known of an idle entry once all of it has left every window that ends
+// forgetExpired drops the counts of an idle entry once all of them have left every window that ends
 // as long ago as an event may be.
 func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
 	oldest := l.Since(now) - l.Coarsest()

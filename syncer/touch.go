@@ -2,10 +2,10 @@ package syncer
 
 import "twotier.dev/twotier/internal/arena"
 
-// A flush reads entries and counters that have not been looked at for a while. With more keys than
-// fit the processor's caches, walking from one to the next misses the cache at each step, which can
-// take longer than everything else. Loads that don't depend on each other overlap, so what is about
-// to be read is touched in advance.
+// A flush reads entries and counters that have not been used for a while. With more keys than fit
+// the processor's caches, walking from one to the next misses the cache at each step, which can
+// take longer than everything else. Loads that don't depend on each other overlap, so the next
+// entries are touched in advance.
 
 // touchAtOnce is how many entries are touched at a time. With their counters they take up much less
 // than a core's own cache.

@@ -7,8 +7,8 @@ import (
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
-// not to exist, or unread: the store is known to be out of reach, or refuses the key. It waits for
-// a late store until ctx is done, or for at most most if ctx has no deadline.
+// not to exist, or unread: the store is known to be unreachable, or refuses the key. It waits for a
+// late store until ctx is done or, if ctx has no deadline, for no longer than most.
 func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	var patience <-chan time.Time
 	for {
@@ -43,9 +43,8 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// askForCold asks for the keys that are not known to be loaded. It returns a channel that is closed
-// when there is news of one of them, or nil if none has to be waited for. The partitions are
-// locked.
+// askForCold requests the keys that are not known to be loaded. It returns a channel that is closed
+// when there is news of one of them, or nil if no key needs a wait. The partitions are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	if k.notOwner() {
 		return nil, ErrNotOwner
@@ -64,7 +63,7 @@ func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	return settled, nil
 }
 
-// stopWaiting stops waiting for keys that were asked for. The partitions are locked.
+// stopWaiting stops waiting for requested keys. The partitions are locked.
 func (k *call) stopWaiting() {
 	for i := range k.targets {
 		k.targets[i].stopWaiting()
@@ -80,7 +79,7 @@ func (t *target) stopWaiting() {
 	t.load, t.askedAhead = nil, nil
 }
 
-// notOwner reports whether another counter decides about any of the keys.
+// notOwner reports whether another counter has to decide about any of the keys.
 func (k *call) notOwner() bool {
 	for i := range k.targets {
 		if k.targets[i].refused(k.op) {
@@ -90,7 +89,8 @@ func (k *call) notOwner() bool {
 	return false
 }
 
-// ready reports whether the target's key can be decided about now, and asks for the key if not.
+// ready reports whether a decision about the target's key is possible now, and requests the key if
+// not.
 func (t *target) ready() (ready bool, err error) {
 	for {
 		switch {
@@ -116,7 +116,7 @@ func (t *target) ready() (ready bool, err error) {
 	}
 }
 
-// takeOutcome takes over the outcome of the load that the target waited for.
+// takeOutcome applies the outcome of the load that the target waited for.
 func (t *target) takeOutcome(w *pendingLoad) error {
 	t.load = nil
 	w.waiters--
@@ -126,14 +126,14 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 	case errors.Is(w.err, ErrOverload):
 		return w.err
 	case errors.Is(w.err, ErrNotOwner):
-		// The partition was about to be handed off: the caller checks again who decides about it.
+		// The partition was about to be handed off: the caller checks its owner again.
 	default:
 		t.keyRefused = true
 	}
 	return nil
 }
 
-// unread reports whether the operation has to do without what the store has of the key.
+// unread reports whether the operation has to do without the store's counts of the key.
 func (t *target) unread() bool { return t.storeDown || t.keyRefused }
 
 // known reports whether the target needs no load. Its partition is locked.
@@ -159,9 +159,9 @@ func (t *target) known() bool {
 	return t.p.warm(e)
 }
 
-// askAhead asks for all keys of a batch that have to be loaded, so that they are loaded together.
-// It returns the loads, check by check, or nil if all keys are known. Keys that another counter
-// decides about are left out: what may be done with them here needs no load.
+// askAhead requests all keys of a batch that have to be loaded, so that they are loaded together.
+// It returns the loads, check by check, or nil if all keys are known. It leaves out keys of other
+// owners: anything that may be done with them here needs no load.
 func (b *batch) askAhead() (ahead []*pendingLoad) {
 	k := b.c.calls.Get().(*call)
 	defer b.c.calls.Put(k)
@@ -210,8 +210,9 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 	return ahead
 }
 
-// stopWaiting stops waiting for keys that were asked for ahead, and that no call has taken over:
-// their operations are not carried out. Otherwise they would be kept, and loaded, for nobody.
+// stopWaiting stops waiting for keys that were requested ahead and that no call has taken over,
+// because their operations are not carried out. Otherwise they would be kept, and loaded, for
+// nobody.
 func (b *batch) stopWaiting() {
 	if b.ahead == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// testAlike counts the same in many keys at once, with each reason that a round can have to think
-// that they are new or not. Some of the keys exist.
+// testAlike counts the same in many keys at once, with each combination of flags by which a round
+// marks them as new or not. Some of the keys exist.
 func testAlike(t *testing.T, s syncer.Store) {
 	adds := []syncer.Bucket{bucket(0, 0, 2), bucket(1, 0, 2)}
 	for i, flags := range []syncer.KeyRound{{New: true}, {Load: true}, {New: true, Load: true}, {},
@@ -44,7 +44,7 @@ func testAlike(t *testing.T, s syncer.Store) {
 	}
 }
 
-// alikeWant is what the j-th of the keys that were counted alike holds.
+// alikeWant is the content of the j-th of the equally counted keys.
 func alikeWant(j int, reset bool) content {
 	want := content{at(0, 0): 2, at(1, 0): 2}
 	switch {
@@ -57,7 +57,7 @@ func alikeWant(j int, reset bool) content {
 	return want
 }
 
-// livesFor checks how long a key has left to live, if the store tells.
+// livesFor checks a key's remaining time to live, if the store reveals it.
 func livesFor(t *testing.T, s syncer.Store, name string, want time.Duration) {
 	t.Helper()
 	ttl, ok := s.(TTLer)

@@ -66,7 +66,7 @@ func testReadChangesNothing(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 1)))
 	before := &syncer.Round{Partition: 17, Writer: "v", Acked: 1}
 	exchange(t, s, before)
-	// A sequence of 0 only reads, whatever else the round says.
+	// A sequence of 0 only reads, regardless of the rest of the round.
 	r := &syncer.Round{Partition: 17, Writer: "w", Keys: []syncer.KeyRound{{
 		Key: []byte("a"), Reset: true, Load: true, TTL: 1, Renew: true,
 		Adds:   []syncer.Bucket{bucket(0, 0, 5), bucket(0, 9, 5)},
@@ -122,7 +122,7 @@ func testManyKeys(t *testing.T, s syncer.Store) {
 func testTTL(t *testing.T, s syncer.Store) {
 	ttl, ok := s.(TTLer)
 	if !ok {
-		return // the store doesn't tell
+		return // the store doesn't reveal it
 	}
 	name := []byte("a")
 	check := func(want time.Duration) {
@@ -131,7 +131,7 @@ func testTTL(t *testing.T, s syncer.Store) {
 			t.Errorf("time to live %v, want %v", got, want)
 		}
 	}
-	apply(t, s, "w", 1, key("a", bucket(0, 0, 1))) // which is new, and so need not be renewed
+	apply(t, s, "w", 1, key("a", bucket(0, 0, 1))) // it is new, so it need not be renewed
 	check(time.Hour)
 	k := key("a", bucket(0, 0, 1))
 	k.TTL = (3 * time.Hour).Milliseconds()
@@ -184,7 +184,7 @@ func testBadKey(t *testing.T, s syncer.Store) {
 			t.Errorf("loaded %v", got)
 		}
 	}
-	// A reset removes whatever was in the way.
+	// A reset removes the obstacle.
 	k := key("bad", bucket(0, 0, 4))
 	k.Reset = true
 	apply(t, s, "w", 2, k)
@@ -220,8 +220,8 @@ func testLarge(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, -exact), bucket(1, 0, math.MinInt64))
 }
 
-// testReadOnly loads existing and absent keys without asking for anything else, and checks which
-// changes the answer says it includes.
+// testReadOnly loads existing and absent keys without asking for anything else, and checks the
+// reported version.
 func testReadOnly(t *testing.T, s syncer.Store) {
 	last := apply(t, s, "w", 1, key("a", bucket(0, 7, 3), bucket(1, 2, 3)))
 	r := &syncer.Round{Partition: 17, Writer: "reader", ReadOnly: true, Keys: []syncer.KeyRound{

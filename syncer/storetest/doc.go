@@ -1,24 +1,24 @@
-// Package storetest is the conformance suite of syncer.Store. It checks, from the outside, what a
-// counter relies on, for any store.
+// Package storetest is the conformance suite of syncer.Store. It checks, from the outside, the
+// behavior of a store that a counter relies on.
 //
-// [Run] asks for an empty store for each test. A store can reveal more about itself by implementing
+// [Run] opens an empty store for each test. A store can reveal more about itself by implementing
 // [TTLer], [Spoiler] and [Loser]. Random tests print their seed; -seed repeats one, see [Seed].
 //
 // Numbers must be exact as follows. Loaded is exact in the whole range of int64. Stored is exact up
 // to 2^53 on either side of zero and may be rounded to the nearest float64 beyond, because Redis
-// computes it in Lua. Overflow of int64 is not tested here: a store refuses the key, but servers
-// that stand in for Redis don't.
+// computes it in Lua. Overflow of int64 is not tested here: a store refuses the key, but stand-ins
+// for Redis don't.
 //
 // # Cells
 //
-// A cell that was counted in and is zero stays, as in a Redis Hash, and a fold takes it for a cell
-// like others. So does a mark: a zero that was added. A fold makes no cell of zero. A restoration
-// compares counts only: what is missing is that of leaparray.Missing without cells of zero on
-// either side. Marks are added, and are no knowledge of the events in their bucket.
+// A cell that was counted in and is zero stays, as in a Redis Hash, and folds like any other cell.
+// So does a mark: a zero that was added. A fold makes no cell of zero. A restoration compares
+// counts only: the missing part is leaparray.Missing without cells of zero on either side. Marks
+// are added, and are no knowledge of the events in their bucket.
 //
-// A round that has folded a key and is sent again reports what the cells hold by then. A restored
-// cell is reported with at least what its writer knows, also when it is sent again, because the
-// store may have the events in wider cells.
+// A round that has folded a key and is sent again reports the current cells. A restored cell is
+// reported with at least its writer's count, even when it is sent again, because the store may have
+// the events in wider cells.
 //
 // # Writers
 //

@@ -20,7 +20,7 @@ func folding(name string, l *leaparray.Ladder, adds ...syncer.Bucket) syncer.Key
 }
 
 // testFold folds cells of all kinds: events that keep their millisecond, of which two stay, and
-// buckets that are too old. What is reported is of after that.
+// buckets that are too old. The round reports the cells after the fold.
 func testFold(t *testing.T, s syncer.Store) {
 	l := small(t, 2)
 	was := []syncer.Bucket{moment(100, 1), moment(900, 2), moment(5000, 3), moment(9900, 1),
@@ -31,7 +31,7 @@ func testFold(t *testing.T, s syncer.Store) {
 	k.Load = true
 	r := applyAt(t, s, start+10_000, "w", 1, k)
 	stored(t, &r.Keys[0], 5, 31)
-	// The first bucket of two seconds that does not fold begins at 0, that of one second at 6.
+	// The first bucket of two seconds that does not fold begins at 0, the first of one second at 6.
 	want := []syncer.Bucket{bucket(1, 0, 73), bucket(1, 2, 3), bucket(0, 8, 31), bucket(2, -1, 50),
 		moment(9900, 1), moment(9950, 1), moment(200, 5)}
 	if got := contentOf(r.Keys[0].Loaded); !maps.Equal(got, contentOf(want)) {
@@ -47,8 +47,8 @@ func testFold(t *testing.T, s syncer.Store) {
 // event is n events of one moment.
 type event struct{ ts, n int64 }
 
-// testFoldKeepsSums counts at any age, by two writers, and folds now and then. Each event is in
-// one cell, which contains its time.
+// testFoldKeepsSums counts events of any age, by two writers, and folds now and then. Each event is
+// in one cell, which contains its time.
 func testFoldKeepsSums(t *testing.T, s syncer.Store) {
 	rnd := rand.New(rand.NewPCG(Seed(t), 3))
 	l := small(t, 4)
@@ -83,8 +83,8 @@ func cellFor(rnd *rand.Rand, l *leaparray.Ladder, ts, now, n int64) syncer.Bucke
 	return b
 }
 
-// checkSums compares the cells of a key with the events that were counted: what has left every
-// window may be gone.
+// checkSums compares the cells of a key with the counted events. Cells and events that have left
+// every window don't matter.
 func checkSums(t *testing.T, have content, events []event, l *leaparray.Ladder, now int64) {
 	t.Helper()
 	for level := range l.Len() {
@@ -111,7 +111,7 @@ func checkSums(t *testing.T, have content, events []event, l *leaparray.Ladder, 
 	}
 }
 
-// testFoldsWhatOthersCounted folds a key of which the writer of the round has nothing.
+// testFoldsWhatOthersCounted folds a key of which the round's writer has no counts.
 func testFoldsWhatOthersCounted(t *testing.T, s syncer.Store) {
 	l := small(t, 0)
 	for i, writer := range []string{"u", "v"} {
@@ -127,7 +127,7 @@ func testFoldsWhatOthersCounted(t *testing.T, s syncer.Store) {
 	holds(t, s, "absent")
 }
 
-// testFoldsOnce sends a round that folds again: it only reads.
+// testFoldsOnce sends a folding round again. It then only reads.
 func testFoldsOnce(t *testing.T, s syncer.Store) {
 	l := small(t, 0)
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(0, 1, 6), bucket(0, 4, 7)))
@@ -150,12 +150,12 @@ func testFoldsOnce(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testFoldByAClockAhead has a writer whose clock is ahead fold a key, and one whose clock is behind
-// count on, and fold what is due by that.
+// testFoldByAClockAhead has a writer whose clock is ahead fold a key. Another writer, whose clock
+// is behind, then goes on counting, and folds by its own time.
 func testFoldByAClockAhead(t *testing.T, s syncer.Store) {
 	l := small(t, 2)
 	apply(t, s, "v", 1, key("a", moment(100, 1), moment(900, 1), moment(1200, 1), moment(2500, 1),
-		moment(60_000, 1))) // as a ban that ends in a minute
+		moment(60_000, 1))) // like a ban that ends in a minute
 	applyAt(t, s, start+9000, "w", 1, folding("a", l))
 	holds(t, s, "a", bucket(1, 0, 3), moment(2500, 1), moment(60_000, 1))
 	applyAt(t, s, start+2600, "v", 2, key("a", moment(100, 1), moment(2600, 1)))
@@ -168,7 +168,7 @@ func testFoldByAClockAhead(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", moment(2700, 1))
 }
 
-// testFoldDropsWhatHasLeft folds a key until nothing of it is left. It is new after that.
+// testFoldDropsWhatHasLeft folds a key until none of it is left. It is new after that.
 func testFoldDropsWhatHasLeft(t *testing.T, s syncer.Store) {
 	l := small(t, 4)
 	apply(t, s, "w", 1, key("a", bucket(2, 0, 5), bucket(2, 2, 1), moment(8000, 2)))
@@ -232,7 +232,7 @@ func testFoldOtherWidths(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(2, 0, 15))
 }
 
-// testFoldTakenBack takes back events that have folded meanwhile. What is negative folds too.
+// testFoldTakenBack takes back events that have folded meanwhile. Negative counts fold too.
 func testFoldTakenBack(t *testing.T, s syncer.Store) {
 	l := small(t, 0)
 	apply(t, s, "v", 1, key("a", moment(100, 5), moment(200, 1)))
@@ -267,7 +267,7 @@ func testFoldMany(t *testing.T, s syncer.Store) {
 }
 
 // testFoldsTooMany counts in more and more cells, without asking for a fold: the store folds a key
-// that has more than its ladder may have.
+// with more cells than its ladder allows.
 func testFoldsTooMany(t *testing.T, s syncer.Store) {
 	for i, l := range []*leaparray.Ladder{small(t, 0), small(t, 8)} {
 		name, sum := fmt.Sprint("a", i), int64(0)

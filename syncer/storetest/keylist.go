@@ -18,7 +18,7 @@ func lister(t *testing.T, s syncer.Store) syncer.Lister {
 	return l
 }
 
-// readList reads a list to its end, and returns what it found. begun reports whether any of that
+// readList reads a list to its end, and returns the hashes. begun reports whether a part of that
 // was the beginning of the list.
 func readList(t *testing.T, s syncer.Lister, l *syncer.KeyList) (found map[uint32]bool,
 	begun bool) {
@@ -60,8 +60,8 @@ func applyAll(t testing.TB, s syncer.Store, writer string, seq uint64, keys ...s
 	exchange(t, s, &syncer.Round{Partition: 17, Writer: writer, Seq: seq, Keys: keys})
 }
 
-// testListKeys counts keys in every way that a round can, by two writers, and reads the list of
-// keys on each time: it has all that came, and only those.
+// testListKeys counts keys in every way that a round can, by two writers, and reads on in the list
+// of keys each time: it gains all new keys, and no others.
 func testListKeys(t *testing.T, s syncer.Store) {
 	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
 	isNew, loaded, inNamespace := alive("new"), alive("loaded"), alive("named")
@@ -99,7 +99,7 @@ func testListKeys(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testListTellsOfALoss: a list is not read if the store has not all that it was said to have.
+// testListTellsOfALoss checks that a list is not read if the store has less than KeyList.Told.
 func testListTellsOfALoss(t *testing.T, s syncer.Store) {
 	list := lister(t, s)
 	applyAll(t, s, "v", 1, alive("a"), alive("b"))
@@ -127,8 +127,8 @@ func testListTellsOfALoss(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testListLostKeys loses everything, and restores a key: whoever has read the list reads it from
-// its new beginning.
+// testListLostKeys loses everything, and restores a key. A counter that has read the list before
+// reads it from its new beginning.
 func testListLostKeys(t *testing.T, s syncer.Store) {
 	list, l := lister(t, s), &syncer.KeyList{Partition: 17}
 	loser, ok := s.(Loser)

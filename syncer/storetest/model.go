@@ -16,14 +16,14 @@ type model map[int]*shelf
 // shelf is a partition.
 type shelf struct {
 	storeVersion
-	left    bool // the epoch began with what a loss left behind
+	left    bool // the epoch began with the remains after a loss
 	last    change
 	changes map[string]change // by the store's names for them
 	writers map[string]sequence
 	keys    map[string]content
-	// lives is the time to live of each key as last set, 0 if it is not known.
+	// lives holds the time to live of each key as last set, or 0 if it is not known.
 	lives    map[string]int64
-	reported map[string]content // of keys that folded in the last round, before that
+	reported map[string]content // cells of keys that folded in the last round, from before the fold
 	restored map[string]content // in this epoch
 	reset    map[string]bool    // in this epoch
 }
@@ -41,7 +41,7 @@ type change struct {
 
 type sequence struct{ n, nonce uint64 }
 
-// outcome is what a store must report about a round.
+// outcome is the outcome of a round that a store must report.
 type outcome struct{ lost, used, later, first bool }
 
 func newShelf() *shelf {
@@ -59,7 +59,7 @@ func (m model) shelf(partition int) *shelf {
 }
 
 // copy returns a copy of the model. All copies share the store's names for changes, which are never
-// forgotten.
+// dropped.
 func (m model) copy() model {
 	c := model{}
 	for id, s := range m {
@@ -130,8 +130,8 @@ func (s *shelf) lacks(name string) bool {
 	return name != "" && s.writers[told.writer].n < told.seq
 }
 
-// unnamedEpoch stands for an epoch that the store has yet to name, and unnamed for a change that it
-// has yet to name.
+// unnamedEpoch stands for an epoch that the store has yet to name, unnamed for a change that it has
+// yet to name.
 const (
 	unnamedEpoch = math.MaxUint64
 	unnamed      = "unnamed"
@@ -158,11 +158,11 @@ func (s *shelf) count(r *syncer.Round, k *syncer.KeyRound) {
 	s.add(r, k, k.Adds)
 }
 
-// add counts in the cells of a key, and does what follows every write.
+// add counts in the cells of a key, sets its time to live, and folds it if it has too many.
 func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 	name := nameOf(k)
 	c, had := s.keys[name], s.keys[name] != nil
-	sure := !had || len(nonZero(c)) > 0 // whether it is there: it may be gone with its last count
+	sure := !had || len(nonZero(c)) > 0 // false if the key may be gone with its last count
 	if !had {
 		if len(adds) == 0 {
 			return
@@ -190,7 +190,8 @@ func (s *shelf) add(r *syncer.Round, k *syncer.KeyRound, adds []syncer.Bucket) {
 	}
 }
 
-// fold moves what is due to fold. The sum stays the same, but for what has left every window.
+// fold moves the cells that are due to fold. The sum stays the same, except for cells that have
+// left every window.
 func (c content) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved := content{}
 	for _, f := range l.FoldList(cellsOf(c), now, exactFrom) {
@@ -226,8 +227,8 @@ func (s *shelf) republish(r *syncer.Round) {
 	}
 }
 
-// missing returns what has to be added of what is known of a key, and notes that it is restored.
-// Marks are added too, but are no counts.
+// missing returns the part of a key's known counts that has to be added, and records it as
+// restored. Marks are added too, but are no counts.
 func (s *shelf) missing(name string, known []syncer.Bucket) (add []syncer.Bucket) {
 	if len(known) == 0 {
 		return nil
@@ -262,7 +263,7 @@ func nonZero(c content) content {
 	return o
 }
 
-// content returns the non-zero cells of a key, of before it folded.
+// content returns the non-zero cells of a key, from before it folded in the last round.
 func (s *shelf) content(name string) content {
 	if c, ok := s.reported[name]; ok {
 		return nonZero(c)
@@ -302,7 +303,7 @@ func versionOf(r *syncer.Round) storeVersion {
 	return storeVersion{r.Epoch, r.Version, r.Quieted, r.LastChange}
 }
 
-// compareKey checks what is reported of a key. Of a restored one it is at least what was known.
+// compareKey checks the report of a key. For a restored key it is at least the known count.
 func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restored bool) {
 	t.Helper()
 	if k.Err != nil {
@@ -325,7 +326,7 @@ func (m model) compareKey(t *testing.T, k *syncer.KeyRound, have content, restor
 	}
 }
 
-// compareLife checks how long a key has left to live.
+// compareLife checks a key's remaining time to live.
 func (m model) compareLife(t *testing.T, s syncer.Store, partition int, k *syncer.KeyRound) {
 	t.Helper()
 	ttl, ok := s.(TTLer)

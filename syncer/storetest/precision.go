@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restores has a writer restore what it knows of a key in a partition, twice, as if the first reply
-// had been lost. Both say that the store has at least that.
+// restores has a writer restore its counts of a key in a partition, twice, as if the first reply
+// had been lost. Both replies report at least those counts.
 func restores(t *testing.T, s syncer.Store, partition int, after uint64, k syncer.KeyRound,
 	now int64) *syncer.Round {
 	t.Helper()
@@ -28,15 +28,15 @@ func restores(t *testing.T, s syncer.Store, partition int, after uint64, k synce
 			}
 		}
 		if again == 0 && after > 0 {
-			break // it was for the epoch before
+			break // it was for the previous epoch
 		}
 	}
 	return r
 }
 
-// testRepublishAtOtherPrecision restores what three writers know of the same events, in any order:
-// as milliseconds, folded in part, and with one event more, folded. Cells that are compared one by
-// one would add up.
+// testRepublishAtOtherPrecision restores three writers' counts of the same events, in any order: as
+// milliseconds, folded in part, and with one event more, folded. A store that compared them cell by
+// cell would count them several times.
 func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("other", bucket(0, 0, 1)))
 	knowledge := [][]syncer.Bucket{
@@ -60,7 +60,7 @@ func testRepublishAtOtherPrecision(t *testing.T, s syncer.Store) {
 			}
 		}
 	}
-	holds(t, s, "a0", knowledge[0]...) // as precisely as the first knows them
+	holds(t, s, "a0", knowledge[0]...) // with the precision of the first
 }
 
 func sumOf(c content) (sum int64) {
@@ -70,8 +70,8 @@ func sumOf(c content) (sum int64) {
 	return sum
 }
 
-// testRepublishFolds restores into what a loss left of a key, which has folded by now, and folds
-// in between. A restoration does not fold, whatever it says.
+// testRepublishFolds restores into the remains of a key after a loss, which have folded by now, and
+// folds in between. A restoration does not fold, even if it asks for it.
 func testRepublishFolds(t *testing.T, s syncer.Store) {
 	l := small(t, 0)
 	apply(t, s, "v", 1, key("a", moment(100, 1), moment(300, 1), moment(1900, 1)))
@@ -94,10 +94,10 @@ func testRepublishFolds(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", all...)
 }
 
-// testRepublishByMany has a store lose all it has, or what was counted last. Several writers have
-// copies of what it had at different times, and fold them when they like, as the store does. They
-// restore one after the other while more is counted. In the end the store has what the one that
-// knew most knew, and what was counted since.
+// testRepublishByMany has a store lose all of a key, or its last counts. Several writers have
+// copies of the key from different times, which they fold at any time, as the store does. They
+// restore one after the other while more is counted. In the end the store has the counts of the
+// most complete copy, and the later ones.
 func testRepublishByMany(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	for i := range 30 {
@@ -122,7 +122,7 @@ func testRepublishByMany(t *testing.T, s syncer.Store) {
 	}
 }
 
-// crowd is several writers that know events of a key.
+// crowd is several writers with copies of a key.
 type crowd struct {
 	t *testing.T
 	s syncer.Store
@@ -131,13 +131,13 @@ type crowd struct {
 	now       int64
 	l         *leaparray.Ladder
 	have      content // of the store before the loss
-	left      content // what it leaves
+	left      content // remains after the loss
 	events    []event
 	nodes     []content
 	seq       uint64
 }
 
-// count counts in the store before the loss, with copies at times.
+// count counts in the store before the loss, and takes copies now and then.
 func (c *crowd) count() {
 	known := 0
 	for n := range 60 {
@@ -161,7 +161,8 @@ func (c *crowd) count() {
 	c.Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
 }
 
-// lose has the store hold what the loss left. It returns the epoch of that, 0 if it is nothing.
+// lose puts the remains after the loss into the store. It returns their epoch, or 0 if there are
+// none.
 func (c *crowd) lose() (after uint64) {
 	if c.IntN(3) == 0 || len(c.left) == 0 {
 		return 0
@@ -191,7 +192,7 @@ func (c *crowd) countInStore() {
 	exchange(c.t, c.s, c.round(content{b.Stretch: b.N}))
 }
 
-// restore has the next writer restore what it knows.
+// restore has the next writer restore its copy.
 func (c *crowd) restore(after uint64) {
 	known := c.nodes[0]
 	c.nodes = c.nodes[1:]

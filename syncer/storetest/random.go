@@ -24,7 +24,7 @@ type dice struct {
 	told  map[string]storeVersion // by partition and writer
 	past  []*syncer.Round         // copies of rounds as they were sent
 	now   int64
-	// known is what writers know of keys, by partition and name, as it was at various times.
+	// known holds copies of keys from various times, by partition and name.
 	known map[string][]content
 }
 
@@ -114,7 +114,7 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	}
 	n := d.IntN(4)
 	if d.IntN(30) == 0 {
-		n = 400 // more than the ladder has
+		n = 400 // more than the ladder allows
 	}
 	for range n {
 		if b := d.cell(); !slices.ContainsFunc(k.Adds, func(o syncer.Bucket) bool {
@@ -129,8 +129,8 @@ func (d *dice) key(r *syncer.Round, i int) syncer.KeyRound {
 	return k
 }
 
-// cell returns a cell of any width that the ladder has, or another one within these, with a count,
-// or a mark ahead of the present.
+// cell returns a cell of one of the ladder's widths, or of another one below the largest, with a
+// count, or a mark ahead of the present.
 func (d *dice) cell() syncer.Bucket {
 	ts := d.now + 2000 - d.Int64N(1+d.Int64N(30_000))
 	width := []int64{1, 1, 1, 500, 1000, 1000, 2000, 8000}[d.IntN(8)]
@@ -145,7 +145,7 @@ func (d *dice) cell() syncer.Bucket {
 	return b
 }
 
-// knows returns what some writer knows of a key, as precisely as it does.
+// knows returns some writer's counts of a key, folded by now.
 func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket) {
 	all := d.known[fmt.Sprint(r.Partition, nameOf(k))]
 	if len(all) == 0 {
@@ -161,7 +161,7 @@ func (d *dice) knows(r *syncer.Round, k *syncer.KeyRound) (list []syncer.Bucket)
 	return list
 }
 
-// learn has a writer remember what a key holds.
+// learn has a writer keep a copy of a key, at times.
 func (d *dice) learn(r *syncer.Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
@@ -173,7 +173,7 @@ func (d *dice) learn(r *syncer.Round) {
 	}
 }
 
-// alike makes the same of a key, at times, as of the one before it.
+// alike replaces a key's part, at times, with a copy of the part before it.
 func (d *dice) alike(r *syncer.Round, k syncer.KeyRound) syncer.KeyRound {
 	if len(r.Keys) == 0 || d.IntN(2) == 0 {
 		return k
@@ -197,7 +197,7 @@ func copyOf(r *syncer.Round) *syncer.Round {
 func (d *dice) settled(r, sent *syncer.Round) {
 	d.past = append(d.past, sent)
 	id := sequenceID(r)
-	if r.Lost && d.IntN(2) == 0 { // and its writer takes that in
+	if r.Lost && d.IntN(2) == 0 { // and its writer notices
 		d.told[id], d.acked[id] = versionOf(r), sequence{d.acked[id].n, unnamedEpoch}
 	}
 	if r.Used { // its writer goes on
@@ -212,7 +212,7 @@ func (d *dice) settled(r, sent *syncer.Round) {
 	d.told[id] = versionOf(r)
 }
 
-// address makes a round say that this was heard.
+// address sets h as the state that a round expects of the store.
 func (h *storeVersion) address(r *syncer.Round) {
 	r.Epoch, r.Version, r.Quieted, r.LastChange = h.epoch, h.version, h.quieted, h.lastChange
 }
@@ -253,8 +253,8 @@ func testModel(t *testing.T, s syncer.Store) {
 }
 
 // testConcurrentWriters runs several writers that count the same keys at the same time, each
-// sending some of its rounds again, and compares the cells with the writers' own records. The keys
-// with odd numbers fold meanwhile: of them it compares the sums.
+// sending some of its rounds again, and compares the cells with the writers' own records. Keys with
+// odd numbers fold meanwhile, so only their sums are compared.
 func testConcurrentWriters(t *testing.T, s syncer.Store) {
 	seed := Seed(t)
 	const writers, rounds = 6, 30

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// restoring returns the only part of a restoration of what was known in an epoch, into the data
-// that the store has now.
+// restoring returns the only part of a restoration of counts known in an epoch, into the store's
+// present data.
 func restoring(t *testing.T, s syncer.Store, after uint64, keys ...syncer.KeyRound) *syncer.Round {
 	t.Helper()
 	return restoringIn(t, s, 17, after, keys...)
@@ -46,7 +46,7 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	apply(t, s, "w", 1, key("a", bucket(0, 0, -9)))
 	exchange(t, s, late)
 	holds(t, s, "a", bucket(0, 0, 4), bucket(0, 1, 50), bucket(2, 0, 8))
-	// It restores nothing into data other than that it was cut for.
+	// It restores nothing into data that it was not cut for.
 	late.Epoch += 2
 	exchange(t, s, late)
 	if !late.Lost {
@@ -54,8 +54,8 @@ func testRepublish(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testRepublishKeepsZero restores, twice, a mark. A bucket that has been counted in since stays as
-// it is. A mark is no knowledge of the events in its bucket.
+// testRepublishKeepsZero restores a mark, twice. A bucket that has been counted in since stays
+// unchanged. A mark is no knowledge of the events in its bucket.
 func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5), bucket(1, 2, 7)))
 	for range 2 {
@@ -74,8 +74,7 @@ func testRepublishKeepsZero(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", moment(2100, 1), moment(2200, 1))
 }
 
-// testRepublishAddsUp restores what two writers know of one bucket, before and after further
-// counts.
+// testRepublishAddsUp restores two writers' counts of one bucket, before and after further counts.
 func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 9)))
 	a, b := key("a", bucket(0, 0, 10)), key("a", bucket(0, 0, 60))
@@ -89,8 +88,8 @@ func testRepublishAddsUp(t *testing.T, s syncer.Store) {
 	holds(t, s, "a", bucket(0, 0, 89))
 }
 
-// testRepublishAfterARewind restores into data that was only partly lost: what is there counts as
-// restored.
+// testRepublishAfterARewind restores into data that was only partly lost. The remaining counts are
+// taken as restored.
 func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 8)))
 	r := restoring(t, s, epoch(t, s, 17), key("a", bucket(0, 0, 10)))
@@ -115,8 +114,8 @@ func testRepublishAfterARewind(t *testing.T, s syncer.Store) {
 }
 
 // testRepublishedPartsHaveSequences rewinds the store to before the second part of a restoration,
-// then lets others make as many changes as were lost. The writer of the parts is told of the loss
-// all the same, whether it next restores, counts, reads or loads.
+// then lets others make as many changes as were lost. The store still reports the loss to the
+// writer of the parts, whether it next restores, counts, reads or loads.
 func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -161,7 +160,7 @@ func testRepublishedPartsHaveSequences(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, 9))
 }
 
-// testRepublishAfterAReset checks that a restoration doesn't bring back what was reset.
+// testRepublishAfterAReset checks that a restoration doesn't bring back a reset key.
 func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	k := key("a", bucket(0, 0, 3))
 	k.Reset = true
@@ -175,7 +174,8 @@ func testRepublishAfterAReset(t *testing.T, s syncer.Store) {
 	holds(t, s, "b", bucket(0, 0, 2))
 }
 
-// testRewind rewinds the store: whoever knows more than the store has is told of the loss.
+// testRewind rewinds the store, which then reports the loss to all writers with more recent
+// knowledge.
 func testRewind(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -206,8 +206,8 @@ func testRewind(t *testing.T, s syncer.Store) {
 }
 
 // testRewindBehindAnother rewinds the store to before changes by others, then lets more changes
-// take their place. A counter that has only heard of the lost changes is told of the loss, whatever
-// kind of round it sends, and so is one that made them and only loads.
+// take their place. The store reports the loss to a counter that only knows of the lost changes, in
+// answer to any kind of round, and to one that made them and only loads.
 func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 	loser, ok := s.(Loser)
 	if !ok {
@@ -240,7 +240,7 @@ func testRewindBehindAnother(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testNewsIsNoLoss changes what a counter has heard of: that is no loss.
+// testNewsIsNoLoss checks that changes of known data are not reported as a loss.
 func testNewsIsNoLoss(t *testing.T, s syncer.Store) {
 	r := apply(t, s, "old", 1, key("a", bucket(0, 0, 2)))
 	for i := range 3 {
@@ -270,7 +270,7 @@ func asking() map[string]*syncer.Round {
 }
 
 // testRepublishWithoutRenewal checks that a restoration which does not renew a key leaves its time
-// to live as it is, unless the key is new.
+// to live unchanged, unless the key is new.
 func testRepublishWithoutRenewal(t *testing.T, s syncer.Store) {
 	apply(t, s, "v", 1, key("a", bucket(0, 0, 5)))
 	a, b := key("a", bucket(0, 0, 6)), key("b", bucket(0, 0, 7))
@@ -282,7 +282,8 @@ func testRepublishWithoutRenewal(t *testing.T, s syncer.Store) {
 	livesFor(t, s, "b", 2*time.Hour)
 }
 
-// testNames counts under names that a careless store would mistake for one another or for its own.
+// testNames counts under names that a careless store would mistake for one another or for its own
+// names.
 func testNames(t *testing.T, s syncer.Store) {
 	names := []struct{ ns, key string }{
 		{"", "a"}, {"", "a:b"}, {"", "{a}"}, {"", "}{"}, {"", "{p18}"}, {"", " "}, {"", "a b"},

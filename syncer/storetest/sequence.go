@@ -97,7 +97,7 @@ func testLost(t *testing.T, s syncer.Store) {
 	}
 }
 
-// testEpoch sends rounds for other data than there is.
+// testEpoch sends rounds for other data than the store's.
 func testEpoch(t *testing.T, s syncer.Store) {
 	first := epoch(t, s, 17)
 	one := apply(t, s, "w", 1, key("a", bucket(0, 0, 1)))
@@ -193,7 +193,7 @@ func testRoundsTogether(t *testing.T, s syncer.Store) {
 				{Key: []byte("c"), Load: true},
 			}})
 	}
-	// A round that is lost, and one that only reads, don't affect the others.
+	// A round that finds a loss, and one that only reads, don't affect the others.
 	rounds[7].Acked = 3
 	rounds[8].Seq = 0
 	rounds[8].Keys = []syncer.KeyRound{{Key: []byte("a"), Load: true}}

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TTLer is a store that can tell how long a key has left to live; 0 means that it doesn't expire.
+// TTLer is a store that can report a key's remaining time to live; 0 means that it doesn't expire.
 type TTLer interface {
 	TTL(t testing.TB, partition int, ns, key []byte) time.Duration
 }
@@ -27,7 +27,7 @@ type Spoiler interface {
 type Loser interface {
 	// Lose loses everything.
 	Lose(t testing.TB)
-	// Image remembers everything that the store holds now; rewind restores that.
+	// Image saves the content of the store; rewind restores it.
 	Image(t testing.TB) (rewind func())
 }
 
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// Seed returns the seed that was asked for with -seed, or a random one, and logs it.
+// Seed returns the seed given by -seed, or a random one, and logs it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, _ := flag.Lookup("seed").Value.(flag.Getter).Get().(uint64)
@@ -48,7 +48,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Run tests everything that syncer.Store promises. open returns an empty store.
+// Run tests all promises of syncer.Store. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 	for _, tc := range []struct {
 		name string
@@ -139,7 +139,7 @@ func apply(t testing.TB, s syncer.Store, writer string, seq uint64,
 	return applyAt(t, s, start, writer, seq, k)
 }
 
-// applyAt is apply with a round that was cut at some time.
+// applyAt is apply for a round that was cut at now.
 func applyAt(t testing.TB, s syncer.Store, now int64, writer string, seq uint64,
 	k syncer.KeyRound) *syncer.Round {
 	t.Helper()
@@ -177,7 +177,7 @@ func bucket(level int, idx, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: at(level, idx), N: n}
 }
 
-// moment is n events that keep their millisecond, some time after start.
+// moment returns n events that keep their millisecond, this long after start.
 func moment(after, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: leaparray.Moment(start + after), N: n}
 }
@@ -193,8 +193,8 @@ func small(t testing.TB, exact int) *leaparray.Ladder {
 	return l
 }
 
-// content is the cells of a key that are not zero: a store may or may not keep those that are,
-// unless they are marks.
+// content holds the non-zero cells of a key. A store may or may not keep zero cells, unless they
+// are marks.
 type content map[leaparray.Stretch]int64
 
 func contentOf(buckets []syncer.Bucket) content {
@@ -219,7 +219,7 @@ func load(t testing.TB, s syncer.Store, partition int, ns, name []byte) content 
 	return contentOf(r.Keys[0].Loaded)
 }
 
-// holds checks what the store has of a key, in the same partition as apply.
+// holds checks the store's content of a key, in the same partition as apply.
 func holds(t testing.TB, s syncer.Store, name string, want ...syncer.Bucket) {
 	t.Helper()
 	if got := load(t, s, 17, nil, []byte(name)); !maps.Equal(got, contentOf(want)) {
