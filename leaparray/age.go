@@ -1,11 +1,11 @@
 package leaparray
 
-// Kept returns how many buckets of a level are kept. The last one keeps twice its number, so that
-// a key has everything of the longest window that ends as long ago as an event may be.
+// Kept returns how many buckets of a level are kept. The last level keeps twice its number, so that
+// a key has every event of the longest window that ends as long ago as an event may be.
 func (l *Ladder) Kept(level int) int { return int(l.count[level]) }
 
-// oldest returns the oldest bucket of a level that does not have to fold. Buckets that lie in one
-// of the next level fold together, so that of a stretch of time all events are equally precise.
+// oldest returns the oldest bucket of a level that does not have to fold. Buckets in the same
+// bucket of the next level fold together, so that all events within it are equally precise.
 func (l *Ladder) oldest(level int, now int64) int64 {
 	i := l.index(level, now) - l.count[level]
 	if next := level + 1; next < len(l.levels) {
@@ -14,7 +14,7 @@ func (l *Ladder) oldest(level int, now int64) int64 {
 	return i
 }
 
-// Since returns the first moment of which a key certainly still has all events.
+// Since returns the first moment from which on a key certainly still has all events.
 func (l *Ladder) Since(now int64) int64 {
 	last := len(l.levels) - 1
 	return l.oldest(last, now) * l.width[last]
@@ -27,15 +27,15 @@ func (l *Ladder) Bucket(ts, now int64) (s Stretch, ok bool) {
 	return a.bucket(ts)
 }
 
-// Folds returns the bucket that a cell folds into, and whether it has to: a bucket because it is
-// too old for its width, and every millisecond that does not lie ahead of the present, unless it is
-// exact. The result is zero for a cell that has left every window.
+// Folds returns the bucket that a cell folds into, and whether it is due: a bucket is due if it is
+// too old for its width, a millisecond unless it lies ahead of the present. It ignores whether a
+// millisecond is exact. The result is zero for a cell that has left every window.
 func (l *Ladder) Folds(s Stretch, now int64) (into Stretch, due bool) {
 	a := l.ages(now)
 	return a.folds(s)
 }
 
-// ages are the ages at which events leave the levels.
+// ages holds the moments at which the levels begin, as of now.
 type ages struct {
 	*Ladder
 	now  int64

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// defaults are the levels of the default ladder.
+// defaults returns the default ladder.
 func defaults(tb testing.TB) *leaparray.Ladder {
 	return ladder(tb, 64, leaparray.DefaultLevels()...)
 }

@@ -26,7 +26,7 @@ func (l *Ladder) Value(c Counter, s Stretch) int64 {
 	return n
 }
 
-// Overlapping returns the sum of the cells that have time in common with one, without that one.
+// Overlapping returns the sum of the cells that overlap s, without s itself.
 func (l *Ladder) Overlapping(c Counter, s Stretch) int64 {
 	return l.touched(c, s.Start, s.End()-1) - l.Value(c, s)
 }
@@ -95,8 +95,8 @@ func (l *Ladder) Newest(c Counter) (s Stretch, ok bool) {
 	return Stretch{newest * l.width[0], l.width[0]}, newest >= 0
 }
 
-// Latest returns when the latest cell of a counter begins, in unix milliseconds, or -1 if there is
-// none. That cell may be zero.
+// Latest returns the start of the latest cell of a counter, in unix milliseconds, or -1 if it has
+// no cells. The latest cell may be zero.
 func (l *Ladder) Latest(c Counter) (start int64) {
 	start = -1
 	if len(c) == 0 {

@@ -34,14 +34,14 @@ const (
 	foreignWords = 3
 )
 
-// The kinds of cells that are no level.
+// The kinds of cells that are not the number of a level.
 const (
 	foreign = MaxLevels
 	moment  = MaxLevels + 1
 	kinds   = MaxLevels + 2
 )
 
-// Change is by how much an operation changed the number of cells that are not zero.
+// Change is an operation's change in the number of cells that are not zero.
 type Change int
 
 func (c Counter) mask() uint { return uint(c[0] & (1<<maskBits - 1)) }
@@ -77,7 +77,7 @@ func (l *Ladder) ring(c Counter, level int) ring {
 	return ring(c[at : at+ringHead+l.slots[level]])
 }
 
-// level returns the level of buckets of this width, or that of a moment; -1 if there is none.
+// level returns the level whose buckets have this width, moment for a width of 1, or -1.
 func (l *Ladder) level(width int64) int {
 	if width == 1 {
 		return moment
@@ -90,7 +90,7 @@ func (l *Ladder) level(width int64) int {
 	return -1
 }
 
-// kind returns how a stretch is stored in a counter, and its position: the index of a bucket, or a
+// kind returns how a counter stores a stretch, and its position: the index of a bucket, or a
 // moment.
 func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
 	kind = l.level(s.Width)
@@ -110,7 +110,7 @@ func (l *Ladder) kind(c Counter, s Stretch) (kind int, pos int64) {
 }
 
 // Add counts n in a cell. If the block has no room, or the ring of a busy level would push out a
-// bucket that is not zero, Add changes nothing and reports false: see [Ladder.Put] and [View.Fold].
+// bucket that is not zero, Add changes nothing and reports false: see [View.Put] and [View.Fold].
 func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	if n == 0 || len(c) == 0 {
 		return 0, n == 0
@@ -135,8 +135,8 @@ func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	}
 }
 
-// addNewest is Add if the cell is the newest bucket of the finest level and not zero, nor will be:
-// nearly always, if a key is busy.
+// addNewest is Add for the newest bucket of the finest level, the usual case of a busy key. It
+// reports false for other cells, and for a sparse one whose count would become zero or not fit.
 func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	if c.dense(0) {
 		r := l.ring(c, 0)
@@ -160,7 +160,7 @@ func (l *Ladder) addNewest(c Counter, s Stretch, n int64) (ch Change, ok bool) {
 	return change(before, before+n), true
 }
 
-// mark is Mark in the room that a block has. It reports false as Add does.
+// mark is Mark within the room of a block. It reports false as Add does.
 func (l *Ladder) mark(c Counter, s Stretch) bool {
 	pos := l.index(0, s.Start)
 	switch {
@@ -240,8 +240,8 @@ func (l *Ladder) addForeign(c Counter, s Stretch, n int64) (ch Change, ok bool) 
 // count by thousands of buckets of other widths.
 const mostForeign = 1 << (lenBits - 1)
 
-// joinOldest makes room for a foreign cell: it becomes part of the cell that begins first, which
-// then covers both, and like all others begins at a multiple of its width.
+// joinOldest makes room for a foreign cell by joining it to the one that begins first, which then
+// covers both and, like all others, begins at a multiple of its width.
 func joinOldest(words []uint64, s Stretch, n int64) {
 	oldest := 0
 	for i := 0; i < len(words); i += foreignWords {

@@ -1,6 +1,6 @@
-// Package leaparray is the arithmetic of sliding windows over disjoint cells: where an event is
-// counted, when a cell folds into a wider one, what a window sums to, and when it will have room
-// again.
+// Package leaparray is the arithmetic of sliding windows over disjoint cells: it decides where an
+// event is counted, when a cell folds into a wider one, how many events a window has, and when it
+// will have room again.
 //
 // # Cells
 //
@@ -10,14 +10,14 @@
 // window is the sum of the cells that it touches.
 //
 // A [Ladder] is a list of levels, each a number of buckets of one width. Each width divides the
-// next one, so a bucket lies within one bucket of the next level. A bucket that is older than the
-// span of its level folds into that one. Two copies of a key that fold at different times have the
-// same events at different precision. Both sum to the same, and the bounds of both are right.
+// next one, so a bucket lies within one bucket of the next level, and folds into it once it is
+// older than the span of its level. Two copies of a key that fold at different times have the same
+// events at different precision. Both have the same sum, and the bounds of both are right.
 //
 // # Events that keep their millisecond
 //
 // While fewer than Ladder.Exact events are newer than an event, it keeps its millisecond, however
-// old it is. A limit of at most Exact is then decided as a log of timestamps decides it: if a
+// old it is. A limit of at most Exact is then decided exactly as by a log of timestamps: if a
 // window reaches no further back than the oldest of these events, it is exact; if it reaches
 // further back, it has at least Exact of them. A key that receives Exact events within the finest
 // width stops keeping milliseconds, and begins again once as much time has passed with fewer.
@@ -25,10 +25,10 @@
 // # Memory
 //
 // A [Counter] holds the cells of one key in a flat block of words without pointers, which can live
-// anywhere: in a slice of its own or in an arena. A level with few live buckets takes one word per
-// bucket. A busy level becomes a ring whose slots hold running totals, so that the sum of any range
-// of buckets is one subtraction, however long the range: the summed-area table of Crow (1984) in
-// one dimension. A bucket's slot is its index modulo the number of slots, as in the LeapArray of
+// anywhere: in a slice or in an arena. A level with few live buckets takes one word per bucket. A
+// busy level becomes a ring whose slots hold running totals, so that the sum of any range of
+// buckets is one subtraction, however long the range: the summed-area table of Crow (1984) in one
+// dimension. A bucket's slot is its index modulo the number of slots, as in the LeapArray of
 // Alibaba's Sentinel.
 //
 // # Conventions

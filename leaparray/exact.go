@@ -86,7 +86,7 @@ func (l *Ladder) newer(c Counter, ts int64) (n int64) {
 	return n
 }
 
-// ExactFrom returns a moment such that at least Ladder.Exact events are at it or later: they keep
+// ExactFrom returns a moment at or after which there are at least Ladder.Exact events: these keep
 // their millisecond, if they have it. It is 0 if there are fewer.
 func (v View) ExactFrom() int64 {
 	l := v.Ladder

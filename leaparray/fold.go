@@ -7,7 +7,7 @@ type Allocator interface {
 	// Alloc returns a block of exactly this many words. It is zeroed, except for bits 32 to 63 of
 	// the first word, which are the Allocator's.
 	Alloc(words int) Counter
-	// Release takes back a block that another one has replaced. It may be nil.
+	// Release frees a block that another one has replaced. It may be nil.
 	Release(c Counter)
 }
 
@@ -41,9 +41,9 @@ func (l *Ladder) Grow(c Counter, a Allocator, s Stretch, n int64) Counter {
 	return l.copyTo(c, a, mask, room)
 }
 
-// Compact returns a copy of a counter in the smallest block that holds it. Levels of which less
-// than an eighth are live become sparse. The old block is unchanged. The result is nil if no
-// cells are left.
+// Compact returns a copy of a counter in the smallest block that holds it. Levels with at most an
+// eighth of their buckets live become sparse if all counts fit. The old block is unchanged. The
+// result is nil if no cells are left.
 func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 	if len(c) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (l *Ladder) Compact(c Counter, a Allocator) Counter {
 }
 
 // copyTo copies all cells that are not zero, and a mark, into a new block whose dense levels are
-// mask, with room for some more words: at least a quarter of the words that are not in rings.
+// mask, with room for more words: at least a quarter of the words that are not in rings.
 func (l *Ladder) copyTo(c Counter, a Allocator, mask uint, more int) Counter {
 	words := c.sparseLen() + c.foreignLen()*foreignWords
 	for left := c.mask(); left != 0; left &= left - 1 {
@@ -136,7 +136,7 @@ func (l *Ladder) copyCells(to, c Counter) {
 	}
 }
 
-// place copies a cell to a counter that has room for it and does not have it.
+// place copies a cell to a counter that has room for it but does not have it.
 func (l *Ladder) place(to Counter, s Stretch, n int64) {
 	kind, pos := l.kind(to, s)
 	placed := n == 0
@@ -152,13 +152,13 @@ func (l *Ladder) place(to Counter, s Stretch, n int64) {
 	}
 }
 
-// Put counts n in a cell of one of the two counters of a view, and replaces that by one in a new
-// block if the old one has no room. If the ring of a busy level would push out a bucket, or there
-// are too many sparse cells, both counters fold. Put returns how many events were dropped because
-// they had left every window, and whether the counters folded.
+// Put counts n in a cell of one of the two counters of a view, and replaces that counter by one in
+// a new block if the old one has no room. If the ring of a busy level would push out a bucket, or
+// there are too many sparse cells, both counters fold. Put returns how many events were dropped
+// because they had left every window, and whether the counters folded.
 //
-// If the cells in the way don't fold because they lie ahead of the present, or the new one does, by
-// a clock that is wrong, the new one becomes a foreign cell.
+// If a wrong clock puts the new cell, or the cells in its way, ahead of the present, they don't
+// fold, and the new cell becomes a foreign one.
 func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, folded bool) {
 	_, ok := v.Ladder.Add(*c, s, n)
 	for tries := 0; !ok; tries++ {
@@ -176,9 +176,8 @@ func (v *View) Put(c *Counter, a Allocator, s Stretch, n int64) (dropped int64, 
 	return dropped, folded
 }
 
-// Mark records that events lie ahead of the present, in the bucket of the finest level before this
-// one. It does and returns what Put does, except that it marks nothing if cells in the way don't
-// fold.
+// Mark records that events lie ahead of the present, in the bucket of the finest level before s. It
+// works and returns as Put does, except that it marks nothing if cells in the way don't fold.
 func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded bool) {
 	for tries := 0; !v.Ladder.mark(*c, s) && !v.stuck(*c, s, tries); tries++ {
 		gone, too := v.makeRoom(c, a, s, 0, tries)
@@ -187,13 +186,14 @@ func (v *View) Mark(c *Counter, a Allocator, s Stretch) (dropped int64, folded b
 	return dropped, folded
 }
 
-// stuck reports whether there is no place for a cell after makeRoom has done all it can.
+// stuck reports whether a cell has no place even after makeRoom has done all it can.
 func (v *View) stuck(c Counter, s Stretch, tries int) bool {
 	return tries > 1 && v.Ladder.pushesOut(c, s)
 }
 
-// makeRoom makes room for a cell: in a new block, or by folding, the second time of all that is old
-// enough. It returns how many events were dropped, and whether the counters folded.
+// makeRoom makes room for a cell: in a new block, or by folding. The second fold includes every
+// cell that is old enough. It returns how many events were dropped, and whether the counters
+// folded.
 func (v *View) makeRoom(c *Counter, a Allocator, s Stretch, n int64,
 	tries int) (dropped int64, folded bool) {
 	switch {
@@ -223,13 +223,13 @@ func (l *Ladder) pushesOut(c Counter, s Stretch) bool {
 }
 
 // Fold moves every bucket that is too old for its width, and every cell of a millisecond, into the
-// bucket of its age, if that ends by exactFrom: with the result of [View.ExactFrom], what is exact
-// from there on stays so; with math.MaxInt64, every cell that is old enough folds. Fold drops the
-// cells that have left every window, and returns the number of their events; the sum of all others
-// stays the same. It replaces the counters of the view, by new blocks where the old ones have no
-// room.
+// bucket of its age, if that bucket ends by exactFrom. With the result of [View.ExactFrom], the
+// exact events from there on stay exact; with math.MaxInt64, every cell that is old enough folds.
+// Fold drops the cells that have left every window, and returns the number of their events; the sum
+// of all others stays the same. It replaces the counters of the view by new blocks where the old
+// ones have no room.
 //
-// Both counters fold at the same time: if one takes back what the other has, and only the first
+// Both counters fold at the same time: if one takes back counts of the other, and only the first
 // folded, a window could seem to have fewer events than it has.
 func (v *View) Fold(a Allocator, exactFrom int64) (dropped int64) {
 	for _, c := range []*Counter{&v.A, &v.B} {
@@ -251,8 +251,8 @@ func (v *View) fold(c *Counter, a Allocator, exactFrom int64) (dropped int64) {
 	return dropped + f.dropped
 }
 
-// folding takes the cells out of a counter that fold. It appends those that they fold into to a
-// list, which is no field: so it needs no memory from the heap.
+// folding takes the cells that fold out of a counter, and appends the cells that they fold into to
+// a list. The list is not a field, so it needs no memory from the heap.
 type folding struct {
 	ages
 	exactFrom, dropped int64
@@ -265,7 +265,7 @@ func (f *folding) folds(s Stretch) (into Stretch, ok bool) {
 	return into, due && into.End() <= f.exactFrom
 }
 
-// move counts n events that have been taken in the bucket that they fold into.
+// move adds n events that were taken to the bucket that they fold into.
 func (f *folding) move(list []Cell, into Stretch, n int64) []Cell {
 	last := len(list) - 1
 	switch {
@@ -314,8 +314,8 @@ func (f *folding) takeSparse(c Counter, list []Cell) []Cell {
 	return list
 }
 
-// takeWords takes the words that fold, of those that begin at a position, and returns how many. All
-// words in the bucket that one of them folds into follow it, and fold into the same.
+// takeWords takes the words that fold, of words that begin at position first, and returns how many.
+// All words in the bucket that one of them folds into follow it, and fold into the same bucket.
 func (f *folding) takeWords(c Counter, first int, words []uint64, list []Cell) ([]Cell, int) {
 	kept, at, sum := 0, 0, int64(0)
 	for at < len(words) && endOf(words[at]) <= f.exactFrom {
@@ -358,9 +358,9 @@ func (f *folding) takeForeign(c Counter, list []Cell) []Cell {
 	return list
 }
 
-// Holder returns the cell of a counter that holds n events which were counted in a cell before the
-// counter folded: that cell, or the bucket that it has folded into by then, the narrowest with as
-// many. If there is none, it is the bucket that the cell is due to fold into.
+// Holder returns the cell of a counter that holds n events counted in s before the counter folded:
+// s itself, or the narrowest bucket around it that has as many. If there is none, it returns the
+// bucket that s is due to fold into, or else s.
 func (l *Ladder) Holder(c Counter, s Stretch, n, now int64) Stretch {
 	holds := func(at Stretch) bool {
 		held := l.Value(c, at)

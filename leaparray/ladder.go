@@ -24,8 +24,8 @@ const (
 	MaxAhead = 2 * time.Second
 )
 
-// slack is how many buckets a level may have beyond its span before they must fold. So they can
-// fold many at a time.
+// slack is how many buckets a level may have beyond its span before they must fold, so that many
+// fold at a time.
 const slack = 32
 
 // ErrLadder is wrapped by every error about the shape of a ladder.
@@ -40,7 +40,7 @@ type Level struct {
 	Count int
 }
 
-// Span is how old an event can be that the level counts.
+// Span is the greatest age of an event that the level counts.
 func (l Level) Span() time.Duration { return l.Width * time.Duration(l.Count) }
 
 // Ladder is an immutable list of levels, finest first, and the number of events that keep their
@@ -59,9 +59,9 @@ type Ladder struct {
 	start [1 << MaxLevels][kinds]uint16
 }
 
-// DefaultLevels are 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers ten
-// times the width of the next one, or more: so no window from a second to a day loses more than a
-// tenth of its length, plus the bucket of the present, to the bucket that its start lies in.
+// DefaultLevels returns 100 ms, 1 s, 10 s, 1 m and 15 m buckets that cover a day. Each level covers
+// at least ten times the width of the next one, so no window from a second to a day loses more than
+// a tenth of its length, plus the bucket of the present, to the bucket at its start.
 func DefaultLevels() []Level {
 	return []Level{{100 * time.Millisecond, 100}, {time.Second, 100}, {10 * time.Second, 60},
 		{time.Minute, 150}, {15 * time.Minute, 96}}
@@ -184,10 +184,10 @@ func (l *Ladder) Width(level int) int64 { return l.width[level] }
 // Coarsest is the width of the buckets of the last level in milliseconds.
 func (l *Ladder) Coarsest() int64 { return l.width[len(l.levels)-1] }
 
-// FineSpan is how old an event can be that the finest level counts, in milliseconds.
+// FineSpan is the greatest age of an event that the finest level counts, in milliseconds.
 func (l *Ladder) FineSpan() int64 { return l.levels[0].Span().Milliseconds() }
 
-// Most is how many cells a key has at most once it has folded, if all of them are of this ladder.
+// Most is the largest number of cells of a key that has folded, if all of them are of this ladder.
 func (l *Ladder) Most() (n int) {
 	for i := range l.levels {
 		n += l.slots[i]
@@ -196,7 +196,7 @@ func (l *Ladder) Most() (n int) {
 }
 
 // MaxWords is the length of a block in which every level is a ring, with as many other cells as
-// there may be.
+// allowed.
 func (l *Ladder) MaxWords() int {
 	return int(l.start[1<<len(l.levels)-1][MaxLevels]) + l.most
 }
@@ -207,12 +207,12 @@ func (l *Ladder) Exact() int { return int(l.exact) }
 // Span is the longest window that the ladder covers, in milliseconds.
 func (l *Ladder) Span() int64 { return l.span }
 
-// index returns the bucket of a level that a moment falls into. The quotient is rounded down, so
-// the result may be negative, as for the start of a window.
+// index returns the bucket of a level that contains a moment. The quotient is rounded down, so the
+// result may be negative, as for the start of a window.
 //
 // A 64-bit division would cost more than the rest of an add. The product with the reciprocal is off
-// by at most one, which the remainder shows. The product of a negative number is too large by
-// 2^64 reciprocals.
+// by at most one, which the remainder shows. The product of a negative number is too large by 2^64
+// reciprocals.
 func (l *Ladder) index(level int, ms int64) int64 {
 	width, perMS := l.width[level], l.perMS[level]
 	hi, _ := bits.Mul64(uint64(ms), perMS)

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// TestEarlyRefusals decides random streams by limits of at most as many events as keep their
-// millisecond: nothing is refused that a log of timestamps admits.
+// TestEarlyRefusals decides random streams by limits that are no larger than the number of exact
+// events: it refuses nothing that a log of timestamps admits.
 func TestEarlyRefusals(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	var requests, refused int
@@ -40,7 +40,7 @@ func TestEarlyRefusals(t *testing.T) {
 }
 
 // TestDefaultLevelsLoseATenth counts a busy key by the default ladder, and asks for windows of any
-// length from a second to a day: the bucket that a window's start lies in is at most a tenth of it.
+// length from a second to a day: the bucket at a window's start is at most a tenth of the window.
 func TestDefaultLevelsLoseATenth(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	k := key{l: l, now: 1_700_000_000_000}
@@ -62,7 +62,7 @@ func TestDefaultLevelsLoseATenth(t *testing.T) {
 }
 
 // BenchmarkLadders counts keys of different paces for two days by some ladders, with a fold for
-// every 32 events. It reports the words of a key, and the cells, which are fields in a store.
+// every 32 events. It reports the words and the cells of a key. A cell is a field in a store.
 func BenchmarkLadders(b *testing.B) {
 	for _, levels := range [][]leaparray.Level{
 		leaparray.DefaultLevels(),

@@ -14,7 +14,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "run a random test with this seed alone")
 
-// eachSeed runs a test with a number of seeds.
+// eachSeed runs a test with n seeds, or only with the seed of the flag.
 func eachSeed(t *testing.T, n uint64, run func(t *testing.T, rnd *rand.Rand)) {
 	first, last := uint64(1), n
 	if *seedFlag != 0 {
@@ -43,7 +43,7 @@ func ladder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.Ladde
 	return l
 }
 
-// randomLadder returns a ladder whose events keep their millisecond as long as few are newer.
+// randomLadder returns a random ladder with the given number of exact events.
 func randomLadder(t testing.TB, rnd *rand.Rand, exact int) *leaparray.Ladder {
 	levels := []leaparray.Level{
 		{Width: time.Duration(50+rnd.IntN(500)) * ms, Count: 1 + rnd.IntN(80)}}
@@ -56,7 +56,7 @@ func randomLadder(t testing.TB, rnd *rand.Rand, exact int) *leaparray.Ladder {
 	return ladder(t, exact, levels...)
 }
 
-// event is what an exact log keeps.
+// event is an entry of an exact log.
 type event struct{ at, n int64 }
 
 type log []event
@@ -82,7 +82,7 @@ func (l log) peak(window, at int64) (peak int64) {
 	return peak
 }
 
-// key is a key whose counts are in two counters: what a store has, and what it does not have yet.
+// key is a key with two counters: synced has the store's counts, pending the unflushed ones.
 type key struct {
 	l               *leaparray.Ladder
 	synced, pending leaparray.Counter
@@ -93,7 +93,7 @@ func (k *key) view() leaparray.View {
 	return leaparray.View{Ladder: k.l, A: k.synced, B: k.pending, Now: k.now}
 }
 
-// count counts an event, and reports whether it was not too old.
+// count counts an event unless it is too old, and reports whether it did.
 func (k *key) count(ts, n int64) bool {
 	s := leaparray.Moment(ts)
 	if !k.view().Exactly(ts) {
@@ -109,8 +109,8 @@ func (k *key) count(ts, n int64) bool {
 	return true
 }
 
-// takeBack takes the newest events back, of the log, too. It leaves cells alone whose events are
-// not certain because narrower cells lie within them.
+// takeBack takes back the newest events, in the log as well. It leaves out cells whose events are
+// uncertain because narrower cells lie within them.
 func (k *key) takeBack(n int64, events log) (taken int64) {
 	all := k.cells()
 	certain := func(s leaparray.Stretch, e *event) bool {
@@ -175,7 +175,7 @@ func (k *key) fold(exactFrom int64) {
 	k.synced, k.pending = v.A, v.B
 }
 
-// flush moves what is pending to synced.
+// flush moves the pending counts to synced.
 func (k *key) flush() {
 	pending := key{l: k.l, pending: k.pending}
 	k.pending = nil
@@ -200,8 +200,8 @@ func (k *key) shuffle(rnd *rand.Rand) {
 }
 
 // TestBoundsAgainstExactLog counts random streams, with bursts, late events and events ahead, by
-// random ladders, and folds at random moments. No bound excludes the true number, and all cells
-// together sum to what was counted.
+// random ladders, and folds at random moments. No bound excludes the true number, and the sum of
+// all cells is the number of counted events.
 func TestBoundsAgainstExactLog(t *testing.T) {
 	eachSeed(t, 400, func(t *testing.T, rnd *rand.Rand) {
 		l := randomLadder(t, rnd, []int{0, 1, 8, 64}[rnd.IntN(4)])
@@ -269,8 +269,8 @@ func checkBounds(t *testing.T, rnd *rand.Rand, k *key, events log) {
 	}
 }
 
-// TestFewEventsAreDecidedAsByALog decides random streams by random limits of at most as many events
-// as keep their millisecond. Every verdict is that of a log of all events.
+// TestFewEventsAreDecidedAsByALog decides random streams by random limits that are no larger than
+// the number of exact events. Every verdict is the same as by a log of all events.
 func TestFewEventsAreDecidedAsByALog(t *testing.T) {
 	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand) {
 		exact := []int{1, 8, 64}[rnd.IntN(3)]
@@ -316,8 +316,8 @@ func TestFewEventsAreDecidedAsByALog(t *testing.T) {
 	})
 }
 
-// TestRetryAfterIsExact waits as long as it is told and not a millisecond less, for late events,
-// too.
+// TestRetryAfterIsExact waits exactly as long as RetryAfter returns, and not a millisecond less,
+// for late events, too.
 func TestRetryAfterIsExact(t *testing.T) {
 	refused := 0
 	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand) {
@@ -382,7 +382,7 @@ func TestCopiesThatFoldApartAgree(t *testing.T) {
 	})
 }
 
-// TestSumsAgainstEachCell compares the sums of random windows with those of all cells, one by one.
+// TestSumsAgainstEachCell compares the sums of random windows with sums over all cells, one by one.
 func TestSumsAgainstEachCell(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
 		k := randomKey(t, rnd)
@@ -514,8 +514,7 @@ func TestBusyKeysKeepNoMilliseconds(t *testing.T) {
 	}
 }
 
-// TestSeriesSumsToTheWindow compares a series with the exact log, bucket by bucket as far as cells
-// are not wider.
+// TestSeriesSumsToTheWindow compares the sum of a series with the exact log.
 func TestSeriesSumsToTheWindow(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
 		l := randomLadder(t, rnd, 64)
@@ -530,8 +529,8 @@ func TestSeriesSumsToTheWindow(t *testing.T) {
 	})
 }
 
-// checkSeries checks a series of the window that ends now. Where cells do not nest, it may have
-// more than its window, as Hi has.
+// checkSeries checks a series of the window that ends now. If cells do not nest, its sum may exceed
+// the window, as Hi may.
 func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
 	sum := int64(0)
 	var starts []int64
@@ -560,7 +559,7 @@ func checkSeries(t *testing.T, k *key, window int64, events log, nest bool) {
 	}
 }
 
-// TestCellsAreBoundedThoughNobodyFolds counts an event every second, and folds nothing by itself.
+// TestCellsAreBoundedThoughNobodyFolds counts an event every second, and never calls Fold.
 func TestCellsAreBoundedThoughNobodyFolds(t *testing.T) {
 	l := ladder(t, leaparray.DefaultExact, leaparray.DefaultLevels()...)
 	k := key{l: l, now: begin}

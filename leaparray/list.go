@@ -11,8 +11,8 @@ type Fold struct {
 	Into Stretch
 }
 
-// FoldList returns the cells of a list that have to fold, as [View.Fold] does: for those who keep
-// cells in another form. An exactFrom of 0 stands for the result of [View.ExactFrom].
+// FoldList returns the cells of a list that have to fold, as [View.Fold] does, for callers that
+// keep cells in another form. An exactFrom of 0 stands for the result of [View.ExactFrom].
 func (l *Ladder) FoldList(cells []Cell, now, exactFrom int64) (folds []Fold) {
 	if exactFrom == 0 {
 		exactFrom = l.exactFrom(cells)
@@ -45,7 +45,7 @@ func (l *Ladder) exactFrom(cells []Cell) int64 {
 	return 0
 }
 
-// Offset settles cells whose count is negative with those that contain them or that they contain:
-// an event may have folded before its refund arrived, here or elsewhere. It changes the list.
-// What nothing offsets stays negative.
+// Offset settles cells whose count is negative with cells that contain them, lie within them or
+// overlap them: an event may have folded before its refund arrived, in this process or in another
+// one. It changes the list. A count that nothing offsets stays negative.
 func Offset(cells []Cell) []Cell { return offset(cells) }

@@ -7,14 +7,14 @@ import (
 
 // Missing returns the cells that one node has to add to a store that has lost counts. The node
 // knows some cells that the store had (known); other nodes have restored some already (restored).
-// Once all nodes have done so, in any order, the store has as many events as the node with the
+// Once all nodes have added theirs, in any order, the store has as many events as the node with the
 // most.
 //
 // Nodes may know the same events at different precision, because they have folded at different
 // times. So Missing compares the sums of the widest cells on either side, with all cells inside
 // them. If the restored cells are a part of the known ones, it adds the difference cell by cell.
 // Otherwise it adds the difference to the widest cell: the events lie somewhere within it. If cells
-// of different ladders overlap, that is a bucket around all of them.
+// of different ladders overlap, it adds the difference to a bucket around all of them.
 func Missing(known, restored []Cell) (add []Cell) {
 	type side struct {
 		Cell
@@ -64,7 +64,7 @@ func Missing(known, restored []Cell) (add []Cell) {
 	return add
 }
 
-// around returns a bucket that a stretch of time lies in: the stretch itself, if it begins at a
+// around returns a bucket that contains a stretch of time: the stretch itself, if it begins at a
 // multiple of its width.
 func around(s Stretch) Stretch {
 	w := s.Width

@@ -8,10 +8,11 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// TestRestoringAfterALoss has a store lose all it has, or what was counted last. Several nodes have
-// copies of what it had at different times, some by another ladder, and fold them when they like,
-// as the store does. They restore one after the other, in any order, while more is counted. In
-// the end the store has what the node that knew most knew, and no bound excludes the true number.
+// TestRestoringAfterALoss has a store lose all its counts, or the latest ones. Several nodes have
+// copies of its counts from different times, some by another ladder, and fold them when they like,
+// as the store does. They restore one after the other, in any order, while more is counted. In the
+// end the store has all events that the node with the most knew, and no bound excludes the true
+// number.
 func TestRestoringAfterALoss(t *testing.T) {
 	eachSeed(t, 400, func(t *testing.T, rnd *rand.Rand) {
 		l := randomLadder(t, rnd, []int{0, 8, 64}[rnd.IntN(3)])
@@ -53,7 +54,7 @@ func TestRestoringAfterALoss(t *testing.T) {
 		}
 		left.now = store.now
 		store = left
-		restored := cellsOf(store) // what a loss leaves counts as restored
+		restored := cellsOf(store) // surviving cells count as restored
 		rnd.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 		for _, n := range nodes {
 			for range rnd.IntN(5) {
@@ -104,7 +105,7 @@ func cellsOf(k *key) (list []leaparray.Cell) {
 	return list
 }
 
-// TestRestoringKeepsPrecision has one node that knows all, which restores half of it, and then all.
+// TestRestoringKeepsPrecision has one node that knows everything restore half of it, and then all.
 func TestRestoringKeepsPrecision(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, rnd *rand.Rand) {
 		known := cellsOf(randomKey(t, rnd))
@@ -122,8 +123,8 @@ func TestRestoringKeepsPrecision(t *testing.T) {
 	})
 }
 
-// TestMissingAcrossLadders restores what two nodes know of the same events by ladders of which none
-// divides the other. What is added begins at a multiple of its width, so that a store can name it.
+// TestMissingAcrossLadders restores the same events from two nodes with ladders of which none
+// divides the other. The added cell begins at a multiple of its width, so that a store can name it.
 func TestMissingAcrossLadders(t *testing.T) {
 	known := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 60_000, Width: 30_000}, N: 5}}
 	restored := []leaparray.Cell{{Stretch: leaparray.Stretch{Start: 84_000, Width: 7000}, N: 2}}

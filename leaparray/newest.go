@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Newest selects the n newest events, for a refund that names no time. It calls fn for each cell
-// that holds some of them, latest start first, with their number. The key may have fewer. Newest
-// skips cells whose count is negative, and as many events around them.
+// Newest selects the n newest events, for a refund without a time. It calls fn for each cell that
+// holds some of them, latest start first, with their number. The key may have fewer. Newest skips
+// cells whose count is negative, and as many events around them.
 func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
 	var buffer [sweepBuffer]Cell
 	list := buffer[:0]
@@ -29,7 +29,7 @@ func (v View) Newest(n int64, fn func(s Stretch, n int64)) {
 	}
 }
 
-// At selects up to n events of one moment, for a refund that names it: from the cells that contain
+// At selects up to n events of one moment, for a refund with that time: from the cells that contain
 // it, narrowest first. It calls fn for each with the number.
 func (v View) At(ts, n int64, fn func(s Stretch, n int64)) {
 	take := func(s Stretch) {
@@ -76,10 +76,10 @@ func merge(list []Cell) []Cell {
 	return kept
 }
 
-// offset settles negative cells with the cells that contain them, which they may have folded into
-// before the refund arrived, then with those inside them, oldest first, because a refund may have
-// arrived in a bucket that another node had folded, and then with all that overlap them, because
-// the buckets of two nodes may do so in part.
+// offset settles negative cells, oldest partner first: with the cells that contain them, which they
+// may have folded into before the refund arrived; then with cells inside them, because a refund may
+// have arrived in a bucket that another node had folded; and then with all cells that overlap them,
+// because the buckets of two nodes may overlap in part.
 func offset(list []Cell) []Cell {
 	for i := range list {
 		lack := &list[i]
@@ -99,7 +99,7 @@ func offset(list []Cell) []Cell {
 	return list
 }
 
-// settle takes what a cell lacks from the oldest cells of a list that are chosen.
+// settle makes up for a negative cell from the oldest chosen cells of a list.
 func (lack *Cell) settle(list []Cell, chosen func(c Stretch) bool) {
 	for lack.N < 0 {
 		var oldest *Cell

@@ -94,7 +94,7 @@ func (r ring) all() int64 {
 	return int64(r[ringHead+r[1]] - r[ringHead+before])
 }
 
-// since adds up the buckets from idx on, which the ring holds, and returns the first on its own.
+// since adds up the buckets from idx on, which the ring holds, and also returns the first one.
 func (r ring) since(idx int64) (sum, first int64) {
 	back := r.head() - idx
 	before := r.total(back + 1)
@@ -113,7 +113,7 @@ func (r ring) sum(lo, hi int64) int64 {
 	return r.total(head-hi) - r.total(head-lo+1)
 }
 
-// ends is sum that also returns the buckets lo and hi on their own.
+// ends is sum, and also returns the buckets lo and hi.
 func (r ring) ends(lo, hi int64) (sum, first, last int64) {
 	head := r.head()
 	oldest := head - int64(r.slots()-2)
@@ -124,7 +124,7 @@ func (r ring) ends(lo, hi int64) (sum, first, last int64) {
 	return top - below, r.total(head-lo) - below, top - r.total(head-hi+1)
 }
 
-// addNewest counts n in the newest bucket and returns what it held before.
+// addNewest counts n in the newest bucket and returns its previous count.
 func (r ring) addNewest(n int64) (before int64) {
 	pos := int(r[1])
 	below := pos - 1
@@ -165,7 +165,7 @@ func (r ring) advance(idx int64) (expired int) {
 			next = 0
 		}
 		if r[ringHead+next] != r[ringHead+pos] {
-			expired++ // the bucket whose lower end is overwritten now can no longer be told
+			expired++ // its lower end is overwritten now, so the bucket can no longer be read
 		}
 		r[ringHead+pos] = uint64(total)
 	}

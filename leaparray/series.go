@@ -1,9 +1,8 @@
 package leaparray
 
 // Series calls fn with the start, in unix milliseconds, and the count of every bucket in the window
-// of this length that ends at a moment, oldest first. All have the width of the widest
-// one that the window touches, which it returns in milliseconds. It reports
-// false as Count does.
+// of this length that ends at a moment, oldest first. All have the width of the widest cell that
+// the window touches, which it returns in milliseconds. It reports false as Count does.
 func (v View) Series(window, at int64, fn func(start, n int64)) (width int64, ok bool) {
 	from := at - window + 1
 	oldest, ok := v.Ladder.Bucket(from, v.Now)

@@ -1,8 +1,8 @@
 package leaparray
 
-// Sparse cells are words that begin with the end of their cell. So one comparison tells whether a
-// window begins after a cell. Moments are apart from buckets because no window cuts them: whether
-// it cuts a bucket is known without a look at hundreds of moments.
+// Sparse cells are words that begin with the end of their cell, so that one comparison decides
+// whether a window begins after a cell. Moments are kept apart from buckets because no window cuts
+// them: finding a cut bucket takes no look at hundreds of moments.
 
 // tag returns the word of a sparse cell without its count.
 func (l *Ladder) tag(kind int, pos int64) uint64 {
@@ -53,8 +53,8 @@ func (l *Ladder) stretch(w uint64) Stretch {
 	return Stretch{endOf(w) - width, width}
 }
 
-// find returns the position among the sparse cells of the one with a tag, and whether it is there.
-// If it is not, that is where it belongs.
+// find returns the position of the sparse cell with a tag, and whether there is one. If there is
+// none, it returns the position where it belongs.
 func (l *Ladder) find(c Counter, tag uint64) (i int, found bool) {
 	words, first := l.sparse(c), c.bucketLen()
 	if tag&(1<<kindBits-1) != moment {
@@ -107,8 +107,8 @@ func (l *Ladder) addSparse(c Counter, kind int, pos, n int64) (ch Change, ok boo
 	return ch - 1, ok
 }
 
-// appendMoment counts n in a moment that is later than all others, if that takes no more than a
-// word at the end: nearly always, if a key is not busy.
+// appendMoment counts n in a moment that is later than all others, if that takes only a word at the
+// end: nearly always, if a key is not busy.
 func (l *Ladder) appendMoment(c Counter, ms, n int64) bool {
 	end := int(l.start[c.mask()][MaxLevels]) + c.sparseLen()
 	if end >= len(c) || c.foreignLen() > 0 || c.sparseLen() >= l.most || !fits(n) ||
@@ -132,7 +132,7 @@ func (l *Ladder) put(c Counter, kind int, pos, n int64) bool {
 	return l.insert(c, i, word(tag, n))
 }
 
-// insert is put of a word that belongs at a position.
+// insert is put for a word and its position.
 func (l *Ladder) insert(c Counter, i int, w uint64) bool {
 	at, end := int(l.start[c.mask()][MaxLevels])+i, l.end(c)
 	if end >= len(c) {
@@ -178,8 +178,8 @@ func (l *Ladder) crowded(c Counter, level int) bool {
 	return most <= 0
 }
 
-// sumSince returns the sum of the sparse cells that end after a moment, given the sum of all. If
-// none of the moments is older, it leaves out the buckets that are.
+// sumSince returns the sum of the sparse cells that end after a moment, given the sum of all. If no
+// moment is older, it subtracts the older buckets from that sum.
 func sumSince(buckets, moments []uint64, sum, from int64) (n int64) {
 	if len(moments) == 0 || endOf(moments[0]) > from {
 		for _, w := range buckets {

@@ -64,10 +64,10 @@ func (s *sweep) next() (at int64, ok bool) {
 	return at, true
 }
 
-// Peak returns the largest sum of the cells that any window of this length touches which contains
-// the given moment. For the newest event that is the window ending there. For a late one it decides
-// whether one more event at that moment would overfill a window that ends later. Peak reports false
-// as Count does.
+// Peak returns the largest sum of any window of this length that contains the given moment, where a
+// window includes every cell that it touches. For the newest event that is the window ending there.
+// For a late one it decides whether one more event at that moment would overfill a window that ends
+// later. Peak reports false as Count does.
 func (v View) Peak(window, at int64) (peak int64, ok bool) { return v.peak(window, at) }
 
 func (v *View) peak(window, at int64) (peak int64, ok bool) {
@@ -93,11 +93,12 @@ func (v *View) sweepPeak(window, at int64) (peak int64) {
 
 // RetryAfter returns how many milliseconds after the given moment n more events fit under limit if
 // nothing else is counted until then: 0 if they fit now, -1 if they never will because n alone
-// exceeds limit. They do not fit a millisecond earlier.
+// exceeds limit. They do not fit a millisecond earlier. If the key no longer covers the window, it
+// returns the length of the window.
 //
-// A window that ends at a moment is overfull or not. Each run of moments at which it is excludes
-// all of a window before its first, up to its last. The runs are in order, so one pass finds the
-// first moment that none excludes.
+// A window is overfull or not, by its end. A run of overfull ends excludes the moments from a
+// window before its first end up to its last. The runs are in order, so one pass finds the first
+// moment that none excludes.
 func (v View) RetryAfter(window, at, n, limit int64) int64 {
 	if n > limit {
 		return -1

@@ -18,8 +18,8 @@ type Estimate struct {
 	// Count is the interpolated number. Lo is the sum without the cells that reach beyond the
 	// window, Hi the sum with them. The true number is between Lo and Hi, both included.
 	Count, Lo, Hi int64
-	// Width is that of the widest cell that reaches beyond the window, in milliseconds; 1 if there
-	// is none.
+	// Width is the width of the widest cell that reaches beyond the window, in milliseconds; 1 if
+	// there is none.
 	Width int64
 }
 
@@ -37,13 +37,13 @@ func (v View) Value(s Stretch) int64 {
 	return v.Ladder.Value(v.A, s) + v.Ladder.Value(v.B, s)
 }
 
-// Clone returns a view of copies of the counters, which stays as it is.
+// Clone returns a view of copies of the counters, which later changes don't affect.
 func (v View) Clone() View {
 	v.A, v.B = slices.Clone(v.A), slices.Clone(v.B)
 	return v
 }
 
-// Cell returns the cell that counts an event of a moment, which is not too old to be counted.
+// Cell returns the cell that counts an event of a moment, which must not be too old.
 func (v View) Cell(ts int64) Stretch {
 	l := v.Ladder
 	fine := l.index(0, ts)
@@ -61,9 +61,9 @@ func (v View) Cell(ts int64) Stretch {
 	return s
 }
 
-// PeakBlur is Peak, and also returns by how much the edges of these windows are uncertain: the
-// width of the widest cell that the window which ends at the moment cuts, or of the widest that any
-// of them touches if there may be later events; 1 if all are exact.
+// PeakBlur is Peak, and also returns the uncertainty of the windows' edges: the width of the widest
+// cell cut by the window that ends at the moment, or of the widest cell that any of the windows
+// touches if there may be later events; 1 if all are exact.
 func (v View) PeakBlur(window, at int64) (peak, blur int64, ok bool) {
 	from, to := at-window, at+window
 	if at >= v.Now && v.covers(window, at) {
@@ -127,8 +127,8 @@ func (l *Ladder) widestBucket(buckets []uint64, after, before int64) (width int6
 	return width
 }
 
-// Covers reports whether a window of this length that ends at a moment begins at a time of which
-// the key still has all events.
+// Covers reports whether the key still has all events from the start of the window of this length
+// that ends at a moment.
 func (v View) Covers(window, at int64) bool { return v.covers(window, at) }
 
 func (v *View) covers(window, at int64) bool {
@@ -136,17 +136,16 @@ func (v *View) covers(window, at int64) bool {
 	return window <= span && (from >= v.Now-2*span || from >= v.Ladder.Since(v.Now))
 }
 
-// Hi returns the sum of all cells that the window from one moment to another touches, both
-// included.
+// Hi returns the sum of all cells that touch the window from one moment to another, both included.
 func (v View) Hi(from, to int64) int64 { return v.hi(from, to) }
 
 func (v *View) hi(from, to int64) int64 {
 	return v.Ladder.touched(v.A, from, to) + v.Ladder.touched(v.B, from, to)
 }
 
-// since returns the sum of all cells that end after one moment, and the width of the widest one
-// that the moment cuts, if no cell begins after another moment: the window from one to the other
-// touches those. It may report false though none does.
+// since returns the sum of all cells that end after from, and the width of the widest one that from
+// cuts. It reports false if a cell begins after to, and sometimes if none does; otherwise these are
+// the cells that the window from one to the other touches.
 func (v *View) since(from, to int64) (n, cut int64, ok bool) {
 	ok = true
 	if !v.A.isEmpty() {
@@ -214,10 +213,10 @@ func (l *Ladder) touched(c Counter, from, to int64) (n int64) {
 	return s.all
 }
 
-// Count estimates the events in the window of this length that ends at a moment. Unless that is the
-// present (live), the cell that the moment falls into may hold later events and is not part of Lo.
-// Neither are events ahead of the present. Count reports false if the
-// window is longer than the ladder, or begins before the oldest cell that is kept.
+// Count estimates the events in the window of this length that ends at a moment. Unless the moment
+// is the present (live), its cell may hold later events and is not part of Lo. Nor are events ahead
+// of the present. Count reports false if the window is longer than the ladder, or begins before the
+// oldest cell that is kept.
 func (v View) Count(window, at int64, live bool) (Estimate, bool) {
 	if !v.covers(window, at) {
 		return Estimate{}, false

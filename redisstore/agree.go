@@ -15,23 +15,23 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// layout is the version of the layout. Those before 4 counted every event in all levels.
+// layout is the version of the data layout. Layouts before 4 counted every event in all levels.
 const layout = "4"
 
-// Fields of tt:meta that say how keys are named and placed.
+// Fields of tt:meta that define how keys are named and placed.
 const (
 	layoutField = "layout"
 	seedField   = "hash-seed"
-	// sinceField says since when, by Redis's clock in milliseconds, keys have been placed by the
-	// seed: if Redis loses it and another one is drawn before that is noticed, the older one stays.
-	// It is not there if that was before there was such a field.
+	// sinceField holds the time, by Redis's clock in milliseconds, since which keys have been
+	// placed by the seed. If Redis loses the seed and another one is drawn before the loss is
+	// noticed, the older seed stays. Data placed before this field existed lacks it.
 	sinceField = "hash-seed-since"
 	// tagsField names the namespaces with hash tags. It is one field for all of them, so that the
 	// first store to write it decides for every namespace, listed or not.
 	tagsField = "hash-tags"
 )
 
-// Placement returns how keys are placed: as the options say or, with AnySeed, as Redis says once a
+// Placement returns how keys are placed: by the options or, with AnySeed, by Redis's seed once a
 // probe has succeeded.
 func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
 
@@ -47,8 +47,8 @@ func (s *Store) agree(ctx context.Context) error {
 		} else if !done {
 			continue
 		}
-		// Compare before writing: a node that is refused must not leave anything behind that others
-		// would be compared with.
+		// Compare before writing: a refused node must leave nothing behind that others would be
+		// compared with.
 		if err := s.compare(s.agreement(), have); err != nil {
 			return err
 		}
@@ -59,16 +59,16 @@ func (s *Store) agree(ctx context.Context) error {
 		if !written {
 			s.settle(have)
 			return nil
-		} // else see whose have been written
+		} // else read again whose values were written
 	}
 }
 
 // AgreeEvery is how often each process that uses the store must call [Store.Agree].
 const AgreeEvery = time.Second
 
-// Agree makes sure that Redis still has what all users of the data must agree on. It may have lost
-// that, and perhaps nobody counts anything by which that would be noticed. The next process to
-// start would take what it finds, and not fit to the others.
+// Agree makes sure that Redis still has the values that all users of the data must agree on. Redis
+// may have lost them while nobody counts anything that would reveal the loss. The next process to
+// start would then adopt the values it finds, and not fit the others.
 func (s *Store) Agree(ctx context.Context) error {
 	if !s.ready.Load() {
 		return nil // the probe before the next exchange does this
@@ -90,8 +90,8 @@ func (s *Store) Agree(ctx context.Context) error {
 	return err
 }
 
-// readMeta reads tt:meta. Data without a field for hash tags was placed without them, because that
-// field has been written along with the others for as long as there are hash tags.
+// readMeta reads tt:meta. Data without a field for hash tags was placed without them, because every
+// release that supports hash tags writes the field along with the others.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	have, err := s.client.HGetAll(ctx, metaKey).Result()
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 	return have, nil
 }
 
-// writeMissing writes the fields that Redis does not have, if there are any.
+// writeMissing writes the fields that Redis lacks, and reports whether there were any.
 func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some bool, err error) {
 	var args []any
 	want := s.agreement()
@@ -139,9 +139,9 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 	return reply == 1, nil
 }
 
-// takeSeed adopts the seed that Redis has, if any seed will do. Once keys have been placed by a
-// seed, it stays: if Redis then loses its data and a new node draws another seed, the older nodes
-// restore theirs, and the new one is refused. It reports false if that is to be read again.
+// takeSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it stays:
+// if Redis then loses its data and a new node draws another seed, the older nodes restore theirs,
+// and the new one is refused. It reports false if tt:meta must be read again.
 func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
 	mine := s.agreement()[seedField]
@@ -163,12 +163,12 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool
 	return true, nil // text that is not a number will not compare as equal
 }
 
-// since returns the time in sinceField, 0 if that is not there.
+// since returns the time in sinceField, or "0" if Redis lacks the field.
 func since(have map[string]string) string { return cmp.Or(have[sinceField], "0") }
 
-// givesWay reports whether another seed, by which keys have been placed since a time, stays rather
-// than this store's: the older one, and of two that were drawn in the same millisecond the smaller,
-// so that of two stores exactly one gives way.
+// givesWay reports whether this store's seed gives way to another one, by which keys have been
+// placed since the given time. The older seed stays and, of two drawn in the same millisecond, the
+// smaller one, so that of two stores exactly one gives way.
 func (s *Store) givesWay(seed, since string) bool {
 	theirs, err := strconv.ParseInt(since, 10, 64)
 	mine, other := strconv.ParseInt(s.since, 10, 64)
@@ -179,7 +179,7 @@ func (s *Store) givesWay(seed, since string) bool {
 	return err == nil && number < s.opt.Placement.Seed
 }
 
-// settle notes that keys are from now on placed as is agreed.
+// settle records that the placement is agreed and does not change any more.
 func (s *Store) settle(have map[string]string) {
 	s.agreed = true
 	if _, ok := have[seedField]; ok && s.since == "" {
@@ -187,7 +187,7 @@ func (s *Store) settle(have map[string]string) {
 	}
 }
 
-// agreement returns what all users of the data must have in common.
+// agreement returns the values that all users of the data must have in common.
 func (s *Store) agreement() map[string]string {
 	want := map[string]string{
 		layoutField:  layout,
@@ -195,7 +195,7 @@ func (s *Store) agreement() map[string]string {
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		tagsField:    s.opt.Placement.HashTags.String(),
 		"hash-type":  "hash",
-		// A node that does not know that fields expire would make some that don't.
+		// A node unaware of field expiry would make fields that never expire.
 		"redis-expiry": string(s.opt.Expiry),
 	}
 	if s.opt.Expiry == ExpiryTairhash {
@@ -204,7 +204,7 @@ func (s *Store) agreement() map[string]string {
 	return want
 }
 
-// compare refuses values that differ.
+// compare returns ErrMismatch if a stored value differs from the wanted one.
 func (s *Store) compare(want, have map[string]string) error {
 	if stored, ok := have[layoutField]; ok && stored != layout {
 		return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTheFirstSeedStays: many nodes come at the same time, each with a seed of its own, and others
+// TestTheFirstSeedStays: many nodes start at the same time, each with a different seed, and others
 // later.
 func TestTheFirstSeedStays(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestTheFirstSeedStays(t *testing.T) {
 	}
 }
 
-// TestNodesTakeOneSeed: nodes of a cluster come to an empty Redis at the same time, over and over.
+// TestNodesTakeOneSeed: nodes of a cluster start on an empty Redis at the same time, over and over.
 // In some runs another one, of an older version that wrote field by field, is half way.
 func TestNodesTakeOneSeed(t *testing.T) {
 	t.Parallel()
@@ -88,8 +88,8 @@ func TestNodesTakeOneSeed(t *testing.T) {
 	}
 }
 
-// TestTheSeedOutlivesALossOfData: a node comes after Redis lost everything and before that was
-// noticed. It draws another seed than that by which keys are already placed.
+// TestTheSeedOutlivesALossOfData: a node starts after Redis has lost everything and before the loss
+// is noticed. It draws a seed that differs from the one by which keys are already placed.
 func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -120,9 +120,9 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 }
 
 // TestTheYoungerOfTwoSeedsGivesWay: Redis loses everything, and before the processes that use it
-// notice, one comes that draws another seed. Whoever looks first, and however often, the old seed
-// comes back and stays, and the new process is refused until it is started again. In some runs the
-// data is of a version that did not say since when there is a seed, or the seed is configured.
+// notice, a new one starts and draws another seed. Whichever looks first, and however often, the
+// old seed comes back and stays, and the new process is refused until it is started again. In some
+// runs the data is of a version that did not record the age of the seed, or the seed is configured.
 func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -179,8 +179,8 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 }
 
 // TestOfTwoSeedsOfOneMomentTheSmallerStays: around a loss two seeds were drawn within the same
-// millisecond. They must not overwrite each other for ever: one process gives way, and the same
-// one whoever looks first.
+// millisecond. They must not overwrite each other for ever: one process gives way, and it is the
+// same one in whatever order they look.
 func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -220,7 +220,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 	}
 }
 
-// TestHashTagsAreAgreedOn: nodes come whose namespaces have other hash tags than the data was made
+// TestHashTagsAreAgreedOn: nodes start whose namespaces have other hash tags than the data was made
 // with. Settings that place every key in the same partition count as equal.
 func TestHashTagsAreAgreedOn(t *testing.T) {
 	t.Parallel()
@@ -245,14 +245,14 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
-	// Do what the refusal says.
+	// Follow the refusal's advice.
 	srv.Do("HSET", redisstore.MetaKey, "hash-tags", "every namespace")
 	if err := probeWith(syncer.HashTags{"default": true}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestDataFromBeforeHashTags: a node with hash tags comes to data of a version that had none.
+// TestDataFromBeforeHashTags: a node with hash tags meets data of a version that had none.
 func TestDataFromBeforeHashTags(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -271,7 +271,7 @@ func TestDataFromBeforeHashTags(t *testing.T) {
 	}
 }
 
-// TestOnlyOneOfSeveralHashTags: nodes with different hash tags come to an empty Redis at the same
+// TestOnlyOneOfSeveralHashTags: nodes with different hash tags start on an empty Redis at the same
 // time.
 func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	t.Parallel()
@@ -296,8 +296,8 @@ func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	}
 }
 
-// TestOneOfSeveralConfigurations: nodes that disagree about everything come to an empty Redis at
-// the same time. All that agree with the first one may stay, and no field is of anybody else.
+// TestOneOfSeveralConfigurations: nodes that disagree about everything start on an empty Redis at
+// the same time. All that agree with the first one may stay, and no field comes from any other.
 func TestOneOfSeveralConfigurations(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -338,8 +338,8 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 }
 
 // TestAnOldLayoutIsRefused: Redis has counts of a release that named buckets by their level. It is
-// refused whatever else the options say, nothing is written there, and doing what the refusal says
-// helps.
+// refused whatever else the options are, nothing is written there, and following the refusal's
+// advice helps.
 func TestAnOldLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

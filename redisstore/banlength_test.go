@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestDirectBanKeepsItsEnd when the rule has another length: a longer one revives no ban, and a
-// shorter one ends none.
+// TestDirectBanKeepsItsEnd changes the length in a rule: a longer one revives no ban, and a shorter
+// one ends none.
 func TestDirectBanKeepsItsEnd(t *testing.T) {
 	t.Parallel()
 	d, clk := newDirect(t)

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestBansLiveAsLongAsTheyLast: the key of a ban lives as long as its own ladder needs it, whatever
-// the ladder of the namespace that it is of.
+// TestBansLiveAsLongAsTheyLast: the key of a ban lives as long as the ban ladder needs it, whatever
+// the ladder of the banned key's namespace.
 func TestBansLiveAsLongAsTheyLast(t *testing.T) {
 	t.Parallel()
 	expiries(t, testBansLive)

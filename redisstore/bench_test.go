@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkFlush flushes one event of each of many keys, in rounds as a counter cuts them. The keys
-// are new, and known to be; new, and read because that is not known; known; or known but read.
+// are new and known to be new; new, but read because that is not known; known; or known but read.
 // redis-µs/key is the processor time of Redis.
 func BenchmarkFlush(b *testing.B) {
 	for _, kind := range []string{"new", "unread", "known", "cold"} {
@@ -26,7 +26,7 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// benchmarkFlush flushes rounds of so many keys. One operation flushes about 512 keys.
+// benchmarkFlush flushes rounds of the given number of keys. One operation flushes about 512 keys.
 func benchmarkFlush(b *testing.B, kind string, each int) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL(),
@@ -64,8 +64,8 @@ func benchmarkFlush(b *testing.B, kind string, each int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// nextEvent is what the n-th flush does with the i-th key: it counts one event in the n-th second.
-// The key folds as often as it does in memory.
+// nextEvent prepares the n-th flush of the i-th key, which counts one event in the n-th second. The
+// key folds as often as it does in memory.
 func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 	isNew := kind == "new" || kind == "unread"
 	if isNew || n == 0 {
@@ -78,7 +78,7 @@ func nextEvent(k *syncer.KeyRound, kind string, i, n int, l *leaparray.Ladder) {
 }
 
 // BenchmarkLoad loads one key of each of many partitions, like a counter whose callers ask for keys
-// that are not in memory.
+// outside its memory.
 func BenchmarkLoad(b *testing.B) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL()})

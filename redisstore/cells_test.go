@@ -15,10 +15,10 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// content is what a key holds.
+// content holds the cells of a key.
 type content map[leaparray.Stretch]int64
 
-// cellsOf returns what Redis has of a key of partition 0.
+// cellsOf returns the cells that Redis has of a key of partition 0.
 func cellsOf(t testing.TB, s *redisstore.Store, expiry, key string) content {
 	t.Helper()
 	command := "HGETALL"
@@ -75,7 +75,7 @@ func (c content) sum() (n int64) {
 
 func isEmpty(_ leaparray.Stretch, n int64) bool { return n == 0 }
 
-// same compares what is counted: an empty cell is as good as none.
+// same compares counts: an empty cell equals a missing one.
 func (c content) same(with content) bool {
 	a, b := maps.Clone(c), maps.Clone(with)
 	maps.DeleteFunc(a, isEmpty)
@@ -83,8 +83,8 @@ func (c content) same(with content) bool {
 	return maps.Equal(a, b)
 }
 
-// foldingLadders are two ladders whose buckets lie in one another, one without exact events, and
-// one that soon has no room.
+// foldingLadders returns two ladders whose buckets lie in one another, one without exact events,
+// and one that soon has no room.
 func foldingLadders(t testing.TB) []*leaparray.Ladder {
 	t.Helper()
 	var list []*leaparray.Ladder
@@ -109,7 +109,7 @@ func foldingLadders(t testing.TB) []*leaparray.Ladder {
 	return list
 }
 
-// drawCell draws a cell of some ladder, or of a width that is of none, mostly in the past.
+// drawCell draws a cell of some ladder, or of a width that no ladder has, mostly in the past.
 func drawCell(dice *rand.Rand, all []*leaparray.Ladder, now int64) leaparray.Stretch {
 	age := dice.Int64N([]int64{300, 5000, 120_000, 3_600_000, 100_000_000}[dice.IntN(5)]) - 1000
 	width := int64(1)
@@ -133,8 +133,8 @@ func drawContent(dice *rand.Rand, all []*leaparray.Ladder, now int64) content {
 	return c
 }
 
-// TestRedisFoldsAsMemoryDoes folds random cells of several ladders, as a round asks for it, before
-// it adds anything.
+// TestRedisFoldsAsMemoryDoes folds random cells of several ladders at the request of a round,
+// before the round adds anything.
 func TestRedisFoldsAsMemoryDoes(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -181,7 +181,7 @@ func loadedOf(k *syncer.KeyRound) content {
 	return c
 }
 
-// TestManyCellsFoldUnasked counts more events of one key than its ladder has cells: it folds
+// TestManyCellsFoldUnasked counts more events of one key than its ladder has cells: the key folds
 // although no round asks for that. Others have counted by narrower ladders.
 func TestManyCellsFoldUnasked(t *testing.T) {
 	t.Parallel()
@@ -205,8 +205,8 @@ func TestManyCellsFoldUnasked(t *testing.T) {
 	}
 }
 
-// TestCellsThatDoNotFold holds what is no count, what would overflow, and fields of others: they
-// stay, and keep nothing else from folding.
+// TestCellsThatDoNotFold has values that are no counts, counts that would overflow, and foreign
+// fields: they stay, and keep nothing else from folding.
 func TestCellsThatDoNotFold(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -255,7 +255,7 @@ func TestCellsThatDoNotFold(t *testing.T) {
 }
 
 // TestOneFieldForEachEvent counts quiet keys in a counter: Redis has as many fields as there are
-// events, each with its millisecond, and fewer once they are too old or too many for that.
+// events, each with its millisecond, and fewer once the events are too old or too many for that.
 func TestOneFieldForEachEvent(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(),
@@ -284,7 +284,8 @@ func TestOneFieldForEachEvent(t *testing.T) {
 	}
 }
 
-// TestKeysLiveFromTheirFirstCount on, until a round renews them. Fields live as long as keys.
+// TestKeysLiveFromTheirFirstCount: a time to live runs from the first count, until a round renews
+// it. Fields live as long as keys.
 func TestKeysLiveFromTheirFirstCount(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -324,7 +325,7 @@ func TestKeysLiveFromTheirFirstCount(t *testing.T) {
 	}
 }
 
-// TestFields reads the names of cells, of which none needs more than 15 digits.
+// TestFields reads the names of cells, none of which needs more than 15 digits.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	minute := leaparray.Stretch{Start: 29_383_940 * 60_000, Width: 60_000}

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// change is the meaning of syncer.Round.LastChange: a round's sequence, the second in which it was
-// cut, and the key under which its writer's sequence is stored.
+// change is the decoded form of syncer.Round.LastChange: a round's sequence, the second in which it
+// was cut, and the key under which its writer's sequence is stored.
 type change struct {
 	seq, second uint64
 	writer      string
@@ -39,7 +39,7 @@ func parseChange(s string) (c change, ok bool) {
 // lives twice as long.
 const remembered = sequenceTTL / 2
 
-// lacks reports whether the sequence that was read shows that a change is not part of the data. It
+// lacks reports whether the writer's sequence, as read, shows that the data lacks a change. It
 // matches lacks in Lua.
 func (c *scriptCall) lacks(told string) bool {
 	change, ok := parseChange(told)

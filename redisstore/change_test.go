@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestSequencesThatExpiredAreNoLoss: a counter has heard of a change, and asks for more when the
-// sequence of its writer is gone. That is a loss, unless it was so long ago that the sequence has
-// expired.
+// TestSequencesThatExpiredAreNoLoss: a counter knows of a change, and reads more after the sequence
+// of the change's writer has gone. That is a loss, unless the change is so old that the sequence
+// has expired.
 func TestSequencesThatExpiredAreNoLoss(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

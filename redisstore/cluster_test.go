@@ -36,8 +36,8 @@ func inOnePartition(s *redisstore.Store, n int) (keys []string) {
 	return keys
 }
 
-// TestSlotMigration moves a slot away and back while rounds and direct operations count in it. What
-// is stored is what was acknowledged, however many MOVED, ASK and TRYAGAIN there were.
+// TestSlotMigration moves a slot away and back while rounds and direct operations count in it. The
+// stored counts equal the acknowledged ones, however many MOVED, ASK and TRYAGAIN there were.
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -146,7 +146,7 @@ func directStored(t testing.TB, c *redistest.Cluster) (sum int64) {
 }
 
 // TestDirectClusterSpread acquires over keys of several partitions from many goroutines. No key
-// exceeds its limit, and once everything is taken back, what is stored is what was admitted.
+// exceeds its limit, and once everything is taken back, the stored counts equal the admitted ones.
 func TestDirectClusterSpread(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -182,7 +182,7 @@ func TestDirectClusterSpread(t *testing.T) {
 	}
 }
 
-// TestDirectClusterTakesATagAtOnce acquires over keys with one tag. That is one script, which
+// TestDirectClusterTakesATagAtOnce acquires over keys with one tag. One script decides them, and
 // counts nothing that would have to be taken back.
 func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// fullKey counts "a" to a limit of 3, and returns what asks for it once more by a counter that has
-// nothing in memory and decides about cold keys while the store is down.
+// fullKey counts "a" to a limit of 3, and returns a function that acquires it once more in a
+// counter that has nothing in memory and decides about cold keys while the store is down.
 func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*syncer.Result, error)) {
 	t.Helper()
 	works(t, s)
@@ -51,7 +51,7 @@ func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*syncer.Result, err
 	}
 }
 
-// undecided asks some times, and then until the key is decided once Redis serves it again.
+// undecided asks some times, and then again until the key is decided once Redis serves it again.
 func undecided(t testing.TB, ask func() (*syncer.Result, error), heal func()) {
 	t.Helper()
 	for range 5 {
@@ -114,7 +114,7 @@ func TestOnColdIsNotForAPasswordThatChanged(t *testing.T) {
 	undecided(t, ask, func() { order(t, srv, "ACL", "SETUSER", "node", ">before") })
 }
 
-// TestOnColdIsNotForAForeignValue asks for a key under whose name there is something else.
+// TestOnColdIsNotForAForeignValue asks for a key whose name holds a value of another type.
 func TestOnColdIsNotForAForeignValue(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

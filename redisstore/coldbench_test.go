@@ -17,9 +17,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkColdFullKeys asks a counter that knows nothing, as after a restart, for keys that are at
-// their limits and have every bucket of the default ladder: one key for each iteration, by 1,000
-// callers at once. Each must be refused, and none before it was read.
+// BenchmarkColdFullKeys asks an empty counter, as after a restart, for keys that are at their
+// limits and have every bucket of the default ladder: one key for each iteration, by 1,000 callers
+// at once. Each must be refused, and none before it was read.
 func BenchmarkColdFullKeys(b *testing.B) {
 	srv := redistest.Start(b)
 	s := open(b, redisstore.Options{URL: srv.URL(), Timeout: time.Second})
@@ -73,8 +73,8 @@ func refusedCold(b *testing.B, c *syncer.Counter, i int64) bool {
 	return err == nil
 }
 
-// redisTime returns the processor time that Redis has taken, in seconds, and nodeTime that of this
-// process.
+// redisTime returns the processor time that Redis has used, in seconds; nodeTime returns this
+// process's.
 func redisTime(b *testing.B, srv *redistest.Server) (seconds float64) {
 	info, err := srv.Do("INFO", "cpu").Text()
 	if err != nil {

@@ -20,7 +20,7 @@ type command struct {
 	args []any // after the key; nil if it takes none
 }
 
-// commandsOfAll are the commands used with every way of expiring. All except time take a key.
+// commandsOfAll returns the commands used with every way of expiring. All except time take a key.
 func commandsOfAll() []command {
 	return []command{
 		{"del", []any{}}, {"set", []any{"1", "PX", "1000"}}, {"get", []any{}}, {"exists", []any{}},
@@ -33,7 +33,7 @@ func commandsOfAll() []command {
 	}
 }
 
-// commandsOfExpiry are the additional commands of one way of expiring.
+// commandsOfExpiry returns the additional commands of one way of expiring.
 func commandsOfExpiry(e Expiry) []command {
 	switch e {
 	case ExpiryField:
@@ -51,10 +51,10 @@ func commandsOfExpiry(e Expiry) []command {
 // commandRestore makes new keys faster. Everything works without it.
 const commandRestore = "restore"
 
-// commandsOutside are only used outside scripts.
+// commandsOutside returns the commands that are only used outside scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
-// commands returns the names of all commands that are used, as ACL rules take them.
+// commands returns the names of all commands in use, in the form that ACL rules take.
 func commands(e Expiry) (names []string) {
 	names = append(commandsOutside(), commandRestore)
 	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
@@ -64,8 +64,8 @@ func commands(e Expiry) (names []string) {
 	return names
 }
 
-// ACL returns the rules for ACL SETUSER that allow a user to do what a store and pure-Redis mode
-// need, and nothing else: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
+// ACL returns the rules for ACL SETUSER that give a user exactly the permissions that a store and
+// pure-Redis mode need: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
 // +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
 // store can warn of a maxmemory-policy that loses counts.
 func ACL(e Expiry) []string {
@@ -76,7 +76,7 @@ func ACL(e Expiry) []string {
 	return rules
 }
 
-// missing is what a server does not allow this store to do.
+// missing lists the commands and permissions that a server denies this store.
 type missing struct {
 	unknown   []string // commands that it does not have
 	forbidden []string // commands that the user may not use
@@ -114,9 +114,9 @@ func (m *missing) note(name string, err error) bool {
 	return true
 }
 
-// probeCommands tries every command that will be needed, each on a key of our own, instead of
-// guessing from a version or failing in the middle of a script. A command that the server only
-// refuses at the moment, for another reason, counts as available.
+// probeCommands tries every needed command on a key reserved for the purpose, instead of guessing
+// from a version or failing in the middle of a script. A command that the server refuses only at
+// the moment, for another reason, counts as available.
 func (s *Store) probeCommands(ctx context.Context) error {
 	var m missing
 	if err := s.client.Ping(ctx).Err(); err != nil && !m.note("ping", err) {
@@ -161,8 +161,8 @@ func (s *Store) tryScripts(ctx context.Context, m *missing) error {
 	return nil
 }
 
-// tryPayload finds out whether new keys can be made from payloads. A server may not have RESTORE,
-// forbid it, or make something else of a payload: miniredis makes a string.
+// tryPayload finds out whether new keys can be made from payloads. A server may lack RESTORE,
+// forbid it, or turn a payload into something else: miniredis makes a string.
 func (s *Store) tryPayload(ctx context.Context) {
 	event := syncer.Bucket{Stretch: leaparray.Moment(1), N: 1}
 	count, _ := redis.NewScript(payloadLua).Eval(ctx, s.client, []string{probeKey},
@@ -170,7 +170,7 @@ func (s *Store) tryPayload(ctx context.Context) {
 	s.restores.Store(s.opt.Expiry == ExpiryKey && count == "1")
 }
 
-// refusal says what is missing and what to do about it.
+// refusal returns an error that names the missing commands or permissions and the remedy.
 func (s *Store) refusal(m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])

@@ -19,8 +19,8 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// restricted makes a user who may use only the given commands, on keys that begin with tt:, and
-// returns the user's URL.
+// restricted makes a user with only the given commands, on keys that begin with tt:, and returns
+// the user's URL.
 func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "alice", "reset", "on", ">s3cret", "~tt:*"}
@@ -33,8 +33,8 @@ func restricted(t testing.TB, srv *redistest.Server, commands []string) string {
 	return "redis://alice:s3cret@" + srv.Addr()
 }
 
-// TestProbeSaysWhatAUserLacks takes each command that is needed away from a user in turn. What the
-// refusal says to do is enough.
+// TestProbeSaysWhatAUserLacks takes each required command away from a user in turn. Following the
+// refusal's advice is enough.
 func TestProbeSaysWhatAUserLacks(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -52,7 +52,7 @@ func TestProbeSaysWhatAUserLacks(t *testing.T) {
 	}
 }
 
-// repaired probes, does what the refusal says, and probes again.
+// repaired probes, follows the refusal's advice, and probes again.
 func repaired(t *testing.T, srv *redistest.Server, opt redisstore.Options, lacks string) {
 	t.Helper()
 	err := probe(t, open(t, opt))
@@ -229,7 +229,7 @@ func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
 	}
 }
 
-// hi checks how much a key counts.
+// hi checks the count of a key.
 func hi(t *testing.T, d doer, key string, want int64) {
 	t.Helper()
 	res := do(t, d, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 60_000, 0)}})
@@ -238,8 +238,8 @@ func hi(t *testing.T, d doer, key string, want int64) {
 	}
 }
 
-// TestDocumentedACL: what SECURITY.md tells to type is what is needed. The tests of
-// internal/e2e/acceptance run as such a user.
+// TestDocumentedACL: the commands in SECURITY.md grant exactly the permissions that are needed. The
+// tests of internal/e2e/acceptance run as such a user.
 func TestDocumentedACL(t *testing.T) {
 	text, err := os.ReadFile("../SECURITY.md")
 	if err != nil {

@@ -134,8 +134,8 @@ func tairHashStandIn(t testing.TB) string {
 	return m.Addr()
 }
 
-// takesLongUnderRace leaves a test that computes much and shares little to a run without the race
-// detector, which scripts/test does as well.
+// takesLongUnderRace skips a test that computes much and shares little under the race detector.
+// scripts/test also runs without it.
 func takesLongUnderRace(t *testing.T) {
 	t.Helper()
 	if raceEnabled {

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// deliveries is a hook on the client of one server. It counts what the server sends on any of its
-// connections, so that a server that does not answer a command in time but delivers something
-// meanwhile is known to be late, and not out of reach.
+// deliveries is a hook on the client of one server. It counts the reads that return data from any
+// connection to the server. A server that does not answer a command in time but sends something
+// meanwhile is late, not out of reach.
 type deliveries struct {
 	server atomic.Int64
 	all    *atomic.Int64 // of all servers of the store
@@ -55,7 +55,7 @@ func (d *deliveries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// watchedConn is a connection that counts what it receives.
+// watchedConn is a connection that counts its reads.
 type watchedConn struct {
 	net.Conn
 	of *deliveries
@@ -69,15 +69,15 @@ func (c watchedConn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// rawConn is a watchedConn whose socket the driver may look at, to find out whether an idle
-// connection was closed. It does not look at the socket below TLS.
+// rawConn is a watchedConn whose socket the driver may inspect, to find out whether an idle
+// connection was closed. It does not inspect the socket below TLS.
 type rawConn struct {
 	watchedConn
 	syscall.Conn
 }
 
-// noteLate takes in the outcome of an attempt to send commands. delivered reports whether the
-// server sent anything meanwhile.
+// noteLate records the outcome of an attempt to send commands. delivered reports whether the server
+// sent anything meanwhile.
 func (a *attempts) noteLate(cmds []redis.Cmder, delivered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *attempts) noteLate(cmds []redis.Cmder, delivered bool) {
 	}
 }
 
-// isLate reports whether one of the commands has no answer from a server that answers others.
+// isLate reports whether any of the commands lacks an answer from a server that answers others.
 func (a *attempts) isLate(cmds ...*redis.Cmd) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,8 +113,8 @@ func isTimeout(err error) bool {
 		errors.As(err, &failure) && failure.Timeout()
 }
 
-// isBusy reports whether a server refuses because of what it is doing for others: it runs a long
-// script, or moves a slot.
+// isBusy reports whether a server refuses because of other work: it runs a long script, or moves a
+// slot.
 func isBusy(err error) bool {
 	return redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }

@@ -19,7 +19,7 @@ func loadOf(s *redisstore.Store, key string) *syncer.Round {
 }
 
 // TestLateIsNotSilent loads keys whose answers do not come in time. The load is late if Redis
-// answers others meanwhile.
+// answers other callers meanwhile.
 func TestLateIsNotSilent(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -82,7 +82,7 @@ func TestBusyIsLate(t *testing.T) {
 	<-done
 }
 
-// TestADeadNodeOfAClusterIsNotLate loads keys from two nodes of which one hangs.
+// TestADeadNodeOfAClusterIsNotLate loads keys from two nodes, one of which hangs.
 func TestADeadNodeOfAClusterIsNotLate(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)

@@ -27,7 +27,8 @@ type DirectOptions struct {
 	// is prepared or read; more lanes would make scripts smaller, and small ones cost far more per
 	// operation. In a Redis Cluster the default is 8.
 	Lanes int
-	// Ack is what AckDefault means. Default: AckStore; anything weaker means AckStore as well.
+	// Ack is the level that AckDefault stands for. Default: AckStore, which also replaces weaker
+	// levels.
 	Ack syncer.Ack
 	// Timeout bounds operations whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
@@ -41,18 +42,17 @@ type DirectOptions struct {
 // for each operation. A batch is numbered and its decisions are stored with the number, so that a
 // batch whose reply was lost can be sent again and returns the decisions of the first time.
 //
-// Redis serves nobody else while it runs a script, so a script does a limited amount of work. What
-// is left of a batch is carried out by the next one.
+// Redis serves nobody else while it runs a script, so a script does a limited amount of work and
+// leaves the rest of its batch to the next one.
 //
-// In a Redis Cluster, an Acquire over keys of several partitions can't be one script. Nor can an
-// Acquire over so many keys with so many buckets that one script may not read them all. The keys
-// are decided one after the other, and if a later one refuses, the earlier ones take their counts
-// back.
+// One script can't run an Acquire over several partitions of a Redis Cluster, nor one whose keys
+// have more buckets than a script may read. Such an Acquire runs in parts, one after the other, and
+// if a later part refuses, the earlier ones take their counts back.
 type Direct struct {
 	opt   DirectOptions
 	bans  *leaparray.Ladder // of all bans
 	lanes []*directLane
-	steps int // that a script takes at most
+	steps int // upper bound for each script
 
 	closed atomic.Bool
 	stop   context.CancelFunc
@@ -82,7 +82,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	return d, nil
 }
 
-// Open starts the goroutines that talk to Redis. They run until Close, whatever happens to ctx.
+// Open starts the goroutines that talk to Redis. They run until Close, even if ctx ends.
 func (d *Direct) Open(ctx context.Context) error {
 	if d.stop != nil {
 		return errors.New("redisstore: opened twice")
@@ -95,7 +95,7 @@ func (d *Direct) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close refuses new operations, waits for those in flight and stops every goroutine. It may be
+// Close refuses new operations, waits for operations in flight and stops every goroutine. It may be
 // called twice.
 func (d *Direct) Close(ctx context.Context) error {
 	if d.closed.Swap(true) {
@@ -157,8 +157,8 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 	return d.ask(ctx, op, d.encode(op, ts, now), res, false)
 }
 
-// ask has a lane carry out a call for an operation. Of a part of an acquire, it waits for the
-// outcome even if ctx ends once the lane has it: what the part counts may have to be taken back.
+// ask has a lane carry out a call for an operation. For part of an acquire, it waits for the
+// outcome even if ctx ends once the lane has the call: the part's counts may have to be taken back.
 func (d *Direct) ask(ctx context.Context, op *syncer.Op, c *directCall, res *syncer.Result,
 	part bool) (marks []mark, err error) {
 	if ctx.Err() != nil {
@@ -240,8 +240,8 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	d.keepAll(ctx, ops, res, marks)
 }
 
-// encodeAll returns the calls of a list's operations: nil for those that cross partitions and those
-// that are refused, whose Err it sets.
+// encodeAll returns the calls of a list's operations. It returns nil for operations that cross
+// partitions and for refused ones, whose Err it sets.
 func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []syncer.Op,
 	res []syncer.Result) []*directCall {
 	calls := make([]*directCall, len(ops))
@@ -261,11 +261,12 @@ func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []syncer.O
 	return calls
 }
 
-// lane returns the lane for a call, which is that of its first key.
+// lane returns the lane for a call, which is the lane of its first key.
 func (d *Direct) lane(c *directCall) *directLane { return d.lanes[c.partition()%len(d.lanes)] }
 
-// laneOfAll returns the lane for a list of calls of which one has keys of several lanes, or nil if
-// there is none. Otherwise an operation could overtake an earlier one whose second key it shares.
+// laneOfAll returns a lane for a whole list if one of its calls has keys of several lanes, and nil
+// otherwise. On separate lanes, an operation could overtake an earlier one whose second key it
+// shares.
 func (d *Direct) laneOfAll(calls []*directCall) *directLane {
 	for _, c := range calls {
 		for i := 1; c != nil && i < len(c.checks); i++ {
@@ -290,8 +291,8 @@ func refusedToWait(err error) error {
 }
 
 // acquireInTurn acquires over several partitions of a cluster, one after the other. If one refuses,
-// the earlier ones take back what they counted. Others may see the temporary counts. These can
-// cause a refusal, but never let one too many through.
+// the earlier ones take back their counts. Others may see the temporary counts, which can cause a
+// refusal but never let one too many through.
 func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	res *syncer.Result) (marks []mark, err error) {
 	res.Reset()
@@ -328,8 +329,8 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 	return marks, failed
 }
 
-// byPartition returns the positions of an operation's checks by their partition. A key and its bans
-// are in one, and so are all checks of a key, which are compared with the sum of what they count.
+// byPartition groups the positions of an operation's checks by partition. A key and its bans share
+// a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
 func (d *Direct) byPartition(op *syncer.Op) (parts [][]int) {
 	at := map[int]int{} // by partition, the position in parts
 	for i := range op.Checks {
@@ -344,8 +345,8 @@ func (d *Direct) byPartition(op *syncer.Op) (parts [][]int) {
 	return parts
 }
 
-// acquirePart acquires the given checks of an operation, which are of one partition. It adds their
-// results to that of the operation, and records which of them it has counted.
+// acquirePart acquires the given checks of an operation, which share a partition. It adds their
+// results to the operation's result, and records which of them have counted.
 func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, checks []int,
 	counted []bool, res *syncer.Result) (marks []mark, err error) {
 	one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
@@ -369,8 +370,8 @@ func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, check
 	return marks, nil
 }
 
-// takeBack takes back what some checks of an acquire counted, even if ctx has ended. If one can't
-// be taken back, the others are all the same.
+// takeBack takes back the counts of some checks of an acquire, even if ctx has ended. If one can't
+// be taken back, it still takes back the others.
 func (d *Direct) takeBack(ctx context.Context, op *syncer.Op, ts int64, counted []bool) error {
 	var ops []syncer.Op
 	for i, back := range op.Checks {

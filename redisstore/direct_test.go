@@ -23,7 +23,7 @@ func newClock(now int64) *clock {
 	return c
 }
 
-// doer is what both modes have in common.
+// doer is the part that both modes share.
 type doer interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 }
@@ -56,7 +56,7 @@ func openDirect(t testing.TB, opt redisstore.DirectOptions) *redisstore.Direct {
 	return d
 }
 
-// newDirect starts a Direct on a server of its own, with the default ladder and a clock.
+// newDirect starts a Direct on a separate server, with the default ladder and a clock.
 func newDirect(t testing.TB, levels ...leaparray.Level) (*redisstore.Direct, *clock) {
 	t.Helper()
 	if levels == nil {
@@ -257,7 +257,7 @@ func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 	op := syncer.Op{Kind: syncer.Acquire, TS: t0 - 86_000_000,
 		Checks: []syncer.Check{check("k", 1, 86_400_000, 10)}}
 	var res syncer.Result
-	// As late as an event may be, the longest window is covered.
+	// The longest window covers even the latest possible event.
 	if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
 		t.Errorf("%+v, %v", res, err)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // TestDirectDecidesAsTheModel runs random operations one by one, late and early ones, refunds and
-// bans. The answers are those of a model that counts by leaparray, and so is what Redis has at the
-// end of each, folds included.
+// bans. A model that counts by leaparray gives the same answers, and has the same cells as Redis
+// after each operation, folds included.
 func TestDirectDecidesAsTheModel(t *testing.T) {
 	takesLongUnderRace(t)
 	t.Parallel()
@@ -104,7 +104,7 @@ func (m *model) cells(op *syncer.Op) (n int) {
 	return n
 }
 
-// held lists what Redis has of a check's key.
+// held lists the cells that Redis has of a check's key.
 func held(t *testing.T, s *redisstore.Store, c *syncer.Check) string {
 	t.Helper()
 	place, ns := syncer.Placement{Partitions: syncer.DefaultPartitions}, c.NS

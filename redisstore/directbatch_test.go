@@ -15,7 +15,8 @@ import (
 )
 
 // TestBatchesAreEquivalent runs batches of random operations, and the same ones one by one in a
-// model. The scripts take as many steps as they may, or so few that most batches take several.
+// model. The scripts take as many steps as allowed, or so few that most batches take several
+// scripts.
 func TestBatchesAreEquivalent(t *testing.T) {
 	takesLongUnderRace(t)
 	t.Parallel()
@@ -81,7 +82,8 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 		for i := range ops {
 			ops[i] = draw(dice, clk.now.Load())
 			for j := range ops[i].Checks {
-				// When a key folds depends on where a script ends, so none lives long enough.
+				// The time of a fold depends on where a script ends, so no key lives long enough to
+				// fold.
 				c := &ops[i].Checks[j]
 				c.Key = fmt.Append(c.Key, "-", round/2)
 			}
@@ -104,7 +106,7 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 }
 
 // TestDirectForeignFields: a hash has fields that are no cells, and cells that are no counts or of
-// another ladder. If a cell holds no count, the key can't be decided about.
+// another ladder. A key with a cell that holds no count can't be decided about.
 func TestDirectForeignFields(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -154,8 +156,8 @@ func TestDirectForeignFields(t *testing.T) {
 }
 
 // TestBelowZeroIsZero: buckets are negative because more was taken back than was left. In both
-// modes they take what they lack from buckets around and inside them. Apart from that, each counts
-// as zero and makes no room for what others hold.
+// modes they make up the difference from buckets around and inside them. Apart from that, each
+// counts as zero and makes no room in other buckets.
 func TestBelowZeroIsZero(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -219,8 +221,8 @@ func TestBelowZeroInABatch(t *testing.T) {
 	}
 }
 
-// TestDirectOneBadKeyOfABatch: one key has a value of another type, which makes that operation fail
-// and no other.
+// TestDirectOneBadKeyOfABatch: one key has a value of another type, which fails that operation and
+// no other.
 func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -253,7 +255,7 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	}
 }
 
-// TestDirectManyPlans runs a batch in which every operation has limits of its own.
+// TestDirectManyPlans runs a batch in which every operation has different limits.
 func TestDirectManyPlans(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
@@ -315,7 +317,7 @@ func TestDirectFullHash(t *testing.T) {
 }
 
 // TestDirectHashesAreBounded: a busy key lives long. Cells that are too old for their width fold
-// now and then, and after its last event the key lives as long as it may be asked for.
+// now and then, and after its last event the key lives as long as any window needs it.
 func TestDirectHashesAreBounded(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -356,8 +358,8 @@ func TestDirectHashesAreBounded(t *testing.T) {
 			t.Errorf("%s lives for %d ms, want twice %v", key, ttl, span)
 		}
 	}
-	// 64 that keep their millisecond, 20, 20 and 8 buckets, the present one of each, and those that
-	// are due but not folded yet.
+	// 64 events with their millisecond, 20, 20 and 8 buckets, the present one of each level, and
+	// cells that are due but not folded yet.
 	if bound := int64(64 + 21 + 21 + 9 + 32 + 8); most > bound {
 		t.Errorf("%d fields, want at most %d", most, bound)
 	}

@@ -55,7 +55,7 @@ func zipfKeys(worker int) decisions {
 	return rand.NewZipf(rand.New(rand.NewPCG(uint64(worker), 1)), 1.1, 1, 999_999).Uint64
 }
 
-// busyKey always draws the same key, to which fill has given all the buckets that it can have.
+// busyKey always draws the same key, which has all possible buckets after fill.
 func busyKey(int) decisions { return func() uint64 { return 0 } }
 
 func fill(b *testing.B, d *redisstore.Direct) {
@@ -152,7 +152,7 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 // BenchmarkDirect decides by two limits: over a million keys with a Zipf distribution, over keys
 // that are all different, and over one key that has all its buckets. There is one caller, or 64, or
 // 8 with many decisions each. It also reports the processor time of a decision in Redis and in this
-// process, in microseconds, which is meaningful even on a machine that has other work.
+// process, in microseconds, which is meaningful even on a machine with other work.
 func BenchmarkDirect(b *testing.B) {
 	for _, keys := range []struct {
 		name string

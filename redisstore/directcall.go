@@ -14,7 +14,7 @@ import (
 )
 
 // directCall is one operation on its way through a lane. It holds copies of everything it needs,
-// because its caller may have given up waiting.
+// because its caller may give up waiting.
 type directCall struct {
 	batching.Call
 	list    *directList // the DoAll it belongs to, or nil
@@ -33,7 +33,7 @@ type directCall struct {
 }
 
 // directAnswer is the answer to a call: an error, a refusal in the server's words, the hash of a
-// read, or what the script packed.
+// read, or the values that the script packed.
 type directAnswer struct {
 	err      error
 	refusal  string
@@ -75,7 +75,7 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 	return c
 }
 
-// packedN returns the n of a check for the script, which says of a ban what it watches.
+// packedN returns the n of a check for the script. For a ban, it packs the watched checks.
 func packedN(op *syncer.Op, c *syncer.Check) int64 {
 	if c.N == 0 && op.Kind == syncer.Acquire {
 		return -1 - int64(c.Ban.From)<<16 - int64(c.Ban.To)
@@ -83,18 +83,18 @@ func packedN(op *syncer.Op, c *syncer.Check) int64 {
 	return c.N
 }
 
-// Size implements batching.Item. In place of bytes it returns how many checks and limits the script
-// receives.
+// Size implements batching.Item. In place of bytes it returns the number of checks and limits that
+// the script receives.
 func (c *directCall) Size() (ops, bytes int) { return 1, len(c.checks) + len(c.limits) }
 
 func (c *directCall) read() bool { return c.kind == syncer.Count }
 
-// The ways to count that the script knows.
+// The script's ways of counting.
 const (
-	modeAllowed = iota // what is allowed
-	modeAlways         // even what is refused
-	modeNewest         // what is taken back goes from the newest buckets
-	modeDry            // nothing
+	modeAllowed = iota // count if allowed
+	modeAlways         // count even if refused
+	modeNewest         // take back from the newest buckets
+	modeDry            // count nothing
 )
 
 func modeOf(op *syncer.Op) int64 {
@@ -145,7 +145,7 @@ func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// errNotSent says that an operation was not carried out and never will be.
+// errNotSent reports that an operation was not carried out and never will be.
 var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", syncer.ErrUnavailable)
 
 // Finish implements batching.Item: it wakes the caller, who owns the call from then on.
@@ -258,8 +258,8 @@ func (c *directCall) held() ([]leaparray.Cell, error) {
 	return cells, nil
 }
 
-// added reads the hashes that an add has left: for each, the number of cells, and each cell's
-// start, width and count.
+// added reads the hashes of an add, as they are afterwards: for each, the number of cells, and each
+// cell's start, width and count.
 func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	values := c.values
 	for i := range op.Checks {
@@ -276,7 +276,7 @@ func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 	return nil
 }
 
-// refused turns the script's text for an operation that could not be carried out into an error.
+// refused turns the script's refusal to carry out an operation into an error.
 func (c *directCall) refused(op *syncer.Op) error {
 	if i, window, ok := c.outOfReach(); ok && i >= 1 && i <= len(c.checks) {
 		return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
@@ -284,7 +284,7 @@ func (c *directCall) refused(op *syncer.Op) error {
 	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, c.refusal)
 }
 
-// judged reads what the script found for the limits of one check of an acquire.
+// judged reads the script's findings for the limits of one check of an acquire.
 func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
@@ -311,7 +311,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 	}
 }
 
-// raise adds what an admitted acquire counted to the figures it returns.
+// raise adds the counts of an admitted acquire to the figures it returns.
 func raise(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
 		n := countOf(op, i)
@@ -322,7 +322,7 @@ func raise(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// countOf returns how much all checks of an operation count of the key of one of them.
+// countOf returns the sum that all checks of an operation count for the key of check i.
 func countOf(op *syncer.Op, i int) (n int64) {
 	c := &op.Checks[i]
 	for j := range op.Checks {
@@ -366,8 +366,8 @@ func (c *directCall) estimate(op *syncer.Op, i int, cells []leaparray.Cell,
 	return nil
 }
 
-// viewOf returns a view of the cells of a hash, which it sorts. A count that is still negative is
-// read as zero, see syncer.CheckCounts.
+// viewOf returns a view of a hash's cells, which it sorts. A count that is still negative reads as
+// zero, see syncer.CheckCounts.
 func viewOf(l *leaparray.Ladder, cells []leaparray.Cell, now int64) leaparray.View {
 	// A newer bucket would push out older ones that have not folded yet.
 	slices.SortFunc(cells, func(a, b leaparray.Cell) int {

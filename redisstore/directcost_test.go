@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// stepMeter reads in the replies of scripts how many steps they took.
+// stepMeter reads the number of steps in the replies of scripts.
 type stepMeter struct{ scripts, most atomic.Int64 }
 
 func (m *stepMeter) DialHook(next redis.DialHook) redis.DialHook {
@@ -56,16 +56,16 @@ func fillKey(t testing.TB, srv *redistest.Server, s *redisstore.Store, l *leapar
 	}
 }
 
-// costly is a batch that is accepted and takes Redis as long as possible.
+// costly is a valid batch that takes Redis as long as possible.
 type costly struct {
 	ladder *leaparray.Ladder
-	keys   int // that have all buckets of the ladder
+	keys   int // with all buckets of the ladder
 	ops    []syncer.Op
 }
 
-// costlyBatches returns the extremes of what a request may contain: late acquires, which have to
-// hold in every window around them, with as many limits as a check may have, over keys with all
-// buckets of a ladder.
+// costlyBatches returns the extremes of a valid request: late acquires, which must hold in every
+// window around them, with as many limits as a check may have, over keys with all buckets of a
+// ladder.
 func costlyBatches(t testing.TB) map[string]costly {
 	usual := ladderOf(t, leaparray.DefaultLevels()...)
 	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},
@@ -130,7 +130,7 @@ func costlyBatches(t testing.TB) map[string]costly {
 }
 
 // TestScriptsAreBounded carries out batches that take Redis as long as possible. No script takes
-// more steps than it may, and those of one key with all its buckets.
+// more steps than allowed, plus the steps for one key with all its buckets.
 func TestScriptsAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, test := range costlyBatches(t) {
@@ -161,7 +161,7 @@ func TestScriptsAreBounded(t *testing.T) {
 	}
 }
 
-// TestReadsAreBounded counts keys with a wide ladder. Only so many are read in one pipeline.
+// TestReadsAreBounded counts keys with a wide ladder. One pipeline reads only a few of them.
 func TestReadsAreBounded(t *testing.T) {
 	t.Parallel()
 	wide := ladderOf(t, leaparray.Level{Width: time.Second, Count: 3600},

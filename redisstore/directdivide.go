@@ -10,13 +10,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxSteps bounds the work of a script, during which Redis serves nobody else: an operation is left
+// maxSteps bounds the work of a script, during which Redis serves nobody else. An operation waits
 // for the next script if there is no room for reading its keys. A step takes about 0.2 µs.
 const maxSteps = 100_000
 
 // divide carries out an acquire whose keys are too much for one script: first one half of them,
-// then the other. If that refuses, the first half takes back what it has counted. Others may see
-// the temporary counts. These can cause a refusal, but never let one too many through.
+// then the other. If the second half refuses, the first takes its counts back. Others may see the
+// temporary counts, which can cause a refusal but never let one too many through.
 func (l *directLane) divide(ctx context.Context, c *directCall) {
 	values := make([][]int64, len(c.checks))
 	var counted []*directCall
@@ -47,8 +47,8 @@ func (l *directLane) divide(ctx context.Context, c *directCall) {
 	c.Finish(failed)
 }
 
-// takeBack takes back what parts of an acquire have counted, even if ctx has ended. If one key
-// refuses, the others are taken back nevertheless.
+// takeBack takes back the counts of parts of an acquire, even if ctx has ended. If one key refuses,
+// it still takes back the others.
 func (l *directLane) takeBack(ctx context.Context, counted []*directCall) error {
 	var calls []*directCall
 	for _, part := range counted {
@@ -112,7 +112,7 @@ func (c *directCall) part(at []int) *directCall {
 	return p
 }
 
-// refusalOf returns the refusal of a part that has the checks at these positions of the whole.
+// refusalOf returns the refusal of a part whose checks have these positions in the whole.
 func (c *directCall) refusalOf(at []int) string {
 	pos, window, ok := c.outOfReach()
 	if !ok || pos < 1 || pos > len(at) {
@@ -123,8 +123,8 @@ func (c *directCall) refusalOf(at []int) string {
 
 const outOfReach = "OUTOFREACH "
 
-// outOfReach returns the position of the check, from 1, and the window that the script found to be
-// out of reach, if that is why it refused.
+// outOfReach returns the position of the check, from 1, and the window that the script found out of
+// reach, if that is why it refused.
 func (c *directCall) outOfReach() (pos int, window int64, ok bool) {
 	rest, ok := strings.CutPrefix(c.refusal, outOfReach)
 	if ok {
@@ -144,10 +144,10 @@ func (c *directCall) valuesOf() [][]int64 {
 	return list
 }
 
-// banned reports whether a ban refused the acquire that was there before.
+// banned reports whether a ban that had started before refused the acquire.
 func (c *directCall) banned() bool {
 	for i, v := range c.valuesOf() {
-		// The width of a ban that has started is negative.
+		// The width of a ban that has just started is negative.
 		if c.checks[i].n < 0 && v[1] > 0 && v[2] != 0 {
 			return true
 		}

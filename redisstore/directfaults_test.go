@@ -52,8 +52,8 @@ func TestDirectReplyLost(t *testing.T) {
 	}
 }
 
-// TestDirectRepliesLostUnderLoad loses replies at random while many acquire, and compares what is
-// there with what was admitted.
+// TestDirectRepliesLostUnderLoad loses replies at random while many callers acquire, and compares
+// the stored count with the admitted one.
 func TestDirectRepliesLostUnderLoad(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 20*time.Second)
@@ -83,8 +83,8 @@ func TestDirectRepliesLostUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDirectHangs asks a Redis that does not answer. The outcome of what was sent is unknown. What
-// waits behind it until its time is up is certainly never counted.
+// TestDirectHangs asks a Redis that does not answer. Operations that were sent have an unknown
+// outcome. Operations that wait behind them until their time is up are certainly never counted.
 func TestDirectHangs(t *testing.T) {
 	t.Parallel()
 	srv, p, d := proxied(t, 10*time.Second)
@@ -132,7 +132,7 @@ func TestDirectHangs(t *testing.T) {
 }
 
 // TestDirectReplyLostThenGone counts and loses the reply, and then Redis is gone. The last error
-// says that nothing was sent, and yet it was.
+// claims that nothing was sent, although the first attempt was.
 func TestDirectReplyLostThenGone(t *testing.T) {
 	t.Parallel()
 	_, p, d := proxied(t, 700*time.Millisecond)
@@ -165,7 +165,7 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 	}
 }
 
-// TestDirectGone never reaches Redis: then it is known that nothing was counted.
+// TestDirectGone never reaches Redis: then certainly nothing was counted.
 func TestDirectGone(t *testing.T) {
 	t.Parallel()
 	srv, _, _ := proxied(t, time.Second)
@@ -263,7 +263,7 @@ func TestDirectBatchInOrder(t *testing.T) {
 	}
 }
 
-// leaver has the caller of an acquire leave as soon as a script was answered that names a key.
+// leaver makes the caller of an acquire leave as soon as a script that names a key is answered.
 type leaver struct {
 	key   string
 	leave context.CancelFunc
@@ -288,7 +288,7 @@ func (l *leaver) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 // TestAcquireWhoseCallerLeftKeepsNoCounts acquires over two slots of a cluster. Its caller leaves
-// when the first key was counted, and the second one refuses: nothing stays counted.
+// once the first key is counted, and the second key refuses: nothing stays counted.
 func TestAcquireWhoseCallerLeftKeepsNoCounts(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.StartCluster(t, 2, 0).URL()})
@@ -307,7 +307,7 @@ func TestAcquireWhoseCallerLeftKeepsNoCounts(t *testing.T) {
 		if left == nil {
 			t.Errorf("try %d: %+v, want an error", i, res)
 		}
-		// Nobody is there to wait for what is taken back.
+		// No caller waits until the count is taken back.
 		got := count(t, d, key, 60_000)
 		for by := time.Now().Add(10 * time.Second); got != 1 && time.Now().Before(by); {
 			time.Sleep(10 * time.Millisecond)

@@ -14,7 +14,7 @@ func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
 	return op.Ack
 }
 
-// keeps returns an error if the ack that an operation asks for can't be waited for. It is called
+// keeps returns an error if Redis can't offer the ack that an operation asks for. It is called
 // before anything is counted.
 func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	if d.ackOf(op) <= syncer.AckStore || op.Reads() {
@@ -27,7 +27,7 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 	return d.opt.Store.Keeps(ctx, d.ackOf(op), partitions...)
 }
 
-// keep waits until what an operation counted is kept as its ack says.
+// keep waits until an operation's counts are kept as its ack demands.
 func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, marks []mark) error {
 	if d.ackOf(op) <= syncer.AckStore || !op.Changes(res) {
 		return nil

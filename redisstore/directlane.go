@@ -19,8 +19,8 @@ import (
 const (
 	maxWaiting   = 16_384
 	maxTogether  = 256
-	maxLimits    = 4096   // of the operations in a batch, checks included
-	maxBuckets   = 20_000 // that the keys of reads sent together can have
+	maxLimits    = 4096   // limits and checks in a batch
+	maxBuckets   = 20_000 // upper bound for the keys of reads sent together
 	manyAnswered = 4
 	directMinGap = 5 * time.Millisecond
 	directMaxGap = 200 * time.Millisecond
@@ -61,17 +61,17 @@ func (l *directLane) run(ctx context.Context) {
 	})
 }
 
-// letIn yields to the callers that have just been answered. They are about to ask again, and their
-// next operations can then go out together. With few callers there is nothing to gain, and while
-// others keep the processors busy it can take long to get one back.
+// letIn yields to the callers that have just been answered. They are about to send their next
+// operations, which can then go out together. With few callers there is nothing to gain, and while
+// others keep the processors busy, getting one back can take long.
 func (l *directLane) letIn() {
 	if l.answered >= manyAnswered {
 		runtime.Gosched()
 	}
 }
 
-// serve carries out a batch. Its timeout is shorter than that of the callers, so that they hear the
-// outcome as far as it is known.
+// serve carries out a batch. Its timeout is shorter than the callers' timeout, so that they receive
+// the batch's outcome before they give up.
 func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	ctx, cancel := context.WithTimeout(ctx, l.d.opt.Timeout-l.d.opt.Timeout/10)
 	defer cancel()
@@ -131,8 +131,8 @@ func (l *directLane) together(ctx context.Context, batch []*directCall) {
 	}
 }
 
-// inOnePipeline returns how many reads are sent together. Redis may serve nobody else until it has
-// carried out all that it has received of a pipeline.
+// inOnePipeline returns how many reads may be sent together. Redis may serve nobody else until it
+// has carried out the part of a pipeline that it has received.
 func inOnePipeline(reads []*directCall) int {
 	buckets := 0
 	for i, c := range reads {
@@ -143,7 +143,7 @@ func inOnePipeline(reads []*directCall) int {
 	return len(reads)
 }
 
-// carryOut carries out calls that count, in as many scripts as that takes. It overwrites the slice.
+// carryOut carries out calls that count, in as many scripts as needed. It overwrites the slice.
 func (l *directLane) carryOut(ctx context.Context, calls []*directCall) {
 	for len(calls) > 0 {
 		scripts := l.group(calls)
@@ -262,7 +262,7 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 	}
 }
 
-// again decides whether a script that failed is sent again. If it was certainly not applied, it is
+// again decides whether a failed script is sent again. A script that was certainly not applied is
 // given up soon, because no outcome is in doubt. In a cluster it is not, because a slot that moves
 // or a replica that takes over may need the time.
 func (l *directLane) again(mayHaveRun bool, err error, spent time.Duration) bool {
@@ -290,7 +290,7 @@ func isPassing(err error) bool {
 	return false
 }
 
-// deliver hands every call of a script its answer, or the error that they all share. Those that the
+// deliver hands every call of a script its answer, or the error that they all share. Calls that the
 // script left have no answer yet.
 func (s *Store) deliver(g *directScript) {
 	reply, err := g.call.cmd.Text()
@@ -318,8 +318,8 @@ func (s *Store) deliver(g *directScript) {
 	}
 }
 
-// setFailedUnlessReply takes an error as a sign that Redis is down, unless it is Redis's answer
-// about a single key.
+// setFailedUnlessReply takes an error as a sign that Redis is down, unless Redis reports it about a
+// single key.
 func (s *Store) setFailedUnlessReply(err error) {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		s.setFailed(err)

@@ -16,7 +16,7 @@ type model struct {
 	keys    map[string]*modelKey
 }
 
-// modelKey is a key of a model. Its cells are those of the hash in Redis.
+// modelKey is a key of a model. Its cells equal the cells of the hash in Redis.
 type modelKey struct {
 	ladder *leaparray.Ladder
 	cells  []leaparray.Cell
@@ -57,7 +57,7 @@ func (k *modelKey) view(now int64) leaparray.View {
 	return v
 }
 
-// viewBy returns a view as one has it who counts by a ladder.
+// viewBy returns the view of a process that counts by a ladder.
 func (k *modelKey) viewBy(l *leaparray.Ladder, now int64) leaparray.View {
 	cells := slices.SortedFunc(slices.Values(k.cells), func(a, b leaparray.Cell) int {
 		return cmp.Or(cmp.Compare(b.End(), a.End()), cmp.Compare(b.Start, a.Start))
@@ -73,7 +73,7 @@ func (k *modelKey) viewBy(l *leaparray.Ladder, now int64) leaparray.View {
 	return v
 }
 
-// blur is that of leaparray.View.PeakBlur, by nothing but the cells that have events.
+// blur matches leaparray.View.PeakBlur, but looks only at the cells that have events.
 func (k *modelKey) blur(window, at int64) (width int64) {
 	after, before := at-window+1, at-window+1
 	if slices.ContainsFunc(k.cells, func(c leaparray.Cell) bool {
@@ -90,7 +90,7 @@ func (k *modelKey) blur(window, at int64) (width int64) {
 	return width
 }
 
-// put adds n to a cell. A cell that is taken back to zero is gone, unless it may be a mark.
+// put adds n to a cell. A cell that comes to zero is gone, unless it may be a mark.
 func (k *modelKey) put(s leaparray.Stretch, n int64) {
 	i := slices.IndexFunc(k.cells, func(c leaparray.Cell) bool { return c.Stretch == s })
 	if i < 0 {
@@ -103,7 +103,7 @@ func (k *modelKey) put(s leaparray.Stretch, n int64) {
 	}
 }
 
-// fold folds a key that has grown, if that is worth it.
+// fold folds a key that has grown, if enough cells are due.
 func (k *modelKey) fold(now int64) {
 	folds := k.ladder.FoldList(k.cells, now, 0)
 	if !k.grown || len(folds) < 32 && len(k.cells) <= k.ladder.Most() {
@@ -250,7 +250,7 @@ func (m *model) compare(op *syncer.Op, i int, ts, now int64, res *syncer.Result)
 	return nil
 }
 
-// sumOf returns how much all checks of an operation count of the key of one of them.
+// sumOf returns the sum that all checks of an operation count for the key of check i.
 func sumOf(op *syncer.Op, i int) (n int64) {
 	name := string(op.Checks[i].AppendName(nil))
 	for j := range op.Checks {
@@ -261,7 +261,7 @@ func sumOf(op *syncer.Op, i int) (n int64) {
 	return n
 }
 
-// include adds what was counted to the figures.
+// include adds the counts of the acquire to the figures.
 func (m *model) include(op *syncer.Op, res *syncer.Result) {
 	for i := range op.Checks {
 		for j := range res.Checks[i].Limits {
@@ -271,7 +271,7 @@ func (m *model) include(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// ban starts the bans of an acquire that was refused.
+// ban starts the bans of a refused acquire.
 func (m *model) ban(op *syncer.Op, now int64, res *syncer.Result) {
 	var banned *syncer.CheckResult
 	for i := range op.Checks {

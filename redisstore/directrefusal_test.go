@@ -22,8 +22,8 @@ func elsewhere(s *redisstore.Store, from, name string) string {
 }
 
 // TestDirectForeignStateFailsItsPartitionAlone: the key of a partition's state has a value of
-// another type. What is refused because of it is not counted at all, and what is counted next to it
-// is not reported as refused.
+// another type. Operations refused because of it count nothing at all, and operations next to them
+// are not reported as refused.
 func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -53,8 +53,8 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	hi(t, d, bad, 0)
 }
 
-// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once, the last of which can't be
-// added to.
+// TestDirectTakesBackWhatARefusedKeyLeaves counts several keys at once, the last of which can't
+// take another count.
 func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -81,8 +81,8 @@ func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	}
 }
 
-// TestDirectWithoutACommand takes the permission for a command away while operations are carried
-// out. Their answers must be true: what is refused is not counted, and what is not refused is.
+// TestDirectWithoutACommand revokes the permission for a command while operations run. Their
+// answers must be true: refused operations are not counted, and all others are.
 func TestDirectWithoutACommand(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -163,7 +163,7 @@ func TestDirectSeesLargeCounts(t *testing.T) {
 }
 
 // TestDirectDropsOldCells counts events of all kinds that are hours apart: a Hash never holds many
-// more than those of two days.
+// more events than two days have.
 func TestDirectDropsOldCells(t *testing.T) {
 	t.Parallel()
 	for name, checks := range map[string][]syncer.Check{
@@ -189,7 +189,8 @@ func TestDirectDropsOldCells(t *testing.T) {
 				}
 				most = max(most, n)
 			}
-			// Two days of events every two hours, and those that are dropped once they are many.
+			// Two days of events every two hours, and old cells that are dropped once they are
+			// many.
 			if most > 2+48/2+32+8 {
 				t.Errorf("up to %d fields, of which %d are needed", most, 2+48/2)
 			}
@@ -197,8 +198,8 @@ func TestDirectDropsOldCells(t *testing.T) {
 	}
 }
 
-// TestDirectBanThatRedisRefuses: the key of a ban has a value of another type. An acquire that is
-// refused and counts all the same is reported as not carried out, so nothing stays counted.
+// TestDirectBanThatRedisRefuses: the key of a ban has a value of another type. An acquire that
+// counts although it is refused is reported as not carried out, so nothing stays counted.
 func TestDirectBanThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

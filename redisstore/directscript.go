@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// How many numbers the script returns for a limit (count, width of the widest cell that is cut, and
-// retry after) and for a cell (start, width and count).
+// How many numbers the script returns for each limit (count, width of the widest cut cell, and
+// retry after) and for each cell (start, width and count).
 const (
 	valuesOfLimit = 3
 	valuesOfCell  = 3
@@ -42,7 +42,7 @@ type directScript struct {
 	size     int    // how many numbers are packed
 }
 
-// directPlan is what checks with the same rules have in common.
+// directPlan holds the rules that some checks have in common.
 type directPlan struct {
 	ladder int // from 1
 	limits []syncer.Limit
@@ -170,8 +170,8 @@ func flagNumber(b bool) int64 {
 	return 0
 }
 
-// decode gives every call its part of the reply, but doesn't finish any of them. It collects those
-// that the script left.
+// decode gives every call its part of the reply without finishing any, and collects the calls that
+// the script left.
 func (g *directScript) decode(reply string) error {
 	u := unpacker{rest: reply}
 	u.array()

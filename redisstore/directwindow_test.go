@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// timestamps is the exact log that a window is compared with.
+// timestamps is the exact log against which windows are checked.
 type timestamps []int64
 
 func (l timestamps) within(from, to int64) (n int64) {
@@ -90,8 +90,8 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 }
 
 // TestDirectRefusesNoMoreThanABucketEarly sends events in order. An event is refused only if the
-// window plus one bucket has too many. It passes as soon as the answer says, and not a millisecond
-// before.
+// window plus one bucket has too many. It passes exactly when the answer promises, and not a
+// millisecond before.
 func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 4))
@@ -154,8 +154,8 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	}
 }
 
-// TestDirectLateAfterTakingBack counts a late event after the newest bucket has come to zero. What
-// the script does not keep must not be read as if it were kept.
+// TestDirectLateAfterTakingBack counts a late event after the newest bucket has come to zero.
+// Buckets that the script does not keep must not be read as if they were kept.
 func TestDirectLateAfterTakingBack(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t, shortLevels()...)
@@ -169,8 +169,8 @@ func TestDirectLateAfterTakingBack(t *testing.T) {
 	}
 }
 
-// TestDirectTakesBackWhatAMomentHolds names a moment that counted nothing, and one that counted
-// less than is taken back, with and without events that keep their millisecond.
+// TestDirectTakesBackWhatAMomentHolds takes back from a moment without counts, and from one with
+// fewer counts than are taken back, with and without events that keep their millisecond.
 func TestDirectTakesBackWhatAMomentHolds(t *testing.T) {
 	t.Parallel()
 	for _, exact := range []int{0, 64} {

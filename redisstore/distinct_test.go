@@ -25,7 +25,7 @@ func exchange(t *testing.T, d *redisstore.Distinct, x distinct.Exchange) distinc
 	return x
 }
 
-// bucketOf is a bucket of a second or wider, by its index.
+// bucketOf returns a bucket of a second or wider, by its index.
 func bucketOf(width, index int64, data string) distinct.Bucket {
 	return distinct.Bucket{Stretch: leaparray.Stretch{Start: index * width, Width: width},
 		Data: []byte(data)}
@@ -125,7 +125,8 @@ func distinctOver(t *testing.T, store *redisstore.Store) *distinct.Engine {
 
 // TestForeignValueInPlaceOfDistinctOnes: another program has written under the name of a key. That
 // holds up neither other keys nor a flush that waits for all of them, for example before a change
-// of the mode. Once it is gone what was added is flushed; until then Close says what is left.
+// of the mode. Once the value is gone, the added values are flushed; until then Close reports the
+// key.
 func TestForeignValueInPlaceOfDistinctOnes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -168,8 +169,8 @@ func TestForeignValueInPlaceOfDistinctOnes(t *testing.T) {
 	has("bad", 1)
 }
 
-// TestDistinctInRedis has engines that share a Redis, which loses its data between. In the end it
-// has everything that any of them had.
+// TestDistinctInRedis has engines that share a Redis, which loses its data in between. In the end
+// it has every value that any of them had.
 func TestDistinctInRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -179,7 +180,7 @@ func TestDistinctInRedis(t *testing.T) {
 	var res distinct.Result
 	for i := range 100 {
 		op := &distinct.Op{Key: []byte("k"), Ack: syncer.AckStore}
-		for j := range 20 { // 2000 in all: more than two buckets have exactly
+		for j := range 20 { // 2000 in all: more than two buckets hold exactly
 			op.Hashes = append(op.Hashes, reader.Hash([]byte{byte(i), byte(j)}))
 		}
 		run := func() error { return engines[i%2].Do(t.Context(), op, &res, false) }
@@ -211,7 +212,7 @@ func TestDistinctInRedis(t *testing.T) {
 	}
 }
 
-// TestDistinctByOtherLadders has processes with different ladders, which count the same key. Each
+// TestDistinctByOtherLadders has processes with different ladders that count the same key. Each
 // knows the values of both, in every window that both read by buckets of one width.
 func TestDistinctByOtherLadders(t *testing.T) {
 	t.Parallel()
@@ -266,7 +267,7 @@ func TestDistinctByOtherLadders(t *testing.T) {
 	}
 }
 
-// TestResetOfNoValues resets a key of which Redis has nothing. What others add later stays.
+// TestResetOfNoValues resets a key without values in Redis. Values that others add later stay.
 func TestResetOfNoValues(t *testing.T) {
 	store := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
 	a, b := distinctOver(t, store), distinctOver(t, store)

@@ -6,62 +6,62 @@
 // Every key is one Hash, tt:{p17}:NAMESPACE:KEY, where p17 is its partition. The braces are a hash
 // tag of Redis Cluster: all keys of a partition are in one slot, so a script may touch them
 // together. A field is one cell, see package leaparray, and its value is the count. An event that
-// keeps its millisecond has the time as the name of its field, in unix milliseconds. The name of a
+// keeps its millisecond has its time, in unix milliseconds, as the name of its field. The name of a
 // bucket is a minus sign, its index (the time divided by the width), its width in milliseconds, and
 // the last digit of the number of the width's digits: -29383940600005 is minute 29383940, of 60000
-// ms, which has 5 digits. Redis stores these as integers, and Lua has them exactly. A field
-// explains itself: processes with different ladders count the same keys, and agree on nothing. A
-// bucket of the finest level whose count is zero is a mark: it says that events lie ahead of the
+// ms, which has 5 digits. Redis stores these as integers, and Lua represents them exactly. Fields
+// are self-describing: processes with different ladders count the same keys without agreeing on
+// anything. A bucket of the finest level whose count is zero is a mark for events ahead of the
 // present.
 //
 // Next to its counts a partition has these keys:
 //
 //	tt:{p17}!s
 //	    a Hash with the state of the partition: e, its epoch, drawn when the partition is first
-//	    used and again after each loss; s, whether the epoch began with what a loss left behind
+//	    used and again after each loss; s, whether the epoch began with data that survived a loss
 //	    (1) or empty (0); v, the number of changes by anyone; q, the number of quiet changes; l,
 //	    the last change by a round or part of a restoration: its sequence, when it was cut (unix
 //	    seconds), and the key of its writer
 //	tt:{p17}!w:WRITER
 //	    the sequence of the last round, or part of a restoration, of this writer that was applied,
-//	    a dot and its nonce, and after a colon the positions of keys that were refused
+//	    a dot and its nonce, and after a colon the positions of refused keys
 //	tt:{p17}!k:PART
 //	    a part of the list of the partition's keys: the hash of each, syncer.KeyHash, in 4 bytes
 //	    (little-endian), once or several times. The state has c (1) if the list began with the
 //	    data and so is complete, and k, the number of the last part. There are at most two
 //	    parts: a new one is begun when the one before the last has expired
 //	tt:{p17}!r:NAMESPACE:KEY
-//	    a Hash that records what was restored of a key: e, the epoch it was restored in (in any
+//	    a Hash that records the restored counts of a key: e, the epoch of the restoration (in any
 //	    other epoch the rest is void), each cell with the amount restored, and x if the key was
 //	    reset in this epoch, in either mode
 //	tt:{p17}!d:NAMESPACE:KEY
-//	    a Hash with the distinct values of a key: v, its version, which is drawn anew with each
-//	    write; r, the mark of its last reset; and each bucket, named as above, with an encoded
-//	    set, see package sketch. It lives as long as counts do. It has no part in rounds and
-//	    losses, see package distinct
+//	    a Hash with the distinct values of a key: v, its version, drawn anew with each write; r,
+//	    the mark of its last reset; and each bucket, named as above, with an encoded set, see
+//	    package sketch. It lives as long as counts do. It has no part in rounds and losses, see
+//	    package distinct
 //
-// A key lives for twice the longest span after its time to live was set: when it was made, and with
+// A key lives for twice the longest span after its time to live was set: at its creation, and with
 // the first count in each bucket of the coarsest level. One span is not enough: a late event may be
 // a span old, and a window of a span that ends there reaches back by another one. If the key were
-// gone by then, that window would be taken for empty rather than out of reach, and an acquire would
-// pass that must not. Where fields expire, each lives as long as a key from its first count on.
+// gone by then, that window would read as empty rather than out of reach, and admit an acquire that
+// must be refused. Where fields expire, each lives as long as a key from its first count on.
 //
-// There is also one tt:meta, with what all users of the data must agree on: the number of
-// partitions, the hash seed, which namespaces have hash tags, and how buckets expire. The first
-// store to connect writes it. With Options.AnySeed, a store takes the seed it finds there.
+// The Hash tt:meta holds the values that all users of the data must agree on: the number of
+// partitions, the hash seed, the namespaces with hash tags, and how buckets expire. The first store
+// to connect writes it. With Options.AnySeed, a store takes the seed it finds there.
 //
-// And there is one tt:rules, a Hash with the versions of the rules that are kept: v, the number of
-// the newest, i, its ID, and each by its number as JSON (id, who, at in unix milliseconds, text).
+// The Hash tt:rules holds the kept versions of the rules: v, the number of the newest, i, its ID,
+// and each version by its number as JSON (id, who, at in unix milliseconds, text).
 //
 // # Folding
 //
-// A round says by which ladder and at what time a key folds: before anything is counted, if the
+// A round carries the ladder and the time by which a key folds: before anything is counted, if the
 // counter has just folded it in memory, and afterwards whenever the key has more cells than the
-// ladder. The script reads what is there, so the counts of others fold as well. It adds cells to
-// the wider one before it deletes them, and takes that back if Redis refuses to delete. The sum of
-// a key never changes, except by what has left every window. Processes with different ladders fold
-// the same key in turns: each makes it as coarse as its own ladder says, and cells that have left
-// the windows of a shorter ladder are gone for all.
+// ladder. The script reads the stored cells, so the counts of other processes fold as well. It adds
+// cells to the wider one before it deletes them, and reverts the addition if Redis refuses to
+// delete. The sum of a key never changes, except by cells that have left every window. Processes
+// with different ladders fold the same key in turns: each makes it as coarse as its ladder demands,
+// and cells that have left the windows of a shorter ladder are gone for all.
 //
 // # Exactly once
 //
@@ -71,9 +71,9 @@
 // safe to send a round again, whether the caller does it, the driver follows a redirection, or a
 // connection was replaced. After the first write nothing ends the script early. A key that can't be
 // counted (a value of another type, a command that the user may not run) is reported and skipped,
-// and what was already done for it is undone.
+// and its partial changes are undone.
 //
-// What a refused key was to count is sent again in another round, with another sequence. So it is
+// The counts of a refused key are sent again in another round, with another sequence. They are
 // counted twice if two counters have the round, because a handover was not confirmed, and Redis has
 // refused the key to both.
 //
@@ -84,52 +84,52 @@
 //
 // # Losses
 //
-// Redis has lost data if its epoch differs from what a counter was told, or if within the same
-// epoch it has fewer changes than it reported, an older sequence than it acknowledged, or lacks the
-// last change that it reported, whoever made it. Causes are a failover to a lagging replica, a
-// restart from an old dump, or FLUSHALL. Other changes that take the place of those that were lost
-// do not hide the loss, with two exceptions, both about counts that a counter has only read, was
-// handed over, or sent in a round that was cut before an earlier loss: changes of pure-Redis mode
-// have a number but no name, and what preceded a round is taken to be there if that round got no
-// answer before the loss and was sent again after it.
+// Redis has lost data if its epoch differs from the one it reported to a counter, or if within the
+// same epoch it has fewer changes than it reported, an older sequence than it acknowledged, or
+// lacks the last change that it reported, no matter which process made it. Causes are a failover to
+// a lagging replica, a restart from an old dump, or FLUSHALL. Other changes that take the place of
+// lost ones do not hide the loss, with two exceptions, both about counts that a counter has only
+// read, received in a handover, or sent in a round that was cut before an earlier loss: changes of
+// pure-Redis mode have a number but no name, and the changes before a round are assumed to be there
+// if that round got no answer before the loss and was sent again after it.
 //
-// Whoever notices a loss restores what it has in memory. If nobody has done so yet, it draws a new
-// epoch, higher than all known ones, so that all others learn of the loss with their next exchange
-// and restore what they know as well.
+// A process that notices a loss restores the counts it has in memory. Unless another process has
+// already done so, it draws a new epoch, higher than all known ones, so that all others learn of
+// the loss with their next exchange and restore their counts as well.
 //
-// Restored counts add up with what was counted since, in whatever order nodes restore: for each
-// key Redis records which cells were restored in this epoch, and only the difference is added.
-// Nodes know the same events at different precision, because they fold at different times and by
-// different ladders. So sums are compared, see leaparray.Missing: those of the widest cells that
-// either the node or the record has, with everything inside them. The record is of what was
-// restored, not of what the key holds, and nothing folds there. So it makes no difference what
-// becomes of the key in between:
+// Restored counts add up with later ones, in whatever order nodes restore: for each key Redis
+// records which cells were restored in this epoch, and only the difference is added. Nodes know the
+// same events at different precision, because they fold at different times and by different
+// ladders. So sums are compared, see leaparray.Missing: for each of the widest cells that either
+// the node or the record has, the sum of the cell and everything inside it. The record covers the
+// restored counts, not the key's present content, and nothing folds there. So changes to the key in
+// between make no difference:
 //
 //	A restores a minute of 5 events, B the same 5 with their milliseconds: nothing is added, and
 //	the minute has them.
 //	A restores 3 of the 5 with their milliseconds, B all 5 as a minute: 2 are added to the minute.
 //	A restores 5 events, others count 2 and the key folds, B restores the same 5: the record still
 //	has them apart from the 2, and nothing is added.
-//	A restores a part and its answer is lost; the part is sent again: the sequence says that it
+//	A restores a part and its answer is lost; the part is sent again: the sequence shows that it
 //	was applied.
 //	A restores a key, and it is reset: the record has x from then on, and B's counts stay out.
-//	A restores a part, and Redis loses that too: the epoch that this is noticed in is another one,
-//	its records begin anew, and A and B both restore all they know.
+//	A restores a part, and Redis loses that too: the discovery begins another epoch with new
+//	records, and A and B both restore all they know.
 //
-// In an epoch that began with what a loss left behind, the cells found under a key that has no
-// record yet are taken as restored, and recorded. This has limits:
+// In an epoch that began with data that survived a loss, the cells found under a key without a
+// record are taken as restored, and recorded. This has limits:
 //
-//   - What was counted between such a loss and its discovery may be mistaken for part of what was
-//     lost, and a reset, or counts taken back, that such a loss undid are not done again.
-//   - What only one counter knew is gone if that ends before it has noticed the loss.
-//   - Two nodes that each know events of their own in one wide cell, and nobody who knows both,
-//     restore as many as the one that knows more.
-//   - A second loss before all counters have restored what the first one took may take it for
-//     good.
+//   - Counts made between such a loss and its discovery may be mistaken for part of the lost ones,
+//     and a reset, or counts taken back, that such a loss undid are not repeated.
+//   - Counts that only one counter knew are gone if it ends before it has noticed the loss.
+//   - Two nodes that each know different events in one wide cell, while no node knows both, restore
+//     as many as the one that knows more.
+//   - A second loss before all counters have restored their counts after the first one may make the
+//     first one permanent.
 //   - A round whose outcome was unknown at a complete loss may be counted twice if another counter
 //     had read it and restores it.
 //
-// All of this assumes that the state of a partition only ever leaves Redis along with its keys:
+// All of this assumes that the state of a partition leaves Redis only along with its keys:
 // maxmemory-policy must be noeviction. A partition without a state is taken for empty.
 //
 // # Implementation

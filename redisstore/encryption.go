@@ -22,13 +22,13 @@ const (
 // kind of server mistakes the other's first bytes for an unfinished message, or drops the client,
 // which looks like a server that is not up yet.
 type encryption struct {
-	secure  bool     // this is with TLS
+	secure  bool     // the URL asks for TLS
 	servers []string // the addresses of the URL, none of a Unix socket
 	asked   time.Time
-	mistake error // what was found out then, nil if nothing is wrong
+	mistake error // found by the last probe, nil if nothing is wrong
 }
 
-// explain adds the mistake to the error of a first contact if there is one.
+// explain returns the mistake in place of the error of a first contact, if there is one.
 func (e *encryption) explain(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrMismatch) {
 		return err
@@ -67,7 +67,7 @@ func (e *encryption) find(ctx context.Context) error {
 	return nil
 }
 
-// speaksPlain reports whether a server answers a command in Redis's protocol without TLS, if only
+// speaksPlain reports whether a server answers a command in Redis's protocol without TLS, even if
 // with an error.
 func speaksPlain(ctx context.Context, address string) bool {
 	conn, err := dial(ctx, address)

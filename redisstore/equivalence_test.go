@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// traceOps is for every change; scripts/check has more, without the race detector.
+// The default of traceOps suits every change; scripts/check runs more, without the race detector.
 var traceOps = flag.Int("ops", 1000, "operations in each trace of TestModesAreEquivalent")
 
 func openCounter(t testing.TB, opt syncer.Options) *syncer.Counter {
@@ -58,8 +58,8 @@ func twoSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Na
 		leaparray.Level{Width: 2 * time.Second, Count: 30}))
 }
 
-// plainSpaces is twoSpaces with ladders whose cells never fold, so they are the same whenever that
-// happens.
+// plainSpaces is twoSpaces with ladders whose cells never fold, so that the time of a fold makes no
+// difference.
 func plainSpaces(t testing.TB) (map[string]*leaparray.Ladder, map[string]syncer.Namespace) {
 	return spacesOf(otherLadder(t, 0, leaparray.Level{Width: 100 * time.Millisecond, Count: 560}),
 		otherLadder(t, 0, leaparray.Level{Width: 250 * time.Millisecond, Count: 240}))
@@ -84,7 +84,7 @@ func otherLadder(t testing.TB, exact int, levels ...leaparray.Level) *leaparray.
 // opener opens a store that expires cells in one of these ways.
 type opener func(t *testing.T, opt redisstore.Options) *redisstore.Store
 
-// expiries runs a test with each way of expiring cells that a server has.
+// expiries runs a test with each way of expiring cells that a server supports.
 func expiries(t *testing.T, each func(t *testing.T, open opener)) {
 	srv := redistest.Start(t)
 	for _, e := range redistest.Expiries(t, srv) {
@@ -162,7 +162,7 @@ func opAtPresent(dice *rand.Rand, now int64) syncer.Op {
 	return op
 }
 
-// banOf draws a ban of a key by one of two rules, which have some of its limits.
+// banOf draws a ban of a key by one of two rules, which cover some of its limits.
 func banOf(dice *rand.Rand, c *syncer.Check, i int) syncer.Check {
 	from := dice.IntN(len(c.Limits))
 	b := syncer.Check{Ban: syncer.Ban{From: uint16(from),
@@ -172,8 +172,8 @@ func banOf(dice *rand.Rand, c *syncer.Check, i int) syncer.Check {
 	return b
 }
 
-// keyOf names the keys of a random operation. In the other namespace two have one hash tag each,
-// which has no effect unless the placement says so.
+// keyOf names the keys of a random operation. In the other namespace, keys share a hash tag in
+// pairs, which has no effect unless the placement uses hash tags.
 func keyOf(ns string, i int) []byte {
 	if ns == "other" {
 		return fmt.Appendf(nil, "{t%d}:k%d", i/2, i)
@@ -181,7 +181,7 @@ func keyOf(ns string, i int) []byte {
 	return fmt.Append(nil, "k", i)
 }
 
-// outcome returns what must be the same in both modes.
+// outcome returns the part of an answer that must be the same in both modes.
 func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	var res syncer.Result
 	if err := d.Do(ctx, &op, &res); err != nil {
@@ -190,8 +190,8 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 	return fmt.Sprintf("allowed %v, retry after %d, %+v", res.Allowed, res.RetryAfter, res.Checks)
 }
 
-// agrees reports whether both modes bound the same events of an operation that reads, whose cells
-// may have folded at different times.
+// agrees reports whether the bounds of both modes overlap in a read. Their cells may have folded at
+// different times.
 func agrees(t *testing.T, op syncer.Op, a, b doer) bool {
 	t.Helper()
 	x, y := do(t, a, op), do(t, b, op)
@@ -203,7 +203,7 @@ func agrees(t *testing.T, op syncer.Op, a, b doer) bool {
 	return true
 }
 
-// bounce counts something and takes it back.
+// bounce adds a count and takes it back.
 func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 	key, n := fmt.Sprint("k", dice.IntN(4)), 1+dice.Int64N(3)
 	for _, d := range both {
@@ -240,8 +240,8 @@ func bucketAt(width, ms int64) leaparray.Stretch {
 	return leaparray.Stretch{Start: ms - ms%width, Width: width}
 }
 
-// sameCounts compares what both modes count for the first key of an operation in its windows, up to
-// the time of the operation or up to now.
+// sameCounts compares the counts of both modes for the first key of an operation in its windows, up
+// to the time of the operation or up to now.
 func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 	t.Helper()
 	op = syncer.Op{Kind: syncer.Count, TS: op.TS, Checks: op.Checks[:1]}
@@ -254,8 +254,8 @@ func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
 // widths are part of the outcome of an acquire. In memory, a mark may make them larger.
 var widths = regexp.MustCompile("BucketMS:[0-9]+")
 
-// TestModesAreEquivalent runs one random trace in both modes, whose cells fold at different times:
-// so by ladders where that makes no difference.
+// TestModesAreEquivalent runs one random trace in both modes. Their cells fold at different times,
+// so it uses ladders for which that makes no difference.
 func TestModesAreEquivalent(t *testing.T) {
 	t.Parallel()
 	expiries(t, testModesAreEquivalent)
@@ -283,7 +283,7 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 			bounce(t, dice, counter, direct)
 			flush(t, counter)
 			if dice.IntN(4) == 0 {
-				fresh := openCounter(t, opt) // it only knows what the store was told
+				fresh := openCounter(t, opt) // it only knows the store's counts
 				for range 10 {
 					sameCounts(t, clk.now.Load(), randomOp(dice, clk.now.Load()), fresh, direct)
 				}
@@ -339,7 +339,7 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 			_ = outcome(t.Context(), writer, randomOp(dice, clk.now.Load()))
 		}
 		flush(t, counter)
-		// A counter that already has keys hears of changes by others with its next verification.
+		// A counter that already has keys learns of changes by others with its next verification.
 		// One that starts now finds them all.
 		reader := openCounter(t, syncer.Options{Store: store, Now: clk.now.Load, Namespaces: spaces,
 			Placement: few})

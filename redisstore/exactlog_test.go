@@ -14,16 +14,16 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// counted is one check that was counted.
+// counted is a check that was counted.
 type counted struct {
 	key   string
 	ts, n int64
 }
 
-// exactLog is what was counted, with exact times. It is what every answer is compared with.
+// exactLog holds all counts with exact times. Every answer is compared with it.
 type exactLog []counted
 
-// within returns how much was counted of a key from a time on, up to another.
+// within returns the count of a key between two times, both included.
 func (l exactLog) within(key string, from, to int64) (n int64) {
 	for _, e := range l {
 		if e.key == key && e.ts >= from && e.ts <= to {
@@ -44,10 +44,10 @@ func (l exactLog) fullest(key string, window, ts int64) int64 {
 	return most
 }
 
-// TestAnswersAgainstExactLog runs random operations in every mode. No true window that an admitted
-// acquire is part of holds more than one of its limits, a dry run answers as the acquire does, and
-// the number of events in a window is never outside the bounds of a read. Where events keep their
-// millisecond, limits of no more events than do so are decided exactly as the log decides.
+// TestAnswersAgainstExactLog runs random operations in every mode. No true window that contains an
+// admitted acquire exceeds one of its limits, a dry run answers as the acquire does, and the number
+// of events in a window is never outside the bounds of a read. Where events keep their millisecond,
+// limits that are no larger than the number of exact events are decided exactly as by the log.
 func TestAnswersAgainstExactLog(t *testing.T) {
 	takesLongUnderRace(t)
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestAnswersAgainstExactLog(t *testing.T) {
 	}
 }
 
-// acquire draws an acquire, and judges its answer. It returns the log with what was counted.
+// acquire draws an acquire, and judges its answer. It returns the log with the new counts.
 func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exactLog {
 	t.Helper()
 	op := syncer.Op{Kind: syncer.Acquire, TS: now}
@@ -130,8 +130,8 @@ func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exac
 	return l
 }
 
-// decidesAlike compares what an acquire was told of each limit with the log, where events keep
-// their millisecond.
+// decidesAlike compares the reported result of each limit of an acquire with the log, where events
+// keep their millisecond.
 func (l exactLog) decidesAlike(t *testing.T, op *syncer.Op, res *syncer.Result) {
 	t.Helper()
 	for i := range op.Checks {

@@ -13,13 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is what a server that takes writes says about itself.
+// Server describes a server that takes writes.
 type Server struct {
 	// Name is its address.
 	Name string
-	// RTT is the shortest of some round trips, and Slowest the longest.
+	// RTT is the shortest of some round trips, Slowest the longest.
 	RTT, Slowest time.Duration
-	// Ahead is its clock minus that of this machine, which is known to half of RTT.
+	// Ahead is its clock minus this machine's clock, accurate to half of RTT.
 	Ahead time.Duration
 	// Info is its INFO, by field; nil if this user may not ask for it.
 	Info map[string]string
@@ -28,10 +28,10 @@ type Server struct {
 // pings is how many round trips Examine measures.
 const pings = 20
 
-// Examine looks at Redis as a store with these options would use it: it tries every command, and
-// compares what tt:meta says with the options. Unlike Probe it agrees on nothing with other nodes
-// and leaves nothing behind. The error is the one that Probe would return; the servers are those
-// that could be looked at nevertheless, by name.
+// Examine inspects Redis as a store with these options would use it: it tries every command, and
+// compares tt:meta with the options. Unlike Probe it agrees on nothing with other nodes and leaves
+// nothing behind. The error is the one that Probe would return. Even then it lists the servers that
+// it could inspect, by name.
 func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	var mu sync.Mutex
 	var list []Server
@@ -56,7 +56,7 @@ func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	return list, s.encryption.explain(ctx, rejected(err))
 }
 
-// fits compares what others have written into tt:meta with the options.
+// fits compares the stored tt:meta with the options.
 func (s *Store) fits(ctx context.Context) error {
 	have, err := s.readMeta(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Store) fits(ctx context.Context) error {
 
 // examine asks one server.
 func examine(ctx context.Context, node *redis.Client) (server Server, err error) {
-	if err := node.Ping(ctx).Err(); err != nil { // connects, which is not to be measured
+	if err := node.Ping(ctx).Err(); err != nil { // connects, so that the measurement leaves it out
 		return server, fmt.Errorf("ping: %w", err)
 	}
 	for range pings {
@@ -87,7 +87,7 @@ func examine(ctx context.Context, node *redis.Client) (server Server, err error)
 	}
 	text, err := node.Info(ctx).Result()
 	if _, told := errors.AsType[redis.Error](err); told {
-		return server, nil // it may not ask
+		return server, nil // this user may not run INFO
 	}
 	server.Info = infoOf(text)
 	return server, err

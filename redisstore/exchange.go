@@ -12,12 +12,12 @@ import (
 )
 
 // sequenceTTL is how long the sequence of a writer is kept after its last round, and the least time
-// that a key's restoration record is kept. A writer that returns later than that takes the missing
-// sequence for a loss of data, and restores what it knows.
+// that a key's restoration record is kept. A writer that returns later takes the missing sequence
+// for a loss of data, and restores its counts.
 const sequenceTTL = 48 * time.Hour
 
 // A script applies at most this many rounds, with up to this many keys, so that it holds up Redis
-// for only a millisecond or so. In a cluster, where partitions are in different slots, it applies
+// for only about a millisecond. In a cluster, where partitions are in different slots, it applies
 // one.
 const (
 	maxRoundsTogether = 64
@@ -104,8 +104,8 @@ func (s *Store) takeCall(c *scriptCall) {
 	}
 }
 
-// readCall reads keys without a script, which would cost more than the reads when there are only
-// one or two.
+// readCall makes a call that reads keys without a script, which would cost more than the reads when
+// there are only one or two.
 func (s *Store) readCall(r *syncer.Round) *scriptCall {
 	keys := s.appendKeys(nil, r)
 	c := &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
@@ -142,7 +142,7 @@ func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
 }
 
 // takeState reads the state of a partition into a round that used no script, and compares it with
-// what the round expects.
+// the state that the round expects.
 func (s *Store) takeState(r *syncer.Round, c *scriptCall) {
 	var now [3]uint64
 	values, _ := c.told.Slice()
@@ -184,19 +184,19 @@ func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
 	}
 }
 
-// part says what is done with one key or with several: adds is the number of adds, or minus that if
-// they come as a payload, delta is what is added if there is one, and exactFrom goes with flagFold.
+// part describes the work on one key or on several: adds is the number of adds, or minus that if
+// they come as a payload, delta is the amount of a single add, and exactFrom goes with flagFold.
 type part struct {
 	flags, adds           int
 	ttl, delta, exactFrom int64
 	ladder                *leaparray.Ladder
 }
 
-// partsSeen is how many of the latest parts are searched for an equal one. Keys that are flushed
-// together were mostly counted once.
+// partsSeen is how many of the latest parts are searched for an equal one. Most keys of a flush
+// were counted once.
 const partsSeen = 8
 
-// part returns the number of the part of a call that says what to do with a key. Equal parts are
+// part returns the number of the part of a call that describes the work on a key. Equal parts are
 // sent once.
 func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 	p := part{flags: flags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
@@ -226,7 +226,7 @@ func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 	return len(c.alike)
 }
 
-// ladder returns the position of a key's ladder among those of the call, 0 if it has none.
+// ladder returns the number of a key's ladder among the call's ladders, 0 if the key has none.
 func (c *scriptCall) ladder(k *syncer.KeyRound) int {
 	if k.Ladder == nil {
 		return 0
@@ -253,7 +253,7 @@ func (c *scriptCall) withLadders() {
 	c.args = append(head, c.args...)
 }
 
-// ladderText returns a ladder as ladderOf in Lua reads it.
+// ladderText returns a ladder in the form that ladderOf in Lua reads.
 func ladderText(l *leaparray.Ladder) string {
 	text := fmt.Sprint(l.Most(), l.Exact(), syncer.KeyTTL(l))
 	for level := range l.Len() {
@@ -294,7 +294,7 @@ func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	return keys
 }
 
-// appendKey appends what to do with a key: its flags and ladder, time to live and adds.
+// appendKey appends the work on a key: its flags and ladder, time to live and adds.
 func (c *scriptCall) appendKey(args []any, k *syncer.KeyRound, f *fields) []any {
 	args = append(args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
 		number(int64(len(k.Adds))))

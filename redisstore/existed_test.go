@@ -11,7 +11,7 @@ import (
 )
 
 // TestKeysThatWereNotNew puts other programs' values under keys that are believed to be new: the
-// store says so of each, and of no other.
+// store reports that of each, and of no other.
 func TestKeysThatWereNotNew(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -37,7 +37,7 @@ func TestKeysThatWereNotNew(t *testing.T) {
 					r.Keys = append(r.Keys, syncer.KeyRound{Key: []byte(name), TTL: 1000, New: true,
 						Adds: []syncer.Bucket{counts(leaparray.Moment(t0), 1)}})
 				}
-				for sent := range 2 { // what is sent again says nothing that is not certain
+				for sent := range 2 { // a repeated reply reports only certain facts
 					if s.Exchange(t.Context(), []*syncer.Round{r}); r.Err != nil {
 						t.Fatal(r.Err)
 					}

@@ -9,7 +9,7 @@ import (
 // Client returns the connection, to look at Redis in tests.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
-// Commands returns all commands that are used, as ACL rules name them.
+// Commands returns all commands in use, as ACL rules name them.
 func Commands(e Expiry) []string { return commands(e) }
 
 // ParseBuckets parses the reply of HGETALL.
@@ -21,7 +21,7 @@ func StateKey(partition int) string { return stateKey(partition) }
 // WriterKey returns the key of a writer's sequence.
 func WriterKey(partition int, writer string) string { return writerKey(partition, writer) }
 
-// MetaKey is where the layout is described.
+// MetaKey is the key with the description of the layout.
 const MetaKey = metaKey
 
 // Address is Key for a key of the default namespace.
@@ -35,7 +35,7 @@ func (s *Store) Partition(key string) int { return s.opt.Placement.Of(nil, []byt
 // SetMaxSteps bounds the steps of a script. It must be called before the first operation.
 func (d *Direct) SetMaxSteps(n int) { d.steps = n }
 
-// MaxSteps is the default of that.
+// MaxSteps is the default bound.
 const MaxSteps = maxSteps
 
 // Steps returns how many steps a script took, given its reply.

@@ -25,8 +25,7 @@ func hget(t testing.TB, srv *redistest.Server, s *redisstore.Store, key string) 
 	return n
 }
 
-// TestReplyLost sends a round again after its reply was lost, in every way that a reply can be
-// lost.
+// TestReplyLost sends a round again after its reply was lost, in every possible way.
 func TestReplyLost(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -320,7 +319,7 @@ func TestLossRestoresTheLayout(t *testing.T) {
 	}
 }
 
-// TestOverflow: a key that would overflow is refused and keeps what it held.
+// TestOverflow: a key that would overflow is refused and keeps its counts.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -373,8 +372,8 @@ func TestRefusedKeyStaysRefused(t *testing.T) {
 	}
 }
 
-// TestSlowRedisBecomesReady has a Redis that answers well within the timeout of a round trip, but
-// not several times within it, which is what the first exchange takes.
+// TestSlowRedisBecomesReady has a Redis that answers one round trip well within the timeout, but
+// not the several round trips of the first exchange.
 func TestSlowRedisBecomesReady(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

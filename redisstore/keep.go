@@ -17,11 +17,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// WAIT and WAITAOF say how far the replicas or the disk have come with what the server had written
-// when the command was sent. They are sent on connections of their own, after the counts were
-// acknowledged, so no flush waits for a replica that lags, and one command serves everyone who asks
-// in the meantime. A server that took over in between may lack what its predecessor acknowledged,
-// so it is first asked for the sequences of what is to be kept.
+// WAIT and WAITAOF report how much of the server's data, as of the command, has reached the
+// replicas or the disk. They are sent on separate connections, after the counts were acknowledged,
+// so no flush waits for a replica that lags, and one command serves all callers that ask in the
+// meantime. A server that took over in between may lack counts that its predecessor acknowledged,
+// so it is first asked for the sequences of the counts to keep.
 
 // mark is a sequence that Redis stored under a key together with the counts of one script. A server
 // that has this sequence or a higher one has those counts.
@@ -30,7 +30,7 @@ type mark struct {
 	seq uint64
 }
 
-// keepers has one keeper for each ack.
+// keepers holds one keeper for each ack.
 type keepers struct {
 	life context.Context
 	stop context.CancelFunc
@@ -38,7 +38,7 @@ type keepers struct {
 	all  map[syncer.Ack]*keeper
 }
 
-// keeper serves one ack: it has the fences that were asked for, and knows whether Redis offers it.
+// keeper serves one ack: it holds the requested fences, and caches whether Redis offers the ack.
 type keeper struct {
 	s   *Store
 	ack syncer.Ack
@@ -51,15 +51,15 @@ type keeper struct {
 	seen    bool // whether it was ever offered; guarded by offerMu
 }
 
-// line is the fences of one server, so that no caller waits for another server's replicas. It is
+// line holds the fences of one server, so that no caller waits for another server's replicas. It is
 // guarded by the keeper's lock.
 type line struct {
-	next   *fence // not begun, takes more marks; nil if none is asked for
+	next   *fence // not begun, takes more marks; nil if there is none
 	active int    // number of goroutines that run fences
 }
 
-// fence waits until everything written before it is kept, on behalf of everyone who asked before it
-// began.
+// fence waits until everything written before it is kept, on behalf of all callers that joined
+// before it began.
 type fence struct {
 	marks map[string]uint64 // by key, the highest sequence
 	done  chan struct{}
@@ -88,8 +88,8 @@ func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) [
 	return s.keep(ctx, ack, list)
 }
 
-// keep waits for marks at the servers that have them. It returns an error or nil for each mark, or
-// nil if all are kept.
+// keep waits until the servers that have the marks have kept them. It returns an error or nil for
+// each mark, or nil if all are kept.
 func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error {
 	k := s.keepers.all[ack]
 	errs := make([]error, len(marks))
@@ -117,8 +117,8 @@ func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error 
 	return errs
 }
 
-// outcome waits for a fence, and returns why what is under a key is not kept. The result of a fence
-// that is done is returned even if time is up.
+// outcome waits for a fence, and returns why the counts behind a key are not kept. It returns the
+// result of a finished fence even if time is up.
 func (k *keeper) outcome(ctx context.Context, f *fence, key string) error {
 	select {
 	case <-f.done:
@@ -200,12 +200,12 @@ var (
 	errNotKept = errors.New("time is up")
 )
 
-// wait asks a server for the marks of a fence, writes something, and waits until that is kept, and
-// with it everything written before.
+// wait asks a server for the marks of a fence, writes something, and waits until that write is
+// kept, and with it everything before it.
 func (k *keeper) wait(ctx context.Context, node *redis.Client,
 	f *fence) (lost map[string]error, err error) {
 	keys := slices.Collect(maps.Keys(f.marks))
-	conn := node.Conn() // WAIT covers the writes of its own connection
+	conn := node.Conn() // WAIT covers the writes of its connection
 	defer conn.Close()
 	pipe := conn.Pipeline()
 	stored := make([]*redis.StringCmd, len(keys))

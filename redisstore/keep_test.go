@@ -50,7 +50,7 @@ func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
 		[]syncer.Mark{{Partition: s.Partition("a"), Writer: "w", Seq: seq}})...)
 }
 
-// never checks that an ack is refused for good, for the reason given.
+// never checks that an ack is refused for good, for the given reason.
 func never(t *testing.T, s *redisstore.Store, ack syncer.Ack, reason string) {
 	t.Helper()
 	err := s.Keeps(t.Context(), ack)
@@ -84,7 +84,7 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 }
 
 // TestKeepWaitsForSeveralReplicas: one of two replicas lags. The other is not enough if two are
-// asked for.
+// required.
 func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -115,7 +115,7 @@ func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	}
 }
 
-// TestKeepIsShared: many callers wait at the same time, and share what is sent.
+// TestKeepIsShared: many callers wait at the same time, and share the commands.
 func TestKeepIsShared(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
@@ -151,8 +151,7 @@ func TestKeepIsShared(t *testing.T) {
 	}
 }
 
-// TestKeepNoticesALoss: the server that is asked is not the one that acknowledged, or has lost the
-// counts.
+// TestKeepNoticesALoss: the server asked is not the one that acknowledged, or has lost the counts.
 func TestKeepNoticesALoss(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t)
@@ -170,7 +169,7 @@ func TestKeepNoticesALoss(t *testing.T) {
 	}
 }
 
-// TestKeepsOfOneWhoLeaves: a caller asks and does not wait for the answer. That has no effect on
+// TestKeepsOfOneWhoLeaves: a caller asks and leaves before the answer. That has no effect on
 // others.
 func TestKeepsOfOneWhoLeaves(t *testing.T) {
 	t.Parallel()
@@ -308,8 +307,8 @@ func TestDirectKeeps(t *testing.T) {
 }
 
 // TestKeepWaitsThoughOtherMarksAreGone asks for many marks, of which a server that took over has
-// one. It still writes something for that one, because WAIT does not wait for what its connection
-// has not written.
+// one. The store still writes something for that one, because WAIT covers only the writes of its
+// connection.
 func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t)

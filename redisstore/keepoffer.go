@@ -17,14 +17,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// offer is what the servers were able to wait for at a moment.
+// offer is the ability of the servers to wait, at a moment.
 type offer struct {
 	at   time.Time
 	errs map[*redis.Client]error // for each server that takes writes, why it can't wait, or nil
 	err  error                   // if set, why nothing is known about the servers
 }
 
-// of returns why a server can't wait, or nil. A server that was not known yet is asked next time.
+// of returns why a server can't wait, or nil. A server that was still unknown is asked next time.
 func (o *offer) of(server *redis.Client) error { return cmp.Or(o.err, o.errs[server]) }
 
 // all returns why some servers can't wait, or nil.
@@ -74,7 +74,7 @@ func (k *keeper) offered(ctx context.Context) (*offer, error) {
 	}
 	now := k.ask(ctx)
 	if err := now.all(); err != nil && ctx.Err() != nil {
-		return nil, err // the caller's ctx ended: that says nothing about Redis
+		return nil, err // the caller's ctx ended: Redis may be fine
 	}
 	k.offer.Store(now)
 	return now, nil
@@ -134,10 +134,10 @@ func (s *Store) nameOf(node *redis.Client) string {
 	if s.cluster {
 		return node.Options().Addr
 	}
-	return s.where.Hosts // with sentinels the driver has no address of its own for the server
+	return s.where.Hosts // with sentinels the driver has no address for the server
 }
 
-// replicasOf returns how many replicas are connected to a server according to its INFO.
+// replicasOf returns the number of connected replicas in a server's INFO.
 func replicasOf(info string) (n int, told bool) {
 	_, rest, ok := strings.Cut(info, "\nconnected_slaves:")
 	number, _, _ := strings.Cut(rest, "\r")
@@ -145,7 +145,8 @@ func replicasOf(info string) (n int, told bool) {
 	return n, ok && err == nil
 }
 
-// refusal says what a server that refuses a command can't do.
+// refusal returns an error for a server that refuses a command or fails to answer it. Only a
+// lasting refusal rules out the keeper's ack.
 func (k *keeper) refusal(command string, err error) error {
 	switch {
 	case err == nil:

@@ -17,7 +17,7 @@ const (
 	listBytes = 64 << 10
 )
 
-// What the script says of a list.
+// The script's findings about a list.
 const (
 	listComplete = 1
 	listLost     = 2
@@ -25,8 +25,8 @@ const (
 
 func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
 
-// toList returns the hashes of the keys that a round has listed, and the longest of their times to
-// live.
+// toList returns the hashes of the keys that a round adds to the list, and the longest of their
+// times to live.
 func toList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.Renew && !k.Listed {

@@ -16,9 +16,9 @@ import (
 
 var listedKeys = flag.Int("listed", 100_000, "keys that BenchmarkNewOwner fills Redis with")
 
-// BenchmarkNewOwner measures what it costs Redis when one of ten nodes joins, leaves or dies: a
-// tenth of the partitions have a new owner, which learns which keys the store has. It compares that
-// with a SCAN of all names, and with reading new keys one by one. One operation is all of that.
+// BenchmarkNewOwner measures the cost in Redis of one of ten nodes that joins, leaves or dies: a
+// tenth of the partitions have a new owner, which learns the store's keys. It compares that with a
+// SCAN of all names, and with reading new keys one by one. One operation is all of that.
 //
 //	go test ./redisstore -run xxx -bench NewOwner -benchtime 1x -listed 10000000
 func BenchmarkNewOwner(b *testing.B) {
@@ -35,13 +35,13 @@ func BenchmarkNewOwner(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// usage reports what something costs Redis.
+// usage reports the cost of something in Redis.
 type usage struct {
 	b *testing.B
 	s *redisstore.Store
 }
 
-// figures are the processor time, in seconds, and what else INFO says.
+// figures are the processor time, in seconds, and other fields of INFO.
 type figures struct{ cpu, commands, in, out, memory float64 }
 
 func (u *usage) figures() (f figures) {
@@ -59,7 +59,7 @@ func (u *usage) figures() (f figures) {
 		of("total_net_input_bytes"), of("total_net_output_bytes"), of("used_memory")}
 }
 
-// report calls fn, and logs its cost, in all and for each of n.
+// report calls fn, and logs its cost, in total and for each of n.
 func (u *usage) report(name string, n int, fn func()) {
 	before, begun := u.figures(), time.Now()
 	fn()
@@ -72,7 +72,7 @@ func (u *usage) report(name string, n int, fn func()) {
 	u.b.ReportMetric(cpu*1e3, name+"-redis-ms")
 }
 
-// fillListed fills Redis with keys, as many in each partition.
+// fillListed fills Redis with keys, the same number in each partition.
 func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 	const parts, most = syncer.DefaultPartitions, 128
 	for from, round := 0, uint64(seq)<<32; from < *listedKeys; round++ {
@@ -96,7 +96,7 @@ func fillListed(b *testing.B, s *redisstore.Store, seq int) {
 	}
 }
 
-// scanAll goes through all names, as is done by whoever has no list.
+// scanAll goes through all names, as a process without a list must.
 func scanAll(b *testing.B, s *redisstore.Store) {
 	for cursor := uint64(0); ; {
 		_, next, err := s.Client().Scan(b.Context(), cursor, "tt:*", 500).Result()
@@ -109,7 +109,7 @@ func scanAll(b *testing.B, s *redisstore.Store) {
 	}
 }
 
-// readEach reads 100,000 keys that are not there, one of each of many partitions at a time.
+// readEach reads 100,000 missing keys, one of each of many partitions at a time.
 func readEach(b *testing.B, s *redisstore.Store) {
 	for i := 0; i < 100_000; {
 		var rounds []*syncer.Round
@@ -137,7 +137,7 @@ func listTenth(b *testing.B, s *redisstore.Store) {
 }
 
 // ownTenth makes a counter the owner of a tenth of the partitions, and acquires new keys in all of
-// them until none has to be read any more. It logs how long that takes, and how many were read.
+// them until no more need to be read. It logs the time that takes, and the number of reads.
 func ownTenth(b *testing.B, s *redisstore.Store) {
 	const parts = syncer.DefaultPartitions / 10
 	c, err := syncer.New(syncer.Options{Store: s, NotOwner: true, Placement: s.Placement()})

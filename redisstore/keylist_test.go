@@ -77,7 +77,7 @@ func TestPureRedisModeListsKeys(t *testing.T) {
 	}
 }
 
-// TestKeysOfBothModesLiveAsLong counts a key in pure-Redis mode: what is counted at the end of its
+// TestKeysOfBothModesLiveAsLong counts a key in pure-Redis mode: an event at the end of its
 // coarsest bucket must live as long as a window reaches it, as with a flush.
 func TestKeysOfBothModesLiveAsLong(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestKeysOfBothModesLiveAsLong(t *testing.T) {
 }
 
 // TestListGoesOnInParts lists keys with a short time to live: parts of the list go once their keys
-// have gone, and whoever has read on misses nothing.
+// have gone, and a reader that has kept up misses nothing.
 func TestListGoesOnInParts(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -134,8 +134,8 @@ func TestListGoesOnInParts(t *testing.T) {
 	}
 }
 
-// TestListedKeyIsNotListedAgain sets the time to live of a key that is listed, and of another: only
-// that one is added to the list, whose last part then lives for as long as it must.
+// TestListedKeyIsNotListedAgain sets the time to live of a listed key, and of another: only the
+// other one is added to the list, whose last part then lives for as long as it must.
 func TestListedKeyIsNotListedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
@@ -172,7 +172,7 @@ func TestListedKeyIsNotListedAgain(t *testing.T) {
 }
 
 // TestListThatCannotBeWritten puts another program's value in the place of a list: counting goes
-// on, and the list is no longer taken for complete. Neither is that of data which is older than the
+// on, and the list no longer counts as complete. Nor does the list of data that is older than the
 // list.
 func TestListThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestListOfDataThatLacksAChange(t *testing.T) {
 	}
 }
 
-// TestKeysOlderThanTheirList: data whose state was lost has keys that no list has.
+// TestKeysOlderThanTheirList: data that lost its state has keys that no list has.
 func TestKeysOlderThanTheirList(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})

@@ -57,8 +57,8 @@ func appendWriterKey(b []byte, partition int, writer string) []byte {
 // maxField bounds the numbers in fields: all have at most 15 digits, and so are exact in Lua too.
 const maxField = 1e15
 
-// Field returns the name of a cell in its key's Hash. That of an event that keeps its millisecond
-// is the time. That of a bucket is a negative number: its index, its width in milliseconds, and the
+// Field returns the name of a cell in its key's Hash. For an event that keeps its millisecond it is
+// the time. For a bucket it is a negative number: its index, its width in milliseconds, and the
 // last digit of the number of the width's digits.
 func Field(s leaparray.Stretch) string {
 	if s.Width == 1 {
@@ -95,8 +95,8 @@ func parseField(text string) (s leaparray.Stretch, ok bool) {
 	return s, s.Width >= scale/10
 }
 
-// fields remembers the field made last: most keys of a batch are counted in the same bucket, or
-// have the same first one.
+// fields caches the field made last: most keys of a batch are counted in the same bucket, or have
+// the same first one.
 type fields struct {
 	of   leaparray.Stretch
 	name string
@@ -127,8 +127,8 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// parseBuckets parses the flat reply of HGETALL. It skips fields that are not buckets, which are
-// none of our business.
+// parseBuckets parses the flat reply of HGETALL. It skips fields that are not buckets: they are
+// foreign.
 func parseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
 	for i := 0; i+1 < len(reply); i += 2 {
 		name, _ := reply[i].(string)

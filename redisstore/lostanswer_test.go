@@ -20,15 +20,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// onScripts has answer called for every script that a client sends to a node, unless the node does
-// not have the script yet. run carries the script out without an answer. The node answers by itself
-// if answer returns false.
+// onScripts calls answer for every script that a client sends to a node, unless the node does not
+// have the script yet. run carries the script out without answering it. If answer returns false,
+// the node answers by itself.
 func onScripts(t testing.TB, node *miniredis.Miniredis,
 	answer func(c *server.Peer, args []string, run func()) bool) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: node.Addr(), Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { _ = client.Close() })
-	var busy atomic.Bool // what comes meanwhile is the client's
+	var busy atomic.Bool // scripts that arrive meanwhile are the client's
 	node.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		if !strings.HasPrefix(cmd, "EVAL") || !busy.CompareAndSwap(false, true) {
 			return false
@@ -46,7 +46,7 @@ func onScripts(t testing.TB, node *miniredis.Miniredis,
 	})
 }
 
-// command returns a command as a client takes it.
+// command returns a command in the form that a client takes.
 func command(name string, args []string) []any {
 	line := []any{name}
 	for _, arg := range args {
@@ -55,8 +55,9 @@ func command(name string, args []string) []any {
 	return line
 }
 
-// loseAnswer has the next script that names a key carried out, but its connection breaks. Later
-// attempts are refused with the given errors, one after the other and the last one again and again.
+// loseAnswer lets the node carry out the next script that names a key, but breaks its connection.
+// Later attempts are refused with the given errors, one after the other and the last one again and
+// again.
 func loseAnswer(t testing.TB, node *miniredis.Miniredis, key string, refusals ...string) {
 	t.Helper()
 	lost := false
@@ -79,11 +80,11 @@ func loseAnswer(t testing.TB, node *miniredis.Miniredis, key string, refusals ..
 const (
 	clusterDown = "CLUSTERDOWN The cluster is down"
 	readOnly    = "READONLY You can't write against a read only replica."
-	// movedAway sends a client to a port at which nobody listens.
+	// movedAway sends a client to a port without a listener.
 	movedAway = "MOVED 0 127.0.0.1:1"
 )
 
-// unknownOutcome checks an error: the outcome is unknown, and nothing else is said of it.
+// unknownOutcome checks that an error means an unknown outcome and nothing else.
 func unknownOutcome(t testing.TB, err error) {
 	t.Helper()
 	if !errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, syncer.ErrNotApplied) ||
@@ -93,8 +94,8 @@ func unknownOutcome(t testing.TB, err error) {
 }
 
 // TestClusterLostAnswerIsUnknown: a node carries out a script, the connection breaks, and when the
-// driver sends the script again, the node refuses it or can't be reached any more. What was carried
-// out is never reported as refused or not applied.
+// driver sends the script again, the node refuses it or can't be reached any more. A script that
+// was carried out is never reported as refused or not applied.
 func TestClusterLostAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, refusals := range map[string][]string{
@@ -135,7 +136,7 @@ func TestClusterLostAnswerIsUnknown(t *testing.T) {
 	}
 }
 
-// TestClusterRefusalIsCertain: what every attempt found refused, or nobody to send it to, is
+// TestClusterRefusalIsCertain: a command whose every attempt was refused, or reached nobody, is
 // reported as not applied, however often the driver sent it.
 func TestClusterRefusalIsCertain(t *testing.T) {
 	t.Parallel()
@@ -197,8 +198,8 @@ func TestClusterRefusalBesideAnAnswer(t *testing.T) {
 }
 
 // TestClusterAnswersLostAfterARedirection: two rounds are redirected to a node that carries them
-// out, but the connection breaks before the first answer. That the second round was redirected
-// before must not look like its outcome.
+// out, but the connection breaks before the first answer. The earlier redirection of the second
+// round must not look like its outcome.
 func TestClusterAnswersLostAfterARedirection(t *testing.T) {
 	t.Parallel()
 	from, to := miniredis.RunT(t), miniredis.RunT(t)
@@ -237,8 +238,8 @@ func TestClusterAnswersLostAfterARedirection(t *testing.T) {
 	}
 }
 
-// TestRulesMeetTheirOwnVersion: the driver sends again what stores a version after it was stored.
-// That it is there is a success, also if the next version follows it by then.
+// TestRulesMeetTheirOwnVersion: the driver resends the command for a version that is already
+// stored. Finding it there is a success, even if the next version follows it by then.
 func TestRulesMeetTheirOwnVersion(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]bool{"newest": false, "followed": true} {
@@ -290,7 +291,7 @@ func TestRulesLostAnswerIsUnknown(t *testing.T) {
 }
 
 // TestDirectClusterTakesBackWhatItCan acquires over three partitions, the last of which refuses.
-// What the first one counted can't be taken back. What the second one counted is all the same, and
+// The first one's count can't be taken back. The second one's count is taken back nevertheless, and
 // the outcome is unknown.
 func TestDirectClusterTakesBackWhatItCan(t *testing.T) {
 	t.Parallel()

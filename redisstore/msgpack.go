@@ -27,8 +27,8 @@ func appendPackedHead(b []byte) []byte { return append(b, 0xdd, 0, 0, 0, 0) }
 
 func setPackedHead(b []byte, n int) { binary.BigEndian.PutUint32(b[1:], uint32(n)) }
 
-// unpacker decodes what Redis packed. Once it meets something unexpected, bad is set and everything
-// that follows reads as zero.
+// unpacker decodes values that Redis packed. Unexpected input sets bad, and everything after it
+// reads as zero.
 type unpacker struct {
 	rest string
 	bad  bool

@@ -12,9 +12,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestNewKeysSurviveAReplay counts the same in many new keys, which Redis makes by RESTORE if their
-// fields don't expire, and has Redis read its append-only file again. Before and after, all keys
-// have the same counts and expire at the same time, and so do their fields if these expire.
+// TestNewKeysSurviveAReplay counts the same events in many new keys, which Redis makes by RESTORE
+// if their fields don't expire, and has Redis read its append-only file again. Before and after,
+// all keys have the same counts and expire at the same time, and so do their fields if these
+// expire.
 func TestNewKeysSurviveAReplay(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, redistest.AOF(), redistest.Config("appendfsync always"))
@@ -51,9 +52,9 @@ func TestNewKeysSurviveAReplay(t *testing.T) {
 	}
 }
 
-// TestNewKeysAreNotRead: of an empty Redis a key or two are read for each partition, however many
-// are counted. A counter that starts beside them reads new keys no longer than until it has read
-// the lists.
+// TestNewKeysAreNotRead: in an empty Redis a key or two are read for each partition, however many
+// are counted. A counter that starts on existing keys reads new ones only until it has read the
+// lists.
 func TestNewKeysAreNotRead(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -63,7 +64,7 @@ func TestNewKeysAreNotRead(t *testing.T) {
 		counter := openCounter(t, syncer.Options{VerifyInterval: time.Hour,
 			Store:     open(t, redisstore.Options{URL: srv.URL()}),
 			Placement: syncer.Placement{Partitions: partitions}})
-		// reads returns how many keys are read of some that are new.
+		// reads counts new keys and returns how many of them were read.
 		reads := func(keys int) int64 {
 			before := counter.Stats().LoadsTotal
 			for range keys {
@@ -94,7 +95,7 @@ func TestNewKeysAreNotRead(t *testing.T) {
 	}
 }
 
-// everything returns what Redis has of a key: its fields, when it expires and when the fields do.
+// everything returns a key's fields, and the times at which the key and the fields expire.
 func everything(t *testing.T, srv *redistest.Server, expiry string, k *syncer.KeyRound) string {
 	t.Helper()
 	key := redisstore.Key(0, k.NS, k.Key)

@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// BenchmarkNewKeyCommands is what the parts of making a new key cost Redis, each in a script that
-// does nothing else for 256 keys: the names alone, with arguments for each key, and commands that
-// could make the key. One operation makes 2,560 keys with one event.
+// BenchmarkNewKeyCommands measures the cost in Redis of each step of making a new key, in a script
+// that does nothing else for 256 keys: the names alone, with arguments for each key, and commands
+// that could make the key. One operation makes 2,560 keys with one event.
 func BenchmarkNewKeyCommands(b *testing.B) {
 	const field = `'1763000000123','1'`
 	const model = `redis.call('HSET','tt:{p17}!m',` + field + `)
@@ -49,8 +49,9 @@ func BenchmarkNewKeyCommands(b *testing.B) {
 	}
 }
 
-// BenchmarkKnownKeyCommands is what one more event costs Redis in keys that have one: counted, or
-// set to a number that only the owner of the key could know. Each script first makes the key.
+// BenchmarkKnownKeyCommands measures the cost in Redis of one more event in keys that have one:
+// counted, or set to a number that only the owner of the key could know. Each script first makes
+// the key.
 func BenchmarkKnownKeyCommands(b *testing.B) {
 	each := func(commands string) string {
 		return `for i = 1, #KEYS do local k, try = KEYS[i], redis.pcall
@@ -75,7 +76,7 @@ func BenchmarkKnownKeyCommands(b *testing.B) {
 	}
 }
 
-// benchmarkCommands runs a script for new keys, with so many arguments for each.
+// benchmarkCommands runs a script for new keys, with args arguments for each.
 func benchmarkCommands(b *testing.B, script string, args int) {
 	const calls, keys = 10, 256
 	srv := redistest.Start(b)
@@ -110,8 +111,8 @@ func benchmarkCommands(b *testing.B, script string, args int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// callOf returns a call of a script for keys, counted from first, with what a round could say about
-// each of them.
+// callOf returns a call of a script for keys, counted from first, with up to three arguments for
+// each, as in a round.
 func callOf(sha string, first, keys, args int) []any {
 	line := []any{"evalsha", sha, keys}
 	for i := range keys {

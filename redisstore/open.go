@@ -26,8 +26,8 @@ type Expiry string
 
 // The ways to expire buckets.
 const (
-	// ExpiryKey makes whoever writes to a key fold its buckets, and delete those that are too old,
-	// and gives the key a time to live. It works with every server.
+	// ExpiryKey makes each writer of a key fold its buckets and delete those too old for any
+	// window, and gives the key a time to live. It works with every server.
 	ExpiryKey Expiry = "key"
 	// ExpiryField gives every field a time to live as well (HPEXPIRE: Redis 7.4, Valkey 9).
 	ExpiryField Expiry = "field"
@@ -58,11 +58,11 @@ type Options struct {
 	// KeepReplicas is how many replicas must have a count before AckReplica acknowledges it, and
 	// how many must be connected to each server that takes writes. Default: 1.
 	KeepReplicas int
-	// Placement must be the same for all users of the data, and is compared with what Redis has.
+	// Placement must be the same for all users of the data, and is compared with the one in Redis.
 	Placement syncer.Placement
-	// Ladders are those of the namespaces; "default" is that of all that are not listed. Keys and
-	// what is stored along with them live as long as they need. They may differ from those of
-	// others, who fold the same keys by theirs. Required.
+	// Ladders holds the ladder of each namespace; "default" serves all that are not listed. Keys
+	// and the records stored along with them live as long as the ladders need. Other processes may
+	// have different ladders, and fold the same keys by theirs. Required.
 	Ladders map[string]*leaparray.Ladder
 	// AnySeed takes the hash seed from Redis, and writes the one in Placement there if Redis has
 	// none. Until the first probe succeeds no key can be placed: see [Store.Placement].
@@ -85,18 +85,18 @@ type Store struct {
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
 	encryption  encryption  // under readyMu
 	agreed      bool        // a probe has succeeded; the placement does not change any more
-	since       string      // what sinceField says of the seed; "" until that is known
+	since       string      // sinceField of the seed; "" until that is known
 	keepers     keepers
 	policies    policies
 
-	delivered  atomic.Int64 // how often anything came from a server
+	delivered  atomic.Int64 // reads that returned data, from all servers
 	roundTrips atomic.Int64
 	rtt        atomic.Int64 // microseconds
 	durations  durations.Histogram
 
 	mu      sync.Mutex
 	failed  error    // why Redis could not be used at the last exchange, nil if it could
-	silent  error    // why it has not told its time since, nil if it has
+	silent  error    // why it has not returned its time since, nil if it has
 	probing *attempt // the probe under way, if there is one
 
 }
@@ -174,7 +174,7 @@ func (s *Store) connect() (err error) {
 }
 
 // driverOptions returns the driver's options. Its retries are off: a count that the driver sent
-// twice would be counted twice. A cluster's client sends again all the same, see [resends].
+// twice would be counted twice. A cluster's client sends again in spite of that, see [resends].
 func (s *Store) driverOptions() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{
 		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,

@@ -25,10 +25,10 @@ func ladderOf(t testing.TB, levels ...leaparray.Level) *leaparray.Ladder {
 	return l
 }
 
-// second is the bucket that the tests count in when it does not matter which.
+// second is the tests' bucket when the choice does not matter.
 var second = leaparray.Stretch{Start: 1_763_000_000_000, Width: 1000}
 
-// counts is n events in a cell.
+// counts returns a bucket of n events.
 func counts(at leaparray.Stretch, n int64) syncer.Bucket {
 	return syncer.Bucket{Stretch: at, N: n}
 }
@@ -68,7 +68,7 @@ func flushAll(t testing.TB, servers ...*redistest.Server) {
 	}
 }
 
-// tellingStore shows the conformance suite what it can see of Redis.
+// tellingStore gives the conformance suite a view of Redis.
 type tellingStore struct {
 	*redisstore.Store
 }

@@ -8,14 +8,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A key that is believed to be new is sent as the payload of RESTORE. That is the one command that
-// makes a Hash with its time to live if nothing is there, and otherwise says that something is.
+// A key that is believed to be new is sent as the payload of RESTORE. This one command makes a Hash
+// with its time to live if the key does not exist, and otherwise reports that it does.
 
 // maxPayloadAdds is how many events a payload may have, so that its length fits in one byte.
 const maxPayloadAdds = 4
 
-// What a payload consists of, as "Redis RDB file format" and the file listpack.md of the listpack
-// specification define it.
+// The parts of a payload, as defined by "Redis RDB file format" and by the file listpack.md of the
+// listpack specification.
 const (
 	payloadVersion  = 10   // of Redis 7.0; later ones read it
 	payloadHash     = 16   // a Hash in one listpack
@@ -57,7 +57,7 @@ func payloadOf(events []syncer.Bucket) string {
 		buf = append(buf, 9, byte(events[i].N), 1)
 	}
 	buf = binary.LittleEndian.AppendUint16(append(buf, listpackEnd), payloadVersion)
-	// In contrast to hash/crc64, the checksum of Redis begins with 0 and ends as it is.
+	// In contrast to hash/crc64, Redis's checksum starts from 0 and is not inverted at the end.
 	sum := uint64(0)
 	for _, b := range buf {
 		sum = jones[byte(sum)^b] ^ sum>>8

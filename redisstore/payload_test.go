@@ -49,8 +49,8 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// TestPayloadsOfKeysThatExist counts in keys that are believed to be new and are not, with a user
-// who may use RESTORE and one who may not.
+// TestPayloadsOfKeysThatExist counts in keys that are believed to be new and are not, with users
+// who have the permission for RESTORE and without.
 func TestPayloadsOfKeysThatExist(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -63,7 +63,7 @@ func TestPayloadsOfKeysThatExist(t *testing.T) {
 }
 
 // existing counts in keys that another program has made, and sends each round again: each event is
-// counted once, and the store says that the key existed.
+// counted once, and the store reports that the key existed.
 func existing(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	for n := 1; n <= redisstore.MaxPayloadAdds; n++ {

@@ -38,7 +38,7 @@ func (p *policies) changed(server, policy string) bool {
 }
 
 // CheckPolicy logs that a server may evict counts when its memory is full, or no longer does, once
-// for each change. Nothing is known about a server that forbids INFO or does not answer.
+// for each change. It ignores a server that forbids INFO or does not answer.
 func (s *Store) CheckPolicy(ctx context.Context) {
 	_ = s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
 		info, err := node.Info(ctx, "memory").Result()

@@ -50,7 +50,7 @@ func rejected(err error) error {
 	return err
 }
 
-// Probe checks that Redis can be reached, has what the options need, and holds counts in the same
+// Probe checks that Redis can be reached, supports the options, and holds counts in the same
 // layout. An error that wraps neither ErrMismatch nor ErrRejected may go away: until a probe
 // succeeds, every exchange begins with one.
 func (s *Store) Probe(ctx context.Context) error {
@@ -84,8 +84,8 @@ type attempt struct {
 // one.
 const probeTimeouts = 20
 
-// ensureReady probes unless a probe has succeeded. The probe goes on when ctx ends: where it takes
-// longer than the callers have, because Redis is far or busy, a later one finds it done.
+// ensureReady probes unless a probe has succeeded. The probe goes on when ctx ends: if it takes
+// longer than its callers have, because Redis is far or busy, a later caller finds it done.
 func (s *Store) ensureReady(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
@@ -99,7 +99,7 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	}
 	if a.err != nil {
 		if !s.used.Load() && (errors.Is(a.err, ErrMismatch) || errors.Is(a.err, ErrRejected)) {
-			// Whoever starts in spite of that has no store: it is not one that is late.
+			// A process that starts in spite of this error has no store, rather than a late one.
 			return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
 		}
 		late := isBusy(a.err) || isTimeout(a.err) && s.delivered.Load() != before
@@ -143,13 +143,13 @@ type Health struct {
 	// Kind is "redis", "redis-cluster" or "redis-sentinel". Address is where Redis is, without
 	// credentials.
 	Kind, Address string
-	// Err says why Redis can't be used right now; nil if it can.
+	// Err is why Redis can't be used right now; nil if it can.
 	Err error
 	// RTT is the shortest round trip of the last measurement of its clock.
 	RTT time.Duration
 	// RoundTrips is the number of pipelines sent.
 	RoundTrips int64
-	// Durations is how long pipelines with scripts took, including those that got no answer.
+	// Durations is how long pipelines with scripts took, including unanswered ones.
 	Durations Durations
 }
 
@@ -163,7 +163,7 @@ type Durations struct {
 	Buckets map[int]int64
 }
 
-// Health returns what is known about the connection, without asking Redis.
+// Health returns the last known condition of the connection, without asking Redis.
 func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,15 +184,16 @@ func (s *Store) setFailed(err error) {
 	}
 }
 
-// setSilent remembers why Redis did not tell its time: a node that has nothing to exchange learns
-// only so that Redis is gone. When Redis tells it again, that says nothing about what it refuses.
+// setSilent records why Redis did not return its time, which is how a node that has nothing to
+// exchange learns that Redis is gone. A later success clears only this error: Redis may still
+// refuse exchanges.
 func (s *Store) setSilent(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = err
 }
 
-// note learns from an exchange whether Redis is up: it is if any round got through.
+// note records whether Redis is up after an exchange: it is if any round got through.
 func (s *Store) note(rounds []*syncer.Round) {
 	for _, r := range rounds {
 		if r.Err == nil {
@@ -208,7 +209,7 @@ const ClockSamples = 5
 
 // Clock returns how far Redis's clock is ahead of a local one, taken from the sample with the
 // shortest round trip, as NTP's clock filter does (RFC 5905, section 10). The error is at most half
-// of that round trip. In a cluster any node answers. [Store.Health] says so if none does.
+// of that round trip. In a cluster any node answers. [Store.Health] reports it if none does.
 func (s *Store) Clock(ctx context.Context,
 	local func() time.Time) (ahead time.Duration, err error) {
 	best := time.Duration(-1)

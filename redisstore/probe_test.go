@@ -55,8 +55,8 @@ func works(t testing.TB, s *redisstore.Store) {
 	}
 }
 
-// TestProbeRefusesWhatIsMissing uses a server on which the commands are missing, whatever the real
-// one can do, except for those of a module.
+// TestProbeRefusesWhatIsMissing uses a server without the commands, whatever the real one can do,
+// except for a module's commands.
 func TestProbeRefusesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -180,7 +180,7 @@ func TestClock(t *testing.T) {
 }
 
 // TestSilentRedisIsDown checks that a store with nothing to exchange learns from the clock that
-// Redis is gone, and that it is back, but not that it accepts what it has refused.
+// Redis is gone, and that it is back, but not that Redis accepts the rounds that it has refused.
 func TestSilentRedisIsDown(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -295,8 +295,7 @@ func TestSentinelFailover(t *testing.T) {
 			break
 		}
 	}
-	// The one round that the replica may not have received is found missing, and nothing else
-	// happens.
+	// The replica may lack that one round, and then it is found missing; nothing else happens.
 	if r.Err != nil || !r.Lost && r.Keys[0].Adds[0].Stored != 2 {
 		t.Errorf("after the promotion: %v, lost %v, %+v", r.Err, r.Lost, r.Keys[0].Adds)
 	}

@@ -31,8 +31,8 @@ type refusing struct {
 	seq uint64
 }
 
-// TestEachCommandThatRedisRefuses takes one command after another away. Whatever becomes of a
-// round, each of its keys is either counted, once, or refused and unchanged.
+// TestEachCommandThatRedisRefuses revokes one command after another. Whatever becomes of a round,
+// each of its keys is either counted, once, or refused and unchanged.
 func TestEachCommandThatRedisRefuses(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -66,8 +66,8 @@ func (f *refusing) allow(sign, command string) {
 	}
 }
 
-// keys returns parts of all kinds: of keys that are new or exist, that are loaded or renewed, and
-// that have something to fold.
+// keys returns parts of all kinds: for new and existing keys, for loaded and renewed ones, and for
+// keys that have something to fold.
 func (f *refusing) keys() (keys []syncer.KeyRound) {
 	for i, name := range []string{"known", "loaded", "renewed", "folding", "new",
 		"new and loaded", "new too", "loaded too", "new no more"} {
@@ -86,7 +86,7 @@ func (f *refusing) keys() (keys []syncer.KeyRound) {
 	return keys
 }
 
-// round sends a round twice, as if the first reply had been lost, and compares what Redis has of
+// round sends a round twice, as if the first reply had been lost, and compares Redis's content of
 // each key with the replies.
 func (f *refusing) round() {
 	f.t.Helper()
@@ -148,7 +148,8 @@ func (f *refusing) all(keys []syncer.KeyRound) (list [][]int64) {
 	return list
 }
 
-// values returns what Redis has of the buckets that a part adds to, and the sum of all.
+// values returns the stored counts of the buckets that a part adds to, and the sum of the whole
+// key.
 func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	f.t.Helper()
 	for _, b := range k.Adds {
@@ -162,7 +163,7 @@ func (f *refusing) values(k *syncer.KeyRound) (list []int64) {
 	return append(list, sumIn(f.t, f.srv, redisstore.Key(0, k.NS, k.Key)))
 }
 
-// sumIn returns the sum of all that a server has in a Hash.
+// sumIn returns the sum of a server's Hash.
 func sumIn(t testing.TB, srv *redistest.Server, key string) (sum int64) {
 	t.Helper()
 	values, err := srv.Do("HVALS", key).Int64Slice()
@@ -175,8 +176,8 @@ func sumIn(t testing.TB, srv *redistest.Server, key string) (sum int64) {
 	return sum
 }
 
-// later is the bucket of a second that is so many seconds after the first one. It has folded one
-// second later.
+// later returns the bucket of one second, the given number of seconds after the first one. It folds
+// one second later.
 func later(seconds int64) leaparray.Stretch {
 	return leaparray.Stretch{Start: second.Start + seconds*1000, Width: 1000}
 }

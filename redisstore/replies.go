@@ -16,8 +16,8 @@ const (
 	statusFirst
 )
 
-// takeStatus reads what every reply to a round begins with, and returns the rest of it. ok is false
-// if the rest is not to be read.
+// takeStatus reads the values that every reply to a round begins with, and returns the rest. ok is
+// false if the rest must not be read.
 func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	reply, _ := v.([]any)
 	if len(reply) < 5 {
@@ -30,8 +30,8 @@ func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
 	r.First = status == statusFirst
 	if r.Lost {
-		// What all nodes must agree on may be lost too: the probe before the next exchange writes
-		// it again.
+		// The values that all nodes must agree on may be lost too: the probe before the next
+		// exchange writes them again.
 		s.ready.Store(false)
 	}
 	return reply[5:], !r.Lost && !r.Used
@@ -52,7 +52,7 @@ func (s *Store) take(r *syncer.Round, v any) {
 	takeLoaded(r, rest[1])
 }
 
-// takeRestored reads what the buckets of a restored part hold now.
+// takeRestored reads the counts of a restored part's buckets, as they are after it.
 func (s *Store) takeRestored(r *syncer.Round, v any) {
 	values, ok := s.takeStatus(r, v)
 	if !ok {
@@ -86,8 +86,8 @@ func whole(v any) uint64 {
 	return uint64(n)
 }
 
-// takeValues reads the counts after the adds. For keys that were new, as believed, that is what was
-// added.
+// takeValues reads the counts after the adds. A key that was new, as believed, has exactly the
+// added counts.
 func takeValues(r *syncer.Round, notMade any, values []any) {
 	known, _ := notMade.([]any)
 	at := 0
@@ -115,8 +115,8 @@ func takeValues(r *syncer.Round, notMade any, values []any) {
 			at++
 		}
 		if k.Load {
-			// If the script doesn't send the key's buckets, it holds nothing but what was just
-			// added.
+			// If the script doesn't send the key's buckets, the key holds nothing but the counts
+			// just added.
 			for j := range k.Adds {
 				b := k.Adds[j]
 				k.Loaded = append(k.Loaded, syncer.Bucket{Stretch: b.Stretch, N: b.Stored})
@@ -148,10 +148,10 @@ func takeLoaded(r *syncer.Round, reply any) {
 	}
 }
 
-// classify says what is known about a call that failed with this error, or whose answer is not to
-// be understood: whether Redis is only late, and that Redis refused it, that it was not applied,
-// or, if any attempt to send it may have run it, that its outcome is unknown. Where an earlier
-// attempt may have run it and Redis refused the last one, Redis can be reached: it is late.
+// classify returns the outcome of a call that failed with this error or whose answer can't be
+// decoded: refused, not applied or, if any attempt to send it may have run it, unknown. It also
+// marks a Redis that is only late. If an earlier attempt may have run the call and Redis refused
+// the last one, Redis can be reached: it is late.
 func (c *scriptCall) classify(err error) error {
 	if c.mayHaveRun || mayHaveRun(err) {
 		return markLate(fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err),
@@ -160,9 +160,8 @@ func (c *scriptCall) classify(err error) error {
 	return markLate(notApplied(err), c.late || isBusy(err))
 }
 
-// notApplied wraps what is known about a call that was certainly not carried out. Whatever a server
-// answers, even that it is loading its data or serves no such slot, it is a refusal: the server can
-// be reached.
+// notApplied wraps the error of a call that was certainly not carried out. Any answer of a server,
+// even that it is loading its data or serves no such slot, is a refusal: the server can be reached.
 func notApplied(err error) error {
 	if isRefusal(err) || errors.Is(err, ErrMismatch) {
 		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)

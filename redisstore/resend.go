@@ -11,13 +11,12 @@ import (
 
 // resends is a hook on the nodes of a cluster, which sees every attempt to send a pipeline. The
 // client of a cluster sends a command again if a node does not run it, if the connection breaks,
-// and if the first command beside it is refused, perhaps to another node, while the rest of its
-// pipeline was answered. Then commands do not run in the order in which they were sent, some run
-// twice, and only the outcome of the last attempt is returned. Callers for which this matters find
-// out through [watchResends].
+// and if the first command of its pipeline is refused, perhaps to another node, while the rest was
+// answered. Then commands may run out of order or twice, and only the outcome of the last attempt
+// is returned. Callers for which this matters find out through [watchResends].
 type resends struct{}
 
-// attempts is what the hook has seen of some commands.
+// attempts records the attempts to send some commands, as the hook sees them.
 type attempts struct {
 	mu   sync.Mutex
 	sent map[redis.Cmder]bool // true if an attempt before the last one may have run the command
@@ -28,14 +27,14 @@ type attempts struct {
 // attemptsKey is the context key of the attempts to note.
 type attemptsKey struct{}
 
-// watchResends returns a context for commands, and what is seen of their attempts from then on.
+// watchResends returns a context for commands, and the record of their attempts from then on.
 func watchResends(ctx context.Context) (context.Context, *attempts) {
 	a := &attempts{sent: map[redis.Cmder]bool{}}
 	return context.WithValue(ctx, attemptsKey{}, a), a
 }
 
-// begin notes that commands are about to be sent. Until then, each has the outcome of its last
-// attempt. It is cleared, because the client leaves an error as it is when a connection breaks
+// begin records that commands are about to be sent. Until then, each has the outcome of its last
+// attempt. begin clears it, because the client leaves an error in place when a connection breaks
 // before the answer: a command that was redirected to that connection would seem to be refused.
 func (a *attempts) begin(cmds []redis.Cmder) {
 	a.mu.Lock()
@@ -63,7 +62,8 @@ func (a *attempts) mayHaveRun(c redis.Cmder) bool {
 }
 
 // mayHaveRun reports whether an attempt with this outcome may have run its command. Redis has
-// certainly not carried out what it answered with an error, nor what never had a connection.
+// certainly not carried out a command that it answered with an error, nor one that never had a
+// connection.
 func mayHaveRun(err error) bool {
 	var op *net.OpError
 	unsent := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) ||

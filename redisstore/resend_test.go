@@ -12,8 +12,8 @@ import (
 )
 
 // TestLoadOfAKeyThatMoves loads a key that is at the other node while its slot moves, and the move
-// ends before the key is read there. The state that is reported for the partition includes the
-// change that was made to the key meanwhile.
+// ends before the key is read there. The reported state of the partition includes the change made
+// to the key meanwhile.
 func TestLoadOfAKeyThatMoves(t *testing.T) {
 	from, to := miniredis.RunT(t), miniredis.RunT(t)
 	s := open(t, redisstore.Options{URL: "redis+cluster://" + from.Addr()})

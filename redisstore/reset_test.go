@@ -9,8 +9,8 @@ import (
 )
 
 // TestResetStaysResetWhenCountsAreRestored: Redis loses everything, and a key is reset in
-// pure-Redis mode before a counter that knows the key finds out. The counter restores everything
-// but that key.
+// pure-Redis mode before a counter that knows the key notices. The counter restores everything but
+// that key.
 func TestResetStaysResetWhenCountsAreRestored(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -34,7 +34,7 @@ func TestResetStaysResetWhenCountsAreRestored(t *testing.T) {
 			if err := d.Forget(t.Context(), nil, []byte("reset")); err != nil {
 				t.Fatal(err)
 			}
-			add(t, c, "new", 1, 0) // with this round the counter hears of the loss
+			add(t, c, "new", 1, 0) // with this round the counter learns of the loss
 			flush(t, c)
 			for key, want := range map[string]int64{"reset": 0, "kept": 7, "new": 1} {
 				if inRedis, inMemory := count(t, d, key, 60_000),

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer/storetest"
 )
 
-// restorer sends what counters know to a store that has lost data.
+// restorer sends the counts of counters to a store that has lost data.
 type restorer struct {
 	t              *testing.T
 	s              *redisstore.Store
@@ -21,7 +21,7 @@ type restorer struct {
 	seq            int
 }
 
-// restore restores one key as another counter knows it, twice. It returns the reply.
+// restore restores one key from the counts of another counter, twice. It returns the reply.
 func (r *restorer) restore(k syncer.KeyRound) *syncer.KeyRound {
 	r.t.Helper()
 	r.seq++
@@ -54,8 +54,8 @@ func keyOfCells(name string, c content) syncer.KeyRound {
 }
 
 // TestRedisRestoresWhatIsMissing restores random cells of several ladders, over and over: each time
-// what is missing is added, as leaparray.Missing says. In some runs the epoch begins with what a
-// loss left behind, and in between others count.
+// the store adds exactly the cells of leaparray.Missing. In some runs the epoch begins with data
+// that survived a loss, and in between others count.
 func TestRedisRestoresWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -82,7 +82,7 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 				reply := r.restore(keyOfCells("k", known))
 				want.add(missing)
 				restored.add(missing)
-				maps.DeleteFunc(restored, isEmpty) // an empty cell says nothing
+				maps.DeleteFunc(restored, isEmpty) // an empty cell counts as none
 				if got := cellsOf(t, s, expiry, "k"); !got.same(want) {
 					t.Fatalf("%s, run %d: %v\nof which %v is missing makes\n%v, want\n%v", expiry,
 						run, known, missing, got, want)
@@ -101,10 +101,10 @@ func TestRedisRestoresWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRestoreWithFoldsBetween: the same events are known to counters that have folded at different
-// times, and by different ladders. Some have heard of fewer, and the last one of all. They restore
-// them one after the other; in between others count, and the store folds. In the end the store has
-// every event once, and the bounds of no window exclude what is true.
+// TestRestoreWithFoldsBetween: counters know the same events, but have folded at different times
+// and by different ladders. Some know fewer events, and the last one all. They restore them one
+// after the other; in between others count, and the store folds. In the end the store has every
+// event once, and the bounds of no window exclude the true count.
 func TestRestoreWithFoldsBetween(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -132,7 +132,8 @@ func TestRestoreWithFoldsBetween(t *testing.T) {
 	}
 }
 
-// restoreInTurns has several counters restore the events, and returns how many others count.
+// restoreInTurns has several counters restore the events, and returns the number of events counted
+// in between.
 func (r *restorer) restoreInTurns(dice *rand.Rand, events content) (since int64) {
 	all := foldingLadders(r.t)
 	for i := range 5 {
@@ -178,8 +179,8 @@ func (c content) bound(t *testing.T, events content, from, to int64) {
 	}
 }
 
-// TestRestoreCellsThatOverlap: where neither of two cells lies in the other, because ladders do not
-// nest, what is missing goes to a bucket that both lie in.
+// TestRestoreCellsThatOverlap: two cells overlap and neither lies in the other, because ladders do
+// not nest. The missing counts go to a bucket that contains both.
 func TestRestoreCellsThatOverlap(t *testing.T) {
 	t.Parallel()
 	r := &restorer{t: t, s: open(t, redisstore.Options{URL: redistest.Start(t).URL()})}
@@ -193,8 +194,8 @@ func TestRestoreCellsThatOverlap(t *testing.T) {
 	}
 }
 
-// TestRestoreLeavesWhatWasReset alone, and says what the store has of it; also when the part is
-// sent again.
+// TestRestoreLeavesWhatWasReset restores a key that was reset: the store leaves it alone and
+// reports its counts, also when the part is sent again.
 func TestRestoreLeavesWhatWasReset(t *testing.T) {
 	t.Parallel()
 	r := &restorer{t: t, s: open(t, redisstore.Options{URL: redistest.Start(t).URL()})}

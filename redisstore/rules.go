@@ -30,7 +30,7 @@ type Rules struct{ store *Store }
 // Rules returns the rules that this Redis keeps.
 func (s *Store) Rules() *Rules { return &Rules{s} }
 
-// ruleRecord is a version as Redis has it.
+// ruleRecord is a version as stored in Redis.
 type ruleRecord struct {
 	ID   string `json:"id"`
 	Who  string `json:"who"`
@@ -68,7 +68,7 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	return number, id, nil
 }
 
-// Version returns the version of that number. The error is [rule.ErrNoVersion] if it is not kept.
+// Version returns the version with that number. The error is [rule.ErrNoVersion] if it is not kept.
 func (r *Rules) Version(ctx context.Context, number int64) (v rule.Version, err error) {
 	if err := r.store.ensureReady(ctx); err != nil {
 		return v, err
@@ -112,8 +112,8 @@ func (r *Rules) History(ctx context.Context) (all []rule.Version, err error) {
 }
 
 // Append stores v as the version after v.Number-1. The error is [rule.ErrMoved] if that is not the
-// newest one, unless v itself is stored already; any other error leaves open whether it was stored,
-// unless it wraps [syncer.ErrNotApplied].
+// newest one, unless v itself is stored already. After any other error v may be stored, unless the
+// error wraps [syncer.ErrNotApplied].
 func (r *Rules) Append(ctx context.Context, v rule.Version) error {
 	stored, err := r.write(ctx, v.Number-1, v.Number-1, v)
 	if err == nil && !stored {
@@ -122,15 +122,15 @@ func (r *Rules) Append(ctx context.Context, v rule.Version) error {
 	return err
 }
 
-// Restore stores v under its number, unless there is this version or a later one: Redis has lost
-// it.
+// Restore stores v, which Redis has lost, under its number, unless Redis has that version or a
+// later one.
 func (r *Rules) Restore(ctx context.Context, v rule.Version) error {
 	_, err := r.write(ctx, 0, v.Number-1, v)
 	return err
 }
 
-// write stores v if the newest version is one from low to high. It reports whether v is stored, now
-// or already.
+// write stores v if the number of the newest version is from low to high. It reports whether v is
+// stored, now or already.
 func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (bool, error) {
 	record, err := recordOf(v)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// version returns version n of the tests.
+// version returns the tests' version n.
 func version(n int64) rule.Version {
 	return rule.Version{Number: n, ID: fmt.Sprint("id", n), Who: "tests",
 		Text: fmt.Appendf(nil, "rules: # %d\n", n), At: time.UnixMilli(1_700_000_000_000 + n)}

@@ -75,26 +75,26 @@ func scriptsOf(expiry string) scripts {
 }
 
 // scriptCall is one call in a pipeline. Without a script, it reads all fields of every key and,
-// after them, the state of the partition. In this order, what was read is of no earlier epoch than
-// the state says, and has no change that the version does not count.
+// after them, the state of the partition. In this order, the fields are of no later epoch than the
+// state, and contain no change that its version does not count.
 type scriptCall struct {
 	script *redis.Script
 	keys   []string
 	args   []any
 	state  string // key of the epoch, version, quieted and last change
 	writer string // if set, the key of the sequence that is read after that
-	// own says that the sequence is the caller's. As long as nobody else has made a change since,
-	// it need not be read.
+	// own marks the sequence as the caller's. As long as nobody else has made a change since, it
+	// need not be read.
 	own bool
 	// ladders are the ladders that args refer to.
 	ladders []*leaparray.Ladder
-	// parts are the arguments that say what to do with keys, and alike is what they say.
+	// parts are the arguments that describe the work on keys, and alike is their decoded form.
 	parts []any
 	alike []part
-	// payloads says that keys that are believed to be new may be sent as payloads.
+	// payloads allows sending keys that are believed to be new as payloads.
 	payloads bool
-	// line, if set, is the whole command, with room for the command's name and for what identifies
-	// the script: its text or its hash.
+	// line, if set, is the whole command, with room for the command's name and for the text or the
+	// hash of the script.
 	line   []any
 	text   string
 	cmd    *redis.Cmd
@@ -103,8 +103,8 @@ type scriptCall struct {
 	kept   *redis.Cmd      // the reply with the writer's sequence, nil if not asked for
 	rounds []*syncer.Round // in a store's exchange: the rounds it serves
 	// mayHaveRun is set by run once an attempt before the last one may have been carried out, or
-	// the last one failed and may have been: after that, an error says nothing about the outcome.
-	// It stays set if the call is run again.
+	// the last one failed and may have been: after that, an error leaves the outcome open. It stays
+	// set if the call is run again.
 	mayHaveRun bool
 	late       bool // it has no answer yet, from a server that answers others
 }
@@ -134,8 +134,8 @@ func (c *scriptCall) sendState(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// sendSequence adds a command to a pipeline that reads the sequence of whoever made the last change
-// that the caller was told of.
+// sendSequence adds a command to a pipeline that reads the sequence of the writer of the last
+// change that the caller knows of.
 func (c *scriptCall) sendSequence(ctx context.Context, pipe redis.Pipeliner) {
 	c.kept = pipe.Do(ctx, "GET", c.writer)
 }
@@ -159,8 +159,8 @@ func (c *scriptCall) sendText(ctx context.Context, pipe redis.Pipeliner) {
 	c.cmd = c.script.Eval(ctx, pipe, c.keys, c.args...)
 }
 
-// err returns why the call, or one of its reads, failed. Reads that fail because of their key don't
-// count.
+// err returns why the call, or one of its reads, failed. It ignores reads that fail because of
+// their key.
 func (c *scriptCall) err() error {
 	if c.script != nil {
 		return c.cmd.Err()
@@ -173,7 +173,7 @@ func (c *scriptCall) err() error {
 	return c.told.Err()
 }
 
-// note takes in what became of the call's attempts.
+// note records the outcome of the call's attempts.
 func (c *scriptCall) note(a *attempts) {
 	err := c.err()
 	if c.script != nil && a.mayHaveRun(c.cmd) || err != nil && mayHaveRun(err) {
@@ -185,7 +185,7 @@ func (c *scriptCall) note(a *attempts) {
 // run sends the calls in one pipeline. Calls whose script the server doesn't have were not carried
 // out: they are sent again with the script's text, which the server keeps for the next time. Where
 // a key may have been read after the state of its partition, the state is read once more. Where the
-// caller's change is not the last one any more, its sequence says whether it is still there.
+// caller's change is not the last one any more, its sequence shows whether it is still there.
 func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall) {
 	ctx, seen := watchResends(ctx)
 	pipe := client.Pipeline()
@@ -225,9 +225,9 @@ func run(ctx context.Context, client redis.UniversalClient, calls []*scriptCall)
 	}
 }
 
-// execute sends a pipeline. Every command then has its own outcome. Where a server refuses the
-// connection itself, because of the password or the number of clients, the driver leaves the
-// commands without one. They have none of a reply either, and get the error of the connection.
+// execute sends a pipeline, and leaves every command with an outcome. If a server refuses the
+// connection itself, because of the password or the number of clients, the driver sets neither a
+// reply nor an error on the commands. They get the error of the connection.
 func execute(ctx context.Context, pipe redis.Pipeliner) {
 	cmds, err := pipe.Exec(ctx)
 	if err == nil {
@@ -240,16 +240,16 @@ func execute(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// relearn makes a cluster's client ask again which node serves what, after a node did not answer.
-// By itself the client does so once a minute or when a node says MOVED. A node that is gone says
-// nothing, and its replica may have taken over long ago.
+// relearn makes a cluster's client ask again which node serves which slots, after a node did not
+// answer. By itself the client does so once a minute or when a node answers MOVED. A node that is
+// gone answers nothing, and its replica may have taken over long ago.
 func relearn(ctx context.Context, client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
 }
 
-// runOne makes Redis carry out a single call, and says what is known about it if it fails.
+// runOne makes Redis carry out a single call, and classifies its error.
 func (s *Store) runOne(ctx context.Context, c *scriptCall) error {
 	s.roundTrips.Add(1)
 	run(ctx, s.client, []*scriptCall{c})
@@ -259,7 +259,7 @@ func (s *Store) runOne(ctx context.Context, c *scriptCall) error {
 	return nil
 }
 
-// run makes Redis carry out calls in one pipeline, and records how long that takes.
+// run makes Redis carry out calls in one pipeline, and records the time that takes.
 func (s *Store) run(ctx context.Context, calls []*scriptCall) {
 	s.roundTrips.Add(1)
 	began := time.Now()

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// calls returns how many scripts the server has been sent.
+// calls returns how many scripts the server has received.
 func calls(t *testing.T, srv *redistest.Server) (n int) {
 	t.Helper()
 	stats, err := srv.Do("INFO", "commandstats").Text()
@@ -27,8 +27,8 @@ func calls(t *testing.T, srv *redistest.Server) (n int) {
 	return n
 }
 
-// TestRoundsGoTogether: one script applies the rounds of many partitions. A round that is refused
-// doesn't affect those before or after it.
+// TestRoundsGoTogether: one script applies the rounds of many partitions. A refused round doesn't
+// affect the rounds before or after it.
 func TestRoundsGoTogether(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -5,8 +5,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// circle places partitions on owners with buraksezer/consistent. That sorts the virtual nodes of
-// all owners again for each owner that is added. So a circle is not made anew for each change of
+// circle places partitions on owners with buraksezer/consistent. The library sorts the virtual
+// nodes of all owners again for each added owner. So a circle is not rebuilt for each change of
 // owners, which would cost each of a hundred nodes a quarter of a second.
 type circle struct {
 	owners     map[string]bool
@@ -37,8 +37,8 @@ func newCircle(owners []placed, partitions int, seed uint64) *circle {
 	return c
 }
 
-// change adds and removes owners so that the circle has these. It reports false, and changes
-// nothing, if a new circle costs less.
+// change adds and removes owners so that the circle has exactly the given ones. It reports false,
+// and changes nothing, if a new circle costs less.
 func (c *circle) change(owners []placed, partitions int, seed uint64) bool {
 	if partitions != c.partitions || seed != c.seed {
 		return false

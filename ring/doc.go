@@ -1,6 +1,6 @@
-// Package ring says who is alive and who owns what. It keeps a membership by gossip (SWIM, as
-// implemented by hashicorp/memberlist) and derives from it a [Table] that assigns every partition
-// to an owner.
+// Package ring tracks the live members of a cluster and the owner of each partition. It keeps a
+// membership by gossip (SWIM, as implemented by hashicorp/memberlist) and derives from it a [Table]
+// that assigns every partition to an owner.
 //
 // # Ownership
 //
@@ -13,27 +13,27 @@
 // # Members
 //
 // A member has two names. Its ID comes from its configuration and survives restarts. Placement
-// depends on the ID, so a node that comes back owns what it owned before. Its Name is unique to the
-// process, so a promise made by one process is never mistaken for one made by its successor. If two
-// members have the same ID, the younger one counts.
+// depends on the ID, so a node that comes back owns its previous partitions again. Its Name is
+// unique to the process, so a promise made by one process is never mistaken for one made by its
+// successor. If two members have the same ID, the younger one counts.
 //
-// A node can only join a cluster that runs the same protocol version with the same number of
-// partitions and hash seed, and the same hash tags in every namespace. Any other node is refused by
-// both sides, with the reason.
+// A node can only join a cluster with the same protocol version, number of partitions and hash
+// seed, and with the same hash tags in every namespace. Any other node is refused by both sides,
+// with the reason.
 //
 // A member that is about to leave announces it first ([Ring.Drain]). It then owns nothing, but
 // stays reachable while it hands its partitions over.
 //
-// What a member announces of itself, such as that it is about to leave, it tells each member
-// directly. Gossip repeats it.
+// A member sends its announcements, such as that it is about to leave, to each member directly.
+// Gossip repeats them.
 //
 // # Timing
 //
 // A member that stops answering is suspected within two seconds and declared dead four to eight
 // seconds later: four in a cluster of three long-running nodes, and longer when fewer of the others
-// suspect it as well. A member that leaves is gone within half a second. Nodes that have lost sight
-// of each other try to reconnect every ten seconds for as long as they live, so a network split of
-// any length heals.
+// suspect it as well. A member that leaves is gone within half a second. Nodes that have lost each
+// other try to reconnect every ten seconds for as long as they live, so a network split of any
+// length heals.
 //
 // # Concurrency
 //

@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Whoever sees the same members has the same owners, without asking anybody.
+// Nodes that see the same members have the same owners, without asking each other.
 func ExampleNewTable() {
 	members := []ring.Member{
 		{ID: "a", Name: "a-1", Address: "10.0.0.1:8080"},

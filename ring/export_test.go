@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Gate returns a gate in front of a transport, and a function that returns how many connections
-// from other hosts are open, and how many bytes they have sent beyond what each may send.
+// Gate returns a gate in front of a transport, and a function that returns the number of open
+// connections from other hosts, and the bytes they have sent beyond the free allowance of each.
 func Gate(t memberlist.NodeAwareTransport) (memberlist.Transport, func() (conns int, more int64)) {
 	g := newGate(t)
 	return g, func() (int, int64) {
@@ -22,20 +22,20 @@ const (
 	MaxInbound, FreeInbound, InboundBytes = maxInbound, freeInbound, inboundBytes
 )
 
-// Came and Left report a member like memberlist, and Rebuild makes a table of those that there are.
+// Came and Left report a member like memberlist, and Rebuild makes a table of the current members.
 func (r *Ring) Came(n *memberlist.Node) { r.views.NotifyJoin(n) }
 
 func (r *Ring) Left(n *memberlist.Node) { r.views.NotifyLeave(n) }
 
 func (r *Ring) Rebuild() { r.rebuild() }
 
-// NewTableAfter is the table of members beside the one before it.
+// NewTableAfter is NewTable with the previous table and a cache.
 func NewTableAfter(before *Table, members []Member, self string, partitions int,
 	seed uint64, cache *Placements) (*Table, error) {
 	return newTable(members, self, partitions, seed, before, cache)
 }
 
-// Fill puts so many placements into the cache, and returns how many there are then.
+// Fill puts n placements into the cache, and returns how many it holds then.
 func (c *Placements) Fill(n int) int {
 	for i := range n {
 		c.put(fmt.Sprint(i), nil)

@@ -10,28 +10,28 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Bounds of what is open and read before anybody has shown the secret: memberlist reads a whole
-// message, of up to 20 MiB, before it can tell whether that is authentic.
+// Bounds on connections and reads before a peer has shown that it has the secret: memberlist reads
+// a whole message, of up to 20 MiB, before it can check whether it is authentic.
 const (
 	// maxInbound bounds the connections from other hosts.
 	maxInbound = 128
-	// inboundPatience is how long a connection is safe from making room for another one. The
-	// message of a member arrives sooner.
+	// inboundPatience is how long a connection is safe before it may have to make room for another
+	// one. The message of a member arrives sooner.
 	inboundPatience = 50 * time.Millisecond
 	// maxInboundMessage bounds the bytes that a connection may send: the state of a thousand
-	// members is less.
+	// members takes less.
 	maxInboundMessage = 1 << 20
-	// freeInbound is what each connection may send in any case: the state of twenty members.
+	// freeInbound is how much each connection may send in any case: the state of twenty members.
 	freeInbound = 16 << 10
-	// inboundBytes is what all of them may send beyond that, inboundBytesEach those from one
-	// address. memberlist keeps it up to three times.
+	// inboundBytes is how much all connections together may send beyond that, and inboundBytesEach
+	// how much the connections from one address may. memberlist keeps up to three copies of it.
 	inboundBytes, inboundBytesEach = 2 << 20, 1 << 20
 )
 
 var errTooMuchGossip = errors.New("too much is being read from the gossip of strangers")
 
-// gate stands between the network and memberlist. It bounds the connections of strangers, and what
-// is read from them.
+// gate stands between the network and memberlist. It bounds the connections of strangers, and the
+// bytes read from them.
 type gate struct {
 	memberlist.NodeAwareTransport
 	streams  chan net.Conn
@@ -42,10 +42,10 @@ type gate struct {
 
 	mu   sync.Mutex
 	open []*inbound // the oldest first
-	more int64      // bytes beyond freeInbound that have been read from them
+	more int64      // bytes beyond freeInbound that have been read from open
 }
 
-// newGate returns a gate in front of a transport, which it shuts down.
+// newGate returns a gate in front of a transport. The gate shuts the transport down.
 func newGate(t memberlist.NodeAwareTransport) *gate {
 	g := &gate{NodeAwareTransport: t, streams: make(chan net.Conn),
 		stopping: make(chan struct{}), done: make(chan struct{})}
@@ -56,7 +56,7 @@ func newGate(t memberlist.NodeAwareTransport) *gate {
 // StreamCh implements [memberlist.Transport].
 func (g *gate) StreamCh() <-chan net.Conn { return g.streams }
 
-// Shutdown implements [memberlist.Transport]. It may be called again.
+// Shutdown implements [memberlist.Transport]. It may be called twice.
 func (g *gate) Shutdown() (err error) {
 	g.once.Do(func() {
 		close(g.stopping)
@@ -89,8 +89,8 @@ func (g *gate) runAdmit() {
 }
 
 // admit returns the connection, or nil if there is no room for it. If there are too many, the
-// oldest one that has shown nothing yet makes room: of silent ones, and of those that send slowly,
-// there may be any number, and a member that joins is done in a moment.
+// oldest one that has shown nothing yet makes room: there may be any number of silent and slow
+// connections, while a member that joins is done in a moment.
 func (g *gate) admit(nc net.Conn) *inbound {
 	c := &inbound{Conn: nc, gate: g, from: sourceOf(nc), since: time.Now()}
 	for {
@@ -118,8 +118,8 @@ func (g *gate) admit(nc net.Conn) *inbound {
 	}
 }
 
-// victimLocked returns the connection that makes room for another one: the oldest of the address
-// that has most of them. It returns nil if none can.
+// victimLocked returns the connection that makes room for another one: the oldest unanswered one of
+// the address with the most connections. It returns nil if there is none.
 func (g *gate) victimLocked() *inbound {
 	count, busiest := map[netip.Addr]int{}, netip.Addr{}
 	for _, c := range g.open {
@@ -176,7 +176,7 @@ type inbound struct {
 	answered bool // its message has been read: it makes room for no other
 }
 
-// more returns the bytes that it has sent beyond what each may send.
+// more returns the bytes that the connection has sent beyond freeInbound.
 func (c *inbound) more() int64 { return max(0, c.read-freeInbound) }
 
 // Read implements [net.Conn].
@@ -203,7 +203,7 @@ func (c *inbound) Close() error {
 	return c.Conn.Close()
 }
 
-// sourceOf returns the address that a connection is from; of IPv6 its /64, which is one customer.
+// sourceOf returns the address of a connection's peer; for IPv6 its /64, which is one customer.
 func sourceOf(nc net.Conn) netip.Addr {
 	tcp, ok := nc.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -216,7 +216,7 @@ func sourceOf(nc net.Conn) netip.Addr {
 	return ip
 }
 
-// freePortTries is how often a free port is looked for that is free for both TCP and UDP.
+// freePortTries is how many ports are tried until one is free for both TCP and UDP.
 const freePortTries = 10
 
 // listen opens the network for memberlist, behind a gate, unless the configuration has a transport.

@@ -18,7 +18,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// inlet is a transport whose connections from other hosts a test makes.
+// inlet is a transport whose inbound connections a test makes.
 type inlet struct {
 	memberlist.NodeAwareTransport
 	streams chan net.Conn
@@ -35,8 +35,8 @@ type remote struct {
 
 func (c remote) RemoteAddr() net.Addr { return c.from }
 
-// strangers connect to a gate, behind which a reader stands for memberlist: it reads whatever comes
-// for three seconds.
+// strangers connect to a gate with a reader behind it in place of memberlist, which reads whatever
+// comes for three seconds.
 type strangers struct {
 	in     *inlet
 	gate   memberlist.Transport
@@ -85,8 +85,8 @@ func (s *strangers) join(from string, n int) bool {
 }
 
 // TestStrangersLeaveRoomForMembers fills a gate with connections that are silent, that send without
-// end, and that announce a large state and send it slowly, from one address and from many. A member
-// joins meanwhile, also from their address.
+// end, and that announce a large state and send it slowly, from one address and from many.
+// Meanwhile a member joins, also from an attacking address.
 func TestStrangersLeaveRoomForMembers(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector crashes now and then under so many connections")
@@ -144,8 +144,8 @@ func TestStrangersLeaveRoomForMembers(t *testing.T) {
 	}
 }
 
-// TestOneAddressLeavesRoomForAState has an address send as much as it may, and keep it. A member at
-// another address exchanges the state of a large cluster meanwhile.
+// TestOneAddressLeavesRoomForAState has an address send as many bytes as allowed, and keep its
+// connections open. Meanwhile a member at another address exchanges the state of a large cluster.
 func TestOneAddressLeavesRoomForAState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStrangers()
@@ -177,8 +177,9 @@ func shut(t *testing.T, s *strangers) {
 var gateSeed = flag.Uint64("gateseed", 0, "run the model of the gate with this seed only")
 
 // TestGateIsBounded lets members and strangers connect, send and hang up in any order. At no time
-// is more open or being read than the gate allows, in all and from one address; the state of a
-// large cluster is exchanged when the strangers have gone, and nothing is in use in the end.
+// are more connections open, or more bytes being read, than the gate allows, in total and from one
+// address; the state of a large cluster is exchanged when the strangers have gone, and nothing is
+// in use in the end.
 func TestGateIsBounded(t *testing.T) {
 	seed := *gateSeed
 	if seed == 0 {
@@ -217,8 +218,8 @@ func TestGateIsBounded(t *testing.T) {
 	})
 }
 
-// TestJoinThroughAFlood joins a node whose gossip strangers flood, over the network: from the same
-// address, without the secret.
+// TestJoinThroughAFlood joins a node, over the network, while strangers flood its gossip from the
+// same address, without the secret.
 func TestJoinThroughAFlood(t *testing.T) {
 	secret := []byte("a secret of 16 b")
 	open := func(name string, join ...string) *ring.Ring {

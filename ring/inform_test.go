@@ -17,8 +17,8 @@ func deaf() simnet.Weather {
 }
 
 // TestChangesNeedNoGossip starts pairs of nodes, and changes the tag of one, all without gossip.
-// Each knows of all others at once, although the second of a pair joins by way of one that knows of
-// the first only what that has said; and it hears of the change.
+// Each knows all others at once, although the second of a pair joins through a node that knows the
+// first only by its direct message; and each learns of the change.
 func TestChangesNeedNoGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, deaf())
@@ -47,7 +47,7 @@ func TestChangesNeedNoGossip(t *testing.T) {
 	})
 }
 
-// TestTellingCostsEachMemberTheSame compares what it takes to tell 10 and 30 members of a change.
+// TestTellingCostsEachMemberTheSame compares the cost of a change among 10 and among 30 members.
 func TestTellingCostsEachMemberTheSame(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes it take seven times as long")

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// seedsApart is how much later than one seed the next one is contacted: the first to answer
-	// should do, as all of them exchange all state.
+	// seedsApart is how long after one seed the next one is contacted: the first answer should be
+	// enough, as all seeds exchange all state.
 	seedsApart = 20 * time.Millisecond
-	// seedPatience is how long a seed that is there may take to answer. Other members declare one
-	// that stands still dead sooner.
+	// seedPatience is how long a running seed may take to answer. Other members declare a stalled
+	// seed dead sooner.
 	seedPatience = 20 * time.Second
 	// seedPause is the time between attempts to reach such a seed.
 	seedPause = 250 * time.Millisecond
@@ -26,8 +26,8 @@ const (
 
 // join contacts the seeds until it reaches one that is a member or knows one. Seeds that are
 // starting as well may not have met anyone yet: a node that trusted their view alone could miss a
-// process with its own ID. Seeds that are there and don't answer are asked again for a while: they
-// stand still, or are about to end.
+// process with its own ID. Seeds that run but don't answer are asked again for a while: they stand
+// still, or are about to end.
 func (r *Ring) join(ctx context.Context, seeds []string) error {
 	patient, cancel := context.WithTimeout(ctx, seedPatience)
 	defer cancel()
@@ -74,8 +74,8 @@ func (r *Ring) meetOne(ctx context.Context, seeds []string, c *contacts) bool {
 	return false
 }
 
-// conclude returns what the last contacts with the seeds mean for this node, none of which knows a
-// member that is past starting.
+// conclude decides how a start goes on after the last contacts with the seeds, none of which knows
+// a member that is past starting.
 func (r *Ring) conclude(c *contacts, seeds []string) error {
 	worst := contact{}
 	for _, now := range c.failed {
@@ -101,34 +101,34 @@ func (r *Ring) conclude(c *contacts, seeds []string) error {
 	return nil
 }
 
-// isSelf reports whether a seed is this node, as happens when all nodes share one list.
+// isSelf reports whether a seed is this node itself, as happens when all nodes share one list.
 func (r *Ring) isSelf(seed string) bool { return seed == r.opt.Bind || seed == r.Gossip() }
 
-// outcome is what came of contacting a seed. The later ones are worse.
+// outcome is the outcome of contacting a seed. Later ones are worse.
 type outcome int
 
 const (
 	reached    outcome = iota
 	absent             // nothing is there
 	silent             // something is there that has not answered in time
-	hungUp             // it has closed the connection, as a process does that ends
-	turnedAway         // it would not talk to this node, as happens with different secrets
-	refused            // it is configured differently, this node finds
+	hungUp             // it has closed the connection, like a process that ends
+	turnedAway         // it does not talk to this node, as happens with different secrets
+	refused            // this node finds it configured differently
 )
 
-// contact is what came of contacting a seed, and if that was refused, the reason.
+// contact is the outcome of contacting a seed, and the reason if it was refused.
 type contact struct {
 	outcome outcome
 	reason  string
 }
 
-// contacts are what came of contacting the seeds.
+// contacts are the outcomes of contacting the seeds.
 type contacts struct {
 	reached bool               // one of them
 	failed  map[string]contact // the others, by seed
 }
 
-// contactError is what came of contacting a seed; err is nil if that was reached.
+// contactError is the result of contacting a seed; err is nil if it was reached.
 type contactError struct {
 	seed string
 	err  error
@@ -136,7 +136,7 @@ type contactError struct {
 
 func (e *contactError) Error() string { return fmt.Sprintf("seed %s: %v", e.seed, e.err) }
 
-// note takes in the result of contacting a seed. It reports whether that was reached.
+// note records the result of contacting a seed. It reports whether the seed was reached.
 func (c *contacts) note(result error) bool {
 	e, ok := errors.AsType[*contactError](result)
 	switch {
@@ -151,7 +151,7 @@ func (c *contacts) note(result error) bool {
 	return true
 }
 
-// unheard returns the seeds that are to be asked again.
+// unheard returns the seeds to ask again.
 func (c *contacts) unheard() (seeds []string) {
 	for seed, now := range c.failed {
 		if now.outcome == silent || now.outcome == hungUp {
@@ -161,8 +161,8 @@ func (c *contacts) unheard() (seeds []string) {
 	return seeds
 }
 
-// contactOf says what an error of an exchange means. A seed may have several addresses, with a line
-// for each. memberlist only passes on the text of an error, of either side.
+// contactOf interprets the error of an exchange. A seed may have several addresses, with a line for
+// each. memberlist only passes on the text of an error, of either side.
 func contactOf(err error) (c contact) {
 	c.outcome = absent
 	for line := range strings.Lines(err.Error()) {
@@ -178,7 +178,7 @@ func contactOf(err error) (c contact) {
 	return c
 }
 
-// outcomeOf says what the text of an error means that follows the address of a seed.
+// outcomeOf interprets the text of an error that follows the address of a seed.
 func outcomeOf(text string) (o outcome, reason string) {
 	_, text, _ = strings.Cut(text, ": ")
 	ends := func(err error) bool { return strings.HasSuffix(text, err.Error()) }

@@ -7,14 +7,14 @@ import (
 	"log/slog"
 )
 
-// newLog returns a logger for memberlist that writes to ours. What memberlist logs as an error is
-// one lost message, which it is built to handle. So everything is logged at the lowest level; the
-// ring itself logs changes of state.
+// newLog returns a logger for memberlist that writes to ours. An error in memberlist's log is one
+// lost message, which memberlist is built to handle. So everything is logged at the lowest level;
+// the ring itself logs changes of state.
 func newLog(to *slog.Logger) *log.Logger { return log.New(logWriter{to}, "", 0) }
 
 type logWriter struct{ to *slog.Logger }
 
-// Write takes one line.
+// Write logs one line.
 func (w logWriter) Write(line []byte) (int, error) {
 	text := bytes.TrimSpace(line)
 	level := slog.LevelDebug

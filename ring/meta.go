@@ -13,13 +13,13 @@ import (
 
 // Errors of membership.
 var (
-	// ErrRefused says that a node can't join the cluster because it is configured differently.
+	// ErrRefused means that a node can't join the cluster because it is configured differently.
 	ErrRefused = errors.New("refused")
-	// ErrNotJoined says that no member of the cluster could be reached.
+	// ErrNotJoined means that no member of the cluster could be reached.
 	ErrNotJoined = errors.New("no member could be reached")
 )
 
-// Agreement is what all members must have in common besides the protocol version.
+// Agreement holds the settings that all members must share, apart from the protocol version.
 type Agreement struct {
 	// Partitions is the number of partitions, and Seed the seed of the hash.
 	Partitions int
@@ -28,14 +28,14 @@ type Agreement struct {
 	Data uint64
 }
 
-// meta is what a node announces about itself, in at most memberlist.MetaMaxSize (512) bytes.
+// meta is a node's announcement of itself, in at most memberlist.MetaMaxSize (512) bytes.
 type meta struct {
 	Protocol   int    `json:"v"`
 	Partitions int    `json:"p"`
 	Seed       uint64 `json:"s,omitempty"`
 	Data       uint64 `json:"d,omitempty"`
 	ID         string `json:"i"`
-	Host       string `json:"h,omitempty"` // empty: that of the gossip
+	Host       string `json:"h,omitempty"` // empty: the host of the gossip
 	Port       int    `json:"a"`
 	Born       int64  `json:"b"`
 	Draining   bool   `json:"l,omitempty"`
@@ -43,11 +43,11 @@ type meta struct {
 	Tag        string `json:"t,omitempty"`
 	PeerHost   string `json:"g,omitempty"` // empty: Host
 	PeerPort   int    `json:"q,omitempty"` // 0: Port
-	Secure     bool   `json:"e,omitempty"` // what other nodes say is taken by TLS
-	Change     uint64 `json:"c,omitempty"` // how often the process has changed what it announces
+	Secure     bool   `json:"e,omitempty"` // messages from other nodes use TLS
+	Change     uint64 `json:"c,omitempty"` // how often the process has changed its announcement
 }
 
-// Bounds of what goes into the metadata.
+// Bounds of the metadata.
 const (
 	maxID   = 64
 	maxTag  = 64
@@ -73,14 +73,14 @@ func (m *meta) peer(host string) string {
 	return address
 }
 
-// announced is what a member last announced, and the number of that.
+// announced is a member's last announcement, with its number.
 type announced struct {
 	Member
 	change uint64
 }
 
-// decode reads what another node announces. It returns an error if that node does not agree with
-// ours.
+// decode reads the announcement of another node. It returns an error if that node does not agree
+// with ours.
 func decode(n *memberlist.Node, want Agreement) (announced, error) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // Placements caches placements, for one ring or for several in one process that see the same
-// members: each placement is computed once, and most of them from the one before. The zero value is
-// an empty cache. It is safe for concurrent use.
+// members: each placement is computed once, and usually from the one before. The zero value is an
+// empty cache. It is safe for concurrent use.
 type Placements struct {
 	mu     sync.Mutex
 	known  map[string][]uint16
@@ -17,7 +17,7 @@ type Placements struct {
 // maxPlacements is the number of placements at which the cache is emptied.
 const maxPlacements = 1 << 10
 
-// placed is a member as the placement library sees it, with its index in some list.
+// placed is a member in the form of the placement library, with its index in some list.
 type placed struct {
 	id string
 	at int
@@ -26,7 +26,7 @@ type placed struct {
 func (p placed) String() string { return p.id }
 
 // of returns the index of the owner of each partition. The caller must not change the result. A nil
-// cache computes the placement from nothing.
+// cache computes each placement from scratch.
 func (c *Placements) of(owners []placed, partitions int, seed uint64) []uint16 {
 	if len(owners) == 1 { // placement is expensive, and a lone node is common
 		return make([]uint16, partitions)
@@ -45,7 +45,7 @@ func (c *Placements) of(owners []placed, partitions int, seed uint64) []uint16 {
 	return found
 }
 
-// next computes a placement from the latest one, if that has most of its owners.
+// next computes a placement from the latest one, if they share most owners.
 func (c *Placements) next(owners []placed, partitions int, seed uint64) []uint16 {
 	if c.latest == nil || !c.latest.change(owners, partitions, seed) {
 		c.latest = newCircle(owners, partitions, seed)

@@ -13,8 +13,9 @@ import (
 )
 
 // TestTheLastTableIsOfTheLastMembers has a member leave while a node makes tables for two reasons
-// at the same time: because members have changed, and because it enters itself. The table without
-// that member is known from before, so it is made sooner than the one with it, begun first.
+// at the same time: because members have changed, and because it enters itself. The placement
+// without that member is cached, so its table is made sooner than the one with it, which was begun
+// first.
 func TestTheLastTableIsOfTheLastMembers(t *testing.T) {
 	r, err := ring.New(ring.Options{ID: "n0",
 		Agreement: ring.Agreement{Partitions: 257, Seed: 3}})

@@ -26,25 +26,25 @@ type Options struct {
 	// Bind is the address for gossip (UDP and TCP), as host:port. Port 0 picks a free one. Default:
 	// 127.0.0.1:7946.
 	Bind string
-	// Advertise is where others reach Bind, if it is not the same address.
+	// Advertise is where others reach Bind, if that is another address.
 	Advertise string
-	// Join has gossip addresses of other members, as host:port. Addresses that don't answer are
+	// Join lists gossip addresses of other members, as host:port. Addresses that don't answer are
 	// retried.
 	Join []string
 	// Secret encrypts and authenticates the gossip, see also SetSecrets. Nodes with different
 	// secrets don't form a cluster. Default: none.
 	Secret []byte
-	// Agreement is what all members must have in common. Required.
+	// Agreement holds the settings that all members must share. Required.
 	Agreement Agreement
 	// Tag is the initial argument of SetTag.
 	Tag string
-	// RejoinInterval is how often the node looks for members that were lost, and for addresses in
-	// Join that never answered. At first it does so more often. Default: 10 s.
+	// RejoinInterval is how often the node looks for lost members, and for addresses in Join that
+	// never answered. At first it does so more often. Default: 10 s.
 	RejoinInterval time.Duration
 	// OnChange is called with every table after the first, by one goroutine. Optional.
 	OnChange func(*Table)
 	// Placements, if set, is shared with other rings of this process that see the same members.
-	// Default: a cache of its own.
+	// Default: a separate cache.
 	Placements *Placements
 	// Transport replaces the network, for tests.
 	Transport memberlist.Transport
@@ -63,11 +63,11 @@ type Ring struct {
 	views   views
 	secrets secrets
 
-	metaMu sync.Mutex // held by nobody who calls memberlist
+	metaMu sync.Mutex // never held during a call of memberlist
 	meta   meta
-	// announcing is held by whoever tells memberlist what has changed: UpdateNode is not made for
-	// two callers at once, and an older meta could get the higher incarnation. It is no mutex, as
-	// UpdateNode waits.
+	// announcing is held while memberlist is given a change: UpdateNode is not made for two callers
+	// at once, and an older meta could get the higher incarnation. It is no mutex, as UpdateNode
+	// waits.
 	announcing chan struct{}
 	host       string // of the gossip
 	gossip     string // its address
@@ -119,7 +119,7 @@ func New(opt Options) (*Ring, error) {
 // Name returns the name of this process.
 func (r *Ring) Name() string { return r.opt.Name }
 
-// Self returns this process as the others see it.
+// Self returns this process as other nodes see it.
 func (r *Ring) Self() Member {
 	r.metaMu.Lock()
 	defer r.metaMu.Unlock()
@@ -135,8 +135,8 @@ func (r *Ring) Self() Member {
 	}
 }
 
-// Twins returns other processes with this node's ID that are alive or not yet declared dead. A
-// younger one that is still starting is left out, so that only one of two starting processes gives
+// Twins returns other processes with this node's ID that are alive or not yet declared dead. It
+// leaves out a younger one that is still starting, so that only one of two starting processes gives
 // way.
 func (r *Ring) Twins() (list []Member) {
 	for _, m := range r.views.snapshot() {
@@ -156,9 +156,9 @@ func (r *Ring) Table() *Table { return r.table.Load() }
 // its ID. address is where this node serves HTTP; if its host is unspecified, the host of the
 // gossip address is used.
 //
-// The error wraps [ErrRefused] if a member was reached that is configured differently, and
-// [ErrNotJoined] if members are there but don't let this node in. It is no error if members are not
-// there yet, or don't answer for a while. If ctx ends while they are waited for, that is the error.
+// The error wraps [ErrRefused] if a reached member is configured differently, and [ErrNotJoined] if
+// members run but don't let this node in. It is no error if members don't run yet, or don't answer
+// for a while. If ctx ends while Open waits for them, its error is returned.
 func (r *Ring) Open(ctx context.Context, address string) error {
 	if r.stop != nil {
 		return errors.New("ring: opened twice")
@@ -193,9 +193,9 @@ func (r *Ring) Open(ctx context.Context, address string) error {
 	return err
 }
 
-// SetPeer announces an address for messages from other nodes that differs from the one for
-// everyone, and whether it expects TLS. An empty address means the one for everyone; an unspecified
-// host means that of the gossip. Call it before Open.
+// SetPeer announces a separate address for messages from other nodes, and whether it expects TLS.
+// An empty address means the address for everyone; an unspecified host means the gossip's host.
+// Call it before Open.
 func (r *Ring) SetPeer(address string, secure bool) error {
 	r.meta.Secure = secure
 	if address == "" {
@@ -243,15 +243,15 @@ func (r *Ring) config() (*memberlist.Config, error) {
 	cfg.Logger = newLog(r.opt.Logger)
 	cfg.Delegate, cfg.Events, cfg.Alive, cfg.Merge = speaker{r}, &r.views, &r.views, &r.views
 	cfg.Transport = r.opt.Transport
-	// What nodes announce fits in a packet anyway.
+	// Announcements fit in a packet anyway.
 	cfg.EnableCompression = false
-	// Exchanging state with a host that swallows everything delays the search for others.
+	// Exchanging state with a host that swallows everything delays the search for other members.
 	cfg.TCPTimeout = 3 * time.Second
 	// A suspect has at most this many times the shortest time (four seconds) to answer, and less
 	// for every other node that suspects it too. As soon as memberlist knows of four nodes it
 	// expects two others to agree, and it counts nodes that died within the last half minute. In a
-	// cluster of three with one node just restarted there is only one other, and with the default a
-	// crash took 14 s to be noticed.
+	// cluster of three with one node just restarted there is only one other, and by default a crash
+	// took 14 s to be noticed.
 	cfg.SuspicionMaxTimeoutMult = 2
 	var err error
 	if cfg.BindAddr, cfg.BindPort, err = hostPort(r.opt.Bind); err != nil {
@@ -290,22 +290,21 @@ func (r *Ring) Gossip() string {
 	return r.list.LocalNode().Address()
 }
 
-// Enter announces that this node may own partitions. It returns once all members that can be
-// reached know, or ctx is done.
+// Enter announces that this node may own partitions. It returns once all reachable members know, or
+// ctx is done.
 func (r *Ring) Enter(ctx context.Context) {
 	r.tell(ctx, func(m *meta) { m.Starting = false })
 	r.rebuild()
 }
 
-// Drain announces that this node is about to leave: from then on it owns nothing, but is still
-// there to hand over its partitions. It returns once all members that can be reached know, or ctx
-// is done.
+// Drain announces that this node is about to leave: from then on it owns nothing, but stays a
+// member to hand over its partitions. It returns once all reachable members know, or ctx is done.
 func (r *Ring) Drain(ctx context.Context) {
 	r.tell(ctx, func(m *meta) { m.Draining = true })
 }
 
 // SetTag announces a text of at most 64 bytes, which becomes part of this node's Member. It returns
-// once all members that can be reached know, or ctx is done.
+// once all reachable members know, or ctx is done. The error is about a longer text.
 func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("ring: a tag of %d bytes, want at most %d", len(tag), maxTag)
@@ -314,8 +313,8 @@ func (r *Ring) SetTag(ctx context.Context, tag string) error {
 	return nil
 }
 
-// tell changes what this node announces. It does not wait for gossip, which takes its time, and all
-// the longer the more other news there is: it tells everyone who can be reached directly.
+// tell changes this node's announcement and sends it to every reachable member directly. Gossip
+// would take longer, and the more so the more other news there is.
 func (r *Ring) tell(ctx context.Context, change func(*meta)) {
 	r.metaMu.Lock()
 	change(&r.meta)
@@ -330,7 +329,7 @@ func (r *Ring) tell(ctx context.Context, change func(*meta)) {
 	r.inform(ctx)
 }
 
-// leaveTimeout bounds how long announcing that this node leaves may take.
+// leaveTimeout bounds how long the announcement that this node leaves may take.
 const leaveTimeout = time.Second
 
 // Close leaves the cluster and stops gossiping. It may be called twice. memberlist's last
@@ -341,13 +340,13 @@ func (r *Ring) Close(ctx context.Context) error {
 			return
 		}
 		r.stop()
-		r.rebuilding.Wait() // a table without this node is none of ours
+		r.rebuilding.Wait() // a table without this node is not its own
 		wait := leaveTimeout
 		if by, ok := ctx.Deadline(); ok {
 			wait = max(min(wait, time.Until(by)), time.Millisecond)
 		}
 		if err := r.list.Leave(wait); err != nil {
-			// The others, if there are any, find out when it does not answer.
+			// The other members, if any, find out when it does not answer.
 			r.opt.Logger.Debug("could not announce that this node left", "error", err)
 		}
 		r.err = r.list.Shutdown()

@@ -79,14 +79,15 @@ func (v *village) startAll(n int) {
 	}
 }
 
-// kill ends node i without a word.
+// kill ends node i without an announcement.
 func (v *village) kill(i int) {
 	v.net.Start(ip(i)).Stop()
 	v.leave(v.rings[ip(i)])
 	delete(v.rings, ip(i))
 }
 
-// agree waits until these nodes have one table with that many members, and says how long that took.
+// agree waits until these nodes have one table with that many members, and returns how long that
+// took.
 func (v *village) agree(within time.Duration, members int, nodes ...int) time.Duration {
 	v.t.Helper()
 	began := time.Now()
@@ -117,7 +118,7 @@ func lan() simnet.Weather {
 	return simnet.Weather{Delay: time.Millisecond, Jitter: time.Millisecond}
 }
 
-// TestStartedTogether has a node start before the only one that it knows of.
+// TestStartedTogether starts a node before its only seed.
 func TestStartedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -246,8 +247,8 @@ func TestLostPacketsDoNotFlap(t *testing.T) {
 	}
 }
 
-// TestNodesThatDoNotFitAreRefused has a node with another number of partitions, and others, try to
-// join.
+// TestNodesThatDoNotFitAreRefused has nodes with another number of partitions, another hash seed or
+// other hash tags try to join.
 func TestNodesThatDoNotFitAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*ring.Options){
 		"partitions": func(o *ring.Options) { o.Agreement.Partitions = 62 },
@@ -293,7 +294,7 @@ func TestAnotherSecretIsTurnedAway(t *testing.T) {
 	}
 }
 
-// TestSeedsMayComeLater starts nodes whose seeds are not there yet.
+// TestSeedsMayComeLater starts nodes before their seeds.
 func TestSeedsMayComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -325,8 +326,8 @@ func TestTagsReachEverybody(t *testing.T) {
 	})
 }
 
-// TestAnnouncementsAtOnce lets a node announce several changes at the same time: everybody hears
-// the last one. The race detector sees the rest.
+// TestAnnouncementsAtOnce lets a node announce several changes at the same time: all members learn
+// of the last one. The race detector sees the rest.
 func TestAnnouncementsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -425,8 +426,8 @@ func TestOptions(t *testing.T) {
 }
 
 // TestTwinsAreSeenBeforeTheyOwnAnything starts a process under the ID of a member. It learns of
-// that one from the first that it meets, while the others' tables stay as they are; once it has
-// entered it is the one that counts, being the younger.
+// that member from the first node that it meets, while the others' tables stay as they are; once it
+// has entered, it replaces the member, because it is younger.
 func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -461,7 +462,7 @@ func TestTwinsAreSeenBeforeTheyOwnAnything(t *testing.T) {
 	})
 }
 
-// TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member, each beside one
+// TestTwinsAreSeenPastThoseWhoKnowNobody starts processes under the ID of a member. Each has a seed
 // that starts at the same time, has not met the member, and answers first now and then.
 func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -496,8 +497,8 @@ func TestTwinsAreSeenPastThoseWhoKnowNobody(t *testing.T) {
 	})
 }
 
-// TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two that are
-// apart find each other about as soon as if they were the only ones that are looked for.
+// TestTheDeadDoNotHoldUpTheLiving has twenty members die whose hosts swallow packets. Two separated
+// members find each other about as soon as if nobody else was missing.
 func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes it take seven times as long")

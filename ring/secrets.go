@@ -12,18 +12,18 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// secrets are the keys of the gossip: the first one encrypts, all of them decrypt.
+// secrets holds the keys of the gossip: the first one encrypts, all of them decrypt.
 type secrets struct {
 	mu   sync.Mutex
 	list [][]byte
 	ring *memberlist.Keyring // nil until it is opened, and without secrets
 }
 
-// errPlain says that a running node can neither start nor stop encrypting, because the others would
-// not understand it.
+// errPlain means that a running node can neither start nor stop encrypting, because the other nodes
+// would not understand it.
 var errPlain = errors.New("adding the first secret, or removing the last one, takes a restart")
 
-// SetSecrets replaces the secrets of the gossip. The first one encrypts what this node sends; all
+// SetSecrets replaces the secrets of the gossip. The first one encrypts this node's messages; all
 // of them are accepted. It may be called at any time, which allows a secret to be rotated without a
 // pause: append the new one on all nodes, then move it to the front, then remove the old one.
 func (r *Ring) SetSecrets(list [][]byte) error {
@@ -54,8 +54,8 @@ func (s *secrets) open() (*memberlist.Keyring, error) {
 	return s.ring, err
 }
 
-// replaceLocked changes memberlist's keys such that, at every moment, all keys that are in both the
-// old and the new list are accepted.
+// replaceLocked changes memberlist's keys such that, at every moment, all keys in both the old and
+// the new list are accepted.
 func (s *secrets) replaceLocked(list [][]byte) error {
 	keys, err := gossipKeys(list)
 	if err != nil {

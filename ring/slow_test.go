@@ -20,12 +20,12 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// reluctant is a transport on which seeds that are there do not answer at first, as the kernel of a
-// machine accepts connections for a process that stands still or is about to end.
+// reluctant is a transport on which running seeds do not answer at first, like a machine whose
+// kernel accepts connections for a process that stands still or is about to end.
 type reluctant struct {
 	memberlist.Transport
 	until time.Time
-	ends  bool // they end
+	ends  bool // they hang up, rather than stand still
 }
 
 func (r *reluctant) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
@@ -42,7 +42,7 @@ func (r *reluctant) DialTimeout(address string, timeout time.Duration) (net.Conn
 	return &named{here, address}, nil
 }
 
-// named is a connection that has an address for messages.
+// named is a connection with an address for messages.
 type named struct {
 	net.Conn
 	address string
@@ -106,7 +106,7 @@ func (v *village) startWithSecret(n int) {
 }
 
 // TestSilentSeedsAreLookedForLater starts a node whose seeds stand still for minutes. It goes on
-// without them, says so, and is one of them once they answer.
+// without them, logs that, and joins them once they answer.
 func TestSilentSeedsAreLookedForLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -124,7 +124,7 @@ func TestSilentSeedsAreLookedForLater(t *testing.T) {
 	})
 }
 
-// TestWhoHangsUpRefuses starts a node where something else listens at the address of its seed, and
+// TestWhoHangsUpRefuses starts a node where another program listens at the address of its seed, and
 // closes every connection.
 func TestWhoHangsUpRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +139,7 @@ func TestWhoHangsUpRefuses(t *testing.T) {
 	})
 }
 
-// TestAWrongSecretIsToldBySlowSeeds has a node with another secret start while its seeds stand
-// still.
+// TestAWrongSecretIsToldBySlowSeeds starts a node with another secret while its seeds stand still.
 func TestAWrongSecretIsToldBySlowSeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -153,7 +152,7 @@ func TestAWrongSecretIsToldBySlowSeeds(t *testing.T) {
 	})
 }
 
-// TestAStartEndsWhileItWaits ends a node that waits for its seeds.
+// TestAStartEndsWhileItWaits ends a start while the node waits for its seeds.
 func TestAStartEndsWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, lan())
@@ -176,8 +175,8 @@ func TestAStartEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestAStrangerDoesNotEndAStart has a node with another configuration ask one that starts, whose
-// own seeds are not there. The one that starts was not refused by anybody.
+// TestAStrangerDoesNotEndAStart has a node with another configuration contact one that starts, and
+// whose seeds don't run. No member has refused the starting node, so it starts.
 func TestAStrangerDoesNotEndAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t, simnet.Weather{Delay: 100 * time.Millisecond})

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// speaker tells memberlist what this node announces about itself.
+// speaker gives memberlist this node's announcement.
 type speaker struct{ r *Ring }
 
 // NodeMeta implements memberlist.Delegate.
@@ -20,7 +20,7 @@ func (s speaker) NodeMeta(int) []byte {
 	return s.r.meta.encode()
 }
 
-// NotifyMsg implements memberlist.Delegate. It is called with what inform sends.
+// NotifyMsg implements memberlist.Delegate. It receives the messages of inform.
 func (s speaker) NotifyMsg(b []byte) {
 	var m message
 	if json.Unmarshal(b, &m) == nil && m.Name != s.r.opt.Name {
@@ -38,16 +38,17 @@ func (s speaker) LocalState(bool) []byte { return s.r.views.pass() }
 func (s speaker) MergeRemoteState(b []byte, _ bool) { s.r.views.passed(b) }
 
 const (
-	// informTimeout bounds how long members may take to hear of a change.
+	// informTimeout bounds how long members may take to learn of a change.
 	informTimeout = time.Second
-	// informFully is with how many members all state is exchanged at a change.
+	// informFully is the number of members with which a node exchanges all state at a change.
 	informFully = 4
 )
 
-// inform tells all members what this node announces now. With gossip alone, one member occasionally
+// inform sends this node's announcement to all members. With gossip alone, one member occasionally
 // learns of a change only after up to half a minute: about one time in three hundred among five
-// nodes. The node exchanges all state with a few, from which it also hears what it has missed. The
-// others are told only what has changed: all state would be n times as much for each of n members.
+// nodes. The node exchanges all state with a few members, from which it also receives changes that
+// it has missed. The others receive only the announcement: all state would be n times as much for
+// each of n members.
 func (r *Ring) inform(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, informTimeout)
 	defer cancel()
@@ -57,7 +58,7 @@ func (r *Ring) inform(ctx context.Context) {
 	exchanged, told := r.reach(ctx, few), each(ctx, list[len(few):], 0, r.teller())
 	for range list {
 		select {
-		case <-exchanged: // it hears from others
+		case <-exchanged: // an unreachable member learns it from others
 		case <-told:
 		case <-ctx.Done():
 			return
@@ -65,7 +66,7 @@ func (r *Ring) inform(ctx context.Context) {
 	}
 }
 
-// teller returns a function that tells the member at an address what this node announces.
+// teller returns a function that sends this node's announcement to the member at an address.
 func (r *Ring) teller() func(address string) error {
 	r.metaMu.Lock()
 	m := message{Name: r.opt.Name, Gossip: r.gossip, Meta: r.meta.encode()}

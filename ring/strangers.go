@@ -9,19 +9,19 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A node that joins exchanges state with few members, and then tells all of which it knows that it
-// is there. Gossip takes up to a second to report it to them. Meanwhile they believe the node
-// itself, and pass on what it said to those with whom they exchange state: of two nodes that join
-// at the same time, the second has to know what the first may decide about.
+// A node that joins exchanges state with few members, and then announces itself to all that it
+// knows of. Gossip takes up to a second to report it to them. Meanwhile they believe the node
+// itself, and pass its announcement on when they exchange state: of two nodes that join at the same
+// time, the second has to know which partitions the first may own.
 
 const (
-	// maxStrangers bounds how many nodes are members without gossip having reported them.
+	// maxStrangers bounds how many nodes are members although gossip has not reported them.
 	maxStrangers = 64
-	// strangerPatience is how long gossip may take to do so before such a node is asked.
+	// strangerPatience is how long gossip may take to report such a node before it is contacted.
 	strangerPatience = time.Second
 )
 
-// message is what a node tells others directly: its name, its address for gossip, and its meta.
+// message is a node's direct message to others: its name, its address for gossip, and its meta.
 type message struct {
 	Name   string
 	Gossip string
@@ -31,10 +31,10 @@ type message struct {
 // stranger is a member that gossip has not reported yet.
 type stranger struct {
 	message
-	direct bool // it was the node itself that said so
+	direct bool // the message came from the node itself
 }
 
-// node returns the sender as memberlist would report it, or nil if it has no valid address.
+// node returns the sender in memberlist's form, or nil if it has no valid address.
 func (m *message) node() *memberlist.Node {
 	at, err := netip.ParseAddrPort(m.Gossip)
 	if err != nil {
@@ -43,7 +43,7 @@ func (m *message) node() *memberlist.Node {
 	return &memberlist.Node{Name: m.Name, Addr: at.Addr().AsSlice(), Port: at.Port(), Meta: m.Meta}
 }
 
-// hear takes in what a node says of itself, or what another one passes on.
+// hear applies an announcement, from the node itself or passed on by another one.
 func (v *views) hear(s stranger) {
 	n := s.node()
 	if n == nil {
@@ -51,7 +51,7 @@ func (v *views) hear(s stranger) {
 	}
 	m, err := decode(n, v.agreement)
 	if err != nil {
-		return // NotifyAlive will say why
+		return // NotifyAlive will log why
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -66,7 +66,7 @@ func (v *views) hear(s stranger) {
 	v.changed()
 }
 
-// doubt has a stranger asked who it is.
+// doubt queues a stranger to be contacted.
 func (v *views) doubt(name string) {
 	v.mu.Lock()
 	s, strange := v.heard[name]
@@ -75,7 +75,7 @@ func (v *views) doubt(name string) {
 		select {
 		case v.strangers <- s:
 		default:
-			v.forget(name) // gossip will tell
+			v.forget(name) // gossip will report it
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (r *Ring) meet(ctx context.Context, s stranger) {
 	r.views.forget(s.Name)
 }
 
-// pass returns what strangers have told this node, to be passed on.
+// pass returns the messages that strangers have sent to this node, for other nodes.
 func (v *views) pass() []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -113,7 +113,7 @@ func (v *views) pass() []byte {
 	return text
 }
 
-// passed takes in what another node passes on.
+// passed applies the messages that another node passes on.
 func (v *views) passed(text []byte) {
 	var list []message
 	if len(text) == 0 || json.Unmarshal(text, &list) != nil {

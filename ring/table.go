@@ -33,18 +33,18 @@ type Member struct {
 	Address string
 	// Born is when the process started, in unix milliseconds.
 	Born int64
-	// Draining is set when the node is about to leave. It owns nothing then.
+	// Draining is set when the node is about to leave. It then owns nothing.
 	Draining bool
 	// Starting is set until the node knows that no other process has its ID. It owns nothing yet.
 	Starting bool
 	// Tag is a short text that the node announces to all others, see [Ring.SetTag].
 	Tag string
-	// Peer is where the node takes messages from other nodes, as host:port, prefixed with https://
-	// if it expects TLS. Empty means Address.
+	// Peer is where the node accepts messages from other nodes, as host:port, prefixed with
+	// https:// if it expects TLS. Empty means Address.
 	Peer string
 }
 
-// PeerAddress returns where the member takes messages from other nodes.
+// PeerAddress returns where the member accepts messages from other nodes.
 func (m *Member) PeerAddress() string { return cmp.Or(m.Peer, m.Address) }
 
 // Table is one immutable state of the cluster: its members, and the owner of every partition.
@@ -63,10 +63,10 @@ func NewTable(members []Member, self string, partitions int, seed uint64) (*Tabl
 	return newTable(members, self, partitions, seed, nil, nil)
 }
 
-// newTable is NewTable with the previous table at hand, which has the same number of partitions and
-// the same seed, and with a cache of placements. Placement is nearly all that a table costs. Most
-// changes are about members that own nothing, or about what a member announces, and can reuse it.
-// Both before and cache may be nil.
+// newTable is NewTable with a cache of placements and the previous table, which has the same number
+// of partitions and the same seed. Placement is nearly all that a table costs. Most changes are
+// about members that own nothing, or about announcements, and can reuse it. Both before and cache
+// may be nil.
 func newTable(members []Member, self string, partitions int, seed uint64,
 	before *Table, cache *Placements) (*Table, error) {
 	if partitions < 1 {
@@ -112,8 +112,8 @@ func compare(a, b bool) int {
 }
 
 // candidates returns the members that may own partitions. If all members are draining, they keep
-// what they own until they are gone. A member that is starting owns something only if there is no
-// other.
+// their partitions until they are gone. A member that is starting owns something only if there is
+// no other.
 func (t *Table) candidates() (owners []placed) {
 	for _, fits := range []func(m *Member) bool{
 		func(m *Member) bool { return !m.Draining && !m.Starting },
@@ -193,7 +193,7 @@ func (t *Table) Partitions() int { return len(t.owners) }
 // Owner returns the index of the member that owns a partition.
 func (t *Table) Owner(partition int) int { return int(t.owners[partition]) }
 
-// Len returns the number of members, including those that are draining.
+// Len returns the number of members, including draining ones.
 func (t *Table) Len() int { return len(t.members) }
 
 // Member returns the member at an index. The caller must not change it.

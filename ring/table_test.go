@@ -31,8 +31,8 @@ func table(t testing.TB, list []ring.Member) *ring.Table {
 
 func owner(t *ring.Table, p int) string { return t.Member(t.Owner(p)).ID }
 
-// TestI4OwnershipIsAFunctionOfTheMembers makes tables of the same members in any order and seen by
-// anybody.
+// TestI4OwnershipIsAFunctionOfTheMembers makes tables of the same members in any order and for any
+// self.
 func TestI4OwnershipIsAFunctionOfTheMembers(t *testing.T) {
 	list := members(7)
 	want := table(t, list)
@@ -79,8 +79,7 @@ func TestARestartKeepsWhatANodeOwned(t *testing.T) {
 	}
 }
 
-// TestTheYoungerOfTwoWithOneIDCounts has the old process still in the list of members, as after a
-// crash.
+// TestTheYoungerOfTwoWithOneIDCounts still lists the old process as a member, as after a crash.
 func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	list := append(members(3), ring.Member{ID: "node-1", Name: "node-1-y", Born: 50})
 	tab, err := ring.NewTable(list, "node-1-x", partitions, 7)
@@ -97,8 +96,8 @@ func TestTheYoungerOfTwoWithOneIDCounts(t *testing.T) {
 	}
 }
 
-// TestStartingMembersOwnNothing has a process start under a new ID, and one under the ID of a
-// member that is there: neither changes who owns what, and the second is no member.
+// TestStartingMembersOwnNothing has one process start under a new ID, and another under the ID of a
+// member: neither changes the owners, and the second is no member.
 func TestStartingMembersOwnNothing(t *testing.T) {
 	there := []ring.Member{{ID: "a", Name: "a-1", Born: 1},
 		{ID: "b", Name: "b-1", Born: 2, Draining: true}}
@@ -157,8 +156,8 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// TestMovement prints how evenly partitions are spread, and how many move when a node joins, beside
-// the fewest that would do. The README shows it.
+// TestMovement prints how evenly partitions are spread, how many move when a node joins, and the
+// least possible number of moves. The README shows it.
 func TestMovement(t *testing.T) {
 	t.Log("nodes  partitions of a node: fewest  most  (mean)   moved by one more node  (at least)")
 	for _, n := range []int{3, 10, 30, 100} {
@@ -211,7 +210,7 @@ func BenchmarkNewTable(b *testing.B) {
 	}
 }
 
-// BenchmarkNextTable has a member replaced by another each time.
+// BenchmarkNextTable replaces one member by another each time.
 func BenchmarkNextTable(b *testing.B) {
 	for _, n := range []int{3, 30, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -227,9 +226,8 @@ func BenchmarkNextTable(b *testing.B) {
 	}
 }
 
-// TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and say things
-// of themselves: what a table shows never depends on the one before it, or on placements that were
-// cached.
+// TestATableIsTheSameWhateverWasBefore has members come, go, drain, start, restart and change their
+// announcements: a table never depends on the one before it, or on cached placements.
 func TestATableIsTheSameWhateverWasBefore(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	list, before := members(3), (*ring.Table)(nil)

@@ -16,18 +16,18 @@ import (
 const maxLost = 256
 
 // views keeps the members that memberlist reports. memberlist calls it while it holds a lock, so
-// its methods only take notes and signal.
+// its methods only record and signal.
 type views struct {
 	agreement Agreement
 	log       *slog.Logger
 	signal    chan struct{} // holds one
-	strangers chan stranger // to be asked who they are
+	strangers chan stranger // to be contacted
 
 	mu      sync.Mutex
 	members map[string]announced // by name
-	heard   map[string]stranger  // those of them that gossip has not reported yet
+	heard   map[string]stranger  // members that gossip has not reported yet, by name
 	gossip  map[string]string    // addresses for gossip by name
-	lost    map[string]bool      // addresses for gossip of those that were declared dead
+	lost    map[string]bool      // addresses for gossip of members that were declared dead
 	refused map[string]bool      // names whose refusal was logged
 }
 
@@ -58,7 +58,7 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 	}
 	v.mu.Lock()
 	if said := v.members[n.Name]; said.change > m.change {
-		m = said // it has told this node more since
+		m = said // this node has received a later announcement directly
 	}
 	v.members[n.Name] = m
 	delete(v.heard, n.Name)
@@ -68,8 +68,9 @@ func (v *views) NotifyUpdate(n *memberlist.Node) {
 	v.changed()
 }
 
-// NotifyLeave implements memberlist.EventDelegate. memberlist does not say whether the node left or
-// was declared dead; a node that announced it would leave is not searched for afterwards.
+// NotifyLeave implements memberlist.EventDelegate. memberlist does not distinguish between a node
+// that left and one that was declared dead; a node that announced that it would leave is not
+// searched for afterwards.
 func (v *views) NotifyLeave(n *memberlist.Node) {
 	v.mu.Lock()
 	left := v.members[n.Name].Draining
@@ -135,7 +136,7 @@ func (v *views) snapshot() (list []Member) {
 	return list
 }
 
-// hasEntered reports whether there is a member, other than one, that is past starting.
+// hasEntered reports whether there is a member, except the named one, that is past starting.
 func (v *views) hasEntered(but string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -147,7 +148,7 @@ func (v *views) hasEntered(but string) bool {
 	return false
 }
 
-// addresses returns the gossip addresses of all members but one.
+// addresses returns the gossip addresses of all members except the named one.
 func (v *views) addresses(but string) (list []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -180,7 +181,7 @@ func (v *views) missing(ctx context.Context, seeds []string) []string {
 	return slices.Sorted(maps.Keys(want))
 }
 
-// resolve returns the addresses that a host:port stands for.
+// resolve returns the addresses of a host:port.
 func resolve(ctx context.Context, seed string) (list []string) {
 	host, port, err := net.SplitHostPort(seed)
 	if err != nil {

@@ -20,8 +20,9 @@ func (r *Ring) runRebuild(ctx context.Context) {
 	}
 }
 
-// rebuild makes the table of the current members. It returns nil if nothing changed. Of two that
-// run at the same time, the one that saw the members first must not be the last to store a table.
+// rebuild makes the table of the current members. It returns nil if nothing changed. It holds a
+// lock because, of two concurrent rebuilds, the one that saw the members first must not be the last
+// to store a table.
 func (r *Ring) rebuild() *Table {
 	r.tableMu.Lock()
 	defer r.tableMu.Unlock()
@@ -41,7 +42,7 @@ func (r *Ring) rebuild() *Table {
 	return t
 }
 
-// same reports whether two tables show the same.
+// same reports whether two tables have equal content.
 func same(a, b *Table) bool {
 	if a.version != b.version || len(a.members) != len(b.members) {
 		return false
@@ -54,7 +55,7 @@ func same(a, b *Table) bool {
 	return true
 }
 
-// logChange logs who joined, left, or is about to leave.
+// logChange logs the members that joined, left, or are about to leave.
 func (r *Ring) logChange(old, t *Table) {
 	for i := range t.members {
 		m := &t.members[i]
@@ -82,9 +83,9 @@ func (r *Ring) logChange(old, t *Table) {
 	}
 }
 
-// runRejoin keeps looking for missing members for as long as the node lives, and asks nodes that
-// say something without being members. memberlist itself gives up on dead nodes after half a
-// minute, which would keep two halves of a split cluster apart forever.
+// runRejoin looks for missing members for as long as the node lives, and contacts strangers that
+// gossip has not reported. memberlist itself gives up on dead nodes after half a minute, which
+// would keep two halves of a split cluster apart forever.
 func (r *Ring) runRejoin(ctx context.Context) {
 	wait := r.opt.RejoinInterval / soonest
 	timer := time.NewTimer(jitter(wait))
@@ -97,7 +98,7 @@ func (r *Ring) runRejoin(ctx context.Context) {
 			missing := r.views.missing(ctx, r.opt.Join)
 			results := r.reach(ctx, missing)
 			for range missing {
-				<-results // what is not there is tried again
+				<-results // unreachable members are tried again
 			}
 			wait = min(2*wait, r.opt.RejoinInterval)
 			timer.Reset(jitter(wait))
@@ -125,7 +126,7 @@ func (r *Ring) exchange(address string) error {
 	return err
 }
 
-// each calls fn for each address, several at a time, no sooner than that much after each other, and
+// each calls fn for each address, several at a time, with at least apart between the starts, and
 // sends the results. Addresses that have not had their turn when ctx is done are skipped: a silent
 // one takes some seconds.
 func each(

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestAnIdleCounterRests: while nothing is counted, the clock makes nothing due, except to ask
-// whether the store still has everything. Counts are flushed in time all the same.
+// TestAnIdleCounterRests: while nothing is counted, the clock makes nothing due, except to verify
+// that the store still has everything. Later counts are still flushed in time.
 func TestAnIdleCounterRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(embedded.Options{})
@@ -37,8 +37,8 @@ func TestAnIdleCounterRests(t *testing.T) {
 }
 
 // TestAnEmptyCounterKeepsItsSequence counts twice, with days in between in which no key is in
-// memory. The store, which forgets the sequences of those it has not heard of for two days, has
-// heard of the counter meanwhile: otherwise the second count would find a loss.
+// memory. The store forgets the sequence of a writer that is silent for two days, so the counter
+// must reach it meanwhile: otherwise the second count would find a loss.
 func TestAnEmptyCounterKeepsItsSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Minute, Count: 60})

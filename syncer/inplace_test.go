@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestInPlaceOfOneOwner: an acquire of two keys, of which another counter owns one or both, is
-// executed if the operation says of each such key that it may be.
+// TestInPlaceOfOneOwner acquires two keys, of which another counter owns one or both. The acquire
+// runs if the operation marks each such key as in place.
 func TestInPlaceOfOneOwner(t *testing.T) {
 	const partitions = 8
 	placement := syncer.Placement{Partitions: partitions}

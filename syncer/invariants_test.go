@@ -106,8 +106,8 @@ func TestAcquiresInOppositeOrders(t *testing.T) {
 }
 
 // TestI7BoundedWithoutTheStore counts for two days of cluster time with the store down. Known keys
-// stay right, pending is bounded by what the ladder keeps, and once memory is full of unflushed
-// counts, new keys are refused.
+// stay right, the ladder bounds the pending counts, and once memory is full of unflushed counts,
+// new keys are refused.
 func TestI7BoundedWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -155,8 +155,8 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 	})
 }
 
-// TestI9CloseSaysWhatIsLeft closes over a store that is down. The bubble checks that nothing is
-// left running.
+// TestI9CloseSaysWhatIsLeft closes over a store that is down. The bubble checks that no goroutine
+// is left running.
 func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -227,7 +227,7 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 		t.Error(err)
 	}
 	n := runtime.NumGoroutine()
-	for i := 0; i < 500 && n > before+5; i++ { // what has said that it is done has yet to end
+	for i := 0; i < 500 && n > before+5; i++ { // finished ones have yet to exit
 		time.Sleep(10 * time.Millisecond)
 		n = runtime.NumGoroutine()
 	}

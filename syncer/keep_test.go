@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// apart keeps each of two partitions in a store of its own, and can tell whether these have what
-// they acknowledged.
+// apart keeps each of two partitions in a separate store, and can check whether these have the
+// rounds that they acknowledged.
 type apart struct {
 	parts    [2]*embedded.Store
 	held     chan struct{} // closed when partition 0 may be written to
@@ -48,8 +48,8 @@ func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []e
 }
 
 // TestAckReplicaAcrossTwoFailovers: an operation counts in two partitions. While one of them takes
-// long, the other is acknowledged, lost and restored. Before the operation is answered, what was
-// restored is lost as well.
+// long, the other is acknowledged, lost and restored. Before the operation is answered, the
+// restored counts are lost as well.
 func TestAckReplicaAcrossTwoFailovers(t *testing.T) { synctest.Test(t, testAckAcrossTwoFailovers) }
 
 func testAckAcrossTwoFailovers(t *testing.T) {
@@ -82,7 +82,7 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 	time.Sleep(5 * verifyEvery)
 }
 
-// partly fails the rounds of one partition, and does not keep what is in another.
+// partly fails the rounds of one partition, and does not keep the counts of another.
 type partly struct {
 	halfStore
 	unkept int
@@ -101,8 +101,9 @@ func (s partly) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []e
 	return errs
 }
 
-// TestBatchIsKeptByPartition: a batch counts where the store takes nothing, where it keeps nothing,
-// and where all is well. The outcome of an operation depends only on its own keys.
+// TestBatchIsKeptByPartition: a batch counts in a partition that the store refuses, in one that it
+// does not keep, and in healthy ones. The outcome of an operation depends only on the operation's
+// keys.
 func TestBatchIsKeptByPartition(t *testing.T) {
 	const broken, unkept, well = 1, 2, 3
 	synctest.Test(t, func(t *testing.T) {

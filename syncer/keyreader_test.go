@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/internal/slab"
 )
 
-// TestReadCost: what a read costs the store is what it took when the store was idle, also while
-// others keep it busy. If it stays slower than it was, that is noticed in time.
+// TestReadCost: a read costs the store the time that it took when the store was idle, even while
+// other reads keep the store busy. If the store stays slower, the cost follows in time.
 func TestReadCost(t *testing.T) {
 	var c readCost
 	const idle, waits = 100 * time.Microsecond, 50 * time.Millisecond
@@ -34,8 +34,8 @@ func TestReadCost(t *testing.T) {
 	}
 }
 
-// TestNothingWasThere: the answer that the store had nothing of a partition may come after that to
-// another round. It holds if that told of no change.
+// TestNothingWasThere: the answer that the store had nothing of a partition may arrive after the
+// answer to another round. It holds if that one reported no change.
 func TestNothingWasThere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before *Round // answered before

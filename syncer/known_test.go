@@ -10,7 +10,7 @@ import (
 )
 
 // TestUnflushedThatCancelsOut: an event is on its way to the store, and has been taken back since.
-// If the process ended now the store could keep the event, although nothing is left in sum.
+// If the process ended now the store could keep the event, although the counts add up to zero.
 func TestUnflushedThatCancelsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := heldStore{embedded.New(embedded.Options{}), make(chan struct{}, 1)}
@@ -18,7 +18,7 @@ func TestUnflushedThatCancelsOut(t *testing.T) {
 		s.answer <- struct{}{}
 		add(t, c, "k", 1, 0)
 		time.Sleep(time.Second)
-		count(t, c, "k", 3_600_000) // what is taken back from has to be known
+		count(t, c, "k", 3_600_000) // taking back needs a known key
 		add(t, c, "k", 1, 0)
 		time.Sleep(time.Second)
 		add(t, c, "k", -1, 0)

@@ -13,9 +13,9 @@ import (
 )
 
 // TestHandoverBetweenLadders hands a partition back and forth between counters with different
-// ladders, while both count, with much that the store has not acknowledged, and while time passes.
-// Whoever decides knows all events of a window, give or take a bucket of either ladder, and the
-// store has each of them once.
+// ladders, while both count, with many unacknowledged counts, and while time passes. The deciding
+// counter knows all events of a window, give or take a bucket of either ladder, and the store has
+// each of them once.
 func TestHandoverBetweenLadders(t *testing.T) {
 	eachSeed(t, 20, testHandoverBetweenLadders)
 }

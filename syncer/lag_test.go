@@ -14,8 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pacedStore takes this long for each key, whichever batcher sends it, and does not answer while
-// down.
+// pacedStore takes this long for each key, from whichever batcher, and does not answer while down.
 type pacedStore struct {
 	*embedded.Store
 	perKey atomic.Int64 // nanoseconds
@@ -47,8 +46,7 @@ func (s *pacedStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	<-s.one
 }
 
-// flood counts new keys as fast as it is allowed to, with many callers at a time of limited
-// patience.
+// flood counts new keys as fast as allowed, with many callers at a time, each of limited patience.
 type flood struct {
 	t        *testing.T
 	c        *syncer.Counter
@@ -190,7 +188,7 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 				t.Errorf("%s is beyond its limit, and allowed", key)
 			}
 			if c.Held(nil, []byte(key)).Clean {
-				add(t, c, key, 1, 0) // the store has to be told of the key again
+				add(t, c, key, 1, 0) // the key has to be flushed again
 			}
 			add(t, c, key, 1, 0)
 			if took := time.Since(began); took > 0 {
@@ -205,8 +203,9 @@ func TestFloodHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestLagWithoutTheStore: while the store does not answer, memory is the only bound, and what is
-// counted is marked. Once it answers, those counts leave memory before there is room for more.
+// TestLagWithoutTheStore: while the store does not answer, memory is the only bound, and answers
+// are marked as degraded. Once the store answers, the unflushed counts leave memory before there is
+// room for more.
 func TestLagWithoutTheStore(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -237,8 +236,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 			name: func(n, i int) string { return fmt.Sprint("later-", n, i) }}).start(1)
 		time.Sleep(100 * time.Millisecond)
 		owed, _, _ := c.Room()
-		// It would have counted 2,000 otherwise. While a failed partition is tried again, its
-		// flusher has room.
+		// Without the wait it would have counted 2,000. While a failed partition is tried again,
+		// its flusher has room.
 		if g.counted.Load() > 100 || owed == 0 {
 			t.Errorf("%d counted although %d keys wait since the store was down",
 				g.counted.Load(), owed)
@@ -252,7 +251,7 @@ func TestLagWithoutTheStore(t *testing.T) {
 }
 
 // TestWhatHasCountedMostIsFlushedFirst: a few keys count all the time among many that count once.
-// Of the few, little is in memory alone.
+// Few counts of the busy keys are in memory alone.
 func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -378,8 +377,8 @@ func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestWhatCannotBeToldTakesNoRoom: in a partition that the store does not take, more keys wait than
-// there is room for.
+// TestWhatCannotBeToldTakesNoRoom: in a partition that the store refuses, more keys wait than there
+// is room for.
 func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 4}

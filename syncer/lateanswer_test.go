@@ -9,8 +9,8 @@ import (
 )
 
 // TestWhatWasLoadedBeforeAHandoffIsReadAgain hands a partition to a counter that has counted one of
-// its keys in place of the owner. The answer to its flush, which brings back the key, is from
-// before the owner's last flush, and arrives after the handoff.
+// its keys in place of the owner. The answer to its flush, which brings back the key, predates the
+// owner's last flush, and arrives after the handoff.
 func TestWhatWasLoadedBeforeAHandoffIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hook := &between{key: "k"}
@@ -44,7 +44,7 @@ func TestWhatWasLoadedBeforeAHandoffIsReadAgain(t *testing.T) {
 
 // TestWhatIsOutOfDateIsHandedOverToOneWhoKnowsLess hands over a key that has to be read again, to a
 // counter that read it earlier and has to read it again, too. The store loses the key before that
-// happens: the new owner restores all that either knew.
+// happens: the new owner restores all counts that either counter knew.
 func TestWhatIsOutOfDateIsHandedOverToOneWhoKnowsLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)

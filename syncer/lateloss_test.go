@@ -34,7 +34,7 @@ func TestWhatIsOutOfDateIsHandedOver(t *testing.T) {
 }
 
 // TestWhoKnowsNothingRestoresNothing: a store that lost everything goes back once more, to before a
-// change that was only read. Then a counter that knows nothing hears of the first loss. If it sent
+// change that was only read. Then a counter that knows nothing learns of the first loss. If it sent
 // an empty restoration, that change would take the place of the lost one.
 func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestWhoKnowsNothingRestoresNothing(t *testing.T) {
 			t.Fatalf("it reads %d", got)
 		}
 		co.store.Rewind(image)
-		// It hears of the loss, mostly before counter 0 verifies, and now and then of what that has
-		// restored by then.
+		// It learns of the loss, mostly before counter 0 verifies, and sometimes of counts that
+		// counter 0 has restored by then.
 		co.counts(1, "nor this")
 		if co.counters[1].Stats().LossesTotal == 0 {
 			t.Fatal("it heard of no loss")
@@ -84,7 +84,7 @@ func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// asks makes a counter ask the store for a key that it does not know for some seconds, with or
+// asks makes a counter ask the store, for some seconds, for a key that it does not know, with or
 // without an answer.
 func (co *company) asks(at int) {
 	ctx, cancel := context.WithTimeout(co.t.Context(), 50*verifyEvery)
@@ -104,7 +104,7 @@ func unanswered(rounds []*syncer.Round) {
 }
 
 // TestAnEpochIsDrawnOnce: a counter that knows nothing draws the epoch after a loss, but gets no
-// answer. Meanwhile another restores what it knows, and the store goes back to before that. If the
+// answer. Meanwhile another one restores its counts, and the store goes back to before that. If the
 // first sent its empty restoration again, that change would take the place of the lost one.
 func TestAnEpochIsDrawnOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestAnEpochIsDrawnOnce(t *testing.T) {
 	})
 }
 
-// TestRewindBehindARestoration: a store that lost everything goes back to before what one counter
-// restored, and others make as many changes as were lost, so its version is as high as it was.
+// TestRewindBehindARestoration: a store that lost everything goes back to before one counter's
+// restoration, and others make as many changes as were lost, so its version is as high as before.
 func TestRewindBehindARestoration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := &gated{}
@@ -192,9 +192,9 @@ func (s *slow) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestALossThatIsToldLate: a counter takes over a partition from one that has restored what the
-// store lost and counted on. Only then does it hear of that loss itself. What it was given is not
-// from before the loss.
+// TestALossThatIsToldLate: a counter takes over a partition from one that has restored the lost
+// counts and counted on. Only then does it learn of that loss itself. The counts it received do not
+// predate the loss.
 func TestALossThatIsToldLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &slow{sent: make(chan struct{}), answer: make(chan struct{})}
@@ -241,9 +241,9 @@ func (s *between) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestAReplayInDoubtIsNoChange: an owner takes back what it was about to hand over when the other
-// has already sent everything. Then a key is counted elsewhere while the owner sends the rounds
-// once more. These change nothing, so the owner must hear of the one change that there is.
+// TestAReplayInDoubtIsNoChange: an owner cancels a handoff when the other counter has already sent
+// everything. Then a third process counts a key while the owner sends the rounds once more. These
+// change nothing, so the owner must learn of the one real change.
 func TestAReplayInDoubtIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var faults *faultstore.Store

@@ -18,7 +18,7 @@ func second(n int64) Bucket {
 	return Bucket{Stretch: leaparray.Stretch{Start: testSecond, Width: 1000}, N: n}
 }
 
-// newLedger returns the ledger of a partition that belongs to no counter.
+// newLedger returns the ledger of a partition without a counter.
 func newLedger(t testing.TB) *ledger {
 	t.Helper()
 	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 60})
@@ -65,7 +65,7 @@ func (b *ledger) sums(key string) (synced, pending int64) {
 	return l.Total(b.keys.synced(e)), l.Total(b.keys.pending(e))
 }
 
-// hear records that the store has told which data it has.
+// hear records the epoch and version that the store reports.
 func (b *ledger) hear(epoch, version uint64) {
 	b.store.setTold(storeVersion{epoch: epoch, version: version})
 	b.store.verifiedAt = time.Now()
@@ -140,7 +140,8 @@ func keysOf(r *Round) (names []string) {
 
 var errLostReply = errors.New("no answer")
 
-// TestOwedKeysTakeRoomWhileTheStoreTakesThem checks what the flusher is told of a ledger.
+// TestOwedKeysTakeRoomWhileTheStoreTakesThem checks the owed keys that a ledger reports to the
+// flusher.
 func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	b := newLedger(t)
 	owed := func() int64 { return b.owed.room.owed.Load() }

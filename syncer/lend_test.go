@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLendable covers what one of some borrowers may be lent.
+// TestLendable covers how much one of several borrowers may be lent.
 func TestLendable(t *testing.T) {
 	for _, test := range []struct {
 		name                              string
@@ -38,7 +38,7 @@ func TestLendable(t *testing.T) {
 	}
 }
 
-// borrower is a counter that borrows a key, and what it was told.
+// borrower is a counter that borrows a key, with its loan request and its number of admissions.
 type borrower struct {
 	*syncer.Counter
 	q        syncer.LoanRequest
@@ -48,7 +48,7 @@ type borrower struct {
 	admitted int64
 }
 
-// loans is counters that lend each other one key, and a list of all they admitted.
+// loans is counters that lend each other one key, and a list of all their admissions.
 type loans struct {
 	t        *testing.T
 	rnd      *rand.Rand
@@ -61,10 +61,10 @@ type loans struct {
 	stepped  atomic.Int64 // how far the right time was stepped, in ns
 }
 
-// now returns what a clock shows that is right.
+// now returns the time on a correct clock.
 func (l *loans) now() time.Time { return time.Now().Add(time.Duration(l.stepped.Load())) }
 
-// laggard is a store whose answers, and what they say, are old when they arrive. While it is held
+// laggard is a store whose answers, and their content, are old when they arrive. While it is held
 // up no round reaches it.
 type laggard struct {
 	syncer.Store
@@ -89,8 +89,8 @@ func aged() time.Duration {
 	return rand.N(80 * time.Millisecond)
 }
 
-// newLoans returns three counters, the first of which is the owner. The answers of their store are
-// as old as age says, or as aged if that is nil.
+// newLoans returns three counters, the first of which is the owner. age holds the ages of their
+// stores' answers; if it is nil, aged draws them.
 func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...syncer.Limit) *loans {
 	l := &loans{t: t, rnd: rand.New(rand.NewPCG(seed, 13)), limits: limits,
 		store: embedded.New(embedded.Options{})}
@@ -112,7 +112,7 @@ func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...syncer.L
 	return l
 }
 
-// prepare completes the next request of a counter. It reports false if there is no loan any more.
+// prepare completes the next request of a counter. It reports false if the loan no longer exists.
 func (l *loans) prepare(b *borrower, spare int64) (asked time.Time, ok bool) {
 	if b.q.Loan == "" {
 		l.names++
@@ -139,7 +139,7 @@ func (l *loans) ask(b *borrower, spare int64) {
 	b.TakeLoan(&b.q, &a, asked)
 }
 
-// acquire acquires one, and reports the source of the verdict; it is empty if there was none.
+// acquire acquires one, and returns the source of the verdict, or "" if there was none.
 func (l *loans) acquire(b *borrower) syncer.Source {
 	op := syncer.Op{Kind: syncer.Acquire,
 		Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: l.limits}}}
@@ -158,7 +158,7 @@ func (l *loans) acquire(b *borrower) syncer.Source {
 	return res.Source
 }
 
-// drain acquires until there is a refusal.
+// drain acquires until it is refused.
 func (l *loans) drain(b *borrower) {
 	for before := int64(-1); b.admitted > before; {
 		before = b.admitted
@@ -166,7 +166,7 @@ func (l *loans) drain(b *borrower) {
 	}
 }
 
-// check fails if more was admitted than a limit in any window.
+// check fails if the admissions in any window exceed a limit.
 func (l *loans) check() {
 	for _, limit := range l.limits {
 		window := time.Duration(limit.Window) * time.Millisecond
@@ -182,11 +182,11 @@ func (l *loans) check() {
 	}
 }
 
-// prompt is the age of what a store says that answers at once.
+// prompt holds the ages of answers from a store that answers at once.
 var prompt = make([]time.Duration, 3)
 
-// TestBorrowedEventsAreAdmittedWithoutTheOwner borrows, uses and repays, and looks at what each
-// side says.
+// TestBorrowedEventsAreAdmittedWithoutTheOwner borrows, uses and repays, and checks the figures of
+// each side.
 func TestBorrowedEventsAreAdmittedWithoutTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
@@ -208,7 +208,7 @@ func TestBorrowedEventsAreAdmittedWithoutTheOwner(t *testing.T) {
 			t.Errorf("the owner says %+v while 100 are lent", r)
 		}
 		time.Sleep(time.Second)
-		l.ask(b, 0) // tells what the store has
+		l.ask(b, 0) // reports the flushed counts
 		time.Sleep(300 * time.Millisecond)
 		res = acquireHot(t, owner.Counter, l.limits)
 		if r := res.Checks[0].Limits[0]; r.Count != 102 || r.Hi != 102 {
@@ -230,7 +230,7 @@ func acquireHot(t *testing.T, c *syncer.Counter, limits []syncer.Limit) (res syn
 	return res
 }
 
-// TestALoanEnds covers what ends the use of a loan: time, a suspension, a pause.
+// TestALoanEnds covers the ends of a loan's use: time and a pause, even one that is over.
 func TestALoanEnds(t *testing.T) {
 	for name, end := range map[string]func(b *borrower){
 		"time":    func(*borrower) { time.Sleep(syncer.LoanTime) },
@@ -288,8 +288,9 @@ func TestWhatALoanDoesNotCover(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatTheOwnerHasReadIsRepaid has the owner read slowly: what the borrower says is in the
-// store was not there yet when the answer was made that arrives next.
+// TestOnlyWhatTheOwnerHasReadIsRepaid has the owner read slowly: the counts that the borrower
+// reports as flushed were not in the store yet when the store made the next answer to reach the
+// owner.
 func TestOnlyWhatTheOwnerHasReadIsRepaid(t *testing.T) {
 	for wait := range 8 {
 		synctest.Test(t, func(t *testing.T) {
@@ -315,8 +316,8 @@ func TestOnlyWhatTheOwnerHasReadIsRepaid(t *testing.T) {
 }
 
 // TestABorrowerThatBecomesOwnerReadsTheKeyAgain hands a partition to a counter whose last question
-// to the store, about the key that it borrows, is still on its way. The answer is from before the
-// old owner's last flush, which is no longer among what is handed over.
+// to the store, about its borrowed key, is still on its way. The answer predates the old owner's
+// last flush, which is no longer part of the handoff.
 func TestABorrowerThatBecomesOwnerReadsTheKeyAgain(t *testing.T) {
 	for wait := range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -337,8 +338,9 @@ func TestABorrowerThatBecomesOwnerReadsTheKeyAgain(t *testing.T) {
 	}
 }
 
-// TestDeadLoanCountsForItsWindow lets a borrower die with what it was lent, none of which reached
-// the store. The owner refuses as if all of it had been counted last thing, for exactly a window.
+// TestDeadLoanCountsForItsWindow lets a borrower die with its loan, none of which reached the
+// store. The owner refuses as if all of it had been counted at the last moment, for exactly a
+// window.
 func TestDeadLoanCountsForItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
@@ -360,8 +362,8 @@ func TestDeadLoanCountsForItsWindow(t *testing.T) {
 	})
 }
 
-// TestLateAcquireBesideADeadLoan lets a borrower die with what it was lent, and then counts events
-// of the time of the loan, when the loan is in no window that ends now. It is in theirs.
+// TestLateAcquireBesideADeadLoan lets a borrower die with its loan, and then counts events of the
+// time of the loan, when the loan is in no window that ends now. It is in the events' windows.
 func TestLateAcquireBesideADeadLoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
@@ -381,8 +383,8 @@ func TestLateAcquireBesideADeadLoan(t *testing.T) {
 	})
 }
 
-// TestALoanOfADeadOwner has the owner of a key die, and the next one, which can't know what was
-// lent, use up the limit before it hears of that. The borrower is told to count no more.
+// TestALoanOfADeadOwner has the owner of a key die. The next owner can't know of the loan, and uses
+// up the limit before it learns of it. The borrower must then stop counting.
 func TestALoanOfADeadOwner(t *testing.T) {
 	for _, unused := range []int64{0, 100, 200} {
 		synctest.Test(t, func(t *testing.T) {
@@ -392,7 +394,7 @@ func TestALoanOfADeadOwner(t *testing.T) {
 			for b.admitted < 200-unused {
 				l.acquire(b)
 			}
-			time.Sleep(time.Second) // what was counted is in the store
+			time.Sleep(time.Second) // the counts are in the store
 			l.counters[0].StopOwning(0)
 			next.StartOwning(0)
 			l.owner = 2
@@ -410,8 +412,8 @@ func TestALoanOfADeadOwner(t *testing.T) {
 }
 
 // TestALoanBesideAnotherDecider has a counter that stands in for the owner, as both sides of a
-// split do, count most of what is left of a limit while some of it is lent. The owner takes back
-// what the borrower has not used, once it has read of the other's counts.
+// split do, use up most of a limit while some of it is lent. The owner takes back the unused part
+// of the loan, once it has read the other's counts.
 func TestALoanBesideAnotherDecider(t *testing.T) {
 	for _, used := range []int64{0, 50, 150, 200} {
 		synctest.Test(t, func(t *testing.T) {
@@ -441,7 +443,7 @@ func TestALoanBesideAnotherDecider(t *testing.T) {
 }
 
 // TestClockThatStepsOverAWindow steps the clock by more than the window of a loan, which is then
-// used and not flushed: the events lie after the step, and still stand in the way.
+// used and not flushed: the events lie after the step, and still block the owner.
 func TestClockThatStepsOverAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})

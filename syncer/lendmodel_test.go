@@ -13,8 +13,8 @@ import (
 
 // TestLoansNeverExceedALimit is a model test: three counters lend each other a key and reserve some
 // of it. Messages are lost, late, and arrive twice; borrowers can't flush, the partition moves, one
-// of them dies, clocks step forward. Now and then somebody uses up all there is. The exact list of
-// admissions never exceeds a limit in any window.
+// of them dies, clocks step forward. Now and then one uses up everything that is left. The exact
+// list of admissions never exceeds a limit in any window.
 func TestLoansNeverExceedALimit(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
 		m := &loanModel{loans: newLoans(t, seed, nil,
@@ -35,7 +35,7 @@ func TestLoansBetweenClocksThatDiffer(t *testing.T) {
 	})
 }
 
-// loanModel is counters that lend each other a key, and what is on its way between them.
+// loanModel is counters that lend each other a key, and the messages on their way between them.
 type loanModel struct {
 	*loans
 	requests []message
@@ -58,7 +58,8 @@ type reserved struct {
 	at time.Time
 }
 
-// run lets things happen in episodes. At the end of each, everything that is left is used up.
+// run lets things happen in episodes. At the end of each, all counters use up everything that is
+// left.
 func (m *loanModel) run(step func(b *borrower)) {
 	for range 60 {
 		for range 10 + m.rnd.IntN(60) {
@@ -76,7 +77,7 @@ func (m *loanModel) run(step func(b *borrower)) {
 	}
 }
 
-// forget forgets the admissions that no window reaches any more.
+// forget forgets the admissions that have left every window.
 func (m *loanModel) forget() {
 	longest := m.limits[len(m.limits)-1].Window
 	since := m.now().Add(-time.Duration(longest) * time.Millisecond)
@@ -102,7 +103,7 @@ func (m *loanModel) moving(b *borrower) {
 	}
 }
 
-// staying is a step that does not change who owns the key.
+// staying is a step that keeps the owner of the key.
 func (m *loanModel) staying(b *borrower) {
 	switch n := m.rnd.IntN(100); {
 	case b.dead:
@@ -171,7 +172,7 @@ func (m *loanModel) lend(request message) (answer message, ok bool) {
 	return answer, err == nil
 }
 
-// deliver has one of the messages arrive that are late.
+// deliver delivers one of the late messages.
 func (m *loanModel) deliver() {
 	if n := len(m.requests); n > 0 && m.rnd.IntN(2) == 0 {
 		request := m.requests[m.rnd.IntN(n)]
@@ -206,7 +207,7 @@ func (m *loanModel) reserve() {
 	m.names++
 }
 
-// settle confirms or undoes what is reserved.
+// settle confirms or undoes the reservations.
 func (m *loanModel) settle() {
 	for _, r := range m.reserved {
 		if m.rnd.IntN(4) == 0 {

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTimeOfABorrowedEvent: a counter whose clock is behind that of the owner counts at the owner's
-// time, and says so, so that taking back at that time undoes it.
+// TestTimeOfABorrowedEvent: a counter whose clock is behind the owner's counts at the owner's time,
+// and returns that time, so that taking back at it undoes the event.
 func TestTimeOfABorrowedEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
@@ -32,7 +32,7 @@ func TestTimeOfABorrowedEvent(t *testing.T) {
 	})
 }
 
-// TestDryRunOfABorrowedKey uses nothing of what is borrowed.
+// TestDryRunOfABorrowedKey uses nothing of the loan.
 func TestDryRunOfABorrowedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})

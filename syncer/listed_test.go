@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// keyLists is a store that notes for how long the keys have to be listed, and for how long they
+// keyLists is a store that records until when the keys have to be listed, and until when they
 // certainly are.
 type keyLists struct {
 	syncer.Store
@@ -24,7 +24,7 @@ type keyLists struct {
 	listed int                          // how often keys were listed
 }
 
-// listedAs says until when a key is listed, and when the last window ends that reaches it.
+// listedAs holds until when a key is listed, and when the last window that reaches it ends.
 type listedAs struct{ until, reached int64 }
 
 func newKeyLists(t testing.TB, s syncer.Store, now func() int64, l *leaparray.Ladder) *keyLists {
@@ -32,7 +32,7 @@ func newKeyLists(t testing.TB, s syncer.Store, now func() int64, l *leaparray.La
 		keys: map[int]map[string]*listedAs{}}
 }
 
-// ListKeys is that of the store.
+// ListKeys implements syncer.Lister with the wrapped store.
 func (s *keyLists) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	s.Store.(syncer.Lister).ListKeys(ctx, lists)
 }
@@ -42,7 +42,7 @@ func (s *keyLists) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	defer s.mu.Unlock()
 	s.Store.Exchange(ctx, rounds)
 	for _, r := range rounds {
-		// What was listed may be lost. A store that has lost everything may still go back in time.
+		// The list may be lost. A store that has lost everything may still go back in time.
 		if r.Err == nil && !r.Lost && r.Epoch != s.epochs[r.Partition] {
 			s.epochs[r.Partition] = r.Epoch
 			s.keys[r.Partition] = map[string]*listedAs{}
@@ -57,7 +57,7 @@ func (s *keyLists) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// take takes in what the store has carried out of a key.
+// take records the part of a key that the store has carried out.
 func (s *keyLists) take(keys map[string]*listedAs, k *syncer.KeyRound) {
 	if len(k.NS) > 0 {
 		return
@@ -83,7 +83,7 @@ func (s *keyLists) take(keys map[string]*listedAs, k *syncer.KeyRound) {
 }
 
 // check reports keys that are not listed for long enough. A round that was cut before a loss may
-// not list its keys, and the next one does: so all must have been flushed.
+// leave its keys to the next one, so all must have been flushed.
 func (s *keyLists) check() {
 	s.t.Helper()
 	s.mu.Lock()

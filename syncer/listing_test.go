@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// clerk is a store that counts which keys are read, and how much of its lists.
+// clerk is a store that counts the reads of keys and of its lists.
 type clerk struct {
 	*embedded.Store
 	around        func(read func()) // reads the first list, nil if nothing else happens then
@@ -59,14 +59,14 @@ func (s *clerk) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	}
 }
 
-// counted returns what the clerk has counted: keys read, lists begun, and hashes read.
+// counted returns the clerk's counts: keys read, lists begun, and hashes read.
 func (s *clerk) counted() (reads map[string]int, begun, hashes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.reads), s.begun, s.hashes
 }
 
-// forget makes the clerk forget what it has counted.
+// forget resets the clerk's counts.
 func (s *clerk) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func newDuo(t *testing.T, memory, maxKeys int64) *duo {
 	return p
 }
 
-// newDuoOf returns a duo of which the store has heard nothing.
+// newDuoOf returns a duo whose store is empty.
 func newDuoOf(t *testing.T, memory, maxKeys int64) *duo {
 	p := &duo{t: t, store: newClerk()}
 	for i := range p.c {
@@ -100,8 +100,8 @@ func newDuoOf(t *testing.T, memory, maxKeys int64) *duo {
 	return p
 }
 
-// take acquires one of a key's two at one of the counters, and reports whether it got it. If memory
-// is full of keys that have none left, it waits until they may be evicted.
+// take acquires one of a key's two at one of the counters, and reports whether it was admitted. If
+// memory is full of keys at their limits, it waits until they may be evicted.
 func (p *duo) take(at int, key string) bool {
 	p.t.Helper()
 	for {
@@ -127,8 +127,8 @@ func (p *duo) settle(name string) {
 	p.store.forget()
 }
 
-// TestNewKeysCostNoRead: once a counter has read the store's list of keys, it reads those that the
-// store has, and no others.
+// TestNewKeysCostNoRead: once a counter has read the store's list of keys, it reads the listed
+// keys, and no others.
 func TestNewKeysCostNoRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
@@ -161,9 +161,9 @@ func TestNewKeysCostNoRead(t *testing.T) {
 	})
 }
 
-// TestNothingToReadAtFirst: a store that has nothing is asked for a few keys, until it has said so:
-// at most for those of the first moment, if that answer comes last. What is then evicted, and what
-// others count, is read all the same.
+// TestNothingToReadAtFirst reads only a few keys of an empty store, until the store has reported
+// that it is empty: at most the keys of the first moment, if that answer comes last. Keys that are
+// then evicted, or that others count, are read nevertheless.
 func TestNothingToReadAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuoOf(t, 0, 50)
@@ -245,8 +245,8 @@ func TestEvictedWhileTheListIsRead(t *testing.T) {
 	})
 }
 
-// TestEndOfTheListIsLost loses what the list of keys had last, before anything but the list told of
-// it: what comes in its place is not taken for new.
+// TestEndOfTheListIsLost loses the last keys of the list, which nothing but the list reported: the
+// keys that take their place are not taken for new.
 func TestEndOfTheListIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
@@ -275,8 +275,8 @@ func TestEndOfTheListIsLost(t *testing.T) {
 	})
 }
 
-// TestLossBehindAList: the store loses what the owner has only loaded, others make more changes
-// than were lost, and then the owner reads the list. It still restores what it knows.
+// TestLossBehindAList: the store loses a change that the owner has only loaded, others make more
+// changes than were lost, and then the owner reads the list. It still restores its counts.
 func TestLossBehindAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
@@ -322,7 +322,7 @@ func TestLossBehindAList(t *testing.T) {
 }
 
 // TestWhatOthersBeginIsSeen has another counter fill a key that the owner's list does not have: the
-// owner sees it within the verify interval, and reads only what the list has had since.
+// owner sees it within the verify interval, and reads only the list's later entries.
 func TestWhatOthersBeginIsSeen(t *testing.T) {
 	for name, quiet := range map[string]bool{"counted": false, "counted quietly": true} {
 		t.Run(name, func(t *testing.T) {
@@ -337,7 +337,7 @@ func testWhatOthersBegin(t *testing.T, quiet bool) {
 		p.take(1, fmt.Sprint("old-", i))
 	}
 	flush(t, p.c[1])
-	if quiet { // then quiet changes are no news
+	if quiet { // quiet changes are then no news
 		p.take(0, "shared")
 		if err := p.c[0].Share(nil, []byte("shared"), true); err != nil {
 			t.Fatal(err)
@@ -376,8 +376,8 @@ func testWhatOthersBegin(t *testing.T, quiet bool) {
 	}
 }
 
-// TestAbsenceHasAnAge: a partition that has no key in memory asks the store for nothing. What it
-// knew then is not relied on later.
+// TestAbsenceHasAnAge: a partition without a key in memory asks the store for nothing. Later it no
+// longer relies on its earlier knowledge.
 func TestAbsenceHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTheLongestListGivesWay: when keys need the memory that hashes of other keys take, and no
+// TestTheLongestListGivesWay: when keys need the memory that other keys' hashes take, and no
 // partition has more than its share, the partition with the most hashes gives them up, and no other
 // one. Its keys are read again then, and its list only after a while.
 func TestTheLongestListGivesWay(t *testing.T) {
@@ -45,7 +45,7 @@ func TestTheLongestListGivesWay(t *testing.T) {
 		}
 		for i := 0; p.c[0].Listed()[0] > 0 && i < 10_000; i++ {
 			add(t, p.c[0], name(i, "new-"), 1, 0)
-			time.Sleep(5 * time.Millisecond) // so that the sweep runs, and what is new is flushed
+			time.Sleep(5 * time.Millisecond) // so that the sweep runs, and new keys are flushed
 		}
 		after := p.c[0].Listed()
 		for i, n := range before {

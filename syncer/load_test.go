@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// newLoading returns the loading of a ledger of its own, to which the store has told what it has.
+// newLoading returns the loading of a separate ledger that knows the store's version.
 func newLoading(t testing.TB) (*loading, *fakeBudget) {
 	f, budget := newFlushing(t)
 	f.hear(7, 1)
@@ -83,8 +83,8 @@ func TestALoadThatFails(t *testing.T) {
 	}
 }
 
-// TestALateLoadIsNoFailure: a load that was not answered in time is tried again, and ends what
-// failures before it seemed to show.
+// TestALateLoadIsNoFailure: a load that was not answered in time is tried again, and clears the
+// failures before it.
 func TestALateLoadIsNoFailure(t *testing.T) {
 	l, _ := newLoading(t)
 	k := l.want("k")

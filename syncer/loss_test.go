@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// verifyEvery is how often the counters of these tests ask the store what it has.
+// verifyEvery is how often the counters of these tests verify the store.
 const verifyEvery = 100 * time.Millisecond
 
 // company is some counters that count in one partition of one store. The first owns it.
@@ -38,8 +38,8 @@ func newCompany(t *testing.T, n int, wrap func(syncer.Store) syncer.Store) *comp
 	return co
 }
 
-// begin makes a store draw an epoch for some partitions. So a counter does not take all keys for
-// new from its first contact on.
+// begin makes a store draw an epoch for some partitions, so that a counter does not take all keys
+// for new from its first contact on.
 func begin(s syncer.Store, partitions int) {
 	for i := range partitions {
 		s.Exchange(context.Background(), []*syncer.Round{{Writer: "founder", Partition: i}})
@@ -79,7 +79,7 @@ func (co *company) visit(key string, n int64) {
 	}
 }
 
-// counts returns what a counter reports for a key.
+// counts returns a counter's figure for a key.
 func (co *company) counts(at int, key string) int64 {
 	co.t.Helper()
 	return do(co.t, co.counters[at], counting(key)).Checks[0].Limits[0].Hi
@@ -90,7 +90,7 @@ func counting(key string) syncer.Op {
 		{Key: []byte(key), Limits: []syncer.Limit{{Window: 60_000}}}}}
 }
 
-// stored returns what the store has of a key.
+// stored returns the store's count of a key.
 func (co *company) stored(key string) (n int64) {
 	for _, b := range co.store.Get(0, nil, []byte(key)) {
 		n += b.N
@@ -103,7 +103,7 @@ func (co *company) flush(at int) {
 	flush(co.t, co.counters[at])
 }
 
-// settle waits until all have flushed and noticed what has happened.
+// settle waits until all have flushed and learned of all changes.
 func (co *company) settle() {
 	co.t.Helper()
 	for range 2 {
@@ -114,7 +114,7 @@ func (co *company) settle() {
 	}
 }
 
-// holds compares the store, and what every counter reports, with what was counted.
+// holds compares the store, and every counter's figure, with the true count.
 func (co *company) holds(key string, want int64) {
 	co.t.Helper()
 	if got := co.stored(key); got != want {
@@ -127,7 +127,8 @@ func (co *company) holds(key string, want int64) {
 	}
 }
 
-// TestRewindIsNoNews rewinds a store to before what one counter wrote and another only read.
+// TestRewindIsNoNews rewinds a store to before a change that one counter wrote and another only
+// read.
 func TestRewindIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		co := newCompany(t, 2, nil)
@@ -152,9 +153,10 @@ func TestRewindIsNoNews(t *testing.T) {
 	})
 }
 
-// TestRewindBehindALoad rewinds a store to before what a counter has only loaded, and heard nothing
-// since. The counter restores that, and so does the one it hands the partition to. If the store
-// does not go back, the new owner reads again what it is told of other keys.
+// TestRewindBehindALoad rewinds a store to before a change that a counter has only loaded, without
+// any news since. The counter restores the change, and so does the one it hands the partition to.
+// If the store does not go back, the new owner learns that another key has changed, and reads it
+// again.
 func TestRewindBehindALoad(t *testing.T) {
 	for _, tc := range []struct{ rewinds, hands bool }{{true, false}, {true, true}, {false, true}} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {
@@ -201,8 +203,9 @@ func testRewindBehindALoad(t *testing.T, rewinds, hands bool) {
 	co.holds("other", others)
 }
 
-// TestRewindBehindWhatOthersWrote rewinds a store to before what a counter has only loaded, or was
-// handed, and others make more changes than were lost: the store's version is higher than it was.
+// TestRewindBehindWhatOthersWrote rewinds a store to before a change that a counter has only
+// loaded, or received in a handoff, and others make more changes than were lost: the store's
+// version is higher than before.
 func TestRewindBehindWhatOthersWrote(t *testing.T) {
 	for _, hands := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -272,8 +275,8 @@ func (s *again) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestRewindWhileRepublishing: a second failover goes back to before what was restored after the
-// first.
+// TestRewindWhileRepublishing: a second failover goes back to before the restoration that followed
+// the first.
 func TestRewindWhileRepublishing(t *testing.T) {
 	for parts := 1; parts <= 5; parts++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -377,7 +380,7 @@ func TestHandoverToOneWhoIsAboutToRestore(t *testing.T) {
 		image := co.store.Image()
 		co.add(0, "k", 100)
 		co.settle()
-		time.Sleep(5 * verifyEvery) // both have heard of that
+		time.Sleep(5 * verifyEvery) // both have learned of that
 		stores[0].SetDown(true)
 		stuck.Store(true)
 		co.store.Rewind(image)

@@ -19,12 +19,12 @@ import (
 // must be there in the end, once, and be seen by every counter.
 func TestLossModel(t *testing.T) { eachSeed(t, *seedsFlag, runLosses, lostOnce, countedTwice) }
 
-// lostOnce is a seed with which TestLossModel found a fault: a counter was handed the partition by
-// one that had not noticed a loss, while what it had loaded was lost, of which it took no notice.
+// lostOnce is a seed with which TestLossModel found a fault: a counter took over the partition from
+// one that had not noticed a loss, and ignored that its loaded counts were among the lost ones.
 const lostOnce = 740909286147
 
-// countedTwice is another one: a round that waited for a restoration was compared with what was
-// known before that.
+// countedTwice is another one: a round that waited for a restoration was compared with a version
+// from before it.
 const countedTwice = 681728249119
 
 // losing is one run of the model.
@@ -37,7 +37,7 @@ type losing struct {
 	image  atomic.Pointer[embedded.Image] // the latest, nil if none
 	// shot counts down the parts of a restoration; at zero an image is taken.
 	shot atomic.Int64
-	lost bool // since all were last seen to have restored what they know
+	lost bool // since all were last seen to have restored their counts
 	list bool // the store lists its keys
 	born int
 }
@@ -67,7 +67,7 @@ func runLosses(t *testing.T, seed uint64) {
 	l.check()
 }
 
-// wrapped is the store as one counter sees it.
+// wrapped returns the store as one counter sees it.
 func (l *losing) wrapped(alone bool) syncer.Store {
 	var inner syncer.Store = shooting{l}
 	if alone {
@@ -138,11 +138,11 @@ func (l *losing) step(moves bool) {
 	}
 }
 
-// moment is one of the last few seconds, so counts fall into several buckets.
+// moment returns one of the last few seconds, so that counts fall into several buckets.
 func (l *losing) moment() int64 { return t0 - 1000*l.rnd.Int64N(4) }
 
-// restored waits until every counter has restored what the last loss took. What a second loss takes
-// before that may be gone.
+// restored waits until every counter has restored its counts after the last loss. A second loss
+// before that may be permanent.
 func (l *losing) restored() {
 	if l.lost {
 		l.settle()
@@ -170,7 +170,7 @@ func (l *losing) goBack() {
 type shooting struct{ l *losing }
 
 func (s shooting) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
-	time.Sleep(time.Millisecond) // what happens at the same time may come first
+	time.Sleep(time.Millisecond) // concurrent events may come first
 	s.l.store.ListKeys(ctx, lists)
 }
 
@@ -203,8 +203,8 @@ func (l *losing) relapse() {
 	l.check()
 }
 
-// replace rewinds the store to before what one counter has only read, or was handed. Before that is
-// noticed, others make at least as many changes as were lost.
+// replace rewinds the store to before a change that one counter has only read, or received in a
+// handoff. Before that is noticed, others make at least as many changes as were lost.
 func (l *losing) replace(moves bool) {
 	l.restored()
 	l.settle()
@@ -221,10 +221,10 @@ func (l *losing) replace(moves bool) {
 	l.check()
 }
 
-// resend rewinds the store to before a round of a stranger that got no answer and is sent again,
-// and to before counts or reads that the stranger has not heard of. So the last change that the
-// others have heard of is there again, but what came before it is not. Who knows of that may have
-// been handed the partition meanwhile.
+// resend rewinds the store to before a stranger's round that got no answer and is sent again, and
+// to before counts or reads that the stranger does not know of. So the last change that the others
+// know of is there again, but not the changes before it. A counter that knows these may have
+// received the partition meanwhile.
 func (l *losing) resend(moves bool) {
 	l.restored()
 	l.settle()
@@ -254,7 +254,7 @@ func (l *losing) resend(moves bool) {
 	if moves && l.rnd.IntN(2) == 0 {
 		from := l.stores[l.owner]
 		from.SetDown(counted)
-		if counted { // in a round that says what was acknowledged before
+		if counted { // in a round that carries the earlier acknowledgement
 			l.addAt(l.owner, l.unknown(), 1)
 			time.Sleep(2 * verifyEvery)
 		}
@@ -339,7 +339,7 @@ func (l *losing) read() {
 	l.truth[key] += n
 	l.leave(c)
 	at := l.rnd.IntN(len(l.counters))
-	if l.list && at == l.owner { // until it has heard of it, it may take the key for new
+	if l.list && at == l.owner { // until it learns of the key, it may take it for new
 		time.Sleep(2 * verifyEvery)
 	}
 	if l.counts(at, key) != n {
@@ -347,7 +347,7 @@ func (l *losing) read() {
 	}
 }
 
-// move hands the partition over, sometimes from an owner that can no longer ask the store.
+// move hands the partition over, sometimes from an owner that can no longer reach the store.
 func (l *losing) move() {
 	from, to := l.owner, l.rnd.IntN(len(l.counters))
 	if to != from {

@@ -17,12 +17,12 @@ import (
 )
 
 // TestModel runs random operations on a counter over a store with random faults, and compares every
-// answer with a list of what was counted. Time is virtual, and the same seed gives the same
-// operations and faults. The jitter of flushes is not part of it, so a failure may take some -count
-// to come back.
+// answer with a list of all counts. Time is virtual, and the same seed gives the same operations
+// and faults. The jitter of flushes is not part of it, so a failure may take some -count to come
+// back.
 func TestModel(t *testing.T) { eachSeed(t, *seedsFlag, runModel, failedOnce...) }
 
-// world is one run: the counter, the store beneath it, and what is known to have been counted.
+// world is one run: the counter, the store beneath it, and the true counts.
 type world struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -82,7 +82,7 @@ func (w *world) start() {
 	w.c = w.open(fmt.Sprint("one", w.starts))
 }
 
-// restart closes the first counter and starts it anew: it knows nothing but what the store has.
+// restart closes the first counter and starts it anew: it knows nothing but the store's counts.
 func (w *world) restart() {
 	w.faults.SetDown(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -162,8 +162,8 @@ func (w *world) step() {
 	w.verify(w.pick())
 }
 
-// end heals the store and compares what it holds with what was counted (I2), then stops (I9:
-// synctest fails if a goroutine of the counter is left).
+// end heals the store and compares its counts with the true ones (I2), then stops (I9: synctest
+// fails if a goroutine of the counter is left).
 func (w *world) end() {
 	w.faults.SetDown(false)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -205,8 +205,8 @@ func (w *world) counters() []*syncer.Counter {
 	return []*syncer.Counter{w.c, w.two}
 }
 
-// settle waits until the store has all that was counted. A key that it refuses is parked for a
-// while, and may be refused again.
+// settle waits until the store has all counts. A key that it refuses is parked for a while, and may
+// be refused again.
 func (w *world) settle(ctx context.Context, counters ...*syncer.Counter) {
 	for _, c := range counters {
 		for ctx.Err() == nil && (w.unflushed(c) || c.Stats().PendingBuckets > 0) {
@@ -218,7 +218,7 @@ func (w *world) settle(ctx context.Context, counters ...*syncer.Counter) {
 	}
 }
 
-// unflushed reports whether a counter holds anything that the store does not have.
+// unflushed reports whether a counter holds any count that the store lacks.
 func (w *world) unflushed(c *syncer.Counter) bool {
 	for key := range w.keys {
 		if h := c.Held(nil, []byte(key)); h.Found && !h.Clean {
@@ -228,8 +228,8 @@ func (w *world) unflushed(c *syncer.Counter) bool {
 	return false
 }
 
-// ledger compares a key's buckets in the store with what was counted, and its time to live with
-// what these need.
+// ledger compares a key's buckets in the store with the true counts, and its time to live with the
+// buckets' need.
 func (w *world) ledger(key string, k *truth) {
 	stored := map[leaparray.Stretch]int64{}
 	part := w.partition(key)
@@ -256,8 +256,8 @@ func (w *world) nest(cells map[leaparray.Stretch]int64) map[int64]int64 {
 // coarse returns the start of the bucket of the coarsest level that a moment is in.
 func (w *world) coarse(ms int64) int64 { return ms - ms%w.ladder.Coarsest() }
 
-// bounded checks that the store has no more buckets of a key than the ladder keeps, plus those that
-// came in one flush (I15).
+// bounded checks that the store has no more buckets of a key than the ladder keeps and one flush
+// brings (I15).
 func (w *world) bounded(key string, stored int) {
 	if most := w.ladder.Most() + 32; stored > most {
 		w.t.Errorf("%s has %d buckets in the store, at most %d wanted", key, stored, most)

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// truth is what was counted of one key: by coarse buckets, and as a list of events.
+// truth holds the true counts of one key: by coarse buckets, and as a list of events.
 type truth struct {
 	buckets map[int64]int64 // by the start of the bucket of the coarsest level
 	own     map[int64]int64 // counted by the first counter
@@ -22,9 +22,9 @@ type truth struct {
 
 type event struct {
 	ts, n int64
-	// shaky is set when the store lost the event, lost once the event has left every window that
-	// ends now without the store certainly having it: memory may have forgotten it too, and only a
-	// late event could still ask for it.
+	// shaky is set when the store lost the event. lost is set once a shaky event has left every
+	// window that ends now: memory may have forgotten it too, and only a late event could still ask
+	// for it.
 	shaky, lost bool
 }
 
@@ -42,7 +42,7 @@ func (w *world) lose() {
 	}
 }
 
-// age determines what may have been forgotten by now.
+// age marks the events that may have been forgotten by now.
 func (w *world) age(k *truth) {
 	for i := range k.log {
 		e := &k.log[i]
@@ -152,8 +152,8 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 	return false
 }
 
-// used checks that keys count as used since an operation began, whatever it did with them: what is
-// in use is evicted last. A key that is only read may be evicted at once, but is not older.
+// used checks that keys count as used since an operation began, whatever it did with them: keys in
+// use are evicted last. A key that is only read may be evicted at once, but is not older.
 func (w *world) used(c *syncer.Counter, keys []string, began int64) {
 	for _, key := range keys {
 		h := c.Held(nil, []byte(key))
@@ -164,7 +164,7 @@ func (w *world) used(c *syncer.Counter, keys []string, began int64) {
 	}
 }
 
-// record notes what was counted.
+// record adds a count to the truth.
 func (w *world) record(k *truth, own bool, ts, n int64) {
 	k.buckets[w.coarse(ts)] += n
 	if own {
@@ -172,8 +172,8 @@ func (w *world) record(k *truth, own bool, ts, n int64) {
 	}
 }
 
-// amount is mostly small, and sometimes close to what a sparse bucket, a float64, or a few 64-bit
-// buckets hold.
+// amount returns a number that is mostly small, and sometimes close to the limit of a sparse
+// bucket, a float64, or a few 64-bit buckets.
 func (w *world) amount() int64 {
 	if w.rnd.IntN(20) > 0 {
 		return 1 + w.rnd.Int64N(5)
@@ -200,8 +200,8 @@ func (w *world) add() {
 	}
 }
 
-// bounce counts an event and takes it back. That must change neither what is known of others nor
-// what is remembered of the past.
+// bounce counts an event and takes it back. That must change neither the counts of others nor the
+// memory of the past.
 func (w *world) bounce() {
 	if w.two != nil || w.plan.memory > 0 || w.plan.rewinds {
 		return
@@ -273,7 +273,7 @@ func (w *world) check(key string) syncer.Check {
 	return c
 }
 
-// confirm confirms or undoes what is reserved. It reports whether that was counted.
+// confirm confirms or undoes the reservation. It reports whether the reservation was counted.
 func (w *world) confirm(c *syncer.Counter) bool {
 	if w.rnd.IntN(3) == 0 {
 		c.Undo("id")
@@ -286,10 +286,9 @@ func (w *world) confirm(c *syncer.Counter) bool {
 	return err == nil
 }
 
-// judge compares a decision with the list of events. What was admitted must leave no true window
-// overfull (I6), and what was refused must not have had room even with a bucket to spare at each
-// blurred edge; with a limit of at most as many events as keep their millisecond, no edge is
-// blurred (I17).
+// judge compares a decision with the list of events. An admission must leave no true window
+// overfull (I6). A refusal must not have had room even with a bucket to spare at each blurred edge;
+// with a limit no larger than the number of exact events, no edge is blurred (I17).
 func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 	counts := map[string]int64{}
 	for i, key := range keys {
@@ -324,7 +323,7 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 
 // exact reports whether a limit of a key is decided exactly at a moment: unless the key was once so
 // busy that it kept no milliseconds, or the store has lost some of it, or so many events are later
-// that those in the window no longer keep theirs.
+// that the window's events no longer keep their milliseconds.
 func (w *world) exact(k *truth, limit *syncer.LimitResult, at int64) bool {
 	if limit.Max > int64(w.plan.exact) || w.two != nil {
 		return false
@@ -342,8 +341,8 @@ func (w *world) exact(k *truth, limit *syncer.LimitResult, at int64) bool {
 	return true
 }
 
-// figures compares the figures of what was admitted, or reserved, with the list of events. They
-// include what the operation itself counts of each key.
+// figures compares the figures of an admission, or a reservation, with the list of events. They
+// include the operation's counts of each key.
 func (w *world) figures(op *syncer.Op, keys []string, res *syncer.Result, counts map[string]int64) {
 	if !res.Allowed {
 		return
@@ -412,8 +411,8 @@ func (w *world) forget() {
 	}
 }
 
-// verify compares what memory shows of a key with what was counted (I1), and the running sums with
-// what is there (I7).
+// verify compares memory's counts of a key with the true ones (I1), and the running sums with the
+// actual sums (I7).
 func (w *world) verify(key string) {
 	k := w.truth(key)
 	h := w.c.Held(nil, []byte(key))
@@ -448,7 +447,7 @@ func (w *world) verify(key string) {
 }
 
 // reclaimed checks that the reserve for small partitions is free again once the store has
-// everything and no operation needs it: the largest partition has given up what was taken of it.
+// everything and no operation needs it: the largest partition has given up its part of the reserve.
 func (w *world) reclaimed() {
 	if !w.plan.skewed {
 		return

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// plan is what a seed decides for a whole run.
+// plan holds a seed's decisions for a whole run.
 type plan struct {
 	levels  []leaparray.Level
 	exact   int // events that keep their millisecond
@@ -58,7 +58,7 @@ func newPlan(rnd *rand.Rand) plan {
 				leaparray.DefaultLevels()
 		}
 	case 1:
-		p.flushes, p.restarts = true, false // what no memory holds would be gone
+		p.flushes, p.restarts = true, false // counts that no memory holds would be gone
 		p.rewinds = rnd.IntN(2) == 0
 	case 2:
 		p.rival = true
@@ -80,8 +80,7 @@ func shortLag(rnd *rand.Rand) time.Duration {
 	return 1 << rnd.IntN(8) * time.Microsecond
 }
 
-// someLevels returns the levels of a ladder: the default ones, a few small ones, or any that are
-// accepted.
+// someLevels returns the levels of a ladder: the default ones, a few small ones, or any valid ones.
 func someLevels(rnd *rand.Rand) []leaparray.Level {
 	switch rnd.IntN(5) {
 	case 0:

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// edge returns a time, or one that is near it and at an edge of a bucket or a millisecond off.
+// edge returns a time, or a nearby one at the edge of a bucket or a millisecond off.
 func (w *world) edge(ms int64) int64 {
 	if w.rnd.IntN(2) == 0 {
 		return ms
@@ -29,8 +29,8 @@ func (w *world) window() int64 {
 	return 1 + w.rnd.Int64N(w.ladder.Span())
 }
 
-// count reads a window that ends now or in the past. What one counter reads lies between what it
-// counted itself and what all counters did (I8).
+// count reads a window that ends now or in the past. One counter's figure lies between its own
+// counts and the counts of all counters (I8).
 func (w *world) count() {
 	key := w.pick()
 	k := w.truth(key)
@@ -62,7 +62,7 @@ func (w *world) count() {
 	known := w.two == nil && (inMemory || !res.Degraded)
 	most := exact
 	if w.two != nil && op.TS == 0 {
-		// What the other has counted ahead of the present is known only once it is read.
+		// The other's counts ahead of the present are known only once they are read.
 		_, most, _ = k.within(at+aheadMS, window+aheadMS, 0)
 	}
 	if l.Hi > wider || l.Lo > most || known && l.Hi < sure {
@@ -76,8 +76,8 @@ func (w *world) count() {
 
 const aheadMS = int64(leaparray.MaxAhead / time.Millisecond)
 
-// within adds up the events in a window: those that must be remembered, all of them, and those with
-// one more bucket at each end.
+// within adds up the events in a window: the ones that must be remembered, all of them, and all
+// with one more bucket at each end.
 func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	for _, e := range k.log {
 		if e.ts > at-window-bucket && e.ts <= at+bucket {
@@ -93,7 +93,7 @@ func (k *truth) within(at, window, bucket int64) (sure, exact, wider int64) {
 	return sure, exact, wider
 }
 
-// series reads the buckets of a key, which must be those of the list of what was counted.
+// series reads the buckets of a key, which must match the list of events.
 func (w *world) series() {
 	if w.two != nil {
 		return
@@ -115,7 +115,7 @@ func (w *world) series() {
 	}
 	if h := w.c.Held(nil, []byte(key)); h.Found && !h.Warm || !h.Found && len(points) == 0 ||
 		w.now() != now {
-		return // what the store has is not known
+		return // the store's counts are not known
 	}
 	first := (now - window + 1) / width
 	if n, most := int64(len(points)), now/width-first+1; n != most {
@@ -132,8 +132,8 @@ func (w *world) series() {
 	}
 }
 
-// between adds up the events from a moment to another, excluding it: those that must be remembered
-// and are not ahead of the present, and all of them.
+// between adds up the events from a moment to another, excluding it: the ones that must be
+// remembered and are not ahead of the present, and all of them.
 func (k *truth) between(from, to, now int64) (least, most int64) {
 	for _, e := range k.log {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// takeBack takes back without a time, or at the time of an event as much as that has at most.
+// takeBack takes back without a time, or at the time of an event no more than the event's count.
 func (w *world) takeBack(key string, k *truth, op *syncer.Op) {
 	if op.TS = 0; len(k.log) == 0 || k.taken || w.rnd.IntN(2) == 0 {
 		n := op.Checks[0].N

@@ -24,7 +24,7 @@ func equalMarks(a, b []Mark) bool {
 	return true
 }
 
-// TestOutboxKeepsWhatIsQueuedInOrder sends rounds that were cut here and by another counter.
+// TestOutboxKeepsWhatIsQueuedInOrder sends rounds that were cut by this counter and by another one.
 func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 	o := outbox{writer: "here"}
 	own := &Round{Writer: "here"}
@@ -63,8 +63,8 @@ func TestOutboxKeepsWhatIsQueuedInOrder(t *testing.T) {
 	}
 }
 
-// TestRenumberedRoundsFollowOneAnother renames the rounds in flight, but not those another counter
-// cut.
+// TestRenumberedRoundsFollowOneAnother renames the rounds in flight, except the ones that another
+// counter cut.
 func TestRenumberedRoundsFollowOneAnother(t *testing.T) {
 	o := outbox{writer: "here", seq: 8, acked: 6}
 	flight := &Round{Writer: "here", Seq: 7, Acked: 6, Nonce: 1}

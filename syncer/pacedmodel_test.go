@@ -16,8 +16,8 @@ import (
 
 // pacedWorld is a counter that knows nothing yet, over a store that has keys with all the buckets
 // of their ladder, each at its limit or banned. The store always answers, at a pace that changes,
-// and sometimes pauses. Whatever is asked at once, nothing may be let through because something is
-// not known, and nothing may be counted.
+// and sometimes pauses. However many requests come at once, none may be let through because its key
+// is unknown, and none may be counted.
 type pacedWorld struct {
 	t     *testing.T
 	seed  uint64
@@ -62,7 +62,7 @@ func runPaced(t *testing.T, seed uint64) {
 	}
 }
 
-// clock stands still, so that what is full stays full.
+// clock stands still, so that full keys stay full.
 func (w *pacedWorld) clock() int64 { return w.now }
 
 // pace draws how long the store takes for a bucket: all keys take it up to some seconds.
@@ -70,7 +70,7 @@ func (w *pacedWorld) pace(rnd *rand.Rand) time.Duration {
 	return time.Duration([]int64{1_000, 30_000, 150_000, 1_000_000}[rnd.IntN(4)])
 }
 
-// weather changes the pace, and has the store pause for less than proves that it is gone.
+// weather changes the pace, and has the store pause for less time than proves that it is gone.
 func (w *pacedWorld) weather(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(rnd.IntN(4000)) * time.Millisecond)
@@ -141,7 +141,7 @@ func (w *pacedWorld) caller(rnd *rand.Rand) {
 	}
 }
 
-// refused checks an answer: refused, or that there is none in time.
+// refused checks an answer: refused, or not in time.
 func (w *pacedWorld) refused(op *syncer.Op, res *syncer.Result) {
 	switch key := op.Checks[0].Key; {
 	case res.Err != nil && !errors.Is(res.Err, syncer.ErrUnavailable):
@@ -151,7 +151,7 @@ func (w *pacedWorld) refused(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// calm checks that a crowd proceeds: at an even pace, hardly anything is late any more, and all
+// calm checks that a crowd proceeds: at an even pace, hardly any load is late any more, and all
 // keys are known after the time that the store needs for them.
 func (w *pacedWorld) calm() {
 	w.store.each.Store(130_000)

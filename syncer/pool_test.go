@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestPoolMemoryGoesWithTheCounter opens and closes counters that are not kept.
+// TestPoolMemoryGoesWithTheCounter opens and closes counters, and keeps none of them.
 func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	if !syncer.HugePages {
 		t.Skip("under the race detector, and where memory can't be mapped, it is of the Go heap")

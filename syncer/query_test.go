@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTopOfSomeNamespaces has no keys of others, however much those count, and looks back as far as
-// each namespace reaches.
+// TestTopOfSomeNamespaces lists no keys of other namespaces, however much those count, and looks
+// back as far as each namespace reaches.
 func TestTopOfSomeNamespaces(t *testing.T) {
 	short, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Second, Count: 60})
 	if err != nil {
@@ -43,7 +43,7 @@ func TestTopOfSomeNamespaces(t *testing.T) {
 	}
 }
 
-// TestSnapshotStaysAsItIs while the key is counted further, and has all levels.
+// TestSnapshotStaysAsItIs counts the key further, and reads all levels of an earlier snapshot.
 func TestSnapshotStaysAsItIs(t *testing.T) {
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{})})
 	add := func(n int64) {

@@ -7,9 +7,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLateAcquireAfterTakingBack takes back the newest event of a key before or after the store
-// hears of it, and the store may lose what it heard. A window further back is as full as before,
-// for this counter and for one that starts with what the store has.
+// TestLateAcquireAfterTakingBack takes back the newest event of a key before or after it is
+// flushed, and the store may lose the flushed counts. A window further back is as full as before,
+// for this counter and for one that starts with the store's counts.
 func TestLateAcquireAfterTakingBack(t *testing.T) {
 	for name, flushes := range map[string]bool{"at once": false, "after a flush": true} {
 		t.Run(name, func(t *testing.T) { testLateAcquireAfterTakingBack(t, flushes, false) })
@@ -26,7 +26,7 @@ func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
 	l := limits(10_000, 10)
 	acquire(t, c, "k", 10, 0, l)
 	flush(t, c)
-	// The next event pushes out earlier buckets; this is what remains of the finest level.
+	// The next event pushes out earlier buckets; this is the remainder of the finest level.
 	clk.set(t0 + 50_000)
 	add(t, c, "k", 1, 0)
 	flush(t, c)

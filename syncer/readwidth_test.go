@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestReadWidthFollowsThePace reads from a store that takes some time for each bucket, and has no
-// more than an exchange may take once that is known, whatever it was before.
+// TestReadWidthFollowsThePace reads from a store that takes some time for each bucket. Once the
+// pace is known, no exchange takes longer than allowed, whatever the pace was before.
 func TestReadWidthFollowsThePace(t *testing.T) {
 	const timeout = time.Second
 	w := newReadWidth(timeout)
@@ -33,8 +33,8 @@ func TestReadWidthFollowsThePace(t *testing.T) {
 	}
 }
 
-// TestReadWidthIgnoresWhatIsSmall: an exchange that is far from full says nothing about the pace,
-// however long the way to the store is.
+// TestReadWidthIgnoresWhatIsSmall: an exchange that is far from full reveals nothing about the
+// pace, however long the way to the store is.
 func TestReadWidthIgnoresWhatIsSmall(t *testing.T) {
 	w := newReadWidth(time.Second)
 	for range 100 {

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestCatchUpAfterAHandover hands a partition over while the store is down. Whoever took it over
-// answers for what it was given; the one that gave it has nothing left to wait for.
+// TestCatchUpAfterAHandover hands a partition over while the store is down. The new owner answers
+// for the counts it received; the old one has nothing left to wait for.
 func TestCatchUpAfterAHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, list, stores := ownerAndOther(t)
@@ -44,7 +44,7 @@ func TestCatchUpAfterAHandover(t *testing.T) {
 	})
 }
 
-// refusingOnce is a store that refuses the next rounds it is sent, once.
+// refusingOnce is a store that refuses the rounds of the next exchange, once.
 type refusingOnce struct {
 	*embedded.Store
 	refusing atomic.Bool
@@ -60,8 +60,9 @@ func (s *refusingOnce) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestCatchUpBehindARefusedRound refuses the round that reads what another counter has stored of a
-// shared key. It changes nothing, so it is not sent again, but its tickets count as acknowledged.
+// TestCatchUpBehindARefusedRound refuses the round that reads another counter's stored counts of a
+// shared key. The round changes nothing, so it is not sent again, but its tickets count as
+// acknowledged.
 func TestCatchUpBehindARefusedRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refusingOnce{Store: embedded.New(embedded.Options{})}

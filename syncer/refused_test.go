@@ -109,8 +109,8 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain: a caller learns that everything it counted
-// was sent at the very moment when the key is tried again.
+// TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain: a caller learns that all its counts were
+// sent at the very moment when the key is tried again.
 func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 2}
@@ -180,8 +180,8 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
-// TestARefusedKeyGivesNoPrecedence: a partition with a key that was refused long ago flushes much
-// else, next to another that has as much. They take turns.
+// TestARefusedKeyGivesNoPrecedence: a partition with a key that was refused long ago flushes many
+// other keys, next to another that has as many. They take turns.
 func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		place := syncer.Placement{Partitions: 2}

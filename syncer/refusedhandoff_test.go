@@ -13,9 +13,10 @@ import (
 )
 
 // TestARefusedKeyIsNotAcknowledgedOnceItIsHandedOver: an operation waits for the store with a key
-// that it refuses and another that it is slow to take, in different partitions. Meanwhile that of
-// the refused key is handed over, or was to be. In memory, nothing shows any more that the key was
-// refused, but it was not stored, and the operation must not be told that it was.
+// that it refuses and another that it is slow to take, in different partitions. Meanwhile the
+// partition of the refused key is handed over, or its handoff begins and is canceled. Memory no
+// longer shows that the key was refused, but it was not stored, and the operation must not report
+// that it was.
 func TestARefusedKeyIsNotAcknowledgedOnceItIsHandedOver(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		for _, canceled := range []bool{false, true} {
@@ -71,8 +72,8 @@ func testRefusedHandover(t *testing.T, batch, canceled bool, badAt int) {
 	time.Sleep(20 * time.Second)
 }
 
-// countBoth counts two keys, by operations that wait for the store, and returns the error of what
-// counts the first.
+// countBoth counts two keys, by operations that wait for the store, and returns the error of the
+// operation that counts the first.
 func countBoth(c *syncer.Counter, bad, good string, batch bool) error {
 	ctx := context.Background()
 	if batch {

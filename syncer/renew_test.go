@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestRenewedHandoff: a handoff is interrupted while the store is down. Once it is renewed, nobody
-// decides, not even in place of the owner, and a second attempt hands over everything.
+// TestRenewedHandoff: a handoff is interrupted while the store is down. Once it is renewed, no
+// counter decides, not even in place of the owner, and a second attempt hands over everything.
 func TestRenewedHandoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})

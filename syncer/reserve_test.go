@@ -33,8 +33,8 @@ func exhaust(t *testing.T, c *syncer.Counter, now int64) {
 	t.Fatal("there is still memory")
 }
 
-// TestConfirmNeedsNoMemory: memory is used up between a reservation and its confirmation. What was
-// reserved is counted all the same, because other nodes may have counted their part by then.
+// TestConfirmNeedsNoMemory: memory is used up between a reservation and its confirmation. The
+// reservation is counted nevertheless, because other nodes may have counted their part by then.
 func TestConfirmNeedsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
@@ -65,7 +65,7 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 }
 
 // TestConfirmAfterCloseLeavesTheReservation: a confirmation that counts nothing must not be taken
-// for one that came twice.
+// for a repeated one.
 func TestConfirmAfterCloseLeavesTheReservation(t *testing.T) {
 	c := open(t, syncer.Options{})
 	op := *acquireOp("k", 5, 10)

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// waitingReset returns two counters that both decide, and a key that the store has 5 of. The second
-// one has lost the store, and has a round of another key without an answer, so that a reset of this
-// one waits behind it.
+// waitingReset returns two counters that both decide, and a key with a count of 5 in the store. The
+// second counter can't reach the store, and has an unanswered round of another key, so that a reset
+// of the key waits behind it.
 func waitingReset(t *testing.T) *resetBed {
 	b := newResetBed(t)
 	b.counters[1].StartOwning(0)
@@ -38,7 +38,7 @@ func (b *resetBed) resetAndCount() {
 	flush(b.t, b.counters[0])
 }
 
-// keeps checks that the store has what was counted since the last reset, and goes on having it.
+// keeps checks that the store has the counts made since the last reset, and keeps them.
 func (b *resetBed) keeps() {
 	b.t.Helper()
 	b.setDown(false)
@@ -59,9 +59,9 @@ func (b *resetBed) keeps() {
 }
 
 // TestAResetGivesWayToALaterOne resets a key at a counter that can't reach the store, and again at
-// another one. What is counted since stays: the first reset does not follow when its counter can
-// reach the store again, whether that has stopped deciding or, as when the store itself was reset,
-// has heard of the later reset afterwards.
+// another one. Later counts stay: the first reset does not follow when its counter can reach the
+// store again, whether that counter has stopped deciding or, as when the store itself was reset,
+// has learned of the later reset afterwards.
 func TestAResetGivesWayToALaterOne(t *testing.T) {
 	for _, decides := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestAResetGivesWayToALaterOne(t *testing.T) {
 	}
 }
 
-// TestADropIsFollowedByAReset drops a key that a counter is about to reset in the store, because it
-// is going to be reset at that very counter.
+// TestADropIsFollowedByAReset drops a key that a counter is about to reset in the store, because
+// that very counter is going to reset it again.
 func TestADropIsFollowedByAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingReset(t)
@@ -99,7 +99,7 @@ func TestADropIsFollowedByAReset(t *testing.T) {
 	})
 }
 
-// TestADropWaitsForAResetThatSomebodyWaitsFor: that one is told that the reset is done once it is,
+// TestADropWaitsForAResetThatSomebodyWaitsFor: the reset succeeds for its caller once it is done,
 // and Drop succeeds after it.
 func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -130,8 +130,8 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 	})
 }
 
-// TestADropWaitsNoLongerThanWhoeverWaitsForAReset: once the caller is told that the outcome is
-// unknown, the later reset takes the place of the one that it asked for.
+// TestADropWaitsNoLongerThanWhoeverWaitsForAReset: once the caller has the unknown outcome, the
+// later reset takes the place of the caller's.
 func TestADropWaitsNoLongerThanWhoeverWaitsForAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := waitingReset(t)

@@ -75,7 +75,7 @@ func TestARestorationOfNothing(t *testing.T) {
 	if s.findLoss(storeVersion{epoch: 8}); s.active() || s.store.told.epoch != 8 {
 		t.Errorf("active %v, told %+v", s.active(), s.store.told)
 	}
-	// In the lost epoch, not every counter would hear of the loss.
+	// In the lost epoch, not every counter would learn of the loss.
 	if s.findLoss(storeVersion{epoch: 8, version: 1}); !s.active() {
 		t.Error("no epoch is drawn")
 	}

@@ -117,7 +117,7 @@ func testForgetDuringARestoration(t *testing.T, keys []string, which func(told s
 	synctest.Wait()
 	for range keys[1:] {
 		store.answer <- struct{}{}
-		<-store.restored // so the previous answer was taken in
+		<-store.restored // so the previous answer was applied
 		if got := count(t, c, reset, 60_000); got != 0 {
 			t.Errorf("it is reset, and counts %d", got)
 		}

@@ -87,7 +87,7 @@ func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	s.Store.Exchange(ctx, rounds)
 }
 
-// TestBatchWaitsWhereThereIsNoRoom: a batch counts through two flushers without room, of which one
+// TestBatchWaitsWhereThereIsNoRoom: a batch counts through two flushers without room, one of which
 // soon has room again.
 func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 }
 
 // TestChangingHandsEndsTheWaitForRoom: an operation waits for room when its partition is given to
-// another counter. It has to go there, and is told so at once.
+// another counter. It must go there, and learns that at once.
 func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 	for name, give := range map[string]func(c *syncer.Counter){
 		"ceded":    func(c *syncer.Counter) { _ = c.BeginHandoff(context.Background(), 1) },
@@ -169,8 +169,8 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 	}
 }
 
-// TestWhatIsSealedTakesNoRoom: a partition hands over what takes up all the room. As long as the
-// store is not told of it, the room is there for others.
+// TestWhatIsSealedTakesNoRoom: a partition whose keys take up all the room is handed over. As long
+// as its keys are not flushed, the room is there for others.
 func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)
@@ -208,7 +208,7 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 }
 
 // TestBatchGoesOnBehindWhatWaitsForRoom: operations of a batch wait for room. Later ones that need
-// none are carried out meanwhile, except those that share a key with one that waits.
+// none are carried out meanwhile, except the ones that share a key with one that waits.
 func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)

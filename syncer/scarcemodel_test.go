@@ -14,7 +14,7 @@ import (
 )
 
 // scarceWorld is a counter with room for few keys, so that keys come and go all the time, also
-// between two operations of one batch. Callers share some keys, and know together how often each
+// between two operations of one batch. Callers share some keys, and together know how often each
 // was admitted.
 type scarceWorld struct {
 	t     *testing.T
@@ -34,8 +34,8 @@ const (
 	scarceWhile = 2 * time.Second
 )
 
-// moody is a store that has something of every partition and no lists, so that each new key has to
-// be read. A few of the reads take long.
+// moody is a store that has data of every partition and no lists, so that each new key has to be
+// read. A few of the reads take long.
 type moody struct {
 	syncer.Store
 	mu  sync.Mutex
@@ -54,7 +54,7 @@ func (m *moody) Exchange(ctx context.Context, rounds []*syncer.Round) {
 }
 
 // TestScarceModel lets callers share keys of a counter that forgets them again and again, and
-// checks that no key is admitted more often than its limit says.
+// checks that no key is admitted more often than its limit allows.
 func TestScarceModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runScarce) }
 
 func runScarce(t *testing.T, seed uint64) {
@@ -82,7 +82,7 @@ func (w *scarceWorld) rand(of int) *rand.Rand { return rand.New(rand.NewPCG(w.se
 // now runs so fast that a key is idle for seconds within milliseconds.
 func (w *scarceWorld) now() int64 { return t0 + 1000*time.Since(w.began).Milliseconds() }
 
-// caller is one of many callers. Half of them only use keys that nobody has used before.
+// caller is one of many callers. Half of them only use keys that are new.
 func (w *scarceWorld) caller(ctx context.Context, id int) {
 	rnd := w.rand(1 + id)
 	for n := 0; ctx.Err() == nil && !w.t.Failed(); n++ {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// newHandoff returns the handoff of a ledger of its own, to which the store has told what it has.
+// newHandoff returns the handoff of a separate ledger that knows the store's version.
 func newHandoff(t testing.TB) *handoff {
 	f, budget := newFlushing(t)
 	f.hear(7, 1)
@@ -59,8 +59,8 @@ func TestAHandoffIsInPages(t *testing.T) {
 	}
 }
 
-// TestAKeyThatIsRefusedTwiceIsParkedOnce: the store refuses a key of which two rounds are left of a
-// handoff. It is tried again once, with everything that is pending of it.
+// TestAKeyThatIsRefusedTwiceIsParkedOnce: the store refuses a key in both rounds that a handoff has
+// left. The key is tried again once, with all its pending counts.
 func TestAKeyThatIsRefusedTwiceIsParkedOnce(t *testing.T) {
 	h, store := sealed(t), &fakeStore{}
 	h.cancel()
@@ -132,7 +132,7 @@ func TestWhatWasToldMayBeSent(t *testing.T) {
 	}
 }
 
-// TestAHandoffThatIsFinished leaves nothing behind except the name that was used.
+// TestAHandoffThatIsFinished leaves nothing behind except the used name.
 func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
 	w := h.loads.ask(1, nil, []byte("late"))

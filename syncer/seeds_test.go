@@ -24,8 +24,8 @@ var failedOnce = []uint64{
 	151805063199, 997046049611, 272404572680, 417045912440, 280118909901, 26576128707,
 }
 
-// eachSeed runs a model in virtual time with consecutive seeds and with other given ones, or with
-// the one of -seed.
+// eachSeed runs a model in virtual time with consecutive seeds and with the given ones, or only
+// with the one of -seed.
 func eachSeed(t *testing.T, most int, run func(t *testing.T, seed uint64), given ...uint64) {
 	seeds := given
 	if *seedFlag != 0 {
@@ -55,8 +55,8 @@ func runs(of int) int {
 	return of
 }
 
-// takesLongUnderRace leaves a test that computes much and shares little to a run without the race
-// detector, which scripts/test does as well.
+// takesLongUnderRace skips a test that computes much and shares little under the race detector.
+// scripts/test also runs without it.
 func takesLongUnderRace(t *testing.T) {
 	t.Helper()
 	if raceEnabled {

@@ -14,8 +14,8 @@ import (
 
 // serialStore is a store with one thread, like Redis: it serves one round after the other and takes
 // time for each bucket that it sends. A round that was sent is served even if its sender no longer
-// waits. It is never down, but may pause. What it has not answered by the deadline of an exchange
-// is late, unless nothing at all came from it meanwhile.
+// waits. It is never down, but may pause. A round that is unanswered by the deadline of its
+// exchange is late, unless the store sent nothing at all meanwhile.
 type serialStore struct {
 	*embedded.Store
 	each   atomic.Int64 // nanoseconds for a bucket
@@ -29,7 +29,7 @@ func newSerialStore(t *testing.T, inner *embedded.Store, each time.Duration) *se
 	s := &serialStore{Store: inner, thread: make(chan struct{}, 1)}
 	s.each.Store(int64(each))
 	s.thread <- struct{}{}
-	t.Cleanup(func() { <-s.thread }) // it serves what nobody waits for
+	t.Cleanup(func() { <-s.thread }) // it still serves abandoned rounds
 	return s
 }
 

@@ -26,7 +26,7 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	return list
 }
 
-// beside acquires one, on the counter that owns the key or on one alongside it.
+// beside acquires one, on the counter that owns the key or on another one.
 func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) syncer.Result {
 	t.Helper()
 	op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: foreign, Checks: []syncer.Check{
@@ -78,20 +78,20 @@ func TestSharedKeyIsSeenWithinStaleAfter(t *testing.T) {
 	})
 }
 
-// TestSharedKeyFoldsBack ends the sharing. From then on the owner knows whatever the others
-// counted, although it heard nothing of their quiet rounds.
+// TestSharedKeyFoldsBack ends the sharing. From then on the owner knows all counts of the others,
+// although it learned nothing of their quiet rounds.
 func TestSharedKeyFoldsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
 		beside(t, list[0], false, 1000)
-		share(t, list[1:], true) // the owner doesn't know, like one that just took over
+		share(t, list[1:], true) // the owner doesn't know, as after a takeover
 		for range 50 {
 			beside(t, list[1], true, 1000)
 			beside(t, list[2], true, 1000)
 			time.Sleep(10 * time.Millisecond)
 		}
 		share(t, list[1:], false)
-		// Longer than the interval at which an owner asks what others did.
+		// Longer than the interval at which an owner verifies.
 		time.Sleep(10 * time.Second)
 		if got := count(t, list[0], "hot", 60_000); got != 101 {
 			t.Errorf("the owner counts %d, want 101", got)
@@ -132,7 +132,7 @@ func TestSharedKeyOfAPartitionThatMoves(t *testing.T) {
 
 // TestSharedKeyIsReadAgainAfterAHandoff hands a partition over at any moment of an interval between
 // flushes, so that now and then another counter flushes a shared key after the owner has last read
-// it. The new owner, which does not share the key, learns of all that was counted.
+// it. The new owner, which does not share the key, learns of all counts.
 func TestSharedKeyIsReadAgainAfterAHandoff(t *testing.T) {
 	for after := range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -151,8 +151,8 @@ func TestSharedKeyIsReadAgainAfterAHandoff(t *testing.T) {
 	}
 }
 
-// TestSharedKeyOfACounterThatCloses closes a counter that shares a key. The owner does not share
-// that key any more, only another one of its partition, and learns of what was counted.
+// TestSharedKeyOfACounterThatCloses closes a counter that shares a key. The owner no longer shares
+// that key, only another one of its partition, and learns of the counts.
 func TestSharedKeyOfACounterThatCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
@@ -190,7 +190,7 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 			t.Fatalf("%d, want 1", got)
 		}
 		add()
-		// Longer than the interval at which an owner asks what others did.
+		// Longer than the interval at which an owner verifies.
 		time.Sleep(10 * time.Second)
 		if got := count(t, owner, "k", 60_000); got != 2 {
 			t.Errorf("%d, want 2", got)
@@ -277,7 +277,7 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 }
 
 // TestAResetDoesNotReachTheOtherSide resets a key at one of two counters that both decide about it,
-// but the other can't be told: it brings back what it had not flushed, and nothing else.
+// but can't reach the other: that one brings back its unflushed counts, and nothing else.
 func TestAResetDoesNotReachTheOtherSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates []*gated

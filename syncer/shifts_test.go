@@ -15,7 +15,7 @@ func partitions(n int) (list []*partition) {
 }
 
 // TestShifts rouses shifts at random moments. Each is due within an interval plus a tenth, whatever
-// the others do, and no more often. One that is never roused is due when its rest is over.
+// the others do, and no more often. A shift that is never roused is due when its rest is over.
 func TestShifts(t *testing.T) {
 	const interval, rest = 100 * time.Millisecond, 2 * time.Second
 	seed := rand.Uint64()

@@ -8,8 +8,8 @@ import (
 )
 
 // TestStoreThatSlowsDownAtOnce: the store suddenly takes ten times as long when as many keys wait
-// for it as may, new or known ones. No count becomes older than the lag. If the store takes forty
-// times as long, none becomes older than four times the lag.
+// for it as allowed, new or known ones. No count becomes older than the lag. If the store takes
+// forty times as long, none becomes older than four times the lag.
 func TestStoreThatSlowsDownAtOnce(t *testing.T) {
 	takesLongUnderRace(t)
 	known := func(caller, i int) string { return fmt.Sprint("known-", caller, "-", i%2000) }

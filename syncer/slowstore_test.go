@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// slowStore takes its time for each round. An exchange that takes longer than it may has no effect.
+// slowStore takes its time for each round. An exchange that exceeds its deadline has no effect.
 type slowStore struct {
 	*embedded.Store
 	each atomic.Int64 // ns
@@ -35,8 +35,8 @@ func (s *slowStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// TestSlowStoreGetsNoMoreThanItTakes has a store that takes 100 rounds within the time that an
-// exchange has. A few keys are flushed while all partitions have to be verified, which would be 256
+// TestSlowStoreGetsNoMoreThanItTakes has a store that takes 100 rounds within the deadline of an
+// exchange. A few keys are flushed while all partitions have to be verified, which would be 256
 // rounds at once: these fail, and must not take the place of the few again and again.
 func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
 	takesLongUnderRace(t)
@@ -65,7 +65,7 @@ func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
 }
 
 // TestAPauseIsNotDown asks for keys at their limits while nothing at all comes from the store for
-// nearly two timeouts. Only after that it is known to be down.
+// nearly two timeouts. Only after that does the store count as down.
 func TestAPauseIsNotDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 200

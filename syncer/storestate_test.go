@@ -37,8 +37,8 @@ func TestNewsBeginAGeneration(t *testing.T) {
 	}
 }
 
-// TestWhatWasLoadedCountsForALoss loads next to other rounds. What the store reports is no news,
-// but if it later has less, that is a loss.
+// TestWhatWasLoadedCountsForALoss loads next to other rounds. The store's report is no news, but if
+// it later has less, that is a loss.
 func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 	s := storeState{known: true, told: storeVersion{7, 10, 4, "first"}}
 	s.learnLoaded(storeVersion{7, 12, 5, "last"})
@@ -55,8 +55,8 @@ func TestWhatWasLoadedCountsForALoss(t *testing.T) {
 	}
 }
 
-// TestALateAnswerIsNotTheLatest: another counter, which handed the partition over while a round was
-// in flight, had heard of more changes than the answer to that round counts.
+// TestALateAnswerIsNotTheLatest: another counter handed the partition over while a round was in
+// flight, and knew of more changes than the answer to that round counts.
 func TestALateAnswerIsNotTheLatest(t *testing.T) {
 	told := storeVersion{7, 12, 4, "last"}
 	s := storeState{known: true, told: told}

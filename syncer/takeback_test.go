@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTakingBackRefunds counts at several times and takes back without a time. What is taken back
-// is missing from every window that showed it, newest first, whether or not the store knew of it.
-// Counters that start afterwards see the same, also after the store has lost everything.
+// TestTakingBackRefunds counts at several times and takes back without a time. The events taken
+// back are missing from every window that showed them, newest first, whether or not the store knew
+// of them. Counters that start afterwards see the same, also after the store has lost everything.
 func TestTakingBackRefunds(t *testing.T) {
 	windows := limits(10_000, 100, 60_000, 100, 3_600_000, 100, 86_400_000, 100)
 	for _, c := range []struct {
@@ -48,8 +48,8 @@ func TestTakingBackRefunds(t *testing.T) {
 	}
 }
 
-// TestTakingBackAtAnEmptySecond names a second that counted nothing, in a minute that counted
-// something, and one that counted less than is taken back. All windows agree on what is left.
+// TestTakingBackAtAnEmptySecond takes back at a second without counts, in a minute with counts, and
+// at one with fewer counts than are taken back. All windows agree on the rest.
 func TestTakingBackAtAnEmptySecond(t *testing.T) {
 	clk := &clock{now: t0 - t0%3_600_000 + 30_000}
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})
@@ -62,7 +62,7 @@ func TestTakingBackAtAnEmptySecond(t *testing.T) {
 	add(t, c, "k", -5, clk.Now()-1000)
 	shows(t, c, windows, "[5 5 5]")
 	flush(t, c)
-	clk.set(clk.Now() + 10*60_000) // past what seconds keep
+	clk.set(clk.Now() + 10*60_000) // past the span of the seconds
 	add(t, c, "k", 1, 0)
 	add(t, c, "k", -5, clk.Now()-10*60_000-2_000)
 	shows(t, c, windows, "[1 1 1]")
@@ -86,8 +86,8 @@ func shows(t *testing.T, c *syncer.Counter, windows []syncer.Limit, want string)
 	}
 }
 
-// TestCountedAt: what is counted can be taken back from where it was counted, by the time in its
-// result; what is not counted has none.
+// TestCountedAt: the time in a result is where the event was counted, and where it can be taken
+// back. An uncounted operation has no time.
 func TestCountedAt(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestIdlePartitionsAreVerifiedTogether counts keys of many partitions at moments of their own.
-// From then on each partition is verified every five seconds, with a few exchanges for all.
+// TestIdlePartitionsAreVerifiedTogether counts keys of many partitions at different moments. From
+// then on each partition is verified every five seconds, with a few exchanges for all.
 func TestIdlePartitionsAreVerifiedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &exchanges{Store: embedded.New(embedded.Options{})}

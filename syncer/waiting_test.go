@@ -44,7 +44,7 @@ func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
 }
 
 // TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no
-// caller waits for are flushed as if they were not there.
+// caller waits for are flushed as if the waiting ones did not exist.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
 	takesLongUnderRace(t)
 	for name, op := range map[string]func(i, j int) *syncer.Op{
@@ -136,7 +136,7 @@ func TestFullStoreIsRead(t *testing.T) {
 		flush(t, before)
 		c := open(t, syncer.Options{Store: store, Placement: place})
 		store.SetFull(true)
-		for p := range 4 { // each has something that it can't flush
+		for p := range 4 { // each partition has a count that it can't flush
 			add(t, c, keyIn(place, p, "new-"), 1, 0)
 		}
 		time.Sleep(time.Second)
@@ -153,8 +153,8 @@ func TestFullStoreIsRead(t *testing.T) {
 	})
 }
 
-// TestOneFailingPartitionSaysNothingOfOthers: one partition fails whatever is sent, and nothing
-// else happens.
+// TestOneFailingPartitionSaysNothingOfOthers: every round of one partition fails, while the others
+// are idle at first.
 func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 64}
@@ -351,7 +351,7 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
-		var down atomic.Int32 // 1: everything is lost, 2: what is restored
+		var down atomic.Int32 // 1: everything is lost, 2: restorations and loads are
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf,
 			Decide: func(r *syncer.Round) faultstore.Fault {
 				if at := down.Load(); at == 1 || at == 2 && (r.Republish || r.Aside) {

@@ -16,9 +16,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// crowdWorld is a counter that many callers use at the same time, each with its own patience, over
-// a store that is slow, full or silent by turns. Every caller has keys of its own, so it knows what
-// they must count. One key, at its limit, is used by all.
+// crowdWorld is a counter that many callers use at the same time, each with a different patience,
+// over a store that is slow, full or silent by turns. Every caller has separate keys, so it knows
+// their true counts. All callers use one key that is at its limit.
 type crowdWorld struct {
 	t      *testing.T
 	seed   uint64
@@ -28,16 +28,16 @@ type crowdWorld struct {
 	place  syncer.Placement
 	began  time.Time
 	slow   atomic.Int64 // an exchange takes up to this long
-	// there says that the store may be slow or full, but always answers. Then nothing may be let
-	// through because something is not known.
+	// there marks a store that may be slow or full, but always answers. Then nothing may be let
+	// through because its key is unknown.
 	there bool
 	mix   faultstore.Mix
 	speed int64       // of the clock by which keys age
-	mute  int         // nobody waits until the store has what is counted in this partition
+	mute  int         // no caller waits for the store in this partition
 	rush  atomic.Bool // all callers count all the time
 }
 
-// TestCrowdModel runs many callers at once, and compares each answer with what its caller knows.
+// TestCrowdModel runs many callers at once, and compares each answer with its caller's true counts.
 func TestCrowdModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
@@ -87,7 +87,7 @@ func (w *crowdWorld) fill() {
 
 const fullKeys = 200
 
-// wide is a configuration whose coarsest buckets are a day wide.
+// wide returns a configuration whose coarsest buckets are a day wide.
 func (w *crowdWorld) wide(cold syncer.OnCold) map[string]syncer.Namespace {
 	levels := leaparray.DefaultLevels()
 	levels[len(levels)-1] = leaparray.Level{Width: 24 * time.Hour, Count: 2}
@@ -130,7 +130,7 @@ func (w *crowdWorld) openFull(rnd *rand.Rand) *syncer.Counter {
 	return c
 }
 
-// weather changes what is wrong with the store.
+// weather changes the store's faults.
 func (w *crowdWorld) weather(rnd *rand.Rand) {
 	w.faults.SetFull(rnd.IntN(4) == 0)
 	if w.there {
@@ -141,8 +141,8 @@ func (w *crowdWorld) weather(rnd *rand.Rand) {
 	w.slow.Store([]int64{0, 1e6, 10e6, 300e6, 1500e6}[rnd.IntN(5)])
 }
 
-// calm heals the store and waits until it has everything; then nothing may stay in memory alone for
-// long, even if others wait for the store all the time.
+// calm heals the store and waits until it has everything; then no count may stay in memory alone
+// for long, even if other callers wait for the store all the time.
 func (w *crowdWorld) calm() {
 	w.faults.SetDown(false)
 	w.faults.SetFull(false)
@@ -158,14 +158,14 @@ func (w *crowdWorld) calm() {
 	}
 }
 
-// caller is one of many callers. It knows what it has counted of its own keys.
+// caller is one of many callers. It knows the true counts of its keys.
 func (w *crowdWorld) caller(ctx context.Context, id int) {
 	rnd, mine := w.rand(2+id), map[string]int64{}
 	for ctx.Err() == nil {
 		key, kind := fmt.Sprint("of", id, "-", rnd.IntN(20)), rnd.IntN(8)
 		if w.rush.Load() {
 			kind = 0
-			time.Sleep(time.Duration(rnd.Int64N(1e6))) // what is refused takes no time
+			time.Sleep(time.Duration(rnd.Int64N(1e6))) // refusals take no time
 		}
 		switch kind {
 		case 0, 1:
@@ -199,15 +199,15 @@ func patience(rnd *rand.Rand) (context.Context, context.CancelFunc) {
 		time.Duration(rnd.Int64N([]int64{1, 1e6, 1e8, 3e9}[rnd.IntN(4)])))
 }
 
-// inTime checks that no caller was kept waiting longer than allowed: what was decided later might
-// have been counted later, too.
+// inTime checks that no caller waited longer than allowed: a late decision might have been counted
+// late, too.
 func (w *crowdWorld) inTime(ctx context.Context, what string) {
 	if until, bounded := ctx.Deadline(); bounded && time.Since(until) > time.Millisecond {
 		w.t.Errorf("%s: answered %v after its deadline", what, time.Since(until))
 	}
 }
 
-// settled reports whether an operation has counted. An error says that it has not, except for an
+// settled reports whether an operation has counted. An error means that it has not, except for an
 // unknown outcome.
 func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	switch {
@@ -219,8 +219,8 @@ func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	return false
 }
 
-// add counts, or takes back no more than there is. If the store is said to have a count, it must
-// have it.
+// add counts, or takes back no more than there is. A count that is acknowledged as stored must be
+// in the store.
 func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n int64) {
 	op := addOp(key, n, syncer.Ack(1+rnd.IntN(2)))
 	switch {
@@ -247,7 +247,7 @@ func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n in
 	}
 }
 
-// stored returns what the store has of a key.
+// stored returns the store's count of a key.
 func (w *crowdWorld) stored(key string) (sum int64) {
 	for _, b := range w.inner.Get(w.place.Of(nil, []byte(key)), nil, []byte(key)) {
 		sum += b.N
@@ -255,7 +255,7 @@ func (w *crowdWorld) stored(key string) (sum int64) {
 	return sum
 }
 
-// acquireFull asks for a key at its limit: whatever is wrong with the store, it is not admitted.
+// acquireFull asks for a key at its limit: whatever the store's fault, it is not admitted.
 func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
 	ctx, cancel := patience(rnd)
 	defer cancel()
@@ -336,7 +336,7 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 	}
 }
 
-// verify compares what a key counts with what its caller knows. There may be no room for the key at
+// verify compares a key's count with its caller's true count. There may be no room for the key at
 // once, and messages may be lost, even so many in a row that the answer is late.
 func (w *crowdWorld) verify(key string, want int64) {
 	op := &syncer.Op{Kind: syncer.Count,
@@ -357,7 +357,7 @@ func (w *crowdWorld) verify(key string, want int64) {
 }
 
 // closeWithWaiters closes the counter while operations wait for something that never comes. The
-// bubble fails if one is left: nothing else is.
+// bubble fails if any goroutine is left.
 func (w *crowdWorld) closeWithWaiters(rnd *rand.Rand) {
 	w.faults.SetDown(true)
 	var waiters sync.WaitGroup
