@@ -26,8 +26,8 @@ type windowAnswer struct {
 	seen  *sketch.Snapshot
 }
 
-// fullAnswer is the bucket at which a level, read from the newest bucket on, exceeds most values.
-// It must leave the window before the values fit.
+// fullAnswer is the bucket at which a level, read from the newest bucket on, exceeds the maximum,
+// most. It must leave the window before the values fit.
 type fullAnswer struct {
 	level         int
 	most          int64
@@ -79,7 +79,7 @@ func (en *entry) learnWindow(u *sketch.Union, level int, lo int64) {
 	}
 }
 
-// learnFull caches bucket i of a level as the one with which the level has more than most values.
+// learnFull caches bucket i of a level as the one with which the level exceeds the maximum, most.
 func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 	k, list := &en.answers, en.levels[level]
 	k.fulls = slices.DeleteFunc(k.fulls, func(f fullAnswer) bool {
@@ -161,8 +161,8 @@ func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes [
 	return max(1, (index+1)*en.ladder.Width(level)+l.Window-1-now)
 }
 
-// full returns the first bucket, from the newest on, with which a level and the given hashes have
-// more than most values.
+// full returns the first bucket, from the newest on, with which a level and the given hashes exceed
+// the maximum, most.
 func (en *entry) full(u *sketch.Union, level int, most int64, hashes []uint64) (int64, bool) {
 	for i := range en.answers.fulls {
 		k := &en.answers.fulls[i]

@@ -42,8 +42,8 @@ type Gather func(ctx context.Context, partitions []int) []Pending
 // partitions, or read the store after the next flush of the answering node.
 const MaxPending = 1 << 20
 
-// decide returns the term in which this node decides about a key, 0 if there is no owner to ask. At
-// the beginning of a term it asks the other nodes first.
+// decide returns the term in which this node decides about a key, 0 without an owner or in place of
+// it. At the beginning of a term it asks the other nodes first.
 func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, err error) {
 	if e.owner == nil || inPlace {
 		return 0, nil

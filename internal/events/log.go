@@ -17,7 +17,7 @@ const (
 
 // State is a node's view of its cluster and itself at one moment.
 type State struct {
-	// Members holds the ID, address, state and start of each member.
+	// Members holds the ID, address, state and start of each member. Self marks this log's node.
 	Members []cluster.Member
 	Mode    cluster.Mode
 	// Rules is the version of the rules in force, RulesBy its author; 0 while it is unknown.

@@ -174,7 +174,7 @@ func (r *reader) buckets() []syncer.Bucket {
 	return list
 }
 
-// name reads and copies a name of at most most bytes.
+// name reads and copies a name whose length is at most the given one.
 func (r *reader) name(most int) []byte {
 	b := r.bytes()
 	if len(b) > most {

@@ -14,7 +14,7 @@ var (
 	// has left several messages unanswered. It is the only reason to count in the node's place.
 	ErrUnreachable = errors.New("the node can't be reached")
 	// ErrRefused means that the node answered but does not accept the task, because it is closing
-	// or does not know this node. It wraps syncer.ErrNotOwner: another node may decide.
+	// or does not know this node. It matches syncer.ErrNotOwner: another node may decide.
 	ErrRefused error = refusal{}
 	// ErrLate means that the task's deadline passed before it was sent, or before it arrived. The
 	// node may be fine.
