@@ -220,7 +220,7 @@ func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
 	return res.Allowed
 }
 
-// after records that a limit refuses for ms milliseconds, or for ever if ms is negative.
+// after records that a limit refuses for ms milliseconds, or forever if ms is negative.
 func (res *Result) after(ms int64) {
 	if res.RetryAfter = max(res.RetryAfter, ms); ms < 0 {
 		res.RetryAfter = ms

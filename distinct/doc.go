@@ -39,10 +39,13 @@
 // still has the expected one. While the store can't be asked, a node also keeps new values
 // separately, so that they stay if the reset turns out to have been made.
 //
+// # Ladders that differ
+//
 // Each level of a ladder has the values of its whole span, so a value is in one bucket of each
 // level. The values of nodes with another ladder are in the levels that both ladders have, and in
 // levels whose buckets contain theirs. So while ladders differ, a count over a window that is read
 // from a finer level may lack such a node's values until that node has the ladder too.
+//
 // # Left out
 //
 // A lost flush goes unnoticed if the key has also left the memory of all nodes. Limits are about

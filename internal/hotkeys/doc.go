@@ -5,8 +5,8 @@
 // than Options.Rate. Then the node borrows from the owner: the owner lends it part of the key's
 // remaining limits, for a short time, and the node counts that much without asking
 // (syncer.LoanRequest). Near the limit the owner lends less and less, until it decides about
-// everything itself. A loan counts as used until the owner has read from the store how much of it
-// was. So a limit is never exceeded; it may refuse too early, by at most the amount lent.
+// everything itself. A loan counts as used in full until the owner has read its actual use from the
+// store. So a limit is never exceeded; it may refuse too early, by at most the amount lent.
 //
 // Before the owner takes back counts of such a key, it recalls the other nodes' counts: see
 // [Recalling].

@@ -4,7 +4,6 @@
 // table assigns to it. A node hands a partition over only to the owner according to its own table,
 // and keeps deciding until then. So some node always decides, and two nodes that can reach each
 // other never both do.
-// that can reach each other.
 //
 // # Phases
 //

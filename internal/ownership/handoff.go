@@ -148,7 +148,7 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 }
 
 // beginHandoff prepares a partition for the handoff. If an obstacle remains, such as a reservation
-// that is neither confirmed nor undone, this node goes on deciding: the new owner would lose the
+// that is neither confirmed nor undone, this node goes on deciding: the new owner would lack the
 // reservation and all unflushed counts. If the counter has been closed, the new owner starts from
 // the store.
 func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {

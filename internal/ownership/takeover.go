@@ -173,7 +173,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	}
 }
 
-// unclaim ends the claims of partitions, of which the other node has a complete report.
+// unclaim ends the claims of partitions whose results have been reported to the other node.
 func (o *Partitions) unclaim(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

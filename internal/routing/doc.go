@@ -22,5 +22,4 @@
 //
 // A Router is safe for concurrent use. Its only state is reusable memory for messages; owners,
 // loans, refusals and the mode come from its [Options].
-// [Options] tell it about owners, loans, refusals and the mode.
 package routing
