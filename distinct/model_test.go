@@ -216,8 +216,8 @@ func (m *model) at() int {
 }
 
 // together marks the moment when values of several engines meet in one. If the store can't be read
-// then, all values of a key count as as old as the oldest: a reset unknown to one of the engines
-// may void them.
+// then, all values of a key are taken to be as old as the oldest: a reset unknown to one of the
+// engines may void them.
 func (m *model) together() {
 	m.calm.Store(true)
 	for _, k := range m.keys {

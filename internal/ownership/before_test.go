@@ -31,9 +31,9 @@ func TestOnlyTheOwnerBeforeIsAsked(t *testing.T) {
 	})
 }
 
-// TestAllAreAskedIfTheOwnerBeforeHoldsNothing gives a node a table with a new owner of partitions
-// that a third node still holds. The previous owner reports that it holds none, or replies too
-// late.
+// TestAllAreAskedIfTheOwnerBeforeHoldsNothing gives a node a table whose owner of some partitions
+// has not received them: a third node still holds them. When the node itself becomes their owner,
+// the previous owner reports that it holds none, or replies too late.
 func TestAllAreAskedIfTheOwnerBeforeHoldsNothing(t *testing.T) {
 	for name, silent := range map[string]time.Duration{"at once": 0, "late": time.Second / 2} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 // TestAPartitionThatHasGoneElsewhere claims several partitions from a node that has meanwhile given
 // one of them to a third node, and takes long over the rest. The claiming node must name the third
-// node as the decider at once: otherwise, if the first node stopped now, no node would count in
-// place of the third.
+// node as the decider at once: otherwise, if the first node stopped now, the claiming node would
+// count in its place although the third node decides.
 func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)

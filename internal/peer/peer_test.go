@@ -384,8 +384,8 @@ func TestAnotherSecretIsRefused(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap gives each side several secrets: they understand each other if each can open
-// the other's messages.
+// TestSecretsOverlap gives each side several secrets: a call succeeds if the server has the secret
+// that the client seals with, because a reply is sealed with the secret of its message.
 func TestSecretsOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		client, server string
