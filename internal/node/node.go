@@ -51,7 +51,7 @@ type Options struct {
 	ID string
 	// Address is the node's address, for display before Open, and only without a cluster.
 	Address string
-	// Mode is the initial mode. Default: ModeTwoTier.
+	// Mode is the initial mode. Default: cluster.TwoTier.
 	Mode cluster.Mode
 	// Counter is required unless the node always stays in Redis mode. Direct is required in Redis
 	// mode; a two-tier node uses it, if set, for new keys once its memory is full. In a cluster the

@@ -48,7 +48,8 @@ const (
 	classes
 )
 
-// firstLanes are the numbers of the first lane of each class. Each class has Options.Lanes of them.
+// firstLanes are the numbers of the first lane of each class. Each class has ClientOptions.Lanes of
+// them.
 var firstLanes = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
 
 // The numbers of the first lanes for questions, and of the spare ones.
