@@ -8,44 +8,44 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// answers are what is remembered of a key that is asked again and again while its values stay as
-// they are: who is refused goes on asking, and to merge all buckets each time would hold up the
-// other keys of the shard. They hold for any values that are asked for, and as long as the buckets
-// of the key are the same: whatever changes those unlearns all of it. They take at most as much
-// memory as the values.
+// answers caches results for a key that is asked again and again while its values stay the same:
+// refused clients keep asking, and merging all buckets each time would hold up the other keys of
+// the shard. Cached answers apply to any requested values, but only while the key's buckets are
+// unchanged: every change discards all of them. They take at most as much memory as the values.
 type answers struct {
 	windows []windowAnswer
 	fulls   []fullAnswer
 	bytes   int64
 }
 
-// windowAnswer is what the buckets of a level from lo on have seen. It holds for every moment at
-// which a window begins with bucket lo; once time has passed that, another lo is looked for.
+// windowAnswer is the union of a level's buckets from lo on. It applies at every moment at which a
+// window begins with bucket lo; as time moves on, lookups ask for another lo.
 type windowAnswer struct {
 	level int
 	lo    int64
 	seen  *sketch.Snapshot
 }
 
-// fullAnswer is a bucket with which a level, read from the newest bucket on, has more than so many
-// values: in other words, which must have left the window for values to fit.
+// fullAnswer is the bucket at which a level, read from the newest bucket on, exceeds the maximum,
+// most. It must leave the window before the values fit.
 type fullAnswer struct {
 	level         int
 	most          int64
 	index         int64
-	before, after *sketch.Snapshot // what the newer ones have seen; and together with this one
-	// exact is the most that some of the newer ones have that are counted exactly.
+	before, after *sketch.Snapshot // the union of all newer buckets; and of this one, too
+	// exact is the largest exact count of a run of the newer buckets.
 	exact int64
 }
 
-// holds reports whether the bucket is the one for these values too: that is, the first with which
-// the level has too many.
+// holds reports whether the bucket is the right one for these hashes too: the first, from the
+// newest on, with which the level has too many values.
 //
-// With it, it has: that is counted. With all newer ones it has not: that is counted as well. So it
-// has not with fewer of those. That is plain if the newer ones are counted exactly. If they are
-// estimated, some of them are estimated at no more than all are, because a register that is raised
-// only ever raises the estimate; but if they are few enough to be counted exactly, they may be more
-// than an estimate of all says. Hence exact, to which the values add at most their number.
+// Including the bucket there are too many, because after counts them. With all newer buckets there
+// are not, because before counts them, so there can't be with only some of the newer ones. That is
+// obvious if the newer buckets are counted exactly. If they are estimated, an estimate of some of
+// them never exceeds the estimate of all, because raising a register only ever raises the estimate;
+// but a run short enough to be counted exactly may exceed the estimate of all. Hence exact, to
+// which the hashes add at most their number.
 func (k *fullAnswer) holds(hashes []uint64) bool {
 	n, relative := k.before.Count(hashes)
 	if n > k.most || relative > 0 && k.exact+int64(len(hashes)) > k.most {
@@ -58,12 +58,12 @@ func (k *fullAnswer) holds(hashes []uint64) bool {
 // unlearn forgets all answers, because the buckets have changed.
 func (en *entry) unlearn() { en.answers, en.still = answers{}, false }
 
-// learns reports whether there is a reason to remember what a union has, and room.
+// learns reports whether the answer from a union is worth caching, and fits.
 func (en *entry) learns(u *sketch.Union) bool {
 	return en.still && en.answers.bytes+u.Bytes() <= en.bytes-en.weighed
 }
 
-// learnWindow remembers what the buckets from lo on have seen.
+// learnWindow caches the union of the buckets from lo on.
 func (en *entry) learnWindow(u *sketch.Union, level int, lo int64) {
 	k := &en.answers
 	k.windows = slices.DeleteFunc(k.windows, func(w windowAnswer) bool {
@@ -79,7 +79,7 @@ func (en *entry) learnWindow(u *sketch.Union, level int, lo int64) {
 	}
 }
 
-// learnFull remembers that bucket i of a level is the one with which it has too many values.
+// learnFull caches bucket i of a level as the one with which the level exceeds the maximum, most.
 func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 	k, list := &en.answers, en.levels[level]
 	k.fulls = slices.DeleteFunc(k.fulls, func(f fullAnswer) bool {
@@ -114,14 +114,14 @@ func (en *entry) learnFull(u *sketch.Union, level int, most int64, i int) {
 	k.fulls = append(k.fulls, f)
 }
 
-// count counts the values in a window that ends at a moment, together with some more.
+// count counts the values in a window that ends at a moment, together with the hashes in more.
 func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Count {
 	level, lo, hi, ok := en.ladder.span(window, at, now)
-	if !ok { // validate has refused those
+	if !ok { // validate has refused such windows
 		return Count{Window: window}
 	}
 	c := Count{Window: window, BucketMS: en.ladder.Width(level)}
-	if at >= now { // the clock of who added a value may have been ahead
+	if at >= now { // the node that added a value may have a clock ahead of ours
 		hi = math.MaxInt64
 		for _, k := range en.answers.windows {
 			if k.level == level && k.lo == lo {
@@ -144,9 +144,9 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 	return c
 }
 
-// retryAfter returns in how many milliseconds a window that would have too many values now would
-// have room for some hashes, if no others are added until then, and -1 if it never has. The values
-// of a bucket leave the window together, and those that newer buckets have as well stay.
+// retryAfter returns the time in milliseconds until a window that is too full now would have room
+// for some hashes, if no others are added until then, and -1 if it never would. The values of a
+// bucket leave the window together, except the ones that newer buckets hold as well.
 func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes []uint64) int64 {
 	level, _, _, ok := en.ladder.span(l.Window, now, now)
 	var none sketch.Snapshot
@@ -155,14 +155,14 @@ func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes [
 	}
 	index, found := en.full(u, level, l.Max, hashes)
 	if !found {
-		return 1 // an estimate that went down as values were added in another order
+		return 1 // adding values in another order has lowered an estimate
 	}
 	// The window begins a millisecond after the end of this bucket.
 	return max(1, (index+1)*en.ladder.Width(level)+l.Window-1-now)
 }
 
-// full returns the first bucket, from the newest on, with which a level has more than most values
-// together with some hashes.
+// full returns the first bucket, from the newest on, with which a level and the given hashes exceed
+// the maximum, most.
 func (en *entry) full(u *sketch.Union, level int, most int64, hashes []uint64) (int64, bool) {
 	for i := range en.answers.fulls {
 		k := &en.answers.fulls[i]

@@ -11,8 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pair is an engine that remembers answers, and one that has forgotten them whenever it is asked.
-// Both are asked the same.
+// pair is two engines that answer the same requests: one caches answers, the other forgets its
+// cache before each request.
 type pair struct {
 	c                *clock
 	learned, forgets *distinct.Engine
@@ -35,7 +35,7 @@ func (p *pair) ask(t *testing.T, op distinct.Op) distinct.Result {
 	return got
 }
 
-// hashes returns some that are new, and some that the key may have had.
+// hashes returns some new hashes, and some that the key may have.
 func (p *pair) hashes(n int) (list []uint64) {
 	for range n {
 		p.serial++
@@ -48,10 +48,10 @@ func (p *pair) hashes(n int) (list []uint64) {
 	return list
 }
 
-// TestRememberedAnswers asks a key whose values come slowly again and again, for other values and
-// with limits that are about what it has: whatever is remembered of earlier answers, the answers
-// are those of an engine that remembers nothing. Keys have a few values, as many as are counted
-// exactly, about as many as a bucket or a window counts exactly, and many more.
+// TestRememberedAnswers asks again and again about a key that gains values slowly, for other values
+// and with limits close to its counts: cached answers always match an engine without a cache. Keys
+// have a few values, as many as are counted exactly, about as many as a bucket or a window counts
+// exactly, and many more.
 func TestRememberedAnswers(t *testing.T) {
 	for seed, most := range []int{4, 60, 700} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -94,7 +94,8 @@ func TestRememberedAnswers(t *testing.T) {
 	}
 }
 
-// weighed checks that the memory of an engine includes the answers, which take at most half of it.
+// weighed checks that an engine's memory includes the answers, and that they take at most half of
+// it.
 func weighed(t *testing.T, e *distinct.Engine) {
 	t.Helper()
 	if answers, all, said := e.Learned(); said != all || answers > all/2 {
@@ -103,8 +104,8 @@ func weighed(t *testing.T, e *distinct.Engine) {
 	}
 }
 
-// TestAnswersAreForgotten remembers answers of a key: they go when nobody asks any more, with a
-// reset, and before any key has to leave memory.
+// TestAnswersAreForgotten caches answers of a key: they go when nobody asks any more, with a reset,
+// and before any key has to leave memory.
 func TestAnswersAreForgotten(t *testing.T) {
 	t.Parallel()
 	op := func(i int) *distinct.Op {
@@ -162,9 +163,9 @@ func TestAnswersAreForgotten(t *testing.T) {
 	})
 }
 
-// TestRememberedBesideEstimates has windows with as many values as are counted exactly, and older
-// buckets with which they are estimated, at fewer: one value more is too many for the newest
-// buckets alone, which what is remembered of all together does not say.
+// TestRememberedBesideEstimates fills windows with as many values as are counted exactly, and adds
+// older buckets with which the count becomes an estimate, and a lower one. One more value is too
+// many for the newest buckets alone, which the cached union of all buckets does not show.
 func TestRememberedBesideEstimates(t *testing.T) {
 	t.Parallel()
 	const exact, minute = 4050, 60_000

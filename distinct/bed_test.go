@@ -18,12 +18,12 @@ import (
 
 var errStore = errors.New("the store is gone")
 
-// memory is a distinct.Store with faults.
+// memory is a distinct.Store that fails on demand.
 type memory struct {
 	mu    sync.Mutex
 	keys  map[string]*stored
 	fault func() fault        // nil: none
-	later func(arrive func()) // has what is late arrive
+	later func(arrive func()) // makes late requests arrive
 	calls int
 }
 
@@ -33,14 +33,14 @@ type stored struct {
 	buckets map[leaparray.Stretch][]byte
 }
 
-// fault is what happens to an exchange.
+// fault is the fate of an exchange.
 type fault int
 
 const (
 	none    fault = iota
 	lost          // the request
 	unheard       // the reply
-	late          // both: the request comes after the store was given up
+	late          // both: the request arrives after the engine has given up
 )
 
 func newMemory() *memory { return &memory{keys: map[string]*stored{}} }
@@ -102,7 +102,7 @@ func (m *memory) compare(x *distinct.Exchange) {
 	}
 }
 
-// asked returns how many exchanges there were.
+// asked returns the number of exchanges so far.
 func (m *memory) asked() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *memory) set(f func() fault) {
 	m.fault = f
 }
 
-// snapshot returns a copy of everything, restore goes back to one.
+// snapshot returns a copy of all keys, restore goes back to one.
 func (m *memory) snapshot() map[string]*stored {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (m *memory) restore(to map[string]*stored) {
 	m.keys = to
 }
 
-// buckets returns how many buckets a key has.
+// buckets returns the number of buckets of a key.
 func (m *memory) buckets() (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *memory) buckets() (n int) {
 
 const start = 1_700_000_000_000
 
-// clock is the time of a test.
+// clock is the clock of a test.
 type clock struct{ ms atomic.Int64 }
 
 func newClock() *clock {
@@ -167,7 +167,7 @@ func ladder(t testing.TB) *leaparray.Ladder {
 	return l
 }
 
-// engine makes an engine and opens it.
+// engine returns an open engine.
 func engine(t testing.TB, c *clock, store distinct.Store, owner distinct.Owner,
 	gather distinct.Gather, change func(o *distinct.Options)) *distinct.Engine {
 	t.Helper()
@@ -195,7 +195,7 @@ func engine(t testing.TB, c *clock, store distinct.Store, owner distinct.Owner,
 	return e
 }
 
-// values returns the hashes of some values.
+// values returns the hashes of the named values.
 func values(e *distinct.Engine, names ...int) (hashes []uint64) {
 	for _, n := range names {
 		hashes = append(hashes, e.Hash([]byte(strconv.Itoa(n))))
@@ -232,7 +232,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// sometimes returns faults with a probability.
+// sometimes returns faults with a given probability.
 func sometimes(random *rand.Rand, share float64) func() fault {
 	return func() fault {
 		if random.Float64() < share {

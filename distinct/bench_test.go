@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkRefusal refuses a value of a key that has values in each quarter of an hour of a day, as
-// many in each as its name says: sets that are exact, and ones that are estimates.
+// BenchmarkRefusal refuses a value of a key with n values in each quarter of an hour of a day: few
+// enough for exact sets, or so many that they are estimated.
 func BenchmarkRefusal(b *testing.B) {
 	const day = 86_400_000
 	for _, n := range []int{3, 5_000} {
@@ -41,8 +41,8 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
-// BenchmarkAdd adds a value to a key, with a limit that has room: one that it has, of keys with few
-// values, which are counted exactly, and with many; and one that it has not.
+// BenchmarkAdd adds a value under a limit that has room: a known value of a key with few values,
+// which are counted exactly, or with many, and a new value.
 func BenchmarkAdd(b *testing.B) {
 	for _, tt := range []struct {
 		name   string

@@ -5,17 +5,17 @@ import (
 	"runtime/debug"
 )
 
-// Call is one of several operations that are run together, and what comes of it.
+// Call is one of several operations that run together, and its outcome.
 type Call struct {
 	Op *Op
-	// Values are to be added.
+	// Values are the values to add.
 	Values [][]byte
 	Res    *Result
 	Err    error
 }
 
-// Run runs the operation. If it panics, its error is a [PanicError]: on a goroutine that was made
-// for some of many, nobody else recovers.
+// Run runs the operation. If it panics, its error is a [PanicError]: on a goroutine started for
+// part of a batch, nothing else recovers.
 func (c *Call) Run(operation func() error) {
 	defer func() {
 		if what := recover(); what != nil {

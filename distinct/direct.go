@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// DoInStore runs an operation in the store, for which every node may do it: the values are written,
-// or the answer given, if the key is as it was when the decision was made. Otherwise the decision
-// is made anew. What is in memory saves reading the key each time.
+// DoInStore runs an operation in the store, as every node may: it writes the values, or answers,
+// only if the key is still as it was when the decision was made. Otherwise it decides anew. The
+// copy in memory saves reading the key each time.
 func (e *Engine) DoInStore(ctx context.Context, op *Op, res *Result) error {
 	if _, err := op.validate(e.space(op.NS).scale, e.opt.Now()); err != nil {
 		return err
@@ -60,18 +60,18 @@ func (e *Engine) seize(ctx context.Context, op *Op) (*shard, *entry, error) {
 	}
 }
 
-// plan is a decision that is right if the store has what is in memory.
+// plan is a decision that is right if the store matches memory.
 type plan struct {
 	op      *Op
 	x       *Exchange
 	ts, now int64
-	// load says that there is no decision yet: the key is to be read first, or the store to have
-	// what only this node has of it, up to the change seq.
+	// load marks a plan without a decision: the key has to be read first, or this node's unflushed
+	// changes, up to seq, have to reach the store first.
 	load bool
 	seq  uint64
 }
 
-// plan decides.
+// plan makes a decision from memory.
 func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -116,12 +116,12 @@ func (e *Engine) plan(sh *shard, en *entry, op *Op, res *Result) *plan {
 	return d
 }
 
-// conclude takes the outcome of an exchange, and answers if the decision was right.
+// conclude processes the outcome of an exchange, and answers if the decision was right.
 func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool, err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	x := d.x
-	// A reset that came meanwhile may have made void what was written.
+	// A reset during the exchange may have voided the write.
 	late := x.Matched() && en.mark > x.Mark
 	if x.Matched() && x.Version != "" && !d.load && !late {
 		clean := !en.dirty()

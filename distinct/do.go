@@ -23,7 +23,7 @@ var (
 		syncer.ErrUnknownOutcome)
 )
 
-// Do runs an operation in memory. If this node does not decide about the key, the error is
+// Do runs an operation in memory. If this node does not own the key, the error is
 // syncer.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
 func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
 	now := e.opt.Now()
@@ -50,31 +50,31 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 		if err := e.awaitFlush(ctx, t.sh, t.en, t.seq); !errors.Is(err, errVoided) {
 			return err
 		}
-		// The store had a reset that this node had not heard of: what is added now is younger.
+		// The store had a reset unknown to this node: values added now are younger.
 		if ctx.Err() != nil {
 			return errUnflushed
 		}
 	}
 }
 
-// operation is an [Op] in memory on its way.
+// operation is an [Op] in progress in memory.
 type operation struct {
 	e       *Engine
 	op      *Op
 	res     *Result
 	ts, now int64
 	inPlace bool
-	// began is when the operation began in this term, after the others were asked: what the store
-	// said earlier may lack what they have flushed since.
+	// began is the start of the operation in this term, after the other nodes were asked: an
+	// earlier reply of the store may lack the values that they have flushed since.
 	began time.Time
 	term  int64
 
 	sh  *shard
 	en  *entry
-	seq uint64 // of the change that was made, 0 if there was none
+	seq uint64 // of the change made, 0 if there was none
 }
 
-// run runs the operation, when it does not have to wait for the store any more.
+// run runs the operation as soon as it does not have to wait for the store.
 func (t *operation) run(ctx context.Context) error {
 	for t.seq = 0; ; {
 		wait, err := t.try(ctx)
@@ -89,7 +89,7 @@ func (t *operation) run(ctx context.Context) error {
 	}
 }
 
-// try runs the operation, unless it has to wait for the store.
+// try runs the operation, or returns a channel to wait on if it needs the store first.
 func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	e := t.e
 	term, err := e.decide(ctx, t.op, t.inPlace)
@@ -112,13 +112,13 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if en == nil { // a query of what is not there
+	if en == nil { // a query of a missing key
 		en = &entry{ladder: e.space(t.op.NS).scale}
 	}
 	t.sh, t.en, en.used = sh, en, time.Now()
 	t.res.Degraded = e.isDown() || en.failed != nil && en.dirty()
 	if !en.loaded && en.busy == nil && en.empty() && !t.inPlace {
-		en.term = term // nothing is older, and it will be compared in this term
+		en.term = term // no value is older, and the entry will be compared in this term
 	}
 	if t.needsStore(term) && !t.warm(term) {
 		failed := en.failed != nil && !en.tried.Before(t.began)
@@ -128,15 +128,14 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 		if err := t.withoutStore(failed); err != nil {
 			return nil, err
 		}
-		e.compare(en) // for the next ones
+		e.compare(en) // for later operations
 		t.res.Degraded = true
 	}
 	return nil, t.decide(sh, en)
 }
 
-// withoutStore returns an error if nothing may be decided by what is in memory alone. failed says
-// that the store was asked for this operation. Where it refused, it can be reached, and on-cold
-// does not apply.
+// withoutStore returns an error if memory alone must not decide. failed means that the store was
+// asked for this operation. A store that refused can be reached, so on-cold does not apply.
 func (t *operation) withoutStore(failed bool) error {
 	switch {
 	case len(t.op.Limits) == 0:
@@ -149,15 +148,15 @@ func (t *operation) withoutStore(failed bool) error {
 	return nil
 }
 
-// needsStore reports whether the operation relies on what the store has: to count, or, where there
-// may have been a reset since the entry was made that it does not know of, so that what is added is
-// not taken for older than that.
+// needsStore reports whether the operation relies on the store: either to count, or because the key
+// may have been reset without the entry's knowledge, and added values must not be taken for older
+// than that reset.
 func (t *operation) needsStore(term int64) bool {
 	return t.op.reads() || len(t.en.doubts) > 0 || !t.inPlace && t.en.term != term
 }
 
-// warm reports whether all that the store has of the key is in memory. Where this node is not the
-// owner, others write meanwhile.
+// warm reports whether memory holds everything that the store has of the key. On a node that is not
+// the owner, other nodes keep writing to the store.
 func (t *operation) warm(term int64) bool {
 	en := t.en
 	switch {
@@ -174,7 +173,7 @@ func (t *operation) warm(term int64) bool {
 	return en.term == term
 }
 
-// decide compares, adds, and counts.
+// decide checks the limits, adds the values, and counts.
 func (t *operation) decide(sh *shard, en *entry) error {
 	e, op, res := t.e, t.op, t.res
 	defer e.answered(sh, en)
@@ -194,14 +193,15 @@ func (t *operation) decide(sh *shard, en *entry) error {
 			}
 			sh.note(en)
 		} else if en.dirty() {
-			t.seq = en.seq // they may be among what the store lacks
+			t.seq = en.seq // the values may be among the unflushed changes
 		}
 	}
 	res.fill(&sh.union, en, op, t.ts, t.now)
 	return nil
 }
 
-// allows compares the limits with what the windows would then have.
+// allows reports whether the windows, including the new values, stay within the limits, and sets
+// the verdict in res.
 func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
 	res.Over, res.Allowed, res.RetryAfter = res.Over[:0], true, 0
 	for i, l := range op.Limits {
@@ -220,14 +220,14 @@ func allows(u *sketch.Union, en *entry, op *Op, res *Result, now int64) bool {
 	return res.Allowed
 }
 
-// after notes that a limit refuses for so many milliseconds, or for ever if that is negative.
+// after records that a limit refuses for ms milliseconds, or forever if ms is negative.
 func (res *Result) after(ms int64) {
 	if res.RetryAfter = max(res.RetryAfter, ms); ms < 0 {
 		res.RetryAfter = ms
 	}
 }
 
-// fill counts what the windows have.
+// fill counts the values in the windows.
 func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 	res.Counts = res.Counts[:0]
 	if res.Source = syncer.SourceMemory; res.Degraded {
@@ -245,8 +245,8 @@ func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 	}
 }
 
-// compare starts to compare an entry of a locked shard with the store, unless that is under way,
-// and returns what is closed when it is over.
+// compare starts to compare an entry of a locked shard with the store, unless a comparison is under
+// way. It returns a channel that is closed at the end of the comparison.
 func (e *Engine) compare(en *entry) <-chan struct{} {
 	if en.busy == nil {
 		en.busy = make(chan struct{})
@@ -261,8 +261,8 @@ func (e *Engine) compare(en *entry) <-chan struct{} {
 	return en.busy
 }
 
-// awaitFlush waits until the store has a change. The error is errVoided if a reset has made the
-// change void.
+// awaitFlush waits until the store has a change. The error is errVoided if a reset voided the
+// change.
 func (e *Engine) awaitFlush(ctx context.Context, sh *shard, en *entry, seq uint64) error {
 	for failures := 0; ; {
 		sh.mu.Lock()

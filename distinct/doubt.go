@@ -5,27 +5,29 @@ import (
 	"strconv"
 )
 
-// doubt is a reset of unknown outcome: the store has made it, or will make it late, or never. It
-// makes a reset only while the key has the version that was expected, and no version comes twice.
-// So once the key has another one, the reset was made, and its mark is there, or it never will be.
+// doubt is a reset of unknown outcome: the store has made it, will make it late, or never will. It
+// makes a reset only while the key has the expected version, and no version comes twice. So once
+// the key has another version, either the reset was made and its mark is there, or it never will be
+// made.
 type doubt struct {
 	mark, expect string
-	n            int // how many the entry knew of, this one included
-	// What is added from the change after seq on is younger than the reset. young has it apart.
+	n            int // the entry's doubts so far, including this one
+	// Values added after change seq are younger than the reset. young holds a separate copy of
+	// them.
 	seq   uint64
 	young *entry
 }
 
-// maxDoubts bounds the doubts of an entry. With more, the first one is forgotten: what was added
-// meanwhile may then be void.
+// maxDoubts bounds the doubts of an entry. Beyond it, the oldest is forgotten: values added since
+// then may be void.
 const maxDoubts = 8
 
-// suspect takes in that a reset may have been made. The store is asked before the next answer; if
-// it does not reply, values that are added are kept apart as well.
+// suspect records a reset that may have been made. The store is asked before the next answer; until
+// it replies, added values are also kept separately.
 func (en *entry) suspect(r Reset) {
 	known := func(d *doubt) bool { return d.mark == r.Mark }
 	if r.Mark <= en.mark || slices.ContainsFunc(en.doubts, known) {
-		return // it is known to be made, or a later one was made since
+		return // the store has made it, or a later one, or it is in doubt already
 	}
 	if len(en.doubts) == maxDoubts {
 		en.doubts = slices.Delete(en.doubts, 0, 1)
@@ -35,14 +37,14 @@ func (en *entry) suspect(r Reset) {
 		seq: en.seq, young: &entry{ladder: en.ladder}})
 }
 
-// fences reports whether an exchange has to write, even if there is nothing to write, because the
-// store may have the version with which a reset in doubt would still be made.
+// fences reports whether an exchange has to write even without changes, because the store may have
+// the version at which a reset in doubt would still succeed.
 func (en *entry) fences() bool {
 	return slices.ContainsFunc(en.doubts, func(d *doubt) bool { return d.expect == en.version })
 }
 
-// resolve ends the doubts about resets for which the key has another version by now than they
-// expect. Those that came to be known during the exchange remain: it may be of before.
+// resolve ends the doubts about resets that expect a version the key no longer has. Doubts that
+// arose during the exchange remain, because its reply may predate them.
 func (en *entry) resolve(x *Exchange) {
 	wrote := x.Matched() && x.Version != ""
 	en.doubts = slices.DeleteFunc(en.doubts, func(d *doubt) bool {
@@ -50,8 +52,8 @@ func (en *entry) resolve(x *Exchange) {
 	})
 }
 
-// keepYounger restores values to an entry that was cleared because of a reset: those that were
-// added since the reset with that mark, or the next one, was suspected.
+// keepYounger restores values to an entry that a reset has cleared: the ones added since that
+// reset, or the next later one, was suspected.
 func (en *entry) keepYounger(mark string) {
 	var next *doubt
 	for _, d := range en.doubts {
@@ -72,19 +74,19 @@ func (en *entry) keepYounger(mark string) {
 	}
 }
 
-// mergePending merges a bucket that another node has. It is kept apart as well if it is younger
-// than a reset in doubt.
+// mergePending merges another node's bucket. If the bucket is younger than a reset in doubt, it is
+// kept separately as well.
 func (en *entry) mergePending(from *Pending, b *Bucket, now int64) {
 	en.merge(b, false, now)
 	for _, d := range en.doubts {
 		if from.Born > 0 && from.Born >= markTime(d.mark) {
 			d.young.merge(b, false, now)
-			en.touch() // it is handed on, whether the store has it or not
+			en.touch() // pass it on, even if the store has it
 		}
 	}
 }
 
-// nextMark returns a mark that is later than all that are known.
+// nextMark returns a mark later than all known ones.
 func (en *entry) nextMark(now int64) string {
 	last := en.mark
 	for _, d := range en.doubts {
@@ -93,7 +95,7 @@ func (en *entry) nextMark(now int64) string {
 	if mark := newMark(now); mark > last {
 		return mark
 	}
-	return last + "0" // by a clock that is behind, or within the same millisecond
+	return last + "0" // our clock is behind, or it is the same millisecond
 }
 
 // markTime returns the time in a mark, or 0 if it has none.

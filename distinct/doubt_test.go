@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// cut is a store that some engine can't reach while gone is set.
+// cut is a store that one engine can't reach while gone is set.
 type cut struct {
 	distinct.Store
 	gone atomic.Bool
@@ -37,8 +37,8 @@ func (r *resets) apart() (*distinct.Engine, *cut) {
 	}), s
 }
 
-// doubted resets a key at one engine, which has read it and gets no answer, and tells others. What
-// is late arrives when the function is called that it returns.
+// doubted resets a key at one engine, which has read it and gets no answer, and passes the reset to
+// others. A late request arrives when the returned function is called.
 func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engine) (arrive func()) {
 	r.Helper()
 	comes := func() {}
@@ -58,12 +58,12 @@ func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engin
 	return comes
 }
 
-// whatever are all faults, and how many of the values of before a reset are left behind each. One
-// that is late is not made any more once the store has been asked.
+// whatever maps each fault to the number of earlier values that a reset leaves behind. A late reset
+// fails once the store has been asked.
 var whatever = map[fault]int64{lost: 1, unheard: 0, late: 1}
 
-// TestResetOfUnknownOutcome adds to a key of which nobody knows whether it was reset: at who reset
-// it, and at who decides about it.
+// TestResetOfUnknownOutcome adds to a key after a reset of unknown outcome, both at the engine that
+// reset it and at the one that decides about it.
 func TestResetOfUnknownOutcome(t *testing.T) {
 	for f, before := range whatever {
 		for _, where := range []string{"where it was reset", "elsewhere"} {
@@ -86,8 +86,8 @@ func TestResetOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestWhatIsAddedEndsADoubt adds a value to a key that may have been reset, and another one where
-// nobody knows of that.
+// TestWhatIsAddedEndsADoubt adds a value to a key with a reset in doubt, and another one at an
+// engine that does not know of the reset.
 func TestWhatIsAddedEndsADoubt(t *testing.T) {
 	for _, inStore := range []bool{false, true} {
 		r := newResets(t)
@@ -95,7 +95,7 @@ func TestWhatIsAddedEndsADoubt(t *testing.T) {
 		r.flushed(b, 1)
 		arrive := r.doubted(late, a, b)
 		if inStore {
-			r.inStore(b, 1, 1) // it is there already
+			r.inStore(b, 1, 1) // the store already has it
 		} else {
 			add(t, b, string(oneKey), 2)
 		}
@@ -108,14 +108,14 @@ func TestWhatIsAddedEndsADoubt(t *testing.T) {
 	}
 }
 
-// TestAnIdleDoubtEnds tells an engine of a reset in doubt that has nothing of the key and is not
-// asked for it. As soon as it flushes, the reset is not made any more.
+// TestAnIdleDoubtEnds passes a reset in doubt to an engine that has nothing of the key and gets no
+// requests for it. The engine's next flush ends the reset.
 func TestAnIdleDoubtEnds(t *testing.T) {
 	r := newResets(t)
 	a, b, c := r.engine(), r.engine(), r.engine()
 	r.flushed(a, 1)
 	arrive := r.doubted(late, a, b)
-	finish(t, b) // reads it
+	finish(t, b) // reads the key
 	finish(t, b)
 	r.wants(c, 1)
 	add(t, c, string(oneKey), 2)
@@ -129,8 +129,8 @@ func TestAnIdleDoubtEnds(t *testing.T) {
 	}
 }
 
-// TestADoubtIsNoValue tells an engine of a reset in doubt of whose key the store has all that the
-// engine has. There is nothing to hand over, or to wait for.
+// TestADoubtIsNoValue passes a reset in doubt to an engine without unflushed changes of the key.
+// Nothing has to be handed over, or waited for.
 func TestADoubtIsNoValue(t *testing.T) {
 	r := newResets(t)
 	a := r.engine()
@@ -148,8 +148,8 @@ func TestADoubtIsNoValue(t *testing.T) {
 	}
 }
 
-// TestAnOldValueDuringADoubt adds a value that the store has, but for a reset in doubt. It is not
-// said to be in the store, and stays, whoever it is handed over to.
+// TestAnOldValueDuringADoubt adds a value that the store has, unless a reset in doubt was made. It
+// is not acknowledged as stored, and stays, even if it is handed over twice.
 func TestAnOldValueDuringADoubt(t *testing.T) {
 	r := newResets(t)
 	a := r.engine()
@@ -175,8 +175,8 @@ func TestAnOldValueDuringADoubt(t *testing.T) {
 	r.wants(r.engine(), 1)
 }
 
-// TestValuesAddedDuringADoubt adds values to a key that may have been reset, without the store:
-// some of before once more, too. They are there afterwards, wherever they were handed over to.
+// TestValuesAddedDuringADoubt adds values to a key with a reset in doubt, without the store, and
+// repeats some earlier ones. All of them are there afterwards, wherever they were handed over to.
 func TestValuesAddedDuringADoubt(t *testing.T) {
 	for f, before := range whatever {
 		for _, to := range []string{"nobody", "one in doubt", "one that knows"} {
@@ -220,8 +220,8 @@ func (r *resets) handOver(from, to *distinct.Engine) {
 	}
 }
 
-// TestSeveralDoubts resets a key twice, with a value before, between and after, of which the store
-// has made the first reset, or the second.
+// TestSeveralDoubts resets a key twice, with a value before, between and after. The store has made
+// the first reset, or the second, or both, or none.
 func TestSeveralDoubts(t *testing.T) {
 	for _, c := range []struct {
 		first, second fault
@@ -243,8 +243,8 @@ func TestSeveralDoubts(t *testing.T) {
 	}
 }
 
-// TestAResetAfterADoubt resets a key with success after it may have been reset: what was added
-// between is gone.
+// TestAResetAfterADoubt makes a successful reset after one in doubt: the values added between are
+// gone.
 func TestAResetAfterADoubt(t *testing.T) {
 	for f := range whatever {
 		r := newResets(t)
@@ -264,8 +264,8 @@ func TestAResetAfterADoubt(t *testing.T) {
 	}
 }
 
-// TestADoubtDuringAnExchange tells an engine of a reset in doubt while it waits for the store,
-// which answers as of before the reset. That says nothing about it.
+// TestADoubtDuringAnExchange passes a reset in doubt to an engine that waits for the store, whose
+// reply predates the reset. The reply does not resolve the doubt.
 func TestADoubtDuringAnExchange(t *testing.T) {
 	r := newResets(t)
 	a, slow := r.engine(), &meanwhile{Store: r.store}
@@ -283,8 +283,8 @@ func TestADoubtDuringAnExchange(t *testing.T) {
 	r.wants(r.engine(), 2)
 }
 
-// TestDoubtsAreBounded tells an engine without the store of many resets in doubt, to whose key
-// values are added. What is younger than all of them stays.
+// TestDoubtsAreBounded passes many resets in doubt to an engine without the store, and adds values
+// between them. Values younger than all resets stay.
 func TestDoubtsAreBounded(t *testing.T) {
 	r := newResets(t)
 	a := r.engine()

@@ -15,11 +15,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Namespace is what an engine knows of a namespace.
+// Namespace configures a namespace of an engine.
 type Namespace struct {
 	Ladder *leaparray.Ladder
-	// OnCold says how limits are decided for a key that is not in memory while the store is down.
-	// If the store answers with an error, the limits of its key are not decided.
+	// OnCold decides limits for a key that is not in memory while the store is down. If the store
+	// answers with an error, the limits of the key are not decided.
 	OnCold syncer.OnCold
 }
 
@@ -29,27 +29,26 @@ type space struct {
 	scale *scale
 }
 
-// Owner says which partitions a node decides about.
+// Owner reports the partitions that a node decides about.
 type Owner interface {
-	// Term reports whether this node decides about a partition, and if so, a number that is
-	// another one whenever it begins to.
+	// Term reports whether this node currently decides about a partition. Each period of deciding
+	// has a different term.
 	Term(partition int) (term int64, decides bool)
 }
 
 // Options configure an [Engine].
 type Options struct {
-	// Store is nil if there is none: then memory is all there is.
+	// Store may be nil: then values stay in memory only.
 	Store Store
-	// Now is the present in unix milliseconds. Required.
+	// Now returns the present in unix milliseconds. Required.
 	Now func() int64
-	// Placement maps keys to partitions; its seed is that of the hashes. Required.
+	// Placement maps keys to partitions; its seed also seeds the hashes. Required.
 	Placement syncer.Placement
-	// Namespaces by name. Those that are not listed are like syncer.DefaultNamespace, which is
-	// required.
+	// Namespaces by name. Unlisted ones use syncer.DefaultNamespace, which is required.
 	Namespaces map[string]Namespace
-	// Ack is what AckDefault means. Default: AckMemory.
+	// Ack replaces AckDefault. Default: AckMemory.
 	Ack syncer.Ack
-	// MaxMemory bounds the memory in bytes. Keys that are known may exceed it by a quarter.
+	// MaxMemory bounds the memory in bytes. Keys already in memory may exceed it by a quarter.
 	// Default: 64 MiB.
 	MaxMemory int64
 	// FlushInterval is how long a value stays in memory only. Default: 200 ms.
@@ -65,7 +64,7 @@ type Options struct {
 // shards is the number of locks.
 const shards = 64
 
-// Engine counts different values. Make one with [New]. It is safe for concurrent use.
+// Engine counts different values. Create it with [New]. It is safe for concurrent use.
 type Engine struct {
 	opt    Options
 	spaces map[string]space
@@ -73,14 +72,14 @@ type Engine struct {
 	gather Gather
 	seed   maphash.Seed
 	shards [shards]shard
-	// deciding is held for reading from the look at the owner until the operation is done, and for
-	// writing to know that all those are over which began before.
+	// deciding is read-locked from the look at the owner until the operation is done. Locking it
+	// for writing waits for all operations that began before.
 	deciding sync.RWMutex
-	taking   chan struct{}  // full while some goroutine gathers what others have
-	terms    []atomic.Int64 // by partition: that in which others were asked
+	taking   chan struct{}  // full while a goroutine gathers other nodes' values
+	terms    []atomic.Int64 // by partition: the term in which the other nodes were asked
 
 	bytes    atomic.Int64
-	learned  atomic.Int64 // the part of bytes that answers take
+	learned  atomic.Int64 // the part of bytes used by answers
 	keys     atomic.Int64
 	down     atomic.Bool  // the last exchange failed
 	failed   atomic.Int64 // when the last exchange failed, in unix nanoseconds
@@ -88,7 +87,7 @@ type Engine struct {
 	loads    chan struct{}
 	draining atomic.Bool
 	leaving  atomic.Bool  // HandOver has begun
-	next     atomic.Int64 // the shard with which the next flush begins
+	next     atomic.Int64 // the first shard of the next flush
 	stats    stats
 	run      context.Context
 	stop     context.CancelFunc
@@ -96,14 +95,14 @@ type Engine struct {
 	done     sync.WaitGroup
 }
 
-// shard is some of the keys.
+// shard holds some of the keys.
 type shard struct {
 	mu    sync.Mutex
 	keys  map[string]*entry
-	dirty map[*entry]bool // those about which there is something to say to the store
+	dirty map[*entry]bool // entries with changes to flush or doubts to resolve
 	name  []byte          // scratch memory
 	union sketch.Union
-	// learned are the keys with answers that are remembered, and maybe some that had them.
+	// learned holds the keys with cached answers, and maybe some that no longer have any.
 	learned map[*entry]bool
 }
 
@@ -152,8 +151,8 @@ func New(opt Options) (*Engine, error) {
 	return e, nil
 }
 
-// Open starts to flush. owner says which partitions this node decides about, and gather asks the
-// other nodes; both are nil if there are none.
+// Open starts to flush. owner reports the partitions that this node decides about, and gather asks
+// the other nodes; both are nil if there are none.
 func (e *Engine) Open(owner Owner, gather Gather) {
 	e.owner, e.gather = owner, gather
 	if e.opt.Store != nil {
@@ -174,11 +173,11 @@ func (e *Engine) spawn(fn func()) (running bool) {
 	return true
 }
 
-// Drain refuses values from now on.
+// Drain makes the engine refuse new values.
 func (e *Engine) Drain() { e.draining.Store(true) }
 
-// Close flushes until the store has everything or ctx is done, and stops. The error says how many
-// keys have values that the store lacks.
+// Close flushes until the store has everything or ctx is done, and stops. The error reports the
+// number of keys with unflushed values.
 func (e *Engine) Close(ctx context.Context) error {
 	e.Drain()
 	err := e.Flush(ctx)
@@ -209,7 +208,7 @@ func (e *Engine) space(ns []byte) space {
 	return e.spaces[syncer.DefaultNamespace]
 }
 
-// lock returns the locked shard of a key, and the name under which it has the key.
+// lock returns the locked shard of a key, and the key's name in the shard.
 func (e *Engine) lock(op *Op) (sh *shard, id []byte) {
 	check := syncer.Check{NS: op.NS, Key: op.Key}
 	var short [128]byte
@@ -220,7 +219,8 @@ func (e *Engine) lock(op *Op) (sh *shard, id []byte) {
 	return sh, sh.name
 }
 
-// entry returns the entry of a key, which it makes if make is set and there is room.
+// entry returns the entry of a key. If it is missing and create is set, entry adds it if there is
+// room.
 func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error) {
 	en := sh.keys[string(id)]
 	if en != nil || !create {
@@ -238,10 +238,10 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 	return en, nil
 }
 
-// errFull is a syncer.ErrFull.
+// errFull wraps syncer.ErrFull.
 var errFull = fmt.Errorf("%w (of distinct values)", syncer.ErrFull)
 
-// weigh notes how much memory an entry takes.
+// weigh updates the memory accounted to an entry.
 func (e *Engine) weigh(en *entry) {
 	n := en.measure()
 	e.bytes.Add(n - en.bytes)
@@ -249,8 +249,8 @@ func (e *Engine) weigh(en *entry) {
 	en.bytes, en.weighed = n, en.answers.bytes
 }
 
-// answered notes that an entry was asked, and what that made it remember. The next one may make it
-// remember more, unless memory is short.
+// answered records an answer from an entry, and the memory of its cached answers. The next answer
+// may be cached as well, unless memory is short.
 func (e *Engine) answered(sh *shard, en *entry) {
 	if en.weighed != en.answers.bytes {
 		e.weigh(en)
@@ -259,7 +259,7 @@ func (e *Engine) answered(sh *shard, en *entry) {
 	en.still = e.bytes.Load() <= e.opt.MaxMemory
 }
 
-// note notes whether there is something to say to the store about an entry.
+// note adds an entry to sh.dirty if it owes the store anything, or else removes it.
 func (sh *shard) note(en *entry) {
 	if en.owes() {
 		sh.dirty[en] = true

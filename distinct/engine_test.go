@@ -70,7 +70,7 @@ func TestLateValues(t *testing.T) {
 	}
 }
 
-// TestRefusals checks what can't be answered.
+// TestRefusals checks the errors of operations that can't be answered.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -128,7 +128,7 @@ func TestLimits(t *testing.T) {
 			ask(true, "1 1 []", 1)
 			ask(false, "1 1 [0]", 2, 3) // all or nothing
 			ask(true, "2 2 []", 1, 2)
-			ask(true, "2 2 []", 2) // it is in the window already
+			ask(true, "2 2 []", 2) // the window has it already
 			ask(false, "2 2 [0]", 3)
 			c.ms.Add(62_000)
 			ask(true, "1 3 []", 3)
@@ -142,8 +142,9 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestRetryAfter refuses values, and says when they fit: a millisecond earlier they do not, and
-// then they do. What newer buckets have as well stays, and what is too much by itself never fits.
+// TestRetryAfter refuses values, and checks when they fit: not a millisecond before the reported
+// time, and then they do. Values that newer buckets hold as well stay, and values that exceed the
+// limit by themselves never fit.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]distinct.Store{"memory": nil, "in the store": newMemory()} {
@@ -215,7 +216,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestReadsWhatTheStoreHas restarts: another engine reads what the first one has flushed.
+// TestReadsWhatTheStoreHas restarts: another engine reads the values flushed by the first.
 func TestReadsWhatTheStoreHas(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -233,7 +234,7 @@ func TestReadsWhatTheStoreHas(t *testing.T) {
 		t.Errorf("add after Close: %v", err)
 	}
 	second := engine(t, c, store, nil, nil, nil)
-	add(t, second, "k", 3, 4) // which does not read first
+	add(t, second, "k", 3, 4) // which adds without reading first
 	if n := query(t, second, "k", time.Minute).Values; n != 4 {
 		t.Errorf("%d, want 4", n)
 	}
@@ -246,7 +247,7 @@ func TestReadsWhatTheStoreHas(t *testing.T) {
 func TestAckStore(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
-	// Nothing is flushed unless somebody waits for it.
+	// Nothing is flushed unless an operation waits for it.
 	e := engine(t, c, store, nil, nil, func(o *distinct.Options) { o.FlushInterval = time.Hour })
 	op := distinct.Op{Key: []byte("k"), Hashes: values(e, 1, 2), Ack: syncer.AckStore}
 	var res distinct.Result
@@ -269,7 +270,7 @@ func TestAckStore(t *testing.T) {
 	}
 }
 
-// TestStoreDown answers from memory, says so, and flushes later.
+// TestStoreDown answers from memory, reports that, and flushes later.
 func TestStoreDown(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -298,8 +299,8 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// TestLossIsRestored loses everything, and then the last moments: what is in memory is written
-// again, be it that nobody asks for it.
+// TestLossIsRestored loses everything, and then the last moments: the engine writes its values
+// again, even without requests for them.
 func TestLossIsRestored(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -327,8 +328,8 @@ func finish(t *testing.T, e *distinct.Engine) {
 	}
 }
 
-// TestAddAfterAReset adds to a key that was reset some time ago, at an engine that does not know of
-// that: only what was there before the reset is void.
+// TestAddAfterAReset adds to a key at an engine that missed an earlier reset: only values from
+// before the reset are void.
 func TestAddAfterAReset(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -352,8 +353,8 @@ func TestAddAfterAReset(t *testing.T) {
 	}
 }
 
-// TestReset empties a key. What another engine had of it in memory does not come back, nor does
-// what the store has after a loss that goes back in time.
+// TestReset empties a key. Neither another engine's values in memory nor the store's values after
+// it goes back in time come back.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -374,10 +375,10 @@ func TestReset(t *testing.T) {
 		t.Errorf("%d after the reset", n)
 	}
 	add(t, first, "k", 3)
-	add(t, second, "k", 4) // which it may not have heard of
+	add(t, second, "k", 4) // it may not have learned of the reset yet
 	eventually(t, "both have what was added since", func() bool {
 		a, b := query(t, first, "k", time.Minute).Values, query(t, second, "k", time.Minute).Values
-		// What is added where the reset was not heard of yet may be void.
+		// Values added by an engine that has not learned of the reset may be void.
 		return a == b && (a == 1 || a == 2) && first.Stats().Pending+second.Stats().Pending == 0
 	})
 	want := query(t, first, "k", time.Minute).Values
@@ -398,7 +399,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded adds more keys than there is room for. What left memory is read again.
+// TestMemoryIsBounded adds more keys than memory has room for. Keys that left memory are read
+// again.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -460,8 +462,8 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 }
 
-// TestManyWriters has several engines that all decide in place of each other, with a store that
-// loses requests and replies. In the end each knows all values, and nothing else.
+// TestManyWriters runs several engines that all decide in place of each other, with a store that
+// loses requests and replies. In the end each has all values, and nothing else.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -520,8 +522,8 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// TestWhatTheStoreLostIsAcknowledgedOnceItIsBack adds a value in the store, which has lost it since
-// this node read it. What is said to be in the store is there, even if the node ends at once.
+// TestWhatTheStoreLostIsAcknowledgedOnceItIsBack adds a value in the store that the store has lost
+// since this node read it. An acknowledged value is in the store, even if the node ends at once.
 func TestWhatTheStoreLostIsAcknowledgedOnceItIsBack(t *testing.T) {
 	r := newResets(t)
 	a := r.engine()
@@ -535,8 +537,8 @@ func TestWhatTheStoreLostIsAcknowledgedOnceItIsBack(t *testing.T) {
 	r.inStore(r.engine(), 2)
 }
 
-// TestWhatIsOnlyHereIsNotWritten fails to write what is only here before it has decided
-// about anything: that says nothing was done.
+// TestWhatIsOnlyHereIsNotWritten fails to write unflushed values before the operation has decided
+// anything: the error means that nothing was done.
 func TestWhatIsOnlyHereIsNotWritten(t *testing.T) {
 	r := newResets(t)
 	a := r.engine()
@@ -553,7 +555,7 @@ func TestWhatIsOnlyHereIsNotWritten(t *testing.T) {
 	r.inStore(r.engine(), 1)
 }
 
-// refuses is a store that can be reached and answers with an error.
+// refuses is a store that can be reached but answers with an error.
 type refuses struct{ *memory }
 
 func (r refuses) Compare(ctx context.Context, list []*distinct.Exchange) {
@@ -565,7 +567,7 @@ func (r refuses) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// TestOnColdSaysNothingOfRefusedValues compares limits of a key that the store refuses to read.
+// TestOnColdSaysNothingOfRefusedValues checks limits of a key that the store refuses to read.
 func TestOnColdSaysNothingOfRefusedValues(t *testing.T) {
 	t.Parallel()
 	store := newMemory()

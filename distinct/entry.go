@@ -20,38 +20,38 @@ type entry struct {
 	partition int
 	ladder    *scale
 	levels    [leaparray.MaxLevels][]bucket
-	// gone are buckets that the store may have and no window needs any more.
+	// gone are buckets that the store may have and that no window needs any more.
 	gone []Bucket
 
-	// version is the one of the store that is merged; loaded says that there was an exchange.
+	// version is the store's version merged last; loaded means that the entry has merged the store.
 	version string
 	loaded  bool
-	// doubts are resets of unknown outcome, suspected how many there ever were.
+	// doubts are resets of unknown outcome, suspected is the number of doubts so far.
 	doubts    []*doubt
 	suspected int
-	// mark is that of the last reset that is known. Marks grow with time. Until something of the
-	// store was merged, born is when something was first added: no earlier reset is about it.
+	// mark is the mark of the last known reset. Marks grow with time. Until the store is merged,
+	// born is the time of the first value: no earlier reset voids the entry.
 	mark string
 	born int64
-	// term is that of the partition in which the entry was last compared, or made.
+	// term is the partition's term in which the entry was last compared, or made.
 	term int64
-	// seq counts changes. The store has those up to flushed.
-	// Another node has those up to handed, see Engine.HandOver.
+	// seq counts changes. The store has the changes up to flushed, another node the changes up to
+	// handed, see Engine.HandOver.
 	seq, flushed, handed uint64
-	voided               uint64    // the last change that a reset has made void
-	since                time.Time // the oldest change that the store does not have
-	compared             time.Time // with the store: when the last exchange began that it answered
-	tried                time.Time // when the last one began that is over
+	voided               uint64    // the last change voided by a reset
+	since                time.Time // of the oldest unflushed change
+	compared             time.Time // start of the last exchange that the store answered
+	tried                time.Time // start of the last finished exchange
 	used                 time.Time
-	// busy is closed when the exchange under way is over; nil if there is none. failed is why the
-	// last one failed.
+	// busy is closed at the end of the exchange under way; nil if there is none. failed is the
+	// error of the last exchange.
 	busy   chan struct{}
 	failed error
 	bytes  int64
 
 	answers answers
-	// weighed are the bytes of the answers that are in bytes; still says that the buckets have not
-	// changed since the last answer, and that there is room for more.
+	// weighed is the part of bytes used by answers; still means that the buckets have not changed
+	// since the last answer, and that memory has room to cache the next one.
 	weighed int64
 	still   bool
 }
@@ -63,19 +63,20 @@ type bucket struct {
 	changed uint64 // entry.seq of the last change
 }
 
-// Rough costs of what an entry holds, in bytes.
+// Rough memory costs of the parts of an entry, in bytes.
 const (
 	entryCost  = 512
 	bucketCost = 96
 )
 
-// dirty reports whether the store lacks something.
+// dirty reports whether the entry has unflushed changes.
 func (en *entry) dirty() bool { return en.seq > en.flushed }
 
-// owes reports whether there is something to say to the store, or to ask it because of a reset.
+// owes reports whether the entry has to be exchanged: to flush changes, or to resolve a doubt.
 func (en *entry) owes() bool { return en.dirty() || len(en.doubts) > 0 }
 
-// find returns the position of a bucket on its level, and whether it is there. Most are the newest.
+// find returns the position of a bucket on its level, and whether it exists. Most lookups are for
+// the newest bucket.
 func (en *entry) find(level int, index int64) (at int, found bool) {
 	list := en.levels[level]
 	if n := len(list); n == 0 || list[n-1].index < index {
@@ -86,7 +87,7 @@ func (en *entry) find(level int, index int64) (at int, found bool) {
 	})
 }
 
-// at returns a bucket, which it makes if it has to.
+// at returns a bucket, and creates it if necessary.
 func (en *entry) at(level int, index int64) *bucket {
 	i, found := en.find(level, index)
 	if !found {
@@ -96,7 +97,7 @@ func (en *entry) at(level int, index int64) *bucket {
 	return &en.levels[level][i]
 }
 
-// add adds hashes that were seen at a moment, and reports whether that changed anything.
+// add adds hashes seen at a moment, and reports whether that changed anything.
 func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 	if en.born != 0 && en.empty() {
 		en.born = now
@@ -125,13 +126,13 @@ func (en *entry) add(hashes []uint64, ts, now int64) (changed bool) {
 	return changed
 }
 
-// change notes that a bucket has something that the store lacks.
+// change records an unflushed change of a bucket.
 func (en *entry) change(b *bucket) {
 	en.touch()
 	b.changed = en.seq
 }
 
-// touch notes a change.
+// touch counts a change.
 func (en *entry) touch() {
 	if !en.dirty() {
 		en.since = time.Now()
@@ -139,12 +140,12 @@ func (en *entry) touch() {
 	en.seq++
 }
 
-// merge merges a bucket of the store, or of another node if the store may lack it. Each level that
-// is at least as wide has the values of one of another ladder.
+// merge merges a bucket of the store, if stored is set, or of another node. Buckets of a different
+// ladder go into every level that has a bucket containing theirs.
 func (en *entry) merge(from *Bucket, stored bool, now int64) {
 	set, err := sketch.Decode(from.Data)
 	if err != nil || from.Width < 1 {
-		return // it is of another program, or of a later version of this one
+		return // written by another program, or by a later version of this one
 	}
 	if level := slices.Index(en.ladder.width[:], from.Width); level >= 0 {
 		en.mergeAt(level, en.ladder.index(level, from.Start), &set, from, stored, now)
@@ -161,7 +162,7 @@ func (en *entry) merge(from *Bucket, stored bool, now int64) {
 	}
 }
 
-// mergeAt merges the values of from into one bucket. If from is stored, it is that bucket.
+// mergeAt merges the values of from into one bucket. If stored is set, that is the same bucket.
 func (en *entry) mergeAt(level int, index int64, set *sketch.Set, from *Bucket, stored bool,
 	now int64) {
 	if index < en.ladder.oldest(level, now) {
@@ -181,18 +182,18 @@ func (en *entry) mergeAt(level int, index int64, set *sketch.Set, from *Bucket, 
 	case stored && bytes.Equal(b.set.Append(nil), from.Data):
 		b.changed = 0
 	case stored:
-		en.change(b) // the store lacks something of it
+		en.change(b) // the store lacks some of its values
 	}
 }
 
-// encoded returns a bucket as others are told it.
+// encoded returns a bucket in the form that is sent.
 func (en *entry) encoded(level int, b *bucket) Bucket {
 	e := en.ladder.bucket(level, b.index)
 	e.Data = b.set.Append(nil)
 	return e
 }
 
-// prune forgets buckets that no window needs any more.
+// prune forgets the buckets that no window needs any more.
 func (en *entry) prune(now int64) {
 	for level := range en.ladder.Len() {
 		list, least, n := en.levels[level], en.ladder.oldest(level, now), 0
@@ -212,7 +213,7 @@ func (en *entry) prune(now int64) {
 	}
 }
 
-// empty reports whether nothing is left.
+// empty reports whether the entry has no buckets left.
 func (en *entry) empty() bool {
 	for level := range en.ladder.Len() {
 		if len(en.levels[level]) > 0 {
@@ -222,7 +223,7 @@ func (en *entry) empty() bool {
 	return true
 }
 
-// measure returns what the entry takes in memory.
+// measure returns the memory used by the entry.
 func (en *entry) measure() int64 {
 	n := int64(entryCost+3*len(en.id)+40*len(en.gone)) + en.answers.bytes
 	for level := range en.ladder.Len() {
@@ -244,7 +245,7 @@ func (en *entry) look() *Exchange {
 		suspected: en.suspected}
 }
 
-// exchange returns what is to be said to the store about the entry, and the last change that it
+// exchange returns an exchange with the unflushed changes of the entry, and the last change that it
 // includes.
 func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	en.prune(now)
@@ -264,26 +265,26 @@ func (en *entry) exchange(now int64, version string) (x *Exchange, seq uint64) {
 	return x, en.seq
 }
 
-// settle takes the outcome of an exchange.
+// settle processes the outcome of an exchange.
 func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	en.tried = x.cut
 	switch {
 	case errors.Is(x.Err, syncer.ErrLate):
-		en.failed = nil // it is compared again
+		en.failed = nil // it will be compared again
 		en.gone = append(en.gone, x.Deletes...)
 		return
 	case x.Err != nil:
 		en.failed = x.Err
 		en.gone = append(en.gone, x.Deletes...)
 		return
-	case x.Matched() && en.mark > x.Mark: // it was asked before a reset that is known by now
+	case x.Matched() && en.mark > x.Mark: // the exchange predates a reset known by now
 		en.failed = nil
 		return
 	case x.Matched():
 		if x.Version != "" {
 			en.version = x.Version
 			en.flushed = max(en.flushed, seq)
-			en.since = x.cut // nothing older is left
+			en.since = x.cut // no older change is left
 		}
 	default:
 		en.adopt(x, now)
@@ -292,7 +293,7 @@ func (en *entry) settle(x *Exchange, seq uint64, now int64) {
 	en.resolve(x)
 }
 
-// adopt merges all that the store has of the key, and finds out what it lacks.
+// adopt merges the whole key from the store, and finds the changes that the store lacks.
 func (en *entry) adopt(x *Exchange, now int64) {
 	en.learnMark(x.FoundMark, now)
 	en.born = 0
@@ -309,7 +310,7 @@ func (en *entry) adopt(x *Exchange, now int64) {
 	for i := range x.Buckets {
 		if b := &x.Buckets[i]; x.FoundMark == en.mark {
 			en.merge(b, true, now)
-		} else { // the store has lost the reset that made it void
+		} else { // the store has lost the reset that voided the bucket
 			en.gone = append(en.gone, Bucket{Stretch: b.Stretch})
 		}
 	}
@@ -325,13 +326,14 @@ func (en *entry) adopt(x *Exchange, now int64) {
 	en.flushed = en.seq
 }
 
-// learnMark takes the mark of a reset, which may be a later one than the entry knows of. If the
-// entry was void, but for what is known to be younger, the store is read anew: once it has lost the
-// reset it may have the very version that was read before, and that is void, too.
+// learnMark records the mark of a reset that may be later than the entry's last one. If the reset
+// voids the entry, only values known to be younger stay, and the store is read anew: after losing
+// the reset, the store may have the very version that was read before, and that version is void,
+// too.
 func (en *entry) learnMark(mark string, now int64) {
 	if isVoid(en.mark, en.born, mark) {
 		en.clear()
-		// No earlier reset is about what is added from now on.
+		// No earlier reset voids values added from now on.
 		en.version, en.loaded, en.born = "", false, now
 		en.keepYounger(mark)
 	}
@@ -344,20 +346,20 @@ func (en *entry) learnMark(mark string, now int64) {
 // newMark returns the mark of a reset at a time, in Unix milliseconds.
 func newMark(now int64) string { return fmt.Sprintf("%013d.%s", now, rand.Text()[:6]) }
 
-// isVoid reports whether a reset with that mark makes void what was first added at born, 0 if that
-// is not known, by somebody who knew of no later reset than known.
+// isVoid reports whether a reset with the given mark voids values first added at born, 0 if
+// unknown, by a node whose latest known reset was known.
 func isVoid(known string, born int64, mark string) bool {
 	return mark > known && mark >= fmt.Sprintf("%013d", born+1)
 }
 
-// clear forgets everything, because of a reset.
+// clear forgets all buckets, because of a reset.
 func (en *entry) clear() {
 	en.levels, en.gone = [leaparray.MaxLevels][]bucket{}, nil
 	en.unlearn()
 	en.flushed, en.voided = en.seq, en.seq
 }
 
-// pending returns the buckets that the store may lack.
+// pending returns the unflushed buckets.
 func (en *entry) pending() (list []Bucket) {
 	if !en.dirty() {
 		return nil

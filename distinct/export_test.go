@@ -1,6 +1,6 @@
 package distinct
 
-// Unlearn forgets the answers that are remembered, and remembers none of the next ones.
+// Unlearn forgets the cached answers, and does not cache the next ones.
 func (e *Engine) Unlearn() {
 	e.each(func(en *entry) {
 		en.unlearn()
@@ -8,8 +8,8 @@ func (e *Engine) Unlearn() {
 	})
 }
 
-// Learned returns how much memory the answers take that are remembered, how much all keys do,
-// measured anew, and how much is said to be used, all at one moment.
+// Learned returns the memory used by cached answers, the memory used by all keys, measured anew,
+// and the memory accounted as used, all at one moment.
 func (e *Engine) Learned() (answers, all, said int64) {
 	e.each(func(en *entry) {
 		answers += en.answers.bytes
@@ -19,7 +19,7 @@ func (e *Engine) Learned() (answers, all, said int64) {
 	return answers, all, said
 }
 
-// each calls fn for all keys, while nobody else can get at any.
+// each calls fn for all keys, with all shards locked.
 func (e *Engine) each(fn func(en *entry)) {
 	for i := range e.shards {
 		e.shards[i].mu.Lock()

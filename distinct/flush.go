@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxTogether and bytesTogether bound what goes to the store at once.
+	// maxTogether and bytesTogether bound one call to the store.
 	maxTogether   = 256
 	bytesTogether = 2 << 20
 	// verifiedPerFlush bounds the idle keys that one flush compares.
@@ -37,8 +37,8 @@ func (e *Engine) runFlush() {
 	}
 }
 
-// flushAll exchanges every key about which there is something to say, once. It stops when the store
-// fails. The next one begins behind that, for a part of the store may answer.
+// flushAll exchanges every dirty key once. It stops when the store fails; the next call begins
+// behind that shard, because another part of the store may answer.
 func (e *Engine) flushAll() {
 	first := int(e.next.Load())
 	for i := range shards {
@@ -51,7 +51,7 @@ func (e *Engine) flushAll() {
 	}
 }
 
-// exchangeAll exchanges keys, and reports whether the store answered.
+// exchangeAll exchanges lists of keys, and reports whether the store answered.
 func (e *Engine) exchangeAll(lists [][]*entry) (answered bool) {
 	answered = true
 	for _, list := range lists {
@@ -65,7 +65,7 @@ func (e *Engine) exchangeAll(lists [][]*entry) (answered bool) {
 	return answered
 }
 
-// collect returns those keys of a shard for which due is true, in parts, and marks them as busy.
+// collect returns the keys of a shard for which due is true, in lists, and marks them as busy.
 func collect(sh *shard, from iter.Seq[*entry], due func(en *entry) bool) (lists [][]*entry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -87,7 +87,7 @@ func collect(sh *shard, from iter.Seq[*entry], due func(en *entry) bool) (lists 
 	return lists
 }
 
-// release ends what collect began for keys that were not exchanged.
+// release ends the busy state of keys that collect returned and that were not exchanged.
 func (e *Engine) release(list []*entry) {
 	for _, en := range list {
 		sh := e.shardOf(en)
@@ -100,8 +100,7 @@ func (e *Engine) release(list []*entry) {
 	}
 }
 
-// exchange exchanges keys that are marked as busy with the store, and reports whether the store
-// answered.
+// exchange exchanges busy keys with the store, and reports whether the store answered.
 func (e *Engine) exchange(list []*entry) bool {
 	exchanges, seqs := make([]*Exchange, len(list)), make([]uint64, len(list))
 	for i, en := range list {
@@ -122,7 +121,7 @@ func (e *Engine) exchange(list []*entry) bool {
 	return answered
 }
 
-// settle takes the outcome of one exchange.
+// settle processes the outcome of one exchange.
 func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
 	sh := e.shardOf(en)
 	sh.mu.Lock()
@@ -144,7 +143,7 @@ func (e *Engine) settle(en *entry, x *Exchange, seq uint64) {
 	}
 }
 
-// note notes whether the store answers, and logs when that changes.
+// note records whether the store answers, and logs changes.
 func (e *Engine) note(answered bool, list []*Exchange) {
 	failed := 0
 	for _, x := range list {
@@ -166,16 +165,16 @@ func (e *Engine) note(answered bool, list []*Exchange) {
 	}
 }
 
-// isDown reports whether the store does not answer, as far as is known: if nothing has been sent to
-// it for a while, because there was nothing to send, it may be back.
+// isDown reports whether the store is known not to answer. After a while without exchanges, because
+// there was nothing to exchange, the store may be back.
 func (e *Engine) isDown() bool {
 	return e.down.Load() &&
 		time.Since(time.Unix(0, e.failed.Load())) < max(e.opt.VerifyInterval, e.opt.Timeout)
 }
 
-// Flush flushes until the store has everything that is in memory now, or ctx is done. The error
-// says how many keys are left. Keys that the store can't take are not waited for, see [ErrForeign],
-// nor those that another node has taken over, see [Engine.HandOver].
+// Flush flushes until the store has all current values, or ctx is done. The error reports the
+// number of keys left. Flush does not wait for keys that the store can't accept, see [ErrForeign],
+// or keys that another node has taken over, see [Engine.HandOver].
 func (e *Engine) Flush(ctx context.Context) error {
 	if e.opt.Store == nil {
 		return nil
@@ -198,8 +197,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 	}
 }
 
-// unflushed returns how many keys of those for which counts is true have something that the store
-// lacks.
+// unflushed returns the number of dirty keys for which counts is true.
 func (e *Engine) unflushed(counts func(en *entry) bool) (n int) {
 	for i := range e.shards {
 		sh := &e.shards[i]
@@ -214,10 +212,10 @@ func (e *Engine) unflushed(counts func(en *entry) bool) (n int) {
 	return n
 }
 
-// visit looks after the keys of some shards, from at on, and returns where to go on: it forgets
-// those that are not needed, and compares idle ones with the store.
+// visit maintains the keys of some shards, starting at shard at, and returns the shard to continue
+// with: it forgets unneeded keys, and compares idle ones with the store.
 func (e *Engine) visit(at int) (next int) {
-	// All shards have their turn within the interval.
+	// Every shard gets its turn within the interval.
 	n := int(shards*e.opt.FlushInterval/e.opt.VerifyInterval) + 1
 	left, old := verifiedPerFlush, time.Now().Add(-e.opt.VerifyInterval/2)
 	for range min(n, shards) {

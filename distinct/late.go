@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// loadsAtOnce bounds the keys that are compared at the same time because operations wait for
-	// them: more would leave no connection to what else there is to tell the store.
+	// loadsAtOnce bounds the keys compared at the same time on behalf of waiting operations: more
+	// would leave no connection for other exchanges.
 	loadsAtOnce = 8
-	// latePause is how long a key that was late is left alone.
+	// latePause is the pause after an exchange that was late.
 	latePause = 25 * time.Millisecond
-	// silentParts is for how many timeouts nothing must have come from the store until it is down,
-	// if it does not refuse connections.
+	// silentParts is the number of timeouts without any reply after which the store counts as down.
+	// A store that refuses connections is down at once.
 	silentParts = 2
 )
 
-// load compares a key that operations wait for, once it is its turn. If that shows that the store
-// is down, those who wait look again.
+// load compares a key that operations wait for, once it is its turn. If the store has turned out to
+// be down by then, the waiting operations check again.
 func (e *Engine) load(en *entry) {
 	select {
 	case e.loads <- struct{}{}:
@@ -41,8 +41,8 @@ func (e *Engine) load(en *entry) {
 	e.exchange([]*entry{en})
 }
 
-// judge reports whether the store can be reached, according to exchanges that began at a time. If
-// it answered none in time, it is late until its silence has lasted too long.
+// judge reports whether the store can be reached, according to exchanges that started at began. A
+// store that answered none of them in time counts as late until its silence has lasted too long.
 func (e *Engine) judge(list []*Exchange, began time.Time) (answered bool) {
 	late := false
 	for _, x := range list {

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// serial is a store with one thread that takes its time for each exchange, and sometimes pauses.
-// What it does not answer in time is late, unless nothing came from it meanwhile.
+// serial is a store with one thread that takes time for each exchange, and sometimes pauses. An
+// exchange that times out is late, unless the store was silent meanwhile.
 type serial struct {
 	*memory
 	each   time.Duration
@@ -44,9 +44,8 @@ func (s *serial) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// TestACrowdOfColdKeysIsCompared asks for the values of many keys at their limits that are not in
-// memory, of a store that is slow and pauses, but is never silent for two timeouts. None may be let
-// through.
+// TestACrowdOfColdKeysIsCompared adds to many cold keys that are at their limits, with a store that
+// is slow and pauses, but is never silent for two timeouts. No value may pass.
 func TestACrowdOfColdKeysIsCompared(t *testing.T) {
 	first := seed.First()
 	for i := range uint64(20) {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// samples is how many keys are looked at to find one to forget.
+	// samples is the number of keys examined to find one to forget.
 	samples = 8
-	// mostSamples is how many are looked at if none of them can be forgotten.
+	// mostSamples is the number examined if none of them can be forgotten.
 	mostSamples = 64
-	// roomAttempts bounds how many are forgotten at a time.
+	// roomAttempts bounds the keys forgotten at a time.
 	roomAttempts = 64
-	// linger is how long a key that is empty, or of another node, stays after its last use.
+	// linger is how long a key that is empty, or owned by another node, stays after its last use.
 	linger = time.Second
 )
 
@@ -21,9 +21,8 @@ func (e *Engine) shardOf(en *entry) *shard {
 	return &e.shards[maphash.String(e.seed, en.id)%shards]
 }
 
-// makeRoom forgets keys that the store has, those unused for longest first, as long as there are
-// too many. Of some keys it forgets the one that was not used for longest. What can be found out
-// again without the store goes first.
+// makeRoom forgets flushed keys while memory is over its bound: of a few sampled keys, the one
+// unused for longest. Cached answers go first, because they can be recomputed without the store.
 func (e *Engine) makeRoom() {
 	for range roomAttempts {
 		if e.bytes.Load() <= e.opt.MaxMemory {
@@ -35,7 +34,7 @@ func (e *Engine) makeRoom() {
 	}
 }
 
-// unlearnSome forgets the answers of a shard that has some, and reports whether there was one.
+// unlearnSome forgets the answers of one shard that has any, and reports whether there was one.
 func (e *Engine) unlearnSome() bool {
 	for first, i := rand.IntN(shards), 0; i < shards; i++ {
 		if e.unlearnIn(&e.shards[(first+i)%shards], func(*entry) bool { return true }) {
@@ -45,7 +44,8 @@ func (e *Engine) unlearnSome() bool {
 	return false
 }
 
-// unlearnIn forgets the answers of those keys of a shard for which over is true.
+// unlearnIn forgets the answers of the keys of a shard for which over is true, and reports whether
+// there were any.
 func (e *Engine) unlearnIn(sh *shard, over func(*entry) bool) (some bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *Engine) evictOne(sh *shard) {
 	}
 }
 
-// runSweep forgets keys that no window reaches any more, where there is no store.
+// runSweep forgets keys that no window reaches any more, in an engine without a store.
 func (e *Engine) runSweep() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -95,8 +95,9 @@ func (e *Engine) runSweep() {
 	}
 }
 
-// sweep forgets the keys of a shard that no window reaches any more, and those of other nodes, once
-// these were compared with the store since they were used: it may have lost them meanwhile.
+// sweep forgets the keys of a shard that no window reaches any more. It also forgets keys of other
+// nodes once they have been compared with the store since their last use: the store may have lost
+// them meanwhile.
 func (e *Engine) sweep(sh *shard) {
 	now := e.opt.Now()
 	idle := time.Now().Add(-linger)
@@ -114,7 +115,7 @@ func (e *Engine) sweep(sh *shard) {
 	}
 }
 
-// isForeign reports whether another node decides about a key.
+// isForeign reports whether another node owns a key.
 func (e *Engine) isForeign(en *entry) bool {
 	if e.owner == nil {
 		return false

@@ -7,18 +7,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// stats are counters of an engine.
+// stats holds the counters of an engine.
 type stats struct {
 	failures, conflicts, evicted, flushed atomic.Int64
 }
 
 // Stats is a snapshot of an engine's state.
 type Stats struct {
-	// Keys are in memory, Pending of them with values that the store lacks; UnflushedAge is the age
-	// of the oldest.
+	// Keys is the number of keys in memory, Pending the number with unflushed values; UnflushedAge
+	// is the age of the oldest unflushed change.
 	Keys, Pending int64
 	UnflushedAge  time.Duration
-	// Flushed counts how often the store has taken what it lacked of a key.
+	// Flushed counts the writes of keys that the store has accepted.
 	Flushed int64
 	// Bytes is the memory in use, MaxBytes its bound.
 	Bytes, MaxBytes int64

@@ -23,9 +23,9 @@ var (
 	seedsFlag = flag.Int("seeds", 300, "number of seeds of the model to run")
 )
 
-// TestModel has a few engines over one store do what nodes do, in random order: decide, or count in
-// the store, reset, move partitions, leave and crash, while the store fails. What each was told is
-// compared with what it is told later.
+// TestModel runs a few engines over one store through the actions of nodes in random order:
+// deciding, counting in the store, resetting, moving partitions, leaving and crashing, while the
+// store fails. It compares each answer with the earlier ones.
 func TestModel(t *testing.T) {
 	first, n := *seedFlag, 1
 	if first == 0 {
@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is a few engines, and what is known of the values of their keys.
+// model is a few engines, and the expected values of their keys.
 type model struct {
 	*testing.T
 	rnd     *rand.Rand
@@ -54,20 +54,20 @@ type model struct {
 	inStore bool
 	faults  *rand.Rand // the store's lock guards it
 	down    atomic.Bool
-	calm    atomic.Bool // no exchange fails by itself
-	rough   atomic.Bool // many do
+	calm    atomic.Bool // no exchange fails by chance
+	rough   atomic.Bool // many exchanges fail
 	resets  bool        // keys are reset
-	tells   bool        // and all engines are told; then any engine may do it
-	late    bool        // what the store was asked for may reach it later
-	loses   bool        // the store loses all, while the same engines go on
+	tells   bool        // all engines learn of each reset; then any engine may reset
+	late    bool        // requests may reach the store late
+	loses   bool        // the store loses everything, while the same engines go on
 	keys    map[string]*known
 	serial  int
 	story   []string
 }
 
-// known is what is known of the values of a key: those that are there, and those that may be. reset
-// says that it has been reset, or may have been, and that not every engine was told. resets has the
-// resets that they were told of. The store has lost values up to lost: who has one of them in
+// known holds the values of a key that are certainly there, and the ones that may be. reset marks a
+// key with a reset, made or in doubt, that not every engine has learned of. resets lists the resets
+// passed to all engines. The store has lost values up to lost: an engine that has one of these in
 // memory does not write it again before it compares.
 type known struct {
 	certain, maybe map[int]bool
@@ -76,7 +76,7 @@ type known struct {
 	resets         []distinct.Reset
 }
 
-// place is the owner of an engine.
+// place is the owner as seen by one engine.
 type place struct {
 	m *model
 	i int
@@ -88,7 +88,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	m := &model{T: t, rnd: rand.New(rand.NewPCG(seed, 1)), store: newMemory(), term: 1,
 		faults: rand.New(rand.NewPCG(seed, 2)), keys: map[string]*known{}}
 	m.resets, m.tells, m.loses = m.rnd.IntN(3) > 0, m.rnd.IntN(2) == 0, m.rnd.IntN(3) == 0
-	m.tells = m.tells || m.loses // what is lost must undo no reset
+	m.tells = m.tells || m.loses // a loss must undo no reset
 	m.late = m.tells && !m.loses && m.rnd.IntN(2) == 0
 	m.store.later = func(arrive func()) { time.AfterFunc(lateness, arrive) }
 	for i := range 3 {
@@ -106,7 +106,7 @@ func (m *model) engine(i int) *distinct.Engine {
 		Store: takesTime{m.store}, Now: func() int64 { return time.Now().UnixMilli() },
 		Placement:  syncer.Placement{Partitions: 7, Seed: 5},
 		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: ladder(m)}},
-		// Nothing happens by itself.
+		// Nothing happens on its own schedule.
 		FlushInterval: time.Hour, VerifyInterval: time.Hour,
 	})
 	if err != nil {
@@ -124,10 +124,10 @@ func (m *model) engine(i int) *distinct.Engine {
 	return e
 }
 
-// lateness is how late what is late reaches the store.
+// lateness is the delay of late requests to the store.
 const lateness = 50 * time.Millisecond
 
-// takesTime is a store whose answers take time: what it says is about a moment after it was asked.
+// takesTime is a store with a delay, so that its reply describes a later moment than the request.
 type takesTime struct{ *memory }
 
 func (s takesTime) Compare(ctx context.Context, list []*distinct.Exchange) {
@@ -135,7 +135,7 @@ func (s takesTime) Compare(ctx context.Context, list []*distinct.Exchange) {
 	s.memory.Compare(ctx, list)
 }
 
-// fault is what happens to an exchange.
+// fault returns the fate of an exchange.
 func (m *model) fault() fault {
 	switch {
 	case m.down.Load():
@@ -174,7 +174,7 @@ func (m *model) run() {
 	}
 }
 
-// step does one thing.
+// step makes one random step.
 func (m *model) step() {
 	switch n := m.rnd.IntN(20); {
 	case n < 8:
@@ -207,7 +207,7 @@ func (m *model) step() {
 
 func (m *model) key() string { return []string{"a", "b"}[m.rnd.IntN(2)] }
 
-// at returns the engine that is asked: any, if all count in the store.
+// at returns the engine to ask: any engine, if all count in the store.
 func (m *model) at() int {
 	if m.inStore {
 		return m.rnd.IntN(len(m.engines))
@@ -215,9 +215,9 @@ func (m *model) at() int {
 	return m.decider
 }
 
-// together says that what several engines have comes together in one. If the store can't be read
-// then, all of a key is as old as the oldest: a reset that one of them does not know of may make it
-// void.
+// together marks the moment when values of several engines meet in one. If the store can't be read
+// then, all values of a key are taken to be as old as the oldest: a reset unknown to one of the
+// engines may void them.
 func (m *model) together() {
 	m.calm.Store(true)
 	for _, k := range m.keys {
@@ -239,8 +239,8 @@ func (m *model) do(i int, op *distinct.Op, inPlace bool) (res distinct.Result, e
 	return res, err
 }
 
-// add adds a value that is new to a key. What is added in place of the decider, or without the
-// store, may be void if a reset came before that the engine has not heard of.
+// add adds a new value to a key. A value added in place of the decider, or without the store, may
+// be void if an earlier reset has not reached the engine.
 func (m *model) add() {
 	key, i, inPlace := m.key(), m.at(), false
 	if !m.inStore && m.rnd.IntN(3) == 0 {
@@ -275,7 +275,7 @@ func (m *model) addValue(key string, i, value int, inPlace bool, ack syncer.Ack)
 	m.compare(key, i, &res)
 }
 
-// value returns a value that is new to a key, or now and then one that it may have.
+// value returns a value that is new to a key, or occasionally one that it may have.
 func (m *model) value(k *known) int {
 	if m.rnd.IntN(4) > 0 {
 		m.serial++
@@ -295,7 +295,8 @@ func (m *model) again(k *known) int {
 	return has[m.rnd.IntN(len(has))]
 }
 
-// lose has the store lose everything, unless that undoes a reset that some engine has not heard of.
+// lose makes the store lose everything, unless that undoes a reset that some engine has not learned
+// of.
 func (m *model) lose() {
 	for _, k := range m.keys {
 		if k.reset {
@@ -308,7 +309,7 @@ func (m *model) lose() {
 		k.doubt()
 		k.lost = m.serial
 	}
-	for range len(m.engines) { // most find that out before they flush
+	for range len(m.engines) { // most engines notice before they flush
 		m.move()
 		key := m.key()
 		m.count(key)
@@ -328,8 +329,8 @@ func (m *model) count(key string) {
 	}
 }
 
-// compare compares an answer with what is known. One without the store may lack what is there, and
-// have what a reset made void that the engine was not told of.
+// compare checks an answer against the known values. An answer without the store may lack values,
+// and may include values voided by a reset that the engine has not learned of.
 func (m *model) compare(key string, i int, res *distinct.Result) {
 	k := m.keys[key]
 	if len(res.Counts) == 0 || res.Degraded && k.reset {
@@ -343,11 +344,11 @@ func (m *model) compare(key string, i int, res *distinct.Result) {
 	}
 }
 
-// reset resets a key, now and then twice within a millisecond.
+// reset resets a key, sometimes twice within a millisecond.
 func (m *model) reset(key string) {
 	i, k := m.at(), m.keys[key]
 	if m.tells {
-		i = m.rnd.IntN(len(m.engines)) // another one decides by now
+		i = m.rnd.IntN(len(m.engines)) // another engine decides by now
 	}
 	for range 1 + m.rnd.IntN(2) {
 		k.reset = true
@@ -364,13 +365,13 @@ func (m *model) reset(key string) {
 		case errors.Is(err, syncer.ErrUnknownOutcome):
 			k.doubt()
 		}
-		// Where the store loses a reset in doubt, not all engines may have found its mark by then.
+		// If the store loses a reset in doubt, some engines may not have found its mark yet.
 		k.resets, k.reset = append(k.resets, r), !m.tells || m.loses && r.Doubt
 		m.tell(key, r)
 	}
 }
 
-// tell tells all engines of a reset, in models that do so.
+// tell passes a reset to all engines, in models that do so.
 func (m *model) tell(key string, r distinct.Reset) {
 	if !m.tells {
 		return
@@ -380,7 +381,7 @@ func (m *model) tell(key string, r distinct.Reset) {
 	}
 }
 
-// tellAgain tells of one of the resets of a key that all have been told of.
+// tellAgain repeats a reset of a key that all engines have already received.
 func (m *model) tellAgain(key string) {
 	if resets := m.keys[key].resets; len(resets) > 0 {
 		r := resets[m.rnd.IntN(len(resets))]
@@ -389,7 +390,7 @@ func (m *model) tellAgain(key string) {
 	}
 }
 
-// doubt makes nothing certain.
+// doubt makes all values of a key uncertain.
 func (k *known) doubt() {
 	maps.Copy(k.maybe, k.certain)
 	clear(k.certain)
@@ -418,7 +419,7 @@ func (m *model) move() {
 	m.say("%d decides", m.decider)
 }
 
-// changeMode changes who counts, once all is flushed.
+// changeMode switches between counting in memory and in the store, once everything is flushed.
 func (m *model) changeMode() {
 	if m.flushAll() {
 		m.inStore, m.term = !m.inStore, m.term+1
@@ -426,8 +427,8 @@ func (m *model) changeMode() {
 	}
 }
 
-// replace ends an engine and starts another in its place. It crashes, or it leaves: then it hands
-// over to who decides, which may be about to leave as well.
+// replace ends an engine and starts another in its place. The old one crashes, or leaves: then it
+// hands over to the decider, which may be about to leave as well.
 func (m *model) replace() {
 	i := m.rnd.IntN(len(m.engines))
 	if m.rnd.IntN(3) == 0 {
@@ -446,8 +447,8 @@ func (m *model) replace() {
 	m.gone(i, m.end(m.engines[i]))
 }
 
-// leaveTogether has two engines leave, of which the second hands over to the first, which has just
-// handed over to it.
+// leaveTogether makes two engines leave. The second hands over to the first, which has just handed
+// over to the second.
 func (m *model) leaveTogether(second int) {
 	var first int
 	for first = second; first == second; {
@@ -474,14 +475,14 @@ func (m *model) handOver(from, to int) (left int) {
 		})
 }
 
-// end closes an engine, which has no time to wait for the store.
+// end closes an engine that has no time to wait for the store.
 func (m *model) end(e *distinct.Engine) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	return e.Close(ctx)
 }
 
-// gone replaces an engine. If it said that it had something left, that may be lost.
+// gone replaces an engine. If its error reported keys left, their values may be lost.
 func (m *model) gone(i int, err error) {
 	m.say("%d is gone: %v", i, err)
 	if err != nil {
@@ -492,8 +493,8 @@ func (m *model) gone(i int, err error) {
 	m.begin(i)
 }
 
-// begin has a new engine take the place of another. It is told of no reset in doubt, so it begins
-// once none is on its way any more.
+// begin starts a new engine in place of another. The new engine learns of no reset in doubt, so it
+// starts once none is under way any more.
 func (m *model) begin(i int) {
 	if m.late {
 		time.Sleep(lateness)
@@ -501,7 +502,7 @@ func (m *model) begin(i int) {
 	m.engines[i], m.term = m.engine(i), m.term+1
 }
 
-// crash ends an engine with all that only it has.
+// crash ends an engine together with all unflushed values.
 func (m *model) crash(i int) {
 	e := m.engines[i]
 	for _, p := range e.Pending(partitions) {
@@ -514,7 +515,7 @@ func (m *model) crash(i int) {
 	m.begin(i)
 }
 
-// settle flushes all, and compares what a new engine reads.
+// settle flushes all engines, and checks the values that a new engine reads.
 func (m *model) settle() {
 	m.store.set(nil)
 	for i := range m.engines {

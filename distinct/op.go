@@ -7,31 +7,31 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What one operation may contain.
+// Bounds of one operation.
 const (
 	// MaxValues bounds the values of an operation.
 	MaxValues = 1000
 	// MaxValueBytes bounds one value.
 	MaxValueBytes = 1024
-	// MaxLimits bounds the limits of an operation, those of rules included.
+	// MaxLimits bounds the limits of an operation, including the limits of rules.
 	MaxLimits = 64
-	// WantNoTS says why limits are refused together with a TS.
+	// WantNoTS is the reason for refusing limits together with a TS.
 	WantNoTS = "limits and rules are about the present; want them without ts"
 )
 
-// Op adds values to a key, or only counts those that it has had.
+// Op adds values to a key, or only counts its values.
 type Op struct {
 	// NS and Key name the key, as in a syncer.Check.
 	NS, Key []byte
-	// Hashes are those of the values to add, see sketch.Hash; none in a query.
+	// Hashes are the hashes of the values to add, see sketch.Hash; none in a query.
 	Hashes []uint64
 	// TS is when the values were seen, or the end of the windows of a query, in unix milliseconds;
 	// 0 means now.
 	TS int64
-	// Ack is what an operation that adds waits for: AckMemory or AckStore.
+	// Ack is the acknowledgement that adding values waits for: AckMemory or AckStore.
 	Ack syncer.Ack
-	// Limits are compared first: values are added only if no window would then have more than Max
-	// different ones. Shadow has the positions of those that are compared, but forbid nothing.
+	// Limits are checked first: values are added only if no window would then have more than Max
+	// different ones. Shadow lists the positions of limits that are checked but forbid nothing.
 	// Windows, in milliseconds, are counted as well.
 	Limits  []syncer.Limit
 	Shadow  []int
@@ -42,10 +42,11 @@ type Op struct {
 type Count struct {
 	// Window is its length in milliseconds.
 	Window int64
-	// Values is their number, Error the relative standard error of that: 0 if it is exact.
+	// Values is the number of values, Error its relative standard error: 0 if it is exact.
 	Values int64
 	Error  float64
-	// BucketMS is the width of the buckets that were read: the window may begin up to that earlier.
+	// BucketMS is the width of the buckets that were read: the window may begin up to that much
+	// earlier.
 	BucketMS int64
 }
 
@@ -53,24 +54,24 @@ type Count struct {
 type Result struct {
 	// Allowed is false if a limit kept the values from being added.
 	Allowed bool
-	// Counts are those of the limits and then those of the windows, after the operation.
+	// Counts holds the counts of the limits, then of the windows, after the operation.
 	Counts []Count
-	// Over has the positions of the limits that the values were too many for, those in shadow
-	// included, which did not stand in the way.
+	// Over lists the positions of the limits that the values exceed, including shadow limits, which
+	// forbid nothing.
 	Over []int
-	// RetryAfter is in how many milliseconds the values would be allowed if nothing else is added
-	// until then; -1 if they never would be, or nobody knows when. 0 if they were allowed.
+	// RetryAfter is the time in milliseconds until the values would be allowed if nothing else is
+	// added; -1 if they never would be, or the time is unknown. 0 if they were allowed.
 	RetryAfter int64
-	// Source says where the answer came from.
+	// Source is where the answer came from.
 	Source syncer.Source
 	// Degraded is set if the answer is from memory alone because the store can't be reached.
 	Degraded bool
 }
 
-// reads reports whether the key's past is needed.
+// reads reports whether the operation needs the key's past.
 func (op *Op) reads() bool { return len(op.Limits)+len(op.Windows) > 0 }
 
-// validate refuses what a ladder can't answer, and returns the time of the operation.
+// validate refuses operations that the ladder can't answer, and returns the time of the operation.
 func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 	check := syncer.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
 	q := syncer.Op{Kind: syncer.Add, TS: op.TS, Checks: []syncer.Check{check}}

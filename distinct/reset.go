@@ -9,20 +9,20 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Reset is what other nodes are told of a reset.
+// Reset is the report of a reset to other nodes.
 type Reset struct {
-	// Mark is that of the reset, "" if there is nothing to tell.
+	// Mark is the mark of the reset, "" if there is nothing to report.
 	Mark string
-	// Doubt says that nobody knows whether the store has made the reset, or will. It makes it only
-	// while the key has the version Expect.
+	// Doubt marks a reset of unknown outcome: the store has made it, or may still make it while the
+	// key has the version Expect.
 	Doubt  bool
 	Expect string
 }
 
-// Forget resets a key, in memory and in the store. What other nodes have in memory of it is void:
-// the store tells them of the reset before it takes anything of theirs. r is what [Engine.Void]
-// tells them at once. If the store does not answer, the error wraps syncer.ErrUnknownOutcome, and
-// the others are to be told of that, too.
+// Forget resets a key, in memory and in the store. Other nodes' values of it become void: the store
+// reports the reset to a node before it accepts any write of that node. r is to be passed to
+// [Engine.Void] on all other nodes at once. If the store does not answer, the error wraps
+// syncer.ErrUnknownOutcome, and r has to reach the other nodes as well.
 func (e *Engine) Forget(ctx context.Context, ns, key []byte) (r Reset, err error) {
 	op := &Op{NS: ns, Key: key}
 	if e.opt.Store == nil {
@@ -54,8 +54,8 @@ func (e *Engine) Forget(ctx context.Context, ns, key []byte) (r Reset, err error
 	return Reset{}, errLate
 }
 
-// concludeReset takes the outcome of a reset. It is not done if the key had another version: by
-// then the entry has merged that.
+// concludeReset processes the outcome of a reset. The reset is not done if the key had another
+// version; the entry has then merged that version.
 func (e *Engine) concludeReset(sh *shard, en *entry, x *Exchange) (r Reset, done bool, err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -75,18 +75,18 @@ func (e *Engine) concludeReset(sh *shard, en *entry, x *Exchange) (r Reset, done
 		return Reset{}, false, nil
 	}
 	en.clear()
-	// The next one reads it anew. No reset of before is about what is added until then.
+	// The next operation reads the key anew. No earlier reset voids values added until then.
 	en.mark, en.version, en.loaded = max(en.mark, x.Mark), "", false
 	en.born = e.opt.Now()
 	en.resolve(x)
 	return Reset{Mark: x.Mark}, true, nil
 }
 
-// Void takes in that another node has reset a key, so that nothing is answered from what the reset
-// has made void, whether the store can be reached by then or not. What is added from now on is
-// younger: the mark is kept even if there is nothing else of the key, for as long as an idle key
-// stays. It can be told late, repeatedly, and in any order. A reset in doubt makes nothing void
-// before the store says so, which is asked about it before anything is added.
+// Void records another node's reset of a key, so that no answer relies on values voided by the
+// reset, whether or not the store can be reached. Values added from now on are younger: the mark is
+// kept even if nothing else of the key is, for as long as an idle key stays. Calls may come late,
+// repeatedly, and in any order. A reset in doubt voids nothing until the store confirms it, and the
+// store is asked before any value is added.
 func (e *Engine) Void(ns, key []byte, r Reset) {
 	if e.opt.Store == nil {
 		return
@@ -97,7 +97,7 @@ func (e *Engine) Void(ns, key []byte, r Reset) {
 	defer sh.mu.Unlock()
 	en, err := e.entry(sh, id, op, true)
 	if err != nil {
-		return // without room it is read anew the next time
+		return // without room, the key is read anew the next time
 	}
 	if r.Doubt {
 		en.suspect(r)

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// resets are engines over one store, which they ask only when they have to, and what is done to
-// their one key. Time passes with each step.
+// resets holds engines over one store, which they ask only when they have to, and acts on their one
+// key. Time passes with each step.
 type resets struct {
 	*testing.T
 	c     *clock
@@ -65,8 +65,8 @@ func (r *resets) inStore(e *distinct.Engine, n int64, added ...int) {
 	}
 }
 
-// TestResetByAClockThatIsBehind resets a key that somebody whose clock is ahead has reset before,
-// or that was reset within the same millisecond. What is added afterwards stays.
+// TestResetByAClockThatIsBehind resets a key after an earlier reset by a clock that is ahead, or
+// within the same millisecond. Values added afterwards stay.
 func TestResetByAClockThatIsBehind(t *testing.T) {
 	r := newResets(t)
 	ahead := &resets{t, newClock(), r.store}
@@ -88,8 +88,8 @@ func TestResetByAClockThatIsBehind(t *testing.T) {
 	r.wants(a, 1)
 }
 
-// TestResetOfNothing resets a key of which the store has nothing. It voids what others have of it
-// and have not flushed, and nothing that is added later, wherever that is.
+// TestResetOfNothing resets a key that the store does not have. That voids unflushed values on
+// other engines, and no value that is added later, on any engine.
 func TestResetOfNothing(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -110,8 +110,8 @@ func TestResetOfNothing(t *testing.T) {
 	}
 }
 
-// TestResetBetweenWhatComesTogether has an engine take from another one what is older than a reset
-// that it does not know of, before and after it adds to the key itself.
+// TestResetBetweenWhatComesTogether imports values older than a reset into an engine that does not
+// know of the reset, before or after that engine adds to the key itself.
 func TestResetBetweenWhatComesTogether(t *testing.T) {
 	for _, importFirst := range []bool{true, false} {
 		r := newResets(t)
@@ -132,8 +132,8 @@ func TestResetBetweenWhatComesTogether(t *testing.T) {
 	}
 }
 
-// TestLossAfterAReset has the store lose what another engine has added since a reset, and that
-// value is added once more where it is still known.
+// TestLossAfterAReset makes the store lose a value added by another engine since a reset, and adds
+// that value again on an engine that still has it.
 func TestLossAfterAReset(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -147,13 +147,13 @@ func TestLossAfterAReset(t *testing.T) {
 	r.wants(r.engine(), 1)
 }
 
-// turns is an owner whose terms a test decides on.
+// turns is an owner with terms set by the test.
 type turns struct{ term int64 }
 
 func (o *turns) Term(int) (int64, bool) { return o.term, o.term > 0 }
 
-// TestResetWhileAnotherDecided resets a key while another engine decides about it than the one that
-// did before and does afterwards, which then adds to it without reading it.
+// TestResetWhileAnotherDecided resets a key during the term of another engine. The engine that
+// decides before and after then adds to the key without reading it.
 func TestResetWhileAnotherDecided(t *testing.T) {
 	r, o := newResets(t), &turns{1}
 	a, b := r.engine(), r.decider(o)
@@ -166,7 +166,7 @@ func TestResetWhileAnotherDecided(t *testing.T) {
 }
 
 // TestResetBeforeTheFirstValue resets a key elsewhere after it could not be read here, and before
-// anything was added here.
+// any value was added here.
 func TestResetBeforeTheFirstValue(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -184,8 +184,8 @@ func TestResetBeforeTheFirstValue(t *testing.T) {
 	r.wants(b, 1)
 }
 
-// TestResetThatTheStoreLost has one engine remember a reset that the store has lost, and another
-// one add to the key since.
+// TestResetThatTheStoreLost makes the store lose a reset that one engine remembers. Another engine
+// adds to the key afterwards.
 func TestResetThatTheStoreLost(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -201,7 +201,7 @@ func TestResetThatTheStoreLost(t *testing.T) {
 }
 
 // TestResetBeforeWhatTheStoreAcknowledges adds values, in place of the owner, to keys that were
-// reset elsewhere since they were read here. What is said to be in the store is there.
+// reset elsewhere since they were read here. Acknowledged values are in the store.
 func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.decider(&turns{0})
@@ -220,7 +220,7 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 	r.wants(r.engine(), 1)
 }
 
-// told resets a key at one engine and tells another one.
+// told resets a key at one engine and passes the reset to another.
 func (r *resets) told(at, other *distinct.Engine) {
 	r.Helper()
 	r.c.ms.Add(10)
@@ -232,9 +232,9 @@ func (r *resets) told(at, other *distinct.Engine) {
 	r.c.ms.Add(10)
 }
 
-// TestVoidWithoutTheStore has an engine hear of a reset before the store is gone, which comes back
-// as it was before the reset. What was void stays void, and what was added since is there, even if
-// the clock that it was added by is behind.
+// TestVoidWithoutTheStore passes a reset to an engine before the store fails and comes back as it
+// was before the reset. Void values stay void, and values added since stay, even if they were added
+// by a clock that is behind.
 func TestVoidWithoutTheStore(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -254,7 +254,7 @@ func TestVoidWithoutTheStore(t *testing.T) {
 	r.wants(r.engine(), 1)
 }
 
-// TestVoidOfWhatIsYounger tells an engine late of a reset that came before all that it has.
+// TestVoidOfWhatIsYounger passes to an engine, late, a reset that is older than all of its values.
 func TestVoidOfWhatIsYounger(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -274,8 +274,8 @@ func TestVoidOfWhatIsYounger(t *testing.T) {
 	r.wants(r.engine(), 2)
 }
 
-// TestReadAnewAfterAReset has others add to a key since an engine was told of its reset, and since
-// one that it was not told of.
+// TestReadAnewAfterAReset makes others add to a key after a reset that an engine has learned of,
+// and after one that it has not learned of.
 func TestReadAnewAfterAReset(t *testing.T) {
 	r := newResets(t)
 	a, b := r.engine(), r.engine()
@@ -296,8 +296,8 @@ func TestReadAnewAfterAReset(t *testing.T) {
 	r.wants(b, 1)
 }
 
-// TestVoidDuringAnExchangeThatIsLost tells an engine of a reset while it waits for the store, which
-// then loses the reset: what was void stays void.
+// TestVoidDuringAnExchangeThatIsLost passes a reset to an engine that waits for the store, which
+// then loses the reset: void values stay void.
 func TestVoidDuringAnExchangeThatIsLost(t *testing.T) {
 	r := newResets(t)
 	a, slow := r.engine(), &meanwhile{Store: r.store}
@@ -318,8 +318,8 @@ func TestVoidDuringAnExchangeThatIsLost(t *testing.T) {
 	r.wants(r.engine(), 1)
 }
 
-// TestVoidDuringAnExchange tells an engine of a reset while it waits for the store, which answers
-// as of before or after the reset.
+// TestVoidDuringAnExchange passes a reset to an engine that waits for the store, whose reply
+// describes the key before or after the reset.
 func TestVoidDuringAnExchange(t *testing.T) {
 	for _, inStore := range []bool{false, true} {
 		for _, before := range []bool{false, true} {
@@ -352,7 +352,7 @@ func TestVoidDuringAnExchange(t *testing.T) {
 	}
 }
 
-// meanwhile is a store during whose next exchange something happens.
+// meanwhile is a store that calls before and after around its next exchange.
 type meanwhile struct {
 	distinct.Store
 	before, after func()

@@ -2,7 +2,7 @@ package distinct
 
 import "twotier.dev/twotier/leaparray"
 
-// scale is a ladder as distinct values use it: each level has the values of its whole span.
+// scale is a ladder for distinct values: each level has the values of its whole span.
 type scale struct {
 	*leaparray.Ladder
 	width, count [leaparray.MaxLevels]int64
@@ -16,7 +16,7 @@ func newScale(l *leaparray.Ladder) *scale {
 	return s
 }
 
-// index returns the bucket of a level that a moment falls into, rounded down.
+// index returns the bucket of a level that contains a moment, rounded down.
 func (s *scale) index(level int, ms int64) int64 {
 	width := s.width[level]
 	i := ms / width
@@ -26,11 +26,11 @@ func (s *scale) index(level int, ms int64) int64 {
 	return i
 }
 
-// oldest returns the oldest bucket of a level that is kept.
+// oldest returns the oldest bucket kept on a level.
 func (s *scale) oldest(level int, now int64) int64 { return s.index(level, now) - s.count[level] }
 
-// span returns the buckets that a window touches which ends at the given moment: those of the
-// finest level that covers it and still keeps all of them.
+// span returns the buckets touched by a window that ends at the given moment, on the finest level
+// that covers the window and still keeps all of them.
 func (s *scale) span(window, at, now int64) (level int, lo, hi int64, ok bool) {
 	for level := range s.Len() {
 		lo := s.index(level, at-window+1)
@@ -47,8 +47,8 @@ func (s *scale) bucket(level int, index int64) Bucket {
 	return Bucket{Stretch: leaparray.Stretch{Start: index * width, Width: width}}
 }
 
-// holds reports whether a level has a bucket that contains all of another, which may be one of
-// another ladder, and which one.
+// holds returns the bucket of a level that starts no later than a stretch, possibly of another
+// ladder, and reports whether it contains all of it.
 func (s *scale) holds(level int, at leaparray.Stretch) (index int64, ok bool) {
 	index = s.index(level, at.Start)
 	return index, (index+1)*s.width[level] >= at.End()

@@ -9,54 +9,54 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ErrForeign is a syncer.ErrRefused: under the name of the key the store has something of another
-// program. Nothing of the key can be written until somebody removes it.
+// ErrForeign wraps syncer.ErrRefused: the store holds another program's data under the name of the
+// key. Nothing of the key can be written until that data is removed.
 var ErrForeign = fmt.Errorf("%w: under this name Redis has what is not distinct values",
 	syncer.ErrRefused)
 
 // Bucket is an encoded sketch.Set.
 type Bucket struct {
-	// Stretch is the time that it counts. Another node's may have a width that is not on this one's
-	// ladder.
+	// Stretch is the time that the bucket counts. Another node's bucket may have a width that is
+	// not on this node's ladder.
 	leaparray.Stretch
 	Data []byte
 }
 
-// Exchange compares one key with the store and, if the store has what is expected, writes.
+// Exchange compares one key with the store and, if the version is the expected one, writes.
 type Exchange struct {
 	Partition int
 	NS, Key   []byte
-	// Expect is the version that the sender has merged; "" if it knows of none.
+	// Expect is the version that the sender has merged; "" if there is none.
 	Expect string
-	// Version is that of what is written; "" only compares.
+	// Version is the version to write; "" only compares.
 	Version string
-	// Sets are the buckets to write. Deletes are those to delete first, without data.
+	// Sets are the buckets to write. Deletes are the buckets to delete first, without data.
 	Sets, Deletes []Bucket
-	// Mark is that of the last reset that the sender knows of, "" if none. It is written too.
-	// Reset says that it is to be made now: what is written is the mark alone, by which others know
-	// that what they have is void, and everything else of the key is deleted.
+	// Mark is the mark of the last reset known to the sender, "" if none. It is written too. Reset
+	// makes that reset now: the store keeps the mark alone, which voids other nodes' values, and
+	// deletes everything else of the key.
 	Mark  string
 	Reset bool
 	// TTL is the time to live to set with a write, in milliseconds.
 	TTL int64
 
-	// Found is the version that the store has: if it is not Expect, nothing was written, and
-	// Buckets are all of the key's, and FoundMark is the mark that it has.
+	// Found is the store's version. If it is not Expect, nothing was written, Buckets are all
+	// buckets of the key, and FoundMark is the key's mark.
 	Found     string
 	FoundMark string
 	Buckets   []Bucket
-	// Err says why the key could not be compared. It may or may not have been written then.
+	// Err is why the key could not be compared. The write may or may not have happened then.
 	Err error
 
 	cut       time.Time // when Sets were read
-	suspected int       // how many resets of unknown outcome the sender knew of then
+	suspected int       // the sender's doubts so far, at that time
 }
 
-// Matched reports whether the store had what was expected, and so has what was to be written.
+// Matched reports whether the store had the expected version, and so has executed the write.
 func (x *Exchange) Matched() bool { return x.Err == nil && x.Found == x.Expect }
 
-// Store keeps what engines have seen. It is declared here, by its only user; redisstore implements
-// it.
+// Store keeps the values that engines count. It is declared here, by its only user; redisstore
+// implements it.
 type Store interface {
 	// Compare makes the exchanges, each of which is atomic, and sets their outcomes.
 	Compare(ctx context.Context, list []*Exchange)

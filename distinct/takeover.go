@@ -6,17 +6,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Pending is what a node has of a key and the store may lack.
+// Pending holds a node's unflushed values of a key.
 type Pending struct {
 	NS, Key []byte
 	Sets    []Bucket
-	// Mark is that of the last reset that the node knows of. If it has not read the key yet, Born
-	// is when it began to have it, in Unix milliseconds: no earlier reset makes Sets void.
+	// Mark is the mark of the last reset known to the node. If the node has not read the key yet,
+	// Born is the time of its first value, in Unix milliseconds: no earlier reset voids Sets.
 	Mark string
 	Born int64
 }
 
-// size returns about how many bytes it takes to pass it on.
+// size returns the approximate number of bytes sent.
 func (p *Pending) size() (bytes int) {
 	bytes = len(p.NS) + len(p.Key) + len(p.Mark) + 16
 	for i := range p.Sets {
@@ -25,7 +25,7 @@ func (p *Pending) size() (bytes int) {
 	return bytes
 }
 
-// IsCut reports whether an answer of [Engine.Pending] may lack something, for its length.
+// IsCut reports whether an answer of [Engine.Pending] is so long that keys may be missing.
 func IsCut(list []Pending) bool {
 	size := 0
 	for i := range list {
@@ -34,16 +34,16 @@ func IsCut(list []Pending) bool {
 	return size >= MaxPending
 }
 
-// Gather asks all other nodes for what they have of some partitions and the store may lack.
+// Gather asks all other nodes for their unflushed values of some partitions.
 type Gather func(ctx context.Context, partitions []int) []Pending
 
-// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, but
-// for the last key. What does not fit into an answer, see [IsCut], is had by asking for fewer
-// partitions, or found in the store after the next flush of the node that has it.
+// MaxPending bounds an answer of [Engine.Pending], or a list of [Engine.HandOver], in bytes, not
+// counting the last key. To get keys that don't fit into an answer, see [IsCut], ask for fewer
+// partitions, or read the store after the next flush of the answering node.
 const MaxPending = 1 << 20
 
-// decide returns the term in which this node decides about a key, 0 if there is none. At the
-// beginning of a term it asks the others first.
+// decide returns the term in which this node decides about a key, 0 without an owner or in place of
+// it. At the beginning of a term it asks the other nodes first.
 func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, err error) {
 	if e.owner == nil || inPlace {
 		return 0, nil
@@ -59,8 +59,8 @@ func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, 
 	return term, nil
 }
 
-// takeOver waits until what others have of a partition is here. It is gathered for all later
-// operations too, however little time this one has left.
+// takeOver waits until other nodes' unflushed values of a partition have arrived. The gathering
+// serves later operations too, so it goes on even if ctx ends.
 func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	select {
 	case e.taking <- struct{}{}:
@@ -87,7 +87,8 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 	}
 }
 
-// takeOverAll gathers what others have of all partitions that this node has begun to decide about.
+// takeOverAll gathers other nodes' values of all partitions that this node has begun to decide
+// about.
 func (e *Engine) takeOverAll(ctx context.Context) {
 	var list []int
 	terms := map[int]int64{}
@@ -104,16 +105,16 @@ func (e *Engine) takeOverAll(ctx context.Context) {
 	}
 }
 
-// read reads the keys of a list, unless the store is out of reach, so that their resets are known:
-// values of different ages are about to come together in one entry, and a reset that makes some of
-// them void could not tell them apart later.
+// read reads the keys of a list, unless the store is out of reach, to learn of their resets: values
+// of different ages are about to meet in one entry, where a reset that voids only some of them
+// could not tell them apart later.
 func (e *Engine) read(list []Pending) {
 	if e.opt.Store == nil || e.isDown() {
 		return
 	}
 	var due []*entry
 	for i := range list {
-		if e.run.Err() != nil { // Close does not wait for all of them
+		if e.run.Err() != nil { // Close does not wait for the rest
 			e.release(due)
 			return
 		}
@@ -129,7 +130,7 @@ func (e *Engine) read(list []Pending) {
 	}
 }
 
-// seizeAtOnce is seize, but returns nil if the key is busy, or there is no memory for it.
+// seizeAtOnce is seize, but returns nil if the key is busy or memory has no room for it.
 func (e *Engine) seizeAtOnce(p *Pending) *entry {
 	op := &Op{NS: p.NS, Key: p.Key}
 	e.makeRoom()
@@ -143,12 +144,12 @@ func (e *Engine) seizeAtOnce(p *Pending) *entry {
 	return en
 }
 
-// Import takes what another node hands over, and returns how many keys are left to it: there is no
-// memory for them, or this node hands over what it has itself.
+// Import merges keys that another node hands over, and returns the number of keys not accepted:
+// memory has no room for them, or this node is handing over its own.
 func (e *Engine) Import(list []Pending) (left int) { return e.merge(list, true) }
 
-// merge merges what another node has, and returns how many keys it left out. If they are handed
-// over, it takes none any more once HandOver has begun.
+// merge merges another node's values, and returns the number of keys left out. Once HandOver has
+// begun, it leaves out all keys that are handed over.
 func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 	now := e.opt.Now()
 	e.read(list)
@@ -161,11 +162,11 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 			left++
 		} else if !isVoid(from.Mark, from.Born, en.mark) {
 			en.learnMark(from.Mark, now)
-			en.born = min(en.born, from.Born) // of both, where the store could not be read
+			en.born = min(en.born, from.Born) // the older, where the store could not be read
 			for j := range from.Sets {
 				en.mergePending(from, &from.Sets[j], now)
 			}
-			en.handed = 0 // whoever has it now relies on this node
+			en.handed = 0 // the node that had it now relies on this one
 			e.weigh(en)
 			sh.note(en)
 		}
@@ -174,9 +175,9 @@ func (e *Engine) merge(list []Pending, handedOver bool) (left int) {
 	return left
 }
 
-// Pending returns what this node has of some partitions and the store may lack. If another node
-// decides about them by now, nothing that this one decided is added any more: what had begun is
-// waited for.
+// Pending returns this node's unflushed values of some partitions. It waits for operations that
+// have begun, so that once another node decides about the partitions, no further value is added by
+// a decision of this node.
 func (e *Engine) Pending(partitions []int) (list []Pending) {
 	wanted := make(map[int]bool, len(partitions))
 	for _, p := range partitions {
@@ -196,10 +197,10 @@ func (e *Engine) Pending(partitions []int) (list []Pending) {
 	return list
 }
 
-// HandOver passes on what this node has, the store may lack, and nobody else has taken, when it is
-// about to stop. to says which node a partition belongs to, and send takes a list of keys there.
-// What was passed on is flushed all the same, but [Engine.Flush] does not wait for it. left is how
-// many keys were not taken: they can be handed over once more.
+// HandOver passes on the values that neither the store nor another node has, from an engine that is
+// about to stop. to returns the node that a partition belongs to, and send sends a list of keys to
+// a node. Values passed on are still flushed, but [Engine.Flush] does not wait for them. left is
+// the number of keys not accepted, which another call can hand over.
 func (e *Engine) HandOver(to func(partition int) (node int),
 	send func(node int, list []Pending) error) (left int) {
 	e.leaving.Store(true)
@@ -233,14 +234,14 @@ func (e *Engine) HandOver(to func(partition int) (node int),
 	return left
 }
 
-// batch is what one node is to have, about size bytes.
+// batch holds the keys bound for one node, about size bytes.
 type batch struct {
 	list []Pending
 	of   []owed
 	size int
 }
 
-// handedOver notes that another node has it as well.
+// handedOver records that another node has the batch as well.
 func (b *batch) handedOver(e *Engine) {
 	for _, o := range b.of {
 		sh := e.shardOf(o.en)
@@ -250,20 +251,20 @@ func (b *batch) handedOver(e *Engine) {
 	}
 }
 
-// finishDeciding waits for what has begun to be decided here.
+// finishDeciding waits for the operations that have begun to decide on this node.
 func (e *Engine) finishDeciding() {
 	e.deciding.Lock()
 	e.deciding.Unlock() //nolint:staticcheck // whoever had it is done
 }
 
-// owed is what the store may lack of an entry, up to the change seq.
+// owed holds the unflushed values of an entry, up to change seq.
 type owed struct {
 	Pending
 	en  *entry
 	seq uint64
 }
 
-// owed returns that of the keys that are wanted.
+// owed lists the unflushed values of the entries that wanted accepts.
 func (sh *shard) owed(wanted func(en *entry) bool) (list []owed) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -20,11 +20,11 @@ type ownsAll struct{}
 
 func (ownsAll) Term(int) (term int64, decides bool) { return 1, true }
 
-// partitions are those of the tests.
+// partitions lists the partitions of the tests.
 var partitions = []int{0, 1, 2, 3, 4, 5, 6}
 
-// TestTakeover begins to decide about keys of which another engine has values that the store does
-// not have yet. The first to ask has no time left; what it learns is for those that follow.
+// TestTakeover makes an engine the owner of keys with unflushed values on another engine. The first
+// request has no time left; later ones use the values it gathered.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -56,8 +56,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestATakeoverHoldsUpNobody asks for a key while others are asked what they have, with no time to
-// wait for that.
+// TestATakeoverHoldsUpNobody asks for a key while the other nodes are asked, with no time to wait
+// for them.
 func TestATakeoverHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan bool), make(chan bool)
@@ -89,9 +89,9 @@ func TestATakeoverHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestTheOthersFlushWhileTheyAreAsked begins to decide about a key that it has in memory. While it
-// asks the others, it compares the key with the store, and then another one flushes what it has:
-// nobody has anything left to tell, and what was read before is not all.
+// TestTheOthersFlushWhileTheyAreAsked makes an engine the owner of a key that it has in memory.
+// While it asks the others, it compares the key with the store, and then another engine flushes:
+// the other engine has nothing left to report, and the earlier comparison is incomplete.
 func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -117,8 +117,8 @@ func TestTheOthersFlushWhileTheyAreAsked(t *testing.T) {
 	}
 }
 
-// TestTakeoverBetweenLadders hands over what is in buckets that the new owner does not have all of,
-// or none of. So it is with those in the store after the ladder has changed.
+// TestTakeoverBetweenLadders hands over values in buckets of which the new owner's ladder has only
+// some, or none. The same goes for the store after a change of the ladder.
 func TestTakeoverBetweenLadders(t *testing.T) {
 	t.Parallel()
 	texts := []string{ladder(t).String(), "1s x 60, 1m x 60, 15m x 96",
@@ -159,8 +159,8 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 	}
 }
 
-// TestQueriesEndWithTheEngine asks a closed engine for a key that is not in memory, also where no
-// time passes meanwhile.
+// TestQueriesEndWithTheEngine asks a closed engine for a key that is not in memory, even if no time
+// passes meanwhile.
 func TestQueriesEndWithTheEngine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestQueriesEndWithTheEngine(t *testing.T) {
 	})
 }
 
-// half is a store of which a part is gone: that with keys that begin with x.
+// half is a store of which one part is gone: the part with keys that begin with x.
 type half struct{ *memory }
 
 func (h half) Compare(ctx context.Context, list []*distinct.Exchange) {
@@ -190,8 +190,7 @@ func (h half) Compare(ctx context.Context, list []*distinct.Exchange) {
 	h.memory.Compare(ctx, there)
 }
 
-// TestFlushesWhatAnswers flushes keys of a part of the store that answers while another one does
-// not.
+// TestFlushesWhatAnswers flushes keys of one part of the store while another part does not answer.
 func TestFlushesWhatAnswers(t *testing.T) {
 	t.Parallel()
 	e := engine(t, newClock(), half{newMemory()}, nil, nil, nil)
@@ -215,8 +214,8 @@ func (r readonly) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// TestRefusedWritesAreSaid answers that the values are in memory alone if the store does not take
-// them, although it can be read.
+// TestRefusedWritesAreSaid reports an answer as degraded if the store refuses the values, although
+// it can be read.
 func TestRefusedWritesAreSaid(t *testing.T) {
 	t.Parallel()
 	e := engine(t, newClock(), readonly{newMemory()}, nil, nil, nil)
@@ -229,8 +228,8 @@ func TestRefusedWritesAreSaid(t *testing.T) {
 	}
 }
 
-// TestTheStoreIsAskedAgain counts a key while the store fails and, after a while in which there was
-// nothing to ask it for, another one: the answer is what the store has by then.
+// TestTheStoreIsAskedAgain counts a key while the store fails and, after a pause without exchanges,
+// another key: the answer includes the store's current values.
 func TestTheStoreIsAskedAgain(t *testing.T) {
 	synctest.Test(t, testTheStoreIsAskedAgain)
 }
@@ -255,7 +254,7 @@ func testTheStoreIsAskedAgain(t *testing.T) {
 		t.Errorf("%+v, although the store is gone", res)
 	}
 	synctest.Wait()
-	if n := calls() - before; n != 2 { // one for the answer, one for later ones
+	if n := calls() - before; n != 2 { // one for the answer, one for later operations
 		t.Errorf("the store was asked %d times", n)
 	}
 	store.set(nil)
@@ -266,7 +265,7 @@ func testTheStoreIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestClocksDiffer counts what another node has added whose clock is ahead.
+// TestClocksDiffer counts the values of another node whose clock is ahead.
 func TestClocksDiffer(t *testing.T) {
 	t.Parallel()
 	c, ahead, store := newClock(), newClock(), newMemory()
@@ -283,8 +282,9 @@ func TestClocksDiffer(t *testing.T) {
 	}
 }
 
-// TestHandOver stops an engine whose store is gone. Others take what the store lacks, in lists of a
-// bounded size, and nothing is waited for then. What nobody takes, or was added later, is.
+// TestHandOver stops an engine without a working store. Others accept its unflushed values, in
+// lists of a bounded size, and the engine no longer waits for these. It does wait for values that
+// no engine accepted or that were added later.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -347,7 +347,7 @@ func TestHandOver(t *testing.T) {
 	wantLeft(t, before, 1)
 }
 
-// wantLeft flushes with no time to wait, and checks how many keys that leaves.
+// wantLeft flushes with no time to wait, and checks the number of keys left.
 func wantLeft(t *testing.T, e *distinct.Engine, want int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -361,8 +361,8 @@ func wantLeft(t *testing.T, e *distinct.Engine, want int) {
 	}
 }
 
-// TestHandOverOfWhatWasReset passes on a key that was reset meanwhile. What the sender had before
-// is void; what it began to have afterwards, without having read the key, is not.
+// TestHandOverOfWhatWasReset hands over a key that was reset meanwhile. The sender's earlier values
+// are void; values that it added afterwards, without reading the key, are not.
 func TestHandOverOfWhatWasReset(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newMemory()
@@ -397,8 +397,8 @@ func TestHandOverOfWhatWasReset(t *testing.T) {
 	}
 }
 
-// TestTwoThatLeaveTogether has each hand over to the other, as they do if each takes the other for
-// the one that stays, while the store does not answer. One of them keeps the value, and says so.
+// TestTwoThatLeaveTogether makes two engines hand over to each other, as if each took the other for
+// the one that stays, while the store does not answer. One of them keeps the value, and reports it.
 func TestTwoThatLeaveTogether(t *testing.T) {
 	c, store := newClock(), newMemory()
 	store.set(func() fault { return lost })
@@ -423,7 +423,7 @@ func TestTwoThatLeaveTogether(t *testing.T) {
 	}
 }
 
-// TestImportMakesRoom hands keys over to an engine whose memory is full of what the store has.
+// TestImportMakesRoom hands keys over to an engine whose memory is full of flushed keys.
 func TestImportMakesRoom(t *testing.T) {
 	c, store := newClock(), newMemory()
 	never := func(o *distinct.Options) { o.FlushInterval, o.VerifyInterval = time.Hour, time.Hour }

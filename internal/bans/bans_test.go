@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// twoChecks is an operation of which rule x judges both keys, and rule y the second.
+// twoChecks returns an operation of which rule x judges both keys, and rule y the second.
 func twoChecks() *syncer.Op {
 	limits := []syncer.Limit{{Window: 1, Max: 2}}
 	return &syncer.Op{Kind: syncer.Acquire, TS: 5, Checks: []syncer.Check{
@@ -23,7 +23,7 @@ func twoChecks() *syncer.Op {
 		{Check: 1, Rule: "x", Window: 10, To: 1}, {Check: 1, Rule: "y", Window: 20, To: 1}}}
 }
 
-// TestExtendAndFold adds bans to the checks, and takes their results out again.
+// TestExtendAndFold adds bans to the checks, and removes their results again.
 func TestExtendAndFold(t *testing.T) {
 	op := twoChecks()
 	x := bans.Extend(op)
@@ -53,7 +53,7 @@ func TestExtendAndFold(t *testing.T) {
 	}
 }
 
-// TestErrorsNameTheOriginalCheck and others stay as they are.
+// TestErrorsNameTheOriginalCheck leaves other errors as they are.
 func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	invalid := func(check int) error { return &syncer.InvalidError{Check: check, Field: "window"} }
 	x := bans.Extend(twoChecks())
@@ -78,14 +78,14 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	}
 }
 
-// note tells a log of a ban of a key until some time.
+// note adds a ban of a key to a log.
 func note(l *bans.Log, key string, until, now int64, started bool) {
 	op := syncer.Op{Checks: []syncer.Check{{Key: []byte(key)}}}
 	l.Note(&op, &syncer.Result{Bans: []syncer.BanResult{{Rule: "r", Until: until,
 		Started: started}}}, now)
 }
 
-// TestLogRemembersBansUntilTheyEnd and counts those that start.
+// TestLogRemembersBansUntilTheyEnd counts started bans, too.
 func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 	var l bans.Log
 	note(&l, "a", 100, 0, true)
@@ -115,7 +115,7 @@ func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// TestLogIsBounded also while no ban ends.
+// TestLogIsBounded even while no ban ends.
 func TestLogIsBounded(t *testing.T) {
 	var l bans.Log
 	for i := range 40_000 {
@@ -126,7 +126,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestUnion keeps each ban once, and the first ones of each list.
+// TestUnion keeps each ban once, and the first bans of each list.
 func TestUnion(t *testing.T) {
 	of := func(keys ...string) (list []rule.Banned) {
 		for _, k := range keys {

@@ -8,14 +8,14 @@ import (
 
 // Extended is an operation with the bans of the rules that judge it.
 type Extended struct {
-	// Op is what to execute in place of the original.
+	// Op is the operation to execute in place of the original.
 	Op syncer.Op
 
 	original *syncer.Op
-	of       []int // which check of the original each one is; -1-i for the ban of rule i
+	of       []int // the original check of each one; -1-i for the ban of rule i
 }
 
-// Extend returns an operation that has Rules with their bans.
+// Extend returns an operation together with the bans of its Rules.
 func Extend(op *syncer.Op) *Extended {
 	x := &Extended{Op: *op, original: op}
 	x.Op.Rules = nil
@@ -31,7 +31,7 @@ func Extend(op *syncer.Op) *Extended {
 	return x
 }
 
-// checkOf returns the check that is the ban of a rule.
+// checkOf returns the check of a rule's ban.
 func checkOf(c *syncer.Check, r *syncer.BanRule) syncer.Check {
 	ns, key := syncer.BanKey(c.NS, r.Rule, c.Key)
 	return syncer.Check{NS: ns, Key: key,
@@ -39,23 +39,23 @@ func checkOf(c *syncer.Check, r *syncer.BanRule) syncer.Check {
 		Ban:    syncer.Ban{From: uint16(r.From), To: uint16(r.To)}}
 }
 
-// Question returns the operation that asks for how long a key is banned by a rule: it is refused,
-// and could pass when the ban ends.
+// Question returns a dry run that asks how long a rule bans a key: it is refused, and could pass
+// when the ban ends.
 func Question(ns []byte, rule string, key []byte, window int64) syncer.Op {
 	c := checkOf(&syncer.Check{NS: ns, Key: key}, &syncer.BanRule{Rule: rule, Window: window})
 	return syncer.Op{Kind: syncer.Acquire, DryRun: true, Checks: []syncer.Check{c}}
 }
 
-// EndOf returns when the ban ends that refuses a check, in unix milliseconds.
+// EndOf returns the end of the ban that refuses a check, in unix milliseconds.
 func EndOf(r *syncer.CheckResult) int64 {
 	if len(r.Limits) != 1 {
-		return 0 // what another node sent may be short
+		return 0 // another node's result may be short
 	}
 	return r.Limits[0].Hi
 }
 
-// Fold turns the result of the extended operation into that of the original: what refuses is listed
-// in its Bans.
+// Fold turns the result of the extended operation into the result of the original, and lists the
+// refusing bans in its Bans.
 func (x *Extended) Fold(res *syncer.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
@@ -75,7 +75,7 @@ func (x *Extended) Fold(res *syncer.Result) {
 	res.Checks = res.Checks[:kept]
 }
 
-// Explain turns an error of the extended operation into one of the original.
+// Explain turns an error of the extended operation into an error of the original.
 func (x *Extended) Explain(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The most bans that a log remembers, and the most rules that it counts bans of.
+// Bounds of the remembered bans, and of the rules whose bans are counted.
 const (
 	maxBans  = 16 << 10
 	maxRules = 4096
@@ -20,15 +20,15 @@ const (
 // named is a rule and its namespace.
 type named struct{ ns, rule string }
 
-// Log remembers bans until they end, and counts those that start. The zero value is empty. It is
-// safe for concurrent use.
+// Log remembers bans until they end, and counts started bans. The zero value is empty. It is safe
+// for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	until   map[rule.Banned]int64
 	started map[named]int64
 }
 
-// Note remembers what the result of an operation says of bans at a time.
+// Note records the bans in the result of an operation at a time.
 func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
 	if len(res.Bans) == 0 {
 		return
@@ -49,9 +49,9 @@ func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
 	}
 }
 
-// remember notes a ban. If there are too many, it forgets one of a few, preferably one that has
-// ended: to look for those among all would keep others waiting while bans start faster than they
-// end.
+// remember records a ban. If there are too many, it forgets one of a few sampled bans, preferably
+// one that has ended: searching all for an ended one would hold up others while bans start faster
+// than they end.
 func (l *Log) remember(b rule.Banned, until, now int64) {
 	if _, known := l.until[b]; !known && len(l.until) >= maxBans {
 		looked := 0
@@ -65,8 +65,8 @@ func (l *Log) remember(b rule.Banned, until, now int64) {
 	l.until[b] = until
 }
 
-// List returns up to limit bans that had not ended at a time when they were last heard of, those
-// that end last first: of a namespace and of a rule, unless these are empty.
+// List returns up to limit bans whose last known end is after now, the ones that end last first. A
+// non-empty ns or name selects the bans of that namespace or rule.
 func (l *Log) List(ns, name string, limit int, now int64) []rule.Banned {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +90,7 @@ func compare(a, b rule.Banned) int {
 	return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 }
 
-// Union returns up to limit of the bans of some lists, each once and those of each list in its
-// order.
+// Union merges lists into up to limit bans, without duplicates. It keeps the order of each list.
 func Union(limit int, lists ...[]rule.Banned) (all []rule.Banned) {
 	seen := map[rule.Banned]bool{}
 	for at := 0; ; at++ {

@@ -7,11 +7,11 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// cells are counts in the order of their starts, and of those that start together the narrowest
-// first. One of zero stays: in the finest width it marks that events lie ahead of the present.
+// cells are counts ordered by start, then by width, the narrowest first. A cell of zero stays: in
+// the finest width it marks that events lie ahead of the present.
 type cells []leaparray.Cell
 
-// find returns the position of a cell, and whether it is there. Most are at the end.
+// find returns the position of a cell, and whether it exists. Most lookups are for the end.
 func (c cells) find(s leaparray.Stretch) (at int, found bool) {
 	if n := len(c); n == 0 || compare(c[n-1], s) < 0 {
 		return n, false
@@ -30,7 +30,7 @@ func (c cells) get(s leaparray.Stretch) int64 {
 	return 0
 }
 
-// add adds n to a cell, which it makes if necessary, and returns the result.
+// add adds n to a cell, creates it if necessary, and returns the result.
 func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	at, found := c.find(s)
 	if !found {
@@ -40,14 +40,14 @@ func (c *cells) add(s leaparray.Stretch, n int64) int64 {
 	return (*c)[at].N
 }
 
-// counted returns the cells of a list that are not zero.
+// counted returns the non-zero cells of a list.
 func counted(list []leaparray.Cell) cells {
 	return slices.DeleteFunc(slices.Clone(list),
 		func(c leaparray.Cell) bool { return c.N == 0 })
 }
 
-// fold moves the cells that are too old for their width into wider ones, and drops those that have
-// left every window. Cells whose sum would not fit 64 bits stay as they are.
+// fold moves cells that are too old for their width into wider ones, and drops cells that have left
+// every window. Cells whose sum would not fit 64 bits stay as they are.
 func (c *cells) fold(l *leaparray.Ladder, now, exactFrom int64) {
 	moved, gone := map[leaparray.Stretch]int64{}, map[leaparray.Stretch]bool{}
 	for _, f := range l.FoldList(*c, now, exactFrom) {

@@ -7,27 +7,28 @@ import (
 )
 
 const (
-	// sampled is how many keys of a partition are compared, and victims how many of them are
-	// dropped at a time.
+	// sampled is the number of keys of a partition that are compared, and victims the number of
+	// them dropped at a time.
 	sampled = 64
 	victims = 16
-	// fruitless is how many partitions in a row may have nothing to give before makeRoom stops.
+	// fruitless is the number of consecutive partitions without anything to drop after which
+	// makeRoom stops.
 	fruitless = 64
-	// warnEvery is the least time between two warnings that keys are dropped.
+	// warnEvery is the minimum time between two warnings about dropped keys.
 	warnEvery = time.Minute
 )
 
-// candidate is a key or a record that may have to be dropped.
+// candidate is a key or a record that may be dropped.
 type candidate struct {
 	name           string
 	count, expires int64
 	record         *record // nil for a key
 }
 
-// makeRoom drops keys until the memory suffices. Of a sample, those that have expired go first,
-// then those that have counted least and, among equals, those that expire soonest. Keys at their
-// limits are the last to go, because they have counted more than the keys of a flood. Records,
-// which matter only after a loss, have counted nothing.
+// makeRoom drops keys until the memory suffices. In each sample, expired keys go first, then the
+// keys with the smallest counts and, among equals, the ones that expire soonest. Keys at their
+// limits go last, because they have counted more than the keys of a flood. Records, which matter
+// only after a loss, have a count of zero.
 func (s *Store) makeRoom(now int64) {
 	gone := 0
 	for none := 0; s.bytes.Load() > s.opt.MaxMemory && none < fruitless; none++ {
@@ -52,7 +53,7 @@ func (s *Store) somePartition() *partition {
 	return nil
 }
 
-// evict drops some keys and records. It returns the number of keys, and whether it dropped
+// evict drops some keys and records. It returns the number of keys dropped, and whether it dropped
 // anything.
 func (p *partition) evict(now int64) (keys int, dropped bool) {
 	p.mu.Lock()
@@ -94,7 +95,7 @@ func (p *partition) sample(now int64) []candidate {
 	return some
 }
 
-// count returns how much a key has counted.
+// count returns the total count of a key.
 func (h *hash) count() (n int64) {
 	for i := range h.cells {
 		n += h.cells[i].N
@@ -102,7 +103,7 @@ func (h *hash) count() (n int64) {
 	return n
 }
 
-// warn logs that keys are dropped, unless that was logged recently.
+// warn logs that keys are dropped, unless it has done so recently.
 func (s *Store) warn() {
 	now, last := time.Now().UnixNano(), s.warned.Load()
 	if now-last > int64(warnEvery) && s.warned.CompareAndSwap(last, now) {
@@ -112,10 +113,10 @@ func (s *Store) warn() {
 	}
 }
 
-// Evicted returns how many keys were dropped for want of memory.
+// Evicted returns the number of keys dropped for lack of memory.
 func (s *Store) Evicted() int64 { return s.evicted.Load() }
 
-// sweep drops expired keys and records once in a while.
+// sweep drops expired keys and records periodically.
 func (p *partition) sweep(now int64) {
 	if now-p.swept < sweepEvery {
 		return

@@ -1,7 +1,7 @@
 package embedded
 
-// Held returns how many keys and records the store holds, the memory that they take, and the memory
-// that it believes them to take, in bytes.
+// Held returns the number of keys and records in the store, the memory they use, and the memory
+// accounted for them, in bytes.
 func (s *Store) Held() (n int, takes, believed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

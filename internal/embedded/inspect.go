@@ -2,7 +2,7 @@ package embedded
 
 import "twotier.dev/twotier/syncer"
 
-// Expires returns when a key's time to live ends, in unix milliseconds: 0 if there is no such key,
+// Expires returns the end of a key's time to live, in unix milliseconds: 0 if there is no such key,
 // math.MaxInt64 if its time to live was never set.
 func (s *Store) Expires(partition int, ns, key []byte) int64 {
 	p := s.partition(partition)
@@ -15,7 +15,7 @@ func (s *Store) Expires(partition int, ns, key []byte) int64 {
 	return h.expires
 }
 
-// Get returns what the store holds of a key.
+// Get returns the stored counts of a key.
 func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
 	p := s.partition(partition)
 	p.mu.Lock()
@@ -27,7 +27,7 @@ func (s *Store) Get(partition int, ns, key []byte) []syncer.Bucket {
 	return h.appendTo(nil)
 }
 
-// Sum returns how many events the store holds of a key.
+// Sum returns the number of stored events of a key.
 func (s *Store) Sum(partition int, ns, key []byte) (sum int64) {
 	for _, b := range s.Get(partition, ns, key) {
 		sum += b.N

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// listPage is how many hashes are read at a time.
+	// listPage is the number of hashes read at a time.
 	listPage = 4096
-	// listSlack is how many hashes a list may have beside those of the keys that are there, and
-	// again as many as those.
+	// listSlack is the number of hashes of dropped keys that a list may have, in addition to as
+	// many as there are existing keys.
 	listSlack = 1024
 )
 
-// keyList lists the hashes of a partition's keys in the order in which the keys came. Keys that are
-// gone stay on it until it is made anew, as another part.
+// keyList lists the hashes of a partition's keys in order of arrival. Dropped keys stay on it until
+// it is rebuilt, as another part.
 type keyList struct {
 	part   uint64
 	hashes []uint32
 }
 
-// listName adds the key whose name is in p.name to the list.
+// listName adds the key named p.name to the list.
 func (p *partition) listName() {
 	if len(p.list.hashes) > 2*len(p.keys)+listSlack {
 		p.list = keyList{part: p.list.part + 1}
@@ -34,7 +34,7 @@ func (p *partition) listName() {
 	p.list.add(p.name)
 }
 
-// add adds the key with a name as made by partition.setName.
+// add adds a key by its name, in the format of partition.setName.
 func (l *keyList) add(name []byte) {
 	ns, key, _ := bytes.Cut(name, []byte{0})
 	l.hashes = append(l.hashes, syncer.KeyHash(ns, key))

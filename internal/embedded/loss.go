@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// Image is what a store held at some moment.
+// Image is a copy of a store's data.
 type Image struct{ partitions map[int]*partition }
 
-// Image copies everything that the store holds. It exists for tests of loss.
+// Image copies all data of the store. It exists for tests of loss.
 func (s *Store) Image() *Image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &Image{s.copyOf(s.partitions)}
 }
 
-// Rewind makes the store hold what it held when the image was taken, like a failover to a replica
-// that lagged behind. It exists for tests of loss.
+// Rewind restores the data of an image, like a failover to a replica that lagged behind. It exists
+// for tests of loss.
 func (s *Store) Rewind(to *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *Store) Flush() {
 	s.replace(map[int]*partition{})
 }
 
-// replace makes the store hold other partitions. s.mu is held.
+// replace replaces the store's partitions. s.mu is held.
 func (s *Store) replace(partitions map[int]*partition) {
 	s.partitions = partitions
 	s.bytes.Store(0)
@@ -39,7 +39,7 @@ func (s *Store) replace(partitions map[int]*partition) {
 	}
 }
 
-// weight returns the memory that the partition takes, in bytes.
+// weight returns the memory used by the partition, in bytes.
 func (p *partition) weight() (bytes int64) {
 	for name, h := range p.keys {
 		bytes += keyCost + int64(len(name)) + cellCost*int64(len(h.cells))

@@ -13,8 +13,8 @@ import (
 )
 
 // TestMemoryIsBoundedWhateverComes floods a small store with names, most of them new: with counts,
-// resets of what is there and what is not, restorations, one kind for some time or all of them, and
-// folds. It knows what it holds, and holds no more than it may.
+// resets of present and missing keys, restorations, and folds, one kind at a time or mixed. The
+// accounted memory is right and stays within the bound.
 func TestMemoryIsBoundedWhateverComes(t *testing.T) {
 	const memory = 100_000
 	first := seed.First()

@@ -7,19 +7,19 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// recordTTL is the least time that a restoration record is kept. It is kept for twice the span of
-// the key's ladder if that is longer. After that, counts that are restored once more have left
-// every window anyway.
+// recordTTL is the minimum lifetime of a restoration record. A record lives for twice the span of
+// the key's ladder if that is longer. After that, counts restored once more have left every window
+// anyway.
 const recordTTL = 48 * time.Hour
 
-// record says what was restored of a key in the current epoch.
+// record holds the counts of a key restored in the current epoch.
 type record struct {
 	expires int64 // unix milliseconds
 	reset   bool  // the key was reset in this epoch: earlier counts must not come back
 	cells   cells
 }
 
-// record returns the record of the key whose name is in p.name, making it if necessary.
+// record returns the record of the key named p.name, and creates it if necessary.
 func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	rec := p.records[string(p.name)]
 	if rec == nil {
@@ -35,14 +35,13 @@ func (p *partition) record(k *syncer.KeyRound, now int64) *record {
 	return rec
 }
 
-// dropRecord forgets what was restored of a key, or that it was reset.
+// dropRecord forgets the restored counts and the reset of a key.
 func (p *partition) dropRecord(name string, rec *record) {
 	delete(p.records, name)
 	p.store.bytes.Add(-recordCost - int64(len(name)) - cellCost*int64(len(rec.cells)))
 }
 
-// forget drops the key whose name is in p.name, if it exists, and prevents it from being restored
-// in this epoch.
+// forget drops the key named p.name, if it exists, and prevents its restoration in this epoch.
 func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	if h != nil {
 		p.remove(string(p.name), h)
@@ -52,8 +51,7 @@ func (p *partition) forget(h *hash, k *syncer.KeyRound, now int64) {
 	rec.reset, rec.cells = true, nil
 }
 
-// republish restores counts: of the known ones, only those that have not been restored in this
-// epoch.
+// republish restores the counts of a round that have not been restored in this epoch yet.
 func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	if !fresh {
 		for i := range r.Keys {
@@ -74,9 +72,9 @@ func (p *partition) republish(r *syncer.Round, fresh bool, now int64) {
 	}
 }
 
-// restore restores one key. Writers may know the same events at different precision, because they
-// have folded at different times. So it is sums of the widest cells that are compared with what was
-// restored before, see [leaparray.Missing].
+// restore restores one key. Writers may hold the same events at different precision, because they
+// have folded at different times. So the comparison with earlier restorations uses the sums of the
+// widest cells, see [leaparray.Missing].
 func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	k.Err = nil
 	h := p.find(k.NS, k.Key, now)
@@ -103,8 +101,8 @@ func (p *partition) restore(r *syncer.Round, k *syncer.KeyRound, now int64) {
 	p.end(r, k, h, created, now)
 }
 
-// missing returns the cells of a key that have to be added after some were restored: those that are
-// missing, and all marks, which are not counted.
+// missing returns the cells of a key still to be added after some were restored: the missing
+// counts, and all marks, which are not counted.
 func missing(k *syncer.KeyRound, restored cells) (add cells) {
 	if len(k.Adds) == 0 {
 		return nil
@@ -122,7 +120,7 @@ func missing(k *syncer.KeyRound, restored cells) (add cells) {
 	return add
 }
 
-// noteRestored records what was restored of a key.
+// noteRestored adds restored counts to a key's record.
 func (p *partition) noteRestored(rec *record, list []leaparray.Cell) {
 	had := len(rec.cells)
 	for _, c := range list {
@@ -131,8 +129,8 @@ func (p *partition) noteRestored(rec *record, list []leaparray.Cell) {
 	p.store.bytes.Add(cellCost * int64(len(rec.cells)-had))
 }
 
-// tellRestored reports what is stored of a key after its restoration, whose name is in p.name: at
-// least what its writer knows, because others may have restored the same events in wider cells.
+// tellRestored reports the stored counts of the key named p.name after its restoration: at least
+// its writer's counts, because others may have restored the same events in wider cells.
 func (p *partition) tellRestored(h *hash, k *syncer.KeyRound) {
 	rec := p.records[string(p.name)]
 	for i := range k.Adds {

@@ -22,7 +22,7 @@ type Options struct {
 	MaxMemory int64
 	// Now is the clock that keys expire by. Default: time.Now.
 	Now func() time.Time
-	// Logger is told when keys are forgotten for want of memory. Default: none.
+	// Logger receives warnings about keys dropped for lack of memory. Default: none.
 	Logger *slog.Logger
 }
 
@@ -44,7 +44,7 @@ type partition struct {
 
 	mu                      sync.Mutex
 	version, quieted, epoch uint64 // the epoch is 0 until the first round
-	left                    bool   // the epoch began with what a loss left behind
+	left                    bool   // the epoch began with data left by a loss
 	last                    string // the last change: sequence and writer of the round
 	seqs                    map[string]sequence
 	keys                    map[string]*hash
@@ -65,14 +65,13 @@ type hash struct {
 	cells   cells
 }
 
-// Rough costs of what a partition holds, in bytes.
+// Rough memory costs in a partition, in bytes.
 const (
 	keyCost  = 120
-	cellCost = 24 // of a cell, in a record too
-	// recordCost is that of a record.
+	cellCost = 24 // of a cell, also in a record
+	// recordCost is the cost of a record.
 	recordCost = 120
-	// sweepEvery is how often a partition that is written to looks for expired keys, in
-	// milliseconds.
+	// sweepEvery is how often a partition with writes looks for expired keys, in milliseconds.
 	sweepEvery = 60_000
 )
 
@@ -90,8 +89,7 @@ func New(opt Options) *Store {
 	return &Store{opt: opt, partitions: map[int]*partition{}}
 }
 
-// Exchange implements syncer.Store. It never fails as a whole: if memory runs out, keys are
-// dropped.
+// Exchange implements syncer.Store. It never fails as a whole: if memory runs out, it drops keys.
 func (s *Store) Exchange(_ context.Context, rounds []*syncer.Round) {
 	now := s.opt.Now().UnixMilli()
 	for _, r := range rounds {
@@ -141,19 +139,19 @@ func (p *partition) carryOut(r *syncer.Round, fresh bool, now int64) {
 	}
 }
 
-// behind reports whether the data is other, or less, than what somebody was told of.
+// behind reports whether the data differs from, or lags behind, the state last reported to a node.
 func (p *partition) behind(told syncer.Told) bool {
 	return told.Epoch != p.epoch || p.version < told.Version || p.quieted < told.Quieted ||
 		p.lacks(told.LastChange)
 }
 
-// toldIn returns what the writer of a round was told of.
+// toldIn returns the state last reported to the writer of a round.
 func toldIn(r *syncer.Round) syncer.Told {
 	return syncer.Told{Epoch: r.Epoch, Version: r.Version, Quieted: r.Quieted,
 		LastChange: r.LastChange}
 }
 
-// lacks reports whether a change that a writer was told of is missing from the data.
+// lacks reports whether the data lacks a change that was reported to a writer.
 func (p *partition) lacks(change string) bool {
 	if change == "" || change == p.last {
 		return false
@@ -163,7 +161,7 @@ func (p *partition) lacks(change string) bool {
 	return p.seqs[writer].n < seq
 }
 
-// note records that a round is applied.
+// note records that a round has been applied.
 func (p *partition) note(r *syncer.Round) {
 	p.seqs[r.Writer] = sequence{r.Seq, r.Nonce}
 	p.last = strconv.FormatUint(r.Seq, 10) + " " + r.Writer
@@ -191,7 +189,7 @@ func (p *partition) count(r *syncer.Round, fresh bool) {
 	}
 }
 
-// begin draws an epoch higher than after. left says that there is data which a loss left behind.
+// begin draws an epoch higher than after. left marks data left by a loss.
 func (p *partition) begin(after uint64, left bool) {
 	p.epoch, p.left = max(p.store.epochs.Add(1), after+1), left
 	p.version++
@@ -200,9 +198,9 @@ func (p *partition) begin(after uint64, left bool) {
 	}
 }
 
-// touch reads what the keys of a round lead to before the first is processed. Reads that don't
-// depend on each other wait for memory at the same time; with a million keys that is most of the
-// time that a round takes. The sum is only kept so that the compiler doesn't remove the reads.
+// touch reads the data of a round's keys before the first is processed. Independent reads wait for
+// memory at the same time; with a million keys that is most of the time of a round. The sum only
+// exists so that the compiler doesn't remove the reads.
 func (p *partition) touch(keys []syncer.KeyRound) {
 	p.found = p.found[:0]
 	for i := range keys {
@@ -223,8 +221,8 @@ func (p *partition) setName(ns, key []byte) {
 	p.name = append(append(append(p.name[:0], ns...), 0), key...)
 }
 
-// find returns a key's cells, or nil if it has none or they have expired. Afterwards p.name is
-// the key's name.
+// find returns a key's cells, or nil if it has none or they have expired. It sets p.name to the
+// key's name.
 func (p *partition) find(ns, key []byte, now int64) *hash {
 	p.setName(ns, key)
 	h := p.keys[string(p.name)]
@@ -235,7 +233,7 @@ func (p *partition) find(ns, key []byte, now int64) *hash {
 	return h
 }
 
-// insert makes an entry for the key that find has just looked for.
+// insert creates an entry for the key that find has just looked for.
 func (p *partition) insert(room int) *hash {
 	h := &hash{expires: math.MaxInt64, cells: make(cells, 0, room)}
 	p.keys[string(p.name)] = h
@@ -249,7 +247,7 @@ func (p *partition) remove(name string, h *hash) {
 	p.store.bytes.Add(-keyCost - int64(len(name)) - cellCost*int64(len(h.cells)))
 }
 
-// key applies a round's part about one key, or only reads.
+// key applies a round's part for one key, or only reads.
 func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int64) {
 	k.Err, k.Loaded = nil, k.Loaded[:0]
 	h := p.find(k.NS, k.Key, now)
@@ -290,8 +288,8 @@ func (p *partition) key(r *syncer.Round, k *syncer.KeyRound, write bool, now int
 	}
 }
 
-// end does what follows every write to a key, whose name is in p.name: it sets the time to live,
-// and folds if there are too many cells.
+// end completes every write to the key named p.name: it sets the time to live, and folds if there
+// are too many cells.
 func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bool, now int64) {
 	if k.TTL > 0 && (created || k.Renew) {
 		h.expires = now + k.TTL
@@ -301,7 +299,7 @@ func (p *partition) end(r *syncer.Round, k *syncer.KeyRound, h *hash, created bo
 	}
 }
 
-// fold folds the cells of a key, whose name is in p.name. It returns nil if nothing is left.
+// fold folds the cells of the key named p.name. It returns nil if nothing is left.
 func (p *partition) fold(h *hash, l *leaparray.Ladder, now, exactFrom int64) *hash {
 	had := len(h.cells)
 	h.cells.fold(l, now, exactFrom)

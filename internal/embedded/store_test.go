@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// conforming shows the conformance suite more of a store.
+// conforming gives the conformance suite access to more of a store.
 type conforming struct{ *embedded.Store }
 
 func (s conforming) TTL(_ testing.TB, partition int, ns, key []byte) time.Duration {
@@ -39,13 +39,13 @@ func (s conforming) Image(testing.TB) (rewind func()) {
 	return func() { s.Rewind(image) }
 }
 
-// bucket returns a bucket of an hour.
+// bucket returns a one-hour bucket.
 func bucket(index, n int64) syncer.Bucket {
 	const hour = 3_600_000
 	return syncer.Bucket{Stretch: leaparray.Stretch{Start: index * hour, Width: hour}, N: n}
 }
 
-// timed is a store whose clock tests drive.
+// timed is a store with a clock set by the test.
 type timed struct {
 	*embedded.Store
 	now time.Time
@@ -170,8 +170,8 @@ func TestFullStoreForgetsWhatHasCountedLeast(t *testing.T) {
 	}
 }
 
-// TestFullStoreForgetsWhatHasExpiredFirst: keys that have expired are dropped although they counted
-// more than those that stay.
+// TestFullStoreForgetsWhatHasExpiredFirst drops expired keys although they have counted more than
+// the keys that stay.
 func TestFullStoreForgetsWhatHasExpiredFirst(t *testing.T) {
 	s := newTimed(embedded.Options{MaxMemory: 40 * 150})
 	for i := range 20 {
@@ -200,8 +200,7 @@ func TestFlushIsALoss(t *testing.T) {
 }
 
 // TestRestoredIsRememberedWhileItCounts restores a key again long after the first time, as a
-// counter does that got no answer, and again after a reset. The record lasts as long as the ladder
-// does.
+// counter without an answer does, and again after a reset. The record lasts as long as the ladder.
 func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 	l, err := leaparray.NewLadder(0, leaparray.Level{Width: time.Hour, Count: 24 * 30})
 	if err != nil {
@@ -223,6 +222,6 @@ func TestRestoredIsRememberedWhileItCounts(t *testing.T) {
 			s.Exchange(t.Context(), []*syncer.Round{reset})
 		}
 		s.now = s.now.Add(30 * 24 * time.Hour)
-		add(t, s, uint64(2+i), "another", 1, 0) // this sweeps what is old
+		add(t, s, uint64(2+i), "another", 1, 0) // this sweeps old records
 	}
 }

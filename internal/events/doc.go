@@ -1,10 +1,10 @@
-// Package events remembers what has changed on a node and in its cluster: who joined, left and
-// crashed, the mode, the rules, whether Redis and the clock could be relied on, and overload.
+// Package events records changes on a node and in its cluster: members that join, leave or crash,
+// the mode, the rules, the reliability of Redis and the clock, and overload.
 //
-// A [Log] compares each [State] that it is shown with the one before it, so no part of a node has
-// to report anything. It keeps a bounded number of events in memory, which end with the process;
-// what happens and ends between two looks is not seen. Every node has its own, and [Merge] makes
-// one of them.
+// A [Log] compares each [State] that it receives with the previous one, so no part of a node has to
+// report anything. It keeps a bounded number of events in memory, until the process ends; a change
+// that begins and ends between two states goes unseen. Every node has a log, and [Merge] combines
+// them.
 //
 // [Log] is safe for concurrent use.
 package events

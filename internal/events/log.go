@@ -9,41 +9,41 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// The most events and departed members that a log keeps.
+// Bounds of the events and departed members that a log keeps.
 const (
 	MaxEvents   = 500
 	MaxDeparted = 50
 )
 
-// State is what a log compares.
+// State is a node's view of its cluster and itself at one moment.
 type State struct {
-	// Members has the ID, address, state and start of each. Self is whose log it is.
+	// Members holds the ID, address, state and start of each member. Self marks this log's node.
 	Members []cluster.Member
 	Mode    cluster.Mode
-	// Rules is the version of the rules in force, RulesBy who made it; 0 while it is not known.
+	// Rules is the version of the rules in force, RulesBy its author; 0 while it is unknown.
 	Rules   int64
 	RulesBy string
-	// StoreUp says whether the store answers, StoreError why it does not. Losses is how often it
-	// had lost data.
+	// StoreUp reports whether the store answers, StoreError the reason if not. Losses is the number
+	// of data losses found so far.
 	StoreUp    bool
 	StoreError string
 	Losses     int64
-	// ClockDoubt says why the time can't be relied on.
+	// ClockDoubt is the reason why the time can't be relied on.
 	ClockDoubt string
 	// Waiting is the number of writes that wait because the store is too far behind.
 	Waiting int64
-	// Refused is what was refused because of limits of the node. The reasons and their order are
-	// the same in all states of a node.
+	// Refused counts refusals because of the node's limits. The reasons and their order are the
+	// same in all states of a node.
 	Refused []Refused
 }
 
-// Refused is how many requests and connections were refused for a reason, since the node started.
+// Refused is the number of requests and connections refused for a reason since the node started.
 type Refused struct {
 	Why   string
 	Total int64
 }
 
-// Log is what one node has seen.
+// Log holds the events seen by one node.
 type Log struct {
 	node string
 	now  func() int64
@@ -59,7 +59,7 @@ type Log struct {
 // New returns the log of a node. now returns unix milliseconds.
 func New(node string, now func() int64) *Log { return &Log{node: node, now: now} }
 
-// Snapshot returns what the log has.
+// Snapshot returns the events and departed members, latest first.
 func (l *Log) Snapshot() cluster.Events {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +69,7 @@ func (l *Log) Snapshot() cluster.Events {
 	return all
 }
 
-// Observe compares a state with the one before it. States have to be shown in the order in which
-// they were.
+// Observe compares a state with the previous one. States must come in chronological order.
 func (l *Log) Observe(s State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +77,7 @@ func (l *Log) Observe(s State) {
 		l.begun = true
 		l.add(cluster.Started, l.node, "%s has started", l.node)
 		l.last = State{Members: s.Members, Mode: s.Mode, Rules: s.Rules, StoreUp: true,
-			Losses: s.Losses} // what was refused before now was, too, refused by this process
+			Losses: s.Losses} // refusals up to now are this process's, too
 	}
 	l.members(l.last.Members, s.Members)
 	l.settings(&s)
@@ -87,7 +86,7 @@ func (l *Log) Observe(s State) {
 	l.last = s
 }
 
-// add notes an event.
+// add records an event.
 func (l *Log) add(kind cluster.EventKind, member, format string, args ...any) {
 	if len(l.events) == MaxEvents {
 		l.events = slices.Delete(l.events, 0, 1)
@@ -105,7 +104,7 @@ func find(list []cluster.Member, id string) *cluster.Member {
 	return &list[at]
 }
 
-// members notes who joined, left, crashed, and stopped answering or began to again.
+// members records members that joined, left, crashed, or stopped or resumed answering.
 func (l *Log) members(old, members []cluster.Member) {
 	for i := range old {
 		m := &old[i]
@@ -125,7 +124,7 @@ func (l *Log) members(old, members []cluster.Member) {
 	}
 }
 
-// joined notes that a member is there, unless it was before this node, self, was.
+// joined records a new member, unless it is older than this node, self.
 func (l *Log) joined(m, self *cluster.Member) {
 	known := len(l.departed)
 	l.departed = slices.DeleteFunc(l.departed, func(d cluster.Departed) bool {
@@ -137,7 +136,7 @@ func (l *Log) joined(m, self *cluster.Member) {
 	l.add(cluster.Joined, m.ID, "%s has joined", m.ID)
 }
 
-// member notes the change of a member that stays.
+// member records a change of a member that stays.
 func (l *Log) member(before, m *cluster.Member) {
 	switch {
 	case before.State == m.State:
@@ -150,7 +149,7 @@ func (l *Log) member(before, m *cluster.Member) {
 	}
 }
 
-// gone notes that a member is not one any more.
+// gone records the departure of a member.
 func (l *Log) gone(m *cluster.Member) {
 	why := cluster.Crashed
 	if m.State == cluster.Leaving {
@@ -169,7 +168,7 @@ func (l *Log) gone(m *cluster.Member) {
 		Started: m.Started, At: l.now(), Why: why})
 }
 
-// settings notes what somebody has changed.
+// settings records changes made by users.
 func (l *Log) settings(s *State) {
 	if s.Mode != l.last.Mode {
 		l.add(cluster.ModeChanged, "", "the mode is %s in place of %s", s.Mode, l.last.Mode)
@@ -180,7 +179,7 @@ func (l *Log) settings(s *State) {
 	}
 }
 
-// store notes what has become of the store and its clock.
+// store records changes of the store and its clock.
 func (l *Log) store(s *State) {
 	switch {
 	case l.last.StoreUp && !s.StoreUp:

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/events"
 )
 
-// bed is a log whose clock stands.
+// bed is a log with a clock that stands still.
 type bed struct {
 	*events.Log
 	at int64
@@ -22,7 +22,7 @@ func newBed(node string) *bed {
 	return b
 }
 
-// kinds returns the kinds and members of events, oldest first, and forgets none.
+// kinds returns the kinds and members of all events, oldest first.
 func kinds(all cluster.Events) string {
 	var list []string
 	for _, e := range slices.Backward(all.Events) {
@@ -35,7 +35,7 @@ func kinds(all cluster.Events) string {
 	return strings.Join(list, " ")
 }
 
-// member returns a member that is alive.
+// member returns a live member.
 func member(id string, started int64) cluster.Member {
 	return cluster.Member{ID: id, Address: id + ":80", State: cluster.Alive, Started: started}
 }
@@ -70,7 +70,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	if len(gone) != 1 || gone[0].ID != "b" {
 		t.Error(gone)
 	}
-	show(a, member("c", 10)) // it has restarted before anybody missed it
+	show(a, member("c", 10)) // it has restarted unnoticed
 	const rest = " joined:c crashed:c joined:c"
 	if got := kinds(l.Snapshot()); got != want+rest || len(l.Snapshot().Departed) != 1 {
 		t.Error(got, l.Snapshot().Departed)
@@ -109,7 +109,7 @@ func TestEverythingElseChanges(t *testing.T) {
 	}
 }
 
-// TestStoreIsDownAtFirst notes it, because nobody has seen it up.
+// TestStoreIsDownAtFirst records that, although nobody has seen it up.
 func TestStoreIsDownAtFirst(t *testing.T) {
 	l := newBed("a")
 	l.Observe(events.State{StoreError: "refused"})
@@ -146,7 +146,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestMergeJoinsWhatSeveralNodesSaw, but not what one of them saw twice, nor what was long after.
+// TestMergeJoinsWhatSeveralNodesSaw, but not two events of one node, or events long apart.
 func TestMergeJoinsWhatSeveralNodesSaw(t *testing.T) {
 	event := func(node string, at int64) cluster.Event {
 		return cluster.Event{At: at, Kind: cluster.Crashed, Member: "c", Text: "c is gone",

@@ -7,11 +7,11 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// together is how far apart nodes may see the same thing, in milliseconds.
+// together is the maximum difference between nodes' times of the same event, in milliseconds.
 const together = 15_000
 
-// Merge makes one of what several nodes remember. What nodes have seen at about the same time is
-// one event. A member is not departed if it is among members, the IDs of those that are there.
+// Merge combines the events of several nodes. Equal events at about the same time become one.
+// members lists the IDs of the current members, which are left out of the departed ones.
 func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
 	var list []cluster.Event
 	for _, part := range parts {
@@ -34,8 +34,8 @@ func Merge(parts []cluster.Events, members []string) (all cluster.Events) {
 	return all
 }
 
-// join appends an event, or adds who saw it to one that is already there. A node that saw a thing
-// twice has seen two things.
+// join appends an event, or adds its nodes to an equal event in the list. If one node saw both,
+// they are two events.
 func join(list []cluster.Event, e *cluster.Event) []cluster.Event {
 	for i := len(list) - 1; i >= 0 && e.At-list[i].At <= together; i-- {
 		same := &list[i]
@@ -51,8 +51,8 @@ func join(list []cluster.Event, e *cluster.Event) []cluster.Event {
 	return append(list, *e)
 }
 
-// depart adds a member to those that are gone. Of what nodes say about one process, who has seen
-// that it was leaving knows best; of two processes with one ID, the younger one counts.
+// depart adds a member to the departed ones. If nodes disagree about one process, a report that it
+// left takes precedence; of two processes with one ID, the younger one counts.
 func depart(list []cluster.Departed, d cluster.Departed) []cluster.Departed {
 	for i := range list {
 		known := &list[i]

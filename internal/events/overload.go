@@ -7,18 +7,19 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// calm is how long nothing is refused before overload is over, in milliseconds: it comes and goes.
+// calm is the time without refusals after which overload ends, in milliseconds: overload comes and
+// goes.
 const calm = 5000
 
-// excess is overload that lasts.
+// excess is overload in progress.
 type excess struct {
 	before []Refused // the totals when it began
 	last   int64     // when anything was refused or had to wait
 }
 
-// overload notes when requests begin to be refused because of limits of the node, or to wait for
-// the store, and when none has been for a while, with how many were refused and why. What a node
-// refuses is about that node, also if others do the same.
+// overload records when requests begin to be refused because of the node's limits, or to wait for
+// the store, and when that has stopped for a while, with the number of refusals and their reasons.
+// A refusal concerns only the node that refuses, even if others refuse as well.
 func (l *Log) overload(s *State) {
 	reasons, n := grown(l.last.Refused, s.Refused)
 	now := l.now()
@@ -44,7 +45,7 @@ func (l *Log) overload(s *State) {
 	}
 }
 
-// grown says how much more was refused than before, and how many in all.
+// grown describes the refusals since before, by reason, and returns their number.
 func grown(before, after []Refused) (text string, n int64) {
 	var parts []string
 	for i, r := range after {

@@ -18,7 +18,7 @@ func (b *bed) said() (texts []string) {
 	return texts
 }
 
-// TestOverloadBeforeTheFirstLook is noted.
+// TestOverloadBeforeTheFirstLook records overload in the first state.
 func TestOverloadBeforeTheFirstLook(t *testing.T) {
 	l := newBed("a")
 	l.Observe(events.State{StoreUp: true, Refused: []events.Refused{{Why: "it is full", Total: 2}}})
@@ -28,8 +28,8 @@ func TestOverloadBeforeTheFirstLook(t *testing.T) {
 	}
 }
 
-// TestOverload refuses many requests for two reasons, with pauses, and later some writes wait:
-// there is one event when overload begins, and one when nothing has been refused for five seconds.
+// TestOverload refuses many requests for two reasons, with pauses, and later makes some writes
+// wait: there is one event when overload begins, and one after five seconds without a refusal.
 func TestOverload(t *testing.T) {
 	l := newBed("a")
 	const full, late = "it is full", "it is late"
@@ -66,7 +66,7 @@ func TestOverload(t *testing.T) {
 	look(500)
 	waiting = 0
 	look(500)
-	look(-9000) // the clock is set: nothing is known about how long it has been calm
+	look(-9000) // the clock is set: the length of the calm is unknown
 	look(4999)
 	want = append(want, "overload: a is overloaded: writes wait, because Redis is too far behind")
 	if got := l.said(); !slices.Equal(got, want) {

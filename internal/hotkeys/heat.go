@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// One operation in sampleEvery is sampled to find hot keys.
+	// sampleEvery is the number of operations per sample.
 	sampleEvery = 64
-	// maxHeat bounds the keys that are tracked between two reviews.
+	// maxHeat bounds the keys tracked between two reviews.
 	maxHeat = 1024
 )
 
@@ -24,14 +24,14 @@ type detector struct {
 	keys map[string]*heat
 }
 
-// heat is how often a key was among the samples, and the limits it was compared with last.
+// heat is the number of sampled operations on a key, scaled up, and the limits of the last one.
 type heat struct {
 	check  syncer.Check
 	events int64
 }
 
-// note samples one in sampleEvery of the operations, chosen at random: batches that are all alike
-// may have the same key at every 64th place. foreign reports whether another node owns a key.
+// note samples one in sampleEvery of the operations, chosen at random: uniform batches may have the
+// same key at every 64th place. foreign reports whether another node owns a key.
 func (d *detector) note(ops []syncer.Op, foreign func(*syncer.Check) bool) {
 	k := uint64(len(ops))
 	after := d.seen.Add(k)

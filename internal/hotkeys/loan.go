@@ -10,31 +10,31 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// LeaseRequest is what a node borrows, or would like to borrow, of another node's keys.
+// LeaseRequest asks an owner for new or renewed loans of its keys.
 type LeaseRequest struct{ Loans []syncer.LoanRequest }
 
-// LeaseResponse has an answer to each of the requests.
+// LeaseResponse answers each of the requests.
 type LeaseResponse struct{ Loans []syncer.LoanResponse }
 
 const (
-	// reserve is how long what is borrowed should last.
+	// reserve is how long a loan should last.
 	reserve = 250 * time.Millisecond
 	// leastSpare is the least number of events to borrow.
 	leastSpare = 64
-	// manySpare is the number of events that are worth an exchange at any time.
+	// manySpare is the number of events worth an exchange at any time.
 	manySpare = 500
 	// renewEvery is how often a loan is renewed even if little of it is used.
 	renewEvery = 400 * time.Millisecond
 )
 
-// borrowed is a loan of this node. While busy is set only the exchange uses the rest, otherwise
-// whoever holds the tracker's lock.
+// borrowed is a loan of this node. While busy is set, only the exchange accesses the other fields;
+// otherwise the tracker's lock guards them.
 type borrowed struct {
 	busy   bool
-	ending bool // it is to be repaid
+	ending bool // to be repaid
 	q      syncer.LoanRequest
 	used   syncer.Demand
-	rate   float64 // events a second that this node needs
+	rate   float64 // events per second that this node needs
 	asked  time.Time
 	since  int64 // events used at the last review
 	cooled int   // consecutive reviews at which the key was no longer hot
@@ -45,11 +45,11 @@ func newLoan(c *syncer.Check) *borrowed {
 		Loan: rand.Text()}}
 }
 
-// review decides whether the loan is to end: the key is no longer hot, or those who ask for it have
-// other limits by now. seen may be nil.
+// review decides whether the loan ends: the key is no longer hot, or its operations now have other
+// limits. seen may be nil.
 func (b *borrowed) review(seen *heat, hot int64) {
 	if b.busy {
-		return // there is another review soon
+		return // another review follows soon
 	}
 	used := b.used.Counted + b.used.Missed
 	events := used - b.since
@@ -66,7 +66,7 @@ func (b *borrowed) review(seen *heat, hot int64) {
 	b.ending = b.ending || b.cooled >= coolAfter
 }
 
-// spare returns how many events the node should be able to count.
+// spare returns the number of events that the node should be able to count.
 func (b *borrowed) spare() int64 {
 	if b.ending {
 		return 0
@@ -74,7 +74,7 @@ func (b *borrowed) spare() int64 {
 	return leastSpare + int64(b.rate*reserve.Seconds())
 }
 
-// prepare prepares the next request. It reports false if the counter no longer knows the loan.
+// prepare prepares the next request. It reports false if the counter no longer has the loan.
 func (b *borrowed) prepare(c Counter, now time.Time) bool {
 	used, ok := c.Borrow(&b.q, b.spare())
 	if d := now.Sub(b.asked); !b.asked.IsZero() && d > 0 {
@@ -85,7 +85,7 @@ func (b *borrowed) prepare(c Counter, now time.Time) bool {
 	return ok
 }
 
-// due reports whether it is time for the next request: about half of what was borrowed is used.
+// due reports whether it is time for the next request: about half of the loan is used.
 func (b *borrowed) due(now time.Time) bool {
 	since := now.Sub(b.asked)
 	return since >= renewEvery || since >= reserve/2 && b.rate*since.Seconds() >= leastSpare ||
@@ -108,7 +108,7 @@ func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
 	return list
 }
 
-// exchange asks the owner of some keys.
+// exchange sends the owner of some keys a request.
 func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowed) {
 	ctx, cancel := context.WithTimeout(ctx, syncer.LoanTime)
 	defer cancel()
@@ -137,7 +137,7 @@ func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowe
 	}
 }
 
-// ask asks the owner, which may be this node by now.
+// ask sends a request to the owner, which may be this node by now.
 func (t *Tracker) ask(ctx context.Context, to *ring.Member, q *LeaseRequest) (LeaseResponse,
 	error) {
 	if table := t.opt.Table(); table.Self() >= 0 && table.Member(table.Self()).Name == to.Name {
@@ -162,7 +162,7 @@ func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 	return a
 }
 
-// noteLent notes that a key is lent.
+// noteLent records that a key is lent.
 func (t *Tracker) noteLent(l *syncer.LoanRequest) {
 	name := string((&syncer.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
 	t.mu.Lock()

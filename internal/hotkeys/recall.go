@@ -13,11 +13,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// RecallRequest asks a node to store what it has counted of a key for the key's owner.
+// RecallRequest asks a node to store its counts of a key for the key's owner.
 type RecallRequest struct{ NS, Key []byte }
 
-// recallTimeout bounds how long it may take until the other nodes have stored what they have
-// counted, and this one has read it.
+// recallTimeout bounds the time until the other nodes have stored their counts and this node has
+// read them.
 const recallTimeout = time.Second
 
 // recall is one recall of a key. err is set when done is closed.
@@ -39,14 +39,14 @@ func (r *recall) wait(ctx context.Context) error {
 var errRecallLate = fmt.Errorf("%w: what others have counted of a key has not come in time",
 	syncer.ErrUnavailable)
 
-// Recall returns once this node, which decides about a key, knows all that others had counted of it
-// when it was called. The loans go on. The error wraps syncer.ErrUnavailable.
+// Recall returns once this node, which owns a key, has all counts that other nodes had made of it
+// before the call. The loans go on. The error wraps syncer.ErrUnavailable.
 func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
 	return t.joinRecall(c).wait(ctx)
 }
 
-// joinRecall returns a recall of a key that begins now or later. Those who ask while one is under
-// way share the next.
+// joinRecall returns a recall of a key that begins now or later. Callers that arrive during a
+// recall share the next one.
 func (t *Tracker) joinRecall(c *syncer.Check) *recall {
 	name := string(c.AppendName(nil))
 	t.mu.Lock()
@@ -63,7 +63,7 @@ func (t *Tracker) joinRecall(c *syncer.Check) *recall {
 	return next
 }
 
-// runRecalls recalls a key until nobody asks for it any more.
+// runRecalls recalls a key until no caller is waiting.
 func (t *Tracker) runRecalls(ctx context.Context, name string, c *syncer.Check) {
 	for {
 		t.mu.Lock()
@@ -79,7 +79,7 @@ func (t *Tracker) runRecalls(ctx context.Context, name string, c *syncer.Check) 
 	}
 }
 
-// recall has all others store what they have counted of a key, and then reads it.
+// recall has all other nodes store their counts of a key, and then reads the key.
 func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
@@ -106,8 +106,8 @@ func (t *Tracker) AnswerRecall(ctx context.Context, q *RecallRequest) error {
 	return t.opt.Counter.CatchUp(ctx, &syncer.Check{NS: q.NS, Key: q.Key})
 }
 
-// Recalling is the counter of a node that lends keys: before it takes anything back of one, it
-// recalls what others have counted.
+// Recalling is the counter of a node that lends keys: before it takes back counts of a lent key, it
+// recalls the other nodes' counts.
 type Recalling struct {
 	*syncer.Counter
 	Tracker *Tracker
@@ -131,7 +131,7 @@ func (r Recalling) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) er
 	return cause(r.Counter.Do(ctx, &taking, res), failed)
 }
 
-// DoAll is syncer.Counter.DoAll. All that has to be recalled is recalled at the same time.
+// DoAll is syncer.Counter.DoAll. It makes all recalls at the same time.
 func (r Recalling) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	var recalls map[int]*recall // by position
 	for i := range ops {
@@ -160,8 +160,8 @@ func (r Recalling) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 	}
 }
 
-// beginRecall begins a recall, unless this counter sees all that there is to take back, or does not
-// decide about it.
+// beginRecall begins a recall, unless this counter has all counts that could be taken back, or does
+// not own the key.
 func (r Recalling) beginRecall(op *syncer.Op) *recall {
 	op.Recalled = false
 	if op.AllowNonOwner {
@@ -175,7 +175,8 @@ func (r Recalling) beginRecall(op *syncer.Op) *recall {
 	return r.Tracker.joinRecall(&op.Checks[0])
 }
 
-// cause returns why what is lent was not recalled, if that is why an operation was refused.
+// cause replaces the error of an operation that was refused for lack of a recall by the error of
+// the recall.
 func cause(err, failed error) error {
 	if failed != nil && errors.Is(err, syncer.ErrLent) {
 		return failed

@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTakingBackWhatIsLent takes back at the owner what the other node has just counted of a key,
-// by its loan, one by one and in a batch. Nothing but that is gone then, and all of it. While the
-// other node can't be reached, nothing is taken back. Both go on to count.
+// TestTakingBackWhatIsLent takes back, at the owner, counts that the other node has just made from
+// its loan, one by one and in a batch. Exactly these counts disappear. While the other node can't
+// be reached, nothing is taken back. Both nodes go on counting.
 func TestTakingBackWhatIsLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)
@@ -39,7 +39,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			if i%4 == 1 {
 				continue
 			}
-			// All that there is has to be taken, but for one event.
+			// Take all but one of the events.
 			some := take
 			some.Checks = []syncer.Check{{Key: check.Key, N: 1 - begin - want}}
 			ops, res := []syncer.Op{some}, make([]syncer.Result, 1)
@@ -75,7 +75,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 	})
 }
 
-// counted acquires a key once, and reports whether the node decided itself.
+// counted acquires a key once, and reports whether the node decided on its own.
 func (s *side) counted(t *testing.T, key string) bool {
 	t.Helper()
 	var res syncer.Result
@@ -83,8 +83,8 @@ func (s *side) counted(t *testing.T, key string) bool {
 		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
 }
 
-// TestTakingBackAtTheSameTime takes back one event each, many at the same time. They share what is
-// asked of the other node, and what is left is exact.
+// TestTakingBackAtTheSameTime takes back one event many times concurrently. The calls share
+// requests to the other node, and the remaining count is exact.
 func TestTakingBackAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)

@@ -16,12 +16,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// lender owns all keys. The other node answers questions as ask does.
+// lender owns all keys. The other node answers requests with ask.
 type lender struct {
 	hotkeys.Recalling
 	store *faultstore.Store
 	ask   func(ctx context.Context, request any) error
-	stop  context.CancelFunc // ends what runs in the background
+	stop  context.CancelFunc // ends the background work
 }
 
 func (l *lender) Ask(ctx context.Context, _ *ring.Member, request, _ any) error {
@@ -80,9 +80,9 @@ func adding(key string, n int64) syncer.Op {
 	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
 }
 
-// TestTakingBackOfSeveralKeys takes back of several keys that are lent, in one batch. It waits for
-// the other node, which hangs, once and not for each key. What is in the batch besides is counted,
-// unless the time is up.
+// TestTakingBackOfSeveralKeys takes back counts of several lent keys, in one batch. It waits for
+// the hanging node once and not for each key. Other operations of the batch count, unless the time
+// is up.
 func TestTakingBackOfSeveralKeys(t *testing.T) {
 	for within, counted := range map[time.Duration]bool{
 		2500 * time.Millisecond: true, 500 * time.Millisecond: false,
@@ -119,7 +119,7 @@ func TestTakingBackOfSeveralKeys(t *testing.T) {
 	}
 }
 
-// TestTakingBackWhileTheStoreIsDown is answered at once.
+// TestTakingBackWhileTheStoreIsDown fails at once.
 func TestTakingBackWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t)
@@ -140,8 +140,8 @@ func TestTakingBackWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// TestKeyThatIsLentMeanwhile lends a key for the first time while the batch that takes back of it
-// waits because of another key. What was counted before it was asked for is known all the same.
+// TestKeyThatIsLentMeanwhile lends a key for the first time while the batch that takes back its
+// counts waits because of another key. Counts made before the request are still found.
 func TestKeyThatIsLentMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t)
@@ -161,8 +161,8 @@ func TestKeyThatIsLentMeanwhile(t *testing.T) {
 	})
 }
 
-// TestHandedOverWhileItIsRecalled hands the partition over while the recall is under way: whoever
-// asks hears that another node decides.
+// TestHandedOverWhileItIsRecalled hands the partition over during the recall: callers learn that
+// another node owns it.
 func TestHandedOverWhileItIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t)
@@ -183,7 +183,7 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 	})
 }
 
-// TestRecallEndsWithTheNode gives up taking back, and ends what runs in the background.
+// TestRecallEndsWithTheNode gives up taking back, and ends the background work.
 func TestRecallEndsWithTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// reviewEvery is how often a node looks which keys are hot, tick how often it looks whether a
-	// loan needs an exchange with the owner.
+	// reviewEvery is how often a node looks for hot keys, tick how often it looks for loans that
+	// need an exchange with the owner.
 	reviewEvery = time.Second
 	tick        = 50 * time.Millisecond
 	// maxLoans bounds the keys that a node borrows.
@@ -23,7 +23,7 @@ const (
 	coolAfter = 3
 )
 
-// Counter borrows and lends. A syncer.Counter is one.
+// Counter borrows and lends, see syncer.Counter.
 type Counter interface {
 	Borrow(q *syncer.LoanRequest, spare int64) (used syncer.Demand, ok bool)
 	TakeLoan(q *syncer.LoanRequest, r *syncer.LoanResponse, asked time.Time)
@@ -32,7 +32,7 @@ type Counter interface {
 	CatchUp(ctx context.Context, c *syncer.Check) error
 }
 
-// Peers asks the other nodes.
+// Peers sends requests to other nodes.
 type Peers interface {
 	// Ask sends a request to another node and fills in its response.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
@@ -40,34 +40,35 @@ type Peers interface {
 
 // Options configure a [Tracker]. All but Rate, Go and Logger are required.
 type Options struct {
-	// Rate is how many operations a second on one key of another node make it hot. 0 means that no
-	// key ever is.
+	// Rate is the number of operations per second on a key of another node that makes it hot. 0
+	// means that no key ever is.
 	Rate float64
 	// Placement assigns keys to partitions, Table partitions to members.
 	Placement syncer.Placement
 	Table     func() *ring.Table
 	Counter   Counter
 	Peers     Peers
-	// Go runs fn in the background, with a context that is done when the node closes, or now if it
-	// is closing. Default: a goroutine.
+	// Go runs fn in the background with a context that is done when the node closes, or runs it now
+	// if the node is closing. Default: a goroutine.
 	Go func(fn func(ctx context.Context))
-	// Paused reports whether nothing may be borrowed because the cluster counts in Redis.
+	// Paused reports whether borrowing is suspended because the cluster counts in Redis.
 	Paused func() bool
 	// Logger receives keys that become hot or are no longer hot. Default: none.
 	Logger *slog.Logger
 }
 
-// Tracker tracks hot keys: those of other nodes that this one borrows, and those that it lends.
+// Tracker tracks hot keys: other nodes' keys that this node borrows, and its own keys that it
+// lends.
 type Tracker struct {
 	opt   Options
 	heat  detector
-	names atomic.Pointer[map[string]bool] // of shared keys, for the hot path; never changed
+	names atomic.Pointer[map[string]bool] // of shared keys, for the hot path; immutable
 
 	mu       sync.Mutex
 	borrowed map[string]*borrowed // by name of the key
 	lent     map[string]time.Time // when each key was last lent
-	// recalls has the keys that are being recalled, by name, and for each the recall after this
-	// one, nil if nobody waits for one yet.
+	// recalls holds the recalls under way, by key name, each with the recall that follows it, or
+	// nil if no caller waits for one yet.
 	recalls map[string]*recall
 }
 
@@ -98,7 +99,7 @@ func (t *Tracker) Run(ctx context.Context) {
 	}
 }
 
-// Observe notes operations that this node can't execute alone because other nodes own some of their
+// Observe samples operations that this node can't run alone because other nodes own some of their
 // keys.
 func (t *Tracker) Observe(ops []syncer.Op) {
 	if t.opt.Rate > 0 {
@@ -117,8 +118,8 @@ func (t *Tracker) Any() bool {
 	return names != nil && len(*names) > 0
 }
 
-// Shared reports whether this node borrows a key or lends it, so that nodes which don't own it may
-// well be able to count it.
+// Shared reports whether this node borrows or lends a key, so that nodes that don't own it can
+// probably count it.
 func (t *Tracker) Shared(c *syncer.Check) bool {
 	if !t.Any() {
 		return false
@@ -127,8 +128,8 @@ func (t *Tracker) Shared(c *syncer.Check) bool {
 	return (*t.names.Load())[string(c.AppendName(b[:0]))]
 }
 
-// Sizes returns how many of this node's keys other nodes borrow, and how many of other nodes' keys
-// this node borrows.
+// Sizes returns the number of this node's keys that other nodes borrow, and the number of other
+// nodes' keys that this node borrows.
 func (t *Tracker) Sizes() (lent, borrowed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +142,7 @@ func (t *Tracker) Sizes() (lent, borrowed int) {
 }
 
 // review begins to borrow keys that have become hot since the last review, and ends loans of keys
-// that no longer are.
+// that have cooled down.
 func (t *Tracker) review(since time.Duration) {
 	seen, hot := t.heat.take(), int64(t.opt.Rate*since.Seconds())
 	t.mu.Lock()
@@ -164,7 +165,7 @@ func (t *Tracker) review(since time.Duration) {
 	}
 }
 
-// publishLocked makes the names of shared keys known to the hot path.
+// publishLocked publishes the names of shared keys to the hot path.
 func (t *Tracker) publishLocked() {
 	names := make(map[string]bool, len(t.borrowed)+len(t.lent))
 	for name := range t.lent {

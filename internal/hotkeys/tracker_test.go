@@ -29,7 +29,7 @@ type side struct {
 	asked   atomic.Int64
 }
 
-// Ask asks the other side.
+// Ask sends a request to the other side.
 func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) error {
 	s.asked.Add(1)
 	if s.cut.Load() {
@@ -45,8 +45,8 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 	return nil
 }
 
-// newPair returns two nodes that share a store, whose trackers run. Keys are hot from 1000
-// operations a second on. They stop before the test ends.
+// newPair returns two nodes that share a store, with running trackers. Keys are hot from 1000
+// operations a second on. The nodes stop before the test ends.
 func newPair(t *testing.T) (owner, other *side, key string) {
 	t.Helper()
 	place := syncer.Placement{Partitions: 2}
@@ -96,7 +96,8 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 	return sides[0], sides[1], key
 }
 
-// acquire acquires a key for a second, so many times, and returns how many a node decided itself.
+// acquire acquires a key the given number of times within a second, and returns how many of them
+// the node decided on its own.
 func (s *side) acquire(t *testing.T, key string, times int, limits []syncer.Limit) (decided int) {
 	t.Helper()
 	op := syncer.Op{Kind: syncer.Acquire,
@@ -115,8 +116,8 @@ func (s *side) acquire(t *testing.T, key string, times int, limits []syncer.Limi
 	return decided
 }
 
-// TestHotKeyIsBorrowedWhileItIsHot makes a key hot, has the other node decide about nearly all of
-// its operations with few messages, and lets it cool down. Nothing remains lent.
+// TestHotKeyIsBorrowedWhileItIsHot makes a key hot, lets the other node decide nearly all of its
+// operations with few messages, and lets it cool down. No loan remains.
 func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)
@@ -153,13 +154,13 @@ func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 	})
 }
 
-// TestWhatEndsBorrowing covers an owner that can't be reached, other limits, and a change of mode.
+// TestWhatEndsBorrowing covers an unreachable owner, other limits, and a change of mode.
 func TestWhatEndsBorrowing(t *testing.T) {
 	fewer := []syncer.Limit{{Window: 60_000, Max: 90_000}}
 	for name, test := range map[string]struct {
 		change func(owner, other *side)
 		limits []syncer.Limit
-		again  bool // what comes after is borrowed too
+		again  bool // later operations borrow again
 	}{
 		"the owner can't be reached": {
 			func(_, other *side) { other.cut.Store(true) }, limits, false},
@@ -174,7 +175,7 @@ func TestWhatEndsBorrowing(t *testing.T) {
 					other.acquire(t, key, 2000, limits)
 				}
 				test.change(owner, other)
-				other.acquire(t, key, 2000, test.limits) // what was lent runs out
+				other.acquire(t, key, 2000, test.limits) // the loan runs out
 				n := other.acquire(t, key, 2000, test.limits)
 				for range 5 {
 					n = other.acquire(t, key, 2000, test.limits)
@@ -187,7 +188,7 @@ func TestWhatEndsBorrowing(t *testing.T) {
 	}
 }
 
-// TestNothingIsBorrowedWhilePaused, as while the cluster counts in Redis.
+// TestNothingIsBorrowedWhilePaused covers a cluster that counts in Redis.
 func TestNothingIsBorrowedWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, other, key := newPair(t)

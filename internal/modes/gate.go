@@ -9,11 +9,12 @@ import (
 // awaitTimeout bounds how long operations wait for a change to end.
 const awaitTimeout = 3 * time.Second
 
-// Enter begins an operation that no owner decides about: one in Redis, or in place of an owner. A
-// change of mode waits for it to end. Enter returns false while the mode is being changed, or if it
-// is not in; otherwise Leave must be called when the operation is over.
+// Enter begins an operation that no owner decides about: in Redis, or in place of an owner. A
+// change of mode waits for the operation's end. Enter returns false while the mode is being
+// changed, or if the mode is a different one; otherwise Leave must be called at the end of the
+// operation.
 func (s *Switch) Enter(in Mode) bool {
-	s.inFlight.Add(1) // before looking: prepareLocked pauses first, and looks at this second
+	s.inFlight.Add(1) // first: prepareLocked pauses before it reads inFlight
 	if s.paused.Load() || s.Mode() != in {
 		s.inFlight.Add(-1)
 		return false
@@ -21,11 +22,11 @@ func (s *Switch) Enter(in Mode) bool {
 	return true
 }
 
-// Leave ends what Enter began.
+// Leave ends the operation begun by Enter.
 func (s *Switch) Leave() { s.inFlight.Add(-1) }
 
 // Await waits while the mode is being changed. The error wraps syncer.ErrUnavailable if that takes
-// longer than ctx allows, or three seconds.
+// longer than ctx allows, or than three seconds.
 func (s *Switch) Await(ctx context.Context) error {
 	s.resumedMu.Lock()
 	resumed := s.resumed
@@ -41,14 +42,14 @@ func (s *Switch) Await(ctx context.Context) error {
 	return errChanging
 }
 
-// ErrChanged says that an operation was not executed because the mode has changed; it has to start
+// ErrChanged means that an operation was not executed because the mode has changed; it has to start
 // over.
 var ErrChanged = errors.New("the mode has changed")
 
-// During runs fn, which does something that no owner decides about in a mode, and returns its
-// error. It waits while the mode is being changed. If it did not call fn because the mode is
-// another one or was changed, it returns [ErrChanged]; if the change does not end in time, it
-// returns the error of Await.
+// During runs fn, an operation that no owner decides about, in a mode and returns its error. It
+// waits while the mode is being changed. If the mode is a different one or has been changed, During
+// does not call fn and returns [ErrChanged]; if the change does not end in time, it returns the
+// error of Await.
 func (s *Switch) During(ctx context.Context, in Mode, fn func() error) error {
 	if s.Enter(in) {
 		defer s.Leave()

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Mode is how a node counts.
+// Mode is the way in which a node counts.
 type Mode string
 
 // The modes.
@@ -42,7 +42,7 @@ func parseTag(tag string) (t term, ok bool) {
 	return t, found && err == nil && (t.mode == TwoTier || t.mode == Redis)
 }
 
-// Request asks a node to do one step of a change.
+// Request asks a node for one step of a change.
 type Request struct {
 	By    string // the name of the member that changes the mode
 	Mode  Mode

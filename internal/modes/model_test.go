@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/modes"
 )
 
-// model counts operations that are under way, of all nodes together, by the mode they are in.
+// model counts the operations under way on all nodes, by mode.
 type model struct {
 	*testing.T
 	seed           uint64
@@ -21,8 +21,8 @@ type model struct {
 	done           atomic.Int64
 }
 
-// operate carries out operations at a node until stop is closed, in the mode that the node has.
-// None is under way in one mode while another is in the other, wherever they are.
+// operate runs operations on a node until stop is closed, in the node's current mode. No operation
+// may be under way in one mode while another is in the other, on any node.
 func (m *model) operate(rnd *rand.Rand, n *node, stop chan struct{}) {
 	for {
 		select {
@@ -89,7 +89,7 @@ func playModel(m *model) {
 	}
 }
 
-// changeSomewhere has one or two nodes change the mode, and returns how often that was done.
+// changeSomewhere makes one or two nodes change the mode, and returns the number of changes made.
 func (m *model) changeSomewhere(rnd *rand.Rand, c *cluster) (made int) {
 	to := modes.Redis
 	if c.nodes[0].Mode() == to {

@@ -28,7 +28,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 	case q.Phase == Commit:
 		return s.switchLocked(ctx, term{q.Mode, q.Term})
 	case s.prepared != change{} && s.prepared != c:
-		// The end of one change would be taken for the end of the other.
+		// The end of one change would be mistaken for the end of the other.
 		return fmt.Errorf("%w: the mode is being changed by another node",
 			syncer.ErrUnavailable)
 	}
@@ -42,7 +42,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 
 // switchLocked changes the mode of this node.
 func (s *Switch) switchLocked(ctx context.Context, to term) error {
-	if s.prepared.term != to.number || to.number == 0 { // it was away when the others prepared
+	if s.prepared.term != to.number || to.number == 0 { // it was away while the others prepared
 		if err := s.prepareLocked(ctx, change{term: to.number}); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (s *Switch) prepareLocked(ctx context.Context, c change) error {
 	s.pause()
 	s.opt.Ownership.Suspend()
 	var err error
-	for err == nil && (s.inFlight.Load() > 0 || !s.opt.Idle()) { // what is under way, or reserved
+	for err == nil && (s.inFlight.Load() > 0 || !s.opt.Idle()) { // work under way or reserved
 		retry.Pause(ctx, time.Millisecond)
 		err = ctx.Err()
 	}
@@ -83,7 +83,7 @@ func (s *Switch) prepareLocked(ctx context.Context, c change) error {
 	return err
 }
 
-// resumeLocked continues in the mode that the node has.
+// resumeLocked continues in the node's current mode.
 func (s *Switch) resumeLocked() {
 	s.prepared = change{}
 	s.resume()
@@ -93,8 +93,8 @@ func (s *Switch) resumeLocked() {
 	s.opt.Ownership.Wake()
 }
 
-// expire continues in the old mode if nobody says how a change ended that this node prepared for. A
-// change that is tried again has the same term, so attempts are numbered to tell them apart.
+// expire continues in the old mode if this node does not learn the result of a change that it
+// prepared for. A repeated change has the same term, so attempts are numbered to tell them apart.
 func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	retry.Pause(ctx, PreparedTime)
 	if s.stepMu.Lock(ctx) != nil {
@@ -108,8 +108,8 @@ func (s *Switch) expire(ctx context.Context, prepare uint64) {
 	}
 }
 
-// Follow adopts the mode of a member that knows of a later change, or that was there first with
-// another mode. It does not block.
+// Follow adopts the mode of a member with a later term, or of an older member with the same term
+// and another mode. It does not block.
 func (s *Switch) Follow() {
 	now := s.term.Load()
 	latest := s.latest(*now)
@@ -123,7 +123,7 @@ func (s *Switch) Follow() {
 		}
 		defer s.stepMu.Unlock()
 		if *s.term.Load() != *now {
-			return // it has changed meanwhile: what is the latest is to be looked at again
+			return // it has changed: the next call looks again
 		}
 		if err := s.switchLocked(ctx, latest); err != nil {
 			s.opt.Logger.Warn("can't change to the cluster's mode yet", "mode", latest.mode,
@@ -132,7 +132,7 @@ func (s *Switch) Follow() {
 	})
 }
 
-// latest returns the winning term among those that members announce.
+// latest returns the winning term among the ones that members announce.
 func (s *Switch) latest(now term) term {
 	t := s.opt.Table()
 	latest, born := now, s.opt.Self().Born
@@ -145,8 +145,8 @@ func (s *Switch) latest(now term) term {
 	return latest
 }
 
-// later reports whether the term that a member announces wins over a term that another one, born
-// then, knows of.
+// later reports whether the term announced by a member wins over a term announced by a member born
+// at born.
 func later(m *ring.Member, than term, born int64) bool {
 	t, ok := parseTag(m.Tag)
 	return ok && (t.number > than.number ||

@@ -18,26 +18,26 @@ import (
 const (
 	prepareTimeout = 5 * time.Second
 	commitTimeout  = 2 * time.Second
-	// PreparedTime is how long a node that has prepared for a change waits to hear how it ended.
-	// Then it continues in the old mode.
+	// PreparedTime is how long a node that has prepared for a change waits for its result. Then it
+	// continues in the old mode.
 	PreparedTime = prepareTimeout + commitTimeout
 )
 
-// Ownership is what a node decides about. A change of mode suspends and resumes it.
+// Ownership is a node's right to decide. A change of mode suspends and resumes it.
 type Ownership interface {
-	// Suspend ends all decisions, but remembers what the node decided about.
+	// Suspend ends all decisions, but remembers the partitions that the node decided about.
 	Suspend()
-	// Forget forgets what Suspend remembered, because everything is in the store and no longer this
-	// node's.
+	// Forget forgets the remembered partitions, because everything is in the store and no longer
+	// this node's.
 	Forget()
-	// Resume lets the node decide again: at once about what Suspend remembered, and about the rest
-	// according to the table.
+	// Resume lets the node decide again: at once about the remembered partitions, and about the
+	// rest according to the table.
 	Resume()
 	// Wake makes operations that wait for a decision check again.
 	Wake()
 }
 
-// Peers asks the other nodes.
+// Peers sends requests to the other nodes.
 type Peers interface {
 	// Ask sends a request to another node and fills in its response, if there is one.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
@@ -47,22 +47,22 @@ type Peers interface {
 type Options struct {
 	// Mode is the initial mode.
 	Mode Mode
-	// Switchable is set if the node can count in both modes.
+	// Switchable means that the node can count in both modes.
 	Switchable bool
-	// Table is the members of the cluster, Self this one.
+	// Table returns the members of the cluster, Self this one.
 	Table func() *ring.Table
 	Self  func() ring.Member
 	Peers Peers
-	// Announce tells the other nodes this node's tag by gossip. Nil if there are none.
+	// Announce gossips this node's tag to the other nodes. Nil if there are none.
 	Announce  func(ctx context.Context, tag string) error
 	Ownership Ownership
-	// Idle reports whether nothing is reserved any more, once nothing new can be.
+	// Idle reports whether no reservations are left, once no new ones are possible.
 	Idle func() bool
-	// Flush returns once everything that was counted is in the store.
+	// Flush returns once all counts are in the store.
 	Flush func(ctx context.Context) error
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
-	// Logger is told of changes. Default: none.
+	// Logger receives changes. Default: none.
 	Logger *slog.Logger
 }
 
@@ -72,19 +72,19 @@ type Switch struct {
 	term      atomic.Pointer[term]
 	paused    atomic.Bool  // nothing is decided
 	inFlight  atomic.Int64 // operations under way that no owner decides about
-	following atomic.Bool  // the mode of the others is being taken over
+	following atomic.Bool  // the other nodes' mode is being adopted
 	changing  sync.Mutex   // held by Change
 
 	stepMu   mutex  // held during a step of a change
-	prepared change // what this node is prepared for; guarded by stepMu
-	prepares uint64 // how often it was told to prepare; guarded by stepMu
+	prepared change // the change this node has prepared for; guarded by stepMu
+	prepares uint64 // number of prepare steps so far; guarded by stepMu
 
 	resumedMu sync.Mutex
 	resumed   chan struct{} // closed while nothing is paused
 }
 
-// change is the change that a node has prepared for: who asked for it, and its term. Two
-// administrators may ask for changes of the same term at the same time.
+// change identifies a change that a node has prepared for by its initiator and its term. Two
+// administrators may start changes of the same term at the same time.
 type change struct {
 	by   string
 	term uint64
@@ -101,18 +101,18 @@ func New(opt Options) *Switch {
 	return s
 }
 
-// Mode returns how this node counts.
+// Mode returns the mode that this node counts in.
 func (s *Switch) Mode() Mode { return s.term.Load().mode }
 
 // InRedis reports whether the mode is [Redis].
 func (s *Switch) InRedis() bool { return s.Mode() == Redis }
 
-// errChanging says that another change is under way.
+// errChanging means that another change is under way.
 var errChanging = fmt.Errorf("%w: the mode is being changed", syncer.ErrUnavailable)
 
-// Change changes how the whole cluster counts. Operations wait meanwhile. If a node can't be
-// reached, or can't flush everything to Redis in time, nothing changes, and the error says so. A
-// mode that does not exist, or that this node can't count in, is an *syncer.InvalidError; while
+// Change changes the mode of the whole cluster. Operations wait meanwhile. If a node can't be
+// reached, or can't flush everything to Redis in time, nothing changes, and the error reports the
+// reason. An unknown mode, or one that this node can't count in, is an *syncer.InvalidError; while
 // another change is in progress the error wraps syncer.ErrUnavailable.
 func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	if err := s.check(mode); err != nil {
@@ -158,9 +158,9 @@ func (s *Switch) check(mode Mode) error {
 	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "mode", Detail: detail}
 }
 
-// prepare has all nodes prepare, this one last, and then those that this one did not know of
-// before. Who is not told goes on deciding when the others count in Redis. Prepared nodes hand
-// nothing over, so one that joins later has nothing to decide about.
+// prepare has all nodes prepare, this one last, and then the nodes that have appeared in the table
+// meanwhile. A node that is left out would go on deciding while the others count in Redis. Prepared
+// nodes hand nothing over, so a node that joins later has nothing to decide about.
 func (s *Switch) prepare(ctx context.Context, q Request) error {
 	told := s.opt.Table()
 	err := s.tell(ctx, told, q)
@@ -182,7 +182,7 @@ func (s *Switch) prepare(ctx context.Context, q Request) error {
 	return err
 }
 
-// tell tells all nodes, and this one, about a step of a change.
+// tell sends a step of a change to all nodes, including this one.
 func (s *Switch) tell(ctx context.Context, t *ring.Table, q Request) error {
 	errs := make([]error, t.Len()+1)
 	rpc.Broadcast(ctx, t, prepareTimeout, func(ctx context.Context, m *ring.Member) {

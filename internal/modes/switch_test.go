@@ -17,15 +17,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// node is a fake of what a change stops and begins.
+// node fakes the parts that a change stops and resumes.
 type node struct {
 	*modes.Switch
 	self    ring.Member
 	c       *cluster
 	flushes func() error
-	busy    atomic.Bool // something is reserved
-	cut     atomic.Bool // it can't be asked
-	deaf    atomic.Bool // it is not told how a change ends
+	busy    atomic.Bool // a reservation is open
+	cut     atomic.Bool // it can't be reached
+	deaf    atomic.Bool // it does not get the result of a change
 	tag     atomic.Pointer[string]
 }
 
@@ -40,7 +40,7 @@ type cluster struct {
 	hidden atomic.Bool // the last node is in no table
 
 	mu    sync.Mutex
-	story []string // what the nodes were told to do, in order
+	story []string // the calls to the nodes, in order
 }
 
 func (c *cluster) note(n *node, what string) {
@@ -49,7 +49,7 @@ func (c *cluster) note(n *node, what string) {
 	c.story = append(c.story, n.self.ID+" "+what)
 }
 
-// Ask is a step of a change, as one node asks another for it.
+// Ask passes a step of a change from one node to another.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, _ any) error {
 	q := request.(*modes.Request)
 	i := slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == to.Name })
@@ -59,7 +59,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, _ any) erro
 	return rpc.ErrUnreachable
 }
 
-// table is the members with what they say of their modes.
+// table returns the members with the tags that they announce.
 func (c *cluster) table(self string) *ring.Table {
 	var members []ring.Member
 	for i, n := range c.nodes {
@@ -106,7 +106,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// modes of all nodes, each by its first letter.
+// modes returns the modes of all nodes, each by its first letter.
 func (c *cluster) modes() string {
 	var b strings.Builder
 	for _, n := range c.nodes {
@@ -126,8 +126,8 @@ func (c *cluster) resumed() bool {
 	return true
 }
 
-// TestChangeHasAllInTheStoreFirst changes the mode twice: no node goes on before the last has
-// flushed, and what was owned before is not taken for granted afterwards.
+// TestChangeHasAllInTheStoreFirst changes the mode twice: no node goes on before the last one has
+// flushed, and earlier ownership does not carry over.
 func TestChangeHasAllInTheStoreFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -164,8 +164,8 @@ func TestChangeHasAllInTheStoreFirst(t *testing.T) {
 	})
 }
 
-// TestWhoJoinsDuringAChange: the node that changes the mode does not know of c yet when it tells
-// the others to prepare. c is told, too, before any goes on.
+// TestWhoJoinsDuringAChange: the node that changes the mode does not know of c yet when it has the
+// others prepare. c prepares, too, before any node goes on.
 func TestWhoJoinsDuringAChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		flushes func() error
@@ -195,8 +195,8 @@ func TestWhoJoinsDuringAChange(t *testing.T) {
 	}
 }
 
-// TestChangeIsAllOrNothing has a node be unreachable, fail to flush, or hold a reservation for too
-// long: all go on as before.
+// TestChangeIsAllOrNothing covers a node that can't be reached, fails to flush, or holds a
+// reservation for too long: all nodes go on as before.
 func TestChangeIsAllOrNothing(t *testing.T) {
 	for name, harm := range map[string]func(n *node){
 		"unreachable": func(n *node) { n.cut.Store(true) },
@@ -221,7 +221,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestOperationsWaitForTheEnd of a change, and those that had begun are waited for.
+// TestOperationsWaitForTheEnd of a change, and a change waits for operations that have begun.
 func TestOperationsWaitForTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -278,8 +278,8 @@ func TestAwaitGivesUp(t *testing.T) {
 	})
 }
 
-// TestTwoChangesOfOneTerm asks for two of the same term at the same time: the end of one does not
-// end the other.
+// TestTwoChangesOfOneTerm begins two changes of the same term: the end of one does not end the
+// other.
 func TestTwoChangesOfOneTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
@@ -300,8 +300,8 @@ func TestTwoChangesOfOneTerm(t *testing.T) {
 	})
 }
 
-// TestAChangeThatIsTriedAgain has the time of its own: when that of the first attempt, which was
-// given up, would have been up, the node does not go on.
+// TestAChangeThatIsTriedAgain gets a full waiting time: the node does not go on when the time of
+// the first attempt, which was given up, would have ended.
 func TestAChangeThatIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0]
@@ -337,8 +337,7 @@ func TestAChangeThatIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestNobodySaysHowAChangeEnds: the node goes on as before, and learns by gossip what the others
-// did.
+// TestNobodySaysHowAChangeEnds: the node goes on as before, and learns the result by gossip.
 func TestNobodySaysHowAChangeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -363,9 +362,9 @@ func TestNobodySaysHowAChangeEnds(t *testing.T) {
 	})
 }
 
-// TestCloseDuringAChangeOfMode closes a node that wants to give up a change nobody ends while a
-// step of another is under way and goes on for longer than the node does. If it waited for that,
-// the bubble would say that all is blocked.
+// TestCloseDuringAChangeOfMode closes a node that wants to give up an unfinished change while a
+// step of another change is under way and outlasts the node. If the node waited for that step, the
+// bubble would deadlock.
 func TestCloseDuringAChangeOfMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCluster(t).nodes[0] // closed when the test ends
@@ -380,7 +379,7 @@ func TestCloseDuringAChangeOfMode(t *testing.T) {
 	})
 }
 
-// TestFollowsWhoWasThereFirst among members of one term with different modes.
+// TestFollowsWhoWasThereFirst covers members of one term with different modes.
 func TestFollowsWhoWasThereFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -395,7 +394,7 @@ func TestFollowsWhoWasThereFirst(t *testing.T) {
 	})
 }
 
-// TestModesThatAreRefused before anything is stopped.
+// TestModesThatAreRefused fails before anything is stopped.
 func TestModesThatAreRefused(t *testing.T) {
 	n := newCluster(t).nodes[0]
 	if err := n.Change(t.Context(), "fast"); !errors.As(err, new(*syncer.InvalidError)) {

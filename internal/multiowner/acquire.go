@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Part is the part of an operation that one node decides about.
+// Part is one node's part of an operation.
 type Part struct {
 	// To is the node, or nil for this one.
 	To *ring.Member
@@ -20,11 +20,11 @@ type Part struct {
 	Checks []int
 }
 
-// UnreachableError says that some owners could not be reached, and nothing was counted. It is an
-// rpc.ErrUnreachable.
+// UnreachableError reports that some owners could not be reached, and that nothing was counted. It
+// wraps rpc.ErrUnreachable.
 type UnreachableError struct{ Parts []Part }
 
-// Error names the first of the owners.
+// Error names the first unreachable owner.
 func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("%v: %s", rpc.ErrUnreachable, e.Parts[0].To.ID)
 }
@@ -39,7 +39,7 @@ type Acquirer struct {
 	numbers numbers
 }
 
-// NewAcquirer returns an acquirer on the node of a participant. There must be only one.
+// NewAcquirer returns an acquirer on the node of a participant. A node must have only one.
 func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt, local: local} }
 
 // Request is an acquire whose checks are divided among several owners.
@@ -50,12 +50,12 @@ type Request struct {
 }
 
 // Acquire runs acquires that have no key in common, each of them all or nothing, and sets Err in
-// each result. A refused acquire is not counted, even if CountDenied is set: the caller has to do
-// that. Of a dry run the owners are only asked how their parts stand.
+// each result. A refused acquire is not counted, even if CountDenied is set: counting it is up to
+// the caller. For a dry run, the owners only compare their parts with the limits.
 //
 // An error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
 // the operation, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and other nodes
-// may decide. After syncer.ErrUnknownOutcome it may have been counted.
+// may decide. After syncer.ErrUnknownOutcome the acquire may have been counted.
 func (q *Acquirer) Acquire(ctx context.Context, list []Request) {
 	all := make([]*acquire, len(list))
 	for i := range list {
@@ -80,10 +80,10 @@ type acquire struct {
 	id      rpc.AcquireID
 	settled uint64 // see rpc.Task
 	began   time.Time
-	parts   []part // that of this node first, if it has one; that of the decider last
+	parts   []part // this node's part first, if it has one; the decider's last
 	err     error
 	inDoubt bool       // it is unknown whether the decider has counted its part
-	untold  []nodeTask // to those that don't know the outcome
+	untold  []nodeTask // to nodes that don't know the outcome
 }
 
 // part is one node's part of an acquire.
@@ -92,8 +92,8 @@ type part struct {
 	res syncer.Result
 }
 
-// begin numbers an acquire and chooses its decider. That is another node, because it takes no
-// message to confirm what this one has reserved.
+// begin numbers an acquire and chooses its decider. The decider is another node, because confirming
+// this node's reservation takes no message.
 func (q *Acquirer) begin(r *Request) *acquire {
 	a := &acquire{op: r.Op, began: time.Now(), parts: make([]part, len(r.Parts))}
 	a.id.Coordinator = q.opt.Self()
@@ -107,10 +107,10 @@ func (q *Acquirer) begin(r *Request) *acquire {
 	return a
 }
 
-// decider returns the part that decides.
+// decider returns the part of the decider.
 func (a *acquire) decider() *part { return &a.parts[len(a.parts)-1] }
 
-// holders returns the parts that are reserved before it.
+// holders returns the parts that are reserved before the decision.
 func (a *acquire) holders() []part { return a.parts[:len(a.parts)-1] }
 
 // reserve has all owners but the deciders reserve their parts.
@@ -131,8 +131,8 @@ func (q *Acquirer) reserve(ctx context.Context, all []*acquire) {
 	}
 }
 
-// decide has the deciders decide about what all others have admitted. Of what is refused anyway
-// they are asked how their part stands.
+// decide has the deciders decide about acquires that all other owners have admitted. For acquires
+// that are refused already, the deciders only compare their parts with the limits.
 func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 	list := make([]nodeTask, 0, len(all))
 	for _, a := range all {
@@ -174,8 +174,8 @@ func (a *acquire) comparing(verb rpc.Verb, p *part) nodeTask {
 	return nodeTask{of: a, to: p.To, task: task, part: p}
 }
 
-// unreserved returns the error of an acquire that some of these owners could not decide about, or
-// nil.
+// unreserved returns the error of an acquire that some of the given owners could not decide about,
+// or nil.
 func (a *acquire) unreserved(parts []part) error {
 	var errs []error
 	unreachable := new(UnreachableError)
@@ -203,7 +203,7 @@ func (a *acquire) unreserved(parts []part) error {
 }
 
 // named makes an error name a check by its index in the whole operation. The error of a part with a
-// single check only names its limit.
+// single check names only its limit.
 func (p *part) named(err error) error {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok {
@@ -221,7 +221,7 @@ func (p *part) named(err error) error {
 	return &named
 }
 
-// admitted reports whether some owners have admitted their parts.
+// admitted reports whether the given owners have all admitted their parts.
 func (a *acquire) admitted(parts []part) bool {
 	return !slices.ContainsFunc(parts, func(p part) bool { return !p.res.Allowed })
 }

@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestAllOrNothing acquires at three nodes, including the one that runs the acquire or not, until
-// one has no more.
+// TestAllOrNothing acquires at three nodes, with or without the coordinator among them, until one
+// has no room left.
 func TestAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -50,7 +50,7 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestDryRun asks nodes, of which one has room for two: the answer is that of the acquire that
+// TestDryRun asks nodes, one of which has room for two: the answer matches the acquire that
 // follows, each node is asked once, and nothing is counted or stays reserved.
 func TestDryRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDryRun(t *testing.T) {
 			dry, err := c.acquireAs(t, op, step.n, step.at...)
 			synctest.Wait()
 			others := int64(len(step.at))
-			if slices.Contains(step.at, "a") { // this node
+			if slices.Contains(step.at, "a") { // the coordinator
 				others--
 			}
 			if err != nil || dry.Allowed != step.allowed || c.state() != before ||
@@ -91,8 +91,8 @@ func TestDryRun(t *testing.T) {
 	})
 }
 
-// TestRefusedShowsWhatIsCounted: the count of a part that was admitted by itself and then undone
-// does not include it.
+// TestRefusedShowsWhatIsCounted: the count of a part that was admitted and then undone does not
+// include it.
 func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -107,7 +107,7 @@ func TestRefusedShowsWhatIsCounted(t *testing.T) {
 	})
 }
 
-// TestNothingIsCountedDuringABan, not even what is refused, and the counts in the answer say so.
+// TestNothingIsCountedDuringABan counts no refusals either, as the counts in the answer show.
 func TestNothingIsCountedDuringABan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -130,8 +130,8 @@ func TestNothingIsCountedDuringABan(t *testing.T) {
 	})
 }
 
-// TestErrorsOfParts returns the right error for an acquire that one node could not decide about:
-// nothing is counted anywhere.
+// TestErrorsOfParts covers acquires that one node could not decide about: nothing is counted
+// anywhere, and the error is the right one.
 func TestErrorsOfParts(t *testing.T) {
 	invalid := &syncer.InvalidError{Check: 0, Limit: -1, Field: "key"}
 	for name, test := range map[string]struct {
@@ -166,7 +166,7 @@ func TestErrorsOfParts(t *testing.T) {
 	}
 }
 
-// TestMessages counts what an acquire costs each of the other nodes.
+// TestMessages counts the messages of an acquire to each of the other nodes.
 func TestMessages(t *testing.T) {
 	for _, test := range []struct {
 		at      []string
@@ -199,7 +199,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreSettled: with the next acquire, a decider forgets those that all owners know of.
+// TestOutcomesAreSettled: with the next acquire, a decider forgets the ones that all owners know
+// of.
 func TestOutcomesAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -217,8 +218,8 @@ func TestOutcomesAreSettled(t *testing.T) {
 	})
 }
 
-// TestAcknowledgedByAll: an acquire that waits for the store waits for all owners. A reservation
-// waits for nothing.
+// TestAcknowledgedByAll: an acquire that waits for the store waits for all owners. Reservations
+// don't wait.
 func TestAcknowledgedByAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)

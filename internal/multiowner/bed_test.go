@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// node is a fake counter with one key and a limit, and the participant that reserves there.
+// node is a fake counter with one key and a limit, and its participant.
 type node struct {
 	*multiowner.Participant
 	self ring.Member
@@ -25,20 +25,20 @@ type node struct {
 	counted  int64
 	reserved map[string]int64
 	fails    error // of DoAll
-	bans     bool  // its key is banned, if the acquire has a check for that
+	bans     bool  // its key is banned, if the acquire checks for that
 	slow     bool  // the store acknowledges nothing in time
-	moved    bool  // it does not own the key any more
+	moved    bool  // it no longer owns the key
 	acks     []syncer.Ack
-	tookBack []time.Time // when it was taken back at whoever owns the key
+	tookBack []time.Time // when counts were taken back at the key's owner
 
 	idled atomic.Bool   // it reported Idle while it counted
 	cut   atomic.Bool   // it can't be reached
-	drops atomic.Bool   // what it is sent is lost, and nobody knows that
-	still chan struct{} // if set, it does nothing by itself before this is closed
-	loses atomic.Int64  // it loses so many answers, after the first keep of them
+	drops atomic.Bool   // messages to it are lost without an error
+	still chan struct{} // if set, it starts nothing before this is closed
+	loses atomic.Int64  // number of answers it loses, after the first keep of them
 	keep  atomic.Int64
 	asked atomic.Int64 // tasks from other nodes
-	// before and after are called before a task is run and after, if they are set.
+	// before and after, if set, are called before and after each task.
 	before func(task *rpc.Task)
 	after  func()
 }
@@ -87,7 +87,7 @@ func (n *node) do(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// Reserved returns what is reserved, as one check.
+// Reserved returns the reservation as one check.
 func (n *node) Reserved(id string) (checks []syncer.Check, ts int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +101,7 @@ func (n *node) failWith(err error) {
 	n.fails = err
 }
 
-// takeBack takes back, or fails for a while.
+// takeBack takes a count back, unless failWith has set an error.
 func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,14 +113,14 @@ func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
 	return nil
 }
 
-// move lets another node own the keys.
+// move gives the keys to another node.
 func (n *node) move() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.moved = true
 }
 
-// Confirm counts a reservation, and may not be acknowledged by the store in time.
+// Confirm counts a reservation, which a slow store does not acknowledge in time.
 func (n *node) Confirm(_ context.Context, id string, ack syncer.Ack) error {
 	if n.Idle() {
 		n.idled.Store(true)
@@ -144,20 +144,20 @@ func (n *node) Undo(id string) bool {
 	return ok
 }
 
-// cluster is nodes that are linked directly. The first one runs the acquires.
+// cluster is a set of directly linked nodes. The first one runs the acquires.
 type cluster struct {
 	nodes    []*node
 	members  []ring.Member
 	gone     atomic.Pointer[string] // the member that has left
 	acquirer *multiowner.Acquirer
-	answers  func() // called before an outcome is told, if it is set
+	answers  func() // called before an outcome is answered, if set
 }
 
 func (c *cluster) node(name string) *node {
 	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
 }
 
-// Do lets a node serve tasks, and loses its answers if configured.
+// Do has a node serve tasks, and loses its answers if configured.
 func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	n := c.node(to.Name)
 	for i := range tasks {
@@ -185,7 +185,7 @@ func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res
 	}
 }
 
-// Ask asks a node for an outcome, or to settle.
+// Ask sends a node a question about an outcome, or a request to settle.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	n := c.node(to.Name)
 	if n.cut.Load() || n.drops.Load() {
@@ -202,7 +202,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	return err
 }
 
-// newCluster returns nodes, of which some stand still.
+// newCluster returns nodes. The ones named in still stand still.
 func newCluster(t *testing.T, size int, still ...string) *cluster {
 	t.Helper()
 	c := new(cluster)
@@ -250,13 +250,13 @@ func (c *cluster) acquire(t *testing.T, n int64, at ...string) (*syncer.Result, 
 	return c.acquireAck(t, syncer.AckMemory, n, at...)
 }
 
-// acquireAck also chooses what to wait for.
+// acquireAck also chooses the acknowledgement to wait for.
 func (c *cluster) acquireAck(t *testing.T, ack syncer.Ack, n int64,
 	at ...string) (*syncer.Result, error) {
 	return c.acquireAs(t, syncer.Op{Ack: ack}, n, at...)
 }
 
-// acquireAs acquires as op says, which has no checks yet.
+// acquireAs acquires with an operation that has no checks yet.
 func (c *cluster) acquireAs(t *testing.T, as syncer.Op, n int64,
 	at ...string) (*syncer.Result, error) {
 	op := &as
@@ -280,7 +280,7 @@ func (c *cluster) acquireAs(t *testing.T, as syncer.Op, n int64,
 // patience is the deadline of acquires.
 const patience = 2 * time.Second
 
-// state returns what each node has counted, and how many reservations wait.
+// state returns the counts of each node, and the number of open reservations.
 func (c *cluster) state() string {
 	counted, waiting := []int64{}, 0
 	for _, n := range c.nodes {
@@ -291,7 +291,7 @@ func (c *cluster) state() string {
 	return fmt.Sprint(counted, waiting)
 }
 
-// asked returns how many tasks nodes were sent.
+// asked returns the number of tasks sent to nodes.
 func (c *cluster) asked() (n int64) {
 	for _, o := range c.nodes {
 		n += o.asked.Load()

@@ -13,12 +13,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// This file is about acquires whose outcome nobody knows for a while: the decider stands still, or
-// can't be reached. What is reserved for them is counted, so that no limit is exceeded, and taken
-// back if it turns out that they were not carried out.
+// This file handles acquires of temporarily unknown outcome: the decider stands still, or can't be
+// reached. Their reservations are counted, so that no limit is exceeded, and taken back if the
+// acquires turn out not to have been carried out.
 
-// countInDoubt counts a reservation because nobody knows what was decided. It reports false if it
-// is not open any more.
+// countInDoubt counts a reservation of unknown outcome. It reports false if the reservation is no
+// longer open.
 func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
 	p.busy.Add(1) // before it is closed, see Idle
 	defer p.busy.Add(-1)
@@ -30,14 +30,14 @@ func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
 	return true
 }
 
-// doubt is what was counted in doubt.
+// doubt holds the counts of a reservation counted in doubt.
 type doubt struct {
 	checks []syncer.Check
 	ts     int64
 }
 
-// reconsider waits for the outcome of an acquire that was counted in doubt, and takes back what was
-// counted if it was not carried out.
+// reconsider waits for the outcome of an acquire that was counted in doubt, and takes the counts
+// back if it was not carried out.
 func (p *Participant) reconsider(ctx context.Context, r *reservation) {
 	outcome, err := p.await(ctx, r)
 	if err != nil {
@@ -53,8 +53,8 @@ func (p *Participant) reconsider(ctx context.Context, r *reservation) {
 
 var errForgotten = errors.New("nobody has learnt what has become of the acquire")
 
-// await asks for the outcome of an acquire until somebody knows it. The decider may have stood
-// still, and still know.
+// await asks for the outcome of an acquire until a node knows it. The decider may have stood still,
+// and still know.
 func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error) {
 	for elapsed.Between(r.since, time.Now()) < doubtTime {
 		if !retry.Pause(ctx, doubtPause) {
@@ -67,9 +67,9 @@ func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error
 	return Forgotten, errForgotten
 }
 
-// takeBack takes back what was counted in doubt: at once while this node decides about the keys and
-// can reach the store. Otherwise another node may decide, which can't take back counts that it does
-// not know.
+// takeBack takes back counts made in doubt: at once while this node owns the keys and can reach the
+// store. Otherwise another node may own them, which can't take back counts that it has not received
+// yet.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 	var later []*syncer.Op
 	for i := range d.checks {
@@ -91,7 +91,7 @@ func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 	done.Wait()
 }
 
-// takeBackHere takes back on this node.
+// takeBackHere takes counts back on this node.
 func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, reserveTime)
 	defer cancel()
@@ -100,7 +100,8 @@ func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
 	return res[0].Err
 }
 
-// takeBackAtOwner has the owner of a key take back, and repeats what was certainly not executed.
+// takeBackAtOwner has the owner of a key take counts back, and repeats attempts that certainly
+// failed.
 func (p *Participant) takeBackAtOwner(ctx context.Context, op *syncer.Op) {
 	for by := time.Now().Add(doubtTime); ; {
 		once, cancel := context.WithTimeout(ctx, reserveTime)
@@ -118,8 +119,8 @@ func (p *Participant) takeBackAtOwner(ctx context.Context, op *syncer.Op) {
 	}
 }
 
-// verdicts has the outcomes of acquires that this node coordinates, of which it could not tell all
-// owners. They may ask for them.
+// verdicts holds the outcomes of acquires coordinated by this node that did not reach all owners.
+// The owners may ask for them.
 type verdicts struct {
 	mu       sync.Mutex
 	byNumber map[uint64]verdict
@@ -130,8 +131,8 @@ type verdict struct {
 	at      time.Time
 }
 
-// set records an outcome. Forgotten stands for one that this node does not know either. If there is
-// no room, those who ask are not told.
+// set records an outcome. Forgotten stands for an outcome that this node does not know either.
+// Without room the outcome is dropped, and owners that ask get Undecided.
 func (v *verdicts) set(number uint64, o Outcome, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +144,7 @@ func (v *verdicts) set(number uint64, o Outcome, now time.Time) {
 	}
 }
 
-// find returns the outcome of an acquire. One that it does not know may be in progress.
+// find returns the outcome of an acquire. An unlisted acquire may be in progress.
 func (v *verdicts) find(number uint64) Outcome {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -153,7 +154,7 @@ func (v *verdicts) find(number uint64) Outcome {
 	return Undecided
 }
 
-// age forgets outcomes that nobody asks for any more.
+// age forgets outcomes that no owner asks for any more.
 func (v *verdicts) age(now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -162,7 +163,7 @@ func (v *verdicts) age(now time.Time) {
 	})
 }
 
-// undoDoubt takes back what was counted of an acquire in doubt, if anything, in the background.
+// undoDoubt takes back the counts of an acquire in doubt, if any, in the background.
 func (p *Participant) undoDoubt(id rpc.AcquireID) {
 	p.takingBack.Add(1) // before the doubt ends, see InDoubt
 	d := p.reservations.endDoubt(id)

@@ -30,48 +30,48 @@ func (o *Outcomes) Decide(number, settled uint64, counted bool) error {
 	return err
 }
 
-// Begin begins to decide, and returns what ends it.
+// Begin begins a decision, and returns the function that ends it.
 func (o *Outcomes) Begin(number uint64) (end func(counted bool), err error) {
 	d, err := o.o.begin(ID(number), 0, time.Now())
 	return func(counted bool) { o.o.end(d, counted, time.Now()) }, err
 }
 
-// Fill has it behave as if n outcomes more were remembered, of other coordinators.
+// Fill simulates n more outcomes, of other coordinators.
 func (o *Outcomes) Fill(n int) { o.o.size += n }
 
 // Find asks for an outcome.
 func (o *Outcomes) Find(number uint64) (Outcome, error) { return o.o.find(ID(number), time.Now()) }
 
-// Age drops what is too old.
+// Age drops outcomes that are too old.
 func (o *Outcomes) Age() { o.o.age(time.Now()) }
 
-// Len returns how many outcomes are remembered, Records those of how many coordinators.
+// Len returns the number of remembered outcomes, Records the number of their coordinators.
 func (o *Outcomes) Len() int     { return o.o.len() }
 func (o *Outcomes) Records() int { return len(o.o.records) }
 
 // Numbers are a coordinator's numbers.
 type Numbers struct{ n numbers }
 
-// Next returns the next number with a decider, and the one below which all with it are settled.
+// Next returns the next number with a decider, and the lowest unsettled number with it.
 func (n *Numbers) Next(decider string) (number, settled uint64) { return n.n.next(decider) }
 
 // Settle settles a number.
 func (n *Numbers) Settle(decider string, number uint64) { n.n.settle(decider, number) }
 
-// Open returns of how many deciders numbers are remembered.
+// Open returns the number of deciders with remembered numbers.
 func (n *Numbers) Open() int { return len(n.n.open) }
 
-// Outcomes returns how many outcomes a participant remembers.
+// Outcomes returns the number of outcomes that a participant remembers.
 func (p *Participant) Outcomes() int { return p.outcomes.len() }
 
-// Verdicts returns how many outcomes of its acquires a coordinator remembers for others.
+// Verdicts returns the number of outcomes that a coordinator remembers for other owners.
 func (p *Participant) Verdicts() int {
 	p.verdicts.mu.Lock()
 	defer p.verdicts.mu.Unlock()
 	return len(p.verdicts.byNumber)
 }
 
-// Ended returns how many endings of reservations a participant remembers.
+// Ended returns the number of endings that a participant remembers.
 func (p *Participant) Ended() int {
 	p.reservations.mu.Lock()
 	defer p.reservations.mu.Unlock()

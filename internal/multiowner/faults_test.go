@@ -21,15 +21,15 @@ func faultAt(n *node, verb rpc.Verb, fault func()) {
 	}
 }
 
-// TestFaultsBetweenTheSteps has an owner fail at each of the steps. a runs the acquire, b reserves
-// and c decides. Everything ends well within the time that an owner asks for.
+// TestFaultsBetweenTheSteps makes an owner fail at each of the steps. a runs the acquire, b
+// reserves and c decides. Everything ends well within the time that an owner keeps asking.
 func TestFaultsBetweenTheSteps(t *testing.T) {
 	const in = 5 * time.Second
 	for name, test := range map[string]struct {
 		fault func(c *cluster)
 		told  error
 		state string
-		takes time.Duration // until there is this state, at most
+		takes time.Duration // until this state is reached, at most
 	}{
 		"the answer to a reservation is lost": {func(c *cluster) {
 			c.nodes[1].loses.Store(1)
@@ -86,7 +86,7 @@ func TestFaultsBetweenTheSteps(t *testing.T) {
 	}
 }
 
-// leave makes a node a member no more, which can't be reached.
+// leave makes a node leave the members, unreachable.
 func (c *cluster) leave(name string) {
 	c.gone.Store(&name)
 	c.node(name).cut.Store(true)
@@ -99,7 +99,7 @@ func (n *node) serve(ctx context.Context, task rpc.Task) error {
 	return res[0].Err
 }
 
-// step is a step of an acquire of a member that has died, which c decides.
+// step returns a step of an acquire that c decides and whose coordinator has died.
 func step(verb rpc.Verb) rpc.Task {
 	task := rpc.Task{Verb: verb, Acquire: rpc.AcquireID{Coordinator: "dead", Number: 1}}
 	if verb == rpc.VerbReserve || verb == rpc.VerbDecide {
@@ -110,7 +110,7 @@ func step(verb rpc.Verb) rpc.Task {
 }
 
 // TestCoordinatorDies between the steps: after b has reserved, or after c has decided as well. b
-// asks, and a message that is late does not make the answer wrong.
+// asks, and a late message does not make the answer wrong.
 func TestCoordinatorDies(t *testing.T) {
 	for name, test := range map[string]struct {
 		decided bool
@@ -145,8 +145,8 @@ func TestCoordinatorDies(t *testing.T) {
 	}
 }
 
-// TestDeciderThatNobodyReaches: what is reserved is counted, at once if the decider is no member
-// any more, or after ten seconds.
+// TestDeciderThatNobodyReaches: the reservation is counted, at once if the decider is no longer a
+// member, or else after ten seconds.
 func TestDeciderThatNobodyReaches(t *testing.T) {
 	for name, test := range map[string]struct {
 		harm  func(c *cluster)
@@ -175,8 +175,8 @@ func TestDeciderThatNobodyReaches(t *testing.T) {
 	}
 }
 
-// TestCoordinatorThatLivesTells: a decider that has died is no reason to count, as long as the
-// coordinator may know that it was never asked.
+// TestCoordinatorThatLivesTells: the decider's death is no reason to count while the coordinator
+// may know that the decider was never asked.
 func TestCoordinatorThatLivesTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -200,9 +200,9 @@ func TestCoordinatorThatLivesTells(t *testing.T) {
 	})
 }
 
-// TestUndoThatComesTooLate: b is cut off from the others and counts what it has reserved, as nobody
-// is there to say what was decided. The coordinator, which has given up and would begin again
-// elsewhere, is told so, for otherwise it would be counted twice.
+// TestUndoThatComesTooLate: b is cut off from the others and counts its reservation, because it
+// can't learn the outcome. The coordinator has given up and learns of the count from the undo:
+// otherwise it would begin again elsewhere, and the acquire would count twice.
 func TestUndoThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -219,7 +219,7 @@ func TestUndoThatComesTooLate(t *testing.T) {
 		if c.state() != "[0 0 0] 0" {
 			t.Errorf("state %s once it is undone", c.state())
 		}
-		// Who has been told once is not to go on asking for it.
+		// The report comes once, so that the coordinator does not ask again.
 		if err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo)); err != nil {
 			t.Errorf("again: %v", err)
 		}
@@ -233,9 +233,9 @@ func TestUndoThatComesTooLate(t *testing.T) {
 	})
 }
 
-// TestSettledTwiceAtOnce: while b waits for the answer of a decider that is about to leave and has
-// everything settled, the decider is gone and b counts. The answer, which is no, must not make b
-// forget what the coordinator has to be told.
+// TestSettledTwiceAtOnce: while b waits for the answer of a leaving decider that has everything
+// settled, the decider goes away and b counts. The answer, which is no, must not make b forget its
+// report to the coordinator.
 func TestSettledTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -261,9 +261,9 @@ func TestSettledTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// TestReservationThatComesTooLate: a reservation that took so long that it was undone before it was
-// made, for example because its keys had to be read first, is not made any more. With the decider
-// gone it would be counted.
+// TestReservationThatComesTooLate: a reservation that takes so long that its undo arrives first,
+// for example because its keys have to be read, is refused. With the decider gone it would be
+// counted.
 func TestReservationThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -282,8 +282,8 @@ func TestReservationThatComesTooLate(t *testing.T) {
 	})
 }
 
-// TestDeciderLeaves has all others settle what depends on the decider, long before they would by
-// themselves. They need not reach it for that.
+// TestDeciderLeaves has all others settle the reservations that depend on the decider, long before
+// they would on their own. They need not reach the decider for that.
 func TestDeciderLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -312,8 +312,8 @@ func TestDeciderLeaves(t *testing.T) {
 	})
 }
 
-// TestDeciderThatHasLeft: once a decider has had everything settled, nothing is reserved for it any
-// more, and it decides nothing. Otherwise what is reserved would be counted once it is gone.
+// TestDeciderThatHasLeft: once a decider has had everything settled, no node reserves for it, and
+// it decides nothing. Otherwise the reservations would be counted once it is gone.
 func TestDeciderThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// finish tells those that have reserved something what was decided.
+// finish sends the decisions to all nodes with reservations.
 func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 	list := make([]nodeTask, 0, len(all))
 	for _, a := range all {
@@ -46,10 +46,10 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 	}
 }
 
-// settle records that nobody asks the decider about an acquire any more.
+// settle records that no node will ask the decider about an acquire any more.
 func (q *Acquirer) settle(a *acquire) { q.numbers.settle(a.decider().To.Name, a.id.Number) }
 
-// outcomeTold returns the outcome that tasks tell.
+// outcomeTold returns the outcome that tasks announce.
 func outcomeTold(list []nodeTask) Outcome {
 	if list[0].task.Verb == rpc.VerbConfirm {
 		return CarriedOut
@@ -57,7 +57,7 @@ func outcomeTold(list []nodeTask) Outcome {
 	return NotCarriedOut
 }
 
-// telling returns the tasks to confirm or undo what may have been reserved.
+// telling returns the tasks to confirm or undo possible reservations.
 func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []nodeTask) {
 	for i := range a.holders() {
 		p := &a.parts[i]
@@ -69,11 +69,11 @@ func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []nodeTask) {
 	return list
 }
 
-// announceTime is how long a coordinator tells owners an outcome that did not reach them. Later
-// they have to ask.
+// announceTime is how long a coordinator repeats an outcome to owners that it did not reach. After
+// that they have to ask.
 const announceTime = 2 * reserveLimit
 
-// background ends an acquire after its caller has been answered.
+// background ends an acquire after its caller has received the answer.
 func (q *Acquirer) background(
 	a *acquire, most time.Duration, end func(ctx context.Context, a *acquire),
 ) {
@@ -81,13 +81,13 @@ func (q *Acquirer) background(
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		end(ctx, a)
-		q.settle(a) // owners that have not been told ask this node as well
+		q.settle(a) // owners without the outcome ask this node as well
 	})
 }
 
-// resolve asks what has become of an acquire, and tells the other owners. While nobody knows, what
-// is reserved is counted; a decider that returns corrects that. The number is not settled before,
-// or the decider could forget the outcome.
+// resolve asks for the outcome of an acquire, and announces it to the other owners. Until it is
+// known, reservations are counted; a decider that returns corrects that. The number is not settled
+// before, or the decider could forget the outcome.
 func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	r := &reservation{id: a.id, decider: a.decider().To.Name, since: a.began, abandoned: true}
 	outcome, err := q.local.learn(ctx, r)
@@ -109,7 +109,7 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	}
 }
 
-// announce tells owners the outcome until they know it.
+// announce sends owners the outcome until they have it.
 func (q *Acquirer) announce(ctx context.Context, list []nodeTask) {
 	for {
 		for i := range list {

@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// merge combines the answers in the order of the checks.
+// merge combines the parts' answers in the order of the checks.
 func (a *acquire) merge(res *syncer.Result) {
 	res.Reset()
 	res.Allowed, res.Source = a.admitted(a.parts), syncer.SourceOwner
@@ -35,8 +35,8 @@ func (a *acquire) merge(res *syncer.Result) {
 	}
 }
 
-// takeOut subtracts reservations that were undone from the counts in the answer. It concerns the
-// parts whose owners admitted them.
+// takeOut subtracts undone reservations from the counts in the answer, for the parts that their
+// owners had admitted.
 func (a *acquire) takeOut(res *syncer.Result) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
@@ -53,7 +53,7 @@ func (a *acquire) takeOut(res *syncer.Result) {
 	}
 }
 
-// reserved returns how much a node reserved of a check's key.
+// reserved returns the amount that a node reserved of a check's key.
 func (a *acquire) reserved(p *part, at int) (n int64) {
 	name := a.op.Checks[at].AppendName(nil)
 	for _, i := range p.Checks {

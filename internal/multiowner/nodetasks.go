@@ -13,16 +13,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// nodeTask is a step of an acquire at one node.
+// nodeTask is a step of an acquire on one node.
 type nodeTask struct {
 	of   *acquire
 	to   *ring.Member // nil: this node
 	task rpc.Task
-	part *part // whose result it is, if there is one
+	part *part // the part that receives the result, if any
 	err  error
 }
 
-// run runs tasks: those for one node in one message, and all nodes at the same time.
+// run runs tasks: all tasks of a node in one message, and all nodes at the same time.
 func (q *Acquirer) run(ctx context.Context, list []nodeTask) {
 	groups := byNode(list)
 	var done sync.WaitGroup
@@ -54,7 +54,7 @@ func byNode(list []nodeTask) (groups [][]*nodeTask) {
 
 func sameNode(a, b *ring.Member) bool { return a == b || a != nil && b != nil && a.Name == b.Name }
 
-// send runs tasks at one node.
+// send runs tasks on one node.
 func (q *Acquirer) send(ctx context.Context, group []*nodeTask) {
 	tasks, res := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
 	for i, e := range group {
@@ -73,11 +73,11 @@ func (q *Acquirer) send(ctx context.Context, group []*nodeTask) {
 	}
 }
 
-// insistPause is the wait before a node is told again.
+// insistPause is the wait before a message is repeated.
 const insistPause = 20 * time.Millisecond
 
-// insist runs tasks, and repeats those that did not reach their node for as long as there is
-// time. It returns those that have failed.
+// insist runs tasks, and repeats tasks that did not reach their node while there is time. It
+// returns the failed ones.
 func (q *Acquirer) insist(ctx context.Context, list []nodeTask) (failed []nodeTask) {
 	for len(list) > 0 {
 		q.run(ctx, list)

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// numbers numbers the acquires of a coordinator, and knows for each decider which of them are
-// settled. The zero value is ready to use; the first number is 1.
+// numbers numbers the acquires of a coordinator, and tracks the settled ones for each decider. The
+// zero value is ready to use; the first number is 1.
 type numbers struct {
 	mu   sync.Mutex
 	last uint64
-	open map[string][]numbered // by decider, in order, beginning with one that is not settled
+	open map[string][]numbered // by decider, in order, starting with an unsettled one
 }
 
-// numbered is an acquire that is not settled, or comes after one that is not.
+// numbered is an unsettled acquire, or one that follows an unsettled one.
 type numbered struct {
 	number  uint64
 	settled bool
 }
 
-// next returns the number of another acquire with this decider, and one below which all with it are
-// settled.
+// next returns the number of a new acquire with this decider, and the lowest unsettled number with
+// it.
 func (n *numbers) next(decider string) (number, settled uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,7 +33,7 @@ func (n *numbers) next(decider string) (number, settled uint64) {
 	return n.last, n.open[decider][0].number
 }
 
-// settle records that nobody will ask the decider what became of an acquire.
+// settle records that no node will ask the decider for the outcome of an acquire.
 func (n *numbers) settle(decider string, number uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

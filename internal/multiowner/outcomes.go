@@ -11,54 +11,54 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Outcome is what a decider knows about an acquire.
+// Outcome is the state of an acquire at its decider.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// NotCarriedOut: it was refused, or the decider has not heard of it and will refuse it.
+	// NotCarriedOut: it was refused, or has not reached the decider, which will refuse it.
 	NotCarriedOut Outcome = iota
 	// CarriedOut: the decider has counted its part.
 	CarriedOut
-	// Undecided: the decider is at it.
+	// Undecided: the decision is in progress.
 	Undecided
-	// Forgotten: it is so long ago that the decider may have forgotten it.
+	// Forgotten: it is so old that the decider may have forgotten it.
 	Forgotten
 )
 
 // How long outcomes are remembered, and how many.
 const (
-	// outcomeTime is how long an acquire that was carried out is remembered if its coordinator does
-	// not say that it is settled. Owners that have reserved something may stand still meanwhile.
+	// outcomeTime is how long a carried out acquire is remembered unless its coordinator reports it
+	// as settled. Owners with reservations may stand still meanwhile.
 	outcomeTime = doubtTime
-	// refusedTime is how long an acquire is refused that somebody asked about before it came. No
-	// message between nodes arrives later than this after it was sent.
+	// refusedTime is how long an acquire is refused after a question about it that came before it.
+	// No message between nodes arrives later than this after it was sent.
 	refusedTime = 2 * time.Minute
 	// recordTime is how long a coordinator is remembered after its last acquire.
 	recordTime = time.Hour
-	// maxOutcomes bounds the outcomes that are remembered. When it is reached, nothing is decided
-	// that other owners might ask for.
+	// maxOutcomes bounds the remembered outcomes. When it is reached, this node makes no decision
+	// that other owners might ask about.
 	maxOutcomes = 1 << 19
 )
 
-// outcomes is what this node has decided, as the last of several owners.
+// outcomes holds this node's decisions as the last of several owners.
 type outcomes struct {
 	mu      sync.Mutex
 	records map[string]*record // by coordinator
 	size    int                // decisions and refused numbers in all records
-	left    bool               // nothing is decided any more
+	left    bool               // no more decisions are made
 }
 
-// record has the decisions about the acquires of one coordinator.
+// record holds the decisions about the acquires of one coordinator.
 type record struct {
 	settled   uint64      // lower numbers are settled
 	forgotten uint64      // decisions up to this number may have been forgotten
-	decisions []*decision // in the order in which they came
+	decisions []*decision // in order of arrival
 	refused   map[uint64]time.Time
 	used      time.Time
 }
 
-// decision is a decision that other owners may ask for.
+// decision is a decision that other owners may ask about.
 type decision struct {
 	number  uint64
 	outcome Outcome
@@ -66,25 +66,26 @@ type decision struct {
 }
 
 var (
-	// errTooMany says that there is no room to remember another outcome.
+	// errTooMany means that there is no room to remember another outcome.
 	errTooMany = fmt.Errorf("%w: too many acquires over several nodes are being decided",
 		syncer.ErrOverload)
-	// errGivenUp refuses an acquire of which another owner was told that it is not carried out. It
-	// may be tried again, under another number.
+	// errGivenUp refuses an acquire that was reported to another owner as not carried out. It may
+	// be tried again, under another number.
 	errGivenUp = fmt.Errorf("%w: the acquire was abandoned", syncer.ErrNotOwner)
-	// errLeaving refuses acquires whose decider is about to stop. The owners of its keys change.
+	// errLeaving refuses acquires whose decider is about to stop. The owners of its keys will
+	// change.
 	errLeaving = fmt.Errorf("%w: the node that decides is leaving", syncer.ErrNotOwner)
 )
 
-// leave ends deciding. Outcomes can still be asked for.
+// leave ends deciding. Other nodes can still ask for outcomes.
 func (o *outcomes) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.left = true
 }
 
-// begin records that an acquire is about to be decided, unless it was given up. settled is what its
-// coordinator says, see rpc.Task.
+// begin records that an acquire is about to be decided, unless it was given up. settled is the
+// number reported by its coordinator, see rpc.Task.
 func (o *outcomes) begin(id rpc.AcquireID, settled uint64, now time.Time) (*decision, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,7 +117,7 @@ func (o *outcomes) end(d *decision, counted bool, now time.Time) {
 	}
 }
 
-// find returns what became of an acquire. One that this node has not heard of will be refused.
+// find returns the outcome of an acquire. An acquire that has not arrived yet will be refused.
 func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +132,7 @@ func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	case refused:
 		return NotCarriedOut, nil
 	case id.Number < r.settled, id.Number <= r.forgotten:
-		return Forgotten, nil // if its coordinator could not tell somebody, that knows the outcome
+		return Forgotten, nil // the coordinator knows outcomes that did not reach all owners
 	case o.size >= maxOutcomes:
 		return Undecided, errTooMany
 	}
@@ -140,20 +141,21 @@ func (o *outcomes) find(id rpc.AcquireID, now time.Time) (Outcome, error) {
 	return NotCarriedOut, nil
 }
 
-// Decided is what a member that decides nothing any more has decided for one coordinator.
+// Decided holds the decisions of a leaving member for one coordinator.
 type Decided struct {
-	// CarriedOut are the acquires of which it has counted its part, and Undecided those in
-	// progress, in order.
+	// CarriedOut are the acquires of which the member has counted its part, and Undecided the ones
+	// in progress, in order.
 	CarriedOut, Undecided []uint64
-	// Unknown is the last acquire that it may have forgotten. Later ones in neither list are not
-	// carried out.
+	// Unknown is the last acquire that the member may have forgotten. Later acquires in neither
+	// list are not carried out.
 	Unknown uint64
 }
 
-// maxDecided bounds the acquires that a leaving member tells about. If there are more, it is asked.
+// maxDecided bounds the acquires in the report of a leaving member. If there are more, nodes ask
+// it.
 const maxDecided = 1 << 16
 
-// decided returns what was decided, once leave was called. It is nil if there is too much of it.
+// decided returns all decisions, once leave was called, or nil if there are too many.
 func (o *outcomes) decided() map[string]Decided {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -178,7 +180,7 @@ func (o *outcomes) decided() map[string]Decided {
 	return all
 }
 
-// deciding reports whether a decision is not finished.
+// deciding reports whether a decision is still in progress.
 func (o *outcomes) deciding() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -192,7 +194,8 @@ func (o *outcomes) deciding() bool {
 	return false
 }
 
-// outcome returns the outcome of an acquire. Others have to be asked about Forgotten and Undecided.
+// outcome returns the outcome of an acquire. For Forgotten and Undecided, other nodes have to be
+// asked.
 func (d *Decided) outcome(number uint64) Outcome {
 	if _, found := slices.BinarySearch(d.CarriedOut, number); found {
 		return CarriedOut
@@ -221,7 +224,7 @@ func (o *outcomes) record(coordinator string, now time.Time) *record {
 	return r
 }
 
-// trim drops decisions that nobody will ask for, from the front.
+// trim drops decisions that no node will ask about, from the front.
 func (o *outcomes) trim(r *record, now time.Time) {
 	done := 0
 	for _, d := range r.decisions {
@@ -239,7 +242,7 @@ func (o *outcomes) trim(r *record, now time.Time) {
 	o.size -= done
 }
 
-// age drops everything that is too old.
+// age drops decisions, refusals and records that are too old.
 func (o *outcomes) age(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -257,7 +260,7 @@ func (o *outcomes) age(now time.Time) {
 	}
 }
 
-// len returns how many outcomes are remembered.
+// len returns the number of remembered outcomes.
 func (o *outcomes) len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

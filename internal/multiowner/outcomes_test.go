@@ -38,7 +38,7 @@ func TestOutcomes(t *testing.T) {
 		is(3, multiowner.Undecided)
 		end(true)
 		is(3, multiowner.CarriedOut)
-		is(4, multiowner.NotCarriedOut) // nobody has heard of it
+		is(4, multiowner.NotCarriedOut) // it has never arrived
 		decided(4, 1, true, syncer.ErrNotOwner)
 		is(4, multiowner.NotCarriedOut)
 		decided(5, 4, true, nil) // 1 to 3 are settled
@@ -52,8 +52,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestOutcomesOfSilentCoordinators are forgotten after a while, and then nobody is told that an
-// acquire was not carried out which was.
+// TestOutcomesOfSilentCoordinators are forgotten after a while. After that, no answer reports a
+// carried out acquire as not carried out.
 func TestOutcomesOfSilentCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := new(multiowner.Outcomes)
@@ -92,8 +92,8 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 	})
 }
 
-// TestOutcomesAreBounded decides more than can be remembered, while one acquire is not settled:
-// what can't be remembered is not decided, and a question that would have to be is not answered.
+// TestOutcomesAreBounded decides more acquires than can be remembered, while one is unsettled:
+// acquires beyond the bound are not decided, and questions about further ones are not answered.
 func TestOutcomesAreBounded(t *testing.T) {
 	const room = 100
 	o := new(multiowner.Outcomes)
@@ -115,7 +115,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// TestNumbers settles numbers out of order: what is said to be settled is a prefix.
+// TestNumbers settles numbers out of order: the settled numbers that next reports are a prefix.
 func TestNumbers(t *testing.T) {
 	n := new(multiowner.Numbers)
 	var got []uint64
@@ -134,7 +134,7 @@ func TestNumbers(t *testing.T) {
 	n.Settle("d", 3)
 	n.Settle("d", 4)
 	take()
-	// What another decides holds nothing back.
+	// An acquire with another decider holds nothing back.
 	other, settled := n.Next("e")
 	got = append(got, other, settled)
 	n.Settle("d", 6)

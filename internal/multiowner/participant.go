@@ -14,21 +14,21 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxReservations bounds the reservations that wait.
+// maxReservations bounds the open reservations.
 const maxReservations = 1 << 16
 
-// Counter decides parts of acquires. A syncer.Counter is one.
+// Counter decides parts of acquires, see syncer.Counter.
 type Counter interface {
-	// DoAll runs operations in order and sets Err in each result. Confirm counts what one of them
-	// reserved, and Reserved lists what that will be. Undo gives it up and reports whether there
-	// was anything.
+	// DoAll runs operations in order and sets Err in each result. Confirm counts a reservation of
+	// such an operation, and Reserved lists the counts that would make. Undo gives the reservation
+	// up and reports whether there was one.
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 	Reserved(id string) (checks []syncer.Check, ts int64)
 	Confirm(ctx context.Context, id string, ack syncer.Ack) error
 	Undo(id string) bool
 }
 
-// Peers reaches the other nodes. Its errors are those of package rpc.
+// Peers reaches the other nodes. Its errors are the ones of package rpc.
 type Peers interface {
 	// Do has another node run tasks and sets Err in each result.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
@@ -43,9 +43,9 @@ type Options struct {
 	Table   func() *ring.Table
 	Counter Counter
 	Peers   Peers
-	// TakeBack runs an Add that takes back, wherever its key is decided.
+	// TakeBack runs an Add of a negative count, on the owner of its key.
 	TakeBack func(ctx context.Context, op *syncer.Op) error
-	// InRedis reports whether the cluster counts in Redis: then nothing can be reserved.
+	// InRedis reports whether the cluster counts in Redis: then no reservation is possible.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
@@ -54,14 +54,14 @@ type Options struct {
 }
 
 // Participant keeps this node's reservations that belong to acquires over several owners, and the
-// outcomes of those that it decides.
+// outcomes of the acquires that it decides.
 type Participant struct {
 	opt          Options
 	reservations reservations
 	outcomes     outcomes
 	verdicts     verdicts
 	busy         atomic.Int64 // calls that are reserving, deciding or confirming
-	takingBack   atomic.Int64 // acquires that were counted in doubt, and not carried out
+	takingBack   atomic.Int64 // acquires counted in doubt, and not carried out
 }
 
 // NewParticipant returns a participant without reservations.
@@ -72,21 +72,21 @@ func NewParticipant(opt Options) *Participant {
 	return &Participant{opt: opt}
 }
 
-// InDoubt returns how many acquires were counted without knowing whether they were carried out, and
-// how many of those that were not are still to be taken back, in all.
+// InDoubt returns the number of acquires counted in doubt: the ones of unknown outcome, and the
+// ones not carried out whose counts are still to be taken back.
 func (p *Participant) InDoubt() int {
 	return p.reservations.inDoubt() + int(p.takingBack.Load())
 }
 
 // Idle reports whether nothing is reserved, and nothing is being decided or confirmed. Call it once
-// nothing new can be reserved.
+// no new reservation is possible.
 func (p *Participant) Idle() bool {
 	// A reservation that is confirmed between the first two checks sets busy before it is closed.
 	return p.busy.Load() == 0 && p.reservations.count() == 0 && p.busy.Load() == 0
 }
 
 // Serve runs steps of acquires over several owners, in order, and sets Err in each result.
-// Confirmations that wait for the store wait for it together.
+// Confirmations that wait for the store wait together.
 func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
@@ -133,8 +133,7 @@ func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []synce
 	}
 }
 
-// begin prepares a step that compares. The decision is nil if it is not one that others may ask
-// for.
+// begin prepares a step that compares. The decision is nil unless other nodes may ask about it.
 func (p *Participant) begin(task *rpc.Task, op *syncer.Op) (*decision, error) {
 	switch {
 	case p.opt.InRedis():
@@ -153,7 +152,7 @@ func (p *Participant) end(task *rpc.Task, d *decision, res *syncer.Result) {
 	admitted := res.Err == nil && res.Allowed
 	switch {
 	case task.Verb == rpc.VerbDecide:
-		// What has not been acknowledged by the store in time is counted, too.
+		// Counts that the store has not acknowledged in time are counts, too.
 		counted := admitted || errors.Is(res.Err, syncer.ErrUnknownOutcome)
 		p.outcomes.end(d, counted, time.Now())
 	case !admitted:
@@ -188,12 +187,12 @@ func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer
 	}
 }
 
-// errNotAwaited says that a reservation was confirmed without waiting for the store.
+// errNotAwaited means that a reservation was confirmed without waiting for the store.
 var errNotAwaited = fmt.Errorf("%w: counted, but not yet acknowledged by the store",
 	syncer.ErrUnknownOutcome)
 
-// confirm counts a reservation. If it does not wait any more, it has been counted already: a node
-// that is told to confirm has not been told anything else before.
+// confirm counts a reservation. If it is no longer open, it has been counted already: a node that
+// receives a confirmation has received no other outcome before.
 func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.Ack) error {
 	p.reservations.endDoubt(id)
 	if p.reservations.close(id) {
@@ -205,12 +204,12 @@ func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.
 	return nil
 }
 
-// errCounted says that a reservation was counted before it was undone.
+// errCounted means that a reservation was counted before it was undone.
 var errCounted = fmt.Errorf("%w: counted, because nobody could say what was decided",
 	syncer.ErrUnknownOutcome)
 
-// undo gives up a reservation. The error is errCounted if it comes too late for that: whoever runs
-// the acquire must not begin it again, because what was counted is taken back only later.
+// undo gives up a reservation. If it has been counted already, the error is errCounted: the
+// coordinator must not begin the acquire again, because the count is only taken back later.
 func (p *Participant) undo(id rpc.AcquireID) error {
 	open, counted := p.reservations.giveUp(id, time.Now())
 	switch {

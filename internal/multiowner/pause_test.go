@@ -24,8 +24,8 @@ func (c *cluster) goOn(n *node) {
 }
 
 // TestHolderThatStoodStill: b stands still after it has reserved, for longer than the coordinator
-// tells it the outcome. Later acquires settle the number of this one. When b goes on, it learns
-// the outcome nevertheless.
+// announces the outcome. Later acquires settle the number of this one. When b goes on, it still
+// learns the outcome.
 func TestHolderThatStoodStill(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit int64 // of the decider
@@ -69,9 +69,9 @@ func TestHolderThatStoodStill(t *testing.T) {
 	}
 }
 
-// TestDeciderThatStoodStill: c stands still when it is to decide, and is declared dead. What is
-// reserved is counted. When c goes on, all or nothing is counted, whether c had decided before or
-// not, and whether the coordinator has died meanwhile or not.
+// TestDeciderThatStoodStill: c stands still when it is to decide, and is declared dead. The
+// reservations are counted. When c goes on, all or nothing is counted, whether or not c had decided
+// before and whether or not the coordinator has died meanwhile.
 func TestDeciderThatStoodStill(t *testing.T) {
 	for name, test := range map[string]struct {
 		decided, died bool
@@ -124,9 +124,9 @@ func TestDeciderThatStoodStill(t *testing.T) {
 	}
 }
 
-// TestTakingBackWaitsForTheCount: b may not decide any more about what it has counted in doubt when
-// it turns out that the acquire was not carried out. Another owner can take it back only once it
-// knows of it.
+// TestTakingBackWaitsForTheCount: b may no longer own the key that it counted in doubt when the
+// acquire turns out not to have been carried out. Another owner can take the count back only once
+// it has it.
 func TestTakingBackWaitsForTheCount(t *testing.T) {
 	for name, answers := range map[string]func(b *node){
 		"b does not decide":        func(b *node) { b.move() },
@@ -162,8 +162,8 @@ func TestTakingBackWaitsForTheCount(t *testing.T) {
 	}
 }
 
-// TestNumbersInDoubtHoldUpNobodyElse: while an acquire is in doubt, another decider goes on to
-// forget what is settled, and so does the one that has returned.
+// TestNumbersInDoubtHoldUpNobodyElse: while an acquire is in doubt, other deciders keep forgetting
+// settled acquires, and so does the decider that has returned.
 func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)

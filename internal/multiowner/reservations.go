@@ -9,43 +9,44 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 )
 
-// reservations has the reservations that wait to be confirmed or undone.
+// reservations holds the reservations that wait to be confirmed or undone.
 type reservations struct {
 	mu   sync.Mutex
 	open map[rpc.AcquireID]*reservation
 	due  []*reservation       // made within reserveTime for other nodes, open or not, in order
 	left map[string]departure // members that decide nothing any more
-	// ended has what an undo is to be told, or a reservation that comes after its undo.
+	// ended holds the endings to report to an undo, or to a reservation that arrives after its
+	// undo.
 	ended map[rpc.AcquireID]ending
 }
 
-// departure is what is known of a member that decides nothing any more.
+// departure describes a member that decides nothing any more.
 type departure struct {
 	at      time.Time
-	decided map[string]Decided // by coordinator; nil if the member did not say
+	decided map[string]Decided // by coordinator; nil if the member did not report
 }
 
-// ending is how a reservation has ended that its coordinator may believe in another state.
+// ending is the end of a reservation that its coordinator may believe to be in another state.
 type ending struct {
 	at time.Time
-	// counted says that it was counted because nobody knew what was decided. If not, it was undone
-	// before it was made.
+	// counted marks a reservation that was counted in doubt. Otherwise it was undone before it was
+	// made.
 	counted bool
-	// doubt is what was counted, until it is known whether the acquire was carried out.
+	// doubt holds the counts until it is known whether the acquire was carried out.
 	doubt *doubt
 }
 
-// maxEnded bounds the endings that are remembered. There are some only after nodes could not reach
-// each other.
+// maxEnded bounds the remembered endings. There are some only after nodes could not reach each
+// other.
 const maxEnded = 2 * maxReservations
 
 // reservation is a reservation that waits to be confirmed or undone.
 type reservation struct {
 	id      rpc.AcquireID
-	decider string // name of the member that knows what becomes of it
+	decider string // name of the member that decides about it
 	since   time.Time
 	closed  bool
-	// abandoned says that the coordinator itself asks, because it does not know the outcome.
+	// abandoned means that the coordinator itself asks, because it does not know the outcome.
 	abandoned bool
 }
 
@@ -55,9 +56,9 @@ func (r *reservations) count() int {
 	return len(r.open)
 }
 
-// add records a reservation. It becomes overdue only if it was made for another node. It refuses
-// one whose decider is leaving, which would neither decide nor answer any more, and one that was
-// undone meanwhile.
+// add records a reservation. It becomes overdue only if it was made for another node. add refuses a
+// reservation whose decider is leaving, because that node would neither decide nor answer any more,
+// and a reservation that was undone meanwhile.
 func (r *reservations) add(o *reservation, self string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +85,7 @@ func (r *reservations) close(id rpc.AcquireID) bool {
 	return r.closeLocked(id)
 }
 
-// closeInDoubt is close for one that is counted because nobody knows what was decided.
+// closeInDoubt is close for a reservation that is counted in doubt.
 func (r *reservations) closeInDoubt(id rpc.AcquireID, d *doubt, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +96,8 @@ func (r *reservations) closeInDoubt(id rpc.AcquireID, d *doubt, now time.Time) b
 	return open
 }
 
-// endDoubt returns what was counted of an acquire in doubt, once: now its outcome is known. It
-// returns nil if there is nothing.
+// endDoubt returns the counts of an acquire in doubt, once: now its outcome is known. It returns
+// nil if there are none.
 func (r *reservations) endDoubt(id rpc.AcquireID) *doubt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +110,8 @@ func (r *reservations) endDoubt(id rpc.AcquireID) *doubt {
 	return d
 }
 
-// giveUp removes a reservation that is undone, and lets it not be made any more. open is false if
-// there is none. counted is true if it was counted in doubt, which is said once.
+// giveUp removes a reservation that is undone, and refuses it if it arrives later. open is false if
+// there is none. counted is true if it was counted in doubt, and only for the first call.
 func (r *reservations) giveUp(id rpc.AcquireID, now time.Time) (open, counted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +132,7 @@ func (r *reservations) endLocked(id rpc.AcquireID, e ending) {
 	}
 }
 
-// age forgets endings about which no message can come any more.
+// age forgets endings that no message can refer to any more.
 func (r *reservations) age(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +152,7 @@ func (r *reservations) closeLocked(id rpc.AcquireID) bool {
 	return true
 }
 
-// overdue returns reservations whose time is up, each once.
+// overdue returns reservations whose time is up, each of them once.
 func (r *reservations) overdue(now time.Time) (late []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +168,7 @@ func (r *reservations) overdue(now time.Time) (late []*reservation) {
 	return late
 }
 
-// leave returns the open reservations that depend on a member that is leaving, and lets no others
-// be made.
+// leave returns the open reservations that depend on a leaving member, and refuses further ones.
 func (r *reservations) leave(q *SettleRequest, now time.Time) (list []*reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *reservations) departed(decider string, id rpc.AcquireID) Outcome {
 	return d.outcome(id.Number)
 }
 
-// inDoubt returns how many acquires were counted whose outcome is not known.
+// inDoubt returns the number of acquires counted with their outcome still unknown.
 func (r *reservations) inDoubt() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

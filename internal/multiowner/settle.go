@@ -17,26 +17,26 @@ const (
 	// reserveTime is how long a reservation waits to be confirmed or undone. Then the node asks the
 	// decider about it.
 	reserveTime = time.Second
-	// reserveLimit is how long the node keeps asking, and at least half of that if it begins to ask
-	// late because it stood still. Then what is reserved is counted.
+	// reserveLimit is how long the node keeps asking, and at least half of that if it begins late
+	// because it stood still. Then the reservation is counted.
 	reserveLimit = 10 * time.Second
-	// doubtTime is how long the node looks out for somebody who knows the outcome after that, and
-	// for how long those who may be asked remember it.
+	// doubtTime is how long the node keeps looking for the outcome after that, and how long other
+	// nodes remember it.
 	doubtTime = 10 * time.Minute
-	// doubtPause is the wait between two questions about what is counted.
+	// doubtPause is the wait between two questions about an acquire counted in doubt.
 	doubtPause = time.Second
-	// heardTime is how long it may take until another owner of a key knows the counts of this node:
-	// for this node to store them, and for the owner to compare its memory with the store. An owner
-	// can't take back counts that it does not know.
+	// heardTime bounds the time until another owner of a key has the counts of this node: this node
+	// has to store them, and the owner has to compare its memory with the store. An owner can't
+	// take back counts that it does not have.
 	heardTime = 15 * time.Second
 	// askPause is the wait between two questions.
 	askPause = 100 * time.Millisecond
-	// leaveTime bounds how long a node that leaves waits for the others to ask.
+	// leaveTime bounds how long a leaving node waits for the others to ask.
 	leaveTime = 2 * time.Second
 )
 
-// OutcomeRequest asks the decider of an acquire what has become of it, or the coordinator. If the
-// decider has not heard of the acquire, it will refuse it.
+// OutcomeRequest asks the decider of an acquire, or the coordinator, for its outcome. If the
+// acquire has not reached the decider yet, the decider will refuse it.
 type OutcomeRequest struct {
 	Acquire rpc.AcquireID
 }
@@ -46,12 +46,12 @@ type OutcomeResponse struct {
 	Outcome Outcome
 }
 
-// SettleRequest asks a node to settle all reservations that depend on a member, which is about to
-// leave and decides nothing any more. The answer comes once there are none. The node makes no
-// others from then on.
+// SettleRequest asks a node to settle all reservations that depend on a member that is about to
+// leave and decides nothing any more. The answer comes once there are none. From then on the node
+// makes no such reservations.
 type SettleRequest struct {
 	Decider string
-	// Decided is what the member has decided, by coordinator. If it is nil, ask the member.
+	// Decided holds the member's decisions, by coordinator. If it is nil, ask the member.
 	Decided map[string]Decided
 }
 
@@ -64,7 +64,7 @@ func (p *Participant) Outcome(q *OutcomeRequest) (*OutcomeResponse, error) {
 	return &OutcomeResponse{o}, err
 }
 
-// Run settles reservations that nobody confirms or undoes, until ctx is done.
+// Run settles reservations that are neither confirmed nor undone in time, until ctx is done.
 func (p *Participant) Run(ctx context.Context) {
 	ticker := time.NewTicker(reserveTime / 4)
 	defer ticker.Stop()
@@ -83,7 +83,7 @@ func (p *Participant) Run(ctx context.Context) {
 	}
 }
 
-// settle confirms or undoes a reservation as its decider says.
+// settle confirms or undoes a reservation, following its decider.
 func (p *Participant) settle(ctx context.Context, r *reservation) {
 	outcome, err := p.learn(ctx, r)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 	defer p.busy.Add(-1)
 	switch outcome {
 	case NotCarriedOut:
-		// That it was counted in doubt meanwhile is for the coordinator to be told, see undo.
+		// If it was counted in doubt meanwhile, undo has to report that to the coordinator.
 		if p.reservations.close(r.id) {
 			p.opt.Counter.Undo(r.id.String())
 		}
@@ -108,16 +108,16 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 	}
 }
 
-// count counts a reservation that was closed.
+// count counts a closed reservation.
 func (p *Participant) count(ctx context.Context, id rpc.AcquireID) {
 	if err := p.opt.Counter.Confirm(ctx, id.String(), syncer.AckMemory); err != nil {
 		p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
 	}
 }
 
-// learn asks for the outcome of an acquire until it is known. If those who could know it have died,
-// or have not been reached for long enough, the outcome is Forgotten: it is counted, because it may
-// have been carried out. The error is that of ctx.
+// learn asks for the outcome of an acquire until it is known. If the nodes that could know it have
+// died, or could not be reached for long enough, the outcome is Forgotten: the reservation is
+// counted, because the acquire may have been carried out. The error is ctx's.
 func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error) {
 	for began := time.Now(); ; {
 		switch o, err := p.ask(ctx, r); {
@@ -136,9 +136,9 @@ func (p *Participant) learn(ctx context.Context, r *reservation) (Outcome, error
 	}
 }
 
-// ask asks the decider of an acquire once. If it is gone or has forgotten the outcome, the
-// coordinator is asked, which may know that its message never reached the decider. The outcome is
-// Forgotten if neither knows it, or none is there.
+// ask asks the decider of an acquire once. If it is gone or has forgotten the outcome, ask turns to
+// the coordinator, which may know that its message never reached the decider. The outcome is
+// Forgotten if neither knows it, or both are gone.
 func (p *Participant) ask(ctx context.Context, r *reservation) (Outcome, error) {
 	if o := p.reservations.departed(r.decider, r.id); o == CarriedOut || o == NotCarriedOut {
 		return o, nil
@@ -182,9 +182,9 @@ func (p *Participant) Settle(ctx context.Context, q *SettleRequest) error {
 	}
 }
 
-// Leave ends deciding on this node, which is about to stop, and has the other members settle what
-// depends on it. It tells them what it has decided, since some may not get an answer from it in
-// time.
+// Leave ends deciding on this node, which is about to stop, and has the other members settle their
+// reservations that depend on it. It sends its decisions along, since some members may not get an
+// answer from it in time.
 func (p *Participant) Leave(ctx context.Context) {
 	p.outcomes.leave()
 	for by := time.Now().Add(leaveTime); p.outcomes.deciding() && time.Now().Before(by); {
@@ -194,6 +194,6 @@ func (p *Participant) Leave(ctx context.Context) {
 	}
 	q := &SettleRequest{Decider: p.opt.Self(), Decided: p.outcomes.decided()}
 	rpc.Broadcast(ctx, p.opt.Table(), leaveTime, func(ctx context.Context, m *ring.Member) {
-		_ = p.opt.Peers.Ask(ctx, m, q, nil) // who can't be reached counts what is reserved
+		_ = p.opt.Peers.Ask(ctx, m, q, nil) // unreachable members count their reservations
 	})
 }

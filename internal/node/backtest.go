@@ -18,19 +18,18 @@ import (
 )
 
 const (
-	// backtestTimeout bounds a backtest. Keys that have not been read by then are reported as such.
+	// backtestTimeout bounds a backtest. It reports keys that were not read by then as unread.
 	backtestTimeout = 8 * time.Second
-	// searchTimeout bounds how long other nodes may take to find their busiest keys, of all that
-	// they have.
+	// searchTimeout bounds the search of other nodes for their busiest keys, among all they have.
 	searchTimeout = 2 * time.Second
-	// replayBatch is how many keys one question to another node has, and replayReaders is how many
-	// keys a node reads at once: some may have to be loaded.
+	// replayBatch is the number of keys in one question to another node; replayReaders is the
+	// number of keys that a node reads at once, because some may have to be loaded.
 	replayBatch   = 32
 	replayReaders = 16
 )
 
-// Backtest says what rules would do, see backtest.Run. A node runs one at a time; the error is
-// syncer.ErrOverload if another one takes too long.
+// Backtest reports the effect that rules would have, see backtest.Run. A node runs one at a time;
+// the error is syncer.ErrOverload if another one takes too long.
 func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
 	top int) (*backtest.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, backtestTimeout)
@@ -44,7 +43,7 @@ func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
 	return backtest.Run(ctx, replays{n}, rules, top)
 }
 
-// replays is a node as backtests need it.
+// replays adapts a node to backtests.
 type replays struct{ n *Node }
 
 // Busiest implements [backtest.Source].
@@ -68,8 +67,8 @@ func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
 	return topkeys.Largest(topkeys.Sum(keys), limit), silent, nil
 }
 
-// ownTop returns the busiest keys that this node owns; in Redis mode, if only some namespaces are
-// of interest, the most frequent of those that it was asked about.
+// ownTop returns the busiest keys that this node owns. In Redis mode with a list of namespaces, it
+// returns the most frequent of the keys in this node's requests.
 func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]syncer.KeyCount, error) {
 	switch {
 	case len(q.Namespaces) == 0:
@@ -111,12 +110,12 @@ func (r replays) Replay(ctx context.Context, ask *backtest.Ask) [][]backtest.Out
 			unread = append(unread, i)
 		}
 	}
-	// Their owners can't be reached, or don't own them any more.
+	// The owners of the unread keys can't be reached, or no longer own them.
 	n.replay(ctx, ask, unread, outcomes, true)
 	return outcomes
 }
 
-// ownersOf returns which keys other nodes own, and which ones this node is to read.
+// ownersOf returns the keys that other nodes own, and the keys that this node is to read.
 func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*ring.Member][]int,
 	mine []int) {
 	owners = map[*ring.Member][]int{}
@@ -151,7 +150,7 @@ func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.Ask,
 	}
 }
 
-// replayOwn replays keys that this node owns, for another one.
+// replayOwn replays keys that this node owns, for another node.
 func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Outcome {
 	outcomes := make([][]backtest.Outcome, len(ask.Keys))
 	all := make([]int, len(ask.Keys))
@@ -162,8 +161,8 @@ func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Ou
 	return outcomes
 }
 
-// replay replays some keys of a question on this node. It reads those that other nodes own in the
-// store, if allowNonOwner is set.
+// replay replays some keys of a question on this node. With allowNonOwner, it reads the keys of
+// other nodes from the store.
 func (n *Node) replay(ctx context.Context, ask *backtest.Ask, at []int,
 	outcomes [][]backtest.Outcome, allowNonOwner bool) {
 	next := make(chan int)

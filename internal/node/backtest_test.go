@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// slow is Redis that counts nothing, and whose reads wait.
+// slow fakes a Redis that counts nothing and blocks its reads.
 type slow struct {
 	node.Direct
 	reading chan struct{} // one element for each read that has begun
@@ -37,8 +37,8 @@ func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, n
 	return v, v.Now, nil
 }
 
-// TestOneBacktestAtATime has a second one wait for the first, which reports the key that it could
-// not read.
+// TestOneBacktestAtATime makes a second backtest wait for the first, which reports the key that it
+// could not read.
 func TestOneBacktestAtATime(t *testing.T) {
 	d := &slow{reading: make(chan struct{}, 9), letGo: make(chan struct{})}
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.Redis, Direct: d, Store: still{},

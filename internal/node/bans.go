@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// doWithBans runs an operation that rules with a ban judge.
+// doWithBans runs an operation judged by rules with a ban.
 func (n *Node) doWithBans(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	x := bans.Extend(op)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
@@ -21,7 +21,7 @@ func (n *Node) doWithBans(ctx context.Context, op *syncer.Op, res *syncer.Result
 	return nil
 }
 
-// doAllWithBans runs a batch in which there are such operations.
+// doAllWithBans runs a batch that has operations judged by rules with a ban.
 func (n *Node) doAllWithBans(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	extended, list := make([]*bans.Extended, len(ops)), make([]syncer.Op, len(ops))
 	for i := range ops {
@@ -42,17 +42,17 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []syncer.Op, res []syncer.
 	}
 }
 
-// maxBans bounds the bans that a node tells another one.
+// maxBans bounds the bans in one answer to another node.
 const maxBans = 10_000
 
-// fold takes the bans out of a result, and notes them.
+// fold removes the bans from a result and records them.
 func (n *Node) fold(x *bans.Extended, op *syncer.Op, res *syncer.Result) {
 	x.Fold(res)
 	n.bans.Note(op, res, n.opt.Clock.Now())
 }
 
-// Bans returns up to limit bans that nodes have seen start, or refuse something, and that may not
-// have ended: of a namespace and of a rule of that name, unless these are empty. It asks all nodes
+// Bans returns up to limit bans that may still be in force and that a node has seen start or refuse
+// a request. A non-empty ns or name selects the bans of that namespace or rule. It asks all nodes
 // that can be reached.
 func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []rule.Banned {
 	lists := [][]rule.Banned{n.bans.List(ns, name, limit, n.opt.Clock.Now())}
@@ -72,5 +72,5 @@ func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []rule.Bann
 	return bans.Union(limit, lists...)
 }
 
-// BanLog returns what counts the bans that start.
+// BanLog returns the log that counts started bans.
 func (n *Node) BanLog() *bans.Log { return &n.bans }

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// BenchmarkLocal runs operations on keys in this node's memory. It shows what the node adds to
-// syncer's BenchmarkAddsAmong.
+// BenchmarkLocal runs operations on keys in this node's memory. The difference from syncer's
+// BenchmarkAddsAmong is the node's overhead.
 func BenchmarkLocal(b *testing.B) {
 	n := alone(b, node.Options{})
 	defer func() {

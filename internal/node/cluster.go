@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Cluster returns the cluster as this node sees it.
+// Cluster returns this node's view of the cluster.
 func (n *Node) Cluster() cluster.View {
 	s := n.Stats()
 	t := n.table()
@@ -35,7 +35,7 @@ func (n *Node) Cluster() cluster.View {
 	return v
 }
 
-// memberView returns one member as this node sees it. silent lists the processes that don't answer.
+// memberView returns this node's view of one member. silent lists the processes that don't answer.
 func (n *Node) memberView(t *ring.Table, at int, silent []string) cluster.Member {
 	m := t.Member(at)
 	v := cluster.Member{
@@ -98,15 +98,15 @@ func (n *Node) Stats() cluster.Stats {
 	return s
 }
 
-// pingTimeout is how long a twin may take to prove that it is alive, and pings is how often it may
-// try: where everything stands still for a moment, the time is up before it had any.
+// pingTimeout bounds the wait for a twin's proof of life, and pings is the number of attempts: if
+// the whole machine stands still for a moment, the first one times out unfairly.
 const (
 	pingTimeout = 2 * time.Second
 	pings       = 2
 )
 
-// refuseTwin returns an error if another process with the same ID is alive. One that has just died
-// may still be in the table, but does not answer.
+// refuseTwin returns an error if another process with the same ID is alive. A process that has just
+// died may still be in the table, but does not answer.
 func (n *Node) refuseTwin(ctx context.Context) error {
 	for _, m := range n.opt.Ring.Twins() {
 		if n.isAlive(ctx, &m) {

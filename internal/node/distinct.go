@@ -17,17 +17,17 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pendingTimeout bounds how long other nodes may take to say what they have and the store lacks,
-// pendingAnswers how many answers of at most distinct.MaxPending each of them gives, and
-// pendingTimes how often a question is asked that fails: a connection may break at any time.
+// pendingTimeout bounds the wait for another node's unflushed values, pendingAnswers the number of
+// answers per node, each of at most distinct.MaxPending, and pendingTimes the attempts at a
+// question that fails: a connection may break at any time.
 const (
 	pendingTimeout = 500 * time.Millisecond
 	pendingAnswers = 64
 	pendingTimes   = 5
 )
 
-// handoverTimeout bounds how long a node that stops tries to pass on what the store lacks, and
-// heirTimeout how long one node may take to answer.
+// handoverTimeout bounds the attempts of a stopping node to pass on its unflushed values, and
+// heirTimeout the wait for one node's answer.
 const (
 	handoverTimeout = 5 * time.Second
 	heirTimeout     = time.Second
@@ -52,7 +52,7 @@ func (n *Node) openDistinct() {
 	}
 }
 
-// flushDistinct flushes what is there now.
+// flushDistinct flushes the distinct values pending now.
 func (n *Node) flushDistinct(ctx context.Context) error {
 	if n.opt.Distinct == nil {
 		return nil
@@ -60,7 +60,7 @@ func (n *Node) flushDistinct(ctx context.Context) error {
 	return n.opt.Distinct.Flush(ctx)
 }
 
-// drainDistinct ends the adding of values, and flushes all.
+// drainDistinct refuses further values and flushes all pending ones.
 func (n *Node) drainDistinct(ctx context.Context) error {
 	if n.opt.Distinct == nil {
 		return nil
@@ -89,9 +89,9 @@ func (n *Node) closeDistinct(ctx context.Context) error {
 	return n.opt.Distinct.Close(ctx)
 }
 
-// Distinct adds values to a key, unless a limit forbids it, and counts how many different ones it
-// has had. An operation without values only counts. Whatever becomes of one, it can be repeated: a
-// value that was added already changes nothing.
+// Distinct adds values to a key, unless a limit forbids it, and counts the different values added
+// so far. An operation without values only counts. Any operation can be repeated, whatever its
+// outcome: adding a value again changes nothing.
 func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	res *distinct.Result) error {
 	switch {
@@ -118,7 +118,7 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
 }
 
-// hash gives an operation the hashes of its values.
+// hash sets the hashes of an operation's values.
 func (n *Node) hash(op *distinct.Op, values [][]byte) {
 	op.Hashes = op.Hashes[:0]
 	for _, v := range values {
@@ -126,7 +126,7 @@ func (n *Node) hash(op *distinct.Op, values [][]byte) {
 	}
 }
 
-// decided takes in an answer, wherever it was decided.
+// decided records an answer, from whichever node.
 func (n *Node) decided(op *distinct.Op, res *distinct.Result) {
 	if len(op.Hashes) > 0 && !res.Allowed {
 		n.denied.NoteKey(op.NS, op.Key)
@@ -169,8 +169,9 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	return nil
 }
 
-// askDistinct asks a node, and then the one that it names instead. If the second one can't be
-// reached, that says nothing about the first.
+// askDistinct asks a node, and then the owner that its reply names. A failure to reach the second
+// node is returned as syncer.ErrNotOwner, because it is no evidence that the first one is
+// unreachable.
 func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op,
 	a *DistinctAnswer) error {
 	q := &DistinctQuestion{*op}
@@ -184,12 +185,12 @@ func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op
 	return err
 }
 
-// fromOwner makes an answer of the owner that of the node that was asked.
+// fromOwner turns the owner's answer into the answer of the node that received the request.
 func fromOwner(res *distinct.Result) {
 	if res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner
 	}
-	if !res.Allowed && res.RetryAfter == 0 { // the owner is of a version that does not say
+	if !res.Allowed && res.RetryAfter == 0 { // an older version of the owner leaves it out
 		res.RetryAfter = -1
 	}
 }
@@ -200,7 +201,7 @@ func (n *Node) distinctInRedis(ctx context.Context, op *distinct.Op, res *distin
 	})
 }
 
-// distinctInMemory runs an operation here; inPlace is set if another node should decide.
+// distinctInMemory runs an operation here; inPlace marks one that another node should decide.
 func (n *Node) distinctInMemory(ctx context.Context, op *distinct.Op, res *distinct.Result,
 	inPlace bool) error {
 	return n.modes.During(ctx, modes.TwoTier, func() error {
@@ -208,7 +209,7 @@ func (n *Node) distinctInMemory(ctx context.Context, op *distinct.Op, res *disti
 	})
 }
 
-// serveDistinct runs an operation for another node. It forwards nothing, but says who decides.
+// serveDistinct runs an operation for another node. It forwards nothing, but names the owner.
 func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct.Result) error {
 	if n.opt.Distinct == nil {
 		return errNoDistinct
@@ -226,7 +227,7 @@ func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct
 	return elsewhere(n.distinctInMemory(ctx, op, res, false))
 }
 
-// elsewhere makes an ErrNotOwner of errors that only mean something on this node.
+// elsewhere turns errors that only mean something on this node into ErrNotOwner.
 func elsewhere(err error) error {
 	if errors.Is(err, modes.ErrChanged) || errors.Is(err, ownership.ErrInRedis) {
 		return syncer.ErrNotOwner
@@ -234,7 +235,7 @@ func elsewhere(err error) error {
 	return err
 }
 
-// gatherDistinct asks the other nodes what they have of some partitions and the store may lack.
+// gatherDistinct asks the other nodes for their unflushed values of some partitions.
 func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []distinct.Pending) {
 	silent := n.opt.Peers.Stats().Silent
 	var mu sync.Mutex
@@ -251,8 +252,8 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 	return all
 }
 
-// pendingAt asks one node, for at most so many answers as are left. One that is as long as an
-// answer may be has not all of it: then the node is asked for the halves of the partitions.
+// pendingAt asks one node, for at most *left answers. An answer of the maximum length may be cut
+// short: then pendingAt asks for each half of the partitions.
 func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	left *int) (keys []distinct.Pending, ok bool) {
 	var a DistinctPendingAnswer
@@ -285,9 +286,9 @@ func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswe
 	return &DistinctPendingAnswer{n.opt.Distinct.Pending(q.Partitions)}
 }
 
-// handOverDistinct passes on what the store may lack to the nodes that decide about it now, or
-// soon, however little time there was for all else. A node may refuse, because it is leaving as
-// well: then its heir is asked.
+// handOverDistinct passes unflushed values on to the nodes that own their keys now, or will soon,
+// however little time everything else has left. A node that is leaving as well may refuse: then its
+// heir is asked.
 func (n *Node) handOverDistinct(ctx context.Context) {
 	if n.opt.Distinct == nil {
 		return
@@ -304,7 +305,7 @@ func (n *Node) handOverDistinct(ctx context.Context) {
 	}
 }
 
-// handOverOnce tries each heir, but not again one that has not answered.
+// handOverOnce tries each heir, but skips one that has already failed to answer.
 func (n *Node) handOverOnce(ctx context.Context) (left int) {
 	t := n.table()
 	silent := map[int]bool{}
@@ -323,7 +324,7 @@ func (n *Node) handOverOnce(ctx context.Context) (left int) {
 	})
 }
 
-// importDistinct takes what another node hands over.
+// importDistinct accepts the values that another node hands over.
 func (n *Node) importDistinct(q *DistinctHandover) error {
 	if n.opt.Distinct == nil {
 		return errNoDistinct

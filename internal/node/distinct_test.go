@@ -19,7 +19,7 @@ import (
 )
 
 // TestValuesWhileAPartitionMoves asks the owner of a key, which has not received its partition yet
-// and names the node that still decides. That one is asked, whether it answers or not.
+// and names the holder. The holder is asked next, and its answer or failure is final.
 func TestValuesWhileAPartitionMoves(t *testing.T) {
 	for name, c := range map[string]struct {
 		giver  error
@@ -27,7 +27,7 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 	}{
 		"giver answers": {},
 		"giver is full": {syncer.ErrFull, syncer.ErrFull},
-		// Its death does not make this node the one to decide in place of the owner.
+		// The holder's death does not entitle this node to decide in place of the owner.
 		"giver is gone": {rpc.ErrUnreachable, syncer.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 	}
 }
 
-// goneStore is a store of distinct values that does not answer until it is back.
+// goneStore is a store of distinct values that fails until it is back.
 type goneStore struct{ back atomic.Bool }
 
 func (s *goneStore) Compare(_ context.Context, list []*distinct.Exchange) {
@@ -72,9 +72,9 @@ func (s *goneStore) Compare(_ context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// TestValuesOfANodeWithoutTime drains a node that has no time left. What it has counted in place of
-// the owner, and the store lacks, is handed over all the same: first to a node that does not take
-// it, because it is leaving as well, and then once more.
+// TestValuesOfANodeWithoutTime drains a node that has no time left. Unflushed values that it
+// counted in place of the owner are still handed over: first to a node that refuses them because it
+// is leaving as well, and then once more.
 func TestValuesOfANodeWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, taken, refused := &goneStore{}, 0, false
@@ -110,8 +110,8 @@ func TestValuesOfANodeWithoutTime(t *testing.T) {
 	})
 }
 
-// TestValuesWithoutTimeBlameNoHandover: a request whose time is up before anything was asked says
-// so.
+// TestValuesWithoutTimeBlameNoHandover expects a request that expired before any node was asked to
+// report just that.
 func TestValuesWithoutTimeBlameNoHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, key := beside(t, nil, &others{})
@@ -125,8 +125,8 @@ func TestValuesWithoutTimeBlameNoHandover(t *testing.T) {
 	})
 }
 
-// TestMoreIsPendingThanAnAnswerHas begins to decide while another node has more of the partitions,
-// and the store lacks it, than fits into an answer. It is asked until it has told all.
+// TestMoreIsPendingThanAnAnswerHas makes a node the owner of partitions of which another node has
+// more unflushed values than fit into an answer. It asks until it has received all of them.
 func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wanted []int
@@ -153,9 +153,9 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 			return nil
 		}
 		n, _ := beside(t, nil, peers)
-		for i := range 20 { // some of them are this node's
+		for i := range 20 { // some keys belong to this node
 			op := &distinct.Op{Key: fmt.Append(nil, "key", i), Windows: []int64{60_000}}
-			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // whatever it is told
+			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // the answer does not matter
 		}
 		if len(wanted) < 3 || len(told) != len(wanted) {
 			t.Errorf("%d questions, told of %d of %d partitions", asked, len(told), len(wanted))
@@ -163,8 +163,8 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 	})
 }
 
-// TestPendingBehindABrokenConnection begins to decide while connections to a node that has what the
-// store lacks break a few times in turn. It is asked until it has told it.
+// TestPendingBehindABrokenConnection makes a node an owner while connections to a node with
+// unflushed values break a few times in a row. It asks until it gets the answer.
 func TestPendingBehindABrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wanted []int
@@ -188,9 +188,9 @@ func TestPendingBehindABrokenConnection(t *testing.T) {
 			return nil
 		}
 		n, _ := beside(t, nil, peers)
-		for i := range 20 { // some of them are this node's
+		for i := range 20 { // some keys belong to this node
 			op := &distinct.Op{Key: fmt.Append(nil, "key", i), Windows: []int64{60_000}}
-			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // whatever it is told
+			_ = n.Distinct(t.Context(), op, nil, new(distinct.Result)) // the answer does not matter
 		}
 		if asked != 5 || !told {
 			t.Errorf("asked %d times, want 5", asked)

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// valueLanes is how many operations on values of one batch are under way at the same time.
+	// valueLanes is the number of operations on values of one batch that run at the same time.
 	valueLanes = 16
-	// listedOps and listedBytes bound a list of operations that another node is asked for at once,
-	// and its answer.
+	// listedOps and listedBytes bound the list of operations sent to another node at once, and its
+	// answer.
 	listedOps   = 512
 	listedBytes = 256 << 10
 )
 
-// DistinctAll runs operations, those on one key in their order, others at the same time. Those that
-// other nodes decide about go there many at once. Each has an error of its own, as of Distinct.
+// DistinctAll runs operations on one key in their order, and others at the same time. It sends each
+// other node its operations in lists. Each operation gets its own error, as from Distinct.
 func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	var here []*distinct.Call
 	away := map[string][]*distinct.Call{}
@@ -44,7 +44,7 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 		running.Go(func() {
 			left, doubt := n.askList(ctx, members[name], list)
 			inLanes(left, each)
-			// What was in doubt may have been done, whatever is in the way of doing it again.
+			// Operations in doubt may have been done, whatever prevents their repetition.
 			for _, c := range doubt {
 				var invalid *syncer.InvalidError
 				if c.Err != nil && !errors.As(c.Err, &invalid) {
@@ -57,8 +57,8 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	running.Wait()
 }
 
-// distinctAt returns the other node that decides about a key, as far as that is known at once. It
-// says the same of all keys of a partition, or those on one key would not stay in their order.
+// distinctAt returns the other node that owns a key, if that is known at once. The answer is the
+// same for all keys of a partition, so that operations on one key stay in order.
 func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Member {
 	if !n.opened.Load() || n.opt.Distinct == nil || n.opt.Ring == nil || n.inRedis() {
 		return nil
@@ -72,11 +72,11 @@ func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Mem
 	return to
 }
 
-// askList asks another node for operations in their order, in lists, until one gets no answer. It
-// returns those that are left, and those of them which may have been done all the same.
+// askList sends operations to another node in their order, in lists, until one gets no answer. It
+// returns the operations left to run, and the ones among them that may already have been done.
 func (n *Node) askList(ctx context.Context, to *ring.Member,
 	calls []*distinct.Call) (left, doubt []*distinct.Call) {
-	for len(calls) > 1 { // nothing is gained for one
+	for len(calls) > 1 { // a list of one gains nothing
 		q, a := &DistinctListQuestion{}, DistinctListAnswer{}
 		for size := 0; len(q.Ops) < min(len(calls), listedOps); {
 			c := calls[len(q.Ops)]
@@ -105,14 +105,14 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 			}
 		}
 		if calls = calls[len(list):]; len(left) > 0 {
-			break // those on the same keys come after these
+			break // later operations may be on the same keys
 		}
 	}
 	return append(left, calls...), nil
 }
 
-// serveDistinctList runs operations for another node. Those in a lane behind one that this node
-// does not decide about any more are not run: they may be on its key.
+// serveDistinctList runs operations for another node. It skips the operations behind one that this
+// node no longer owns, within the same lane: they may be on the same key.
 func (n *Node) serveDistinctList(ctx context.Context,
 	q *DistinctListQuestion) *DistinctListAnswer {
 	a := &DistinctListAnswer{Parts: make([]DistinctPart, len(q.Ops))}
@@ -136,11 +136,11 @@ func (n *Node) serveDistinctList(ctx context.Context,
 	return a
 }
 
-// inLanes runs operations: those on one key in their order, until run returns false for one of the
-// same lane.
+// inLanes runs operations in lanes, so that operations on one key keep their order. A lane ends
+// when run returns false.
 func inLanes(calls []*distinct.Call, run func(c *distinct.Call) (goOn bool)) {
 	var lanes [valueLanes][]*distinct.Call
-	seed := maphash.MakeSeed() // clients can't choose keys that all get into one lane
+	seed := maphash.MakeSeed() // random, so that clients can't aim all keys at one lane
 	for _, c := range calls {
 		at := maphash.Bytes(seed, c.Op.Key) % valueLanes
 		lanes[at] = append(lanes[at], c)

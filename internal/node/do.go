@@ -48,7 +48,7 @@ func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 	n.countAll(ops, res)
 }
 
-// Record is DoAll for operations of the node's own, which its counters leave out.
+// Record is DoAll for the node's internal operations, which its counters leave out.
 func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	if !n.opened.Load() {
 		for i := range res {
@@ -60,8 +60,8 @@ func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 	n.router.DoAll(ctx, ops, res)
 }
 
-// settleAck gives an operation the acknowledgement that this node is configured for, if it names
-// none. Whoever handles it from then on, here and on other nodes, knows what it waits for.
+// settleAck gives an operation that names no acknowledgement the one this node is configured for.
+// From then on, every node that handles the operation knows its acknowledgement.
 func (n *Node) settleAck(op *syncer.Op) {
 	if op.Ack == syncer.AckDefault && op.Kind != syncer.Count {
 		op.Ack = n.opt.Ack
@@ -71,7 +71,7 @@ func (n *Node) settleAck(op *syncer.Op) {
 // settleAcks is settleAck for a batch.
 func (n *Node) settleAcks(ops []syncer.Op) {
 	if n.opt.Ack <= syncer.AckMemory {
-		return // which all others take it for, too
+		return // which all other nodes assume, too
 	}
 	for i := range ops {
 		n.settleAck(&ops[i])
@@ -93,7 +93,7 @@ func (n *Node) table() *ring.Table {
 	return n.opt.Ring.Table()
 }
 
-// self is this node as the others see it.
+// self returns this node as a member of the cluster.
 func (n *Node) self() ring.Member {
 	if lone := n.lone.Load(); lone != nil {
 		return *lone.Member(0)
@@ -101,7 +101,7 @@ func (n *Node) self() ring.Member {
 	return n.opt.Ring.Self()
 }
 
-// marking is the node's counter with marked answers, see Node.mark.
+// marking wraps the node's counter and marks its answers, see Node.mark.
 type marking struct{ n *Node }
 
 // DoAll is syncer.Counter.DoAll.
@@ -148,8 +148,8 @@ func (t *tally) add(kind syncer.Kind, source syncer.Source, n int) {
 	}
 }
 
-// addAll counts the operations of a batch that succeeded, and reports whether any failed. Most have
-// the same kind and source as the one before.
+// addAll counts the operations of a batch that succeeded, and reports whether any failed. It adds
+// runs of the same kind and source at once, because most batches are uniform.
 func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) (failed bool) {
 	from := 0
 	for i := range ops {

@@ -10,24 +10,24 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Retire makes the node say that it is not ready, from now on, and changes nothing else: it keeps
-// serving and owning, so that nothing is refused until load balancers have noticed. Drain is next.
+// Retire makes the node report that it is not ready, and changes nothing else: it keeps serving and
+// owning, so that no request is refused before load balancers have noticed. Drain is the next step.
 func (n *Node) Retire() { n.retired.Store(true) }
 
 // Drain announces that the node is about to leave and hands over everything it owns, until ctx is
-// done. It keeps serving meanwhile, and waits for the outcome of what it has reserved for acquires
-// over several owners: a partition is given up without a handoff if that takes long, but what is
-// reserved ends with the process. If all other nodes are leaving as well, it does not wait for
+// done. It keeps serving meanwhile, and waits for the outcome of its reservations for acquires over
+// several owners: a partition that reservations hold up for long is given up without a handoff, but
+// a reservation ends with the process. If all other nodes are leaving as well, it does not wait for
 // them: pending counts go to the store.
 func (n *Node) Drain(ctx context.Context) error {
 	if n.draining.Swap(true) || n.opt.Ring == nil || !n.opened.Load() {
 		return nil
 	}
 	if n.table().Len() == 1 {
-		return nil // there is nobody to hand anything over to
+		return nil // no other node could receive anything
 	}
 	n.opt.Ring.Drain(ctx)
-	// Nodes that have not heard of it yet still ask this node, which redirects them.
+	// Nodes that the announcement has not reached yet still ask this node, which redirects them.
 	heard := time.Now().Add(drainLinger)
 	for n.owned.Held() > 0 || !n.parts.Idle() || time.Now().Before(heard) {
 		if !n.hasSuccessor() {
@@ -59,17 +59,17 @@ func (n *Node) hasSuccessor() bool {
 }
 
 const (
-	// drainPause is how often a node that is leaving checks whether it still holds anything.
+	// drainPause is how often a leaving node checks whether it still holds anything.
 	drainPause = 20 * time.Millisecond
-	// drainLinger is the shortest time that a leaving node stays: the news spreads within half of
-	// it.
+	// drainLinger is the minimum time that a leaving node stays: its announcement spreads within
+	// half of that.
 	drainLinger = time.Second
 )
 
 const (
 	// flushReport is how often the progress of the last flush is logged.
 	flushReport = time.Second
-	// stallTimeout is how long the store may accept nothing before the last flush gives up.
+	// stallTimeout is how long the last flush goes on while the store accepts nothing.
 	stallTimeout = 10 * time.Second
 )
 
@@ -81,7 +81,7 @@ var (
 
 // Flush ends counting on this node: writes are refused, reads are still answered, and pending
 // counts are flushed until the store has everything, stops accepting, or ctx is done. It logs its
-// progress every second. The error says why it gave up; Close reports what is left.
+// progress every second. The error is the reason for giving up; Close reports the counts left.
 func (n *Node) Flush(ctx context.Context) error {
 	n.draining.Store(true)
 	if !n.opened.Load() {
@@ -96,7 +96,7 @@ func (n *Node) Flush(ctx context.Context) error {
 	return err
 }
 
-// flushCounter is Flush for what the counter has.
+// flushCounter is Flush for the counter.
 func (n *Node) flushCounter(ctx context.Context) error {
 	c := n.opt.Counter
 	if c == nil {

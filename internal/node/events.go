@@ -12,10 +12,10 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// observeInterval is how often the log of events is shown what there is, besides every new table.
+// observeInterval is how often the event log receives the node's state, apart from each new table.
 const observeInterval = 500 * time.Millisecond
 
-// runObserve shows the log what there is until ctx is done.
+// runObserve passes the node's state to the event log until ctx is done.
 func (n *Node) runObserve(ctx context.Context) {
 	ticker := time.NewTicker(observeInterval)
 	defer ticker.Stop()
@@ -30,7 +30,7 @@ func (n *Node) runObserve(ctx context.Context) {
 	}
 }
 
-// look makes runObserve look at once.
+// look makes runObserve act at once.
 func (n *Node) look() {
 	select {
 	case n.tabled <- struct{}{}:
@@ -38,7 +38,7 @@ func (n *Node) look() {
 	}
 }
 
-// observe shows the log what there is now.
+// observe passes the node's current state to the event log.
 func (n *Node) observe() {
 	s := n.Stats()
 	state := events.State{
@@ -59,7 +59,7 @@ func (n *Node) observe() {
 	n.log.Observe(state)
 }
 
-// Events returns what all nodes have seen that answer within a second.
+// Events returns the events seen by all nodes that answer within a second.
 func (n *Node) Events(ctx context.Context) cluster.Events {
 	parts := []cluster.Events{n.log.Snapshot()}
 	t := n.table()

@@ -37,11 +37,11 @@ type Direct interface {
 	Forget(ctx context.Context, ns, key []byte) error
 }
 
-// Store is what a node needs to know about its store besides counting.
+// Store holds the methods that a node needs of its store, apart from counting.
 type Store interface {
 	// Clock returns how far the store's clock is ahead of a local one.
 	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
-	// Health returns what is known about the store, without asking it.
+	// Health returns the state of the store, without asking it.
 	Health() cluster.StoreHealth
 }
 
@@ -49,17 +49,17 @@ type Store interface {
 type Options struct {
 	// ID names the node. Required.
 	ID string
-	// Address is where it can be reached, for display until Open says it. Without a cluster only.
+	// Address is the node's address, for display before Open, and only without a cluster.
 	Address string
-	// Mode is the initial mode. Default: ModeTwoTier.
+	// Mode is the initial mode. Default: cluster.TwoTier.
 	Mode cluster.Mode
-	// Counter is required unless the node stays in Redis mode for as long as it lives. Direct is
-	// required in Redis mode; a two-tier node uses it, if set, for new keys once its memory is
-	// full. In a cluster the counter must start as NotOwner.
+	// Counter is required unless the node always stays in Redis mode. Direct is required in Redis
+	// mode; a two-tier node uses it, if set, for new keys once its memory is full. In a cluster the
+	// counter must start as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Ack is what syncer.AckDefault means for operations that this node is asked for, whichever
-	// node carries them out. Default: what their counters are configured for.
+	// Ack replaces syncer.AckDefault in the operations that this node receives from clients,
+	// whichever node runs them. Default: the configuration of the counter that runs them.
 	Ack syncer.Ack
 	// Ring and Peers make the node part of a cluster. Ring's Options.OnChange must call
 	// [Node.Changed].
@@ -69,36 +69,36 @@ type Options struct {
 	Store     Store
 	Clock     *storeclock.Clock
 	Placement syncer.Placement
-	// HotRate is how many operations a second on one key of another node this one forwards before
-	// it borrows some of what is left of the key's limits. 0 keeps every key with its owner.
+	// HotRate is the rate of operations per second forwarded on one key above which this node
+	// borrows part of the key's remaining limits. 0 keeps every key with its owner.
 	HotRate float64
-	// Refusals is about how many refusals by other nodes to remember, so that they can be repeated
-	// without asking. Default: 16,384.
+	// Refusals is the approximate number of refusals by other nodes to remember, which can then be
+	// repeated without asking. Default: 16,384.
 	Refusals int
-	// ClockInterval is how often to ask the store for its time while nothing is wrong with it.
-	// Default: 10 s.
+	// ClockInterval is how often to ask the store for its time while the store works. Default: 10
+	// s.
 	ClockInterval time.Duration
-	// Distinct counts distinct values. Nil if that is not possible.
+	// Distinct counts distinct values. Nil if the node can't count them.
 	Distinct *distinct.Engine
-	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
+	// Asleep returns the total time that the machine has been suspended, see elapsed.Asleep. Nil if
 	// that is unknown: then a suspension looks like a step of the store's clock.
 	Asleep func() time.Duration
-	// Rules returns the version of the rules in force and who made it; 0 while it is not known. Nil
-	// if there are none.
+	// Rules returns the version of the rules in force and their author; 0 while it is unknown. Nil
+	// if there are no rules.
 	Rules func() (version int64, who string)
-	// Version is that of the program, which other nodes are told.
+	// Version is the program's version, reported to other nodes.
 	Version string
-	// Latencies returns a histogram of how long decisions took, see cluster.Latency. Nil if that is
-	// not counted.
+	// Latencies returns a histogram of decision times, see cluster.Latency. Nil if they are not
+	// counted.
 	Latencies func() (bounds []float64, counts []int64)
-	// Refused returns how many connections and requests were refused before they came to the node,
-	// because of limits, by the reason. The reasons and their order stay the same. Default: none.
+	// Refused returns the number of connections and requests that a limit refused before they
+	// reached the node, by reason. The reasons and their order stay the same. Default: none.
 	Refused func() []events.Refused
 	// Logger receives changes of state. Default: none.
 	Logger *slog.Logger
 }
 
-// Node is one server. Make one with [New], start it with Open, stop it with Close. Its methods are
+// Node is one server. Create it with [New], start it with Open, stop it with Close. Its methods are
 // safe for concurrent use.
 type Node struct {
 	opt    Options
@@ -108,14 +108,14 @@ type Node struct {
 	sample *topkeys.Sample // only if the node can be in Redis mode
 	top    *topkeys.Cache  // only if the node has a counter
 	denied *topkeys.Refused
-	// shadowed has what rules in shadow would have refused.
+	// shadowed counts the refusals that rules in shadow would have made.
 	shadowed *topkeys.Refused
 	bans     bans.Log
 	modes    *modes.Switch
 	owned    *ownership.Partitions
 	changed  chan struct{} // buffered, size 1: there may be a new table
 	tabled   chan struct{} // the same for the log of events
-	// backtests has an element while a backtest runs; size 1.
+	// backtests holds an element while a backtest runs; size 1.
 	backtests chan struct{}
 	parts     *multiowner.Participant
 	router    *routing.Router
@@ -127,7 +127,7 @@ type Node struct {
 	served   atomic.Int64 // tasks of other nodes
 	tables   atomic.Int64 // changes of the table
 	opened   atomic.Bool
-	retired  atomic.Bool // it says that it is leaving, and does nothing about it yet
+	retired  atomic.Bool // reports that it is leaving, but does not leave yet
 	draining atomic.Bool
 	gaveUp   atomic.Bool // the last flush gave up before the store had everything
 	closed   atomic.Bool
@@ -195,7 +195,7 @@ func New(opt Options) (*Node, error) {
 	return n, nil
 }
 
-// setLone makes the table of a node without a cluster.
+// setLone builds the table of a node without a cluster.
 func (n *Node) setLone(address string) error {
 	self := ring.Member{ID: n.opt.ID, Name: n.opt.ID, Address: address,
 		Tag: modes.Tag(modes.Mode(n.opt.Mode))}
@@ -208,14 +208,14 @@ func (n *Node) setLone(address string) error {
 // inRedis reports whether operations run in Redis alone.
 func (n *Node) inRedis() bool { return n.modes.InRedis() }
 
-// Mode returns how this node counts.
+// Mode returns the mode that this node counts in.
 func (n *Node) Mode() cluster.Mode { return cluster.Mode(n.modes.Mode()) }
 
-// InDoubt returns how many acquires over several nodes this one has counted without knowing whether
-// they were carried out, or is taking back.
+// InDoubt returns the number of acquires over several nodes that this node has counted without
+// knowing whether they were carried out, or is taking back.
 func (n *Node) InDoubt() int { return n.parts.InDoubt() }
 
-// SetMode changes how the whole cluster counts, see modes.Switch.Change.
+// SetMode changes the mode of the whole cluster, see modes.Switch.Change.
 func (n *Node) SetMode(ctx context.Context, mode cluster.Mode) error {
 	return n.modes.Change(ctx, modes.Mode(mode))
 }
@@ -223,7 +223,7 @@ func (n *Node) SetMode(ctx context.Context, mode cluster.Mode) error {
 // background is like spawn, with a context that is done when the node closes.
 func (n *Node) background(fn func(ctx context.Context)) { n.spawn(func() { fn(n.run) }) }
 
-// backgroundOrNow is background, but runs fn now if the node is closing.
+// backgroundOrNow is like background, but calls fn directly if the node is closing.
 func (n *Node) backgroundOrNow(fn func(ctx context.Context)) {
 	if !n.spawn(func() { fn(n.run) }) {
 		fn(n.run)
@@ -242,8 +242,8 @@ func (n *Node) spawn(fn func()) bool {
 }
 
 // Open measures the store's clock once, if the store answers, joins the cluster, and starts the
-// node. address is where the node serves HTTP; a node in a cluster must be serving already. It runs
-// until Close, whatever happens to ctx.
+// node. address is where the node serves HTTP; a node in a cluster must be serving already. The
+// node runs until Close; ctx bounds Open only.
 func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opened.Swap(true) {
 		return errors.New("node: opened twice")
@@ -291,7 +291,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 	return nil
 }
 
-// Changed tells the node that the ring has a new table.
+// Changed makes the node follow a new table of the ring.
 func (n *Node) Changed(t *ring.Table) {
 	n.tables.Add(1)
 	n.opt.Peers.Keep(t)
@@ -311,7 +311,7 @@ func (n *Node) follow() {
 // change.
 const followInterval = 100 * time.Millisecond
 
-// runFollow follows the table, and the mode of the others, until ctx is done.
+// runFollow follows the table and the other nodes' mode until ctx is done.
 func (n *Node) runFollow(ctx context.Context) {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
@@ -327,8 +327,8 @@ func (n *Node) runFollow(ctx context.Context) {
 	}
 }
 
-// Close flushes pending counts until ctx is done, leaves the cluster and stops. The error says what
-// was not flushed.
+// Close flushes pending counts until ctx is done, leaves the cluster and stops. The error lists the
+// counts that were not flushed.
 func (n *Node) Close(ctx context.Context) error {
 	n.once.Do(func() {
 		n.closed.Store(true)
@@ -363,8 +363,8 @@ func (n *Node) closeCounter(ctx context.Context) error {
 	return n.opt.Counter.Close(ctx)
 }
 
-// Ready returns an error if the node can't answer honestly, and otherwise the reasons why its
-// answers are degraded, if they are.
+// Ready returns an error if the node can't answer correctly; otherwise it returns the reasons why
+// its answers are degraded, if they are.
 func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
 	switch {

@@ -22,7 +22,7 @@ func (still) Health() cluster.StoreHealth {
 	return cluster.StoreHealth{Up: true}
 }
 
-// resetting is Redis that resets keys in a counter's store, and does nothing else.
+// resetting fakes a Redis that only resets keys, in a counter's store.
 type resetting struct {
 	node.Direct
 	store *embedded.Store
@@ -63,8 +63,8 @@ func alone(t testing.TB, opt node.Options) *node.Node {
 	return n
 }
 
-// TestClockAfterASuspension suspends the machine: the suspension is part of the node's time before
-// the store is asked, and is no step of the store's clock.
+// TestClockAfterASuspension suspends the machine: the node's time includes the suspension before
+// the store is asked, and does not take it for a step of the store's clock.
 func TestClockAfterASuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64
@@ -87,8 +87,8 @@ func TestClockAfterASuspension(t *testing.T) {
 	})
 }
 
-// TestResetInRedisModeOutlivesALoss resets a key in Redis mode that was counted in memory before,
-// and makes the store lose everything: the node does not restore the key.
+// TestResetInRedisModeOutlivesALoss counts a key in memory, resets it in Redis mode, and makes the
+// store lose everything: the node does not restore the key.
 func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &resetting{store: embedded.New(embedded.Options{})}

@@ -14,7 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// newParts makes the parts of the node. None of them holds the node: each gets only what it needs.
+// newParts creates the parts of the node. None of them holds the node: each gets only its
+// dependencies.
 func (n *Node) newParts() {
 	opt := &n.opt
 	n.time = storeclock.NewKeeper(storeclock.Options{

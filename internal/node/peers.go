@@ -19,15 +19,15 @@ type Peers interface {
 	// not executed; or to syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
 	// ctx's deadline.
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
-	// DoAll does the same with groups of operations of a batch, and sets their results, all groups
-	// at the same time. It calls meanwhile once they are on their way, and over with the index of
-	// each group once its results are set, both from its caller's goroutine.
+	// DoAll does the same for groups of operations of a batch, all groups at the same time. It
+	// calls meanwhile once the groups are on their way, and over with the index of each group once
+	// its results are set, both on the caller's goroutine.
 	DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
 		meanwhile func(), over func(group int))
 	// Ask sends a question, a pointer to one of the question types, and fills in the matching
 	// answer.
 	Ask(ctx context.Context, to *ring.Member, question, answer any) error
-	// Keep releases everything that is kept for members no longer in the table.
+	// Keep releases everything held for members that are no longer in the table.
 	Keep(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
 	Stats() cluster.PeerStats
@@ -44,17 +44,17 @@ type (
 		Window     int64
 		Namespaces []string
 	}
-	// TopRefusedQuestion asks for the keys of which a node was told the most refusals.
+	// TopRefusedQuestion asks for the keys with the most refusals among a node's requests.
 	TopRefusedQuestion struct {
 		Limit  int
 		Window int64
 	}
-	// TopShadowRefusedQuestion asks the same of refusals by rules in shadow.
+	// TopShadowRefusedQuestion asks the same about refusals by rules in shadow.
 	TopShadowRefusedQuestion struct {
 		Limit  int
 		Window int64
 	}
-	// TopAnswer has them, largest first.
+	// TopAnswer lists the keys, largest first.
 	TopAnswer struct {
 		Keys []syncer.KeyCount
 	}
@@ -64,7 +64,7 @@ type (
 		NS, Rule string
 		Limit    int
 	}
-	// BansAnswer has them.
+	// BansAnswer lists them.
 	BansAnswer struct {
 		Bans []rule.Banned
 	}
@@ -74,50 +74,48 @@ type (
 		NS, Key []byte
 		Window  int64
 	}
-	// SeriesAnswer has them, oldest first.
+	// SeriesAnswer lists the buckets, oldest first.
 	SeriesAnswer struct {
 		BucketMS int64
 		Points   []syncer.Point
 	}
 
-	// EventsQuestion asks for what a node has seen, its cluster.Events.
+	// EventsQuestion asks for the events that a node has seen. The answer is its cluster.Events.
 	EventsQuestion struct{}
 
-	// ReplayQuestion asks what lists of limits make of keys that a node owns.
+	// ReplayQuestion asks for the effect of lists of limits on keys that a node owns.
 	ReplayQuestion struct{ backtest.Ask }
-	// ReplayAnswer has that for each key, nothing for one that could not be read.
+	// ReplayAnswer holds the outcomes of each key, none for a key that could not be read.
 	ReplayAnswer struct{ Outcomes [][]backtest.Outcome }
 
-	// DistinctQuestion asks for an operation on distinct values. It may be asked again: what was
-	// added already is not added twice.
+	// DistinctQuestion asks for an operation on distinct values. It may be sent again: adding a
+	// value twice changes nothing.
 	DistinctQuestion struct{ Op distinct.Op }
-	// DistinctAnswer has its result.
+	// DistinctAnswer holds its result.
 	DistinctAnswer struct{ Result distinct.Result }
 
-	// DistinctListQuestion asks for several operations on distinct values, those on one key in
-	// their order.
+	// DistinctListQuestion asks for several operations on distinct values, in order per key.
 	DistinctListQuestion struct{ Ops []distinct.Op }
-	// DistinctListAnswer has what came of each. The error is syncer.ErrNotOwner where it was not
-	// run, and those behind it on the same key were not either.
+	// DistinctListAnswer holds the outcome of each operation. If one was not run, its error is
+	// syncer.ErrNotOwner, as is the error of all later operations on the same key.
 	DistinctListAnswer struct{ Parts []DistinctPart }
-	// DistinctPart is what came of one.
+	// DistinctPart is the outcome of one operation.
 	DistinctPart struct {
 		Result distinct.Result
 		Err    error
 	}
 
-	// DistinctPendingQuestion asks for what a node has of the distinct values of some partitions,
-	// about which it does not decide any more, and the store may lack.
+	// DistinctPendingQuestion asks for a node's unflushed distinct values of partitions that it no
+	// longer decides about.
 	DistinctPendingQuestion struct{ Partitions []int }
-	// DistinctPendingAnswer has it.
+	// DistinctPendingAnswer lists them.
 	DistinctPendingAnswer struct{ Keys []distinct.Pending }
 
-	// DistinctHandover passes on what a node that is about to stop has of distinct values, and the
-	// store may lack.
+	// DistinctHandover passes on the unflushed distinct values of a node that is about to stop.
 	DistinctHandover struct{ Keys []distinct.Pending }
 
-	// DistinctReset tells of a reset of a key's distinct values, which the store has, or may have.
-	// It may be told again.
+	// DistinctReset announces a reset of a key's distinct values that the store has made, or may
+	// have made. It may be sent again.
 	DistinctReset struct {
 		NS, Key []byte
 		distinct.Reset

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
-// first, and their width.
+// Series returns the buckets of a key over a window, in milliseconds, that ends now, oldest first,
+// and their width.
 func (n *Node) Series(ctx context.Context, ns, key []byte,
 	window int64) (bucketMS int64, points []syncer.Point, err error) {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
@@ -61,8 +61,8 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 }
 
 // Top returns up to limit keys with the largest counts over the window, largest first, from all
-// nodes that can be reached. In Redis mode it only knows the most frequent of the keys that this
-// node was asked about. The answer may be a second old.
+// nodes that can be reached. In Redis mode it only covers the most frequent keys in this node's
+// requests. The answer may be a second old.
 func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
@@ -75,22 +75,22 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCo
 	return topkeys.Largest(rows, limit), nil
 }
 
-// TopRefused is Top for the keys that refused the most acquires, be it that several nodes were
-// asked. Each knows the most frequent of the keys that it was asked about, whatever the mode.
+// TopRefused is Top for the keys with the most refused acquires, including acquires over several
+// nodes. Each node contributes the most frequent keys in its own requests, in either mode.
 func (n *Node) TopRefused(ctx context.Context, limit int,
 	window int64) ([]syncer.KeyCount, error) {
 	each := refusedRows(limit)
 	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedQuestion{each, window})
 }
 
-// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+// TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
 func (n *Node) TopShadowRefused(ctx context.Context, limit int,
 	window int64) ([]syncer.KeyCount, error) {
 	each := refusedRows(limit)
 	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedQuestion{each, window})
 }
 
-// topRefused adds up what this node noted and what the others answer to the question.
+// topRefused adds up this node's refusals and the other nodes' answers to the question.
 func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
 	question any) ([]syncer.KeyCount, error) {
 	rows, err := noted.Top(ctx, refusedRows(limit), window)
@@ -101,12 +101,12 @@ func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *t
 	return topkeys.Largest(topkeys.Sum(rows), limit), nil
 }
 
-// NoteShadow notes that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
-// Which verdicts a rule in shadow came to is known where a request came in.
+// NoteShadow records that a rule in shadow would have refused a key, for [Node.TopShadowRefused].
+// Only the node that received a request knows the verdicts of rules in shadow.
 func (n *Node) NoteShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
 
-// refusedRows returns how many rows each node reports so that the first ones of the sum are known:
-// a key may be among them that is not among the first ones of any node.
+// refusedRows returns the number of rows that each node reports to make the first rows of the sum
+// accurate: a key may be among them without being among the first of any node.
 func refusedRows(limit int) int { return 4*limit + 64 }
 
 // gather adds the answers of all other nodes that can be reached.
@@ -128,5 +128,5 @@ func (n *Node) gather(ctx context.Context, question any,
 	return rows
 }
 
-// topTimeout bounds how long other nodes may take to report their top keys.
+// topTimeout bounds the wait for other nodes' top keys.
 const topTimeout = time.Second

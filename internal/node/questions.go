@@ -11,14 +11,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Question is a kind of question between nodes: everything needed to ask, send and answer it.
+// Question is a kind of question between nodes, with everything needed to ask, send and answer it.
 type Question struct {
-	// Code is its number on the wire. Codes are never reused.
+	// Code is the kind's number on the wire. Codes are never reused.
 	Code byte
-	// Name is its name in errors.
+	// Name is the kind's name in errors.
 	Name string
-	// FromUsers says that the question is asked on behalf of a user. There may be any number of
-	// those, and the questions by which nodes agree on ownership must not wait behind them.
+	// FromUsers marks questions asked on behalf of a user. Their number is unbounded, and the
+	// questions by which nodes agree on ownership must not wait behind them.
 	FromUsers bool
 	// New returns a pointer to an empty question.
 	New func() any
@@ -27,8 +27,8 @@ type Question struct {
 	answer func(ctx context.Context, n *Node, question any) (any, error)
 }
 
-// questions lists all kinds. A new kind only needs a line here, unless its answer is so large or so
-// frequent that JSON won't do: package peer has the encodings of those.
+// questions lists all kinds. A new kind only needs an entry here, unless its answer is too large or
+// too frequent for JSON: package peer has special encodings for such kinds.
 var questions = [...]Question{
 	question(0, "ping", func(context.Context, *Node, *PingQuestion) (any, error) {
 		return nil, nil
@@ -126,7 +126,7 @@ var questions = [...]Question{
 		})),
 }
 
-// question makes the entry of a kind whose questions are of type *Q.
+// question returns the entry of a kind whose questions are of type *Q.
 func question[Q any](code byte, name string,
 	answer func(ctx context.Context, n *Node, q *Q) (any, error)) Question {
 	return Question{
@@ -154,7 +154,7 @@ func QuestionOf(question any) (kind Question, ok bool) {
 	return find(func(k *Question) bool { return k.is(question) })
 }
 
-// QuestionByCode returns the kind with that number on the wire, or false if there is none.
+// QuestionByCode returns the kind with the given number on the wire, or false if there is none.
 func QuestionByCode(code byte) (kind Question, ok bool) {
 	return find(func(k *Question) bool { return k.Code == code })
 }
@@ -168,7 +168,7 @@ func find(wanted func(*Question) bool) (kind Question, ok bool) {
 	return Question{}, false
 }
 
-// Answer answers a question of another node.
+// Answer answers another node's question.
 func (n *Node) Answer(ctx context.Context, question any) (answer any, err error) {
 	if !n.opened.Load() || n.closed.Load() {
 		return nil, syncer.ErrClosed

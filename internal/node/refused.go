@@ -8,11 +8,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// overloads counts the operations that were refused because of limits of a node, by the limit. What
-// waits in vain because the store is too far behind is counted by the counter.
+// overloads counts the operations refused because of a node's limits, by limit. The counter itself
+// counts operations that wait in vain because the store is too far behind.
 type overloads struct{ full, keys, queues atomic.Int64 }
 
-// note counts an error, if it says that a limit is reached.
+// note counts an error that reports a limit reached.
 func (o *overloads) note(err error) {
 	switch {
 	case !errors.Is(err, syncer.ErrOverload), errors.Is(err, syncer.ErrBehind):
@@ -25,7 +25,7 @@ func (o *overloads) note(err error) {
 	}
 }
 
-// list returns what was refused, by the reason.
+// list returns the number of refusals by reason.
 func (o *overloads) list(behind int64) []events.Refused {
 	return []events.Refused{
 		{Why: "Redis is too far behind (--max-lag)", Total: behind},

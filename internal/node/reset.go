@@ -17,17 +17,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// dropTimeout bounds how long other nodes may take to forget a key, or to hear that its distinct
-// values are void. It leaves time to send a lost message again.
+// dropTimeout bounds the wait for other nodes to forget a key, or to void its distinct values. It
+// leaves time to send a lost message again.
 const dropTimeout = time.Second
 
-// Reset forgets a key, with everything that was counted before, in memory on every node and in the
-// store. If a node can't be told, it may still flush counts of the key. A node that the others
-// wrongly declared dead, or that is on the other side of a split, brings back what it had not
-// flushed, and carries out a reset that was asked of it there. In Redis mode the reset is complete
-// once the store has forgotten the key. A node that could not be told then, or that read a hot key
-// during the reset, brings the key back if the store loses its data before that node has read the
-// key again.
+// Reset forgets a key, with everything counted so far, in the memory of every node and in the
+// store. A node that can't be reached may still flush counts of the key. A node that the others
+// wrongly declared dead, or that is on the other side of a split, brings back its unflushed counts,
+// and carries out a reset requested there. In Redis mode the reset is complete once the store has
+// forgotten the key. A node that could not be reached then, or that read a hot key during the
+// reset, brings the key back if the store loses its data before that node has read the key again.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
@@ -37,7 +36,7 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if n.inRedis() {
 		err := n.forgetInRedis(ctx, &check)
 		if err == nil {
-			_ = n.dropAll(ctx, &check, true) // or it would be restored, were it lost
+			_ = n.dropAll(ctx, &check, true) // or a node would restore the key if Redis lost it
 		}
 		if !errors.Is(err, modes.ErrChanged) {
 			return err
@@ -46,14 +45,14 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	dropped := n.dropAll(ctx, &check, false)
 	err := n.forgetAtOwner(ctx, &check)
 	if errors.Is(err, ownership.ErrInRedis) {
-		// Everything that a node had counted was flushed before the mode changed.
+		// All counts of all nodes were flushed before the mode changed.
 		err, dropped = n.Reset(ctx, ns, key), nil
 	}
 	return errors.Join(n.partialError(err), dropped)
 }
 
 // partialError turns the error of a reset that has begun into ErrUnknownOutcome: the other nodes
-// have forgotten the key, so the error must not say that nothing was done. If there are no other
+// have forgotten the key, so the error must not claim that nothing was done. If there are no other
 // nodes, err stays as it is.
 func (n *Node) partialError(err error) error {
 	var invalid *syncer.InvalidError
@@ -65,7 +64,7 @@ func (n *Node) partialError(err error) error {
 		syncer.ErrUnknownOutcome, err)
 }
 
-// forgetAtOwner resets a key at the node that decides about it.
+// forgetAtOwner resets a key on its current owner.
 func (n *Node) forgetAtOwner(ctx context.Context, c *syncer.Check) error {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		to, err := n.owned.Locate(ctx, n.opt.Placement.Of(c.NS, c.Key))
@@ -84,7 +83,7 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *syncer.Check) error {
 	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
 }
 
-// sendReset asks another node to do a part of a reset.
+// sendReset asks another node for one step of a reset.
 func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
 	c *syncer.Check) error {
 	task := [1]rpc.Task{{Verb: verb, Op: syncer.Op{Checks: []syncer.Check{*c}}}}
@@ -93,7 +92,7 @@ func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
 	return res[0].Err
 }
 
-// forget resets a key that this node decides about.
+// forget resets a key that this node owns.
 func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 	if !n.inRedis() {
 		if err := n.opt.Counter.Forget(ctx, c.NS, c.Key); err != nil {
@@ -118,9 +117,9 @@ func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 	})
 }
 
-// forgetDistinctAsOwner is forgetDistinct for a key that this node decides about. If it does so no
-// longer by then, whoever does may have read the key before the store had forgotten it, and has to
-// reset it once more: the error is syncer.ErrNotOwner.
+// forgetDistinctAsOwner is forgetDistinct for a key that this node owns. If ownership changes
+// meanwhile, the new owner may have read the key before the store forgot it, and has to reset it
+// once more: the error is syncer.ErrNotOwner.
 func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *syncer.Check) error {
 	if n.opt.Ring == nil {
 		return n.forgetDistinct(ctx, c)
@@ -136,8 +135,8 @@ func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *syncer.Check) error
 	return nil
 }
 
-// forgetDistinct forgets the distinct values of a key. Its counts are forgotten by then, so an
-// error must not say that nothing was done.
+// forgetDistinct forgets the distinct values of a key. Its counts are already forgotten, so an
+// error must not claim that nothing was done.
 func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
 		return nil
@@ -151,9 +150,9 @@ func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 	return nil
 }
 
-// tellReset tells all other nodes of a reset of distinct values that the store has, or may have:
-// whoever decides about the key would go on as before, and lose what it takes meanwhile. One that
-// can't be told finds the mark in the store.
+// tellReset sends all other nodes a reset of distinct values that the store has made, or may have
+// made. Otherwise the owner of the key would go on as before, and lose the values it adds
+// meanwhile. A node that can't be reached finds the mark in the store.
 func (n *Node) tellReset(ctx context.Context, c *syncer.Check, r distinct.Reset) {
 	if n.opt.Ring == nil || r.Mark == "" {
 		return
@@ -167,11 +166,11 @@ func (n *Node) tellReset(ctx context.Context, c *syncer.Check, r distinct.Reset)
 		})
 }
 
-// dropAll makes all nodes forget what they know about a key that is being reset. This node does so
-// too, if deciding is set or another node decides about the key.
+// dropAll makes all nodes forget a key that is being reset. This node does so too, if deciding is
+// set or another node owns the key.
 func (n *Node) dropAll(ctx context.Context, c *syncer.Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
-		return nil // if nobody decides at present, the mode is being changed
+		return nil // if no node decides at present, the mode is being changed
 	}
 	errs := []error{n.dropLocal(ctx, c, deciding)}
 	if n.opt.Ring == nil {

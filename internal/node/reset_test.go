@@ -25,14 +25,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// others are fake nodes that have no partitions, take part in any change of mode, and answer tasks
-// as respond says, and questions as answer does.
+// others fakes nodes that have no partitions and take part in any change of mode. respond answers
+// their tasks, and answer their questions.
 type others struct {
 	respond func(verb rpc.Verb) error
-	acquire func(op *syncer.Op, res *syncer.Result) // answers an operation; nil: it gets no answer
+	acquire func(op *syncer.Op, res *syncer.Result) // answers an operation; nil: no answer
 	answer  func(to *ring.Member, question, answer any) error
-	values  distinct.Store // of the node beside them
-	ack     syncer.Ack     // that it is configured for
+	values  distinct.Store // of the real node
+	ack     syncer.Ack     // of the real node
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
@@ -74,8 +74,8 @@ func (o *others) Ask(ctx context.Context, to *ring.Member, question, answer any)
 func (*others) Keep(*ring.Table)             {}
 func (*others) Stats() (s cluster.PeerStats) { return s }
 
-// beside returns a node in a cluster with a fake one, and a key that the other owns. They are
-// closed at the end of the test.
+// beside returns a node in a cluster with one fake node, and a key that the fake node owns. The
+// test's cleanup closes them.
 func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key []byte) {
 	t.Helper()
 	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})
@@ -144,7 +144,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	return n, key
 }
 
-// failing is Redis whose resets fail.
+// failing fakes a Redis whose resets fail.
 type failing struct {
 	node.Direct
 	err error
@@ -153,7 +153,7 @@ type failing struct {
 func (d *failing) Forget(context.Context, []byte, []byte) error { return d.err }
 
 // TestOutcomesOfAReset makes the owner of a key, or another node that has to drop it, fail in every
-// possible way. Once the first has been told, no caller may be told that nothing was done.
+// possible way. Once one node has received the reset, no error may claim that nothing was done.
 func TestOutcomesOfAReset(t *testing.T) {
 	invalid := &syncer.InvalidError{Check: -1, Limit: -1, Field: "key"}
 	down := fmt.Errorf("%w: down", syncer.ErrUnavailable)
@@ -163,9 +163,9 @@ func TestOutcomesOfAReset(t *testing.T) {
 		drop   error // the others' error
 		change bool  // the mode changes while the owner is asked
 		redis  error // the error of Redis then
-		late   bool  // the time is up from the start
+		late   bool  // the request has expired from the start
 		want   error
-		not    error // an error that the caller must not get as well
+		not    error // an error that the caller must not get in addition
 	}{
 		{name: "done"},
 		{name: "the owner is unavailable", owner: syncer.ErrUnavailable,
@@ -221,8 +221,8 @@ func TestOutcomesOfAReset(t *testing.T) {
 	}
 }
 
-// TestResetOfALoneNode that is flushing for the last time is refused: nothing is done, and the
-// error says so and mentions no other nodes.
+// TestResetOfALoneNode resets a key during the last flush, which is refused: nothing is done, and
+// the error reports that without mentioning other nodes.
 func TestResetOfALoneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := alone(t, node.Options{})
@@ -240,7 +240,7 @@ func TestResetOfALoneNode(t *testing.T) {
 	})
 }
 
-// waiting is Redis whose resets block until they are released.
+// waiting fakes a Redis whose resets block until they are released.
 type waiting struct {
 	resetting
 	letGo   chan struct{}
@@ -254,7 +254,7 @@ func (d *waiting) Forget(context.Context, []byte, []byte) error {
 }
 
 // TestResetForAnotherHoldsUpAChange: a reset by another node in Redis mode ends before memory
-// decides again. Otherwise it would delete what memory has read.
+// decides again. Otherwise it would delete the counts that memory has read.
 func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
@@ -280,8 +280,7 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 	})
 }
 
-// TestResetsOfAMessageAreConcurrent: one that the store takes long over does not hold up the
-// others.
+// TestResetsOfAMessageAreConcurrent: a reset that takes the store long does not hold up the others.
 func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &waiting{letGo: make(chan struct{})}
@@ -312,7 +311,7 @@ func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 }
 
 // TestNothingIsRefusedFromBeforeAReset: the owner refuses while the reset is on its way to it. Once
-// the reset is acknowledged, the node does not repeat that.
+// the reset is acknowledged, the node does not repeat that refusal.
 func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := true
@@ -333,7 +332,7 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 			if err := n.Do(t.Context(), &op, &res); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Millisecond) // it is remembered by then
+			time.Sleep(10 * time.Millisecond) // by then it is remembered
 			return res.Allowed
 		}
 		peers.respond = func(verb rpc.Verb) error {
@@ -358,7 +357,7 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 	})
 }
 
-// TestTheNodeThatIsAskedSettlesTheAck: what an operation waits for is known to whoever forwards it.
+// TestTheNodeThatIsAskedSettlesTheAck forwards operations with the acknowledgement they wait for.
 func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []syncer.Ack
@@ -384,11 +383,11 @@ func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 	})
 }
 
-// changing is a store of distinct values in which fn runs while the first reset is under way.
+// changing is a store of distinct values that calls fn during the first reset.
 type changing struct {
 	fn     func()
 	resets int
-	mark   string // of the last one
+	mark   string // of the last reset
 	err    error  // of all resets
 }
 
@@ -405,9 +404,8 @@ func (s *changing) Compare(_ context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// TestResetWhileAnotherBeginsToDecide: a node no longer decides about a key when the store has
-// forgotten its distinct values. Whoever does may have read them before, so the reset is made once
-// more.
+// TestResetWhileAnotherBeginsToDecide: a node loses a key before the store has forgotten its
+// distinct values. The new owner may have read them before, so the reset is repeated.
 func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &changing{}
@@ -418,7 +416,7 @@ func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for i := range 100 { // some of them are this node's
+		for i := range 100 { // some keys belong to this node
 			err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
 			if err != nil {
 				t.Fatal(err)
@@ -433,9 +431,9 @@ func TestResetWhileAnotherBeginsToDecide(t *testing.T) {
 	})
 }
 
-// TestOthersAreToldOfAResetOfValues resets keys in both modes, and gets no answer for some. The
-// others are told of the mark that the store has, or may have, and the outcome is the same whether
-// they answer or not.
+// TestOthersAreToldOfAResetOfValues resets keys in both modes, and loses some of the store's
+// answers. The other nodes receive the mark that the store has, or may have, and the outcome is the
+// same whether they answer or not.
 func TestOthersAreToldOfAResetOfValues(t *testing.T) {
 	for _, mode := range []cluster.Mode{cluster.TwoTier, cluster.Redis} {
 		for _, lost := range []error{nil, io.EOF} {
@@ -462,7 +460,7 @@ func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
 	if err := n.SetMode(t.Context(), mode); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 20 { // the other one resets its own
+	for i := range 20 { // the other node resets its own keys
 		before := store.resets
 		err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
 		switch {

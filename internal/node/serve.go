@@ -11,16 +11,16 @@ import (
 )
 
 // Serve runs another node's operations, in order, and sets Err in each result. It forwards nothing:
-// an operation on keys that this node does not decide about fails with an rpc.MovedError that names
-// the node that does.
+// an operation on keys that this node does not own fails with an rpc.MovedError that names the
+// owner.
 func (n *Node) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	if n.takes(len(ops), res) {
 		n.router.Serve(ctx, ops, res)
 	}
 }
 
-// ServeTasks runs other tasks of another node, and sets Err in each result. Those for one key that
-// the same part of the node runs are run in order, except resets, which may overlap.
+// ServeTasks runs other tasks of another node, and sets Err in each result. Tasks on one key that
+// go to the same server run in order, except resets, which may overlap.
 func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	if !n.takes(len(tasks), res) {
 		return
@@ -55,7 +55,7 @@ func serverOf(v rpc.Verb) server {
 	return itself
 }
 
-// serveAlike runs tasks that the same part of the node runs.
+// serveAlike runs tasks of one server.
 func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	switch serverOf(tasks[0].Verb) {
 	case router:
@@ -67,8 +67,8 @@ func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 	}
 }
 
-// serveEach runs tasks that are not about an operation at the same time, as each may wait for
-// another part of the store.
+// serveEach runs tasks without an operation at the same time, because each may wait for a different
+// part of the store.
 func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	var others sync.WaitGroup
 	for i := range tasks[1:] {
@@ -78,8 +78,8 @@ func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []syncer.Res
 	others.Wait()
 }
 
-// coordinate runs acquires over several owners: those of each trace at the same time, as the tasks
-// for other nodes that come of them are part of it.
+// coordinate runs acquires over several owners, grouped by trace and all groups at the same time:
+// the tasks that an acquire sends to other nodes belong to its trace.
 func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	var others sync.WaitGroup
 	for at := 0; at < len(tasks); {
@@ -97,7 +97,7 @@ func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 	others.Wait()
 }
 
-// takes reports whether this node runs what another one has sent. If not, it sets Err.
+// takes reports whether this node accepts tasks from other nodes. If not, it sets Err.
 func (n *Node) takes(tasks int, res []syncer.Result) bool {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
@@ -109,7 +109,7 @@ func (n *Node) takes(tasks int, res []syncer.Result) bool {
 	return true
 }
 
-// serveTask runs a task that is not about an operation.
+// serveTask runs a task without an operation.
 func (n *Node) serveTask(ctx context.Context, task *rpc.Task) error {
 	switch task.Verb {
 	case rpc.VerbReset:

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// status returns what this node reports about itself.
+// status returns this node's report about itself.
 func (n *Node) status() *cluster.Status {
 	s := n.Stats()
 	v := &cluster.Status{
@@ -40,7 +40,7 @@ func (n *Node) status() *cluster.Status {
 	return v
 }
 
-// Survey asks all members for their status and adds the answers that come within a second to the
+// Survey asks all members for their status and adds the answers that arrive within a second to the
 // view. It skips members that have been silent for a while.
 func (n *Node) Survey(ctx context.Context, v *cluster.View) {
 	t := n.table()
@@ -67,7 +67,7 @@ func (n *Node) Survey(ctx context.Context, v *cluster.View) {
 	}
 }
 
-// others counts the members by state, and tells which of the other members can be reached.
+// others counts the members by state, and lists which of the other members can be reached.
 func (n *Node) others(
 	t *ring.Table, silent []string,
 ) (states []cluster.StateCount, links []cluster.Link) {

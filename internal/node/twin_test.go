@@ -18,8 +18,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pinged is the only other process. It answers as many pings as it has answers; the ones after the
-// last wait until nobody does.
+// pinged is the only other process. It answers pings with answers in turn; rpc.ErrLate, and any
+// ping after the last answer, waits for the timeout.
 type pinged struct {
 	others
 	answers []error
@@ -36,7 +36,7 @@ func (p *pinged) Ask(ctx context.Context, _ *ring.Member, _, _ any) error {
 }
 
 // TestATwinMayMissOnePing starts a node under the name of a process that is alive, is gone, or does
-// not answer in time: once, as where everything stands still for a moment, or not at all.
+// not answer in time: either once, as when a machine stands still for a moment, or always.
 func TestATwinMayMissOnePing(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []error
@@ -61,7 +61,7 @@ func TestATwinMayMissOnePing(t *testing.T) {
 	}
 }
 
-// openTwin opens a node beside another process with its name.
+// openTwin opens a node in a cluster that has another process with its name.
 func openTwin(t *testing.T, peers node.Peers) error {
 	t.Helper()
 	network := simnet.New(1, simnet.Weather{Delay: time.Millisecond})

@@ -18,16 +18,16 @@ import (
 
 const partitions = 64
 
-// counter is a fake counter whose partitions move. A partition has a few keys, a page has one.
+// counter is a fake counter that can hand partitions over. A partition has a few keys, a page one.
 type counter struct {
 	mu    sync.Mutex
 	owned [partitions]bool
 	ceded [partitions]bool
-	// neither: nobody decides, until the handoff begins.
+	// neither marks partitions that no node decides about until the handoff begins.
 	neither [partitions]bool
 	keys    [partitions][]string
 	fails   error // of BeginHandoff
-	// before is run before BeginHandoff does anything.
+	// before runs at the start of BeginHandoff.
 	before func()
 }
 
@@ -120,25 +120,25 @@ func (c *counter) owns(p int) bool {
 	return c.owned[p]
 }
 
-// node is one with a table of its own, which follows that now and then.
+// node is a member with its own table, which it follows from time to time.
 type node struct {
 	*ownership.Partitions
 	c       *cluster
 	self    ring.Member
 	counter counter
-	leaves  bool // it is about to leave: no partition is assigned to it
+	leaves  bool // about to leave: no partition is assigned to it
 	table   atomic.Pointer[ring.Table]
 	inRedis atomic.Bool
 	cut     atomic.Bool // it can't be reached
 }
 
-// cluster is nodes that are linked directly.
+// cluster is a set of directly linked nodes.
 type cluster struct {
 	t     *testing.T
 	nodes []*node
 	delay func() time.Duration // of a request, and of its response
-	// expired is how many pages, except the first of a partition, turn out to be out of date when
-	// they are asked for.
+	// expired is the number of pages, not counting first pages, that prove out of date when
+	// requested.
 	expired atomic.Int64
 	seeking atomic.Int64 // extra time, in ns, for an answer about holdings
 	sought  atomic.Int64 // requests for holdings
@@ -148,13 +148,13 @@ type cluster struct {
 	holdings func(q *ownership.HoldingsRequest) *ownership.HoldingsResponse
 }
 
-// slow is a member that requests for holdings reach late.
+// slow delays the requests for holdings sent to one member.
 type slow struct {
 	name string
 	by   time.Duration
 }
 
-// Ask lets a node respond to a request of another.
+// Ask has a node respond to another node's request.
 func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	n := c.node(to.Name)
 	if _, ok := request.(*ownership.HoldingsRequest); ok {
@@ -198,7 +198,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 	return nil
 }
 
-// expire marks pages as out of date, for as long as expired says.
+// expire marks pages as out of date while expired is positive.
 func (c *cluster) expire(q *ownership.ClaimRequest, a *ownership.ClaimResponse) {
 	for i := range a.Pages {
 		page := &a.Pages[i]
@@ -225,14 +225,14 @@ func (c *cluster) node(name string) *node {
 	return c.nodes[slices.IndexFunc(c.nodes, func(n *node) bool { return n.self.Name == name })]
 }
 
-// agree gives some nodes the same members.
+// agree gives the listed nodes the same members.
 func (c *cluster) agree(members ...*node) {
 	for _, n := range members {
 		n.knows(members...)
 	}
 }
 
-// knows gives a node the members of the cluster.
+// knows sets the members that a node sees.
 func (n *node) knows(members ...*node) {
 	var list []ring.Member
 	for _, m := range members {
@@ -247,7 +247,7 @@ func (n *node) knows(members ...*node) {
 	n.table.Store(t)
 }
 
-// newCluster returns nodes that know only the first of them, and whose partitions nobody holds.
+// newCluster returns nodes that know only the first of them. Nobody holds a partition yet.
 func newCluster(t *testing.T, size int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, delay: func() time.Duration { return time.Millisecond }}

@@ -8,15 +8,15 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// This file looks for the holders of partitions among those that owned them by the table before. As
-// nodes come and go in good order, the others need not be asked: if they were, what a change costs
-// each node would grow with their number.
+// This file looks for the holders of partitions among their owners by the previous table. While
+// nodes come and go in good order, no other node has to be asked; asking all of them would make the
+// cost of a change grow with the size of the cluster.
 
-// beforeTimeout is how long the owner before may take to say what it holds. Then all are asked.
+// beforeTimeout bounds the wait for a previous owner's reply. After that, all nodes are asked.
 const beforeTimeout = 250 * time.Millisecond
 
-// ownersBefore returns which of the partitions each member owned by the table before. It leaves out
-// those of nodes that are gone.
+// ownersBefore groups partitions by their owner in the previous table. It leaves out owners that
+// are gone.
 func (o *Partitions) ownersBefore(t *ring.Table, parts []int) map[*ring.Member][]int {
 	o.mu.Lock()
 	before := o.before
@@ -34,7 +34,7 @@ func (o *Partitions) ownersBefore(t *ring.Table, parts []int) map[*ring.Member][
 	return owners
 }
 
-// takeOverFrom takes over partitions as takeOver does, but first asks those that owned them before.
+// takeOverFrom takes over partitions as takeOver does, but asks their previous owners first.
 func (o *Partitions) takeOverFrom(
 	ctx context.Context, owners map[*ring.Member][]int, parts []int,
 ) {
@@ -58,7 +58,7 @@ func (o *Partitions) takeOverFrom(
 	o.claimAll(ctx, holders, o.lookAgain)
 }
 
-// heldBefore asks the owner before which of its partitions it still holds.
+// heldBefore asks a previous owner which of the partitions it still holds.
 func (o *Partitions) heldBefore(ctx context.Context, m *ring.Member, parts []int) []int {
 	ctx, cancel := context.WithTimeout(ctx, beforeTimeout)
 	defer cancel()

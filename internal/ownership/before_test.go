@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 )
 
-// TestOnlyTheOwnerBeforeIsAsked lets one of eight nodes leave. Each of the others that gains
-// partitions from it asks it alone.
+// TestOnlyTheOwnerBeforeIsAsked lets one of eight nodes leave. The nodes that gain its partitions
+// ask no other node.
 func TestOnlyTheOwnerBeforeIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 8)
@@ -31,8 +31,9 @@ func TestOnlyTheOwnerBeforeIsAsked(t *testing.T) {
 	})
 }
 
-// TestAllAreAskedIfTheOwnerBeforeHoldsNothing shows a node a table in which another owns what is
-// still with a third. The one that it asks first says so, or says nothing for too long.
+// TestAllAreAskedIfTheOwnerBeforeHoldsNothing gives a node a table whose owner of some partitions
+// has not received them: a third node still holds them. When the node itself becomes their owner,
+// the previous owner reports that it holds none, or replies too late.
 func TestAllAreAskedIfTheOwnerBeforeHoldsNothing(t *testing.T) {
 	for name, silent := range map[string]time.Duration{"at once": 0, "late": time.Second / 2} {
 		t.Run(name, func(t *testing.T) {
@@ -52,8 +53,8 @@ func TestAllAreAskedIfTheOwnerBeforeHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestBrokenConnectionsAreNoAnswer: connections to the holder break a few times in turn, but it is
-// there. The owner must not begin with what the store has.
+// TestBrokenConnectionsAreNoAnswer breaks a few connections to the live holder in a row. The owner
+// must not start from the store.
 func TestBrokenConnectionsAreNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -70,8 +71,8 @@ func TestBrokenConnectionsAreNoAnswer(t *testing.T) {
 	})
 }
 
-// TestAnOwnerThatIsGone: nobody responds where a member is, and the table still has it. The others
-// begin with what the store has, before operations have waited for too long.
+// TestAnOwnerThatIsGone stops a member that the table still lists. The others start from the store
+// before operations have waited for too long.
 func TestAnOwnerThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

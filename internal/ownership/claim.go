@@ -9,20 +9,20 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// claimWindow is how many partitions are claimed at a time. That many don't answer while they are
-// moving.
+// claimWindow is the number of partitions claimed at a time. Operations on these wait while they
+// move.
 const claimWindow = 16
 
 // claim is a set of partitions moving from one member to this node.
 type claim struct {
 	o      *Partitions
 	from   *ring.Member
-	open   map[int]*syncer.Handoff // what has arrived of each partition
+	open   map[int]*syncer.Handoff // the pages received of each partition
 	cursor map[int]uint64
-	// What the other node has not been told yet: partitions that were taken over, and partitions
-	// that this node does not want any more.
+	// taken and refused are not reported to the other node yet: partitions that this node has taken
+	// over, and partitions that it no longer wants.
 	taken, refused []int
-	gone           []int // partitions that the other node has just said it does not hold
+	gone           []int // partitions that the last reply reported as not held
 }
 
 // claimFrom takes over partitions from the member that holds them. That member keeps deciding until
@@ -62,7 +62,7 @@ func (o *Partitions) claimFrom(
 	c.giveUp(ctx, parts)
 }
 
-// giveUp starts partitions that have not arrived from the store.
+// giveUp starts from the store the partitions that have not arrived.
 func (c *claim) giveUp(ctx context.Context, rest []int) {
 	c.o.unclaim(append(c.taken, c.refused...))
 	for p := range c.open {
@@ -73,7 +73,7 @@ func (c *claim) giveUp(ctx context.Context, rest []int) {
 	}
 }
 
-// drop gives up partitions that are no longer this node's.
+// drop gives up partitions that this node no longer owns.
 func (c *claim) drop() {
 	for p := range c.open {
 		if !c.o.accepts(p) {
@@ -83,7 +83,7 @@ func (c *claim) drop() {
 	}
 }
 
-// ask requests the pages that are missing, and reports what was taken over. later is set if the
+// ask requests the missing pages, and reports taken and refused partitions. later is set if the
 // other node considers itself the owner of any of the partitions.
 func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	q := ClaimRequest{By: c.o.opt.Self(), Taken: c.taken, Refused: c.refused}
@@ -119,7 +119,7 @@ func (c *claim) ask(ctx context.Context) (later bool, err error) {
 	return later, nil
 }
 
-// take adds a page to those of its partition, and takes the partition over after the last one.
+// take adds a page to its partition, and takes the partition over after the last page.
 func (c *claim) take(page *ClaimPage) {
 	p := page.Partition
 	c.o.stopDeferring(p)
@@ -142,8 +142,7 @@ func (c *claim) take(page *ClaimPage) {
 	}
 }
 
-// accepts reports whether this node still wants a partition, because it is or was just now the
-// owner.
+// accepts reports whether this node still wants a partition: it owns it, or owned it a moment ago.
 func (o *Partitions) accepts(p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -155,7 +154,7 @@ func (o *Partitions) acceptsLocked(p int) bool {
 	return !o.suspended && (ph == incoming || ph == own || ph == outgoing)
 }
 
-// deferTo lets another node decide about partitions until it hands them over.
+// deferTo names another node as the decider of partitions until it hands them over.
 func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,8 +166,8 @@ func (o *Partitions) deferTo(m *ring.Member, parts []int) {
 	o.wakeLocked()
 }
 
-// stopDeferring makes operations on a partition wait until it arrives, or until its holder is
-// known: the other node no longer decides.
+// stopDeferring makes operations on a partition wait until it arrives or its holder is known,
+// because the other node no longer decides.
 func (o *Partitions) stopDeferring(p int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,7 +176,7 @@ func (o *Partitions) stopDeferring(p int) {
 	}
 }
 
-// importHandoff takes over a partition, unless this node does not want it any more.
+// importHandoff takes over a partition, and reports whether this node still wants it.
 func (o *Partitions) importHandoff(h *syncer.Handoff, from *ring.Member, gift uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

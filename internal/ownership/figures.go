@@ -2,7 +2,7 @@ package ownership
 
 // Phases is the number of partitions in each phase on one node. All other partitions are foreign.
 type Phases struct {
-	// Own are decided by this node. Incoming are on their way to it.
+	// Own are decided by this node. Incoming are on their way to this node.
 	Own, Incoming int
 	// Outgoing are still decided by this node although the table assigns them to another. Moving
 	// are being handed over.
@@ -30,7 +30,7 @@ func (o *Partitions) Held() (count int) {
 	return at.Held()
 }
 
-// Figures returns how many partitions are in which phase, and how many have changed hands.
+// Figures returns the number of partitions in each phase, and the number that have changed hands.
 func (o *Partitions) Figures() (at Phases, moves Moves) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// Follow brings the phases in line with the table, and starts to take over partitions that the
+// Follow brings the phases in line with the table, and starts to take over the partitions that the
 // table newly assigns to this node. Call it when there is a new table, and periodically: it also
-// handles phases that take too long.
+// ends phases that take too long.
 func (o *Partitions) Follow() {
 	t := o.opt.Table()
 	gained, offers := o.apply(t, time.Now())
@@ -23,8 +23,8 @@ func (o *Partitions) Follow() {
 	}
 }
 
-// apply changes phases according to a table. It returns the partitions to take over, and those to
-// offer, by the index of the new owner.
+// apply changes phases according to a table. It returns the partitions to take over, and the
+// partitions to offer by the index of their new owner.
 func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers map[int][]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,9 +58,9 @@ func (o *Partitions) apply(t *ring.Table, now time.Time) (gained []int, offers m
 	return gained, offers
 }
 
-// reviewOutgoingLocked offers a partition that its new owner does not claim. Unless that looks for
-// its holder, or is busy claiming others, it lets the partition go in the end: the pending counts
-// are still flushed, and the new owner finds them in the store.
+// reviewOutgoingLocked offers a partition that its new owner does not claim. In the end it lets the
+// partition go, unless the new owner is looking for the partition's holder or busy claiming others.
+// Pending counts are still flushed, and the new owner finds them in the store.
 func (o *Partitions) reviewOutgoingLocked(
 	p int, t *ring.Table, now time.Time, offers map[int][]int,
 ) {
@@ -76,8 +76,8 @@ func (o *Partitions) reviewOutgoingLocked(
 }
 
 // reviewGivenLocked takes a partition back if the node that received it is gone, or has not
-// confirmed for too long that everything arrived. Rounds that both nodes send to the store are
-// counted once.
+// confirmed for too long that everything arrived. Rounds that both nodes send to the store count
+// once.
 func (o *Partitions) reviewGivenLocked(p int, t *ring.Table, now time.Time) {
 	s := &o.parts[p]
 	if t.Find(s.to.Name) >= 0 && now.Sub(s.since) < givenTimeout {

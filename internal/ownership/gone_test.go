@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// TestAPartitionThatHasGoneElsewhere claims a partition, together with others, from a node that
-// takes long over those others and has given the partition to a third node meanwhile. The third
-// node must be known as the decider at once: if the first one ended then, nobody would have to
-// stand in for it.
+// TestAPartitionThatHasGoneElsewhere claims several partitions from a node that has meanwhile given
+// one of them to a third node, and takes long over the rest. The claiming node must name the third
+// node as the decider at once: otherwise, if the first node stopped now, the claiming node would
+// count in its place although the third node decides.
 func TestAPartitionThatHasGoneElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
 		c.fill()
-		b.knows(a, b, third) // the others don't know it: they still hold whatever it asks for
+		b.knows(a, b, third) // the others don't know it and still hold whatever it asks for
 		time.Sleep(time.Second)
 		c.agree(a, third)
 		c.seeking.Store(int64(900 * time.Millisecond))

@@ -13,16 +13,16 @@ import (
 const (
 	// pageBytes is the approximate size of the partitions in one response.
 	pageBytes = 512 << 10
-	// handoffTimeout bounds preparing a partition. Meanwhile nobody decides about it.
+	// handoffTimeout bounds the preparation of a partition, during which no node decides about it.
 	handoffTimeout = 1500 * time.Millisecond
-	// restTime is how long a partition that could not be prepared stays here before it is tried
-	// again.
+	// restTime is the pause before this node tries again to hand over a partition whose preparation
+	// failed.
 	restTime = 2 * time.Second
 )
 
-// Holdings returns which of some partitions this node could hand over, and which it is taking over.
-// While the mode changes, and in Redis, it can't say: the node that asks has yet to hear of the
-// mode, and would decide beside those that count in Redis.
+// Holdings lists which of the given partitions this node could hand over, and which it is taking
+// over. While the mode changes, and in Redis, it answers Later: the asking node has yet to learn of
+// the mode, and would decide while other nodes count in Redis.
 func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,8 +45,8 @@ func (o *Partitions) Holdings(q *HoldingsRequest) *HoldingsResponse {
 	return a
 }
 
-// HandOff answers a claim with pages of the partitions that the other node gets, and with the
-// reasons why it does not get the others now.
+// HandOff answers a claim with pages of the partitions handed over, and with a reason for each of
+// the others.
 func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimResponse {
 	o.heard(&q.By)
 	o.release(&q.By, q.Taken)
@@ -65,15 +65,14 @@ func (o *Partitions) HandOff(ctx context.Context, q *ClaimRequest) *ClaimRespons
 	return a
 }
 
-// heard notes that a member is claiming partitions.
+// heard records that a member is claiming partitions.
 func (o *Partitions) heard(from *ring.Member) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.claims[from.Name] = time.Now()
 }
 
-// fill adds the content of the partitions that are given, as much as fits. The other node asks for
-// the rest.
+// fill adds the content of given partitions up to pageBytes. The other node asks for the rest.
 func (o *Partitions) fill(a *ClaimResponse, parts []ClaimPart) {
 	budget := pageBytes
 	kept := a.Pages[:0]
@@ -122,11 +121,11 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	t := o.opt.Table()
 	s := &o.parts[p]
 	switch {
-	case s.kept: // it will decide about it again, or say that everything is in the store
+	case s.kept: // this node will decide again, or the store will have everything
 		return Later
 	case s.phase == foreign, s.phase == incoming:
 		return NotHeld
-	case o.suspended: // given: the other node has to say what became of what it has of it
+	case o.suspended: // given: the other node has to report whether it took it over
 		return Later
 	}
 	if t.Find(to.Name) != t.Owner(p) {
@@ -148,10 +147,10 @@ func (o *Partitions) acceptClaim(to *ring.Member, p int) ClaimState {
 	return Given
 }
 
-// beginHandoff prepares a partition for the handoff. If something is in the way, such as a
-// reservation that nobody has confirmed or undone yet, this node goes on deciding: the new owner
-// could not know of it, nor of what was not flushed. If the counter has been closed, the new owner
-// starts from the store.
+// beginHandoff prepares a partition for the handoff. If an obstacle remains, such as a reservation
+// that is neither confirmed nor undone, this node goes on deciding: the new owner would lack the
+// reservation and all unflushed counts. If the counter has been closed, the new owner starts from
+// the store.
 func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	ctx, cancel := context.WithTimeout(ctx, handoffTimeout)
 	defer cancel()
@@ -190,8 +189,8 @@ func (o *Partitions) release(by *ring.Member, parts []int) {
 	}
 }
 
-// releaseLocked forgets a partition that was given to a node which has now taken it over. It
-// reports whether it did.
+// releaseLocked forgets a partition that the given node has now taken over. It reports whether it
+// did.
 func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	s := &o.parts[p]
 	switch {
@@ -207,8 +206,8 @@ func (o *Partitions) releaseLocked(by *ring.Member, p int) bool {
 	return true
 }
 
-// takeBack takes back partitions that another node received but does not want any more. Their owner
-// will claim them.
+// takeBack takes back partitions that another node received but no longer wants. Their owner will
+// claim them.
 func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -228,9 +227,9 @@ func (o *Partitions) takeBack(by *ring.Member, parts []int) {
 	}
 }
 
-// offer tells a member that this node holds partitions that the member owns. If that fails, they
-// are offered again. While the member looks for who holds one of them, that one is not abandoned,
-// nor any while it changes its mode: it would begin with what the store has.
+// offer offers a member the partitions that it owns and this node holds. A failed offer is repeated
+// later. A partition is not abandoned while the member looks for its holder, and none is while the
+// member changes its mode: the member would start it from the store.
 func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -252,7 +251,7 @@ func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	}
 }
 
-// offers returns partitions as they are offered to a member.
+// offers returns the offer of partitions to a member.
 func (o *Partitions) offers(m *ring.Member, parts []int) (list []OfferPart) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

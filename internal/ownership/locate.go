@@ -10,11 +10,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ErrInRedis says that the cluster counts in Redis, so no node decides about a partition.
+// ErrInRedis means that the cluster counts in Redis, so no node decides about a partition.
 var ErrInRedis = errors.New("the cluster counts in Redis")
 
-// Locate returns the member that decides about a partition at present, nil for this node. While it
-// is not known, Locate waits, but no longer than [WaitTimeout] or ctx; then the error wraps
+// Locate returns the member that currently decides about a partition, nil for this node. If there
+// is none, Locate waits for at most [WaitTimeout] or ctx; then the error wraps
 // syncer.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
@@ -35,8 +35,8 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 	return to, nil
 }
 
-// locateLocked returns the member that decides about a partition, nil for this node, and whether
-// it is known.
+// locateLocked returns the member that decides about a partition, nil for this node, and whether it
+// is known.
 func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 	s := &o.parts[p]
 	switch {
@@ -51,8 +51,8 @@ func (o *Partitions) locateLocked(p int) (m *ring.Member, known bool) {
 	return s.to, true
 }
 
-// Decider returns the other member that decides about a partition, nil if this node does, or if it
-// is not known right now.
+// Decider returns the other member that decides about a partition, or nil if this node decides or
+// the decider is unknown.
 func (o *Partitions) Decider(p int) *ring.Member {
 	if o.opt.InRedis() {
 		return nil
@@ -66,7 +66,7 @@ func (o *Partitions) Decider(p int) *ring.Member {
 	return to
 }
 
-// DecidedBy reports whether m decides about a partition, as far as this node knows.
+// DecidedBy reports whether, in this node's view, m decides about a partition.
 func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,8 +77,8 @@ func (o *Partitions) DecidedBy(m *ring.Member, p int) bool {
 	return to != nil && to.Name == m.Name
 }
 
-// Term reports whether this node decides about a partition at present, and if so, a number that
-// is another one whenever it begins to.
+// Term reports whether this node currently decides about a partition. Each period of deciding has a
+// different term.
 func (o *Partitions) Term(p int) (term int64, decides bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,8 +95,8 @@ func (o *Partitions) ownerLocked(p int) *ring.Member {
 	return t.Member(t.Owner(p))
 }
 
-// await waits until a condition holds. It checks the condition under the lock whenever a phase
-// changes, and waits no longer than WaitTimeout or ctx.
+// await waits until a condition holds, for at most WaitTimeout or ctx. It checks the condition
+// under the lock whenever a phase changes.
 func (o *Partitions) await(ctx context.Context, condition func() bool) error {
 	timer := time.NewTimer(WaitTimeout)
 	defer timer.Stop()

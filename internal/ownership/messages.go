@@ -7,13 +7,13 @@ import (
 
 // The requests between nodes about partitions, and the responses.
 type (
-	// HoldingsRequest asks which of some partitions a node could hand over.
+	// HoldingsRequest asks which of the given partitions a node could hand over.
 	HoldingsRequest struct {
 		Partitions []int
 	}
-	// HoldingsResponse lists them, and those that the node is taking over itself: they may be on
-	// their way to it. Later is set while the node can't tell because it is changing its mode, when
-	// its counts may not be in the store yet, or because it counts in Redis.
+	// HoldingsResponse lists them, and the partitions that the node is taking over itself: they may
+	// be on their way to it. Later is set while the node changes its mode, when its counts may not
+	// be in the store yet, or counts in Redis.
 	HoldingsResponse struct {
 		Held   []int
 		Sought []int
@@ -21,8 +21,8 @@ type (
 	}
 
 	// ClaimRequest asks for partitions that the requesting node owns from now on. It also lists
-	// partitions that that node has taken over completely, and those that it does not want any
-	// more.
+	// partitions that the requesting node has taken over completely, and partitions that it no
+	// longer wants.
 	ClaimRequest struct {
 		By      ring.Member
 		Parts   []ClaimPart
@@ -34,7 +34,7 @@ type (
 		Partition int
 		Cursor    uint64
 	}
-	// ClaimResponse has a page of each requested partition, as many as fit.
+	// ClaimResponse holds one page of each requested partition, as many as fit.
 	ClaimResponse struct {
 		Pages []ClaimPage
 	}
@@ -49,14 +49,14 @@ type (
 		Gift uint64
 	}
 
-	// OfferRequest tells a node that the sender holds partitions that the node owns. There is no
+	// OfferRequest lists partitions that the sender holds and the receiver owns. It has no
 	// response.
 	OfferRequest struct {
 		By    ring.Member
 		Parts []OfferPart
 	}
-	// OfferPart offers a partition, and says by which handoff the sender got it from the other
-	// node: 0 if it did not. So an offer that comes late says nothing about a later handoff.
+	// OfferPart offers a partition. Gift is the number of the handoff by which the sender got it
+	// from the receiver, or 0 if it did not. So a late offer is no evidence about a later handoff.
 	OfferPart struct {
 		Partition int
 		Gift      uint64
@@ -68,7 +68,7 @@ type ClaimState uint8
 
 // The states of a claim. Their numbers are part of the wire format.
 const (
-	// Given: the response has a page.
+	// Given: the response holds a page.
 	Given ClaimState = iota
 	// NotHeld: the node does not hold the partition.
 	NotHeld

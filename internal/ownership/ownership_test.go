@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestTakeoverBringsAllAlong adds a second node: it gets its share with all the keys, in pages, and
-// no two nodes decide.
+// TestTakeoverBringsAllAlong adds a second node: it gets its share with all keys, in pages, and no
+// two nodes decide.
 func TestTakeoverBringsAllAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -79,8 +79,8 @@ func TestNothingIsHandedOverTooEarly(t *testing.T) {
 	})
 }
 
-// TestTakeoverWithoutAHolder starts from the store: if there was no holder, if it can't be reached,
-// and if it can't prepare the partition.
+// TestTakeoverWithoutAHolder starts from the store if there was no holder, if it can't be reached,
+// or if it can't prepare the partition.
 func TestTakeoverWithoutAHolder(t *testing.T) {
 	for name, harm := range map[string]func(c *cluster){
 		"unreachable": func(c *cluster) { c.nodes[0].cut.Store(true) },
@@ -104,9 +104,8 @@ func TestTakeoverWithoutAHolder(t *testing.T) {
 	}
 }
 
-// TestHandoffThatHasToWait lets something be in the way of handing partitions over for longer than
-// anybody waits: their holder goes on deciding, and hands them over in the end. Nothing starts from
-// the store.
+// TestHandoffThatHasToWait blocks a handoff for longer than any wait: the holder goes on deciding,
+// and hands the partitions over in the end. Nothing starts from the store.
 func TestHandoffThatHasToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -116,7 +115,7 @@ func TestHandoffThatHasToWait(t *testing.T) {
 		c.agree(a, b)
 		for range 60 {
 			time.Sleep(time.Second)
-			synctest.Wait() // what begins at the same moment fails at once
+			synctest.Wait() // operations begun at the same moment fail at once
 			for p := range partitions {
 				if at := c.deciders(p); len(at) != 1 || at[0] != "a" {
 					t.Fatalf("%v decide about partition %d", at, p)
@@ -136,8 +135,8 @@ func TestHandoffThatHasToWait(t *testing.T) {
 	})
 }
 
-// TestPagesThatAreOutOfDate are asked for again from the first one, however often: nothing arrives
-// twice, and nothing starts from the store.
+// TestPagesThatAreOutOfDate requests pages again from the first one, however often they expire:
+// nothing arrives twice, and nothing starts from the store.
 func TestPagesThatAreOutOfDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -160,8 +159,9 @@ func TestPagesThatAreOutOfDate(t *testing.T) {
 	})
 }
 
-// TestWhatIsLostWhileItIsSought: a node that learns that nobody holds a partition does not decide
-// about it if the table has assigned it to another meanwhile. It does when it owns it again.
+// TestWhatIsLostWhileItIsSought: a node finds that a partition has no holder, but the table has
+// assigned the partition to another node meanwhile. It must not decide about it until it owns it
+// again.
 func TestWhatIsLostWhileItIsSought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -249,7 +249,7 @@ func TestWhatIsNotWantedIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestNobodyComesForAPartition: it is offered, and finally let go.
+// TestNobodyComesForAPartition: the holder offers a partition and finally lets it go.
 func TestNobodyComesForAPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -269,7 +269,7 @@ func TestNobodyComesForAPartition(t *testing.T) {
 }
 
 // TestOfferAfterASplit: two nodes own the same partitions, because each was alone. When they meet,
-// a node offers the other the partitions that the other owns.
+// each offers the other the partitions that the other owns.
 func TestOfferAfterASplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -290,9 +290,9 @@ func TestOfferAfterASplit(t *testing.T) {
 	})
 }
 
-// TestAnswersOfDifferentMoments: a node asks who holds a partition while that goes from one node to
-// another. The question reaches the first one so late that it has given everything, after the other
-// one has said that it has nothing yet.
+// TestAnswersOfDifferentMoments asks for the holder of a partition while it moves from one node to
+// another. The request reaches the old holder so late that it has given everything away, after the
+// new holder has replied that it has nothing yet.
 func TestAnswersOfDifferentMoments(t *testing.T) {
 	for late := time.Duration(0); late < time.Second; late += 20 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) { answersOfDifferentMoments(t, late) })
@@ -324,8 +324,8 @@ func answersOfDifferentMoments(t *testing.T, late time.Duration) {
 	c.settle(a, b, other)
 }
 
-// TestALongTakeoverIsNotGivenUp: a node that claims partition after partition gets the last one,
-// too, however long the others take.
+// TestALongTakeoverIsNotGivenUp: a node that claims many partitions one after another still gets
+// the last one, however long the others take.
 func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -346,8 +346,8 @@ func TestALongTakeoverIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless the
-// offer is from before it was given to it. Until the node has taken it over, it is kept.
+// TestALateOfferSaysNothing: a node that offers a partition back has taken it over, unless it sent
+// the offer before it was given the partition. Until then the giver keeps the partition.
 func TestALateOfferSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -374,8 +374,8 @@ func TestALateOfferSaysNothing(t *testing.T) {
 	})
 }
 
-// TestTakenBackBeforeItBegins takes back a partition after its handoff was promised, and before the
-// counter is told.
+// TestTakenBackBeforeItBegins takes a partition back after its handoff was promised and before the
+// counter begins it.
 func TestTakenBackBeforeItBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -402,7 +402,7 @@ func TestTakenBackBeforeItBegins(t *testing.T) {
 	})
 }
 
-// TestLocateGivesUp after three seconds, or with its context.
+// TestLocateGivesUp fails after three seconds, or with its context.
 func TestLocateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newCluster(t, 1).nodes[0]

@@ -29,15 +29,15 @@ type Counter interface {
 	HandoffPage(partition int, cursor uint64,
 		budget int) (h *syncer.Handoff, next uint64, err error)
 	FinishHandoff(partition int) error
-	// ImportHandoff takes over what another counter handed off.
+	// ImportHandoff takes over a partition that another counter handed off.
 	ImportHandoff(h *syncer.Handoff)
-	// PauseBorrowing ends, or allows again, the counting of keys that other counters lend.
+	// PauseBorrowing stops or resumes the counting of keys borrowed from other counters.
 	PauseBorrowing(on bool)
 	// ForgetLoans forgets everything lent and borrowed, because the store has it.
 	ForgetLoans()
 }
 
-// Peers asks the other nodes.
+// Peers sends requests to the other nodes.
 type Peers interface {
 	// Ask sends a request to another node and fills in its response, if there is one. The error
 	// wraps rpc.ErrUnreachable if the node can't be reached.
@@ -48,16 +48,16 @@ type Peers interface {
 type Options struct {
 	// Partitions is the number of partitions.
 	Partitions int
-	// Alone is set for a node that is not part of a cluster: it owns everything.
+	// Alone marks a node outside any cluster: it owns everything.
 	Alone bool
-	// Suspended is set if the node must not decide before Resume is called.
+	// Suspended starts the node without decisions, until Resume is called.
 	Suspended bool
 	// Table returns the table of owners, Self this node.
 	Table   func() *ring.Table
 	Self    func() ring.Member
 	Counter Counter
 	Peers   Peers
-	// InRedis reports whether the cluster counts in Redis. Then nobody owns anything.
+	// InRedis reports whether the cluster counts in Redis. Then no node owns a partition.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
 	Go func(fn func(ctx context.Context))
@@ -70,13 +70,13 @@ type Partitions struct {
 	mu        sync.Mutex
 	parts     []partition
 	claimed   []bool               // being claimed, by one goroutine each
-	claims    map[string]time.Time // when each member last claimed any of this node
+	claims    map[string]time.Time // when each member last sent this node a claim
 	changed   chan struct{}        // closed when any phase changes; nil if nobody waits
-	suspended bool                 // the mode is changing, or is one that needs no owners
-	table     *ring.Table          // that the phases follow
-	before    *ring.Table          // the one before it
+	suspended bool                 // the mode is changing, or needs no owners
+	table     *ring.Table          // the table that the phases follow
+	before    *ring.Table          // the previous table
 	moves     Moves                // so far
-	gifts     uint64               // the number of the last handoff by this node
+	gifts     uint64               // the number of this node's last handoff
 }
 
 // partition is the state of one partition.
@@ -84,8 +84,8 @@ type partition struct {
 	phase   phase
 	since   time.Time
 	offered time.Time
-	rest    time.Time // until then it is not handed over
-	sought  time.Time // when its owner last looked for who holds it
+	rest    time.Time // the next handoff starts no earlier
+	sought  time.Time // when its owner last looked for its holder
 	// kept: this node decided about it when the mode began to change, and will again if the change
 	// is aborted.
 	kept bool
@@ -95,8 +95,8 @@ type partition struct {
 	// to is, for moving and given, the member that takes the partition over; for incoming, the
 	// member that decides until it hands the partition over.
 	to *ring.Member
-	// gift is the number of the handoff by which the partition was given away or taken over last,
-	// giver the name of the member that gave it.
+	// gift is the number of the last handoff that gave the partition away or brought it here, giver
+	// the name of the member that gave it.
 	gift  uint64
 	giver string
 }
@@ -112,23 +112,22 @@ const (
 	incoming
 	// own: this node decides about it.
 	own
-	// outgoing: this node still decides about it, but the table assigns it to another, which will
-	// claim it.
+	// outgoing: this node still decides about it, but the table assigns it to another node, which
+	// will claim it.
 	outgoing
 	// moving: this node is preparing to hand it over.
 	moving
-	// given: another node gets or has its content, but has not confirmed yet that it has
-	// everything.
+	// given: another node receives its content, but has not confirmed yet that it has everything.
 	given
 )
 
 // How long a phase may take.
 const (
-	// WaitTimeout is how long operations wait for a partition that is on its way to this node.
+	// WaitTimeout bounds how long operations wait for a partition that is on its way to this node.
 	// After that, the partition starts from the store.
 	WaitTimeout = 3 * time.Second
-	// offerAfter is how long a node waits for the new owner of a partition to claim it before it
-	// offers it.
+	// offerAfter is how long a node waits for a claim by the new owner of a partition before it
+	// offers the partition.
 	offerAfter = 300 * time.Millisecond
 	// abandonTimeout is how long a node keeps a partition whose new owner claims nothing.
 	abandonTimeout = 5 * time.Second
@@ -151,10 +150,10 @@ func New(opt Options) *Partitions {
 	return o
 }
 
-// exists reports whether a partition number, which another node sent, is valid.
+// exists reports whether a partition number received from another node is valid.
 func (o *Partitions) exists(p int) bool { return p >= 0 && p < len(o.parts) }
 
-// enterLocked changes the phase of a partition and wakes all who wait for a change.
+// enterLocked changes the phase of a partition and wakes all waiters.
 func (o *Partitions) enterLocked(p int, to phase) {
 	s := &o.parts[p]
 	*s = partition{phase: to, since: time.Now(), rest: s.rest, kept: s.kept, to: s.to,
@@ -165,7 +164,7 @@ func (o *Partitions) enterLocked(p int, to phase) {
 	o.wakeLocked()
 }
 
-// wakeLocked makes all who wait check again.
+// wakeLocked makes all waiters check their condition again.
 func (o *Partitions) wakeLocked() {
 	if o.changed != nil {
 		close(o.changed)
@@ -173,7 +172,7 @@ func (o *Partitions) wakeLocked() {
 	}
 }
 
-// abandonLocked gives up a partition that nobody has taken over completely. Its pending counts are
+// abandonLocked gives up a partition that no node has taken over completely. Its pending counts are
 // still flushed.
 func (o *Partitions) abandonLocked(p int) {
 	o.opt.Counter.StopOwning(p)

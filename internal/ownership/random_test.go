@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestRandomTables tells nodes at random, late and in any order, which members are about to leave.
-// At no time do two nodes decide about a partition, and in the end each belongs to its owner, with
-// all its keys. In every other run a message is lost now and then, and sent again, and in every
-// third the mode is to be changed now and then, which is aborted.
+// TestRandomTables announces leaving members to nodes at random, late and in any order. At no time
+// do two nodes decide about a partition, and in the end each belongs to its owner, with all its
+// keys. Every other run occasionally loses a message and sends it again, and every third run
+// occasionally begins a change of mode and aborts it.
 func TestRandomTables(t *testing.T) {
 	for run := range 24 {
 		seed := rand.Uint64()
@@ -42,7 +42,7 @@ func randomTables(t *testing.T, seed uint64, aborts bool, delay func() time.Dura
 		}
 		for range r.IntN(150) {
 			<-watch.C
-			synctest.Wait() // the nodes are asked one by one
+			synctest.Wait() // the loop below asks one node at a time
 			for p := range partitions {
 				if d := c.deciders(p); len(d) > 1 {
 					t.Fatalf("seed %d: partition %d is decided by %v", seed, p, d)
@@ -68,7 +68,7 @@ func (c *cluster) abortAChange(r *rand.Rand) {
 	}
 }
 
-// checkKeys checks that each partition is decided by one node, which has all its keys.
+// checkKeys checks that exactly one node decides about each partition and has all its keys.
 func (c *cluster) checkKeys(seed uint64) {
 	c.t.Helper()
 	for p := range partitions {

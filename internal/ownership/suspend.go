@@ -3,9 +3,8 @@ package ownership
 import "time"
 
 // Suspend ends all decisions of this node. Operations wait until Resume is called or the mode has
-// changed. The node remembers which partitions it decided about. Those that it has given away stay
-// given: only the node that receives them knows whether it has everything, and the content may be
-// nowhere else.
+// changed. The node remembers the partitions that it decided about. Given partitions stay given:
+// only the receiving node knows whether it has everything, and the content may exist nowhere else.
 func (o *Partitions) Suspend() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -13,7 +12,7 @@ func (o *Partitions) Suspend() {
 	o.opt.Counter.PauseBorrowing(true)
 	for p := range o.parts {
 		s := &o.parts[p]
-		o.opt.Counter.StopOwning(p) // what is pending has to be flushed
+		o.opt.Counter.StopOwning(p) // pending counts have to be flushed
 		if s.phase == given {
 			s.paused = true
 			continue
@@ -38,8 +37,8 @@ func (o *Partitions) Forget() {
 }
 
 // Resume makes the node decide again. It does so at once for the partitions that Suspend
-// remembered, because the node may have counts that nobody else knows. For everything else that the
-// table assigns to the node it waits until nobody else decides.
+// remembered, because this node may hold counts that exist nowhere else. For other partitions that
+// the table assigns to the node, it waits until no other node decides.
 func (o *Partitions) Resume() {
 	o.mu.Lock()
 	o.suspended = false
@@ -59,7 +58,7 @@ func (o *Partitions) Resume() {
 	o.Follow()
 }
 
-// Wake makes all who wait check again.
+// Wake makes all waiters check their condition again.
 func (o *Partitions) Wake() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -51,12 +51,12 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// TestAnAbortedChangeKeepsWhatIsBeingHandedOver: a change of mode begins while partitions move, and
-// is aborted. Each of them is decided by one node, with all its keys, whichever of the two nodes
-// continues first and whatever the taker could still say.
+// TestAnAbortedChangeKeepsWhatIsBeingHandedOver aborts a change of mode that began while partitions
+// move. One node decides about each of them, with all its keys, whichever of the two resumes first
+// and however much the taker could still report.
 func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 	for name, test := range map[string]struct {
-		takerLate time.Duration // it is suspended so long after the giver
+		takerLate time.Duration // delay of its suspension after the giver's
 		first     int           // which node continues first
 		cut       bool          // the giver can't be reached while the mode changes
 	}{
@@ -103,7 +103,7 @@ func TestAnAbortedChangeKeepsWhatIsBeingHandedOver(t *testing.T) {
 
 // TestAHolderThatIsSuspendedForLong: a node gains partitions whose holder is preparing to change
 // the mode, or begins to while they are claimed. The change takes longer than operations wait, and
-// is aborted. Nothing begins with what the store has: what the holder has counted may not be there.
+// is aborted. Nothing starts from the store, which may lack the holder's counts.
 func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 	for name, before := range map[string]bool{
 		"before it is asked": true, "when it is claimed": false,
@@ -137,8 +137,8 @@ func TestAHolderThatIsSuspendedForLong(t *testing.T) {
 	}
 }
 
-// TestAHolderWaitsForASlowSearch: the owner of partitions does not know who holds them, and has to
-// ask all others, of which one is changing its mode. Their holder keeps them meanwhile.
+// TestAHolderWaitsForASlowSearch: the owner of partitions does not know their holder and has to ask
+// all others, one of which is changing its mode. The holder keeps the partitions meanwhile.
 func TestAHolderWaitsForASlowSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
@@ -163,8 +163,8 @@ func TestAHolderWaitsForASlowSearch(t *testing.T) {
 	})
 }
 
-// TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for who holds one of them,
-// and claims none. Their holder keeps that one and lets the others go.
+// TestASearchKeepsOnlyItsPartition: the owner of many partitions looks for the holder of one of
+// them and claims none. The holder keeps that one and lets the others go.
 func TestASearchKeepsOnlyItsPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)
@@ -190,8 +190,8 @@ func TestASearchKeepsOnlyItsPartition(t *testing.T) {
 	})
 }
 
-// TestAChangeDuringAHandover: the change succeeds. All that was being handed over is in the store,
-// and nobody takes precedence once the mode changes back.
+// TestAChangeDuringAHandover: the change succeeds. All counts being handed over are in the store,
+// and no node takes precedence once the mode changes back.
 func TestAChangeDuringAHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 2)

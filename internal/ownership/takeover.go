@@ -16,11 +16,11 @@ import (
 const (
 	// askTimeout bounds one request about partitions.
 	askTimeout = 2 * time.Second
-	// laterPause is the wait before asking again who holds a partition, or for one that another
-	// node considers its own.
+	// laterPause is the wait before asking again for the holder of a partition, or for a partition
+	// that another node considers its own.
 	laterPause = 50 * time.Millisecond
-	// brokenTimes is how often in turn a member can't be reached before it counts as gone. A
-	// connection may break at any time.
+	// brokenTimes is the number of consecutive failures to reach a member after which it counts as
+	// gone. A single connection may break at any time.
 	brokenTimes = 5
 	// changeTimeout bounds the wait for members that change their mode.
 	changeTimeout = time.Minute
@@ -37,12 +37,13 @@ func without(parts []int, holders map[int]*ring.Member) (rest []int) {
 }
 
 // takeOver takes over partitions that the table assigns to this node, from their holders or else
-// from the store. If a partition has moved on by the time it is claimed, its holder is looked for
-// again.
+// from the store. If a partition has moved on by the time it is claimed, takeOver looks for its
+// holder again.
 func (o *Partitions) takeOver(ctx context.Context, parts []int) {
-	// The answers are of different moments: what was on its way from one member to another may be
-	// at neither. So a partition has no holder if nobody held it, or was taking it over, twice. Of
-	// several that are taking it over, each has to begin some time.
+	// The replies describe different moments: a partition on its way from one member to another may
+	// show up at neither. So it has no holder only if, twice in a row, no member held it or was
+	// taking it over. The wait for members taking it over is bounded, because several of them could
+	// wait for each other.
 	missed := map[int]bool{}
 	var by time.Time
 	for {
@@ -82,9 +83,9 @@ func (o *Partitions) lookAgain(gone []int) {
 	})
 }
 
-// findHolders asks all other members which of the partitions they hold, and which they are taking
-// over. A member that can't be reached, or does not answer for as long as requests may wait, counts
-// as holding none.
+// findHolders asks all other members which of the partitions they hold or are taking over. A member
+// that can't be reached, or does not answer for as long as requests may wait, counts as holding
+// none.
 func (o *Partitions) findHolders(
 	ctx context.Context, t *ring.Table, parts []int,
 ) (holders map[int]*ring.Member, sought map[int]bool) {
@@ -104,8 +105,7 @@ func (o *Partitions) findHolders(
 	return holders, sought
 }
 
-// holdingsOf asks a member about partitions, and retries while it is slow or
-// changing its mode.
+// holdingsOf asks a member about partitions, and retries while it is slow or changing its mode.
 func (o *Partitions) holdingsOf(
 	ctx context.Context, m *ring.Member, parts []int,
 ) HoldingsResponse {
@@ -132,7 +132,7 @@ func (o *Partitions) holdingsOf(
 	return HoldingsResponse{}
 }
 
-// askHoldings only waits for half of askTimeout, because the response needs no preparation.
+// askHoldings waits only half of askTimeout, because the response needs no preparation.
 func (o *Partitions) askHoldings(
 	ctx context.Context, m *ring.Member, q *HoldingsRequest, a *HoldingsResponse,
 ) error {
@@ -141,8 +141,8 @@ func (o *Partitions) askHoldings(
 	return o.opt.Peers.Ask(ctx, m, q, a)
 }
 
-// claimAll takes over partitions from their holders concurrently, and passes those that have moved
-// on to gone.
+// claimAll takes over partitions from their holders concurrently, and passes partitions that have
+// moved on to gone.
 func (o *Partitions) claimAll(
 	ctx context.Context, holders map[int]*ring.Member, gone func(parts []int),
 ) {
@@ -158,7 +158,7 @@ func (o *Partitions) claimAll(
 	done.Wait()
 }
 
-// beginFromStore makes this node decide about partitions that nobody hands over, starting from the
+// beginFromStore makes this node decide about partitions that no node hands over, starting from the
 // store.
 func (o *Partitions) beginFromStore(parts []int) {
 	o.mu.Lock()
@@ -173,7 +173,7 @@ func (o *Partitions) beginFromStore(parts []int) {
 	}
 }
 
-// unclaim records that the other node has been told everything about partitions.
+// unclaim ends the claims of partitions whose results have been reported to the other node.
 func (o *Partitions) unclaim(parts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,8 +194,8 @@ func (o *Partitions) Offered(q *OfferRequest) {
 	})
 }
 
-// toClaim returns which of the partitions that another node offers are to be claimed from it. It
-// releases those that the other has taken over from this node and already offers back.
+// toClaim returns the offered partitions that this node has to claim. It releases partitions that
+// the other node has taken over from this node and already offers back.
 func (o *Partitions) toClaim(
 	from *ring.Member, parts []OfferPart,
 ) (claims []int, released bool) {

@@ -38,12 +38,12 @@ func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 			t.Error(err)
 		}
 		users.Wait()
-		time.Sleep(p.fake.delay) // for questions whose callers have given up
+		time.Sleep(p.fake.delay) // for questions with callers that have given up
 	})
 }
 
-// TestRepliesAreForgotten repeats a message long after its reply, when another process has been
-// heard from: the message is not carried out again, and its reply is not kept.
+// TestRepliesAreForgotten repeats a message long after its reply, once another process has sent
+// one: the message is not executed again, and its reply is not kept.
 func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
@@ -84,8 +84,8 @@ func TestLongNamesAreRefused(t *testing.T) {
 	}
 }
 
-// TestRepliesKeptAreBounded has many processes send a message each: the replies to the first are
-// forgotten, so that their copies are refused, and none is carried out again.
+// TestRepliesKeptAreBounded has many processes send a message each: the replies to the first ones
+// are forgotten, so their copies are refused, and none is executed again.
 func TestRepliesKeptAreBounded(t *testing.T) {
 	f := &fake{seen: map[string]int{}}
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f, ReplyBytes: 8 << 10})
@@ -139,7 +139,7 @@ func TestLanesGiveUpLargeBuffers(t *testing.T) {
 	}
 }
 
-// silentHost takes messages and never answers, like a process that is suspended.
+// silentHost accepts messages and never answers, like a suspended process.
 type silentHost struct{}
 
 func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) {
@@ -147,8 +147,8 @@ func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) 
 	return nil, ctx.Err()
 }
 
-// TestUsersDoNotWaitForTheSilent asks a node that is silent on behalf of users: the first one finds
-// that out, later ones hear at once that it can't be reached.
+// TestUsersDoNotWaitForTheSilent asks a silent node on behalf of users: the first question times
+// out, later ones fail at once as unreachable.
 func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: silentHost{}})

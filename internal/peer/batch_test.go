@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// recorder is a node that notes the operations it is asked to run, and answers at random.
+// recorder is a node that records the operations it receives, and answers at random.
 type recorder struct {
 	rnd     *rand.Rand
 	ops     []syncer.Op
@@ -39,7 +39,7 @@ func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []syncer.
 
 func (*recorder) Answer(context.Context, any) (any, error) { return nil, nil }
 
-// answer answers with any number, and half of the time says nothing that is out of the ordinary.
+// answer sets a random answer, which needs no details half of the time.
 func (f *recorder) answer(op *syncer.Op, res *syncer.Result) {
 	detail := f.rnd.IntN(2) == 0
 	sources := []syncer.Source{syncer.SourceMemory, syncer.SourceRedis, syncer.SourceDegraded}
@@ -66,7 +66,7 @@ func (f *recorder) answer(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// copyOf returns an operation with memory of its own.
+// copyOf returns a deep copy of an operation.
 func copyOf(op *syncer.Op) syncer.Op {
 	o := *op
 	o.Checks = nil
@@ -78,7 +78,7 @@ func copyOf(op *syncer.Op) syncer.Op {
 	return o
 }
 
-// copyResult sets a result to another one, with memory of its own.
+// copyResult sets a result to a deep copy of another one.
 func copyResult(to, res *syncer.Result) {
 	*to = *res
 	to.Checks = nil
@@ -88,7 +88,7 @@ func copyResult(to, res *syncer.Result) {
 	}
 }
 
-// anyOp returns an operation, which is often like others.
+// anyOp returns a random operation that often resembles others.
 func anyOp(rnd *rand.Rand) syncer.Op {
 	op := syncer.Op{Kind: syncer.Kind(rnd.IntN(3)), Ack: syncer.Ack(rnd.IntN(3) / 2)}
 	if rnd.IntN(8) == 0 {
@@ -161,7 +161,7 @@ func TestBatchesComeBack(t *testing.T) {
 	}
 }
 
-// compare checks what a node was asked, and what came back.
+// compare checks the operations that arrived, and the results that came back.
 func compare(t *testing.T, f *recorder, ops []syncer.Op, at []int, res []syncer.Result) {
 	t.Helper()
 	if len(f.ops) != len(at) {

@@ -27,14 +27,14 @@ type ClientOptions struct {
 	Secret []byte
 	// Transport carries the messages. Required.
 	Transport Transport
-	// Lanes is the number of messages with tasks that can be in flight to a node, not counting as
-	// many again for tasks that wait for the store, for those that wait for other nodes, and for
-	// resets. Default: 2.
+	// Lanes is the number of messages with tasks that can be in flight to a node. Tasks that wait
+	// for the store, tasks that wait for other nodes, and resets each have as many again. Default:
+	// 2.
 	Lanes int
 	// AttemptTimeout is how long the client waits for an answer before it sends a message again. A
-	// node that has been silent for half of it is pinged. If three pings, for each of which it has
-	// that much time again, go by without a sign of life, it is considered unreachable. Default:
-	// 500 ms.
+	// node that has been silent for half of that time is pinged. After three pings without a sign
+	// of life, each of which waits that half again, the node counts as unreachable. Default: 500
+	// ms.
 	AttemptTimeout time.Duration
 	// Timeout bounds calls without a deadline. Default: 2 s.
 	Timeout time.Duration
@@ -42,7 +42,7 @@ type ClientOptions struct {
 	Logger *slog.Logger
 }
 
-// Client implements node.Peers. Make one with [NewClient], stop it with Close.
+// Client implements node.Peers. Create it with [NewClient], stop it with Close.
 type Client struct {
 	opt   ClientOptions
 	keys  *keyring
@@ -124,7 +124,7 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	return l, nil
 }
 
-// Keep drops the links to members that are not in the table any more.
+// Keep drops the links to members that are no longer in the table.
 func (c *Client) Keep(t *ring.Table) {
 	c.mu.Lock()
 	var gone []*link
@@ -161,8 +161,8 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	return nil
 }
 
-// ask sends a question and reads the answer. Users are not kept waiting for a node that can't be
-// reached; what nodes ask each other is how they find out whether it is back.
+// ask sends a question and reads the answer. Questions from users fail at once while the node can't
+// be reached; questions between nodes go through, because they show whether it is back.
 func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer any) error {
 	free := l.asking
 	if what.FromUsers {

@@ -12,7 +12,7 @@ import (
 const sampleAge = 10 * time.Second
 
 // clockOffset estimates how far the clock of another process is ahead of this one's, as a lower
-// bound: a reply tells what the other clock showed before the reply arrived.
+// bound: a reply carries the other clock's time from before the reply arrived.
 type clockOffset struct {
 	own *elapsed.Clock
 
@@ -22,9 +22,8 @@ type clockOffset struct {
 	at    time.Duration // when least was read
 }
 
-// noteReply takes in what the other clock showed when a reply that has just arrived was sent. The
-// quickest reply gives the tightest bound. It is replaced after sampleAge, because clocks drift
-// apart.
+// noteReply records the other clock's time in a reply that has just arrived. The quickest reply
+// gives the tightest bound. It is replaced after sampleAge, because clocks drift apart.
 func (a *clockOffset) noteReply(theirs time.Duration) {
 	now := a.own.Now()
 	a.mu.Lock()
@@ -34,15 +33,15 @@ func (a *clockOffset) noteReply(theirs time.Duration) {
 	}
 }
 
-// offsetKnown reports whether anything is known about the other clock.
+// offsetKnown reports whether the other clock has been read.
 func (a *clockOffset) offsetKnown() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.known
 }
 
-// until returns what the other clock will show when a budget is used up, or slightly less. It
-// returns 0 if the other clock is not known.
+// until returns the other clock's time, or slightly less, at the end of a budget. It returns 0 if
+// the other clock has not been read.
 func (a *clockOffset) until(budget time.Duration) time.Duration {
 	now := a.own.Now()
 	a.mu.Lock()

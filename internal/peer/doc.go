@@ -5,16 +5,16 @@
 //
 // A [Client] has a few lanes for each node, each with one message in flight. While all lanes are
 // busy, calls to the node wait, and go out together in the next message, see package batching.
-// Tasks that wait for the store have lanes of their own, and so have resets and those that wait for
-// other nodes: no circle of nodes can wait for each other.
+// Tasks that wait for the store, tasks that wait for other nodes, and resets have separate lanes,
+// so that no circle of nodes can wait for each other.
 //
 // A caller that divides a batch among several nodes hands all parts to the lanes, does its own work
 // meanwhile, and waits for all answers at once: no goroutine is started for a node.
 //
 // A batch is encoded from the memory of its caller, decoded into slices that are reused, executed
 // as a whole, and its results are decoded into the caller's memory. Operations of a batch that
-// differ in their keys only are sent once, then only the keys; an answer that is nothing out of the
-// ordinary takes one byte and the figures of its limits.
+// differ in their keys only are sent once, then only the keys; an ordinary answer takes one byte
+// and the figures of its limits.
 //
 // # Traces
 //
@@ -24,32 +24,31 @@
 //
 // A message carries the name of the sending process, the lane, and a number that only grows. For
 // each lane the receiver keeps the number of the last message and its reply, see package replay. So
-// a message that is sent again because no reply came is carried out once and gets the same reply. A
-// message also names the process it is meant for. If that process has been restarted, it knows
-// nothing of earlier messages and refuses the copy. A message is sent again until it is answered or
+// a message that is sent again for lack of a reply is executed once and gets the same reply. A
+// message also names the receiving process. If that process has been restarted, the new one has no
+// record of earlier messages and refuses the copy. A message is sent again until it is answered or
 // its time is up.
 //
 // # In time
 //
-// Every reply says what the clock of its sender shows. So a message can carry a deadline by the
-// clock of the receiver, which refuses it after that, however long the message was on its way.
-// Callers that share a message keep their own deadlines. With less than 5 ms left nothing is sent.
+// Every reply carries its sender's clock. So a message can carry a deadline by the clock of the
+// receiver, which refuses it after that, however late it arrives. Callers that share a message keep
+// their own deadlines. With less than 5 ms left nothing is sent.
 //
 // # Outcomes
 //
 // A caller gets the answer of the node, or one of four errors, which are all decided in one place:
 // the outcome is unknown (syncer.ErrUnknownOutcome); the time was up before the node got the
-// message ([rpc.ErrLate]), which says nothing about the node; the node answers, but does not take
-// the message ([rpc.ErrRefused]); or the node can't be reached ([rpc.ErrUnreachable]). The last
-// three guarantee that nothing was done.
+// message ([rpc.ErrLate]), although the node may be fine; the node answers, but does not accept the
+// message ([rpc.ErrRefused]); or the node can't be reached ([rpc.ErrUnreachable]). The last three
+// guarantee that nothing was done.
 //
 // # Failure
 //
 // A node is unreachable if its address refuses connections, or if three pings in a row have passed
 // without any sign of life. Then the circuit is open: callers get an error at once, so that they
-// can fall back, and one message at a time probes whether the node is back. A message that takes
-// long does not open the circuit. It only has the node pinged, and another lane takes the calls
-// that wait.
+// can fall back, and one message at a time probes whether the node is back. A slow message does not
+// open the circuit. It only has the node pinged, and another lane takes the waiting calls.
 //
 // # Secrecy
 //

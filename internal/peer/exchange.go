@@ -16,7 +16,7 @@ const (
 	lastPause  = 100 * time.Millisecond
 )
 
-// exchange sends a message until it is answered or its time is up. The error is made by outcome.
+// exchange sends a message until it is answered or its time is up. outcome makes its error.
 func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Time) ([]byte, error) {
 	if err := n.meet(ctx, by); err != nil {
 		return nil, err
@@ -25,8 +25,7 @@ func (n *lane) exchange(ctx context.Context, kind byte, body []byte, by time.Tim
 }
 
 // meet makes the first message to a process a ping, which reads its clock. Later messages can then
-// carry a deadline by that clock, and are not carried out after it, however long they are on their
-// way.
+// carry a deadline by that clock, after which they are not executed, however late they arrive.
 func (n *lane) meet(ctx context.Context, by time.Time) error {
 	if n.l.offsetKnown() {
 		return nil
@@ -72,7 +71,7 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 				return nil, n.lost(false, rpc.ErrUnreachable, err)
 			}
 		case errors.Is(err, rpc.ErrLate), err == nil && status == replyBusy:
-			// This copy was not carried out.
+			// This copy was not executed.
 		default:
 			sent = true
 		}
@@ -81,21 +80,21 @@ func (n *lane) deliver(ctx context.Context, kind byte, body []byte, by time.Time
 	}
 }
 
-// The reasons why a process does not take a message.
+// The reasons why a process does not accept a message.
 var (
 	errGone  = errors.New("another process answers at its address")
 	errStale = errors.New("it considers the message an old copy")
 )
 
-// lost counts a message that gets no answer, and returns its error.
+// lost counts an unanswered message, and returns its error.
 func (n *lane) lost(sent bool, kind, why error) error {
 	n.l.c.failed.Add(1)
 	return outcome(sent, kind, why)
 }
 
-// outcome returns the error of a message without an answer. If any copy may have arrived, the
-// outcome is unknown, whatever the last attempt says. Otherwise nothing was done, and kind says
-// why: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
+// outcome returns the error of an unanswered message. If any copy may have arrived, the outcome is
+// unknown, whatever the error of the last attempt. Otherwise nothing was done, and kind is the
+// reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
 		kind = syncer.ErrUnknownOutcome

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Reply is a reply that a client has received.
+// Reply is a reply received by a client.
 type Reply []byte
 
 // Claim parses the response to a claim.
@@ -77,7 +77,7 @@ func encoded(from, to string, seq uint64, body []byte) []byte {
 	return m.append(nil, nil, new(counter))
 }
 
-// Kept returns the total size of the buffers that a lane to a process keeps once it has sent tasks
+// Kept returns the total size of the buffers that a lane to a process keeps after it has sent tasks
 // as one message.
 func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) {
 	l, err := c.link(to)
@@ -90,7 +90,7 @@ func (c *Client) Kept(to *ring.Member, tasks []rpc.Task) (bytes int, err error) 
 	k.Reset()
 	queue := batching.New[*call](batching.Options{Waiting: 1})
 	err = queue.Put(k)
-	queue.Close(rpc.ErrUnreachable) // so that the lane ends after this call
+	queue.Close(rpc.ErrUnreachable) // ends the lane after this call
 	n := newLane(l, firstSpare+spareLanes)
 	n.run(queue, nil)
 	if err == nil {

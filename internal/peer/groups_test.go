@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// distant is a transport to several servers by address, each of which takes its time to answer.
+// distant is a transport to several servers by address, each with a delay before it answers.
 type distant map[string]struct {
 	server *peer.Server
 	delay  time.Duration
@@ -35,8 +35,8 @@ func (d distant) Send(ctx context.Context, address string, message []byte) ([]by
 }
 
 // TestGroupsDoNotWaitForEachOther forwards groups of one batch to a node that answers soon, one
-// that answers late, one that never does and one that is gone: each is over as soon as it can be,
-// and what is done meanwhile comes before the first.
+// that answers late, one that never does and one that is gone: each group is over as soon as it can
+// be, and the work done meanwhile comes before the first.
 func TestGroupsDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := distant{}

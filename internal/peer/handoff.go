@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// longestUnflushed caps how long received counts are said to have waited for the store.
+// longestUnflushed caps the reported age of received unflushed counts.
 const longestUnflushed = 365 * 24 * time.Hour
 
 // The flags of a key in a round.
@@ -140,7 +140,7 @@ func readRound(r *reader) *syncer.Round {
 	return round
 }
 
-// appendBuckets appends buckets. Each start is encoded as the difference from the one before.
+// appendBuckets appends buckets. Each start is encoded as the difference from the previous one.
 func appendBuckets(b []byte, list []syncer.Bucket) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	last := int64(0)
@@ -174,7 +174,7 @@ func (r *reader) buckets() []syncer.Bucket {
 	return list
 }
 
-// name reads and copies a name of at most that many bytes.
+// name reads and copies a name whose length is at most the given one.
 func (r *reader) name(most int) []byte {
 	b := r.bytes()
 	if len(b) > most {

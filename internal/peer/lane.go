@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// errSilent says that a process has left several pings in a row unanswered.
+// errSilent means that a process has left several pings in a row unanswered.
 var errSilent = errors.New("it does not say anything")
 
 // lane sends one message at a time.
@@ -26,7 +26,7 @@ type lane struct {
 
 func newLane(l *link, id int) *lane { return &lane{l: l, id: uint32(id)} }
 
-// run sends calls that wait until the link ends or relieved is closed.
+// run sends waiting calls until the link ends or relieved is closed.
 func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	queue.Run(relieved, func(batch []*call) {
 		n.watch.begin(n.l, queue)
@@ -36,11 +36,11 @@ func (n *lane) run(queue *batching.Queue[*call], relieved <-chan struct{}) {
 	})
 }
 
-// keptBuffer is the largest buffer that a lane keeps for its next message. Larger ones are given
-// up: each of the many lanes would hold on to megabytes for good.
+// keptBuffer is the largest buffer that a lane keeps for its next message. Larger ones are
+// released: otherwise each of the many lanes would hold on to megabytes for good.
 const keptBuffer = 128 << 10
 
-// shrink gives up buffers that a large message needed.
+// shrink releases buffers that only a large message needed.
 func (n *lane) shrink() {
 	if cap(n.body) > keptBuffer || cap(n.raw) > keptBuffer {
 		n.body, n.raw = nil, nil
@@ -85,14 +85,13 @@ func (n *lane) exchangeCalls(calls []*call, now time.Time) (reply []byte, err er
 	return n.exchange(n.l.ctx, kindTasks, n.body, calls[0].by)
 }
 
-// slack limits how much a call's deadline may be brought forward, to a sixteenth of the time it has
-// left, so that calls with similar deadlines can share a context.
+// slack limits how much a call's deadline may be brought forward, to a sixteenth of its remaining
+// time, so that calls with similar deadlines can share a context.
 const slack = 16
 
-// appendCalls appends calls in groups with about the same deadline. Calls are sorted by deadline,
-// latest first. Each group is preceded by how much earlier its deadline is than that of the
-// message. The deadline of a group is the earliest in it: nothing is carried out after the deadline
-// of its caller.
+// appendCalls appends calls in groups with similar deadlines. Calls are sorted by deadline, latest
+// first. Each group is preceded by the difference between the message's deadline and its own. The
+// deadline of a group is the earliest in it: nothing is executed after its caller's deadline.
 func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 	last := calls[0].by
 	for len(calls) > 0 {
@@ -115,8 +114,8 @@ func appendCalls(b []byte, calls []*call, now time.Time) []byte {
 }
 
 // watch handles a lane whose message gets no answer for a while. It has the process pinged, and
-// starts another lane for the calls that wait, because one message that takes long says nothing
-// about others.
+// starts another lane for the waiting calls, because one slow message need not mean that others are
+// slow.
 type watch struct {
 	timer *time.Timer
 

@@ -14,22 +14,22 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// counted returns how often the server was asked to count a key.
+// counted returns how often the server has counted a key.
 func (p *pair) counted(key string) int {
 	p.fake.mu.Lock()
 	defer p.fake.mu.Unlock()
 	return p.fake.seen[key]
 }
 
-// dawdle makes the server take that long for each message from now on.
+// dawdle makes the server take the given time for each message from now on.
 func (p *pair) dawdle(d time.Duration) {
 	p.fake.mu.Lock()
 	defer p.fake.mu.Unlock()
 	p.fake.delay = d
 }
 
-// TestShortDeadlines forwards with less time than is worth sending a message: nothing is sent, and
-// no caller is told that the node can't be reached. With a little more time the node answers.
+// TestShortDeadlines forwards with too little time to send a message: nothing is sent, and no
+// caller gets the error that the node can't be reached. With a little more time the node answers.
 func TestShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: 100 * time.Microsecond}, "", "")
@@ -81,8 +81,8 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	})
 }
 
-// TestLateQuestionsAreNotAnswered delays a question until its sender has given up: what it would
-// have allowed must not begin then.
+// TestLateQuestionsAreNotAnswered delays a question until its sender has given up: the node must
+// not act on it then.
 func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
@@ -130,8 +130,8 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestAClassHoldsUpNoOther has the node take long over tasks of one class. One of another class
-// does not wait for them.
+// TestAClassHoldsUpNoOther makes the node slow for tasks of one class. Tasks of another class don't
+// wait for them.
 func TestAClassHoldsUpNoOther(t *testing.T) {
 	task := func(verb rpc.Verb, ack syncer.Ack) rpc.Task {
 		return rpc.Task{Verb: verb, Op: syncer.Op{Kind: syncer.Add, Ack: ack}}

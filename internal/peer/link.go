@@ -25,12 +25,12 @@ const (
 	spareLanes  = 16
 	firstProbe  = 50 * time.Millisecond
 	lastProbe   = time.Second
-	// maxMissed is how many pings in a row may pass without a sign of life before the process is
-	// considered unreachable.
+	// maxMissed is the number of consecutive pings without a sign of life after which the process
+	// counts as unreachable.
 	maxMissed = 3
 )
 
-// class is a class of tasks: each has a queue and lanes of its own.
+// class is a class of tasks, with a separate queue and separate lanes.
 type class uint8
 
 // The classes of tasks.
@@ -38,18 +38,18 @@ const (
 	quick class = iota
 	// storeBound tasks wait for the store.
 	storeBound
-	// nodeBound tasks wait for the answers to tasks of any other class. With lanes of their own,
-	// the others never wait for a node that waits for a lane, so that no circle of nodes can wait
-	// for each other.
+	// nodeBound tasks wait for the answers to tasks of any other class. Because they have separate
+	// lanes, the others never wait for a node that waits for a lane, so that no circle of nodes can
+	// wait for each other.
 	nodeBound
 	// resets wait for the store, and for questions, but for no other task. They hold up neither
-	// storeBound nor nodeBound ones, and are not held up by them.
+	// storeBound nor nodeBound tasks, and are not held up by them.
 	resets
 	classes
 )
 
-// firstLanes are the numbers of the first lane of each class. There are as many of each class as
-// Options.Lanes says.
+// firstLanes are the numbers of the first lane of each class. Each class has ClientOptions.Lanes of
+// them.
 var firstLanes = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
 
 // The numbers of the first lanes for questions, and of the spare ones.
@@ -68,7 +68,7 @@ type link struct {
 	queues [classes]*batching.Queue[*call]
 	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
 	asking, showing chan *lane
-	// Free lanes for calls whose regular lanes have messages in flight that take long.
+	// Free lanes for calls whose regular lanes are busy with slow messages.
 	spare chan *lane
 	// open is set while the process can't be reached: the circuit is open, and only probes go
 	// through.
@@ -120,7 +120,7 @@ func (l *link) refused() error {
 	return nil
 }
 
-// submit puts a call into a queue for a lane.
+// submit queues a call for a lane.
 func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	err := queue.Put(k)
 	if errors.Is(err, batching.ErrFull) {
@@ -129,7 +129,7 @@ func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	return err
 }
 
-// drain fails all calls that wait: the process can't be reached.
+// drain fails all waiting calls, because the process can't be reached.
 func (l *link) drain() {
 	for _, queue := range l.queues {
 		queue.Drain(rpc.ErrUnreachable)
@@ -144,7 +144,7 @@ func (l *link) end() {
 	}
 }
 
-// noteReply takes in a reply, and what the clock of the process showed when it was sent.
+// noteReply records a sign of life, and the process's clock in the reply.
 func (l *link) noteReply(clock time.Duration) {
 	l.clockOffset.noteReply(clock)
 	l.signs.Add(1)
@@ -166,8 +166,8 @@ func (l *link) fail(err error) {
 	l.probe()
 }
 
-// probe starts pinging the process, because a message to it has got no answer for a while or could
-// not be sent.
+// probe starts to ping the process, because a message to it has been unanswered for a while or
+// could not be sent.
 func (l *link) probe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *link) runProbe() {
 	}
 }
 
-// keepsProbing reports whether to go on probing. If not, the next caller of probe starts anew. Both
+// keepsProbing reports whether to go on probing. If not, the next call of probe starts anew. Both
 // are decided under the lock: otherwise, a failure between the last ping and the end of runProbe
 // would start no new probe, and the circuit would stay open for good.
 func (l *link) keepsProbing(silent bool) bool {

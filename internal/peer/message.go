@@ -15,7 +15,7 @@ const version = 7
 const (
 	kindTasks byte = iota
 	kindQuestion
-	// kindTracedQuestion is a question that is part of a trace, whose context precedes it.
+	// kindTracedQuestion is a question that is part of a trace; the trace's context precedes it.
 	kindTracedQuestion
 )
 
@@ -26,12 +26,12 @@ const (
 	replyStale
 	// replyStranger: the message is meant for another process.
 	replyStranger
-	// replyBusy: the node can't take the message now, and has done nothing with it.
+	// replyBusy: the node can't accept the message now, and has done nothing with it.
 	replyBusy
-	// replyUnderWay: an earlier copy is still being carried out.
+	// replyUnderWay: an earlier copy is still being executed.
 	replyUnderWay
 	// replyLate: the message came after its deadline. Neither it nor any copy of it has been or
-	// will be carried out.
+	// will be executed.
 	replyLate
 )
 
@@ -41,17 +41,17 @@ type message struct {
 	Lane     uint32
 	Seq      uint64
 	Kind     byte
-	// Budget is how long the sender waits for the answer, from when it sends the message.
+	// Budget is how long the sender waits for the answer after sending.
 	Budget time.Duration
-	// Until is the deadline by the clock of the receiver, as far as the sender knows that clock; 0
-	// if it does not. Without it, the receiver could not tell that a message has been on its way
-	// for longer than its budget.
+	// Until is the deadline by the clock of the receiver; 0 if the sender has not read that clock.
+	// Without it, the receiver could not detect a message that has been under way for longer than
+	// its budget.
 	Until time.Duration
 	Body  []byte
 }
 
-// minBudget is the least time that a message is sent with: with less, the answer would come too
-// late.
+// minBudget is the least remaining time with which a message is sent: with less, the answer would
+// come too late.
 const minBudget = 5 * time.Millisecond
 
 // remaining returns how long a message may still take if the receiver's clock shows now. It is not
@@ -64,7 +64,7 @@ func (m *message) remaining(now time.Duration) time.Duration {
 }
 
 // append appends the message, sealed if there is a key. Version and sender stay readable, because
-// they tell which key it is sealed with.
+// they determine the key.
 func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	b = slices.Grow(b, len(m.From)+len(m.To)+len(m.Body)+messageHead)
 	b = c.number(key, appendBytes(append(b, version), m.From))
@@ -78,10 +78,10 @@ func (m *message) append(b []byte, key cipher.AEAD, c *counter) []byte {
 	return seal(key, b, start, nil)
 }
 
-// messageHead is the most that a message takes besides names and body.
+// messageHead bounds the size of a message without names and body.
 const messageHead = 64 + overhead
 
-// sender reads the part of a message that is not sealed.
+// sender reads the unsealed part of a message.
 func sender(b []byte) (from string, rest []byte, err error) {
 	r := reader{b: b}
 	if v := r.byte(); r.err == nil && v != version {
@@ -94,7 +94,7 @@ func sender(b []byte) (from string, rest []byte, err error) {
 // maxName bounds the name of a process, which is stored before the message has been authenticated.
 const maxName = 256
 
-// processName reads the sender's name from the part that is not sealed.
+// processName reads the sender's name from the unsealed part.
 func (r *reader) processName() string {
 	name := r.bytes()
 	if len(name) > maxName {
@@ -104,7 +104,7 @@ func (r *reader) processName() string {
 	return string(name)
 }
 
-// parse reads the part of a message that was sealed.
+// parse reads the sealed part of a message, once it is decrypted.
 func (m *message) parse(text []byte) error {
 	r := reader{b: text}
 	m.To, m.Lane, m.Seq = r.string(), uint32(r.uint()), r.uint()

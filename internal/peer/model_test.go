@@ -22,8 +22,8 @@ var (
 	modelSeeds = flag.Int("seeds", 60, "number of seeds that the model runs with")
 )
 
-// ledgerNode is a node that records when it counted what. It is slow, but counts nothing after it
-// was told to stop.
+// ledgerNode is a node that records the time of each count. It is slow, but counts nothing after
+// its context has ended.
 type ledgerNode struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
@@ -65,9 +65,9 @@ func (f *ledgerNode) dawdle(ctx context.Context) {
 func (f *ledgerNode) Answer(context.Context, any) (any, error) { return nil, nil }
 
 // TestModel forwards operations with deadlines of every length over a network that loses, delays
-// and repeats messages, to a slow node. Operations that were acknowledged are counted once, those
-// that were refused never, those with an unknown outcome at most once, and none after its caller's
-// deadline. No caller is told that the node can't be reached while it is only slow.
+// and repeats messages, to a slow node. Acknowledged operations are counted once, refused ones
+// never, ones with an unknown outcome at most once, and none after its caller's deadline. No caller
+// gets the error that the node can't be reached while the node is only slow.
 func TestModel(t *testing.T) {
 	for i := range *modelSeeds {
 		seed := uint64(i + 1)
@@ -167,7 +167,7 @@ func deadline(rnd *rand.Rand) time.Duration {
 	return most/2 + upTo(rnd, most)
 }
 
-// disturb does something to the network.
+// disturb disturbs the network at random.
 func (m *model) disturb() {
 	from, to := "a", "b"
 	if m.rnd.IntN(2) == 0 {
@@ -210,7 +210,7 @@ func (m *model) check() {
 	m.Logf("calm %v: %v", m.calm, m.kinds)
 }
 
-// expected returns how often an operation with this outcome is counted.
+// expected returns the allowed number of counts of an operation with this outcome.
 func expected(err error) (least, most int, kind string) {
 	switch {
 	case err == nil:

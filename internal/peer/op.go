@@ -14,17 +14,17 @@ const (
 	ackShift = 4
 )
 
-// Bounds of namespaces and keys: those of bans, which are longer than those of clients, see
+// Bounds of namespaces and keys: the ones of bans, which are longer than the clients', see
 // syncer.BanKey.
 const (
 	maxNS  = len(syncer.BanNamespace) + 1 + 64
 	maxKey = 64 + 1 + 256
 )
 
-// limitBytes is the least that a limit and its result take where they are spelled out, and
-// maxLimits is how many fit into a body of a message that spells out all of them. Operations that
-// are like the last one could ask for many more: whoever reads a message bounds them by maxLimits,
-// and who writes one counts limitBytes for each.
+// limitBytes is the minimum size of a limit and its result where they are spelled out, and
+// maxLimits is the number that fits into the body of a message that spells out all of them.
+// Operations like the previous one could demand many more: the reader of a message bounds them by
+// maxLimits, and the writer counts limitBytes for each.
 const (
 	limitBytes = 5
 	maxLimits  = 2 * (maxBody + maxMessage) / limitBytes
@@ -46,7 +46,7 @@ func alike(a, b *syncer.Op) bool {
 	return true
 }
 
-// appendKeys appends the keys of an operation that is like the last one.
+// appendKeys appends the keys of an operation like the previous one.
 func appendKeys(b []byte, op *syncer.Op) []byte {
 	for i := range op.Checks {
 		b = appendBytes(b, op.Checks[i].Key)
@@ -74,7 +74,7 @@ func appendChecks(b []byte, op *syncer.Op) []byte {
 // span is a part of a list.
 type span struct{ from, to int }
 
-// readChecks reads the checks of an operation of a kind. Their keys are views into the message.
+// readChecks reads the checks of an operation. Their keys are views into the message.
 func (l *taskList) readChecks(r *reader, kind syncer.Kind) {
 	for range r.count() {
 		c := syncer.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
@@ -92,7 +92,7 @@ func (l *taskList) readChecks(r *reader, kind syncer.Kind) {
 	}
 }
 
-// readLike reads the keys of an operation that is like the last one, and adds its checks.
+// readLike reads the keys of an operation like the previous one, and adds its checks.
 func (l *taskList) readLike(r *reader) {
 	from, to := l.firsts[len(l.firsts)-1], len(l.checks)
 	for i := from; i < to; i++ {

@@ -6,12 +6,12 @@ import (
 	"errors"
 )
 
-// Passes makes passes, with which a process proves to a node that it knows the secret before its
-// message is read. A pass is for a message of one length. Methods may be called concurrently. Make
-// one Passes for each process: names and numbers must be used once.
+// Passes makes passes, with which a process proves to a node that it has the secret before the node
+// reads its message. A pass is for a message of one length. Methods may be called concurrently.
+// Make one Passes for each process: names and numbers must be used once.
 //
-// Whoever overhears a pass can send another body of that length. That body is no valid message, so
-// it is refused once it has been read.
+// An eavesdropper can send another body of that length with a copied pass. That body is no valid
+// message, so the node refuses it after reading it.
 type Passes struct {
 	self  string
 	keys  *keyring
@@ -36,18 +36,18 @@ func (p *Passes) Pass(size int) string {
 // SetSecrets replaces the secrets: the first one seals.
 func (p *Passes) SetSecrets(secrets [][]byte) { p.keys.set(secrets) }
 
-// usePass is the use of the keys for passes. These keys name no receiver: a message for the process
-// that had the address before gets an answer, too.
+// usePass is the use of the keys for passes. These keys name no receiver: a message for an earlier
+// process at the address gets an answer, too.
 const usePass = "pass"
 
 // boundTo returns the data that ties a pass to a message of size bytes.
 func boundTo(size int) []byte { return binary.AppendUvarint(nil, uint64(size)) }
 
-// errPass says that the sender of a message did not prove to be a node.
+// errPass means that the sender of a message did not prove to be a node.
 var errPass = errors.New("the message comes without a valid pass")
 
-// Admit returns nil if the pass was made by a node with one of the secrets for a message of that
-// size, or if there are no secrets.
+// Admit returns nil if a node with one of the secrets made the pass for a message of that size, or
+// if there are no secrets.
 func (s *Server) Admit(pass string, size int) error {
 	if len(s.keys.list()) == 0 {
 		return nil

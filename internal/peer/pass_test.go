@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/internal/peer"
 )
 
-// TestPasses admits only senders that know the secret, and only messages of the stated length.
+// TestPasses admits only senders with the secret, and only messages of the stated length.
 func TestPasses(t *testing.T) {
 	secret := []byte("what all nodes share")
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Secret: secret})

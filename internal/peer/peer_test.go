@@ -23,13 +23,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// fake is a node that counts how often it is asked.
+// fake is a node that counts its requests.
 type fake struct {
 	mu    sync.Mutex
 	seen  map[string]int // by key
 	calls int
 	delay time.Duration
-	end   time.Duration // how long it takes to end when time is up
+	end   time.Duration // delay of its end once time is up
 	err   error
 }
 
@@ -96,7 +96,7 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 	return nil, fmt.Errorf("%T: not here", question)
 }
 
-// wire is a transport over a simulated host. Addresses are those of hosts.
+// wire is a transport over a simulated host. Addresses are host addresses.
 type wire struct{ h *simnet.Host }
 
 func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
@@ -221,7 +221,7 @@ func TestAtMostOnce(t *testing.T) {
 					mu.Lock()
 					outcomes[key] = err
 					mu.Unlock()
-					// Without a pause all of them would find the circuit open.
+					// Without a pause all operations would find the circuit open.
 					time.Sleep(time.Duration(100+10*g) * time.Millisecond)
 				}
 			})
@@ -277,7 +277,8 @@ func TestWaitingCallsShareAMessage(t *testing.T) {
 	})
 }
 
-// TestRefusedConnectionsAreKnownAtOnce, and so is the node's return.
+// TestRefusedConnectionsAreKnownAtOnce detects refused connections at once, and the node's return,
+// too.
 func TestRefusedConnectionsAreKnownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "s", "s")
@@ -353,7 +354,7 @@ func TestAShortSilenceIsWaitedOut(t *testing.T) {
 	})
 }
 
-// TestARestartedProcessRefuses messages for the process before it.
+// TestARestartedProcessRefuses messages for its predecessor.
 func TestARestartedProcessRefuses(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
@@ -383,8 +384,8 @@ func TestAnotherSecretIsRefused(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap gives each side several secrets: they understand each other if either can open
-// what the other seals.
+// TestSecretsOverlap gives each side several secrets: a call succeeds if the server has the secret
+// that the client seals with, because a reply is sealed with the secret of its message.
 func TestSecretsOverlap(t *testing.T) {
 	for _, tt := range []struct {
 		client, server string
@@ -495,7 +496,7 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestKeepLetsGo of a member that is gone: waiting calls fail, and no goroutine is left.
+// TestKeepLetsGo drops a member that is gone: waiting calls fail, and no goroutine is left.
 func TestKeepLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")

@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 )
 
-// appendQuestion appends the code of the question's kind, and the question as JSON. Questions are
-// rare.
+// appendQuestion appends the code of the question's kind, and the question as JSON, which is fast
+// enough because questions are rare.
 func appendQuestion(b []byte, question any) ([]byte, error) {
 	kind, ok := node.QuestionOf(question)
 	if !ok {
@@ -33,7 +33,7 @@ func readQuestion(b []byte) (question any, err error) {
 }
 
 // appendAnswer appends the answer to a question, or the error in place of it. Answers are JSON,
-// except a claim response, which has the counts of a partition, and a list of answers, each of
+// except a claim response, which holds the counts of a partition, and a list of answers, each of
 // which may be an error.
 func appendAnswer(b []byte, answer any, err error) []byte {
 	if err == nil {

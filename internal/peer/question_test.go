@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// answers has an empty answer for each kind of question, by name; nil if there is none.
+// answers lists an empty answer for each kind of question, by name; nil if it has none.
 var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
 	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopAnswer{},
@@ -63,7 +63,7 @@ func TestEveryQuestionComesBack(t *testing.T) {
 	}
 }
 
-// TestListsComeBack encodes and parses lists of answers, of which some are errors.
+// TestListsComeBack encodes and parses lists of answers, some of which are errors.
 func TestListsComeBack(t *testing.T) {
 	rnd := rand.New(rand.NewSource(2))
 	invalid := &syncer.InvalidError{Check: -1, Limit: 2, Field: "window", Detail: "too long"}
@@ -96,7 +96,7 @@ func TestListsComeBack(t *testing.T) {
 	}
 }
 
-// comesBack encodes an answer of the same type and parses it.
+// comesBack encodes a random answer of the same type and parses it.
 func comesBack(t *testing.T, name string, empty any, rnd *rand.Rand) {
 	t.Helper()
 	if empty == nil {
@@ -112,7 +112,7 @@ func comesBack(t *testing.T, name string, empty any, rnd *rand.Rand) {
 	}
 }
 
-// anything returns a value of a pointer's type with random contents.
+// anything returns a random value of the pointer's element type.
 func anything(t *testing.T, like any, rnd *rand.Rand) any {
 	t.Helper()
 	v, ok := quick.Value(reflect.TypeOf(like).Elem(), rnd)
@@ -125,7 +125,7 @@ func anything(t *testing.T, like any, rnd *rand.Rand) any {
 	return p.Interface()
 }
 
-// withoutEmpty makes empty slices nil: encodings need not tell one from the other.
+// withoutEmpty makes empty slices nil: encodings need not distinguish them.
 func withoutEmpty(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:

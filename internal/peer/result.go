@@ -28,10 +28,10 @@ const (
 	resultRetry
 )
 
-// The first byte of a result without an error. The source is in the bits between. What the bits for
-// age and detail do not announce is left out: a knowledge of age 0, and that nothing refused, that
-// what can count has counted and that no time was set to wait, with results for just the checks and
-// limits that were asked for.
+// The first byte of a result without an error. The source is in the bits between. Parts not
+// announced by the bits for age and detail are left out. Their defaults: age 0, no refusal, every
+// check counted if its kind of operation counts, no time to wait, and results for exactly the
+// requested checks and limits.
 const (
 	doneBit     = 0x80
 	detailBit   = 0x40
@@ -54,8 +54,8 @@ const (
 	countedBit = 2
 )
 
-// times are the times in the results of a call, each of which is sent as the difference from the
-// one before: nearly always 0.
+// times encodes the times in the results of a call, each as the difference from the previous one:
+// nearly always 0.
 type times struct{ last int64 }
 
 func (t *times) append(b []byte, ts int64) []byte {
@@ -69,7 +69,7 @@ func (t *times) read(r *reader) int64 {
 	return t.last
 }
 
-// appendResult appends the outcome of a task with this operation.
+// appendResult appends the outcome of a task with the given operation.
 func appendResult(b []byte, op *syncer.Op, res *syncer.Result, t *times) []byte {
 	if res.Err != nil {
 		return appendError(b, res.Err)
@@ -136,7 +136,7 @@ func firstByte(res *syncer.Result, plain bool) byte {
 	return bits
 }
 
-// appendFigures appends what is known of one window.
+// appendFigures appends the figures of one window.
 func appendFigures(b []byte, l *syncer.LimitResult) []byte {
 	b = appendInt(b, l.Count)
 	b = appendInt(b, l.Count-l.Lo)
@@ -144,7 +144,7 @@ func appendFigures(b []byte, l *syncer.LimitResult) []byte {
 	return appendUint(b, uint64(l.BucketMS))
 }
 
-// appendDetails appends the checks of a result with everything that they say.
+// appendDetails appends the checks of a result in full.
 func appendDetails(b []byte, res *syncer.Result, t *times) []byte {
 	b = appendInt(b, res.RetryAfter)
 	b = appendUint(b, uint64(len(res.Checks)))
@@ -171,7 +171,7 @@ func boolByte(v bool) byte {
 	return 0
 }
 
-// readResult reads the outcome of a task with this operation into res.
+// readResult reads the outcome of a task with the given operation into res.
 func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 	res.Reset()
 	first := r.byte()
@@ -204,7 +204,7 @@ func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 	}
 }
 
-// readFigures reads what is known of one window. limit may be nil.
+// readFigures reads the figures of one window. limit may be nil.
 func readFigures(r *reader, limit *syncer.Limit) syncer.LimitResult {
 	l := syncer.LimitResult{Count: r.int()}
 	l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
@@ -214,7 +214,7 @@ func readFigures(r *reader, limit *syncer.Limit) syncer.LimitResult {
 	return l
 }
 
-// readDetails reads checks with everything that they say.
+// readDetails reads checks in full.
 func readDetails(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 	res.RetryAfter = r.int()
 	for i := range r.count() {
@@ -243,7 +243,7 @@ func appendError(b []byte, err error) []byte {
 	var moved *rpc.MovedError
 	var later *syncer.RetryError
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome): // whatever else it says
+	case errors.Is(err, syncer.ErrUnknownOutcome): // takes precedence over all others
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
 		b = appendInt(b, int64(invalid.Check))
@@ -314,7 +314,7 @@ func readError(r *reader, code byte) error {
 	return &remoteError{kind: kindOf(code), text: r.string()}
 }
 
-// remoteError is an error that another node returned.
+// remoteError is an error returned by another node.
 type remoteError struct {
 	kind error
 	text string
@@ -340,5 +340,5 @@ func readMember(r *reader) ring.Member {
 	return m
 }
 
-// wrap adds the node at which an error happened.
+// wrap adds the failing node to an error.
 func wrap(err error, to *ring.Member) error { return fmt.Errorf("node %s: %w", to.ID, err) }

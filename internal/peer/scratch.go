@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// scratch is reusable memory for carrying out the tasks of a message.
+// scratch is reusable memory for executing the tasks of a message.
 type scratch struct {
 	list   taskList
 	res    []syncer.Result
@@ -25,11 +25,11 @@ type scratch struct {
 // group is calls with a common deadline.
 type group struct {
 	end  int           // number of tasks up to its end
-	lead time.Duration // how much earlier its deadline is than that of the message
+	lead time.Duration // difference between the message's deadline and its own
 }
 
-// read parses groups of calls, each of which is a number of tasks. It begins the spans of those
-// calls that have one.
+// read parses groups of calls, each of which is a number of tasks. It begins the spans of traced
+// calls.
 func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	r := reader{b: body}
 	x.list.reset()
@@ -77,7 +77,7 @@ func (x *scratch) readCall(r *reader, tracer trace.Tracer) {
 	x.ends = append(x.ends, len(x.list.ops))
 }
 
-// serve carries out the tasks of a process, until by at the latest. Groups have different deadlines
+// serve executes the tasks of a process, until by at the latest. Groups have different deadlines
 // and don't wait for each other.
 func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Time) {
 	var others sync.WaitGroup
@@ -94,8 +94,8 @@ func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Tim
 	others.Wait()
 }
 
-// serveUntil carries out some tasks, unless their time is up. It ends slightly before by: an answer
-// that says that some outcomes are unknown, or came too late, is worth more than none.
+// serveUntil executes some tasks, unless their time is up. It ends slightly before by: an answer
+// that reports unknown outcomes or lateness is worth more than none.
 func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks span,
 	by time.Time) {
 	if calls := x.tracedCalls(tasks); len(calls) > 0 {
@@ -113,7 +113,8 @@ func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks 
 	x.serveInOrder(ctx, s.opt.Node, tasks)
 }
 
-// serveInOrder carries out some tasks: operations next to each other together, and so other tasks.
+// serveInOrder executes tasks in order: adjacent operations together, and adjacent other tasks
+// together.
 func (x *scratch) serveInOrder(ctx context.Context, local Local, tasks span) {
 	l := &x.list
 	other, _ := slices.BinarySearch(l.places, tasks.from)

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 )
 
-// errSecret says that a message was sealed with another secret, or is damaged.
+// errSecret means that a message was sealed with another secret, or is damaged.
 var errSecret = errors.New("the message is not from a node with the same secret")
 
 // keyring derives and caches the ciphers for pairs of processes.
@@ -123,8 +123,8 @@ func (k *keyring) open(use, from, to string, b, bound []byte) (text, secret []by
 // under a key. Process names are never reused, so no other process has the same keys.
 type counter struct{ n atomic.Uint64 }
 
-// number appends the number of the next message that is sealed, if there is a key. The text that
-// is sealed comes after it.
+// number appends the number of the next sealed message, if there is a key. The text to seal follows
+// it.
 func (c *counter) number(key cipher.AEAD, b []byte) []byte {
 	if key == nil {
 		return b
@@ -132,7 +132,7 @@ func (c *counter) number(key cipher.AEAD, b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, c.n.Add(1))
 }
 
-// seal seals, in place, the text from start on, which comes after its number.
+// seal seals, in place, the text from start on, which follows its number.
 func seal(key cipher.AEAD, b []byte, start int, bound []byte) []byte {
 	if key == nil {
 		return b

@@ -22,7 +22,7 @@ import (
 type Local interface {
 	// Serve runs operations of another node in order and sets Err in each result.
 	Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result)
-	// ServeTasks does the same with tasks that do something else than to run their operation.
+	// ServeTasks does the same with tasks that do more than run their operation.
 	ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result)
 	// Answer answers a question of another node.
 	Answer(ctx context.Context, question any) (answer any, err error)
@@ -34,15 +34,15 @@ type ServerOptions struct {
 	Self string
 	// Secret is shared by all nodes. Default: none, messages are plain.
 	Secret []byte
-	// Node carries out the messages. Required.
+	// Node executes the messages. Required.
 	Node Local
-	// ReplyBytes bounds the replies that are kept for messages that are sent again, in bytes.
-	// Default and maximum: 64 MiB.
+	// ReplyBytes bounds the replies kept for repeated messages, in bytes. Default and maximum: 64
+	// MiB.
 	ReplyBytes int64
-	// Traced is told of everything that was done for other nodes as a part of a trace. It must not
-	// wait. Default: nobody is.
+	// Traced receives every call that was executed for another node as part of a trace. It must not
+	// block. Default: none.
 	Traced func(*trace.Call)
-	// Tracer records a span of everything of the kind whose trace is kept. Default: none.
+	// Tracer records a span of every such call whose trace is kept. Default: none.
 	Tracer trace.Tracer
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger
@@ -55,7 +55,7 @@ type Server struct {
 	count counter
 	clock elapsed.Clock
 	pool  sync.Pool // of *scratch
-	// replies has the reply to the last message of each lane. Only the process of a lane can
+	// replies holds the reply to the last message of each lane. Only the process of a lane can
 	// continue it, because the process name is part of laneID.
 	replies *replay.Memory[laneID, struct{}, reply]
 
@@ -74,9 +74,9 @@ type reply struct {
 	body   []byte
 }
 
-// Bounds of what is remembered about other processes. Nobody sends a message again after its
-// budget, and a process that has not been heard of for an hour is gone. Numbers outlive replies,
-// because somebody may have copied a message.
+// Bounds of the memory of other processes. No process sends a message again after its budget, and a
+// process that has been silent for an hour is gone. Numbers outlive replies, because somebody may
+// have copied a message.
 const (
 	maxLanes      = 1 << 16
 	maxReplyBytes = 64 << 20
@@ -102,8 +102,9 @@ func NewServer(opt ServerOptions) *Server {
 // secret of its message. A server that has secrets must keep at least one.
 func (s *Server) SetSecrets(secrets [][]byte) { s.keys.set(secrets) }
 
-// Handle takes one message and returns the reply. It may modify the message, and does not keep it.
-// An error means that raw is not a message of a node with the same secret, and deserves no reply.
+// Handle executes one message and returns the reply. It may modify the message, and does not keep
+// it. An error means that raw is not a message of a node with the same secret, and deserves no
+// reply.
 func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	var m message
 	from, rest, err := sender(raw)
@@ -125,7 +126,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 		m.From = from
 		r = s.reply(ctx, &m)
 	}
-	// Whoever sealed with this secret can open what is sealed with it.
+	// The sender has this secret, so it can open the reply.
 	key, err := s.keys.key(secret, "reply", s.opt.Self, from)
 	if err != nil {
 		return nil, s.refuse(err)
@@ -136,7 +137,7 @@ func (s *Server) Handle(ctx context.Context, raw []byte) ([]byte, error) {
 	return seal(key, s.appendReply(b, r), start, bound), nil
 }
 
-// tag returns what ties a reply to its message: the last 16 bytes, the authentication tag of the
+// tag returns the bytes that tie a reply to its message: the last 16, the authentication tag of the
 // sealed message, which no other message has.
 func tag(raw []byte) []byte { return raw[max(0, len(raw)-16):] }
 
@@ -156,13 +157,13 @@ func (s *Server) refuse(err error) error {
 	return err
 }
 
-// appendReply appends the status, what the clock of this process shows, and the body.
+// appendReply appends the status, this process's clock, and the body.
 func (s *Server) appendReply(b []byte, r reply) []byte {
 	b = appendUint(append(b, r.status), uint64(s.clock.Now()/time.Microsecond))
 	return append(b, r.body...)
 }
 
-// reply carries out a message, or returns the reply to an earlier copy of it.
+// reply executes a message, or returns the reply to an earlier copy of it.
 func (s *Server) reply(ctx context.Context, m *message) reply {
 	request, verdict := s.replies.Enter(laneID{m.From, m.Lane}, m.Seq, struct{}{}, time.Now())
 	switch verdict {
@@ -178,8 +179,8 @@ func (s *Server) reply(ctx context.Context, m *message) reply {
 	return reply{status: replyStale}
 }
 
-// again returns the reply to a copy of a message, or says that there is none yet, which is also a
-// sign of life.
+// again returns the reply to a copy of a message, or reports that there is none yet, which is also
+// a sign of life.
 func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait time.Duration) reply {
 	r, state := s.replies.Answer(request, wait)
 	switch state {
@@ -191,7 +192,7 @@ func (s *Server) again(request *replay.Request[laneID, struct{}, reply], wait ti
 	return reply{status: replyStale}
 }
 
-// inTime carries out a message, unless its deadline has passed.
+// inTime executes a message, unless its deadline has passed.
 func (s *Server) inTime(ctx context.Context, m *message) reply {
 	left := m.remaining(s.clock.Now())
 	if left <= 0 {
@@ -200,7 +201,7 @@ func (s *Server) inTime(ctx context.Context, m *message) reply {
 	return s.carryOut(ctx, m, time.Now().Add(left))
 }
 
-// carryOut does what a message asks for, until by. Errors become part of the reply.
+// carryOut executes a message, until by. Errors become part of the reply.
 func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	switch m.Kind {
 	case kindQuestion:
@@ -219,7 +220,7 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
-// answer answers a question, and returns the name of its kind and the error, too.
+// answer answers a question, and also returns the name of its kind and the error.
 func (s *Server) answer(ctx context.Context, body []byte,
 	by time.Time) (name string, encoded []byte, err error) {
 	question, err := readQuestion(body)

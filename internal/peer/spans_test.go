@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestSpans has another node carry out operations and a question, and fail: each has a span, whose
-// parent is that of the node that asked, and what is done about it is part of the span.
+// TestSpans makes another node execute operations and a question, and fail: each has a span with
+// the asking node's span as its parent, and the work for it is part of the span.
 func TestSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTracedBed(t)
@@ -55,7 +55,8 @@ func TestSpans(t *testing.T) {
 	})
 }
 
-// TestSpanOfOneOperation has the verdict, and none if the trace is not kept.
+// TestSpanOfOneOperation checks the verdict in a span, and that there is no span if the trace is
+// not kept.
 func TestSpanOfOneOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTracedBed(t)

@@ -5,9 +5,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The first byte of a task: the verb, and whether refusals count, a time is set, and it is a dry
-// run. Instead, the whole byte may be likeLast: the task is an operation like the one before it in
-// the same call, and only its keys follow.
+// The first byte of a task: the verb, and flags for refusals that count, a time that is set, and a
+// dry run. Instead, the whole byte may be likeLast: the task is an operation like the previous one
+// in the same call, and only its keys follow.
 const (
 	verbMask  = 0x0f
 	deniedBit = 0x10
@@ -16,7 +16,7 @@ const (
 	dryBit    = 0x80
 )
 
-// appendOp appends an operation. last is the operation before it in the same call, or nil.
+// appendOp appends an operation. last is the previous operation in the same call, or nil.
 func appendOp(b []byte, op, last *syncer.Op) []byte {
 	if last != nil && alike(op, last) {
 		return appendKeys(append(b, likeLast), op)
@@ -30,7 +30,7 @@ func appendTask(b []byte, t *rpc.Task) []byte {
 	return appendChecks(appendStep(b, t), &t.Op)
 }
 
-// appendStep appends what a step of an acquire over several owners has besides its operation.
+// appendStep appends the fields of a step of an acquire over several owners, without its operation.
 func appendStep(b []byte, t *rpc.Task) []byte {
 	if !t.Verb.IsStep() {
 		return b
@@ -63,17 +63,17 @@ func appendHead(b []byte, verb rpc.Verb, op *syncer.Op) []byte {
 	return b
 }
 
-// taskList is tasks that were parsed from a message, and their memory.
+// taskList holds the tasks parsed from a message, and their memory.
 type taskList struct {
 	ops      []syncer.Op // of all tasks
 	firsts   []int       // index of the first check of each operation
 	checks   []syncer.Check
 	limitsOf []span // the limits of each check
 	limits   []syncer.Limit
-	asked    int // number of limits, those that checks share counted for each
+	asked    int // number of limits; shared ones count once for each check
 
-	// tasks has those that do something else than to run their operation, and places their
-	// positions among all.
+	// tasks holds the tasks that do more than run their operation, and places their positions among
+	// all tasks.
 	tasks  []rpc.Task
 	places []int
 }
@@ -85,8 +85,8 @@ func (l *taskList) reset() {
 	l.tasks, l.places = l.tasks[:0], l.places[:0]
 }
 
-// read parses one task. isFirst says that it is the first one of its call. Call link after the last
-// task of the message.
+// read parses one task. isFirst marks the first task of a call. Call link after the last task of
+// the message.
 func (l *taskList) read(r *reader, isFirst bool) {
 	first := r.byte()
 	if first != likeLast {
@@ -102,7 +102,7 @@ func (l *taskList) read(r *reader, isFirst bool) {
 	l.ops, l.firsts = append(l.ops, l.ops[len(l.ops)-1]), append(l.firsts, start)
 }
 
-// readWhole parses a task that does not refer to the last one.
+// readWhole parses a task that does not refer to the previous one.
 func (l *taskList) readWhole(r *reader, first byte) {
 	second := r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
@@ -126,7 +126,7 @@ func (l *taskList) readWhole(r *reader, first byte) {
 	l.ops, l.firsts = append(l.ops, t.Op), append(l.firsts, start)
 }
 
-// readStep is the inverse of appendStep. Tasks mostly have the coordinator of the one before.
+// readStep is the inverse of appendStep. Most tasks have the same coordinator as the previous one.
 func (l *taskList) readStep(r *reader, t *rpc.Task) {
 	if !t.Verb.IsStep() {
 		return
@@ -146,7 +146,7 @@ func (l *taskList) readStep(r *reader, t *rpc.Task) {
 	}
 }
 
-// fits reports whether a task has the number of checks that it needs.
+// fits reports whether a task has a valid number of checks.
 func fits(t *rpc.Task, checks int) bool {
 	switch {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:

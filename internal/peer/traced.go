@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// tracedCall, in place of the number of its tasks, begins a call that is part of a trace: its
-// context follows, and then the call. No call has 0 tasks.
+// tracedCall, in place of the number of its tasks, begins a call that is part of a trace: the
+// trace's context follows, and then the call. No call has 0 tasks.
 const tracedCall = 0
 
 // appendTrace appends the context of a trace.
@@ -68,16 +68,16 @@ func (x *scratch) firstError(tasks span) error {
 	return nil
 }
 
-// operations is what calls with tasks ask for.
+// operations is the name of calls with tasks.
 const operations = "operations"
 
-// service and spanName are how spans call what nodes do for each other.
+// service and spanName name the spans of work for other nodes.
 const (
 	service  = "twotier.peer"
 	spanName = service + "/"
 )
 
-// report says what was done for calls of a process that are part of traces.
+// report reports the traced calls of a process.
 func (s *Server) report(from string, x *scratch, calls []tracedTasks, began time.Time) {
 	for _, k := range calls {
 		c := trace.Call{Context: k.of, Peer: from, Asked: operations, Operations: k.to - k.from,
@@ -92,7 +92,7 @@ func (s *Server) report(from string, x *scratch, calls []tracedTasks, began time
 	}
 }
 
-// describe adds to a span what the first of some tasks was about.
+// describe adds the subject of the first of some tasks to a span.
 func (x *scratch) describe(to trace.Span, tasks span) {
 	if tasks.from == tasks.to {
 		return
@@ -110,7 +110,7 @@ func (x *scratch) describe(to trace.Span, tasks span) {
 	}
 }
 
-// endSpan ends the span of a call. It leaves out the text of an error, which may have a key.
+// endSpan ends the span of a call. It leaves out the text of an error, which may contain a key.
 func endSpan(span trace.Span, c *trace.Call) {
 	span.Set(slog.String("rpc.system", "twotier"), slog.String("rpc.service", service),
 		slog.String("rpc.method", c.Asked), slog.String("twotier.peer", c.Peer),

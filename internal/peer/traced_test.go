@@ -18,12 +18,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// tracedNode is a node that notes which traces tasks and questions are part of.
+// tracedNode is a node that records the traces of tasks and questions.
 type tracedNode struct {
 	mu    sync.Mutex
 	tasks []string
 	asked []string
-	spans [][8]byte // what both are part of
+	spans [][8]byte // of both
 	fails bool
 }
 
@@ -46,7 +46,7 @@ func (n *tracedNode) ServeTasks(_ context.Context, tasks []rpc.Task, _ []syncer.
 	}
 }
 
-// note keeps the span of something, if it is part of a trace.
+// note records the span of work that is part of a trace.
 func (n *tracedNode) note(of *trace.Context) {
 	if of != nil {
 		n.spans = append(n.spans, of.Span)
@@ -100,7 +100,7 @@ func newTracedBed(t *testing.T) *tracedBed {
 	return b
 }
 
-// context returns one that is part of a trace, or of none if the number is 0.
+// context returns a context that is part of a trace, or of none if the number is 0.
 func (b *tracedBed) context(number byte) context.Context {
 	ctx := b.t.Context()
 	if number == 0 {
@@ -110,7 +110,7 @@ func (b *tracedBed) context(number byte) context.Context {
 		Flags: trace.Sampled, State: fmt.Sprint("vendor=", number)})
 }
 
-// do sends operations and a task that is not one as one call, and returns the first error.
+// do sends an operation and another task as one call, and returns the first error.
 func (b *tracedBed) do(number byte) error {
 	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}
 	tasks := []rpc.Task{{Op: op}, {Verb: rpc.VerbCoordinate, Op: op}}
@@ -127,7 +127,7 @@ func (b *tracedBed) ask(number byte) error {
 func id(number byte) string { return (&trace.Context{ID: [16]byte{15: number}}).TraceID() }
 
 // TestTracesReachTheOtherNode sends calls of several traces, and of none, at the same time: the
-// receiver knows of each what it is part of.
+// receiver gets the right trace with each.
 func TestTracesReachTheOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTracedBed(t)

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// call is tasks on their way. It has memory of its own, because the waiting caller may give up
+// call is a set of tasks under way. It has separate memory, because the waiting caller may give up
 // before a lane is done with it.
 type call struct {
 	batching.Call
@@ -31,10 +31,10 @@ func (k *call) Size() (ops, bytes int) { return k.tasks, k.size }
 type wait struct {
 	done  chan struct{} // signaled when one of the calls has finished
 	parts []part
-	left  int // parts that are not over
+	left  int // unfinished parts
 }
 
-// part is the work of one node, and the call that carries it, nil once that is over.
+// part is the work of one node, and the call that carries it, nil once the part is over.
 type part struct {
 	work
 	to   *ring.Member
@@ -62,7 +62,7 @@ func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op,
 	c.finish(ctx, w, over)
 }
 
-// start adds a part, and submits its call. If it can't, the part is over.
+// start adds a part, and submits its call. A part that can't be submitted is over.
 func (c *Client) start(ctx context.Context, w *wait, p part) {
 	p.trace = trace.From(ctx)
 	var err error
@@ -74,7 +74,7 @@ func (c *Client) start(ctx context.Context, w *wait, p part) {
 	w.parts = append(w.parts, p)
 }
 
-// submit puts the work of a part into a queue.
+// submit queues the work of a part.
 func (c *Client) submit(ctx context.Context, w *wait, p *part) (*call, error) {
 	l, err := c.link(p.to)
 	if err != nil {
@@ -98,8 +98,8 @@ func (c *Client) submit(ctx context.Context, w *wait, p *part) (*call, error) {
 	return k, l.submit(k, l.queues[p.class()])
 }
 
-// deadline returns when a caller gives up, at the latest after maxBudget: calls that share a
-// message say how much earlier than it they end.
+// deadline returns when a caller gives up, at the latest after maxBudget: the encoding of calls
+// that share a message bounds how much earlier each may end.
 func (c *Client) deadline(ctx context.Context) time.Time {
 	within := c.opt.Timeout
 	if by, ok := ctx.Deadline(); ok {
@@ -108,13 +108,13 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 	return time.Now().Add(min(within, maxBudget))
 }
 
-// finish calls over with each part when it is over, until all are or ctx is done. In the latter
-// case, the outcomes of the others are unknown, unless no lane had taken the call.
+// finish calls over with each part when it is over, until all are or ctx is done. If ctx ends
+// first, the outcomes of the remaining parts are unknown, except where no lane has taken the call.
 func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
 	for w.left > 0 {
 		var why error
 		select {
-		case <-w.done: // or an earlier caller's signal
+		case <-w.done: // or a signal for an earlier caller
 		case <-ctx.Done():
 			why = ctx.Err()
 		}
@@ -130,8 +130,8 @@ func (c *Client) finish(ctx context.Context, w *wait, over func(part int)) {
 	c.waits.Put(w)
 }
 
-// ended reports whether a part is over, as all are if there is a reason to give up, and sets its
-// results.
+// ended reports whether a part is over, and sets its results if so. With a reason to give up, every
+// part is.
 func (c *Client) ended(p *part, why error) bool {
 	k := p.call
 	over, err := k.Finished()

@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// errFormat says that a message is malformed.
+// errFormat means that a message is malformed.
 var errFormat = errors.New("malformed message")
 
-// appendUint appends an unsigned number. Most take one byte.
+// appendUint appends an unsigned number. Most numbers take one byte.
 func appendUint(to []byte, v uint64) []byte {
 	if v < 0x80 {
 		return append(to, byte(v))
@@ -17,7 +17,7 @@ func appendUint(to []byte, v uint64) []byte {
 	return binary.AppendUvarint(to, v)
 }
 
-// appendInt appends a signed number. Those near zero take one byte.
+// appendInt appends a signed number. Numbers near zero take one byte.
 func appendInt(to []byte, v int64) []byte {
 	return appendUint(to, uint64(v)<<1^uint64(v>>63))
 }
@@ -27,7 +27,7 @@ func appendBytes[T ~[]byte | ~string](to []byte, b T) []byte {
 	return append(appendUint(to, uint64(len(b))), b...)
 }
 
-// reader parses a message. After the first mistake it returns only zero values, and err is set.
+// reader parses a message. After the first error it returns only zero values, and err is set.
 type reader struct {
 	b   []byte
 	err error
@@ -93,11 +93,10 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// lengthBytes is the size of a length of fixed size, which can be filled in once what follows is
-// written.
+// lengthBytes is the size of a fixed-size length, which can be filled in after the content.
 const lengthBytes = 4
 
-// part returns what follows its length of fixed size, a view into the message.
+// part returns the content that follows a fixed-size length, as a view into the message.
 func (r *reader) part() []byte {
 	if len(r.b) < lengthBytes {
 		r.fail()

@@ -6,14 +6,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// work is what a caller has another node do: tasks, or some operations of a batch. It is encoded
-// from, and its results are decoded into, the memory of the caller.
+// work is a caller's work for another node: tasks, or some operations of a batch. It is encoded
+// from the caller's memory, and its results are decoded into that memory.
 type work struct {
 	tasks []rpc.Task
 	ops   []syncer.Op
 	at    []int           // positions in ops and res; nil if there are tasks
 	res   []syncer.Result // parallel to tasks or ops
-	trace *trace.Context  // what it is part of; nil if no trace
+	trace *trace.Context  // of the work; nil if it is part of no trace
 }
 
 func (w *work) len() int {
@@ -69,19 +69,19 @@ func (w *work) encode(k *call) {
 	k.body, k.size = b, max(len(b), limits*limitBytes)
 }
 
-// class returns the class of the work, which is that of the task that may take longest.
+// class returns the class of the work, which is the class of its slowest task.
 func (w *work) class() class {
 	of := quick
 	for i := range w.tasks {
 		switch w.tasks[i].Verb {
 		case rpc.VerbReset, rpc.VerbDrop:
-			return resets // they are never sent together with others
+			return resets // never sent together with others
 		case rpc.VerbCoordinate:
 			of = nodeBound
 		}
 	}
 	for i := 0; of == quick && i < w.len(); i++ {
-		// Taking back may wait for what others have counted to be stored.
+		// Taking back may wait until other nodes have stored their counts.
 		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
 			of = storeBound
 		}

@@ -26,9 +26,9 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
-// mayBorrow reports whether a batch may be divided by what nodes borrow from each other: not if it
-// changes one of those keys in a way that only the owner can, as that might overtake, or be
-// overtaken by, what is counted here.
+// mayBorrow reports whether a batch may be divided with borrowed keys left out of account. It may
+// not if an operation changes a borrowed key in a way that only the owner can: that change could
+// overtake, or be overtaken by, operations counted on the borrowing node.
 func (r *Router) mayBorrow(ops []syncer.Op) bool {
 	if !r.opt.Loans.Any() {
 		return false
@@ -91,19 +91,19 @@ func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Res
 	r.markAll(res)
 }
 
-// wave is a part of a batch that runs at the same time: operations with one owner are grouped by
-// owner, in the order of the batch; those with several owners run individually. A router reuses its
-// memory.
+// wave is the part of a batch that runs concurrently. Operations with one owner are grouped by
+// owner, in batch order; operations with several owners run individually. The router reuses a
+// wave's memory.
 type wave struct {
-	borrow  bool        // keys that nodes borrow from each other were left out of account
+	borrow  bool        // borrowed keys were left out of account
 	owners  []int       // of each operation of the batch; severalOwners if there are several
 	groups  [][]int     // positions by owner
 	remote  []rpc.Group // the groups of other members that are not empty
-	several []int       // positions of what has several owners
-	// keys has the keys of the wave, and whether an operation with several owners touches them. It
-	// is nil unless the batch has such an operation.
+	several []int       // positions of the operations with several owners
+	// keys holds the keys of the wave; the value is true if an operation with several owners
+	// touches the key. It is nil unless the batch has such an operation.
 	keys map[string]bool
-	// ops and res are for operations that run here while others of the batch run elsewhere.
+	// ops and res hold operations that run on this node while others of the batch run elsewhere.
 	ops []syncer.Op
 	res []syncer.Result
 }
@@ -136,10 +136,9 @@ func (w *wave) clear() {
 	clear(w.keys)
 }
 
-// divide lets each owner run its operations, all at the same time. Operations that share a key run
-// in the order in which they were given: if one of them has several owners, the later one waits for
-// another wave. With borrow, keys that nodes borrow from each other may be counted by whoever owns
-// the others.
+// divide has each owner run its operations, all owners at the same time. Operations that share a
+// key run in the order given: if one of them has several owners, the later one waits for another
+// wave. With borrow, the owner of an operation's other keys may count the borrowed ones.
 func (r *Router) divide(
 	ctx context.Context, ops []syncer.Op, res []syncer.Result, borrow bool,
 ) {
@@ -179,7 +178,7 @@ func (w *wave) collides(op *syncer.Op, one bool) bool {
 	return false
 }
 
-// note notes the keys of an operation that is part of the wave.
+// note records the keys of an operation that joins the wave.
 func (w *wave) note(op *syncer.Op, one bool) {
 	if w.keys == nil {
 		return
@@ -190,7 +189,7 @@ func (w *wave) note(op *syncer.Op, one bool) {
 	}
 }
 
-// finish carries a wave out, and empties it.
+// finish runs a wave and empties it.
 func (r *Router) finish(
 	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -204,8 +203,8 @@ func (r *Router) finish(
 	w.clear()
 }
 
-// runAtOwners runs the operations of a wave again that nobody could run who relied on borrowed
-// keys: now the owners of those decide.
+// runAtOwners reruns the operations of a wave that failed because a node had not borrowed enough.
+// This time the owners of the borrowed keys decide.
 func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res []syncer.Result) {
 	var again []int
 	for _, group := range w.groups {
@@ -229,11 +228,12 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res 
 	}
 }
 
-// borrows reports whether an operation may rely on what nodes borrow from each other.
+// borrows reports whether an operation may rely on borrowed keys.
 func (r *Router) borrows(op *syncer.Op) bool { return op.MayBorrow() && r.shares(op) }
 
-// dispatch lets each member run its group, all at the same time, this node from this goroutine. An
-// operation that is decided elsewhere may wait for that, so others don't wait for it.
+// dispatch has each member run its group, all at the same time; this node's group runs on the
+// calling goroutine. Retries run separately, so that an operation waiting for its new owner does
+// not hold up the others.
 func (r *Router) dispatch(
 	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -261,7 +261,7 @@ func (r *Router) dispatch(
 	retries.Wait()
 }
 
-// appendRemote appends the groups of other members.
+// appendRemote appends the non-empty groups of other members.
 func (w *wave) appendRemote(list []rpc.Group, t *ring.Table) []rpc.Group {
 	for at, group := range w.groups {
 		if len(group) > 0 && at != t.Self() {
@@ -271,11 +271,10 @@ func (w *wave) appendRemote(list []rpc.Group, t *ring.Table) []rpc.Group {
 	return list
 }
 
-// errNotBorrowed marks an operation of a batch that is left to runAtOwners.
+// errNotBorrowed marks an operation of a batch as left to runAtOwners.
 var errNotBorrowed = errors.New("a borrowed key can't be counted there")
 
-// retryGroup runs those of a group that are decided elsewhere, but for those that it leaves to
-// runAtOwners.
+// retryGroup retries the failed operations of a group, except those it leaves to runAtOwners.
 func (r *Router) retryGroup(
 	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -310,7 +309,7 @@ func (r *Router) localGroup(
 	clear(w.res)
 }
 
-// noteForwarded takes in the answers of another node to the operations at the given positions.
+// noteForwarded processes another node's answers to the operations at the given positions.
 func (r *Router) noteForwarded(group []int, ops []syncer.Op, res []syncer.Result) {
 	for _, i := range group {
 		if res[i].Err == nil {

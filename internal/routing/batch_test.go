@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// batch carries out operations on keys of some nodes.
+// batch runs operations on keys of the named nodes.
 func (b *bed) batch(t *testing.T, ops ...string) []syncer.Result {
 	t.Helper()
 	list := make([]syncer.Op, len(ops))
@@ -21,7 +21,7 @@ func (b *bed) batch(t *testing.T, ops ...string) []syncer.Result {
 	return res
 }
 
-// TestBatchGoesToEachOwner in one message, in the order of the batch.
+// TestBatchGoesToEachOwner sends each owner one message, in batch order.
 func TestBatchGoesToEachOwner(t *testing.T) {
 	b := newBed(t)
 	for i, res := range b.batch(t, "a", "b", "c", "b1", "a1", "b") {
@@ -41,8 +41,8 @@ func TestBatchGoesToEachOwner(t *testing.T) {
 	}
 }
 
-// TestBatchKeepsTheOrderOfAKey where an operation has several owners: what comes before it in the
-// batch is carried out before, and what comes after waits for it.
+// TestBatchKeepsTheOrderOfAKey covers an operation with several owners: earlier operations on its
+// keys run first, later ones wait for it.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	b := newBed(t)
 	b.batch(t, "b", "a b", "b", "c")
@@ -53,8 +53,8 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-// TestBatchKeepsTheOrderOfABorrowedKey counts a key that this node borrows, and takes that back,
-// which only the owner can: it executes both.
+// TestBatchKeepsTheOrderOfABorrowedKey counts a borrowed key and then takes the count back, which
+// only the owner can do: the owner executes both.
 func TestBatchKeepsTheOrderOfABorrowedKey(t *testing.T) {
 	b := newBed(t)
 	b.borrowed = map[string]bool{string(b.key("b")): true}
@@ -70,8 +70,8 @@ func TestBatchKeepsTheOrderOfABorrowedKey(t *testing.T) {
 	}
 }
 
-// TestBatchOfSeveralOwners runs acquires over several owners together: those over a key of this
-// node here, the others in one message to each node that coordinates. One that fails goes on alone.
+// TestBatchOfSeveralOwners runs acquires over several owners together: the ones with a key of this
+// node here, the others in one message to each coordinator. A failed one is retried alone.
 func TestBatchOfSeveralOwners(t *testing.T) {
 	b := newBed(t)
 	b.errs["several"] = []error{nil, syncer.ErrNotOwner}
@@ -94,7 +94,7 @@ func TestBatchOfSeveralOwners(t *testing.T) {
 	}
 }
 
-// TestBatchWithFailures: what one owner did not take goes on by itself, the rest is as it is.
+// TestBatchWithFailures retries operations that an owner did not accept, and leaves the rest alone.
 func TestBatchWithFailures(t *testing.T) {
 	b := newBed(t)
 	b.errs["b"] = []error{rpc.ErrUnreachable, nil, syncer.ErrOverload}
@@ -106,7 +106,7 @@ func TestBatchWithFailures(t *testing.T) {
 		}
 	}
 	told := b.told()
-	// Other nodes' operations go on at the same time, so they may be told between these.
+	// Retries for different nodes run concurrently, so their lines come in any order.
 	for want, times := range map[string]int{
 		"fallback b; ": 1, "locate; ": 1, "local a; ": 2, "redis a1; ": 1} {
 		if strings.Count(told, want) != times {
@@ -118,7 +118,8 @@ func TestBatchWithFailures(t *testing.T) {
 	}
 }
 
-// TestBatchInRedis goes there in one call, or to the owners if the mode changes just then.
+// TestBatchInRedis runs a batch in Redis in one call, or at the owners if the mode changes
+// meanwhile.
 func TestBatchInRedis(t *testing.T) {
 	b := newBed(t)
 	b.redis = true
@@ -133,7 +134,7 @@ func TestBatchInRedis(t *testing.T) {
 	}
 }
 
-// TestBatchSavesForwards of what is remembered as refused.
+// TestBatchSavesForwards answers from remembered refusals.
 func TestBatchSavesForwards(t *testing.T) {
 	b := newBed(t)
 	b.remember = true
@@ -142,8 +143,8 @@ func TestBatchSavesForwards(t *testing.T) {
 	}
 }
 
-// TestBatchWithBorrowedKeys goes to the owners of the other keys. What can't be decided there goes
-// to all owners, together and in the order of the batch.
+// TestBatchWithBorrowedKeys sends operations to the owners of the other keys. Operations that can't
+// be decided there go to all owners, together and in batch order.
 func TestBatchWithBorrowedKeys(t *testing.T) {
 	b := newBed(t)
 	borrowing("b")(b)

@@ -20,8 +20,7 @@ import (
 
 const partitions = 8
 
-// bed is the router of node a in a cluster of a, b and c, amid fakes that say what was asked of
-// them.
+// bed is the router of node a in a cluster of a, b and c, with fakes that record their calls.
 type bed struct {
 	*routing.Router
 	table *ring.Table
@@ -31,27 +30,27 @@ type bed struct {
 
 	redis   bool
 	storeUp bool
-	// errs are what each destination answers, in order; then nil.
+	// errs holds the answers of each destination, in order; then nil.
 	errs map[string][]error
-	// moved is who decides about a partition, if not its owner by the table; "a" is this node.
+	// moved overrides the owner of a partition by the table; "a" is this node.
 	moved map[int]string
-	// locating is the error of asking who decides.
+	// locating is the error of Locate.
 	locating error
-	refused  bool            // all of the next acquire are refused by their owners
+	refused  bool            // the owners refuse all of the next acquire
 	borrowed map[string]bool // keys that this node borrows
 	observed int
 	remember bool // a refusal of every key is remembered
 	changing bool // the mode is being changed
 }
 
-// note tells lines at once: nothing that happens meanwhile comes in between.
+// note appends lines to the story atomically, so that no concurrent line comes in between.
 func (b *bed) note(lines ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.story = append(b.story, lines...)
 }
 
-// next is the next error of a destination.
+// next returns the next error of a destination.
 func (b *bed) next(at string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +71,7 @@ func (m memory) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 	return m.b.next(at)
 }
 
-// story returns where an operation is carried out, and the line that tells it.
+// story returns the destination of an operation and its line of the story.
 func (m memory) story(op *syncer.Op) (at, line string) {
 	at = "local"
 	if op.AllowNonOwner {
@@ -88,7 +87,7 @@ func (m memory) story(op *syncer.Op) (at, line string) {
 	return at, fmt.Sprintf("%s %s", line, op.Checks[0].Key)
 }
 
-// inPlace lists the checks of an operation that are decided in place of their owners.
+// inPlace lists the checks of an operation that this node decides in place of their owners.
 func inPlace(op *syncer.Op) (list []int) {
 	for i := range op.Checks {
 		if op.Checks[i].InPlace {
@@ -122,7 +121,7 @@ func (s scripts) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
-// peers are the other nodes.
+// peers fakes the other nodes.
 func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
 	var lines []string
 	for i := range tasks {
@@ -168,7 +167,7 @@ func (f peersFunc) DoAll(
 	}
 }
 
-// Locate and DecidedBy are by the table, but for what has moved.
+// Locate and DecidedBy follow the table, except for partitions in moved.
 func (b *bed) Locate(_ context.Context, p int) (*ring.Member, error) {
 	b.note("locate")
 	if b.locating != nil {
@@ -193,7 +192,7 @@ func (b *bed) DecidedBy(m *ring.Member, p int) bool {
 	return name == m.Name
 }
 
-// Acquire notes the parts of each.
+// Acquire records the parts of each acquire.
 func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 	var lines []string
 	for _, r := range list {
@@ -241,7 +240,7 @@ func (b *bed) Enter(in modes.Mode) bool {
 	return !b.changing && b.redis == (in == modes.Redis)
 }
 
-// During lets the error "changed" stand for a change of mode that happens just then.
+// During simulates a mode change in the middle of the call if the error "changed" is set.
 func (b *bed) During(_ context.Context, in modes.Mode, fn func() error) error {
 	if b.next("changed") != nil {
 		b.redis = in != modes.Redis
@@ -271,7 +270,7 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// key returns one that a node owns by the table: "b1" is another than "b".
+// key returns a key that a node owns by the table; "b" and "b1" are different keys of b.
 func (b *bed) key(name string) []byte {
 	skip := 0
 	if len(name) > 1 {
@@ -288,12 +287,12 @@ func (b *bed) key(name string) []byte {
 	}
 }
 
-// partition of the key that a node owns.
+// partition returns the partition of a node's key.
 func (b *bed) partition(name string) int {
 	return syncer.Placement{Partitions: partitions}.Of(nil, b.key(name))
 }
 
-// op is an operation on keys of some nodes.
+// op returns an operation on keys of the named nodes.
 func (b *bed) op(kind syncer.Kind, keys ...string) *syncer.Op {
 	op := &syncer.Op{Kind: kind}
 	for _, k := range keys {
@@ -302,7 +301,7 @@ func (b *bed) op(kind syncer.Kind, keys ...string) *syncer.Op {
 	return op
 }
 
-// told is what was asked of the fakes, with keys by the name of their owner.
+// told returns the recorded calls, with keys named after their owners.
 func (b *bed) told() string {
 	var s string
 	for _, line := range b.story {

@@ -12,10 +12,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// replace decides how to run an operation some of whose owners can't be reached, according to the
-// error of the last attempt. It reports false if those members do not own the keys, or if none of
-// them is unreachable: counting in place of a node that is merely slow would mean that two nodes
-// decide, so only rpc.ErrUnreachable is a reason.
+// replace turns the error of the last attempt into a fallback decision, for an operation some of
+// whose owners can't be reached. It reports false if the unreachable members do not own the keys,
+// or if no member is unreachable: counting in place of a node that is merely slow would let two
+// nodes decide, so only rpc.ErrUnreachable is a reason.
 func (r *Router) replace(d *decision, op *syncer.Op, err error) (fallen decision, ok bool) {
 	var gone []multiowner.Part
 	switch u, several := errors.AsType[*multiowner.UnreachableError](err); {
@@ -52,8 +52,7 @@ func (r *Router) replace(d *decision, op *syncer.Op, err error) (fallen decision
 	return fallen, true
 }
 
-// decidedBy reports whether a member decides about the keys of some checks, as far as this node
-// knows.
+// decidedBy reports whether, in this node's view, a member owns the keys of the given checks.
 func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
 	for _, i := range checks {
 		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
@@ -63,11 +62,11 @@ func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
 	return true
 }
 
-// fallback runs an operation some of whose owners can't be reached from this node. Another owner
-// may reach all of them, as when the network is cut in one direction. If none does, this node
-// counts in place of those that it can't reach, and only of those: the other owners decide about
-// their keys. What this node and an owner count at the same time meets in the store within three
-// flush intervals.
+// fallback runs an operation some of whose owners can't be reached from this node. It first tries
+// the other owners, one of which may reach all of them, as when the network is cut in one
+// direction. If none does, this node counts in place of the unreachable owners only; the other
+// owners decide about their own keys. Concurrent counts of this node and an owner meet in the store
+// within three flush intervals.
 func (r *Router) fallback(
 	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -92,8 +91,8 @@ func (r *Router) fallback(
 	return err
 }
 
-// inPlace runs an operation whose keys are decided by this node, in place of other nodes or not,
-// and by the owners that can be reached.
+// inPlace runs an operation on this node, in place of unreachable owners where necessary, together
+// with the owners that can be reached.
 func (r *Router) inPlace(
 	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
 ) error {

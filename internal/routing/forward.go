@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// forward sends an operation to the owner of all its keys, unless this node remembers that the
-// owner refuses it.
+// forward sends an operation to the owner of all its keys, unless this node remembers a refusal by
+// that owner.
 func (r *Router) forward(
 	ctx context.Context, to *ring.Member, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -21,7 +21,7 @@ func (r *Router) forward(
 	defer r.messages.Put(m)
 	m.tasks[0], m.ops[0] = rpc.Task{Op: *op}, *op
 	r.opt.Loans.Observe(m.ops[:])
-	m.res[0], *res = *res, m.res[0] // so that the memory of res is used
+	m.res[0], *res = *res, m.res[0] // to reuse the memory of res
 	err := r.send(ctx, to, m)
 	m.res[0], *res = *res, m.res[0]
 	m.tasks[0], m.ops[0] = rpc.Task{}, syncer.Op{}
@@ -31,7 +31,7 @@ func (r *Router) forward(
 	return err
 }
 
-// refused answers an operation if this node remembers that the owner refuses it.
+// refused answers an operation from a remembered refusal and reports whether it did.
 func (r *Router) refused(op *syncer.Op, res *syncer.Result) bool {
 	if op.Checks[0].N < 0 {
 		// Forget now, before later operations of the same batch are compared with a refusal.
@@ -47,8 +47,8 @@ type message struct {
 	res   [1]syncer.Result
 }
 
-// send asks a node, and then the one that it names instead. If the second one can't be reached,
-// that says nothing about the first.
+// send asks a node, and then the owner that its reply names. A failure to reach the second node is
+// returned as syncer.ErrNotOwner, because it is no evidence that the first one is unreachable.
 func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
 	err := m.res[0].Err
@@ -66,7 +66,7 @@ func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	return err
 }
 
-// answeredByOwner sets the source of an answer that another node gave.
+// answeredByOwner sets the source of another node's answer.
 func answeredByOwner(res *syncer.Result) {
 	if res.Source == syncer.SourceMemory {
 		res.Source = syncer.SourceOwner

@@ -14,17 +14,17 @@ import (
 )
 
 var (
-	// errExpired says that nothing was counted because the request timed out.
+	// errExpired means that the request timed out and nothing was counted.
 	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
-	// errMoving says that nothing was counted because the key kept changing hands.
+	// errMoving means that the key kept changing hands and nothing was counted.
 	errMoving = fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
-	// errNoOwner says that no node was found that decides.
+	// errNoOwner means that no reachable node claims to own the key.
 	errNoOwner = fmt.Errorf("%w: no node that can be reached says that it owns the key",
 		syncer.ErrUnavailable)
 )
 
-// retry decides anew for as long as the error shows that the last decision was wrong, and runs the
-// operation there.
+// retry makes a new decision and runs the operation by it, for as long as the error shows that the
+// last decision was wrong.
 func (r *Router) retry(
 	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -53,16 +53,16 @@ func (r *Router) retry(
 	return nil
 }
 
-// outdated reports whether an error calls for a new decision: nothing was executed, or nothing
-// that must not be executed twice.
+// outdated reports whether an error calls for a new decision: nothing was executed, or nothing that
+// must not be executed twice.
 func (d *decision) outdated(op *syncer.Op, err error) bool {
 	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
 		d.to == forward && op.Reads() && errors.Is(err, syncer.ErrUnknownOutcome)
 }
 
-// locate decides by who decides about the keys at this moment. It waits for partitions that are on
-// their way to this node, and briefly before each attempt after the first: nodes that disagree for
-// a moment could otherwise send an operation back and forth.
+// locate decides by the current owners of the keys. It waits for partitions that are on their way
+// to this node, and pauses before each attempt after the first: nodes that disagree for a moment
+// could otherwise send an operation back and forth.
 func (r *Router) locate(
 	ctx context.Context, search *retry.Backoff, op *syncer.Op,
 ) (d decision, err error) {

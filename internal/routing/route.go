@@ -23,17 +23,17 @@ const (
 	redis
 )
 
-// decision is where an operation goes, and to whom.
+// decision is the destination of an operation and the nodes involved.
 type decision struct {
 	to    destination
 	owner *ring.Member // of forward and relay
-	// parts of several, and of fallback if some owners can be reached.
+	// parts belongs to several, and to fallback if some owners can be reached.
 	parts []multiowner.Part
-	// Of fallback: the checks whose owners can't be reached from this node, and the other owners,
-	// which may reach them.
+	// inPlace and detours belong to fallback: the checks whose owners can't be reached from this
+	// node, and the other owners, which may reach them.
 	inPlace []int
 	detours []*ring.Member
-	// borrow says that keys which nodes borrow from each other were left out of account.
+	// borrow marks a decision that left borrowed keys out of account.
 	borrow bool
 }
 
@@ -52,7 +52,7 @@ func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return nil
 }
 
-// carryOut runs an operation where it was decided.
+// carryOut runs an operation by a decision.
 func (r *Router) carryOut(
 	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
 ) error {
@@ -72,10 +72,10 @@ func (r *Router) carryOut(
 	}
 }
 
-// byTable decides by the mode and the ring's table, without waiting. With borrow, keys that nodes
-// borrow from each other may be counted by whoever decides about the others. If this node owns none
-// of the keys, one of the owners runs the acquire, which takes fewer messages. An acquire that
-// waits for the store is not sent there: it would keep others waiting for their turn.
+// byTable decides by the mode and the ring's table, without waiting. With borrow, the owner of the
+// other keys may count the borrowed ones. If this node owns none of the keys of an acquire, one of
+// the owners runs it, which takes fewer messages. An acquire that waits for the store is not
+// relayed: it would make others wait for their turn.
 func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
 	if r.opt.Modes.InRedis() {
 		return decision{to: redis}
@@ -103,7 +103,7 @@ func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
 }
 
 // ownerOf returns the index of the member that owns all keys of an operation according to the
-// table; with borrow, all but those that nodes borrow from each other.
+// table. With borrow, borrowed keys do not count.
 func (r *Router) ownerOf(t *ring.Table, op *syncer.Op, borrow bool) (at int, one bool) {
 	at, borrow = -1, borrow && t.Self() >= 0 && op.MayBorrow()
 	for i := range op.Checks {
@@ -125,10 +125,10 @@ func (r *Router) ownerOf(t *ring.Table, op *syncer.Op, borrow bool) (at int, one
 	return at, true
 }
 
-// partition of a check.
+// partition returns the partition of a check's key.
 func (r *Router) partition(c *syncer.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }
 
-// addPart adds a check to the part of a node, nil for this one.
+// addPart adds a check to the part of a node; nil stands for this node.
 func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.Part {
 	for i := range parts {
 		if o := parts[i].To; o == to || o != nil && to != nil && o.Name == to.Name {
@@ -139,8 +139,7 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 	return append(parts, multiowner.Part{To: to, Checks: []int{check}})
 }
 
-// local runs an operation in this node's memory. A new key that memory has no room for is served
-// from Redis.
+// local runs an operation in this node's memory, or in Redis if memory has no room for its key.
 func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	err := r.opt.Counter.Do(ctx, op, res)
 	if err != nil && r.servesFromRedis(op, err) {
@@ -150,9 +149,9 @@ func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) e
 	return err
 }
 
-// servesFromRedis reports whether an operation that memory has no room for can run in Redis: it has
-// one key, which is not in memory, and Redis is up. If Redis is down, an immediate error is better
-// than waiting for nothing.
+// servesFromRedis reports whether an operation that failed for lack of memory can run in Redis: it
+// has one key and Redis is up. If Redis is down, an immediate error is better than a pointless
+// wait.
 func (r *Router) servesFromRedis(op *syncer.Op, err error) bool {
 	return r.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, syncer.ErrFull) &&
 		r.opt.StoreUp()

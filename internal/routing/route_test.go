@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestDo goes through the decisions: what each operation meets on its way, and what it was told.
+// TestDo covers the decisions: the errors that each operation meets on its way, and the calls made.
 func TestDo(t *testing.T) {
 	down, elsewhere := rpc.ErrUnreachable, syncer.ErrNotOwner
 	unknown := syncer.ErrUnknownOutcome
@@ -186,8 +186,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// unreachable is the error of an acquire over several owners of which one, the owner of a check,
-// can't be reached.
+// unreachable returns the error of an acquire over several owners when the named owner, of the
+// given check, can't be reached.
 func (b *bed) unreachable(name string, check int) error {
 	return &multiowner.UnreachableError{Parts: []multiowner.Part{
 		{To: b.table.Member(b.table.Find(name)), Checks: []int{check}}}}
@@ -198,7 +198,8 @@ func borrowing(key string) func(b *bed) {
 	return func(b *bed) { b.borrowed = map[string]bool{string(b.key(key)): true} }
 }
 
-// TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow: these go to the owner of a key that is borrowed.
+// TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow sends operations to the owner of a borrowed key if the
+// owner has to learn of them.
 func TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow(t *testing.T) {
 	for name, change := range map[string]func(op *syncer.Op){
 		"in the past":              func(op *syncer.Op) { op.TS = 1 },
@@ -221,8 +222,8 @@ func TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow(t *testing.T) {
 	}
 }
 
-// TestDoGivesUp after three seconds in which nobody says that it decides, and at once if its time
-// is up.
+// TestDoGivesUp ends the search after three seconds in which no node claims the key, and at once if
+// the request has timed out.
 func TestDoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -246,7 +247,7 @@ func TestDoGivesUp(t *testing.T) {
 	})
 }
 
-// TestSourceSaysWhoAnswered: this node's memory, its owner's, or what is remembered.
+// TestSourceSaysWhoAnswered covers this node's memory, the owner's, and remembered refusals.
 func TestSourceSaysWhoAnswered(t *testing.T) {
 	b := newBed(t)
 	for key, want := range map[string]syncer.Source{"a": syncer.SourceMemory,
@@ -258,7 +259,8 @@ func TestSourceSaysWhoAnswered(t *testing.T) {
 	}
 }
 
-// TestTakingBackIsForgotten before the owner is asked: what follows in the same batch may pass.
+// TestTakingBackIsForgotten forgets a refusal before the owner is asked, so that later operations
+// of the batch may pass.
 func TestTakingBackIsForgotten(t *testing.T) {
 	b := newBed(t)
 	op := b.op(syncer.Add, "b")
@@ -269,7 +271,7 @@ func TestTakingBackIsForgotten(t *testing.T) {
 	}
 }
 
-// TestCoordinate runs acquires that others have sent because this node owns one of the keys.
+// TestCoordinate runs acquires sent by other nodes because this node owns one of the keys.
 func TestCoordinate(t *testing.T) {
 	elsewhere := syncer.ErrNotOwner
 	for name, test := range map[string]struct {
@@ -294,7 +296,7 @@ func TestCoordinate(t *testing.T) {
 			}
 			tasks := []rpc.Task{{Verb: rpc.VerbCoordinate,
 				Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
-			tasks[0].Op.CountDenied = true // the sender does that
+			tasks[0].Op.CountDenied = true // the sender counts refusals
 			res := make([]syncer.Result, 1)
 			b.Coordinate(t.Context(), tasks, res)
 			if err := res[0].Err; !errors.Is(err, test.err) || err != nil && test.err == nil ||
@@ -305,7 +307,7 @@ func TestCoordinate(t *testing.T) {
 	}
 }
 
-// TestServe carries out what others forward, and never forwards it again.
+// TestServe runs forwarded operations and never forwards them again.
 func TestServe(t *testing.T) {
 	elsewhere := syncer.ErrNotOwner
 	for name, test := range map[string]struct {

@@ -11,14 +11,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Counter counts in this node's memory. A syncer.Counter is one.
+// Counter counts in this node's memory, see syncer.Counter.
 type Counter interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
-// Peers has other nodes run tasks, or groups of operations of a batch at the same time, see
-// node.Peers. Its errors are those of package rpc.
+// Peers runs tasks, or groups of operations of a batch, on other nodes at the same time, see
+// node.Peers. Its errors are the ones of package rpc.
 type Peers interface {
 	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
 	DoAll(
@@ -27,7 +27,7 @@ type Peers interface {
 	)
 }
 
-// Owners says who decides about a partition at this moment, see ownership.Partitions.
+// Owners reports the current owner of a partition, see ownership.Partitions.
 type Owners interface {
 	Locate(ctx context.Context, partition int) (to *ring.Member, err error)
 	DecidedBy(m *ring.Member, partition int) bool
@@ -38,7 +38,7 @@ type Acquirer interface {
 	Acquire(ctx context.Context, list []multiowner.Request)
 }
 
-// Loans says which hot keys nodes borrow from each other, see hotkeys.Tracker.
+// Loans reports which hot keys nodes borrow from each other, see hotkeys.Tracker.
 type Loans interface {
 	Any() bool
 	Shared(check *syncer.Check) bool
@@ -52,7 +52,7 @@ type Refusals interface {
 	Forget(check *syncer.Check)
 }
 
-// Modes is how the cluster counts, see modes.Switch.
+// Modes reports where the cluster counts, see modes.Switch.
 type Modes interface {
 	InRedis() bool
 	During(ctx context.Context, in modes.Mode, fn func() error) error
@@ -68,7 +68,7 @@ type Options struct {
 	Owners    Owners
 	Counter   Counter
 	// Direct runs operations in Redis. Without it, a node can't count there, and can't serve keys
-	// that memory has no room for.
+	// that don't fit in memory.
 	Direct   Counter
 	Peers    Peers
 	Acquirer Acquirer
@@ -81,7 +81,7 @@ type Options struct {
 	Mark func(res *syncer.Result)
 }
 
-// Router runs operations where their keys are decided.
+// Router runs operations on the nodes that own their keys.
 type Router struct {
 	opt      Options
 	messages sync.Pool // of *message

@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Serve runs operations that another node has forwarded, in order, and sets Err in each result. It
-// forwards nothing: an operation on keys that this node does not decide about fails with an
-// rpc.MovedError that says who does, or with syncer.ErrNotOwner.
+// Serve runs operations forwarded by another node, in order, and sets Err in each result. It
+// forwards nothing: an operation on keys that this node does not own fails with an rpc.MovedError
+// that names the owner, or with syncer.ErrNotOwner.
 func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	switch {
 	case r.opt.Modes.InRedis():
@@ -34,13 +34,13 @@ func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 }
 
-// serveMoved runs an operation whose keys this node did not decide about when it arrived.
+// serveMoved runs an operation whose keys this node did not own when it arrived.
 func (r *Router) serveMoved(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	for search := retry.Within(ownership.WaitTimeout); ; {
 		d, err := r.locate(ctx, search, op)
 		switch {
 		case err != nil || d.to == several:
-			return syncer.ErrNotOwner // who asked has to divide it, or to look again
+			return syncer.ErrNotOwner // the sender has to divide it, or to look again
 		case d.to == forward:
 			return &rpc.MovedError{To: *d.owner}
 		}

@@ -38,14 +38,14 @@ func (r *Router) relay(
 	m := r.messages.Get().(*message)
 	defer r.messages.Put(m)
 	m.tasks[0] = rpc.Task{Verb: rpc.VerbCoordinate, Op: *op}
-	m.res[0], *res = *res, m.res[0] // so that the memory of res is used
+	m.res[0], *res = *res, m.res[0] // to reuse the memory of res
 	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
 	m.res[0], *res = *res, m.res[0]
 	m.tasks[0] = rpc.Task{}
 	return r.afterwards(ctx, op, res, res.Err)
 }
 
-// afterwards counts an acquire that was refused, if the operation asks for that.
+// afterwards counts a refused acquire if the operation asks for that.
 func (r *Router) afterwards(
 	ctx context.Context, op *syncer.Op, res *syncer.Result, err error,
 ) error {
@@ -56,7 +56,8 @@ func (r *Router) afterwards(
 	return err
 }
 
-// countDenied counts what was refused, as the operation asks for, and records when in its result.
+// countDenied counts a refused acquire for an operation that asks for it, and records the time in
+// its result.
 func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
@@ -69,7 +70,7 @@ func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Res
 		if err := r.Do(ctx, &add, &counted); err != nil {
 			return fmt.Errorf("%w: not all of it was counted: %v", syncer.ErrUnknownOutcome, err)
 		}
-		if i < len(res.Checks) && len(counted.Checks) > 0 { // what another node sent may be short
+		if i < len(res.Checks) && len(counted.Checks) > 0 { // another node's result may be short
 			res.Checks[i].TS = counted.Checks[0].TS
 		}
 	}
@@ -77,9 +78,9 @@ func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Res
 }
 
 // Coordinate runs acquires over several owners that other nodes have sent here because this node
-// owns one of the keys, and sets Err in each result. They must have no key in common. Where this
-// node owns none, or can't reach another owner, the error is syncer.ErrNotOwner, and nothing was
-// counted.
+// owns one of the keys, and sets Err in each result. The acquires must have no key in common. Where
+// this node owns no key, or can't reach another owner, the error is syncer.ErrNotOwner, and nothing
+// was counted.
 func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
 	list := make([]multiowner.Request, 0, len(tasks))
 	for i := range tasks {
@@ -92,7 +93,7 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.
 			list = append(list,
 				multiowner.Request{Op: &tasks[i].Op, Res: &res[i], Parts: d.parts})
 		case local:
-			tasks[i].Op.CountDenied = false // the sender counts what is refused
+			tasks[i].Op.CountDenied = false // the sender counts refusals
 			res[i].Err = r.local(ctx, &tasks[i].Op, &res[i])
 		default:
 			res[i].Err = syncer.ErrNotOwner
@@ -106,11 +107,11 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.
 	}
 }
 
-// maxSeveral is how many operations with several owners a batch retries at a time.
+// maxSeveral is the number of operations with several owners that a batch retries at a time.
 const maxSeveral = 64
 
-// allSeveral runs the operations of a batch that have several owners, and no key in common: those
-// that this node coordinates together, and those that others coordinate in one message to each.
+// allSeveral runs the operations of a batch that have several owners and no key in common: the ones
+// that this node coordinates together, the relayed ones in one message per coordinator.
 func (r *Router) allSeveral(
 	ctx context.Context, positions []int, ops []syncer.Op, res []syncer.Result,
 ) {
@@ -151,8 +152,8 @@ func (r *Router) relayGroup(
 	}
 }
 
-// allAfterwards runs those of a batch again that are decided elsewhere, and counts those that were
-// refused and ask for it.
+// allAfterwards retries the operations whose owners have changed, and counts refused operations
+// that ask for it.
 func (r *Router) allAfterwards(
 	ctx context.Context, decisions []decision, positions []int, ops []syncer.Op,
 	res []syncer.Result,

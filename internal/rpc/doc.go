@@ -1,5 +1,5 @@
-// Package rpc declares what one node asks another to do about keys, and the reasons why the other
-// node did not do it.
+// Package rpc declares the tasks on keys that one node sends to another, and the errors for tasks
+// that were not done.
 //
 // A [Task] is an operation for the owner of its keys, or one step of an acquire over several
 // owners. It has one of three kinds of outcome, which are never confused: the other node's answer
@@ -7,5 +7,5 @@
 // and syncer.ErrUnknownOutcome. Requests that are not about single keys are declared by the
 // packages that handle them: ownership, hotkeys, modes and multiowner.
 //
-// How a task travels is up to package peer, which has the wire format.
+// Package peer carries the tasks and defines their wire format.
 package rpc

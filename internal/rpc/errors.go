@@ -8,16 +8,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Why another node has certainly not carried out a task.
+// The reasons why another node has certainly not run a task.
 var (
-	// ErrUnreachable says that the node can't be reached: its address refuses connections, or it
+	// ErrUnreachable means that the node can't be reached: its address refuses connections, or it
 	// has left several messages unanswered. It is the only reason to count in the node's place.
 	ErrUnreachable = errors.New("the node can't be reached")
-	// ErrRefused says that the node answered but does not accept the task, because it is closing or
-	// does not know this node. It is a syncer.ErrNotOwner: another node may decide.
+	// ErrRefused means that the node answered but does not accept the task, because it is closing
+	// or does not know this node. It matches syncer.ErrNotOwner: another node may decide.
 	ErrRefused error = refusal{}
-	// ErrLate says that the task's deadline passed before it was sent, or before it arrived. It
-	// says nothing about the node.
+	// ErrLate means that the task's deadline passed before it was sent, or before it arrived. The
+	// node may be fine.
 	ErrLate = fmt.Errorf("%w: the time for it was up before another node could be told",
 		syncer.ErrUnavailable)
 )
@@ -30,10 +30,10 @@ func (refusal) Error() string { return "the node does not take it" }
 // Is makes a refusal an ErrNotOwner.
 func (refusal) Is(target error) bool { return target == syncer.ErrNotOwner }
 
-// MovedError says that the node did nothing because another one decides about the key.
+// MovedError means that the node did nothing because another node owns the key.
 type MovedError struct{ To ring.Member }
 
-// Error names the node that decides.
+// Error names the owner.
 func (e *MovedError) Error() string {
 	return fmt.Sprintf("node %s decides about this key", e.To.ID)
 }

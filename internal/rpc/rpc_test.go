@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestErrorsSayWhatToDoNext holds the errors against the one question that routing asks: may
-// another node be asked, or only this one be counted for?
+// TestErrorsSayWhatToDoNext checks the errors against the one question that routing asks: may
+// another node be asked, or may this node count in place of the unreachable one?
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	moved := &rpc.MovedError{To: ring.Member{ID: "b"}}
 	for _, test := range []struct {
@@ -43,8 +43,8 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 	}
 }
 
-// TestBroadcastReachesAllOthers calls for each member but this one, at the same time, and ends when
-// its time is up.
+// TestBroadcastReachesAllOthers calls each member but this one, concurrently, and ends when its
+// time is up.
 func TestBroadcastReachesAllOthers(t *testing.T) {
 	members := []ring.Member{{ID: "a", Name: "a"}, {ID: "b", Name: "b"}, {ID: "c", Name: "c"}}
 	table, err := ring.NewTable(members, "b", 11, 0)
@@ -61,7 +61,7 @@ func TestBroadcastReachesAllOthers(t *testing.T) {
 			close(both)
 		}
 		mu.Unlock()
-		<-both // one after the other would never end
+		<-both // one call after the other would never end
 	})
 	slices.Sort(reached)
 	if !slices.Equal(reached, []string{"a", "c"}) {

@@ -8,29 +8,29 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Verb says what a [Task] asks for.
+// Verb is the kind of a [Task].
 type Verb uint8
 
 // The verbs. Their numbers are part of the wire format.
 const (
 	// VerbDo runs an operation.
 	VerbDo Verb = iota
-	// VerbReserve decides a part of an Acquire and reserves what it admits.
+	// VerbReserve decides a part of an Acquire and reserves the amounts that it admits.
 	VerbReserve
-	// VerbConfirm counts what was reserved.
+	// VerbConfirm counts a reservation.
 	VerbConfirm
 	// VerbUndo gives up a reservation.
 	VerbUndo
 	// VerbReset forgets a key.
 	VerbReset
-	// VerbDrop forgets what a node knows about a key that another node resets, including counts
-	// that the store does not have.
+	// VerbDrop forgets a node's state of a key that another node resets, including counts that the
+	// store does not have.
 	VerbDrop
 	// VerbDecide runs the last part of an Acquire: if it is admitted, the whole Acquire is.
 	VerbDecide
 	// VerbCompare decides a part of an Acquire, and neither counts nor reserves.
 	VerbCompare
-	// VerbCoordinate runs an Acquire over several owners, one of which is the node that is asked.
+	// VerbCoordinate runs an Acquire over several owners, one of which is the receiver.
 	VerbCoordinate
 )
 
@@ -44,29 +44,30 @@ func (v Verb) IsStep() bool {
 	return false
 }
 
-// Task is what one node asks another to do about keys that the other one owns.
+// Task is one node's request to another about keys that the other one owns.
 type Task struct {
 	Verb Verb
 	// Op is the operation of VerbDo, VerbCoordinate, VerbReserve, VerbDecide and VerbCompare. For
 	// other verbs that concern a key, the key is in Op.Checks[0]. VerbConfirm uses Op.Ack.
 	Op syncer.Op
-	// Acquire is the one that a step belongs to.
+	// Acquire is the acquire that a step belongs to.
 	Acquire AcquireID
-	// Decider is the name of the member that VerbDecide will be sent to. Only VerbReserve has it.
+	// Decider is the name of the member that will receive VerbDecide. Only VerbReserve has it.
 	Decider string
-	// Settled says that all acquires of the same coordinator with lower numbers are settled: nobody
-	// will ask what became of them. Only VerbDecide has it.
+	// Settled means that all acquires of the same coordinator with lower numbers are settled: no
+	// node will ask for their outcomes. Only VerbDecide has it.
 	Settled uint64
-	// Trace is what the task is part of, nil if it is part of no trace. Whoever runs a
-	// VerbCoordinate passes it on.
+	// Trace is the trace that the task belongs to, nil if none. A node that runs VerbCoordinate
+	// passes it on.
 	Trace *trace.Context
 }
 
 // AcquireID identifies an acquire over several owners.
 type AcquireID struct {
-	// Coordinator is the name of the member that runs it.
+	// Coordinator is the name of the member that runs the acquire.
 	Coordinator string
-	// Number is unique among the coordinator's acquires, and higher than those of earlier ones.
+	// Number is unique among the coordinator's acquires, and higher than the numbers of earlier
+	// ones.
 	Number uint64
 }
 
@@ -75,7 +76,7 @@ func (id AcquireID) String() string {
 	return id.Coordinator + "/" + strconv.FormatUint(id.Number, 10)
 }
 
-// Group is the operations of a batch that one node runs.
+// Group holds the operations of a batch that one node runs.
 type Group struct {
 	To *ring.Member
 	At []int // positions in the batch

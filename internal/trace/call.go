@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Call is something that a node did for another one as a part of a trace.
+// Call is work done by a node for another one as part of a trace.
 type Call struct {
-	// Context has the span of the node that asked.
+	// Context holds the span of the asking node.
 	Context *Context
-	// Peer is the name of the process that asked, and Asked what for.
+	// Peer is the name of the asking process, and Asked the kind of work.
 	Peer, Asked string
-	// Operations is how many operations it sent.
+	// Operations is the number of operations sent.
 	Operations int
-	// Began is when it was begun, and Took how long it took.
+	// Began is the start of the work, and Took its duration.
 	Began time.Time
 	Took  time.Duration
 	// Err is the first error, nil if there was none.
@@ -31,7 +31,7 @@ type line struct {
 	TraceID    string  `json:"trace_id"`
 }
 
-// Line returns the call as an object of JSON for an access log.
+// Line returns the call as a JSON object for an access log.
 func (c *Call) Line() []byte {
 	l := line{Time: c.Began.UTC().Format("2006-01-02T15:04:05.000Z"), Peer: c.Peer,
 		Asked: c.Asked, Operations: c.Operations, TraceID: c.Context.TraceID(),

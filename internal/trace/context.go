@@ -5,26 +5,26 @@ import (
 	"encoding/hex"
 )
 
-// Context is what a request says about the trace that it is part of.
+// Context is the trace context of a request.
 type Context struct {
-	// ID is the ID of the trace, Span that of the span which asks. Neither is all zeros.
+	// ID is the ID of the trace, Span the ID of the asking span. Neither is all zeros.
 	ID   [16]byte
 	Span [8]byte
-	// Flags are those of the header, of which Sampled is known.
+	// Flags are the flags of the header, of which only Sampled is interpreted.
 	Flags byte
-	// State is the header tracestate: what systems that keep spans pass on to each other.
+	// State is the header tracestate, which tracing systems pass on to each other.
 	State string
-	// Recording is the span, if this node records it. It does not go to other nodes.
+	// Recording is the span, if this node records it. It is not sent to other nodes.
 	Recording Span
 }
 
-// Sampled is the flag which says that whoever asks keeps its span.
+// Sampled is the flag of a request whose span is kept by its sender.
 const Sampled = 0x01
 
-// MaxState bounds the state, in bytes: more need not be passed on.
+// MaxState bounds the state, in bytes: longer ones need not be passed on.
 const MaxState = 512
 
-// The places of a traceparent: VERSION-TRACEID-PARENTID-FLAGS, in lower-case hexadecimal digits.
+// Positions in a traceparent: VERSION-TRACEID-PARENTID-FLAGS, in lower-case hexadecimal digits.
 const (
 	idStart   = 3
 	idEnd     = idStart + 32
@@ -33,9 +33,9 @@ const (
 	length    = spanEnd + 3
 )
 
-// Parse returns what the headers traceparent and tracestate of a request say. It returns nil if
-// there is no traceparent, or one which the specification has receivers ignore. A state that is too
-// long is left out.
+// Parse returns the context in the headers traceparent and tracestate of a request. It returns nil
+// without a traceparent, or with one that the specification requires receivers to ignore. It drops
+// a state that is too long.
 func Parse(parent, state string) *Context {
 	switch {
 	case len(parent) < length, parent[2] != '-', parent[idEnd] != '-', parent[spanEnd] != '-':
@@ -61,7 +61,7 @@ func Parse(parent, state string) *Context {
 	return c
 }
 
-// isHex reports whether text is of lower-case hexadecimal digits.
+// isHex reports whether text consists of lower-case hexadecimal digits.
 func isHex(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
@@ -74,10 +74,10 @@ func isHex(text string) bool {
 // Valid reports whether c names a trace and a span: neither ID is all zeros.
 func (c *Context) Valid() bool { return c.ID != [16]byte{} && c.Span != [8]byte{} }
 
-// Sampled reports whether the span that asks is kept.
+// Sampled reports whether the asking span is kept.
 func (c *Context) Sampled() bool { return c.Flags&Sampled != 0 }
 
-// TraceID returns the ID of the trace in hexadecimal digits, or nothing if c is nil.
+// TraceID returns the ID of the trace in hexadecimal digits, or "" if c is nil.
 func (c *Context) TraceID() string {
 	if c == nil {
 		return ""
@@ -88,13 +88,13 @@ func (c *Context) TraceID() string {
 // TraceContext returns c, which is a [Source].
 func (c *Context) TraceContext() *Context { return c }
 
-// Source is something that may be part of a trace.
+// Source is a request or message that may be part of a trace.
 type Source interface {
 	// TraceContext returns the context, or nil if it is part of none.
 	TraceContext() *Context
 }
 
-// Key is the key of a Context in a context.Context, whose value is a *Context, perhaps nil.
+// Key is the key of a Context in a context.Context. The value is a *Context, possibly nil.
 type Key struct{}
 
 // With returns a context that is part of a trace. A nil c adds nothing.
@@ -105,7 +105,7 @@ func With(ctx context.Context, c *Context) context.Context {
 	return context.WithValue(ctx, Key{}, c)
 }
 
-// From returns what ctx is part of, or nil if it is part of no trace.
+// From returns the trace context in ctx, or nil if ctx is part of no trace.
 func From(ctx context.Context) *Context {
 	c, _ := ctx.Value(Key{}).(*Context)
 	return c

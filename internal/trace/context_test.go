@@ -12,7 +12,7 @@ import (
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// TestParse goes through what a context has.
+// TestParse covers all parts of a context.
 func TestParse(t *testing.T) {
 	c := trace.Parse(parent, "vendor=1")
 	if c == nil || c.TraceID() != parent[3:35] || c.Span != [8]byte{0xb7, 0xad, 0x6b, 0x71, 0x69,
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestLine compares the lines about two calls, of which one has failed.
+// TestLine compares the lines of two calls, one of which has failed.
 func TestLine(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 12e6, time.FixedZone("", 3600))
 	c := trace.Call{Context: trace.Parse(parent, ""), Peer: "a-1", Asked: "operations",
@@ -49,7 +49,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestContext passes a context on, and asks where there is none.
+// TestContext passes a context on, and looks for one where there is none.
 func TestContext(t *testing.T) {
 	ctx := t.Context()
 	if c := trace.From(ctx); c != nil || trace.With(ctx, nil) != ctx {

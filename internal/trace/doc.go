@@ -1,13 +1,13 @@
-// Package trace carries the context of a trace, as W3C Trace Context has it, from a request to
-// everything that is done because of it, on this node and on others.
+// Package trace carries the context of a trace, as defined by W3C Trace Context, from a request to
+// all work done for it, on this node and on others.
 //
-// A [Context] says which trace a request is part of and which span asked for it. It is made of the
-// headers of a request ([Parse]), and passed on in a context.Context ([With], [From]). A [Tracer]
-// gives each span that it records a Context of its own ([Begin]); without one, or if the span that
-// asks is not kept, the Context that came in is passed on as it is.
+// A [Context] identifies the trace of a request and the asking span. It comes from the headers of a
+// request ([Parse]), and is passed on in a context.Context ([With], [From]). A [Tracer] gives each
+// span that it records a separate Context ([Begin]); without a tracer, or if the asking span is not
+// kept, the incoming Context is passed on unchanged.
 //
-// Nothing is spent on requests that are part of no trace: a [Source] looks for the headers when
-// something asks, and what is done in memory does not.
+// Requests without a trace cost nothing: a [Source] looks for the headers only when asked, and work
+// in memory does not ask.
 //
 // See https://www.w3.org/TR/trace-context/. A Context does not change once it is passed on, so it
 // may be used concurrently.

@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// Tracer records spans: what this node did as a part of traces.
+// Tracer records spans: this node's work as part of traces.
 type Tracer interface {
-	// Start begins a span of a trace, which serves what asked for it in the span parent, and
-	// returns it with its ID. The state is that of the parent. It does not wait.
+	// Start begins a span of a trace as a child of the span parent, and returns it with its ID.
+	// state is the parent's. Start does not block.
 	Start(trace [16]byte, parent [8]byte, state, name string, began time.Time) (Span, [8]byte)
 }
 
-// Span is a span that is being recorded. Its methods may be called concurrently, and don't wait.
+// Span is a span that is being recorded. Its methods may be called concurrently, and don't block.
 // It is an alias, so that package httpapi can have an equal one that its users can name.
 type Span = interface {
-	// Set adds attributes. They must not have keys of counters, which may be personal data.
+	// Set adds attributes. They must not contain keys of counters, which may be personal data.
 	Set(attributes ...slog.Attr)
-	// Fail says that what the span is about went wrong for a reason of this side.
+	// Fail marks the work of the span as failed for a reason on this side.
 	Fail(why string)
-	// End ends it. What is called later does nothing.
+	// End ends the span. Later calls do nothing.
 	End()
 }
 
-// Begin begins a span that serves what asked for it in parent, if somebody keeps such spans: if t
-// is not nil and the span that asks is kept as well. Otherwise it returns parent. So who asks
-// decides which requests have spans.
+// Begin begins a child span of parent if t is not nil and the asking span is kept. Otherwise it
+// returns parent. So the sender decides which requests have spans.
 func Begin(t Tracer, parent *Context, name string, began time.Time) *Context {
 	if t == nil || parent == nil || !parent.Sampled() {
 		return parent
@@ -43,12 +42,12 @@ func (c *Context) Recorded() Span {
 	return c.Recording
 }
 
-// Verdict is the attribute that says what a request came to: the worst verdict in it.
+// Verdict returns the attribute with the verdict of a request: the worst one in it.
 func Verdict(text string) slog.Attr { return slog.String("twotier.verdict", text) }
 
-// Namespace is the attribute with the namespace of what a request asks for, the first one if there
-// are several.
+// Namespace returns the attribute with the namespace of a request, the first one if there are
+// several.
 func Namespace(name string) slog.Attr { return slog.String("twotier.namespace", name) }
 
-// Operations is the attribute with the number of operations of a request.
+// Operations returns the attribute with the number of operations of a request.
 func Operations(n int) slog.Attr { return slog.Int("twotier.operations", n) }

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The doors: ways to ask a node for a decision.
+// The doors of a node: the endpoints that answer clients' acquires.
 const (
 	HTTP        = "http"
 	ForwardAuth = "forward-auth"
@@ -21,10 +21,10 @@ const (
 	RESP        = "resp"
 )
 
-// doors is the number of doors: those above, and one for all others.
+// doors is the number of doors: the ones above, and one for all others.
 const doors = 6
 
-// doorNames are their names.
+// doorNames lists the names of the doors.
 var doorNames = [doors]string{HTTP, ForwardAuth, EnvoyJSON, GRPC, RESP, "other"}
 
 // indexOf returns the index of a door.
@@ -37,47 +37,47 @@ func indexOf(door string) int {
 	return doors - 1
 }
 
-// The most series of limits that are of no rule, and of rules. Clients choose namespaces; rules are
-// those of the documents that were in force.
+// Bounds of the number of series: of limits without a rule, whose namespaces clients choose, and of
+// rules, which come from the documents that were in force.
 const (
 	maxPlain = 512
 	maxRules = 4096
 )
 
-// All is the namespace that stands for all of them in the history. It can't be the name of one.
+// All stands for all namespaces in the history. It can't be the name of a namespace.
 const All = "@all"
 
-// Others is the namespace that stands for those beyond the bound. It can't be the name of one.
+// Others stands for the namespaces beyond the bound. It can't be the name of a namespace.
 const Others = "*"
 
-// name says what a series counts.
+// name identifies a series.
 type name struct{ ns, rule string }
 
-// series counts the verdicts of one rule, or of the limits of one namespace without a rule, by
-// door. It is not spread over cache lines: BenchmarkCount shows what it costs when all cores count
-// into one.
+// series counts the verdicts of one rule, or of the limits without a rule in one namespace, by
+// door. It is not spread over cache lines: BenchmarkCount shows the cost when all cores count into
+// one.
 type series [doors][rule.Verdicts]atomic.Int64
 
-// Counters count verdicts. Make them with [New].
+// Counters count verdicts. Create them with [New].
 type Counters struct {
 	// all is copied when a series is added, which happens a bounded number of times, so that
 	// counting takes no lock.
 	all     atomic.Pointer[map[name]*series]
 	latency [doors]latency
-	whole   [rule.Verdicts]atomic.Int64 // decisions, each once, of all namespaces and doors
-	// unrecorded is how many verdicts may be missing in the history.
+	whole   [rule.Verdicts]atomic.Int64 // decisions of all namespaces and doors, each once
+	// unrecorded is the number of verdicts that may be missing in the history.
 	unrecorded atomic.Int64
-	// Shadows is told which keys rules in shadow would have refused, see [ShadowNoter]. Optional;
-	// set it before anything is counted.
+	// Shadows receives the keys that rules in shadow would have refused, see [ShadowNoter].
+	// Optional; set it before the first count.
 	Shadows ShadowNoter
-	// Refusals is told which limits of no rule refused, see [RefusalNoter]. Optional, as above.
+	// Refusals receives the refusing limits without a rule, see [RefusalNoter]. Optional, as above.
 	Refusals RefusalNoter
 
 	mu           sync.Mutex // held while a series is added
-	plain, rules int        // so many series there are
+	plain, rules int        // number of series of each kind
 }
 
-// New returns counters that have counted nothing.
+// New returns empty counters.
 func New() *Counters {
 	c := new(Counters)
 	c.all.Store(&map[name]*series{})
@@ -124,8 +124,8 @@ func (c *Counters) Took(door string, d time.Duration, n [rule.Verdicts]int64) {
 	c.latency[indexOf(door)].observe(d, all)
 }
 
-// add returns a series that is new or that others have just added, or the one for what is beyond
-// the bound.
+// add returns the series of a name, which it adds unless another goroutine just has, or the series
+// of the names beyond the bound.
 func (c *Counters) add(of name) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,17 +152,17 @@ func (c *Counters) add(of name) *series {
 	return s
 }
 
-// Row is what one series has counted at one door.
+// Row holds the counts of one series at one door.
 type Row struct {
 	Namespace string
-	// Rule is "" for limits that are of no rule.
+	// Rule is "" for limits without a rule.
 	Rule string
 	Door string
-	// Totals has the number of decisions by their verdict.
+	// Totals is the number of decisions by verdict.
 	Totals [rule.Verdicts]int64
 }
 
-// Rows returns what was counted so far, sorted, for the doors that were asked.
+// Rows returns the counts so far, sorted, without empty rows.
 func (c *Counters) Rows() (rows []Row) {
 	for of, s := range *c.all.Load() {
 		for d := range doors {

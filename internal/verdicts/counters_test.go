@@ -26,7 +26,7 @@ func note(c *verdicts.Counters, door, ns, name string, v rule.Verdict, n int) {
 	run.End(time.Millisecond)
 }
 
-// text returns what was counted, a line for each row.
+// text returns the counts, a line for each row.
 func text(c *verdicts.Counters) string {
 	var lines []string
 	for _, r := range c.Rows() {
@@ -56,8 +56,8 @@ func TestCountsByRuleAndDoor(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded counts in more namespaces than there can be series, all at the same time:
-// nothing is lost, and rules, which clients can't make up, still have series of their own.
+// TestSeriesAreBounded counts in more namespaces than there can be series, concurrently: no count
+// is lost, and rules, which clients can't make up, still have separate series.
 func TestSeriesAreBounded(t *testing.T) {
 	const namespaces, goroutines, bound = 1500, 4, 512
 	c := verdicts.New()
@@ -87,7 +87,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 }
 
-// exposition returns what Prometheus is shown.
+// exposition returns the metrics as Prometheus reads them.
 func exposition(t *testing.T, c prometheus.Collector) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -105,14 +105,14 @@ func exposition(t *testing.T, c prometheus.Collector) string {
 	return b.String()
 }
 
-// TestMetrics compares what Prometheus is shown.
+// TestMetrics compares the metrics with the expected text.
 func TestMetrics(t *testing.T) {
 	c := verdicts.New()
 	note(c, verdicts.ForwardAuth, "", "login", rule.ShadowRefused, 2)
 	run := verdicts.Begin(c, verdicts.ForwardAuth)
 	run.Decision()
 	run.End(time.Hour)
-	run.End(time.Hour) // again, with nothing
+	run.End(time.Hour) // again, without decisions
 	got := exposition(t, c)
 	for _, want := range []string{
 		`twotier_decisions_total{door="forward-auth",ns="default",rule="login",` +
@@ -131,7 +131,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNilCounterCountsNothing because counting is optional for doors.
+// TestNilCounterCountsNothing covers doors without counting.
 func TestNilCounterCountsNothing(*testing.T) {
 	run := verdicts.Begin(nil, verdicts.HTTP)
 	run.Decision()
@@ -149,7 +149,7 @@ func TestDecides(t *testing.T) {
 	}
 }
 
-// BenchmarkCount counts one acquire: of one goroutine, and of all cores into one series.
+// BenchmarkCount counts one acquire: on one goroutine, and on all cores into one series.
 func BenchmarkCount(b *testing.B) {
 	ns := []byte("sms")
 	one := func(c *verdicts.Counters) {
@@ -175,7 +175,7 @@ func BenchmarkCount(b *testing.B) {
 	})
 }
 
-// TestAcquiresCountOnceInAll however many rules judge them: what refuses comes first.
+// TestAcquiresCountOnceInAll counts acquires judged by several rules: a refusal takes precedence.
 func TestAcquiresCountOnceInAll(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	run := verdicts.Begin(c, verdicts.GRPC)
@@ -201,13 +201,13 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 	}
 }
 
-// noted is told of keys that rules in shadow would have refused.
+// noted records the keys that rules in shadow would have refused.
 type noted []string
 
 func (n *noted) NoteShadow(ns, key []byte) { *n = append(*n, string(ns)+":"+string(key)) }
 
-// TestShadowsAreNoted judges keys by rules in shadow: what several of them would have refused is
-// noted once, and what a rule that is on refused is not.
+// TestShadowsAreNoted judges keys by rules in shadow: a key that several of them would have refused
+// is recorded once, and a key refused by a rule that is on is not recorded.
 func TestShadowsAreNoted(t *testing.T) {
 	c, told := verdicts.New(), new(noted)
 	c.Shadows = told

@@ -1,13 +1,13 @@
-// Package verdicts counts what a node decides: how many acquires it allowed, refused, and would
-// have refused if a rule were on, by namespace, by rule and by the door that was asked.
+// Package verdicts counts a node's decisions by namespace, rule and door: the acquires that it
+// allowed, refused, and would have refused if a rule in shadow were on.
 //
-// A decision is counted once, by the node that a client asked, whoever decides; a dry run is not,
-// and neither is an acquire that failed. An acquire counts once for each rule that a key of it is
-// judged by, with the verdict of that rule alone, and once for the limits of the key that are of
-// no rule.
+// A decision is counted once, by the node that received the client's request, even if another node
+// decides. Dry runs and failed acquires are not counted. An acquire counts once for each rule that
+// judges one of its keys, with the verdict of that rule alone, and once for the key's limits
+// without a rule.
 //
-// Counters are in memory and begin with the process. Their number is bounded: what is beyond that
-// is counted together under the namespace "*". There is none for a key.
+// Counters live in memory and start with the process. Their number is bounded: namespaces and rules
+// beyond the bound are counted together under the namespace "*". There is no counter per key.
 //
 // [Counters] are safe for concurrent use.
 package verdicts

@@ -12,42 +12,42 @@ import (
 )
 
 const (
-	// interval is how often what was counted is added to the history.
+	// interval is how often new counts are added to the history.
 	interval = time.Second
-	// recordTimeout bounds how long that may take. What takes longer may be missing.
+	// recordTimeout bounds one such addition. Counts that take longer may be missing.
 	recordTimeout = 2 * time.Second
-	// maxBatch bounds the operations that are executed as one batch.
+	// maxBatch bounds the operations executed as one batch.
 	maxBatch = 1000
 )
 
-// Node executes what a [History] counts, wherever in the cluster it belongs.
+// Node executes the additions of a [History], wherever in the cluster they belong.
 type Node interface {
-	// Record is syncer.Counter.DoAll for operations that no client asked for.
+	// Record is syncer.Counter.DoAll for operations without a client.
 	Record(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 }
 
 // History counts verdicts as events of keys in the namespace [request.Verdicts], so that they are
-// kept, flushed, evicted and read like any other count, and are those of the whole cluster. Every
-// second it adds what [Counters] have counted since.
+// kept, flushed, evicted and read like any other count, for the whole cluster. Every second it adds
+// the verdicts that [Counters] have counted since.
 //
-// The key is NAMESPACE/VERDICT for limits that are of no rule, and NAMESPACE/VERDICT/RULE for those
-// of a rule, such as sms/refused/receiver. The keys @all/VERDICT count every acquire once, by what
-// it came to as a whole: refused if anything refused it, shadow_refused if only rules in shadow
-// would have. What was decided within a second of a crash is missing,
-// beside what the crash loses of any counts; so is what a node that has no other one beside it
-// decides in the moment in which it stops; and so is what may or may not have been added because a
-// node did not answer: nothing is counted twice.
+// The key is NAMESPACE/VERDICT for limits without a rule, and NAMESPACE/VERDICT/RULE for a rule,
+// such as sms/refused/receiver. The keys @all/VERDICT count every acquire once, by its overall
+// verdict: refused if anything refused it, shadow_refused if only rules in shadow would have.
+//
+// Missing are decisions within a second before a crash, apart from the counts that any crash loses;
+// decisions of a node without others at the moment it stops; and additions of unknown outcome,
+// because a node did not answer: nothing is counted twice.
 type History struct {
 	counters *Counters
 	node     Node
-	settled  map[entry]int64 // what of each total is in the history, or never will be
+	settled  map[entry]int64 // the part of each total that is in the history, or never will be
 	opened   bool
 	once     sync.Once
 	stop     chan struct{}
 	done     chan struct{}
 }
 
-// entry is what a key of the history counts.
+// entry identifies a key of the history.
 type entry struct {
 	name
 	verdict rule.Verdict
@@ -62,7 +62,7 @@ func (e entry) key() []byte {
 	return request.KeyOf([]byte(text))
 }
 
-// NewHistory returns a history of what counters count, kept by node.
+// NewHistory returns a history of counters, kept by node.
 func NewHistory(counters *Counters, node Node) *History {
 	return &History{counters: counters, node: node, settled: map[entry]int64{},
 		stop: make(chan struct{}), done: make(chan struct{})}
@@ -89,7 +89,7 @@ func (h *History) runRecord() {
 	}
 }
 
-// Close stops recording, and records what is left. It may be called again.
+// Close stops recording, and records the remaining counts. It may be called again.
 func (h *History) Close() {
 	h.once.Do(func() { close(h.stop) })
 	if h.opened {
@@ -98,7 +98,7 @@ func (h *History) Close() {
 	h.Record()
 }
 
-// Record adds what was counted since the last time. Call it only before Open or after Close.
+// Record adds the counts since its last call. Call it only before Open or after Close.
 func (h *History) Record() {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
@@ -107,13 +107,13 @@ func (h *History) Record() {
 	}
 }
 
-// addition is what is to be added to an entry.
+// addition is the amount to add to an entry.
 type addition struct {
 	entry
 	n int64
 }
 
-// news returns what is not in the history yet.
+// news returns the counts that are not in the history yet.
 func (h *History) news() (list []addition) {
 	note := func(e entry, total int64) {
 		if n := min(total-h.settled[e], request.MaxN); n > 0 {
@@ -146,14 +146,14 @@ func (h *History) add(ctx context.Context, batch []addition) {
 	}
 }
 
-// settle notes what became of an addition. It is tried again if it was certainly not executed.
+// settle records the outcome of an addition. An addition that certainly failed is tried again.
 func (h *History) settle(a addition, err error) {
 	if err != nil {
 		switch request.FailureOf(err, true).Kind {
 		case request.Overload, request.Unavailable:
 			return
 		}
-		if a.ns != All { // those are counted by their rules, too
+		if a.ns != All { // the series of the rules include these
 			h.counters.unrecorded.Add(a.n)
 		}
 	}

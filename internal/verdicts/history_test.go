@@ -16,9 +16,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// keeper is a node that counts what is recorded, by namespace and key, unless it is told to fail.
+// keeper is a node that counts the recorded operations by namespace and key, unless fail makes them
+// fail.
 type keeper struct {
-	// fail decides whether a key fails, and with what.
+	// fail returns the error for a key, if any.
 	fail func(key string) error
 
 	mu      sync.Mutex
@@ -41,7 +42,7 @@ func (k *keeper) Record(_ context.Context, ops []syncer.Op, res []syncer.Result)
 	}
 }
 
-// text returns what was recorded.
+// text returns the recorded counts.
 func (k *keeper) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +53,7 @@ func (k *keeper) text() string {
 	return strings.Join(lines, "\n")
 }
 
-// TestHistoryRecordsEverySecond what was counted since, and the rest at the end.
+// TestHistoryRecordsEverySecond records the new counts every second, and the rest at the end.
 func TestHistoryRecordsEverySecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
@@ -67,7 +68,7 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 		if got := k.text(); got != first {
 			t.Errorf("got\n%s\nwant\n%s", got, first)
 		}
-		time.Sleep(time.Minute) // nothing new: nothing is asked of the node
+		time.Sleep(time.Minute) // nothing new: the node gets no operations
 		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 4)
 		note(c, verdicts.HTTP, "sms", "receiver", rule.ShadowRefused, 7)
 		h.Close()
@@ -82,8 +83,8 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 	})
 }
 
-// TestHistoryNeverCountsTwice adds again what was certainly not counted, and gives up what may have
-// been.
+// TestHistoryNeverCountsTwice repeats additions that certainly failed, and gives up additions of
+// unknown outcome.
 func TestHistoryNeverCountsTwice(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	h := verdicts.NewHistory(c, k)
@@ -109,7 +110,7 @@ func TestHistoryNeverCountsTwice(t *testing.T) {
 	}
 }
 
-// TestHistoryOfManyRules takes several batches, and hashes names that can't be part of a key.
+// TestHistoryOfManyRules needs several batches, and hashes names that can't be part of a key.
 func TestHistoryOfManyRules(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	const rules = 1200

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// bounds are the upper bounds of the buckets of a latency. They are few and fixed, rather than
-// those of a native histogram, because the text format can't show native ones.
+// bounds are the upper bounds of the buckets of a latency. They are few and fixed, unlike the
+// bounds of a native histogram, because the text format can't show native ones.
 var bounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
@@ -14,13 +14,13 @@ var bounds = [...]time.Duration{
 	500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
 }
 
-// latency is a histogram of how long decisions took.
+// latency is a histogram of decision times.
 type latency struct {
 	buckets [len(bounds) + 1]atomic.Int64
 	sum     atomic.Int64 // nanoseconds
 }
 
-// observe counts n decisions that took this long. A negative duration counts as 0.
+// observe counts n decisions with the given duration. A negative duration counts as 0.
 func (l *latency) observe(took time.Duration, n int64) {
 	at := 0
 	for at < len(bounds) && took > bounds[at] {
@@ -30,15 +30,15 @@ func (l *latency) observe(took time.Duration, n int64) {
 	l.sum.Add(n * int64(max(0, took)))
 }
 
-// addTo adds the number of decisions in each bucket to those in total.
+// addTo adds the number of decisions in each bucket to total.
 func (l *latency) addTo(total []int64) {
 	for i := range l.buckets {
 		total[i] += l.buckets[i].Load()
 	}
 }
 
-// Latencies returns the upper bounds of the buckets of a histogram in seconds, and how many
-// decisions of all doors are in each; the last bucket has no bound.
+// Latencies returns a histogram of the decisions at all doors: the upper bounds of the buckets in
+// seconds, and the number of decisions in each; the last bucket has no bound.
 func (c *Counters) Latencies() (bounds []float64, counts []int64) {
 	bounds, counts = boundSeconds(), make([]int64, len(c.latency[0].buckets))
 	for d := range c.latency {
@@ -55,8 +55,8 @@ func boundSeconds() (list []float64) {
 	return list
 }
 
-// cumulative returns how many decisions took up to each bound in seconds, how many there were, and
-// how many seconds they took in all.
+// cumulative returns the number of decisions up to each bound in seconds, their total number, and
+// their total time in seconds.
 func (l *latency) cumulative() (upTo map[float64]uint64, count uint64, sum float64) {
 	upTo = make(map[float64]uint64, len(bounds))
 	for i, bound := range bounds {

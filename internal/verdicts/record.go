@@ -7,9 +7,9 @@ import (
 
 // Recorder records decisions one by one.
 type Recorder interface {
-	// Chosen reports whether the next decision with this verdict is to be recorded.
+	// Chosen reports whether to record the next decision with this verdict.
 	Chosen(v rule.Verdict) bool
-	// Record records a decision, of which it keeps nothing.
+	// Record records a decision without keeping any part of it.
 	Record(d *rule.Decision)
 }
 
@@ -31,7 +31,7 @@ func (r *Run) record(c *syncer.Check, o Origin, v rule.Verdict, limits compared)
 	r.Record(d)
 }
 
-// Record records a verdict that Records chose.
+// Record records a verdict for which Records returned true.
 func (r *Run) Record(d *rule.Decision) {
 	d.Door = r.door
 	if r.traced != nil {

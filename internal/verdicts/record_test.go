@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// records keeps what is recorded, but for verdicts that are not chosen.
+// records keeps the recorded decisions, except for one verdict that it does not choose.
 type records struct {
 	without rule.Verdict
 	all     []string
@@ -24,8 +24,8 @@ func (r *records) Record(d *rule.Decision) {
 		d.Version, d.Verdict, d.Limits))
 }
 
-// TestRecords records a check that a rule, a rule in shadow, one that is off, and limits of its own
-// judged: one decision for each that judges, with its own limits and maxima.
+// TestRecords records a check judged by a rule, a rule in shadow, a rule that is off, and limits
+// without a rule: one decision for each that judges, with the limits and maxima of that judge.
 func TestRecords(t *testing.T) {
 	on := &rule.Rule{Name: "on"}
 	shadow := &rule.Rule{Name: "shadow", State: rule.Shadow}
@@ -64,9 +64,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOfValues records what was decided about values. Whether a limit was too low is not a
-// matter of the count alone: that of a rule in shadow is so, too, if another limit refused, and
-// values that the window has already don't count again.
+// TestRecordsOfValues records decisions about values. The count alone does not show whether a limit
+// was too low, even for a rule in shadow when another limit refused, because values that the window
+// has already don't count again.
 func TestRecordsOfValues(t *testing.T) {
 	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
 		Limits: []syncer.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}

@@ -9,33 +9,33 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Counter is what counts the verdicts of a [Run]. [Counters] are one.
+// Counter counts the verdicts of a [Run], see [Counters].
 type Counter interface {
 	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
-	// limits that are of none. An empty namespace is the default one.
+	// limits without a rule. An empty namespace is the default one.
 	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
-	// Took counts decisions that took this long, by what each came to as a whole.
+	// Took counts decisions with the given duration, by overall verdict.
 	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
-// ShadowNoter is a [Counter] that wants to know which keys rules in shadow would have refused: once
-// for each check, however many rules.
+// ShadowNoter is a [Counter] that receives the keys that rules in shadow would have refused: once
+// per check, however many rules.
 type ShadowNoter interface {
 	NoteShadow(ns, key []byte)
 }
 
-// RefusalNoter is a [Counter] that wants to know which limits of no rule refused.
+// RefusalNoter is a [Counter] that receives the refusing limits without a rule.
 type RefusalNoter interface {
 	NoteRefused(ns []byte, limits []syncer.LimitResult)
 }
 
-// Decides reports whether the verdicts on an operation are counted: those on acquires are, unless
-// they are dry runs.
+// Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
+// runs.
 func Decides(op *syncer.Op) bool { return op.Kind == syncer.Acquire && !op.DryRun }
 
-// Run counts the verdicts of one request. Equal ones in a row are counted at once, so that a batch
-// touches a shared counter once. A Run is for one goroutine, and has to end before the memory of
-// the namespaces that were passed to it is used for something else.
+// Run counts the verdicts of one request. Equal verdicts in a row are counted at once, so that a
+// batch touches a shared counter once. A Run is for one goroutine, and has to end before the memory
+// of the namespaces passed to it is reused.
 type Run struct {
 	counter   Counter
 	door      string
@@ -43,31 +43,31 @@ type Run struct {
 	rule      string
 	verdict   rule.Verdict
 	n         int64
-	decisions [rule.Verdicts]int64 // but for the last one, which is
+	decisions [rule.Verdicts]int64 // all but the last decision
 	last      rule.Verdict
 	decided   bool
-	shadow    bool // a rule in shadow would have refused the present check
+	shadow    bool // a rule in shadow would have refused the current check
 	recorder  Recorder
-	traced    trace.Source // nil if nothing is known about traces
-	span      trace.Span   // nil if none is recorded
+	traced    trace.Source // nil if traces are unknown
+	span      trace.Span   // nil if no span is recorded
 	overall   rule.Verdict // for span
 }
 
-// Begin returns a run for what was asked at a door. A nil counter counts nothing.
+// Begin returns a run for a request at a door. A nil counter counts nothing.
 func Begin(c Counter, door string) Run { return Run{counter: c, door: door} }
 
-// RecordTo makes the run record what it counts; nil records nothing.
+// RecordTo makes the run record the verdicts that it counts; nil records nothing.
 func (r *Run) RecordTo(to Recorder) { r.recorder = to }
 
-// PartOf makes the run record which trace the request is part of. The source is asked if there is
-// something to record.
+// PartOf makes the run record the trace of the request. The source is only asked when a verdict is
+// recorded.
 func (r *Run) PartOf(traced trace.Source) { r.traced = traced }
 
-// Annotate makes the run add to a span what the request came to as a whole: refused if anything in
-// it was. A nil span is none.
+// Annotate makes the run add the overall verdict of the request to a span: refused if any part of
+// it was. A nil span is ignored.
 func (r *Run) Annotate(span trace.Span) { r.span = span }
 
-// Decision says that the verdicts that follow are those of one more acquire.
+// Decision starts a new acquire: the following verdicts belong to it.
 func (r *Run) Decision() {
 	if r.decided {
 		r.decisions[r.last]++
@@ -78,7 +78,7 @@ func (r *Run) Decision() {
 // Decided reports whether there was a decision.
 func (r *Run) Decided() bool { return r.decided }
 
-// Verdict counts one verdict. An empty namespace is the default one; an empty rule is none.
+// Verdict counts one verdict. An empty namespace is the default one; an empty rule means none.
 func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
 	r.last = worse(r.last, v)
 	if r.span != nil {
@@ -92,8 +92,8 @@ func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
 	r.ns, r.rule, r.verdict, r.n = ns, rule, v, 1
 }
 
-// worse returns what an acquire comes to whose verdicts are a and b: one that refuses is enough,
-// and one of a rule in shadow matters where none does.
+// worse combines two verdicts on an acquire: a refusal decides, and a verdict in shadow counts only
+// where none refuses.
 func worse(a, b rule.Verdict) rule.Verdict {
 	if a == rule.Refused || b == rule.Refused {
 		return rule.Refused
@@ -101,7 +101,7 @@ func worse(a, b rule.Verdict) rule.Verdict {
 	return max(a, b)
 }
 
-// flush counts what is equal.
+// flush counts the current run of equal verdicts.
 func (r *Run) flush() {
 	if r.n > 0 && r.counter != nil {
 		r.counter.Count(r.door, r.ns, r.rule, r.verdict, r.n)
@@ -109,7 +109,7 @@ func (r *Run) flush() {
 	r.n = 0
 }
 
-// End counts the rest. The request took this long, and so did each decision that was part of it.
+// End counts the rest. took is the duration of the request and of each of its decisions.
 func (r *Run) End(took time.Duration) {
 	r.flush()
 	if r.decided && r.span != nil {
@@ -122,23 +122,23 @@ func (r *Run) End(took time.Duration) {
 	r.decisions, r.decided = [rule.Verdicts]int64{}, false
 }
 
-// Origin says where a limit of a check is from.
+// Origin is the source of a limit of a check.
 type Origin struct {
-	// Rule is nil if the limit is of no rule.
+	// Rule is nil for a limit without a rule.
 	Rule *rule.Rule
-	// Max is what the rule says, whatever its state.
+	// Max is the maximum in the rule, whatever its state.
 	Max int64
-	// First says that the limit is the first one of its rule.
+	// First marks the first limit of a rule.
 	First bool
-	// Version is the version of the rules that the rule is of.
+	// Version is the version of the rule's document.
 	Version int64
-	// Distinct says that the limit is on different values. Whether such a limit was too low is
-	// known from its result, whatever the state of its rule.
+	// Distinct marks a limit on different values. The result alone shows whether it was too low,
+	// whatever the state of its rule.
 	Distinct bool
 }
 
-// Refuses reports whether the limit refused, or would have refused if its rule were on. n is what
-// the check asked for.
+// Refuses reports whether the limit refused, or would have refused if its rule were on. n is the
+// check's count.
 func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool {
 	if o.Rule == nil || o.Distinct || o.Rule.State == rule.On {
 		return l.Refused
@@ -150,19 +150,19 @@ func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool
 	return count > o.Max
 }
 
-// compared is the limits from one index up to another that one rule, or none, brought.
+// compared is a range of limits from one rule, or from none.
 type compared struct {
 	limits   []syncer.LimitResult
-	of       func(k int) Origin // nil if none is of a rule
+	of       func(k int) Origin // nil if no limit has a rule
 	from, to int
 }
 
-// plain is limits that are of no rule.
+// plain returns limits without a rule.
 func plain(limits []syncer.LimitResult) compared { return compared{limits, nil, 0, len(limits)} }
 
-// Check counts the verdicts on a check, the j-th of its operation: one of each rule that judged it,
-// and one of its limits that are of no rule. The limits of each follow each other; of says where
-// limit k is from, and is nil if none is of a rule.
+// Check counts the verdicts on check j of an operation: one for each rule that judged it, and one
+// for its limits without a rule. The limits of each are adjacent; of returns the origin of limit k,
+// and is nil if no limit has a rule.
 func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) Origin) {
 	judged := &res.Checks[j]
 	if of == nil {
@@ -192,7 +192,7 @@ func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) O
 	}
 }
 
-// origin counts the verdict of limits that are from one origin. A rule that is off has none.
+// origin counts the verdict of the limits of one origin. A rule that is off has none.
 func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
 	v := rule.VerdictOf(refuses, false)
 	switch {
@@ -213,7 +213,7 @@ func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
 	}
 }
 
-// Records reports whether a verdict that was counted with [Run.Verdict] is to be recorded.
+// Records reports whether to record a verdict that [Run.Verdict] has counted.
 func (r *Run) Records(v rule.Verdict) bool {
 	return r.recorder != nil && r.recorder.Chosen(v)
 }

@@ -10,46 +10,46 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What a document of rules may demand is what an operation may have.
+// A document of rules may demand as many limits as an operation may have.
 var _ [distinct.MaxLimits]struct{} = [rule.MaxDistinct]struct{}{}
 
-// Values is an operation that adds different values to a key, or only counts them, together with
-// the rules that judge it.
+// Values is an operation that adds different values to a key, or only counts them, with the rules
+// that judge it.
 type Values struct {
-	// Op has the limits that the request spelled out, until Judge adds those of rules.
+	// Op has the limits spelled out in the request, until Judge adds the limits of rules.
 	Op distinct.Op
-	// Add are the values to add; none in a query.
+	// Add lists the values to add; none in a query.
 	Add [][]byte
-	// Ruled is set once rules were named, also if all of them are off; Version is theirs.
+	// Ruled is set once rules were named, even if all of them are off; Version is their version.
 	Ruled   bool
 	Version int64
 
-	of []ruledValues // where the last limits of Op are from
+	of []ruledValues // origins of the last limits of Op
 }
 
-// ruledValues is a limit that a rule put there.
+// ruledValues is a limit added by a rule.
 type ruledValues struct {
 	rule   *rule.Rule
-	limits []rule.Limit // those that the rule has for the key
-	index  int          // which of them it is
+	limits []rule.Limit // all limits of the rule for the key
+	index  int          // of the limit among them
 }
 
-// Mistake is what is wrong with a field of a request.
+// Mistake is an error in a field of a request.
 type Mistake struct{ Field, Detail string }
 
 // WantsDefaults reports whether default rules judge the operation: it adds values now, and names
-// neither limits nor, if none are named here, rules.
+// neither limits nor, if named is empty, rules.
 func (v *Values) WantsDefaults(named []*rule.Rule) bool {
 	return len(v.Add) > 0 && v.Op.TS == 0 && len(v.Op.Limits)+len(named) == 0
 }
 
-// Judge adds the limits of rules, all of one version and of one namespace, which the key is in
-// then. It returns what is wrong, if anything is.
+// Judge adds the limits of rules, all of one version and one namespace, and puts the key in that
+// namespace. It returns the first mistake, if any.
 func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
 	if len(rules) == 0 {
 		return nil
 	}
-	if v.Op.TS != 0 { // also where all of them are off: to switch one on must not fail a request
+	if v.Op.TS != 0 { // even if all rules are off: switching one on must not fail a request
 		return &Mistake{"ts", distinct.WantNoTS}
 	}
 	space := rules[0].Space()
@@ -81,7 +81,7 @@ func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
 	return nil
 }
 
-// ruled returns where limit k is from, or nil if it is of no rule.
+// ruled returns the rule's limit behind limit k, or nil for a limit without a rule.
 func (v *Values) ruled(k int) *ruledValues {
 	at := k - (len(v.Op.Limits) - len(v.of))
 	if at < 0 || at >= len(v.of) {
@@ -90,8 +90,8 @@ func (v *Values) ruled(k int) *ruledValues {
 	return &v.of[at]
 }
 
-// Limit returns the rule that limit k is of, and the limit as the rule has it; nil if it is of no
-// rule.
+// Limit returns the rule of limit k, and the limit as written in the rule; nil for a limit without
+// a rule.
 func (v *Values) Limit(k int) (*rule.Rule, rule.Limit) {
 	if r := v.ruled(k); r != nil {
 		return r.rule, r.limits[r.index]
@@ -99,8 +99,8 @@ func (v *Values) Limit(k int) (*rule.Rule, rule.Limit) {
 	return nil, rule.Limit{}
 }
 
-// RefusedBy returns the limits that refused: limits[0] is the first that the request spelled out,
-// and NAME or NAME/WINDOW one of a rule.
+// RefusedBy names the limits that refused: limits[0] is the first limit spelled out in the request,
+// and NAME or NAME/WINDOW a limit of a rule.
 func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
 	for _, k := range res.Over {
 		switch r := v.ruled(k); {
@@ -114,7 +114,7 @@ func (v *Values) RefusedBy(res *distinct.Result) (names []string) {
 	return names
 }
 
-// origin says where limit k is from.
+// origin returns the origin of limit k.
 func (v *Values) origin(k int) Origin {
 	r := v.ruled(k)
 	if r == nil {
