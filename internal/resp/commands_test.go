@@ -82,7 +82,8 @@ func TestCommands(t *testing.T) {
 	c.ended()
 }
 
-// TestRefusals sends what can't be executed. Nothing is counted, and the connection goes on.
+// TestRefusals sends commands that can't be executed. Nothing is counted, and the connection stays
+// open.
 func TestRefusals(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
@@ -168,8 +169,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	}
 }
 
-// TestPipelinesKeepTheirOrder sends commands that depend on each other in one piece, and in pieces
-// of every length.
+// TestPipelinesKeepTheirOrder sends dependent commands in one piece, and in pieces of every length.
 func TestPipelinesKeepTheirOrder(t *testing.T) {
 	s := newService(t)
 	server := serve(t, resp.Options{Service: s})
@@ -203,7 +203,7 @@ func TestPipelinesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestPipelinesAreOneBatch counts the calls for commands that arrive together.
+// TestPipelinesAreOneBatch counts the service calls for commands that arrive together.
 func TestPipelinesAreOneBatch(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))

@@ -66,7 +66,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestDistinctByRules adds values that limits and rules judge, and counts what they decide.
+// TestDistinctByRules adds values under limits and rules, and counts the verdicts.
 func TestDistinctByRules(t *testing.T) {
 	t.Parallel()
 	limits := func(most ...int64) (all []rule.Limit) {
@@ -128,7 +128,7 @@ func TestDistinctByRules(t *testing.T) {
 	}
 }
 
-// newEngine returns an engine that counts in memory, at one moment.
+// newEngine returns an engine that counts in memory, with a clock that stands still.
 func newEngine(t *testing.T) *distinct.Engine {
 	t.Helper()
 	const now = 1_700_000_000_000

@@ -66,8 +66,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// turning are rules that change whenever they are asked for: a limit is 1000 and how often that
-// was.
+// turning returns different rules on every call: its limit is 1000 plus the number of calls.
 type turning struct{ asked atomic.Int64 }
 
 func (r *turning) Rules() *rule.Set {
@@ -87,7 +86,7 @@ func TestOneVersionForOneCommand(t *testing.T) {
 	}
 }
 
-// TestRulesThatAreNotKnownYet asks a node that has not been able to read any.
+// TestRulesThatAreNotKnownYet asks a node that has not been able to read any rules.
 func TestRulesThatAreNotKnownYet(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: namedRules{}}))
 	for _, command := range []string{"TT.ACQUIRE a RULE two", "TT.ACQUIRE a"} {
