@@ -136,7 +136,7 @@ func (s *service) Reset(context.Context, []byte, []byte) error {
 	return s.fault()
 }
 
-// serve opens a server and returns it; the end of the test closes it.
+// serve opens a server that the end of the test closes.
 func serve(t testing.TB, o resp.Options) *resp.Server {
 	t.Helper()
 	if o.Listen == "" {
@@ -199,7 +199,7 @@ func encode(words ...string) string {
 	return b.String()
 }
 
-// send writes raw, which may hold several commands, at once.
+// send writes raw, which may hold several commands, in one call.
 func (c *client) send(raw string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c.Conn, raw); err != nil {
