@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// accessSettings returns the settings that control who may connect, and with which permissions.
+// accessSettings returns the settings for access control.
 func accessSettings() []setting {
 	return []setting{
 		{name: "tokens", arg: "FILE",
