@@ -24,7 +24,7 @@
 // refusal begins is drained too. [Queue.Close] refuses further calls; lanes end once they have sent
 // the waiting ones.
 //
-// # What this package leaves out
+// # Not included
 //
 // The package does not define the content of a batch, the handling of unanswered messages, or the
 // criterion for the other side being down. These differ: nodes number their messages and start
