@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// notMeasured has the figures of paragraphs that link to results without being results: what they
-// are computed from, or what was measured and not kept.
+// notMeasured lists figures that are no results, from paragraphs that link to results: the inputs
+// of a calculation, or measurements that were not kept.
 var notMeasured = map[string][]string{
 	"docs/comparison.md": {"25,500", "23,500", "16,250", "16,500"}, // "a second run had"
 	"docs/scale.md":      {"86,400", "250"},                        // seconds of a day; 1 / 0.004
@@ -18,7 +18,7 @@ var notMeasured = map[string][]string{
 
 var (
 	resultsLink = regexp.MustCompile(`\(((?:\.\./)?bench/results/[\w./-]+\.md)(?:#[\w-]+)?\)`)
-	// aside is what is no prose: where links lead, code.
+	// aside matches the parts of a paragraph that are no prose: link targets and code.
 	aside  = regexp.MustCompile("\\([^()\\s]*\\)|`[^`]*`")
 	figure = regexp.MustCompile(`(?:^|[\s(~±])(\d[\d,]*(?:\.\d+)?)(?:[\s%,;:)]|\.(?:\s|$)|$)`)
 	number = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
