@@ -190,7 +190,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// FuzzMasked checks that Mask leaves a URL what it is, but for its passwords.
+// FuzzMasked checks that Mask changes nothing in a URL except its passwords.
 func FuzzMasked(f *testing.F) {
 	for _, text := range []string{
 		"redis://me:pw@h:1/0?db=2", "redis://[::1]:7000", "redis://::1", "redis://:p #  [a7 b]",
