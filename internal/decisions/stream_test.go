@@ -69,7 +69,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord records all decisions, or none because the share is 0.
+// BenchmarkRecord records every decision, or almost none.
 func BenchmarkRecord(b *testing.B) {
 	d := &rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
 		Rule: "receiver", Version: 7, Limits: []rule.Compared{{Window: 60_000, Count: 15, Max: 14},
