@@ -64,7 +64,8 @@ func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 	})
 }
 
-// TestRefusalIsRememberedForASecond at most, even if the key can't pass for an hour, or ever.
+// TestRefusalIsRememberedForASecond checks that a refusal is forgotten after a second, even if the
+// key can't pass for an hour, or ever.
 func TestRefusalIsRememberedForASecond(t *testing.T) {
 	for _, retry := range []int64{3_600_000, -1} {
 		synctest.Test(t, func(t *testing.T) {
