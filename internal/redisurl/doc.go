@@ -1,4 +1,5 @@
-// Package redisurl parses Redis URLs, and masks them for display. No other package does:
+// Package redisurl parses Redis URLs, and masks them for display, for all other packages. A URL has
+// one of these forms:
 //
 //	redis://[user:password@]host[:port][/database]
 //	unix://[user:password@]/path[?db=database]
