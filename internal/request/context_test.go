@@ -21,7 +21,7 @@ func (s *source) TraceContext() *trace.Context {
 }
 
 // TestTraceIsLookedForWhenAskedFor asks several times, directly and through a derived context: the
-// source is asked once, not at all by a wait that is over at once, and never after the request.
+// source is asked once, never by Err or Finish, and not after the end of the request.
 func TestTraceIsLookedForWhenAskedFor(t *testing.T) {
 	s := &source{found: &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}}}
 	var c request.Context
