@@ -510,7 +510,7 @@ func expect(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-// silent checks that nothing comes for a short time, not even the end of the stream.
+// silent checks that nothing arrives for a short time, not even the end of the stream.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(short)); err != nil {
