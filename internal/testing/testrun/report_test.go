@@ -67,7 +67,7 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// TestRerunIsOfTheRaceDetectorOnly: without it, a test finds no other server or program.
+// TestRerunIsOfTheRaceDetectorOnly checks that a rerun uses the same other servers and programs.
 func TestRerunIsOfTheRaceDetectorOnly(t *testing.T) {
 	detector := skip{"x/a", "TestA", "the race detector empties pools at random"}
 	got := ofRaceDetector([]skip{{"x/b", "TestB", "no IPv6 here"}, detector})
