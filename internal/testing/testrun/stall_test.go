@@ -63,7 +63,7 @@ func number(t *testing.T, lines *bufio.Scanner) int {
 	return n
 }
 
-// until waits until exactly these processes run; a program that is just being started is ignored.
+// until waits until all wanted processes run, or none at all if none are wanted.
 func until(t *testing.T, pid int, want []int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
