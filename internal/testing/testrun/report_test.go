@@ -67,8 +67,8 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// TestRerunIsOfTheRaceDetectorOnly checks that only skips caused by the race detector are run again:
-// any other reason would still hold without it.
+// TestRerunIsOfTheRaceDetectorOnly checks that only skips caused by the race detector are run
+// again: any other reason would still hold without it.
 func TestRerunIsOfTheRaceDetectorOnly(t *testing.T) {
 	detector := skip{"x/a", "TestA", "the race detector empties pools at random"}
 	got := ofRaceDetector([]skip{{"x/b", "TestB", "no IPv6 here"}, detector})
