@@ -34,7 +34,7 @@ type proxied struct {
 	base string
 	// long is how many headers of 3,000 bytes the client sends.
 	long int
-	// told receives the application's record of each request.
+	// The application sends its record of each request here.
 	told chan string
 }
 
