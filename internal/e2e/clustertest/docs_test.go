@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// documented lists the pages whose commands are run, each from the top in one shell, on a network
-// of its own.
+// documented lists the pages whose commands are run, each from the top in one shell, on a separate
+// network.
 var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
 	"docs/distinct.md", "docs/doors.md", "docs/operations.md", "docs/rules.md",
 	"docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
-// must succeed, unless a comment says that it is refused, and must print what the page says, except
+// must succeed, unless a comment marks it as refused, and must print the output on the page, except
 // for values that differ from run to run.
 func TestDocumentedCommands(t *testing.T) {
 	for _, name := range []string{"unshare", "ip", "curl", "redis-server", "redis-cli"} {
@@ -58,7 +58,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// alone runs a shell in network and process namespaces of its own. Its processes end with it.
+// alone runs a shell in separate network and process namespaces. Its processes end with it.
 var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "true"}
 
 // line is one command of a page.
