@@ -22,12 +22,13 @@ var (
 	aside  = regexp.MustCompile("\\([^()\\s]*\\)|`[^`]*`")
 	figure = regexp.MustCompile(`(?:^|[\s(~±])(\d[\d,]*(?:\.\d+)?)(?:[\s%,;:)]|\.(?:\s|$)|$)`)
 	number = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
-	// paragraphs ends one: an empty line, or the next item or row.
+	// paragraphs matches the end of a paragraph: an empty line, or the next item or row.
 	paragraphs = regexp.MustCompile(`\n\s*\n|\n[-*|] `)
 )
 
-// TestFiguresAreThoseOfTheResults compares every figure of two digits or more in a paragraph of the
-// documents that links to results with the numbers in these: one of them has to round to it.
+// TestFiguresAreThoseOfTheResults compares every figure of two digits or more, in a paragraph of
+// the documents that links to results, with the numbers in these results: one of them must round to
+// it.
 func TestFiguresAreThoseOfTheResults(t *testing.T) {
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
