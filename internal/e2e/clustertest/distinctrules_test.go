@@ -227,7 +227,7 @@ func (r *ruledTraffic) counted() {
 	}
 }
 
-// refusedMost waits until every node lists a key among those with the most refusals.
+// refusedMost waits until every node lists a key among the keys with the most refusals.
 func (c *cluster) refusedMost(key string) {
 	c.t.Helper()
 	for _, i := range c.running() {
