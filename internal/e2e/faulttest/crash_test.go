@@ -26,7 +26,7 @@ func TestFault9StoppedUnderLoad(t *testing.T) {
 }
 
 // TestFault9StoppedWithRedisDown stops a node that can't flush. Its exit status and its log must
-// say so.
+// report that.
 func TestFault9StoppedWithRedisDown(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()})
 	tr := b.traffic()
