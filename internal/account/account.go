@@ -16,10 +16,10 @@ type Account struct {
 
 	mu   sync.Mutex
 	used int64
-	room chan struct{} // closed when bytes are given back; nil while nobody waits
+	room chan struct{} // closed when bytes are given back; nil while no client waits
 }
 
-// Usage is what one client has taken from an account. The account's lock guards it.
+// Usage is the amount that one client has taken from an account. The account's lock guards it.
 type Usage struct {
 	bytes int64
 	whole bool // Each does not apply
