@@ -205,7 +205,7 @@ func (t *liveTop) lines() []string {
 	} else if height >= roomy {
 		lines = append(lines, "")
 	}
-	room := max(height-len(lines)-2, 0) // besides the head of the table and the foot
+	room := max(height-len(lines)-2, 0) // minus the head of the table and the foot
 	lines = append(lines, t.table(width, room)...)
 	for len(lines) < height-1 {
 		lines = append(lines, "")

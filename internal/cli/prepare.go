@@ -31,7 +31,7 @@ func Prepare(root *cobra.Command, o IO) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true
-		cmd.Flags().SortFlags = false // those that matter first
+		cmd.Flags().SortFlags = false // the important ones first
 		completeFlags(cmd)
 		if cmd.Name() == "completion" {
 			cmd.Short = "print a script for completion in a shell"

@@ -267,7 +267,7 @@ func (s *session) printBans(bans []ban) {
 	}
 }
 
-// refusal describes a refusal: that a retry can succeed after so many milliseconds or, if that is
+// refusal describes a refusal: that a retry can succeed after that many milliseconds or, if that is
 // negative, the reason why it never can.
 func (s *session) refusal(after int64, never string) string {
 	if after < 0 {
