@@ -201,7 +201,7 @@ func LogFormat(args, environ []string) string {
 	fs.SetOutput(io.Discard)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	values := bindFlags(fs)
-	_ = fs.Parse(args) // what was read before a mistake counts
+	_ = fs.Parse(args) // the flags before a mistake count
 	for key, v := range fromEnviron(environ) {
 		if _, ok := values[key]; !ok {
 			values[key] = v
@@ -210,7 +210,7 @@ func LogFormat(args, environ []string) string {
 	if v, ok := values[name]; ok || values["config"].text == "" {
 		return v.text
 	}
-	file, _ := readFile(values["config"].text) // what can be read of it counts
+	file, _ := readFile(values["config"].text) // its readable part counts
 	return file.settings[name].text
 }
 
