@@ -39,7 +39,7 @@ func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Ti
 	return s
 }
 
-// Chosen reports whether the next decision with this verdict is to be recorded.
+// Chosen reports whether to record the next decision with this verdict.
 func (s *Stream) Chosen(v rule.Verdict) bool {
 	below := s.below[v]
 	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below
