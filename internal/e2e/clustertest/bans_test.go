@@ -112,7 +112,7 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	}
 	c.haveRules(1)
 	c.stillBanned(key, until, "after all nodes were started again")
-	c.listed(2, until) // the others nobody has asked about
+	c.listed(2, until) // no request has asked about the others
 	for lifted := range 2 {
 		_, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban",
 			fmt.Sprintf(`{"rule":"login","key":%q}`, key), "Content-Type", "application/json")

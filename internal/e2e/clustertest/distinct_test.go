@@ -284,7 +284,7 @@ func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 		d.pass(30)
 		c.settled()
 	}
-	for _, key := range d.keys { // so that somebody has it in memory
+	for _, key := range d.keys { // so that a node has it in memory
 		for _, i := range c.running() {
 			proctest.UntilNil(t, "it is read", func() error {
 				_, err := c.tryDistinct(i, key)

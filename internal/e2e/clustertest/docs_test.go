@@ -64,7 +64,7 @@ var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--m
 // line is one command of a page.
 type line struct {
 	command string
-	want    string // what it prints
+	want    string // its output
 	judged  bool   // the block shows the output
 }
 

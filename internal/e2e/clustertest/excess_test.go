@@ -38,7 +38,7 @@ type tally struct {
 	limit    int
 	admitted int
 	unknown  int
-	stale    time.Duration // the oldest news of the others that explains what was admitted
+	stale    time.Duration // the oldest news of the others that explains an admission
 }
 
 // workers is the number of clients of a side, and maxWaits how many of their attempts may stay

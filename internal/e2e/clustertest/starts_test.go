@@ -114,7 +114,7 @@ func startTogether(t *testing.T, server *redistest.Server) *starts {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, 0o644, "rules: [{name: login, limits: [5/1m]}]\n")
 	var addresses []string
-	for range starters { // that nobody else has: a free port could be taken meanwhile
+	for range starters { // on separate hosts: a free port could be taken meanwhile
 		addresses = append(addresses,
 			proctest.Host()+":7946")
 	}
@@ -166,7 +166,7 @@ func (s *starts) becomeOne() {
 	})
 	round := 0
 	proctest.UntilNil(s.t, "they count as one", func() error {
-		round++ // what is added when something takes too long may count or not
+		round++ // an add that takes too long may count or not
 		return countTogether(c, fmt.Sprint("k", round))
 	})
 }
@@ -216,7 +216,7 @@ type supervised struct {
 	mu       sync.Mutex
 	process  *proctest.Process
 	up       bool     // process is ready
-	stopping bool     // no process is to be started any more
+	stopping bool     // no further process must be started
 	logs     []string // of the processes that ended by themselves
 }
 
