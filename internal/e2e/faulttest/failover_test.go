@@ -79,7 +79,7 @@ func TestFault7ReplicaThatLagged(t *testing.T) {
 	follow(t, replica, b.redis)
 	alone(t, replica)
 	tr.Accept(400)
-	follow(t, b.redis, replica) // forgets what it has; refuses writes while it is a replica
+	follow(t, b.redis, replica) // drops its data; refuses writes while it is a replica
 	alone(t, b.redis)
 	tr.Accept(300)
 	tr.Stop()

@@ -205,8 +205,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	b.node.Flushed()
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
 	oldest, slowest := b.ages(2*time.Second), time.Duration(0)
-	var known []string  // what keys that are known were answered but for 200
-	for i := range 20 { // keys at their limit are refused at once, and keys that are known count
+	var known []string  // the answers for known keys other than 200
+	for i := range 20 { // keys at their limit are refused, and known keys count
 		began := time.Now()
 		var a proctest.Answer
 		if err := json.Unmarshal(b.node.MustPost("/v1/acquire",

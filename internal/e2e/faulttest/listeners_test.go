@@ -251,8 +251,8 @@ func crowdsAt(at []listener, token bool) []crowd {
 // stopWithin is how long a node may take to stop by default, as documented in docs/operations.md.
 const stopWithin = 50 * time.Second
 
-// TestCrowdsAtEveryListener connects a crowd to all listeners at once that does not read its
-// answers, or does not finish its requests, or is silent.
+// TestCrowdsAtEveryListener connects a crowd to all listeners at once, which reads no answers,
+// finishes no requests, or is silent.
 func TestCrowdsAtEveryListener(t *testing.T) {
 	measuresMemory(t)
 	for _, c := range crowdsAt(listeners, false) {

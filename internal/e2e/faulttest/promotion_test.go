@@ -67,7 +67,7 @@ func tooFew(t *testing.T, url string) {
 	}
 }
 
-// killAll stops the workers and kills the nodes, whose memory would restore what Redis has lost.
+// killAll stops the workers and kills the nodes, whose memory would restore lost counts in Redis.
 func (p *pairOf) killAll() {
 	for _, n := range p.nodes {
 		n.Kill()

@@ -29,8 +29,8 @@ type reloaded struct {
 	client  *http.Client
 	secret  string // of who asks
 	replace func()
-	spoil   func() // writes what can't be used
-	says    string // what the log says about that
+	spoil   func() // writes unusable content
+	says    string // the log message about that
 	follows func(base string) bool
 }
 
