@@ -19,7 +19,7 @@ import (
 type mutant struct {
 	name, file, old, new string
 	kind                 string // the kind of schedules that can notice; any if empty
-	also                 string // what clients have to do besides: a flag of the schedules
+	also                 string // the additional work of clients: a flag of the schedules
 	model                string // the package whose model or test notices, if not the schedules
 	test                 string // its name; TestModel if empty
 	more                 bool   // it runs with -all only
