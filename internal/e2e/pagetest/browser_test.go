@@ -25,8 +25,8 @@ type browser struct {
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan reply
-	wrong   []string // what the page did wrong
-	outside []string // what it asked others for
+	wrong   []string // faults of the page
+	outside []string // its requests to other servers
 	base    string   // the address that it may ask
 	ended   chan struct{}
 }
@@ -148,7 +148,7 @@ func (b *browser) send(session, method string, params any) chan reply {
 	if err != nil {
 		b.t.Error(err)
 	}
-	_, _ = b.to.Write(append(text, 0)) // without an answer, whoever waits for one says so
+	_, _ = b.to.Write(append(text, 0)) // a caller that gets no answer reports that
 	return to
 }
 

@@ -153,7 +153,7 @@ func TestEveryClickIsTaken(t *testing.T) {
 			fragment == "#ns=default&key="+url.QueryEscape(key) {
 			taken++
 		}
-		if i%12 == 11 { // the list moves on while nobody points at it
+		if i%12 == 11 { // the list moves on while no pointer is on it
 			p.mouse("mouseMoved", 1, 1)
 			before := p.text("#top")
 			p.until("figures change",
