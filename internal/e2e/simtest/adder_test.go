@@ -205,7 +205,7 @@ func (a *adder) reset(p *proc) {
 			s.reset(asked, 2*a.w.plan.skew)
 		case inRedisAtMost(err) && told && !p.dead.Load():
 			s.resetInDoubt(asked, 2*a.w.plan.skew)
-		default: // a node that was not told has the values until it asks Redis
+		default: // a node that did not learn of it has the values until it asks Redis
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
 	})

@@ -20,8 +20,7 @@ type client struct {
 	outside *outside // the Go client to use, if any
 	hasty   bool     // it has less patience than others
 	durable bool     // it waits until Redis has its counts, with more patience than others
-	// The remainder of its own counts where it also takes back: in one bucket, and in the newest
-	// ones.
+	// The counts that it may still take back: from one bucket, and from the newest ones.
 	balance, unspent int64
 }
 
@@ -156,7 +155,7 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 	alone bool) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
-		err = syncer.ErrUnknownOutcome // a dead process's answers reach nobody
+		err = syncer.ErrUnknownOutcome // a dead process's answers don't arrive
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
@@ -305,7 +304,7 @@ func (c *client) acquire(keys int) syncer.Op {
 	for range keys {
 		key := c.limited()
 		if keys > 1 && c.rnd.IntN(3) == 0 {
-			key = c.paced() // a key of which there is never much left
+			key = c.paced() // a key with little left
 		}
 		check := syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)}
 		if used[key] {

@@ -61,8 +61,8 @@ func (p *proc) hasVersion(number int64) {
 }
 
 // leastVersion returns the oldest version by which a process may judge a request now: none older
-// than it has judged by, and if it could always reach Redis, none older than the version that any
-// client was told of more than a second ago.
+// than it has judged by, and if it could always reach Redis, none older than the newest version
+// announced to any client more than a second ago.
 func (w *world) leastVersion(p *proc) int64 {
 	least, now := p.version.Load(), time.Now()
 	recent := span{now.Add(-time.Second), now}
@@ -128,7 +128,7 @@ func (w *world) judge(asked *question, op *ruledOp, got *ruledAnswer) {
 	if refused == got.Allowed {
 		w.t.Errorf("node %s: allowed %v, but %+v", p.id, got.Allowed, got.Checks)
 	}
-	figured := got.Allowed || op.CountDenied && !held // the counts include what was asked for
+	figured := got.Allowed || op.CountDenied && !held // the counts include the requested events
 	for i := range op.Checks {
 		w.judgeCheck(asked, op, got, i, d, figured)
 	}

@@ -24,18 +24,18 @@ type account struct {
 	taken        int64 // part of acknowledged that was taken back
 	// more may have been counted, and less may have been taken back: their outcomes are unknown.
 	more, less int64
-	open       []doubt // what more and less are made of
+	open       []doubt // the parts of more and less
 	// lost bounds the counts that were only in the memory of killed processes, or in a Redis that
 	// lost them.
 	lost int64
 	// withheld bounds the unflushed counts of suspended processes.
 	withheld  int64
-	kept      int64 // at most what was taken back and reappeared in the same way
+	kept      int64 // bounds the counts taken back that reappeared in the same way
 	verdicts  []verdict
-	reset     time.Time // when the client was told of the latest reset
-	before    int64     // at most what was there when it was carried out
+	reset     time.Time // when the latest reset was acknowledged
+	before    int64     // bounds the counts at that time
 	resetting bool      // a reset may have been executed, or may still be
-	over      bool      // all deadlines had passed, and nobody had counted it
+	over      bool      // all deadlines had passed, and no process had counted it
 }
 
 // doubt is a count of unknown outcome, negative if it takes back, which may be carried out until

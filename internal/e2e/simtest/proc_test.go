@@ -44,7 +44,7 @@ type proc struct {
 	book    rules.Book
 	rules   *rulebook.Keeper
 	version atomic.Int64 // of the rules, the newest that it has judged by
-	dead    atomic.Bool  // its answers reach nobody
+	dead    atomic.Bool  // its answers don't arrive
 	leaving atomic.Bool
 	asleep  atomic.Bool  // suspended
 	ahead   atomic.Int64 // error of the time that it reads from Redis

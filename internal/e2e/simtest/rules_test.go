@@ -25,7 +25,7 @@ type ruled struct {
 	name, state string
 	ban         int64 // in milliseconds, or 0
 	limits      []ruledLimit
-	special     []ruledLimit // those of specialKey, if any
+	special     []ruledLimit // the limits of specialKey, if any
 }
 
 type ruledLimit struct {

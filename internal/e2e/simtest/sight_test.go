@@ -35,7 +35,7 @@ type absence struct {
 	ip string
 	span
 	paused bool // it stood still
-	unsaid bool // it was told nothing by gossip, but all messages arrived
+	unsaid bool // it received no gossip, but all other messages
 }
 
 // standIn is an operation that was carried out in place of some owner.
@@ -43,7 +43,7 @@ type standIn struct {
 	by          *proc
 	keys        []string
 	asked, told time.Time
-	table       *ring.Table // when it was told, if it has told at once
+	table       *ring.Table // at the time of the answer, if that was immediate
 }
 
 // add adds a process, before it has its first table.
@@ -281,7 +281,7 @@ func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
 		return v.ip != "" && !s.isAway(v.ip, during) && s.calm(partition, during) &&
 			!s.isOutdated(v.ip, partition, during)
 	}
-	for i := range a.verdicts { // in the order in which they were told, see blind
+	for i := range a.verdicts { // in the order of their answers, see blind
 		v, known := &a.verdicts[i], int64(0)
 		if v.degraded || v.hindered(while, list) || !calm(v, v.told) {
 			continue

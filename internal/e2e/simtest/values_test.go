@@ -58,7 +58,7 @@ func (s *seen) certain(v *value) bool { return v.added.After(v.lost) && v.added.
 type addition struct {
 	verdict
 	hashes  []uint64 // of all values
-	own     []uint64 // of those that no other operation has
+	own     []uint64 // of the values that no other operation has
 	allowed bool
 	refused bool // neither is set if the outcome is unknown, or it failed
 }

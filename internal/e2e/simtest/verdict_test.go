@@ -13,7 +13,7 @@ type verdict struct {
 	n           int64
 	by, ip      string
 	source      syncer.Source
-	degraded    bool // it says that it was made without the store
+	degraded    bool // it is marked as made without the store
 }
 
 // admitted returns how much acquires have admitted.

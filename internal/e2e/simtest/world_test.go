@@ -42,7 +42,7 @@ type world struct {
 	ledger   ledger
 	rules    editions
 	bans     bans
-	sets     map[string]*sets // what Redis has of distinct values; guarded by atomic
+	sets     map[string]*sets // distinct values in Redis; guarded by atomic
 	values   values
 	journal  journal
 	refused  atomic.Int64
