@@ -53,7 +53,7 @@ func isServed(t *testing.T, conn *grpc.ClientConn, what string) {
 	t.Helper()
 	var code string
 	var err error
-	for i := range 20 { // each time about another address, of which none reaches its limit
+	for i := range 20 { // each time about another address, so that none reaches its limit
 		code, err = ask(t.Context(), conn, fmt.Sprint("ip=", i))
 		switch status.Code(err) {
 		case codes.DeadlineExceeded, codes.Unavailable, codes.Unknown: // the machine stood still

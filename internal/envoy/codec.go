@@ -23,7 +23,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 // Bounds of a message before it is decoded: two bytes of it may become a hundred.
 const (
-	smallMessage = 4 << 10 // a message that is not looked at
+	smallMessage = 4 << 10 // the size of a message that is not examined
 	maxParts     = 4 << 10 // descriptors and entries
 )
 

@@ -46,7 +46,7 @@ func TestSameAnswersAsHTTP(t *testing.T) {
 
 // served adapts a bed to the HTTP API.
 type served struct {
-	httpapi.Service // what is not called here
+	httpapi.Service // the methods that are not called here
 	bed             *bed
 }
 

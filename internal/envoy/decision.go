@@ -21,7 +21,7 @@ type decision struct {
 	namespace []byte
 	items     []item // parallel to the descriptors of the request
 	version   int64  // of the rules, which the domain is of
-	counted   bool   // what had hits was counted
+	counted   bool   // the descriptors with hits were counted
 }
 
 // item is one descriptor of a request.
@@ -30,7 +30,7 @@ type item struct {
 	limit  *rules.DescriptorLimit
 	key    []byte
 	hits   int64
-	checks int // so many of an operation are for it
+	checks int // how many checks of an operation are for it
 	// The result: the count, whether it is over the limit, and how long to wait in milliseconds.
 	count, wait int64
 	over        bool

@@ -11,7 +11,7 @@ type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
 	rejected             atomic.Int64 // connections
 	unread               atomic.Int64 // connections whose clients read no answer
-	limited              atomic.Int64 // requests, also among those that failed
+	limited              atomic.Int64 // requests, also counted as failed
 }
 
 // answered counts an answer.

@@ -22,7 +22,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // what fails has no verdict
+	cancel() // a failed request has no verdict
 	if answer, err := b.ShouldRateLimit(ctx, nil, &ratelimitv3.RateLimitRequest{}); err == nil {
 		t.Error(answer)
 	}
