@@ -13,7 +13,7 @@ import (
 func Closed(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return false // TLS sends messages of its own
+		return false // TLS sends additional messages
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
