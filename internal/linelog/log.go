@@ -60,7 +60,7 @@ type Log struct {
 	// The fields below belong to the writer.
 	out     io.Writer
 	torn    bool      // the last write ended inside a line
-	failing bool      // the last write failed, and the log says so
+	failing bool      // the last write failed, and that has been logged
 	logged  time.Time // when the log said so last
 }
 
@@ -218,7 +218,7 @@ func (l *Log) openAgain() {
 		return
 	}
 	if old, ok := l.out.(*os.File); ok {
-		_ = old.Close() // what it has was written; a late error of its disk can't be mended here
+		_ = old.Close() // its lines were written; a late disk error can't be repaired here
 	}
 	l.out, l.torn = f, false
 }
