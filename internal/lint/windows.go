@@ -30,8 +30,8 @@ func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
 	return 0
 }
 
-// Coarse reports whether a limit of so many events is decided by fewer than [FewBuckets] buckets in
-// a namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
+// Coarse reports whether a limit of most events is decided by fewer than [FewBuckets] buckets in a
+// namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
 // milliseconds, whatever the window.
 func (l Ladders) Coarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
