@@ -19,7 +19,7 @@ type Kind string
 const (
 	Single   Kind = "redis"
 	Cluster  Kind = "redis-cluster"
-	Sentinel Kind = "redis-sentinel" // the addresses are those of sentinels
+	Sentinel Kind = "redis-sentinel" // the addresses are sentinels
 )
 
 // URL is a parsed URL. The zero value means none.

@@ -178,7 +178,7 @@ func FuzzSecrets(f *testing.F) {
 			"redis+sentinel://h:1/m?sentinel-password=" + before + secret + after,
 		} {
 			if strings.ContainsAny(before, "&") && strings.Contains(text, "?") {
-				continue // it says itself that the secret is over
+				continue // the secret itself contains its end
 			}
 			if got := redisurl.Mask(text); strings.Contains(got, secret) {
 				t.Errorf("%q is shown as %q", text, got)
