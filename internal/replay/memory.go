@@ -182,7 +182,7 @@ func (m *Memory[K, B, A]) forgetLocked(r *Request[K, B, A]) {
 	r.at = m.numbers.PushFront(r)
 }
 
-// removeLocked forgets a sequence of which only the number is left.
+// removeLocked forgets a sequence whose answer is already forgotten.
 func (m *Memory[K, B, A]) removeLocked(r *Request[K, B, A]) {
 	m.numbers.Remove(r.at)
 	delete(m.last, r.key)

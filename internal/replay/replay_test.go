@@ -267,7 +267,7 @@ func (m *model) step() {
 	switch {
 	case len(m.running) > 0 && m.rnd.IntN(2) == 0:
 		m.finish()
-	case was && m.now.Sub(first) >= m.opt.Numbers: // nobody sends it any more
+	case was && m.now.Sub(first) >= m.opt.Numbers: // no client sends it any more
 	default:
 		m.enter(key, seq, was)
 	}
