@@ -28,7 +28,7 @@ const patience = 3 * time.Minute
 
 // service is a real counter with a clock that the test moves.
 type service struct {
-	httpapi.Service // what is not called here
+	httpapi.Service // the methods that are not called here
 	counter         *syncer.Counter
 	now             atomic.Int64
 	err             atomic.Pointer[error]

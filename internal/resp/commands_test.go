@@ -186,12 +186,12 @@ func TestPipelinesKeepTheirOrder(t *testing.T) {
 			"-1 to -2147483647 to take back", fmt.Sprintf("[1 0 %d %d]", n+1, 999-n))
 	}
 	for _, piece := range []int{all.Len(), 1000, 100, 7, 1} {
-		s.now.Add(time.Hour.Milliseconds()) // what was counted before has left the windows
+		s.now.Add(time.Hour.Milliseconds()) // earlier counts have left the windows
 		c := dial(t, server)
 		go func() {
 			for rest := all.String(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
 				if _, err := c.Write([]byte(rest[:min(piece, len(rest))])); err != nil {
-					return // the test says what was missing
+					return // the test names the missing ones
 				}
 			}
 		}()

@@ -168,7 +168,7 @@ func (c *conn) answer() {
 		if !ok {
 			break
 		}
-		c.partial = time.Time{} // what follows has its own time
+		c.partial = time.Time{} // the next command has a new deadline
 		if len(c.in.args) > 0 {
 			c.command(c.in.args)
 		}
@@ -308,7 +308,7 @@ func (c *conn) execute() {
 	if len(w.ops) == 0 {
 		return
 	}
-	if c.failed != nil { // nobody would be told
+	if c.failed != nil { // no client would get the answers
 		w.clear()
 		return
 	}

@@ -117,7 +117,7 @@ func TestDistinctByRules(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", test.command, got, test.want)
 		}
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)

@@ -100,7 +100,7 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfRules counts what each rule decides.
+// TestVerdictsOfRules counts the verdicts of each rule.
 func TestVerdictsOfRules(t *testing.T) {
 	counted := verdicts.New()
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
@@ -108,7 +108,7 @@ func TestVerdictsOfRules(t *testing.T) {
 	for range 3 {
 		c.do("TT.ACQUIRE a LIMIT 1h 9 RULE two RULE shadow RULE off")
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)

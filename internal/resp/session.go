@@ -14,7 +14,7 @@ type session struct {
 	proto     version
 	name      string
 	presented []byte       // the token; nil if there is none
-	grant     *token.Grant // what it grants; nil if there is none
+	grant     *token.Grant // the token's grant; nil if there is none
 }
 
 // compatible is the version of Redis whose connection commands these are. Clients that check it

@@ -20,7 +20,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for range 7 {
 		c.reply()
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counters.Rows() {
 		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)

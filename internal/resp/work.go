@@ -39,7 +39,7 @@ type work struct {
 	limits  []syncer.Limit
 	ruled   []ruledLimit     // the limits that rules put there, in order
 	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
-	naming  []*rule.Rule     // what the check that is being read names
+	naming  []*rule.Rule     // the rules that the current check names
 	rules   Rules            // resolves the names of rules; nil if there are none
 	results []syncer.Result
 	out     []byte
