@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// file is the content of a file that is to become a version.
+// file is the content of a file to be stored as a version.
 type file struct {
 	text    []byte
 	who     string
@@ -49,7 +49,7 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 	}
 	_, err = k.append(ctx, AnyVersion, rule.Version{Text: f.text, Who: f.who}, doc)
 	if errors.Is(err, rule.ErrMoved) {
-		return nil // the next poll sees what is the newest now
+		return nil // the next poll sees the newest version
 	}
 	if err == nil {
 		k.file = nil

@@ -43,10 +43,10 @@ type Keeper struct {
 	opt     Options
 	force   atomic.Pointer[state]
 	refused refusal // the last version that can't be used here
-	trouble string  // what was logged last
+	trouble string  // the last logged error
 
-	asking  turn  // whoever asks the store
-	file    *file // what is not stored yet, nil if there is nothing
+	asking  turn  // held while asking the store
+	file    *file // the file to be stored, nil if there is none
 	joining bool
 
 	stop context.CancelFunc
@@ -214,7 +214,7 @@ func (k *Keeper) put(v rule.Version, doc *rules.Document) {
 	}
 }
 
-// read reads a document that is to become a version. The error is a *[rule.DocumentError].
+// read reads a document for a new version. The error is a *[rule.DocumentError].
 func (k *Keeper) read(text []byte) (*rules.Document, error) { return k.readWith(rules.Read, text) }
 
 func (k *Keeper) readWith(read func(string, []byte) (*rules.Document, error),

@@ -155,7 +155,7 @@ func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 		if _, err := a.Put(t.Context(), 0, text("one"), "me"); err != nil {
 			t.Fatal(err)
 		}
-		a.has(t, "one", 1) // at once
+		a.has(t, "one", 1) // immediately
 		poll()
 		b.has(t, "one", 1)
 		s.set(errAway)
