@@ -53,7 +53,7 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 // draftDescriptor is a descriptor while it is being read.
 type draftDescriptor struct {
 	item      *strictyaml.Node
-	star      *strictyaml.Node // what has a star where none has a meaning, or nil
+	star      *strictyaml.Node // the node with a star that is no wildcard, or nil
 	namespace string
 	depth     int
 	entry     Entry

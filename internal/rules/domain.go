@@ -53,7 +53,7 @@ type wildcard struct {
 
 // descriptor is one descriptor of a document.
 type descriptor struct {
-	limit *DescriptorLimit // nil if it has none of its own
+	limit *DescriptorLimit // nil if the descriptor has none
 	below level
 	// shared is the value, with its star, under which all matching values are counted together; ""
 	// if each value has a separate count.
