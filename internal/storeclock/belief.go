@@ -21,7 +21,7 @@ const (
 )
 
 // Measurement is one reading of the store's clock. All fields are relative to the machine's
-// monotonic clock, which nobody sets.
+// monotonic clock, which can't be set.
 type Measurement struct {
 	// At is when it was taken, counted from an arbitrary moment.
 	At time.Duration
@@ -81,7 +81,7 @@ func (d Doubt) String() string {
 // A Belief reads no clock. The zero value believes nothing yet. It is not safe for concurrent use.
 type Belief struct {
 	started   bool
-	ahead     time.Duration // what is followed
+	ahead     time.Duration // the followed time
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate

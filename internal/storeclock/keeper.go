@@ -35,7 +35,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	belief Belief
-	slept  time.Duration // what the clock has been told of
+	slept  time.Duration // the time by which the clock was resumed
 }
 
 // NewKeeper returns a keeper that has not asked its source yet.
@@ -100,7 +100,7 @@ func (k *Keeper) resume() bool {
 func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	k.resume() // or what it slept through would be taken for a step
+	k.resume() // otherwise the suspension would look like a step
 	ahead, err := k.opt.Source.Clock(ctx, k.opt.Clock.Local)
 	k.mu.Lock()
 	defer k.mu.Unlock()
