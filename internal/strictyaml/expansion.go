@@ -10,7 +10,7 @@ const maxExpanded = 100_000
 // expansion counts the values that the aliases of a text stand for.
 type expansion struct {
 	sizes    map[*Node]int // how many values a node with an anchor is, with its aliases expanded
-	expanded int           // what all aliases up to here stand for
+	expanded int           // the number of values behind all aliases so far
 	over     *Node         // the alias that was one too many, nil if there is none
 }
 

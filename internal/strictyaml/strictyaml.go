@@ -90,7 +90,7 @@ func endless(n *Node, within map[*Node]bool) *Node {
 		if within[n.Alias] {
 			return n
 		}
-		return nil // what it refers to has been looked at
+		return nil // its target has been visited
 	}
 	within[n] = true
 	defer delete(within, n)
