@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const (
 	short = 100 * time.Millisecond // to check that nothing comes
-	long  = 10 * time.Second       // for what must come
+	long  = 10 * time.Second       // for messages that must arrive
 )
 
 func wait(t *testing.T, fired <-chan struct{}) {

@@ -61,7 +61,7 @@ type downstream struct {
 	c     *conn
 	out   *stream
 	lost  bool // a reply has been lost: nothing may follow it
-	ended bool // the client has been told that there is nothing more
+	ended bool // the client has received the end of the stream
 
 	cutting *mode // the mode that left counts for
 	left    int64
