@@ -44,7 +44,7 @@ type Process struct {
 	Admin  string // the address for administration, "" if that is Listen
 	Peer   string // the address for other nodes, "" if that is Listen
 	HTTP   *http.Client
-	Log    LogBuffer // what it wrote to stderr
+	Log    LogBuffer // its output to stderr
 
 	opt   Options
 	child *child.Child

@@ -12,7 +12,7 @@ import (
 // Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all
 // tests have run.
 type Program struct {
-	path  string // "" if it is to be built
+	path  string // "" until it is built
 	dir   string
 	from  string   // the directory of the module; "" is this one's
 	flags []string // of go build
