@@ -68,7 +68,7 @@ func run(test goTest, race bool, allowed []*regexp.Regexp, args, plain []string)
 // goTest holds the settings for running go test.
 type goTest struct {
 	dir   string
-	stall time.Duration // 0 if nothing is to stand still
+	stall time.Duration // 0 to stall nothing
 }
 
 // run runs go test once and adds its output to a report.

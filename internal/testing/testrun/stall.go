@@ -35,7 +35,7 @@ func stall(pid int, longest time.Duration, done <-chan struct{}) {
 
 // freeze stops a process and its descendants, and returns the ones that were not stopped before.
 func freeze(pid int) (stopped []int, err error) {
-	for news := true; news; { // until nobody was left to start another one meanwhile
+	for news := true; news; { // until no running process is left that could start another
 		news = false
 		running, err := family(pid)
 		if err != nil {
