@@ -27,7 +27,7 @@ type Sample struct {
 	slots  map[string]int // by name
 	keys   []sampled
 	totals []int64 // of the keys, in all; they fade while the sample is full
-	hand   int     // the next of those that may be replaced
+	hand   int     // the next slots that may be replaced
 }
 
 // sampled is a tracked key.
@@ -90,7 +90,7 @@ func (s *Sample) leastLocked() (least int) {
 		if s.totals[slot] < s.totals[least] {
 			least = slot
 		}
-		s.totals[slot] -= s.totals[slot] / 8 // so that what was hot long ago gives way
+		s.totals[slot] -= s.totals[slot] / 8 // so that once hot keys give way
 	}
 	s.hand = (s.hand + choice) % MaxSampled
 	return least

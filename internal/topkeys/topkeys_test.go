@@ -97,7 +97,7 @@ func TestSampleCountsInWindows(t *testing.T) {
 	s.Add(check("old", 9), noon-120_000)
 	s.Add(check("a", 1), noon)
 	s.Add(check("b", 2), noon)
-	s.Add(check("b", -1), noon) // what is taken back stays
+	s.Add(check("b", -1), noon) // a negative count changes nothing
 	s.Add(&syncer.Check{NS: []byte(syncer.DefaultNamespace), Key: []byte("a"), N: 2}, noon)
 	for _, test := range []struct {
 		window int64
