@@ -33,9 +33,9 @@ func (w *world) contest() {
 }
 
 // switchAmidHandovers changes the mode in vain while partitions are on their way to a process that
-// joins: Redis is slow, so that a handover takes a while, and becomes unreachable for all other
-// processes before it has the clients' latest acquires. The clients acquire the same keys once more
-// after the change has failed.
+// joins: Redis is slow, so that a handover takes a while, and then becomes unreachable for all
+// processes except the joining one, before it has the clients' latest acquires. The clients acquire
+// the same keys once more after the change has failed.
 func (w *world) switchAmidHandovers() {
 	list := w.alive()
 	if len(list) == hosts {

@@ -84,8 +84,9 @@ func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []
 	return nil
 }
 
-// unheard reports whether a verdict was made in place of the owner while, from before it was
-// flushed until shortly before a later one, some node could not write to Redis.
+// unheard reports whether a verdict was made in place of the owner, and an outage kept it from a
+// later verdict: some node could not write to Redis from before the first was flushed until shortly
+// before the later one.
 func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool {
 	return (v.source == syncer.SourceFallback || v.source == syncer.SourceDegraded) &&
 		slices.ContainsFunc(list, func(s span) bool {
