@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// filter rules out most keys without remembered refusals before the cache is asked: that takes an
-// allocation and some locks, which is more than all the other work of forwarding a batched
-// operation (BenchmarkNothingRemembered). Of the keys that share a slot, it admits the one noted
+// filter rules out most keys without remembered refusals. Asking the cache takes an allocation and
+// some locks, more than all the other work of forwarding a batched operation
+// (BenchmarkNothingRemembered). Of the keys that share a slot, the filter admits the one noted
 // last.
 type filter struct {
 	seed  maphash.Seed
