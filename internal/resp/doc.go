@@ -10,7 +10,7 @@
 //
 // The server promises:
 //
-//   - A command has at most 64 KiB and 4096 arguments. Longer commands and input other than RESP
+//   - A command has at most 64 KiB and 4096 arguments. Larger commands and input other than RESP
 //     end the connection with an error that names the reason; the commands before it are executed
 //     and answered.
 //   - A command is read completely before it is executed. A malformed command counts nothing.
