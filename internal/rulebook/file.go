@@ -16,7 +16,7 @@ type file struct {
 }
 
 // Offer stores the content of the file of rules as a version as soon as the store can be reached,
-// by the rules of the package documentation. changed marks a file that changed while the node runs,
+// as described in the package documentation. changed marks a file that changed while the node runs,
 // as opposed to the file of a node that starts. The error is a *[rule.DocumentError] if the text is
 // not valid.
 func (k *Keeper) Offer(text []byte, who string, changed bool) error {
