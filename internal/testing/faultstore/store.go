@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Fault is the fault that befalls one round.
+// Fault selects the treatment of one round.
 type Fault uint8
 
 // The faults.
