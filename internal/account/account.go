@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Account is an amount of something, mostly bytes of memory, that requests may use, with a limit
+// Account is an amount of a resource, mostly bytes of memory, that requests may use, with a limit
 // for each client. A request that needs more than is free waits until others return theirs.
 type Account struct {
-	// Most is how much all clients may use together, Each how much one of them may. They don't
-	// change once the account is in use.
+	// Most bounds the use by all clients together, Each the use by one of them. They don't change
+	// once the account is in use.
 	Most, Each int64
-	// Sole is for a client that may use all of it.
+	// Sole is for a client that may use the whole account.
 	Sole Usage
 
 	mu   sync.Mutex
 	used int64
-	room chan struct{} // closed when bytes are given back; nil while nobody waits
+	room chan struct{} // closed when bytes are given back; nil while no client waits
 }
 
-// Usage is what one client has taken from an account. The account's lock guards it.
+// Usage is the amount that one client has taken from an account. The account's lock guards it.
 type Usage struct {
 	bytes int64
 	whole bool // Each does not apply
@@ -58,7 +58,7 @@ func (a *Account) Try(s *Usage, n int64) (room <-chan struct{}, ok bool) {
 	return a.room, false
 }
 
-// Trust lets a client use all of the account, such as a proxy that all clients are behind.
+// Trust lets a client use the whole account, such as a proxy that fronts all clients.
 func (a *Account) Trust(s *Usage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *Account) InUse() int64 {
 	return a.used
 }
 
-// Waiting reports whether somebody waits for what is not free.
+// Waiting reports whether a client waits for room.
 func (a *Account) Waiting() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

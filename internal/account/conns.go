@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Conns counts the connections of a door by address. U is what else the door keeps for each
+// Conns counts the connections of a listener by address. U is the listener's own state for each
 // address, such as its [Usage] of accounts.
 type Conns[U any] struct {
 	most, each int
@@ -17,9 +17,9 @@ type Conns[U any] struct {
 	clients map[netip.Prefix]*Client[U]
 }
 
-// Client is one address that has connections.
+// Client is an address with connections.
 type Client[U any] struct {
-	// Usage belongs to the door.
+	// Usage belongs to the listener.
 	Usage U
 	// Trusted is set if the address is in a network given to Trust.
 	Trusted bool
@@ -28,16 +28,15 @@ type Client[U any] struct {
 	conns int // guarded by Conns
 }
 
-// NewConns returns a count that allows most connections, each of them from one address.
+// NewConns returns a count that allows most connections in total, and each from one address.
 func NewConns[U any](most, each int) *Conns[U] {
 	return &Conns[U]{most: most, each: each, clients: map[netip.Prefix]*Client[U]{}}
 }
 
-// Trust lets each address of these networks have all connections. Call it before Enter.
+// Trust lets each address of these networks use all connections. Call it before Enter.
 func (a *Conns[U]) Trust(networks []netip.Prefix) { a.trusted = networks }
 
-// Enter takes a connection. If there is none left, it returns nil and says what there are too many
-// of.
+// Enter takes a connection. If there is none left, it returns nil and names the exhausted bound.
 func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 	ip := address(from)
 	at := network(ip)
@@ -58,7 +57,7 @@ func (a *Conns[U]) Enter(from net.Addr) (c *Client[U], tooMany string) {
 	return c, ""
 }
 
-// Leave returns a connection that has given back everything else.
+// Leave returns a connection once everything else it holds has been returned.
 func (a *Conns[U]) Leave(c *Client[U]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

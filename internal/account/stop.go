@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ReadBy returns by when clients have to read their answers if a server is to stop before ctx ends:
-// when half of the time is over. It returns the zero Time if ctx never ends.
+// ReadBy returns the time by which clients must read their answers if a server is to stop before
+// ctx ends: after half of the remaining time. It returns the zero Time if ctx never ends.
 func ReadBy(ctx context.Context) time.Time {
 	end, ok := ctx.Deadline()
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLeaparrayIsPure checks what leaparray's documentation promises: no clock, no lock, no
+// TestLeaparrayIsPure checks the promise of leaparray's documentation: no clock, no lock, no
 // goroutine, no I/O.
 func TestLeaparrayIsPure(t *testing.T) {
 	forbidden := []string{"context", "io", "log", "log/slog", "net", "os", "sync", "sync/atomic",

@@ -3,6 +3,6 @@
 // functions may be, and that no package-level variable changes.
 //
 // Most rules read the source without building it. They apply to this module without its tests and
-// without bench, which is a module of its own. If a rule is in the way, change it here and say why,
-// rather than working around it.
+// without bench, which is a separate module. If a rule is in the way, change it here and document
+// the reason, rather than working around it.
 package archtest

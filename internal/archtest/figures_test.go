@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// notMeasured has the figures of paragraphs that link to results without being results: what they
-// are computed from, or what was measured and not kept.
+// notMeasured lists figures that are no results, from paragraphs that link to results: the inputs
+// of a calculation, or measurements that were not kept.
 var notMeasured = map[string][]string{
 	"docs/comparison.md": {"25,500", "23,500", "16,250", "16,500"}, // "a second run had"
 	"docs/scale.md":      {"86,400", "250"},                        // seconds of a day; 1 / 0.004
@@ -18,16 +18,17 @@ var notMeasured = map[string][]string{
 
 var (
 	resultsLink = regexp.MustCompile(`\(((?:\.\./)?bench/results/[\w./-]+\.md)(?:#[\w-]+)?\)`)
-	// aside is what is no prose: where links lead, code.
+	// aside matches the parts of a paragraph that are no prose: link targets and code.
 	aside  = regexp.MustCompile("\\([^()\\s]*\\)|`[^`]*`")
 	figure = regexp.MustCompile(`(?:^|[\s(~±])(\d[\d,]*(?:\.\d+)?)(?:[\s%,;:)]|\.(?:\s|$)|$)`)
 	number = regexp.MustCompile(`\d[\d,]*(?:\.\d+)?`)
-	// paragraphs ends one: an empty line, or the next item or row.
+	// paragraphs matches the end of a paragraph: an empty line, or the next item or row.
 	paragraphs = regexp.MustCompile(`\n\s*\n|\n[-*|] `)
 )
 
-// TestFiguresAreThoseOfTheResults compares every figure of two digits or more in a paragraph of the
-// documents that links to results with the numbers in these: one of them has to round to it.
+// TestFiguresAreThoseOfTheResults compares every figure of two digits or more, in a paragraph of
+// the documents that links to results, with the numbers in these results: one of them must round to
+// it.
 func TestFiguresAreThoseOfTheResults(t *testing.T) {
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {

@@ -35,12 +35,12 @@ const (
 	yamlLibrary    = "go.yaml.in/yaml/v4"
 )
 
-// importMap says what each package may import besides the standard library. The domain in the
-// middle knows nothing about what is around it, and adapters import what they serve. A path stands
-// for the packages below it too.
+// importMap lists the packages that each package may import from outside the standard library. The
+// domain in the middle knows nothing about its surroundings, and adapters import the packages they
+// serve. A path also stands for the packages below it.
 func importMap() map[string][]string {
 	return map[string][]string{
-		// The arithmetic of windows, and the counter made of it.
+		// The arithmetic of windows, and the counter built on it.
 		"leaparray": {}, "internal/cells": {},
 		"syncer": {
 			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/internal/arena",
@@ -82,14 +82,14 @@ func importMap() map[string][]string {
 		"internal/nearest":    {levenshtein},
 		"internal/strictyaml": {"twotier.dev/twotier/internal/nearest", yamlLibrary},
 
-		// What is probably misconfigured.
+		// Probable misconfigurations.
 		"httpapi/warning": {prometheus},
 		"internal/lint": {"twotier.dev/twotier/httpapi/warning",
 			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/config",
 			"twotier.dev/twotier/internal/nearest", "twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/leaparray"},
 
-		// Rules: names for limits, apart from what counts.
+		// Rules: names for limits, independent of counting.
 		"httpapi/rule": {},
 		"internal/rules": {"twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/strictyaml"},
@@ -160,7 +160,7 @@ func importMap() map[string][]string {
 		"internal/certs":     {},
 		"internal/peerhttp": {"twotier.dev/twotier/internal/rpc",
 			"twotier.dev/twotier/internal/idle", fasthttp},
-		// What all doors agree on.
+		// The conventions that all listeners share.
 		"internal/account": {},
 		"internal/verdicts": {"twotier.dev/twotier/syncer", "twotier.dev/twotier/distinct",
 			"twotier.dev/twotier/httpapi/rule", "twotier.dev/twotier/internal/request",
@@ -200,7 +200,7 @@ func importMap() map[string][]string {
 		"httpapi/client/grpcgate": {"twotier.dev/twotier/httpapi/client", grpc, grpcErrors,
 			protobuf},
 
-		// The program: the only place that knows everything.
+		// The program: the only package that knows all others.
 		"internal/config": {"twotier.dev/twotier/leaparray", "twotier.dev/twotier/httpapi/rule",
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/internal/strictyaml",
 			pflag, yamlLibrary},
@@ -263,7 +263,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImportMapHasNoCycle finds mistakes in the map that allow what could never be built.
+// TestImportMapHasNoCycle finds cycles in the map, which allow imports that could never be built.
 func TestImportMapHasNoCycle(t *testing.T) {
 	allowed := importMap()
 	var visit func(path string, above []string)

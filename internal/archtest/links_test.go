@@ -11,7 +11,7 @@ import (
 var (
 	// link matches the target of a Markdown link or picture, without the fragment.
 	link = regexp.MustCompile(`\]\(([^)#\s]+)`)
-	// place matches a file or folder of the tree that is named in a code span.
+	// place matches a file or folder of the tree in a code span.
 	place = regexp.MustCompile(
 		"`((?:internal|cmd|docs|scripts|bench|httpapi|syncer|redisstore)/[a-z/._]+)`")
 )

@@ -43,10 +43,10 @@ func TestDocumentedMetricsExist(t *testing.T) {
 	}
 }
 
-// outputs are what linelog.Log has metrics of: it puts their names together.
+// outputs are the logs for which linelog.Log has metrics, whose names it assembles.
 var outputs = []string{"access_log", "decisions"}
 
-// metricsOfCode returns all texts in the code that are names of metrics.
+// metricsOfCode returns all strings in the code that are names of metrics.
 func metricsOfCode(t *testing.T) (names []string) {
 	for _, name := range outputs {
 		names = append(names, "twotier_"+name+"_written_total", "twotier_"+name+"_dropped_total")

@@ -14,7 +14,8 @@ import (
 )
 
 // TestEveryPromiseNamesItsTest checks that every sentence and table row of the README's guarantees
-// is in the table of docs/guarantees.md with at least one test, and that nothing else is.
+// is in the table of docs/guarantees.md with at least one test, and that the table has no other
+// rows.
 func TestEveryPromiseNamesItsTest(t *testing.T) {
 	promised := promises(section(t, "README.md", "## Guarantees"),
 		section(t, "README.md", "## A cluster"))

@@ -55,7 +55,7 @@ func isInternal(path string) bool { return slices.Contains(strings.Split(path, "
 func exportData(t *testing.T, paths []string) importer.Lookup {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
-	// Beside tests under the race detector, all has been compiled for it already.
+	// Next to tests under the race detector, everything has already been compiled for it.
 	self, _ := debug.ReadBuildInfo()
 	if self != nil && slices.Contains(self.Settings, debug.BuildSetting{Key: "-race",
 		Value: "true"}) {

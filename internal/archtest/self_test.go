@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestStateRule applies the rule to code that it must refuse and code that it must accept.
+// TestStateRule applies the rule to code that it must refuse and to code that it must accept.
 func TestStateRule(t *testing.T) {
 	const src = `package x
 type plain struct{ n int }

@@ -30,7 +30,7 @@ func TestEveryPackageHasADoc(t *testing.T) {
 	}
 }
 
-// TestPackageNames refuses names that say nothing about the package.
+// TestPackageNames refuses names that describe nothing about the package.
 func TestPackageNames(t *testing.T) {
 	empty := []string{"base", "common", "helper", "helpers", "misc", "model", "models", "shared",
 		"type", "types", "util", "utils"}

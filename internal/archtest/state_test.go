@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// exceptions returns the package-level variables that may have a form that could change, each with
-// the reason why that is harmless. Assignments to them are still refused.
+// exceptions returns the package-level variables of a form that could change, each with the reason
+// why that is harmless. Assignments to them are still refused.
 func exceptions() map[string]string {
 	return map[string]string{}
 }
@@ -202,9 +202,9 @@ func base(e ast.Expr) *ast.Ident {
 	}
 }
 
-// isPackageLevel reports whether the identifier means one of the variables rather than a local one
-// of the same name. The parser resolves names within a file: a name that it can't resolve is
-// declared in another file of the package.
+// isPackageLevel reports whether the identifier means one of the variables rather than a local
+// variable of the same name. The parser resolves names within a file: a name that it can't resolve
+// is declared in another file of the package.
 func isPackageLevel(id *ast.Ident, vars map[string]variable) bool {
 	v, ok := vars[id.Name]
 	if !ok {

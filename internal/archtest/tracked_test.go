@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// mostTracked is the size of the largest file that may be tracked: each clone has it for ever.
+// mostTracked is the size of the largest file that may be tracked: each clone keeps it for ever.
 const mostTracked = 1 << 20
 
-// TestNoBinaryIsTracked finds what was built and committed by accident.
+// TestNoBinaryIsTracked finds build outputs that were committed by accident.
 func TestNoBinaryIsTracked(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
 		t.Skip("no git checkout: nothing is tracked")

@@ -13,13 +13,14 @@ type Ref uint32
 const (
 	chunkBits = 12
 	maxChunks = 1 << (32 - chunkBits)
-	// exactClasses is the number of block sizes, in words, that have a free list of their own.
+	// exactClasses is the number of block sizes, in words, that have a separate free list.
 	exactClasses = 64
 )
 
 // The sizes of a chunk, in words.
 const (
-	// ChunkWords is the size of the chunks of all but small arenas, and MinChunkWords the least.
+	// ChunkWords is the size of the chunks of all but small arenas, MinChunkWords the smallest
+	// size.
 	ChunkWords    = 1 << chunkBits
 	MinChunkWords = 128
 )
@@ -45,8 +46,8 @@ type Arena struct {
 	free   [exactClasses]Ref
 	have   uint64      // bit i is set if free[i] is not empty
 	large  []sizeClass // blocks of exactClasses words and more, by size
-	// total is the number of words in all chunks, unused the number of those that are in no block,
-	// and evacuating the number of words in chunks that will be given back.
+	// total is the number of words in all chunks, unused the number of words outside of blocks, and
+	// evacuating the number of words in chunks that will be given back.
 	total, unused, evacuating int
 }
 
@@ -74,7 +75,7 @@ func (a *Arena) Drop() {
 // Total returns the number of words that the arena has taken from the pool.
 func (a *Arena) Total() int { return a.total }
 
-// Unused returns how many of those words are in no block.
+// Unused returns how many of those words are outside of blocks.
 func (a *Arena) Unused() int { return a.unused }
 
 // Sparse reports whether so little of the arena is in use that the caller should move its blocks to

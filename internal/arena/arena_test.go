@@ -61,7 +61,7 @@ func (b *blocks) release(i int) {
 	b.all = b.all[:len(b.all)-1]
 }
 
-// evacuate makes the arena give chunks back. It moves some blocks now, and others are moved later.
+// evacuate makes the arena give chunks back. It moves some blocks now and leaves others for later.
 func (b *blocks) evacuate(r *rand.Rand) {
 	b.arena.Evacuate(r.IntN(20_000))
 	for i := 0; i < len(b.all); i++ {

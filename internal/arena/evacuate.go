@@ -18,9 +18,9 @@ func (a *Arena) Whole(r Ref) bool {
 // Evacuating returns the number of words in chunks that are being evacuated.
 func (a *Arena) Evacuating() int { return a.evacuating }
 
-// Evacuate marks chunks, those with the fewest words in use first, until at least words words are
-// in marked chunks. No new block goes into a marked chunk, and it is given back when its last block
-// is released. The caller moves the blocks: see [Arena.MustMove].
+// Evacuate marks chunks, starting with the ones that have the fewest words in use, until at least
+// words words are in marked chunks. No new block goes into a marked chunk, and a marked chunk is
+// given back when its last block is released. The caller moves the blocks: see [Arena.MustMove].
 func (a *Arena) Evacuate(words int) {
 	var chosen []int
 	for i := range a.chunks {

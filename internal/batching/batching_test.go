@@ -48,8 +48,8 @@ func finish(batch []*call) {
 	}
 }
 
-// TestWhatWaitsGoesOutTogether holds up a lane: calls that arrive meanwhile form one batch, as far
-// as they fit, in order of arrival.
+// TestWhatWaitsGoesOutTogether holds up a lane: calls that arrive meanwhile form one batch, up to
+// its bounds, in order of arrival.
 func TestWhatWaitsGoesOutTogether(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -147,7 +147,7 @@ func TestWithdrawnCallsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestBefore puts in another call before the lane takes what waits.
+// TestBefore puts in another call before the lane gathers its batch.
 func TestBefore(t *testing.T) {
 	var q *batching.Queue[*call]
 	second := newCall(1, 1)
@@ -167,7 +167,7 @@ func TestBefore(t *testing.T) {
 	})
 }
 
-// TestDrain finishes all calls that wait with the reason, except one that was withdrawn.
+// TestDrain finishes all waiting calls with the reason, except for a withdrawn one.
 func TestDrain(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 2})
 	waits, left := newCall(1, 1), newCall(1, 1)
@@ -190,7 +190,7 @@ func TestDrain(t *testing.T) {
 }
 
 // TestCallsThatComeTooLate puts in a call just after the queue was drained, and just after the last
-// lane has ended: the call is not left there for good.
+// lane has ended: neither call is stranded in the queue.
 func TestCallsThatComeTooLate(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 1,
 		Refused: func() error { return errDrained }})
@@ -211,8 +211,8 @@ func TestCallsThatComeTooLate(t *testing.T) {
 	}
 }
 
-// TestFull puts in more calls than may wait. A call that may wait for room gets in when there is
-// some. None gets in once the queue is closed; those that are in are sent.
+// TestFull puts in more calls than may wait. A call that may wait for room gets in once there is
+// some. None gets in once the queue is closed; calls already in it are sent.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1, Ops: 1})
@@ -251,7 +251,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestRoomThatNeverComes closes a queue while somebody waits for room.
+// TestRoomThatNeverComes closes a queue while a caller waits for room.
 func TestRoomThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 0})
@@ -266,7 +266,7 @@ func TestRoomThatNeverComes(t *testing.T) {
 	})
 }
 
-// TestStoppedLanesLeaveTheQueue to the other lanes.
+// TestStoppedLanesLeaveTheQueue checks that a stopped lane leaves the calls to other lanes.
 func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := batching.New[*call](batching.Options{Waiting: 1})
@@ -287,9 +287,9 @@ func TestStoppedLanesLeaveTheQueue(t *testing.T) {
 	})
 }
 
-// TestModel has callers of little and much patience, lanes that lose answers, a reason to refuse
-// calls that comes and goes, and an end at any time. Calls that were withdrawn, drained or not
-// accepted were never sent, all others at most once, and nobody waits forever.
+// TestModel has callers of little and much patience, lanes that lose answers, refusals that come
+// and go, and an end at any time. Calls that were withdrawn, drained or not accepted were never
+// sent, all others at most once, and no caller waits forever.
 func TestModel(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
@@ -341,7 +341,8 @@ func send(batch []*call, rnd *rand.Rand) {
 	}
 }
 
-// ask makes calls until the queue is closed, and compares the outcomes with what was sent.
+// ask makes calls until the queue is closed, and compares their outcomes with the number of times
+// they were sent.
 func ask(t *testing.T, q *batching.Queue[*call], rnd *rand.Rand) {
 	for {
 		time.Sleep(upTo(rnd, 5*time.Millisecond))
@@ -375,7 +376,7 @@ func upTo(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(rnd.Int64N(int64(most)))
 }
 
-// BenchmarkQueue measures callers that wait for a lane that answers at once.
+// BenchmarkQueue measures callers that wait for a lane that answers immediately.
 func BenchmarkQueue(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {

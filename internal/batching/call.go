@@ -9,21 +9,21 @@ import (
 )
 
 // Call is the part of a call that a [Queue] works with. Embed it. Use it in the order Reset, Put,
-// Wait. A caller of several calls at the same time uses ResetTo, and Finished in place of Wait.
+// Wait. A caller of several concurrent calls uses ResetTo, and Finished in place of Wait.
 type Call struct {
 	taken, finished atomic.Bool
-	// done is signaled after the call has finished, and perhaps for an earlier one: look at
-	// finished. It has room for one signal.
+	// done is signaled after the call has finished. A signal may stem from an earlier call, so
+	// check finished. It has room for one signal.
 	done  chan struct{}
 	own   chan struct{} // done of a call that shares it with no other; nil until it is needed
 	timer *time.Timer
 	err   error
 }
 
-// ErrTime is returned by Wait when the time to wait was over.
+// ErrTime is returned by Wait when the time to wait is over.
 var ErrTime = errors.New("the time for it was up")
 
-// Outcome says what the waiting caller knows about a call.
+// Outcome is the state of a call from the view of its caller.
 type Outcome uint8
 
 // The outcomes.
@@ -32,7 +32,7 @@ const (
 	Finished Outcome = iota
 	// Withdrawn: the call was not sent, and never will be. The queue may still hold on to it.
 	Withdrawn
-	// Left: a lane has taken the call and may still be using it. Its outcome is unknown.
+	// Left: a lane has taken the call and may still use it. Its outcome is unknown.
 	Left
 )
 
@@ -44,19 +44,20 @@ func (c *Call) Reset() {
 	c.ResetTo(c.own)
 }
 
-// ResetTo is Reset for one of several calls that a caller waits for at the same time: done, which
-// has room for one signal, is signaled when any of them has finished.
+// ResetTo is Reset for one of several concurrent calls of a caller: done, which has room for one
+// signal, is signaled when any of them has finished.
 func (c *Call) ResetTo(done chan struct{}) {
 	c.taken.Store(false)
 	c.finished.Store(false)
 	c.done, c.err = done, nil
 }
 
-// Take reports whether the call now belongs to the caller of Take. Only the first caller gets true.
+// Take claims the call and reports whether it now belongs to the caller of Take. Only the first
+// claim succeeds.
 func (c *Call) Take() bool { return !c.taken.Swap(true) }
 
-// Finish tells the waiting caller that the call is over. Whoever has taken the call calls Finish
-// exactly once, and must not touch the call afterwards.
+// Finish ends the call with err and wakes its caller. The goroutine that has taken the call calls
+// Finish exactly once, and must not touch the call afterwards.
 func (c *Call) Finish(err error) {
 	done := c.done
 	c.err = err
@@ -75,10 +76,10 @@ func (c *Call) Finished() (over bool, err error) {
 	return true, c.err
 }
 
-// Forever means that a wait is bounded by its context only.
+// Forever leaves a wait bounded by its context alone.
 const Forever = time.Duration(math.MaxInt64)
 
-// Wait waits until the call is finished, ctx is done, or atMost has passed. The error is that of
+// Wait waits until the call is finished, ctx is done, or atMost has passed. It returns the error of
 // the finished call, or else the reason why Wait gave up.
 func (c *Call) Wait(ctx context.Context, atMost time.Duration) (Outcome, error) {
 	var late <-chan time.Time
@@ -100,8 +101,8 @@ func (c *Call) Wait(ctx context.Context, atMost time.Duration) (Outcome, error) 
 	}
 }
 
-// GiveUp ends the wait for a call that may not be finished. The error is that of the finished call,
-// or else why.
+// GiveUp ends the wait for a call that may be unfinished. It returns the error of the finished
+// call, or else why.
 func (c *Call) GiveUp(why error) (Outcome, error) {
 	if c.Take() {
 		return Withdrawn, why
@@ -112,7 +113,7 @@ func (c *Call) GiveUp(why error) (Outcome, error) {
 	return Left, why
 }
 
-// alarm sets the timer, which is kept with the call and reused.
+// alarm sets the timer, which the call keeps and reuses.
 func (c *Call) alarm(after time.Duration) <-chan time.Time {
 	if c.timer == nil {
 		c.timer = time.NewTimer(after)

@@ -1,34 +1,34 @@
-// Package batching sends calls that are made at the same time together, without a timer.
+// Package batching sends concurrent calls together, without a timer.
 //
-// A [Queue] holds the calls that wait. A lane is a goroutine in [Queue.Run]: it takes everything
-// that waits, sends it as one batch, and comes back for more when the batch has been answered. So
-// the busier the other side is, the more calls share the cost of a message. A call goes out at once
-// if a lane is free. The number of lanes is the number of batches that can be in flight at a time.
+// A [Queue] holds waiting calls. A lane is a goroutine in [Queue.Run]: it takes all waiting calls,
+// sends them as one batch, and comes back for more when the batch has been answered. So the busier
+// the other side is, the more calls share the cost of a message. A call goes out at once if a lane
+// is free. The number of lanes is the maximum number of batches in flight.
 //
-// # Who has a call
+// # Who owns a call
 //
-// A call is in the queue until somebody takes it ([Call.Take]), and only one can. If a lane takes
-// it, the lane sends and finishes it. If the waiting caller takes it back, it has not been sent and
-// never will be. If the caller gives up after a lane has taken the call, its outcome is unknown.
-// [Call.Wait] returns which of the three happened, so that callers can tell retryable errors from
-// unknown outcomes.
+// A call stays in the queue until it is taken ([Call.Take]), which succeeds only once. If a lane
+// takes it, the lane sends and finishes it. If the waiting caller takes it back, it has not been
+// sent and never will be. If the caller gives up after a lane has taken the call, its outcome is
+// unknown. [Call.Wait] returns which of the three happened, so that callers can tell retryable
+// errors from unknown outcomes.
 //
-// A caller of several calls at the same time has them share a signal ([Call.ResetTo]). After each
-// signal it looks which of them have finished ([Call.Finished]), and it gives up the others one by
-// one ([Call.GiveUp]).
+// A caller of several concurrent calls has them share a signal ([Call.ResetTo]). After each signal
+// it checks which of them have finished ([Call.Finished]), and it gives up the others one by one
+// ([Call.GiveUp]).
 //
 // # Shutdown
 //
-// [Queue.Drain] finishes all calls that wait with an error: none of them has been sent. While
+// [Queue.Drain] finishes all waiting calls with an error: none of them has been sent. While
 // Options.Refused returns an error, the queue takes no calls, and a call that arrives just as the
-// refusal begins is drained too. [Queue.Close] takes no further calls, and lanes end once they have
-// sent what waits.
+// refusal begins is drained too. [Queue.Close] refuses further calls; lanes end once they have sent
+// the waiting ones.
 //
-// # What is not here
+// # Not included
 //
-// What a lane sends, what becomes of a message that gets no answer, and when the other side counts
-// as down. That differs: nodes number their messages and start another lane beside a slow one
-// (internal/peer), the Go client repeats a request within a session and gives reads back to be
-// asked elsewhere (httpapi/client), and Redis knows a script that is sent again by its sequence
-// (redisstore).
+// The package does not define the content of a batch, the handling of unanswered messages, or the
+// criterion for the other side being down. These differ: nodes number their messages and start
+// another lane next to a slow one (internal/peer), the Go client repeats a request within a session
+// and returns reads to be asked elsewhere (httpapi/client), and Redis recognizes a repeated script
+// by its sequence (redisstore).
 package batching

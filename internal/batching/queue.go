@@ -7,7 +7,7 @@ import (
 )
 
 // Item is an element of a [Queue]: a pointer to a struct that embeds [Call], which provides Take
-// and Finish, and that knows its size.
+// and Finish, and that reports its size.
 type Item interface {
 	Take() bool
 	Finish(err error)
@@ -17,20 +17,20 @@ type Item interface {
 
 // Options configure a [Queue].
 type Options struct {
-	// Waiting is the maximum number of calls that wait.
+	// Waiting is the maximum number of waiting calls.
 	Waiting int
-	// Ops and Bytes are the size at which a batch takes no further call. The last call may take it
-	// over. 0 means no bound.
+	// Ops and Bytes are the size at which a batch is full. The last call may exceed it. 0 means no
+	// bound.
 	Ops, Bytes int
 	// Refused returns the reason why calls can't wait at present, or nil if they can. Once it
-	// begins to return an error, Drain has to be called. Default: always nil.
+	// begins to return an error, Drain must be called. Default: always nil.
 	Refused func() error
 	// Before is called by a lane between the first call of a batch and the others, so that more
 	// calls can arrive. Default: nothing.
 	Before func()
 }
 
-// Queue holds calls that wait to be sent in a batch. Its methods may be called concurrently.
+// Queue holds calls until they are sent in a batch. Its methods may be called concurrently.
 type Queue[C Item] struct {
 	opt   Options
 	calls chan C
@@ -40,7 +40,7 @@ type Queue[C Item] struct {
 	why     error // reason for closing; set before closed is
 }
 
-// ErrFull says that the queue holds as many calls as it may.
+// ErrFull is returned by Put and PutWait while the maximum number of calls waits.
 var ErrFull = errors.New("too many calls wait")
 
 // New returns an empty queue.
@@ -48,9 +48,9 @@ func New[C Item](opt Options) *Queue[C] {
 	return &Queue[C]{opt: opt, calls: make(chan C, opt.Waiting), closed: make(chan struct{})}
 }
 
-// Put adds a call to the queue. An error (ErrFull, or that of Close) means that the call is not
-// sent; it must not be used again. If Options.Refused returns an error, Put returns nil and the
-// call is finished with that error.
+// Put adds a call to the queue. An error (ErrFull, or the error given to Close) means that the call
+// is not sent; it must not be used again. If Options.Refused returns an error, Put returns nil and
+// the call is finished with that error.
 func (q *Queue[C]) Put(c C) error {
 	if q.ended() {
 		return q.why
@@ -78,9 +78,9 @@ func (q *Queue[C]) PutWait(ctx context.Context, c C) error {
 	}
 }
 
-// stays makes sure that a call that was just put in is not left there for good. Before it was in,
-// calls may have been refused and the queue drained, or the queue closed and the last lane ended.
-// Then nobody else would ever take it.
+// stays makes sure that a call just put in is not stranded. Before it was in, calls may have been
+// refused and the queue drained, or the queue closed and the last lane ended. Then no other
+// goroutine would ever take it.
 func (q *Queue[C]) stays(c C) error {
 	if q.opt.Refused != nil {
 		if err := q.opt.Refused(); err != nil {
@@ -103,7 +103,7 @@ func (q *Queue[C]) ended() bool {
 	}
 }
 
-// Drain finishes all calls that wait with err.
+// Drain finishes all waiting calls with err.
 func (q *Queue[C]) Drain(err error) {
 	for {
 		select {
@@ -117,8 +117,8 @@ func (q *Queue[C]) Drain(err error) {
 	}
 }
 
-// Close refuses further calls with err. Calls that wait are still sent; then lanes end. It may be
-// called twice.
+// Close refuses further calls with err. Lanes still send the waiting calls and then end. Close may
+// be called twice.
 func (q *Queue[C]) Close(err error) {
 	q.closing.Do(func() {
 		q.why = err
@@ -126,8 +126,8 @@ func (q *Queue[C]) Close(err error) {
 	})
 }
 
-// Run is a lane: it calls send with what waits, one batch at a time, until the queue or stop is
-// closed. stop may be nil. send finishes each call of the batch, and must not keep the slice.
+// Run is a lane: it calls send with the waiting calls, one batch at a time, until the queue or stop
+// is closed. stop may be nil. send finishes each call of the batch, and must not keep the slice.
 func (q *Queue[C]) Run(stop <-chan struct{}, send func(batch []C)) {
 	var batch []C
 	for {
@@ -151,7 +151,7 @@ func (q *Queue[C]) Run(stop <-chan struct{}, send func(batch []C)) {
 	}
 }
 
-// gather returns a batch of c and whatever else waits and fits.
+// gather returns a batch of c and the waiting calls that fit.
 func (q *Queue[C]) gather(batch []C, c C) []C {
 	if q.opt.Before != nil {
 		q.opt.Before()

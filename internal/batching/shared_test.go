@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/batching"
 )
 
-// TestCallsThatShareASignal waits for calls together, in rounds that use the signal again: none of
-// them is missed, whatever signals earlier rounds have left.
+// TestCallsThatShareASignal waits for calls together, in rounds that reuse the signal: none of them
+// is missed, whatever signals earlier rounds have left.
 func TestCallsThatShareASignal(t *testing.T) {
 	q := batching.New[*call](batching.Options{Waiting: 10})
 	var lanes sync.WaitGroup

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Store holds the certificate and the authorities that were loaded last. Load must succeed before
-// the others are used. It is safe for concurrent use.
+// Store holds the certificate and the authorities loaded last. Load must succeed before the other
+// methods are used. It is safe for concurrent use.
 type Store struct{ now atomic.Pointer[loaded] }
 
 // loaded is the result of one Load. It is immutable.
@@ -43,9 +43,9 @@ func (s *Store) Load(cert, key, authorities []byte) error {
 // NotAfter returns when the current certificate expires.
 func (s *Store) NotAfter() time.Time { return s.now.Load().pair.Leaf.NotAfter }
 
-// Server returns the configuration for incoming connections. Each connection uses what is loaded at
-// that moment. After a change of authorities, clients can't resume a session without presenting a
-// certificate again.
+// Server returns the configuration for incoming connections. Each connection uses the certificates
+// loaded at that moment. After a change of authorities, clients can't resume a session without
+// presenting a certificate again.
 func (s *Store) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

@@ -92,8 +92,8 @@ func TestResumptionEndsWithTheAuthority(t *testing.T) {
 	}
 }
 
-// TestResumptionOutlivesARenewal checks that clients can still resume after the node has got a new
-// certificate.
+// TestResumptionOutlivesARenewal checks that clients can still resume after the node has received a
+// new certificate.
 func TestResumptionOutlivesARenewal(t *testing.T) {
 	node, cert, key := newCA(t)
 	newCert, newKey, err := node.Issue(3, time.Now().Add(time.Hour))

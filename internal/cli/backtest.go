@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// backtestPath is where rules are tried.
+// backtestPath is the path for trying rules.
 const backtestPath = "/v1/backtest"
 
-// backtestTimeout is how long to wait for a backtest, which reads many keys.
+// backtestTimeout bounds the wait for a backtest, which reads many keys.
 const backtestTimeout = 15 * time.Second
 
-// backtestTop is how many keys of each list are looked at, the most that a server takes.
+// backtestTop is how many keys of each list are read, the maximum that a server accepts.
 const backtestTop = 1000
 
 // maxShown is how many keys of each rule are shown.
 const maxShown = 20
 
-// bounds are what a number is at least and at most.
+// bounds are the minimum and maximum of a number.
 type bounds struct{ Min, Max int64 }
 
 func (b bounds) String() string {
@@ -53,7 +53,7 @@ type backtested struct {
 	}
 }
 
-// backtestedKey is a key in it.
+// backtestedKey is a key in the answer.
 type backtestedKey struct {
 	Key    string
 	Events int64
@@ -67,7 +67,8 @@ type backtestedKey struct {
 	}
 }
 
-// backtestRules asks what a file of rules would do, or rules in force by name, or all of those.
+// backtestRules asks for the effect of a file of rules, of named rules in force, or of all rules in
+// force.
 func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) error {
 	body := map[string]any{"top": f.top}
 	switch {
@@ -106,7 +107,7 @@ func (s *session) backtestRules(ctx context.Context, f ruleFlags, path string) e
 	return nil
 }
 
-// extent says how many keys were looked at, and what is missing.
+// extent describes how many keys were read, and which are missing.
 func (b *backtested) extent() string {
 	var out strings.Builder
 	keys := "keys"
@@ -129,7 +130,7 @@ func (b *backtested) extent() string {
 	return out.String()
 }
 
-// distinct returns the names of rules that have limits on different values.
+// distinct returns the names of rules with limits on distinct values.
 func (b *backtested) distinct() (names []string) {
 	for i := range b.Rules {
 		if b.Rules[i].Distinct {
@@ -139,7 +140,7 @@ func (b *backtested) distinct() (names []string) {
 	return names
 }
 
-// summary has a row for each rule.
+// summary returns a table with a row for each rule.
 func (b *backtested) summary() *table {
 	t := &table{left: 2}
 	t.add("RULE", "STATE", "KEYS", "REFUSING", "EVENTS", "REFUSED")
@@ -150,7 +151,7 @@ func (b *backtested) summary() *table {
 	return t
 }
 
-// keys has a row for each limit of each key that is shown.
+// keys returns a table with a row for each limit of each shown key.
 func (b *backtested) keys() *table {
 	t := &table{left: 3}
 	t.add("RULE", "KEY", "LIMIT", "COUNT", "PEAK", "EVENTS", "REFUSED", "")

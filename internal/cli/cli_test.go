@@ -206,7 +206,7 @@ b      x              2  █
 			if s.asked != test.asked {
 				t.Errorf("asked %s\nwant  %s", s.asked, test.asked)
 			}
-			// Only the frame of the plot is compared: its bars have a test of their own.
+			// Only the frame of the plot is compared: the bars have a separate test.
 			if test.name == "series" {
 				got = strings.Join(slices.DeleteFunc(strings.SplitAfter(got, "\n"),
 					func(l string) bool { return strings.ContainsAny(l, "▁▂▃▄▅▆▇") }), "")
@@ -251,7 +251,8 @@ ip      1m          1      1          0  refused
 	}
 }
 
-// TestBannedAcquire says which rules ban which keys.
+// TestBannedAcquire checks that the output names the banning rules, the banned keys and the end of
+// each ban.
 func TestBannedAcquire(t *testing.T) {
 	s := &server{answer: `{"allowed":false,` +
 		`"limits":[{"window":"1m","max":3,"count":1,"remaining":2,"rule":"login"}],` +
@@ -271,7 +272,7 @@ rule slow bans a until 2026-01-01T00:11:00Z, from this refusal on
 	}
 }
 
-// TestWhyNever says why what was refused will always be.
+// TestWhyNever checks the reason given for a permanent refusal.
 func TestWhyNever(t *testing.T) {
 	const together = "checks of the same key are more than a limit together"
 	s := &server{answer: `{"allowed":false,"limits":[],"checks":[],"retry_after_ms":-1}`}
@@ -288,7 +289,7 @@ func TestWhyNever(t *testing.T) {
 	}
 }
 
-// TestDistinct adds values with a limit that refuses them, and counts without any.
+// TestDistinct adds values under a limit that refuses them, and counts without limits.
 func TestDistinct(t *testing.T) {
 	s := &server{answer: `{"key":"a","counts":[` +
 		`{"window":"24h","max":2,"count":2,"error":0,"bucket_ms":900000},` +
@@ -328,7 +329,7 @@ WINDOW  LIMIT  DIFFERENT  ERROR
 	}
 }
 
-// TestDistinctByRules names rules, and shows which one a limit is of.
+// TestDistinctByRules names rules, and shows which rule a limit belongs to.
 func TestDistinctByRules(t *testing.T) {
 	s := &server{answer: `{"key":"a","counts":[` +
 		`{"window":"24h","max":5,"count":5,"error":0,"bucket_ms":900000,"refused":true,` +
@@ -356,7 +357,7 @@ refused, try again in 12.4s
 	}
 }
 
-// TestDistinctNeverFits adds more values at once than a limit allows.
+// TestDistinctNeverFits adds more values in one request than a limit allows.
 func TestDistinctNeverFits(t *testing.T) {
 	s := &server{answer: `{"key":"a","counts":[{"window":"24h","max":1,"count":0,"error":0,` +
 		`"bucket_ms":900000,"refused":true}],"over":true,"refused_by":["limits[0]"],` +

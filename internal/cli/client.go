@@ -17,14 +17,14 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// maxAnswer bounds an answer, in bytes. The longest that a server gives is a backtest of 64 limits,
-// each with 1000 keys.
+// maxAnswer bounds an answer, in bytes. A server's longest answer is a backtest of 64 limits, each
+// with 1000 keys.
 const maxAnswer = 48 << 20
 
 // caller makes one request to one server, through a proxy if the environment names one, and returns
 // the answer verbatim: --json prints it, and errors are about that server and that request. A
-// [client.Client] sends operations in sessions of batches, repeats them, asks other nodes and keeps
-// no answer's text, so it does not fit here; of package client only the form of errors does.
+// [client.Client] does not fit here: it sends operations in sessions of batches, repeats them, asks
+// other nodes and keeps no answer's text. caller only shares the form of its errors.
 type caller struct {
 	base    *url.URL
 	http    *http.Client
@@ -41,8 +41,8 @@ func newCaller(base *url.URL, token string, secure *tls.Config, timeout time.Dur
 		unknown: "it may or may not have been counted", http: &http.Client{
 			Transport: transport,
 			Timeout:   timeout,
-			// A twotier server never redirects. Following a redirect would hide that something else
-			// answered.
+			// A twotier server never redirects. Following a redirect would hide that another
+			// service answered.
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
 			},
@@ -54,13 +54,13 @@ func (c *caller) close() { c.http.CloseIdleConnections() }
 // address returns the URL of the server without its password.
 func (c *caller) address() string { return c.base.Redacted() }
 
-// message is the part of a request or an answer besides its address.
+// message holds the headers and the body of a request or an answer.
 type message struct {
 	header http.Header
 	body   []byte // nil for none
 }
 
-// do calls the server and returns the body of its answer, also if the error is a [Problem].
+// do calls the server and returns the body of its answer, even if the error is a [Problem].
 func (c *caller) do(ctx context.Context, method, path string, query url.Values,
 	body any) ([]byte, error) {
 	m := message{header: http.Header{}}
@@ -76,7 +76,7 @@ func (c *caller) do(ctx context.Context, method, path string, query url.Values,
 	return answer.body, err
 }
 
-// exchange is do for any kind of body, with headers.
+// exchange is do for bodies of any type, with headers.
 func (c *caller) exchange(ctx context.Context, method, path string, query url.Values,
 	m message) (answer message, err error) {
 	u := c.base.JoinPath(path)
@@ -105,7 +105,7 @@ func (c *caller) exchange(ctx context.Context, method, path string, query url.Va
 	return answer, nil
 }
 
-// explain turns a transport error into one that says what the user can do about it.
+// explain replaces a transport error by one with advice for the user.
 func (c *caller) explain(err error, write bool) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
@@ -127,14 +127,14 @@ func (c *caller) explain(err error, write bool) error {
 	return fmt.Errorf("no answer from %s: %w%s", c.address(), err, unknown)
 }
 
-// Problem is an error that the server answered.
+// Problem is an error in a server's answer.
 type Problem struct {
 	client.Problem
 	// RetryAfter is the Retry-After header of the answer, empty if there was none.
 	RetryAfter string `json:"-"`
 }
 
-// Error returns the detail and, if there is something the user can do, a hint.
+// Error returns the detail and, if the user can do something about it, a hint.
 func (p *Problem) Error() string {
 	text := p.Problem.Error()
 	if p.Outcome == "unknown" {
@@ -168,7 +168,7 @@ func (s *session) call(ctx context.Context, method, path string, query url.Value
 	return s.decode(raw, answer)
 }
 
-// show prints an answer if --json is set, also one that is a problem. It returns err.
+// show prints an answer if --json is set, including problems. It returns err.
 func (s *session) show(raw []byte, err error) error {
 	_, isProblem := errors.AsType[*Problem](err)
 	if s.json && (err == nil || isProblem) {

@@ -55,8 +55,8 @@ func clusterSpec() spec {
 // watchPause is the time between two refreshes.
 const watchPause = time.Second
 
-// watch calls show every second until ctx is done, and prints its output, on a terminal always in
-// the same place. It prints errors too and carries on, because they may pass.
+// watch calls show every second until ctx is done, and prints its output; on a terminal each output
+// replaces the previous one. It prints errors too and carries on, because they may be temporary.
 func (s *session) watch(ctx context.Context, show func(context.Context) error) error {
 	screen := s.Stdout
 	ticker := time.NewTicker(watchPause)
@@ -87,8 +87,8 @@ func (s *session) watch(ctx context.Context, show func(context.Context) error) e
 	}
 }
 
-// clusterView has the fields of a server's answer about the cluster that are shown. It is not the
-// server's own type, so that the client works with servers of other versions.
+// clusterView has the displayed fields of a server's answer about the cluster. It is separate from
+// the server's type, so that the client works with servers of other versions.
 type clusterView struct {
 	Mode       string
 	Ring       uint64 `json:"ring_version"`
@@ -105,7 +105,7 @@ type clusterView struct {
 	MaxMemory  int64 `json:"max_memory_bytes"`
 }
 
-// version returns that of the member that was asked.
+// version returns the version of the member that answers, or "".
 func (v *clusterView) version() string {
 	for _, m := range v.Members {
 		if m.Self && m.Status != nil {
@@ -123,7 +123,7 @@ type member struct {
 	Status                   *status
 }
 
-// status is what a member reports about itself.
+// status is a member's report about itself.
 type status struct {
 	Version   string
 	Mode      string
@@ -190,7 +190,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// members prints one row per member, in the order by which Owners refers to them.
+// members prints one row per member, in the order that Owners refers to.
 func (s *session) members(v *clusterView) error {
 	t := table{left: 4, rows: [][]string{{"MEMBER", "ADDRESS", "STATE", "MODE", "OWNS", "SHARE",
 		"HAS", "MOVING", "PENDING", "KEYS", "FORWARDED", ""}}}
@@ -251,7 +251,7 @@ func remark(v *clusterView, m *member) string {
 	return "(" + strings.Join(list, ", ") + ")"
 }
 
-// names has the letters that stand for members on the map. All members beyond them share the last
+// names lists the letters that stand for members on the map. All members beyond them share the last
 // one.
 const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789*"
 

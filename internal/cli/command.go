@@ -20,18 +20,18 @@ var ErrRefused = errors.New("refused")
 // UsageError is a mistake on the command line.
 type UsageError struct{ Err error }
 
-// Error returns what is wrong, without the usage.
+// Error returns the mistake without the usage.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the wrapped error.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// IO is what a command gets from its process.
+// IO is a command's access to its process.
 type IO struct {
-	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables that the help
-	// names, COLUMNS, NO_COLOR and TERM.
+	// Environ is NAME=value as in [os.Environ]; commands read the TWOTIER_* variables named in the
+	// help, COLUMNS, NO_COLOR and TERM.
 	Environ []string
-	// Stdin has the keys that are pressed, for commands that take over a terminal. May be nil.
+	// Stdin delivers key presses to commands that take over a terminal. May be nil.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -88,7 +88,7 @@ type spec struct {
 	bind                                   func(fs *pflag.FlagSet) runner
 }
 
-// runner runs a command with the arguments that are not flags.
+// runner runs a command with its non-flag arguments.
 type runner = func(ctx context.Context, s *session, args []string) error
 
 // session is one run of a command.
@@ -135,7 +135,7 @@ func oneKey(args []string) (string, error) {
 	return args[0], nil
 }
 
-// ofKey returns a runner for the key that is the only argument.
+// ofKey returns a runner for commands whose only argument is a key.
 func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
 	return func(ctx context.Context, s *session, args []string) error {
 		key, err := oneKey(args)
@@ -146,7 +146,7 @@ func ofKey(run func(ctx context.Context, s *session, key string) error) runner {
 	}
 }
 
-// noArgs refuses arguments that are not flags.
+// noArgs refuses non-flag arguments.
 func noArgs(args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])

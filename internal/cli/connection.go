@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// connection holds the flags that all commands have: which server to call, and with which
+// connection holds the flags that all commands share: which server to call, and with which
 // credentials.
 type connection struct {
 	server, token, tokenFile string

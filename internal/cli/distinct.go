@@ -81,7 +81,7 @@ func (s *session) distinct(ctx context.Context, f distinctFlags, args []string) 
 	return s.askDistinct(ctx, http.MethodGet, keyQuery(f.ns, args[0], f.windows), nil)
 }
 
-// distinctCount is a count of different values.
+// distinctCount is a count of distinct values.
 type distinctCount struct {
 	Window  string
 	Max     *int64
@@ -99,7 +99,7 @@ func (s *session) askDistinct(ctx context.Context, method string, query url.Valu
 		Key    string
 		Counts []distinctCount
 		Over   bool
-		// RetryAfter is nil if nothing was refused, or the server is of a version without it.
+		// RetryAfter is nil if nothing was refused, or if the server's version does not report it.
 		RetryAfter *int64 `json:"retry_after_ms"`
 		origin
 	}

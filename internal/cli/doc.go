@@ -1,10 +1,10 @@
 // Package cli is the command line of twotier: the commands that talk to a running server over HTTP
-// (add, count, acquire, series, top, cluster, mode, reset and bench), and what all commands share,
-// such as the layout of help and the wording of errors. It uses cobra.
+// (add, count, acquire, series, top, cluster, mode, reset and bench), and the parts that all
+// commands share, such as the layout of help and the wording of errors. It uses cobra.
 //
-// A command writes its answer to the standard output it is given, formatted for people or, with
-// --json, exactly as the server sent it. It returns errors rather than printing them. The result of
-// a command is nil; [ErrRefused], for what limits did not allow; a [UsageError]; or any other
-// error, for a failure. Commands share no state and read neither the environment nor the arguments
-// of the process, so any number of them may run at once.
+// A command writes its answer to the given standard output, formatted for people or, with --json,
+// exactly as the server sent it. It returns errors rather than printing them. The result of a
+// command is nil; [ErrRefused] if limits refused; a [UsageError]; or any other error, for a
+// failure. Commands share no state and read neither the environment nor the arguments of the
+// process, so any number of them may run at once.
 package cli

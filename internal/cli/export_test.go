@@ -1,6 +1,6 @@
 package cli
 
-// JoinPoints and Micros are tested directly.
+// JoinPoints and Micros are exported for direct tests.
 var (
 	JoinPoints = joinPoints
 	Micros     = micros

@@ -12,7 +12,7 @@ import (
 
 const (
 	helpWidth = 80
-	// The columns in which the texts about commands and flags begin.
+	// The columns in which the descriptions of commands and flags begin.
 	commandIndent, flagIndent = 14, 26
 )
 
@@ -70,7 +70,7 @@ func describeFlag(out *strings.Builder, f *pflag.Flag) {
 	describe(out, strings.TrimSpace(dashed(f)+" "+arg), usage, flagIndent)
 }
 
-// describe writes a name and the text about it, which goes into a column that begins at indent.
+// describe writes a name and its description, which goes into a column that begins at indent.
 func describe(out *strings.Builder, name, text string, indent int) {
 	head := fmt.Sprintf("  %-*s", indent-2, name)
 	if len(head) > indent || head[indent-1] != ' ' {
@@ -81,7 +81,7 @@ func describe(out *strings.Builder, name, text string, indent int) {
 }
 
 // wrap breaks paragraphs, which empty lines separate, into lines of at most width characters.
-// Paragraphs that begin with a space stay as they are.
+// Paragraphs that begin with a space are kept unchanged.
 func wrap(text string, width int) string {
 	paragraphs := strings.Split(strings.TrimRight(text, "\n"), "\n\n")
 	for i, p := range paragraphs {

@@ -20,7 +20,7 @@ type limits []limit
 // String returns the default that the help shows: none.
 func (l *limits) String() string { return "" }
 
-// Type returns what the help calls the flag's value.
+// Type returns the name of the flag's value in the help.
 func (l *limits) Type() string { return "MAX/WINDOW" }
 
 // Set adds limits such as 15/1m or 1m=15, separated by commas.
@@ -69,11 +69,11 @@ type checks []check
 // String returns the default that the help shows: none.
 func (c *checks) String() string { return "" }
 
-// Type returns what the help calls the flag's value.
+// Type returns the name of the flag's value in the help.
 func (c *checks) Type() string { return "KEY:MAX/WINDOW,..." }
 
-// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may have
-// colons itself.
+// Set adds a check such as user:7:15/1m,50/24h. The key ends at the last colon, so it may contain
+// colons.
 func (c *checks) Set(text string) error {
 	at := strings.LastIndexByte(text, ':')
 	if at <= 0 {
@@ -93,7 +93,7 @@ type ruleNames []string
 // String returns the default that the help shows: none.
 func (n *ruleNames) String() string { return "" }
 
-// Type returns what the help calls the flag's value.
+// Type returns the name of the flag's value in the help.
 func (n *ruleNames) Type() string { return "NAME" }
 
 // Set adds names, separated by commas.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// liveTop shows which keys are busiest and which refuse most, again and again.
+// liveTop continuously shows the keys with the most events and the keys with the most refusals.
 type liveTop struct {
 	s      *session
 	screen *screen
@@ -24,26 +24,26 @@ type liveTop struct {
 	err    error     // of the last try
 }
 
-// topView is what is shown.
+// topView is the displayed state.
 type topView struct {
 	rows    []topRow
 	members []member
 	mode    string
-	// allowed, refused and shadow are decisions of all nodes within rateWindow.
+	// allowed, refused and shadow count the decisions of all nodes within rateWindow.
 	allowed, refused, shadow int64
 }
 
-// topRow is a key with what is known of it: -1 if it is not among the largest.
+// topRow is a key with its numbers; -1 stands for a number that is not among the largest.
 type topRow struct {
 	ns, key         string
 	events, refused int64
 }
 
-// rateWindow is the window by which decisions per second are measured: the history of verdicts is a
-// second behind at times.
+// rateWindow is the window for measuring decisions per second: the history of verdicts is sometimes
+// a second behind.
 const rateWindow = 10 * time.Second
 
-// watchTop shows it until somebody presses q or Ctrl-C.
+// watchTop shows the keys until the user presses q or Ctrl-C.
 func (s *session) watchTop(ctx context.Context, t *liveTop) (err error) {
 	in, out, _ := s.terminals()
 	if t.screen, err = openScreen(in, out); err != nil {
@@ -62,14 +62,14 @@ func (s *session) watchTop(ctx context.Context, t *liveTop) (err error) {
 	return t.run(ctx, keys)
 }
 
-// look is the outcome of one try to see everything.
+// look is the outcome of one attempt to read everything.
 type look struct {
 	view topView
 	at   time.Time
 	err  error
 }
 
-// run draws whenever there is something new, and asks again a second after the last answer.
+// run draws whenever the state changes, and asks again a second after the last answer.
 func (t *liveTop) run(ctx context.Context, keys <-chan byte) error {
 	looks := make(chan look, 1)
 	pause := time.NewTimer(0)
@@ -102,14 +102,14 @@ func (t *liveTop) run(ctx context.Context, keys <-chan byte) error {
 	}
 }
 
-// runLook looks at everything once.
+// runLook reads everything once.
 func (s *session) runLook(ctx context.Context, n int, window string, looks chan<- look) {
 	l := look{at: time.Now()}
 	l.view, l.err = s.lookAtTop(ctx, n, window)
 	looks <- l // has room for it
 }
 
-// press does what a key stands for, and reports whether it is the end.
+// press executes the command of a key press, and reports whether to quit.
 func (t *liveTop) press(key byte) (quit bool) {
 	switch key {
 	case 'q', 'Q', ctrlC, ctrlD:
@@ -123,7 +123,7 @@ func (t *liveTop) press(key byte) (quit bool) {
 	return false
 }
 
-// lookAtTop asks for everything that is shown, of up to n keys.
+// lookAtTop asks for everything on display, for up to n keys.
 func (s *session) lookAtTop(ctx context.Context, n int, window string) (v topView, err error) {
 	var cluster clusterView
 	if err := s.call(ctx, http.MethodGet, "/v1/cluster", nil, nil, &cluster); err != nil {
@@ -175,7 +175,7 @@ func mergeTop(busiest, refused []topKey) (rows []topRow) {
 	return rows
 }
 
-// sortTop sorts rows by what a key stands for.
+// sortTop sorts rows in the order that a key press stands for.
 func sortTop(rows []topRow, order byte) {
 	slices.SortStableFunc(rows, func(a, b topRow) int {
 		byName := cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.ns, b.ns))
@@ -191,8 +191,8 @@ func sortTop(rows []topRow, order byte) {
 	})
 }
 
-// lines is the whole picture. The names come last in a line, because they may be of any length and
-// their characters of any width.
+// lines returns the whole picture. The names come last in a line, because they may be of any length
+// and their characters of any width.
 func (t *liveTop) lines() []string {
 	width, height := t.screen.size()
 	foot := "q: quit  sort by c: events  r: refused  k: key  w: window"
@@ -205,7 +205,7 @@ func (t *liveTop) lines() []string {
 	} else if height >= roomy {
 		lines = append(lines, "")
 	}
-	room := max(height-len(lines)-2, 0) // besides the head of the table and the foot
+	room := max(height-len(lines)-2, 0) // minus the head of the table and the foot
 	lines = append(lines, t.table(width, room)...)
 	for len(lines) < height-1 {
 		lines = append(lines, "")
@@ -223,7 +223,7 @@ func (t *liveTop) title(width int) string {
 	return title
 }
 
-// failure says what is wrong, and since when the figures are old.
+// failure describes the error, and the time of the figures that are still shown.
 func (t *liveTop) failure() string {
 	text := strings.Join(strings.Fields(t.err.Error()), " ")
 	if t.at.IsZero() {
@@ -232,7 +232,7 @@ func (t *liveTop) failure() string {
 	return "as of " + t.at.Format(time.TimeOnly) + ": " + text
 }
 
-// status is how the cluster is and what it decides.
+// status returns lines about the members and the rates of decisions.
 func (t *liveTop) status() []string {
 	if t.at.IsZero() {
 		return []string{"asking " + t.s.client.address()}
@@ -257,13 +257,13 @@ func (t *liveTop) status() []string {
 		rate(t.seen.allowed), rate(t.seen.refused), rate(t.seen.shadow))}
 }
 
-// roomy is the height from which on there is a line that says nothing.
+// roomy is the height from which on a blank line fits.
 const roomy = 12
 
-// narrow is the width below which there is no column of namespaces.
+// narrow is the width below which the column of namespaces is left out.
 const narrow = 50
 
-// table is the head and up to room rows.
+// table returns the head and up to room rows.
 func (t *liveTop) table(width, room int) []string {
 	rows := slices.Clone(t.seen.rows)
 	sortTop(rows, t.order)

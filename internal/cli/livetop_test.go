@@ -20,7 +20,7 @@ import (
 	"twotier.dev/twotier/internal/cli"
 )
 
-// terminal is a pseudo-terminal: what a command has, and what somebody sees and presses.
+// terminal is a pseudo-terminal: the command's end, and the user's screen and keyboard.
 type terminal struct {
 	*os.File // of the command
 	master   *os.File
@@ -93,7 +93,7 @@ func (p *terminal) state(t *testing.T) unix.Termios {
 	return *state
 }
 
-// picture returns the lines of the last picture that is complete.
+// picture returns the lines of the last complete picture.
 func (p *terminal) picture() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *terminal) picture() []string {
 	return strings.Split(strings.ReplaceAll(text[start+len("\x1b[H"):end], "\x1b[K", ""), "\r\n")
 }
 
-// await waits until the picture is as it should be.
+// await waits until the picture meets a condition.
 func (p *terminal) await(t *testing.T, what string, ok func(lines []string) bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(p.picture()); {
@@ -135,7 +135,7 @@ func (p *terminal) awaitRows(t *testing.T, rows ...string) {
 	})
 }
 
-// topServer is a cluster of two with three keys. fails makes it answer 503.
+// topServer is a cluster of two nodes with three keys. fails makes it answer 503.
 type topServer struct {
 	mu    sync.Mutex
 	fails bool
@@ -177,8 +177,8 @@ func (s *topServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, answer)
 }
 
-// live runs twotier top on a terminal and returns a function that waits for its end, which must
-// leave the terminal as it was.
+// live runs twotier top on a terminal and returns a function that waits for its end, after which
+// the terminal must be restored.
 func live(ctx context.Context, t *testing.T, p *terminal, server string,
 	args ...string) (end func()) {
 	t.Helper()
@@ -251,8 +251,8 @@ func TestLiveTop(t *testing.T) {
 	end()
 }
 
-// What ends it: q; Ctrl-C, which a terminal in raw mode sends as a byte; and the end of its
-// context, which is what a signal does. None waits for a server.
+// The ways to end it: q; Ctrl-C, which a terminal in raw mode sends as a byte; and the end of its
+// context, which is how a signal arrives. None waits for a server.
 func TestLiveTopEnds(t *testing.T) {
 	for name, act := range map[string]func(t *testing.T, p *terminal, cancel func()){
 		"Ctrl-C":   func(t *testing.T, p *terminal, _ func()) { p.press(t, "\x03") },
@@ -279,7 +279,7 @@ func TestLiveTopEnds(t *testing.T) {
 	}
 }
 
-// On a terminal --once and --json print one list, and so does a terminal that is dumb.
+// On a terminal --once and --json print one list, as does a terminal that is dumb.
 func TestTopOnce(t *testing.T) {
 	web := httptest.NewServer(&topServer{})
 	defer web.Close()

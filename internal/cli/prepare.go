@@ -13,10 +13,10 @@ import (
 	"twotier.dev/twotier/internal/nearest"
 )
 
-// Prepare turns root, whose commands have been added, into the command line of a program: it sets
-// help that fits a terminal of 80 columns, adds the commands help and man next to cobra's
-// completion, completes the values of flags, and reports mistakes as a [UsageError] that suggests
-// what was probably meant. It prints no errors; the caller who runs root does.
+// Prepare turns root, to which the caller has added its commands, into the command line of a
+// program: it sets help that fits a terminal of 80 columns, adds the commands help and man next to
+// cobra's completion, completes the values of flags, and reports mistakes as a [UsageError] that
+// suggests a likely correction. It prints no errors; that is left to the caller that runs root.
 func Prepare(root *cobra.Command, o IO) {
 	root.SetOut(o.Stdout)
 	root.SetErr(o.Stderr)
@@ -31,7 +31,7 @@ func Prepare(root *cobra.Command, o IO) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true
-		cmd.Flags().SortFlags = false // those that matter first
+		cmd.Flags().SortFlags = false // the important ones first
 		completeFlags(cmd)
 		if cmd.Name() == "completion" {
 			cmd.Short = "print a script for completion in a shell"
@@ -39,18 +39,19 @@ func Prepare(root *cobra.Command, o IO) {
 	}
 }
 
-// completeFlags lets shells complete the values of flags that have a fixed choice.
+// completeFlags lets shells complete the values of flags with a fixed set of choices.
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if choices := f.Annotations[config.ChoicesAnnotation]; choices != nil {
-			// It only fails for flags that don't exist or are already registered.
+			// It fails only for flags that don't exist or are already registered.
 			_ = cmd.RegisterFlagCompletionFunc(f.Name,
 				cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 		}
 	})
 }
 
-// unknownCommand returns an error if there is an argument: root has run, so it names no command.
+// unknownCommand returns an error if there is an argument: root itself runs only if the argument
+// names no command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -90,8 +91,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// flagError rewords an error of pflag in the way the flags are documented, and suggests what was
-// probably meant.
+// flagError rewords an error of pflag in the style of the documentation, and suggests a likely
+// correction.
 func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(cmd, e)
@@ -109,15 +110,15 @@ func flagError(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err}
 }
 
-// unknownFlag returns the error for an unknown flag. It also suggests a long flag that was typed
-// with one dash, which pflag takes for flags of one letter.
+// unknownFlag returns the error for an unknown flag. It also suggests a long flag typed with one
+// dash, which pflag parses as one-letter flags.
 func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	name, typed := e.GetSpecifiedName(), "--"+e.GetSpecifiedName()
 	if letters := e.GetSpecifiedShortnames(); letters != "" {
 		name, _, _ = strings.Cut(letters, "=")
 		typed = "-" + name
 	}
-	// What other programs call the server.
+	// Names that other programs use for the server.
 	if slices.Contains([]string{"addr", "address", "endpoint", "host", "url"}, name) &&
 		cmd.Flags().Lookup("server") != nil {
 		return usagef("unknown flag %s; --server URL names the server", typed)

@@ -68,7 +68,7 @@ func (s *session) count(ctx context.Context, query url.Values) error {
 	return s.printCounts(answer.Counts, nil)
 }
 
-// notableAge is the least age that is shown. An age of a flush interval or two is normal.
+// notableAge is the least age that is shown. An age of one or two flush intervals is normal.
 const notableAge = time.Second
 
 // printCounts prints counts and, if there are any, the limits they are compared with.
@@ -145,7 +145,7 @@ func topSpec() spec {
 	}
 }
 
-// topKey is a key with its count: of events or, if that was asked, of refusals.
+// topKey is a key with its count: of events or, on request, of refusals.
 type topKey struct {
 	NS, Key string
 	Count   int64

@@ -19,7 +19,7 @@ import (
 	"twotier.dev/twotier/httpapi/warning"
 )
 
-// rulesPath is where the rules are.
+// rulesPath is the path of the rules.
 const rulesPath = "/v1/rules"
 
 // ruleFlags are the flags of rules.
@@ -120,8 +120,8 @@ func (s *session) rules(ctx context.Context, f ruleFlags, args []string) error {
 	return s.showRules(ctx, f.version)
 }
 
-// readRules returns a version of the rules as it was written, and its number in quotes. 0 is the
-// one in force.
+// readRules returns the stored text of a version of the rules, and its number in quotes. Version 0
+// is the one in force.
 func (s *session) readRules(ctx context.Context, version int64, media string) (message, string,
 	error) {
 	query := url.Values{}
@@ -147,7 +147,7 @@ func (s *session) showRules(ctx context.Context, version int64) error {
 	return err
 }
 
-// applyRules replaces a version with a file, or whichever is in force if it is 0.
+// applyRules replaces a version with a file. Version 0 stands for the one in force.
 func (s *session) applyRules(ctx context.Context, version int64, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *session) applyRules(ctx context.Context, version int64, path string) er
 	return s.putRules(ctx, tag, text)
 }
 
-// putRules makes a text the version after the one with that tag.
+// putRules stores a text as the successor of the version with that tag.
 func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
 	answer, err := s.client.exchange(ctx, http.MethodPut, rulesPath, nil, message{body: text,
 		header: http.Header{"Content-Type": {"application/yaml"}, "If-Match": {tag}}})
@@ -193,7 +193,8 @@ func (s *session) putRules(ctx context.Context, tag string, text []byte) error {
 // unquote returns the number in an entity tag.
 func unquote(tag string) string { return strings.Trim(tag, `"`) }
 
-// diffRules prints what applying a file would change, as diff -u does; nothing if it is the same.
+// diffRules prints how a file differs from the rules in force, as diff -u does; nothing if they are
+// equal.
 func (s *session) diffRules(ctx context.Context, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -207,7 +208,7 @@ func (s *session) diffRules(ctx context.Context, path string) error {
 	return err
 }
 
-// rollBackRules makes the text of an old version the next one.
+// rollBackRules stores the text of an old version as the next version.
 func (s *session) rollBackRules(ctx context.Context, operand string) error {
 	version, err := strconv.ParseInt(operand, 10, 64)
 	if err != nil || version < 1 {

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// checkRules prints the mistakes of a file of rules and the warnings about it. Namespaces are those
-// of the file settings, if there is one. It asks no server.
+// checkRules prints the mistakes and warnings about a file of rules. It takes the namespaces from
+// the file settings, if given. It asks no server.
 func (s *session) checkRules(settings, path string) error {
 	var args []string
 	if settings != "" {
@@ -43,7 +43,7 @@ func (s *session) checkRules(settings, path string) error {
 	return err
 }
 
-// lintRules returns the warnings about a document, or its mistakes.
+// lintRules returns the warnings about a document, or an error that lists its mistakes.
 func lintRules(cfg *config.Config, path string, text []byte) ([]warning.Warning, error) {
 	none := []warning.Warning{}
 	if len(text) > rule.MaxText {

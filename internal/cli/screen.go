@@ -10,26 +10,27 @@ import (
 	"golang.org/x/term"
 )
 
-// What a screen tells the terminal: take another screen, hide the cursor and cut long lines; and
-// all of that back.
+// The sequences that open and close a screen: switch to the alternate screen, hide the cursor and
+// cut long lines; and undo all of that.
 const (
 	takeScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	giveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// Keys that a terminal in raw mode sends as they are.
+// Control keys, which a terminal in raw mode sends as bytes.
 const (
 	ctrlC = 0x03
 	ctrlD = 0x04
 )
 
-// screen is a whole terminal: what it shows, and the keys that are pressed.
+// screen is a whole terminal: its display, and the keys that are pressed.
 type screen struct {
 	in, out *os.File
 	before  *term.State
 }
 
-// terminals returns the files of the command if it has a terminal, for reading and for writing.
+// terminals returns the files of the command's terminal, for reading and for writing. ok is false
+// if it has none.
 func (o IO) terminals() (in, out *os.File, ok bool) {
 	in, okIn := o.Stdin.(*os.File)
 	out, okOut := o.Stdout.(*os.File)
@@ -37,7 +38,7 @@ func (o IO) terminals() (in, out *os.File, ok bool) {
 		term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
 }
 
-// openScreen takes the terminal over until close.
+// openScreen takes over the terminal until close.
 func openScreen(in, out *os.File) (*screen, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -50,13 +51,13 @@ func openScreen(in, out *os.File) (*screen, error) {
 	return s, nil
 }
 
-// close gives the terminal back as it was.
+// close restores the terminal.
 func (s *screen) close() error {
 	_, err := s.out.WriteString(giveScreen)
 	return errors.Join(err, term.Restore(int(s.in.Fd()), s.before))
 }
 
-// size returns how many characters fit, in a line and lines.
+// size returns the width in characters and the height in lines.
 func (s *screen) size() (width, height int) {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -65,7 +66,7 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// draw shows lines, each of which the terminal cuts at its edge, and nothing else.
+// draw replaces the picture by lines, each of which the terminal cuts at its edge.
 func (s *screen) draw(lines []string) error {
 	var out strings.Builder
 	out.WriteString("\x1b[H")
@@ -81,8 +82,8 @@ func (s *screen) draw(lines []string) error {
 }
 
 // runKeys sends the keys that are pressed until ctx is done or the terminal is gone. A read from a
-// terminal can't be interrupted, so nobody waits for it to return: it ends with the next key, or
-// with the process.
+// terminal can't be interrupted, so no code waits for runKeys to return: it ends with the next key,
+// or with the process.
 func (s *screen) runKeys(ctx context.Context, keys chan<- byte) {
 	buf := make([]byte, 16)
 	for {
@@ -103,8 +104,8 @@ func (s *screen) runKeys(ctx context.Context, keys chan<- byte) {
 	}
 }
 
-// withoutSequences removes what arrows and the like send, none of which means anything here: an
-// escape, a bracket or an O, and everything up to a letter or a tilde.
+// withoutSequences removes the escape sequences of arrows and similar keys, none of which has a
+// meaning here: an escape, a bracket or an O, and everything up to a letter or a tilde.
 func withoutSequences(b []byte) (keys []byte) {
 	for i := 0; i < len(b); i++ {
 		if b[i] != 0x1b {

@@ -103,7 +103,7 @@ func (s *session) plot(bars []int64, span string) error {
 		}
 		line := make([]rune, len(bars))
 		for i, b := range bars {
-			// Round up, so that the smallest count is still visible.
+			// Round up to keep the smallest count visible.
 			height := int((float64(max(b, 0))*rows*8)/float64(largest) + 0.999)
 			line[i] = steps[min(max(height-row*8, 0), 8)]
 		}

@@ -33,8 +33,8 @@ func printable(key string) string {
 	return key
 }
 
-// table is rows of cells. The first left columns are aligned to the left, the others, which have
-// numbers, to the right.
+// table holds rows of cells. The first left columns are aligned to the left; the others hold
+// numbers and are aligned to the right.
 type table struct {
 	left int
 	rows [][]string
@@ -48,7 +48,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// print writes the table unless it has only its head.
+// print writes the table unless it has no rows below its head.
 func (t *table) print(w io.Writer) error {
 	if len(t.rows) < 2 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// windowCount is a count as in the server's answer.
+// windowCount is a count in the server's answer.
 type windowCount struct {
 	Window string `json:"window"`
 	Count  int64  `json:"count"`
@@ -22,7 +22,7 @@ type windowCount struct {
 	Bucket int64  `json:"bucket_ms"`
 }
 
-// origin says where an answer came from.
+// origin describes where an answer came from.
 type origin struct {
 	Source   string `json:"source"`
 	Degraded bool   `json:"degraded"`
@@ -55,7 +55,7 @@ func (e *event) bind(fs *pflag.FlagSet) {
 	fs.Var(&e.limits, "limit", "`MAX/WINDOW`, such as 15/1m (or 1m=15); may be repeated")
 }
 
-// acks returns the values of --ack: what a write may wait for.
+// acks returns the values of --ack: the levels that a write may wait for.
 func acks() []string { return []string{"memory", "redis", "replica", "disk"} }
 
 func (e *event) check() error {
@@ -118,7 +118,7 @@ func (s *session) add(ctx context.Context, e event, args []string) error {
 	}
 	did := fmt.Sprintf("added %d to %s", e.n, printable(key))
 	if e.n < 0 {
-		// The answer does not say how much the buckets held, so it may have been less.
+		// The answer omits how much the buckets held, so it may have been less.
 		did = fmt.Sprintf("took up to %d back from %s", -e.n, printable(key))
 	}
 	if answer.Over {
@@ -188,7 +188,7 @@ func acquireBody(e event, rules ruleNames, all checks, args []string) (body writ
 	return body, nil
 }
 
-// decision is the answer of an acquire for one key.
+// decision is an acquire's answer for one key.
 type decision struct {
 	Key     string
 	Allowed bool
@@ -202,7 +202,7 @@ type decision struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
-// ban is a ban that holds, as in the answer to an acquire.
+// ban is a ban in force, as in the answer to an acquire.
 type ban struct {
 	Rule, Key string
 	Until     int64 // unix milliseconds
@@ -247,15 +247,15 @@ func (s *session) verdict(d decision, asked writeBody) string {
 	return s.refusal(d.RetryAfter, "-n is more than a limit")
 }
 
-// togetherTooMuch reports whether no check asks for more than one of its limits by itself, so that
-// only several of the same key can.
+// togetherTooMuch reports whether every check by itself fits its limits, so that only several
+// checks of the same key together can exceed one.
 func (b *writeBody) togetherTooMuch() bool {
 	return len(b.Checks) > 1 && !slices.ContainsFunc(b.Checks, func(c check) bool {
 		return slices.ContainsFunc(c.Limits, func(l limit) bool { return c.N > l.Max })
 	})
 }
 
-// printBans says which rules ban which keys until when.
+// printBans prints which rule bans which key, and until when.
 func (s *session) printBans(bans []ban) {
 	for _, b := range bans {
 		since := ""
@@ -267,8 +267,8 @@ func (s *session) printBans(bans []ban) {
 	}
 }
 
-// refusal says when what was refused can be tried again, in milliseconds from now, or why never if
-// that is negative.
+// refusal describes a refusal: that a retry can succeed after that many milliseconds or, if that is
+// negative, the reason why it never can.
 func (s *session) refusal(after int64, never string) string {
 	if after < 0 {
 		return s.paint(red, "refused") + ", and always will be: " + never
@@ -288,7 +288,8 @@ func (s *session) printDecisions(decisions []decision) error {
 	return t.print(s.Stdout)
 }
 
-// marksOf says what a limit is of, if it is of a rule, and whether it refused.
+// marksOf describes a limit: its rule, if it has one, whether it is in shadow, and whether it
+// refused.
 func marksOf(rule string, shadow, refused bool) string {
 	var marks []string
 	if rule != "" {

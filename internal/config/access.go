@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// accessSettings returns the settings that control who may connect and what they may do.
+// accessSettings returns the settings for access control.
 func accessSettings() []setting {
 	return []setting{
 		{name: "tokens", arg: "FILE",
@@ -54,7 +54,7 @@ func accessSettings() []setting {
 	}
 }
 
-// mapped is how many bits of an address such as ::ffff:10.0.0.1 are not those of IPv4.
+// mapped is the number of bits before the IPv4 part of an address such as ::ffff:10.0.0.1.
 const mapped = 96
 
 func setHosts(to *[]string, text string) error {
@@ -71,8 +71,8 @@ func setHosts(to *[]string, text string) error {
 	return nil
 }
 
-// setNetworks reads networks; an address is a network of one. IPv4 written as IPv6 is IPv4, as the
-// addresses of clients are.
+// setNetworks reads networks; an address is a network of one. IPv4 written as IPv6 counts as IPv4,
+// as it does in the addresses of clients.
 func setNetworks(to *[]netip.Prefix, text string) error {
 	*to = nil
 	for _, part := range strings.Split(text, ",") {
@@ -99,7 +99,7 @@ func setNetworks(to *[]netip.Prefix, text string) error {
 }
 
 // AllHosts returns the names that clients may use for this server: Hosts, and the host of
-// Advertise, which other nodes tell to clients. If Hosts is empty and Listen is not on loopback,
+// Advertise, which other nodes pass on to clients. If Hosts is empty and Listen is not on loopback,
 // names are not checked, and the result is empty.
 func (c *Config) AllHosts() []string {
 	host, _, err := net.SplitHostPort(c.Advertise)
@@ -109,15 +109,15 @@ func (c *Config) AllHosts() []string {
 	return append(slices.Clone(c.Hosts), host)
 }
 
-// ListeningOn returns the settings with another address for Listen, or says why they don't fit
-// together with it.
+// ListeningOn returns the settings with another address for Listen, or an error if that address
+// conflicts with them.
 func (c Config) ListeningOn(address string) (Config, error) {
 	c.Listen = address
 	return c, c.check()
 }
 
-// checkAccess checks the access settings. It refuses an address that other machines can reach if
-// there are no tokens, unless --insecure allows it.
+// checkAccess checks the access settings. Without tokens it refuses an address that other machines
+// can reach, unless --insecure allows it.
 func (c *Config) checkAccess() error {
 	switch {
 	case c.Tokens != "" && c.Insecure:
@@ -142,8 +142,8 @@ func (c *Config) checkAccess() error {
 }
 
 // ParseSecrets reads a file of cluster secrets, one per line. Nodes send with the first and accept
-// all. Lines that are empty or begin with # are skipped. The error has the number of the line and
-// none of its text.
+// all. Empty lines and lines that begin with # are skipped. The error has the line number but none
+// of the line's text.
 func ParseSecrets(text []byte) (secrets [][]byte, err error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {

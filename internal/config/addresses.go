@@ -58,7 +58,7 @@ func addressOf(host string) (netip.Addr, error) {
 	return ip.Unmap(), err
 }
 
-// covers reports whether listening at a includes b.
+// covers reports whether listening at a includes listening at b.
 func covers(a, b netip.Addr) bool {
 	return a == b || a.IsUnspecified() && (a.Is6() || b.Is4())
 }

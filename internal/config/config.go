@@ -17,19 +17,19 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// DefaultNamespace is the namespace of requests that name none.
+// DefaultNamespace is the namespace of requests without one.
 const DefaultNamespace = "default"
 
 // Config holds the settings of a server. A Config returned by Parse is complete and valid: a zero
-// value stands for a default only where the field says so.
+// value stands for a default only in fields documented that way.
 type Config struct {
 	// Listen is the host:port of the HTTP server; port 0 picks a free one.
 	Listen string
-	// Resp is the host:port for Redis clients; empty means that none are served.
+	// Resp is the host:port for Redis clients; empty means no listener for them.
 	Resp string
-	// GRPC is the host:port for Envoy; empty means that there is no gRPC.
+	// GRPC is the host:port for Envoy; empty means no gRPC.
 	GRPC string
-	// Redis is the URL of the store; empty means the embedded one.
+	// Redis is the URL of the store; empty means the embedded store.
 	Redis string
 	// RedisTimeout bounds one exchange with Redis, at least 1ms.
 	RedisTimeout time.Duration
@@ -42,13 +42,12 @@ type Config struct {
 	RedisExpiry string
 	// Mode is "two-tier" or "redis".
 	Mode string
-	// Ack is "memory", "redis", "replica" or "disk": what a write waits for unless the request says
-	// otherwise.
+	// Ack is "memory", "redis", "replica" or "disk": the ack level of writes that name none.
 	Ack string
 	// AckReplicas is how many replicas must have a count before "replica" is answered: 1 or more.
 	AckReplicas int
 	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
-	// means that the server makes one up.
+	// makes the server choose a name.
 	Node string
 	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster.
 	// GossipAdvertise is where other nodes reach it, and Advertise where they reach the HTTP API;
@@ -56,8 +55,8 @@ type Config struct {
 	// nodes.
 	Gossip, GossipAdvertise, Advertise string
 	Join                               []string
-	// Tokens is the path of the file that says who may do what; empty means that anyone who can
-	// connect may do everything except administer. Insecure allows that on addresses that other
+	// Tokens is the path of the file with tokens and their permissions; if it is empty, anyone who
+	// can connect may do everything except administer. Insecure allows that on addresses that other
 	// machines can reach. Hosts are the names that clients may use for the server.
 	Tokens   string
 	Insecure bool
@@ -65,33 +64,33 @@ type Config struct {
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 	// Rules is the path of the file of rules. RuleList is the list of rules in the configuration
-	// file, if it has them itself. At most one of them is set.
+	// file, if it contains one. At most one of them is set.
 	Rules    string
 	RuleList *strictyaml.Node
-	// Admin is the host:port for administration, and Peer the one for messages of other nodes;
-	// empty means that Listen serves them.
+	// Admin is the host:port for administration, and Peer the host:port for messages of other
+	// nodes; empty means that Listen serves them.
 	Admin, Peer string
 	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
-	// empty for plain connections; the last is empty where clients need no certificate.
+	// empty for plain connections; the last is empty if clients need no certificate.
 	TLSCert, TLSKey, TLSClientCA string
 	// ClusterSecret is the secret that all nodes share, empty only if all are on one machine.
 	// AdminToken may do everything. Without Tokens, a call that changes the mode must present it,
 	// and if it is empty there is no such call.
 	ClusterSecret, AdminToken string
 	// ClusterSecretFile is the path of a file of such secrets, used instead of ClusterSecret.
-	// RedisPasswordFile is the path of a file with the password of Redis, used instead of the one
-	// in the URL.
+	// RedisPasswordFile is the path of a file with the password of Redis, used instead of the
+	// password in the URL.
 	ClusterSecretFile, RedisPasswordFile string
-	// HotRate is how many operations a second on one key of another node make this one borrow some
-	// of what is left of the key's limits; 0 means never.
+	// HotRate is how many operations a second on a key of another node make this node borrow a part
+	// of the key's remaining limits; 0 means never.
 	HotRate int
 	// FlushInterval is the time between two flushes, at least 1ms.
 	FlushInterval time.Duration
 	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as Redis answers; 0
 	// means that only memory bounds it.
 	MaxLag time.Duration
-	// DrainDelay is how long a server that was told to stop goes on as before, but for saying that
-	// it is not ready; 0 means not at all.
+	// DrainDelay is how long a stopping server goes on serving while it reports that it is not
+	// ready; 0 means not at all.
 	DrainDelay time.Duration
 	// DrainTimeout bounds how long a stopping server flushes, at least 1ms.
 	DrainTimeout time.Duration
@@ -99,37 +98,37 @@ type Config struct {
 	MaxMemory int64
 	// RequestTimeout bounds one request, at least 1ms.
 	RequestTimeout time.Duration
-	// MaxConnections bounds the connections to Listen, and those to Resp; 0 means as many as
-	// memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds those from one address; 0
-	// means half of all.
+	// MaxConnections bounds the connections to Listen, and separately the connections to Resp; 0
+	// means as many as memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds the
+	// connections from one address; 0 means half of all.
 	MaxConnections, MaxConnectionsPerAddress int
 	// OnCold is "allow" or "deny": the answer to an acquire of a key that is not in memory while
 	// the store is known to be unreachable.
 	OnCold string
 	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
-	// assigns keys to them. Both are fixed for as long as the counts in Redis matter. A seed of nil
-	// means that of the data in Redis, or a random one.
+	// assigns keys to them. Both must stay the same as long as the counts in Redis matter. A nil
+	// seed means the seed of the data in Redis, or a random one.
 	Partitions int
 	HashSeed   *uint64
 	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
 	LogLevel  slog.Level
 	LogFormat string
 	// Decisions is the path of the file that decisions are written to, [Stdout], or empty for none.
-	// DecisionsSample is the share of them that is written, by verdict.
+	// DecisionsSample is the sampling rate of each verdict.
 	Decisions       string
 	DecisionsSample [rule.Verdicts]float64
 	// AccessLog is the path of the file that HTTP requests are logged to, [Stdout], or empty for
-	// none. AccessLogSample is the share of them that is logged.
+	// none. AccessLogSample is the sampling rate.
 	AccessLog       string
 	AccessLogSample float64
 	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
 	OTLPEndpoint string
-	// OTLPIgnored says why a collector that the variables of OpenTelemetry name gets no spans;
-	// it is nil if there is none, or if another one gets them.
+	// OTLPIgnored is the reason why the collector that the variables of OpenTelemetry name gets no
+	// spans; it is nil if they name none, or if another collector gets them.
 	OTLPIgnored error
-	// Variables are the names of all TWOTIER_* variables, of settings and others.
+	// Variables are the names of all TWOTIER_* variables, whether they are settings or not.
 	Variables []string
-	// Namespaces holds at least the default namespace. Namespaces that are not in it have the
+	// Namespaces holds at least the default namespace. Namespaces that are missing from it have the
 	// settings of the default one.
 	Namespaces map[string]Namespace
 	// File is the path of the configuration file; empty if there was none.
@@ -151,7 +150,7 @@ type Namespace struct {
 	OnCold string
 	// MaxKeys bounds the number of keys in memory; 0 means that only memory bounds it.
 	MaxKeys int64
-	// HashTags makes the part of a key in braces decide its partition.
+	// HashTags makes the part of a key in braces determine its partition.
 	HashTags bool
 }
 
@@ -163,7 +162,7 @@ func (ns *Namespace) Ladder() (*leaparray.Ladder, error) {
 // Level is a number of buckets of one width.
 type Level = leaparray.Level
 
-// Origin says where a value was set.
+// Origin is the place where a value was set.
 type Origin string
 
 // The origins of a value, the strongest first.
@@ -194,7 +193,7 @@ func Parse(args, environ []string) (Config, error) {
 }
 
 // LogFormat returns the log format that args, environ and the file they name ask for, whatever else
-// is wrong with them, so that even what refuses them can be written in it. It is empty if none of
+// is wrong with them, so that even the error about them can be logged in it. It is empty if none of
 // them sets it.
 func LogFormat(args, environ []string) string {
 	const name = "log-format"
@@ -202,7 +201,7 @@ func LogFormat(args, environ []string) string {
 	fs.SetOutput(io.Discard)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	values := bindFlags(fs)
-	_ = fs.Parse(args) // what was read before a mistake counts
+	_ = fs.Parse(args) // the flags before a mistake count
 	for key, v := range fromEnviron(environ) {
 		if _, ok := values[key]; !ok {
 			values[key] = v
@@ -211,7 +210,7 @@ func LogFormat(args, environ []string) string {
 	if v, ok := values[name]; ok || values["config"].text == "" {
 		return v.text
 	}
-	file, _ := readFile(values["config"].text) // what can be read of it counts
+	file, _ := readFile(values["config"].text) // its readable part counts
 	return file.settings[name].text
 }
 
@@ -229,9 +228,8 @@ func (c *Config) Where(name string) string {
 
 // Bind adds a flag for each setting to fs. Once fs has been parsed, load combines the flags,
 // environ and the file that they name into settings. It ignores variables that are empty or not a
-// setting, because orchestrators add TWOTIER_* variables of their own; package lint warns about the
-// others. Its error names every bad
-// setting and contains no password.
+// setting, because orchestrators add TWOTIER_* variables; package lint warns about unknown ones.
+// Its error names every bad setting and contains no password.
 func Bind(fs *pflag.FlagSet) (load func(environ []string) (Config, error)) {
 	flags := bindFlags(fs)
 	return func(environ []string) (Config, error) {
@@ -281,7 +279,7 @@ func (c *Config) fill(file fileValues) error {
 	return errors.Join(append(errs, c.fillNamespaces(file.namespaces))...)
 }
 
-// checkLag refuses a bound so short that counts exceed it just by waiting for the next flush.
+// checkLag refuses a bound so short that counts exceed it merely by waiting for the next flush.
 func (c *Config) checkLag() error {
 	if c.MaxLag > 0 && c.MaxLag < 2*c.FlushInterval {
 		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", c.MaxLag,

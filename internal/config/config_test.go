@@ -387,8 +387,7 @@ func TestBadDefaultIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestSyntaxErrorsHoldNoText checks that the errors of a file that is not quite YAML show no
-// password.
+// TestSyntaxErrorsHoldNoText checks that errors about a file with broken YAML show no password.
 func TestSyntaxErrorsHoldNoText(t *testing.T) {
 	for _, text := range []string{
 		"redis rediss://me:hunter2@h:1\nack: redis\n", "cluster-secret: \"hunter2\n",

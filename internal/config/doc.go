@@ -3,13 +3,13 @@
 //
 // Every setting has one name. --flush-interval on the command line, TWOTIER_FLUSH_INTERVAL in the
 // environment and "flush-interval: 200ms" in the file are the same setting. The command line
-// overrides the environment, and the environment overrides the file. Only namespaces are set in the
-// file alone:
+// overrides the environment, and the environment overrides the file. Only the file can set
+// namespaces:
 //
 //	redis: redis://127.0.0.1:6379
 //	join: [10.0.0.1:7946, 10.0.0.2:7946]
 //	namespaces:
-//	  default: # other namespaces inherit what they don't set from here
+//	  default: # other namespaces inherit unset options from here
 //	    ladder: [100ms x 100, 1s x 100, 10s x 60, 1m x 150, 15m x 96]
 //	  login:
 //	    on-cold: deny
@@ -18,10 +18,10 @@
 //
 // The file is a single YAML document. Durations and sizes are written as in flags, whatever YAML
 // would make of them; lists are sequences or comma-separated. Keys may have underscores in place of
-// dashes, as in JSON. Errors have a line and column. They report the first place that is not YAML,
-// or else all unknown keys with the key that was probably meant, or else all bad values.
+// dashes, as in JSON. Errors have a line and column. They report the first syntax error, or else
+// all unknown keys, each with the key that was probably meant, or else all bad values.
 //
 // [Parse] reads only its arguments and the file they name, has no side effects, and is safe for
-// concurrent use. It checks each value and how they fit together. Whether an address can be bound,
-// or Redis answers, is left to the code that uses them.
+// concurrent use. It checks each value and the consistency of all of them. It does not check
+// whether an address can be bound, or whether Redis answers.
 package config

@@ -10,18 +10,18 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// maxFile bounds the configuration file, so that a wrong path is an error rather than a machine out
-// of memory.
+// maxFile bounds the configuration file, so that a wrong path causes an error rather than
+// exhausting memory.
 const maxFile = 1 << 20
 
-// namespacesKey is the key of the namespaces, which only the file has.
+// namespacesKey is the key of the namespaces, which only a file can set.
 const namespacesKey = "namespaces"
 
-// rulesKey is the key of the rules: a list of them, or the path of a file, as --rules.
+// rulesKey is the key of the rules: a list of them, or the path of a file as in --rules.
 const rulesKey = "rules"
 
-// fileValues holds the values of a configuration file: those of settings by name, and those of each
-// namespace by option.
+// fileValues holds the values of a configuration file: settings by name, and options by namespace
+// and name.
 type fileValues struct {
 	settings   map[string]value
 	namespaces map[string]map[string]value
@@ -46,14 +46,14 @@ func readFile(path string) (fileValues, error) {
 	return parseFile(path, text)
 }
 
-// ReadRules returns the list of rules in the text of a configuration file, which is nil if it has
-// none, or an error that lists all mistakes in the file. path is what errors call it.
+// ReadRules returns the list of rules in the text of a configuration file, nil if it has none, or
+// an error that lists all mistakes in the file. path is the file's name in errors.
 func ReadRules(path string, text []byte) (*strictyaml.Node, error) {
 	file, err := parseFile(path, text)
 	return file.rules, err
 }
 
-// parseFile returns the values that a text sets, or an error that lists all mistakes in it.
+// parseFile returns the values that a text sets, or an error that lists all its mistakes.
 func parseFile(path string, text []byte) (fileValues, error) {
 	r := fileReader{strictyaml.New(path), fileValues{
 		settings: map[string]value{}, namespaces: map[string]map[string]value{}}}

@@ -19,13 +19,13 @@ const (
 	hashTagsOption = "hash-tags"
 )
 
-// namespaceOptions returns the options of a namespace, in the order in which they are printed.
+// namespaceOptions returns the options of a namespace in printing order.
 func namespaceOptions() []string {
 	return []string{ladderOption, exactOption, onColdOption, maxKeysOption, hashTagsOption}
 }
 
 // fillNamespaces sets c.Namespaces from the values in the file. It begins with the default
-// namespace, because the others inherit from it what they don't set.
+// namespace, because the others inherit its options.
 func (c *Config) fillNamespaces(file map[string]map[string]value) error {
 	c.Namespaces, c.namespaceValues = map[string]Namespace{}, map[string]map[string]value{}
 	base := map[string]value{

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// TestOTLPEndpoint names the collector in each way, and in several.
+// TestOTLPEndpoint names the collector in every way, and in several ways at once.
 func TestOTLPEndpoint(t *testing.T) {
 	const flag, own, spans, all = "--otlp-endpoint=http://flag:4318",
 		"TWOTIER_OTLP_ENDPOINT=https://own/", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://spans/x",
@@ -43,8 +43,8 @@ func TestOTLPEndpoint(t *testing.T) {
 	}
 }
 
-// TestCollectorOfThePlatform sets the standard variables to what this server can't use: it starts
-// all the same, and says why it sends nothing.
+// TestCollectorOfThePlatform sets the standard variables to values that this server can't use: it
+// still starts, and reports why it sends nothing.
 func TestCollectorOfThePlatform(t *testing.T) {
 	const all, grpc = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317",
 		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"

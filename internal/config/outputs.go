@@ -17,7 +17,7 @@ const otlpEndpoint = "otlp-endpoint"
 // Stdout is the path that stands for standard output.
 const Stdout = "-"
 
-// outputSettings returns the settings of what a server writes besides its log.
+// outputSettings returns the settings for a server's outputs apart from its log.
 func outputSettings() []setting {
 	return []setting{
 		{name: "decisions", arg: "FILE",
@@ -98,10 +98,10 @@ func parseShare(text string) (float64, error) {
 	return share, nil
 }
 
-// tracesPath is the path that collectors take spans at.
+// tracesPath is the path at which collectors accept spans.
 const tracesPath = "/v1/traces"
 
-// parseEndpoint reads the URL of a collector, and fills in its path.
+// parseEndpoint reads the URL of a collector, and adds the path if it has none.
 func parseEndpoint(text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -124,10 +124,10 @@ func parseEndpoint(text string) (string, error) {
 	return u.String(), nil
 }
 
-// addCollector adds to values the collector that the standard variables of OpenTelemetry name, if
-// no setting of our own does. Platforms set these variables for all their processes alike, and most
-// of them for gRPC, so what can't be used is no mistake in the configuration of this server: the
-// error says why it is left out.
+// addCollector adds to values the collector that the standard variables of OpenTelemetry name,
+// unless one of our own settings names one. Platforms set these variables for all their processes
+// alike, and most of them for gRPC, so an unusable collector is no mistake in the configuration of
+// this server: the error is the reason for leaving it out.
 func addCollector(values map[string]value, vars map[string]string) error {
 	v, ok := collectorOf(vars)
 	if _, own := values[otlpEndpoint]; own || !ok {
@@ -146,8 +146,7 @@ func addCollector(values map[string]value, vars map[string]string) error {
 	return nil
 }
 
-// collectorOf returns the collector that the standard variables name, unless they say that no spans
-// are to be sent.
+// collectorOf returns the collector that the standard variables name, unless they turn spans off.
 func collectorOf(vars map[string]string) (v value, ok bool) {
 	exporters := vars["OTEL_TRACES_EXPORTER"] // a list
 	disabled := strings.EqualFold(vars["OTEL_SDK_DISABLED"], "true")
@@ -158,10 +157,10 @@ func collectorOf(vars map[string]string) (v value, ok bool) {
 	return v, v.text != ""
 }
 
-// The prefixes of the variables of OpenTelemetry that are about spans, and about everything.
+// The prefixes of the OpenTelemetry variables for spans, and for all signals.
 const forSpans, forAll = "OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_"
 
-// eitherOf returns the variable of that name for spans, or else for everything.
+// eitherOf returns the variable of that name for spans, or else the one for all signals.
 func eitherOf(vars map[string]string, name string) value {
 	for _, prefix := range []string{forSpans, forAll} {
 		if text := vars[prefix+name]; text != "" {

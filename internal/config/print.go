@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// Print writes the settings in the format of the configuration file, each with a comment that says
-// where it was set. The password of Redis and other secrets are masked, so the output is safe to
-// show, and it can be read back except for those.
+// Print writes the settings in the format of the configuration file, each with a comment that names
+// its origin. It masks the password of Redis and other secrets, so the output is safe to show and,
+// except for those, can be read back.
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings() {
@@ -46,8 +46,8 @@ func (c Config) Print(w io.Writer) error {
 	return err
 }
 
-// standalone returns a node with what its aliases refer to in their place, as that may be outside
-// of it. One that would be too large is returned as it is.
+// standalone returns a copy of a node with its aliases replaced by their targets, which may lie
+// outside of the node. It returns a node whose copy would be too large unchanged.
 func standalone(n *yaml.Node) *yaml.Node {
 	left := 100_000 // nodes
 	var resolve func(n *yaml.Node) *yaml.Node
@@ -82,7 +82,7 @@ func masked(s setting, v value) value {
 	return v
 }
 
-// pair returns the nodes of a key and its value, with a comment that says where the value was set.
+// pair returns the nodes of a key and its value, with a comment that names the value's origin.
 func pair(key string, v value, list bool) []*yaml.Node {
 	to := scalar(v.text)
 	if list && v.text != "" {
@@ -95,7 +95,7 @@ func pair(key string, v value, list bool) []*yaml.Node {
 	return []*yaml.Node{scalar(key), to}
 }
 
-// scalar returns a node that reads back as text. It quotes text that YAML would read as null.
+// scalar returns a node that reads back as text. It quotes a text that YAML would read as null.
 func scalar(text string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if slices.Contains([]string{"", "~", "null", "Null", "NULL"}, text) {

@@ -12,7 +12,8 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// setting is one name that can be set, how help describes it, and how its text becomes a field.
+// setting is the name of a setting, its description in the help, and the function that parses it
+// into a field.
 type setting struct {
 	name, def, arg, help string
 	choices              []string // the allowed texts; if empty, anything that set accepts
@@ -21,8 +22,8 @@ type setting struct {
 	set       func(c *Config, text string) error
 }
 
-// settings lists all settings in the order in which they are printed. It is a function, not a
-// variable, so that nothing can change it.
+// settings lists all settings in printing order. It is a function, not a variable, so that nothing
+// can change it.
 func settings() []setting {
 	return slices.Concat(serverSettings(), accessSettings(), clusterSettings(), storeSettings(),
 		countingSettings(), outputSettings(), outsideSettings())
@@ -220,7 +221,7 @@ func outsideSettings() []setting {
 	}
 }
 
-// check checks that the values fit together, once each value is valid by itself.
+// check checks that the values are consistent, once each value is valid by itself.
 func (c *Config) check() error {
 	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(),
 		c.checkLag(), c.checkOutputs()); err != nil {
@@ -253,8 +254,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkOptional checks that a server which may start without Redis knows all that Redis would tell
-// it.
+// checkOptional checks that a server which may start without Redis is configured with everything it
+// would otherwise read from Redis.
 func (c *Config) checkOptional() error {
 	switch {
 	case !c.RedisOptional:
@@ -320,7 +321,7 @@ func setAddresses(to *[]string, text string) error {
 }
 
 // checkSecret refuses a secret that is probably a mistake: one that is too short or has control
-// characters. It accepts an empty one.
+// characters. It accepts an empty secret.
 func checkSecret(text string) error {
 	if text != "" && len(text) < leastSecret {
 		return fmt.Errorf("too short; at least %d characters", leastSecret)
@@ -343,7 +344,7 @@ func checkOptional(text string) error {
 // coldChoices returns the possible answers to an acquire of a key that can't be read.
 func coldChoices() []string { return []string{"allow", "deny"} }
 
-// checkChoice refuses a text that is not one of the choices, if there are any.
+// checkChoice refuses a text that is not one of the choices. Without choices it accepts any text.
 func checkChoice(text string, choices []string) error {
 	if len(choices) == 0 || slices.Contains(choices, text) {
 		return nil

@@ -45,7 +45,7 @@ func (f *settingFlag) Set(text string) error {
 // String implements [pflag.Value]. It returns the default.
 func (f *settingFlag) String() string { return f.def }
 
-// Type implements [pflag.Value]. It returns what the help calls the value.
+// Type implements [pflag.Value]. It returns the name of the value in the help.
 func (f *settingFlag) Type() string {
 	if f.arg == "" {
 		return "bool"
@@ -73,12 +73,12 @@ func SettingVariables() (names []string) {
 	return names
 }
 
-// variable returns the name of the variable that is the setting.
+// variable returns the name of the setting's variable.
 func (s setting) variable() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
-// ours returns the names of the variables that begin as those of settings do, sorted.
+// ours returns the names of the variables that start with the prefix of settings, sorted.
 func ours(environ []string) (names []string) {
 	for name := range variables(environ) {
 		if strings.HasPrefix(name, envPrefix) {
@@ -89,7 +89,7 @@ func ours(environ []string) (names []string) {
 	return names
 }
 
-// variables returns environ by name.
+// variables returns the variables in environ by name.
 func variables(environ []string) map[string]string {
 	vars := map[string]string{}
 	for _, entry := range environ {

@@ -47,8 +47,8 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
-// ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576. Case
-// doesn't matter.
+// ParseSize reads a number of bytes: 1GiB (1024 based), 100MB (1000 based), 1.5GiB or 1048576, in
+// any case.
 func ParseSize(text string) (int64, error) {
 	number := strings.TrimRight(text, "BKMGTIbkmgti")
 	unit, ok := sizeUnit(strings.ToLower(strings.TrimPrefix(text, number)))

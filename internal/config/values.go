@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/redisurl"
 )
 
-// leastMemory is enough for a few hundred keys. Less is probably a mistake in the unit.
+// leastMemory is enough for a few hundred keys. A smaller value is probably a mistake in the unit.
 const leastMemory = 64 << 10
 
 func setMemory(to *int64, text string) (err error) {
@@ -88,8 +88,8 @@ func CheckName(text string) error {
 	return checkName(text)
 }
 
-// checkName accepts what CheckName accepts, and the empty name, with which a node asks for one to
-// be made up.
+// checkName accepts the same names as CheckName, and the empty name, which asks the node to choose
+// one.
 func checkName(text string) error {
 	const more = "._-"
 	ok := len(text) <= 64

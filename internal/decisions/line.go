@@ -14,7 +14,7 @@ import (
 // stamp is RFC 3339 in UTC with milliseconds.
 const stamp = "2006-01-02T15:04:05.000Z"
 
-// appendLine appends a decision as an object of JSON.
+// appendLine appends a decision as a JSON object.
 func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = now.UTC().AppendFormat(b, stamp)
@@ -50,7 +50,7 @@ func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
 	return append(b, '}')
 }
 
-// appendText appends a string of JSON.
+// appendText appends a JSON string.
 func appendText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {

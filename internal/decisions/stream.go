@@ -9,9 +9,9 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// Lines takes lines. A linelog.Log is one.
+// Lines accepts lines. A linelog.Log is one.
 type Lines interface {
-	// Add takes a line without its end. It doesn't wait, and keeps nothing of it.
+	// Add accepts a line without its end. It doesn't wait, and keeps nothing of it.
 	Add(line []byte)
 }
 
@@ -24,12 +24,11 @@ type Stream struct {
 	pool  sync.Pool             // of *[]byte, the memory of lines
 }
 
-// New returns a stream of the decisions of a node, of which it chooses this share, from 0 to 1, by
-// verdict.
+// New returns a stream of a node's decisions. share is the sampling rate by verdict, from 0 to 1.
 func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Time) *Stream {
 	s := &Stream{to: to, node: node, now: now}
 	for v, p := range share {
-		// All 64 bits of a random number make 1 certain and 0 impossible.
+		// All 64 bits of the random number make a rate of 1 certain and a rate of 0 impossible.
 		switch {
 		case p >= 1:
 			s.below[v] = math.MaxUint64
@@ -40,7 +39,7 @@ func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Ti
 	return s
 }
 
-// Chosen reports whether the next decision with this verdict is to be recorded.
+// Chosen reports whether to record the next decision with this verdict.
 func (s *Stream) Chosen(v rule.Verdict) bool {
 	below := s.below[v]
 	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below

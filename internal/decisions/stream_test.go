@@ -20,7 +20,7 @@ func newStream(to *lines, share [rule.Verdicts]float64) *decisions.Stream {
 	})
 }
 
-// TestLines compares lines, which are JSON whatever the key is.
+// TestLines compares lines, which are valid JSON whatever the key is.
 func TestLines(t *testing.T) {
 	var to lines
 	s := newStream(&to, [rule.Verdicts]float64{})
@@ -50,7 +50,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestShares asks often: all of a share of 1 are chosen, none of 0, and about half of a half.
+// TestShares asks many times: a share of 1 chooses all, 0 none, and a half about half of them.
 func TestShares(t *testing.T) {
 	const times = 20_000
 	s := newStream(new(lines), [rule.Verdicts]float64{rule.Allowed: 0.5, rule.Refused: 1})
@@ -62,14 +62,14 @@ func TestShares(t *testing.T) {
 			}
 		}
 	}
-	// 1000 are 14 standard deviations.
+	// A deviation of 1000 is 14 standard deviations.
 	if n := chosen[rule.Allowed]; n < times/2-1000 || n > times/2+1000 ||
 		chosen[rule.Refused] != times || chosen[rule.ShadowRefused] != 0 {
 		t.Errorf("%v of %d each", chosen, times)
 	}
 }
 
-// BenchmarkRecord records all decisions, or asks for those that are not chosen.
+// BenchmarkRecord records every decision, or almost none.
 func BenchmarkRecord(b *testing.B) {
 	d := &rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
 		Rule: "receiver", Version: 7, Limits: []rule.Compared{{Window: 60_000, Count: 15, Max: 14},

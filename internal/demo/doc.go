@@ -1,6 +1,6 @@
-// Package demo sends traffic to the nodes of a cluster so that there is something to see: many
-// keys, a few of them busy, limits that are reached, and from time to time one key that is hotter
-// than all others.
+// Package demo sends traffic to the nodes of a cluster so that a demonstration has something to
+// show: many keys, a few of them busy, limits that are reached, and from time to time one key that
+// is hotter than all others.
 //
 // It only knows the nodes by their URLs, and talks to them over HTTP like any client. It counts how
 // many events it sends for [Key], and every node must report that number. A [Traffic] is safe for

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/redisstore"
 )
 
-// Level is how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 // The levels of a finding. With a problem, a server does not start, or loses counts that it has
@@ -23,18 +23,18 @@ const (
 	Problem Level = "problem"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Level Level `json:"level"`
-	// About is what was looked at, such as "persistence of 10.0.0.1:6379".
+	// About is the subject of the check, such as "persistence of 10.0.0.1:6379".
 	About string `json:"about"`
-	// Found is what there is, and Do what to change; empty if nothing.
+	// Found is the state, and Do the change to make; empty if there is none.
 	Found string `json:"found"`
 	Do    string `json:"do,omitempty"`
 }
 
-// Refused returns the finding about whether Redis can be used as it is configured: err is why not.
-// It covers the password, the ACL, commands, the layout and hash tags.
+// Refused returns the finding about whether Redis can be used as configured: err is the reason if
+// it can't. It covers the password, the ACL, commands, the layout and hash tags.
 func Refused(err error) Finding {
 	const about = "commands, permissions and what other nodes have agreed on"
 	if err == nil {
@@ -44,7 +44,7 @@ func Refused(err error) Finding {
 		Do: "a server with these settings does not start; change what the message names"}
 }
 
-// Redis judges a server of Redis.
+// Redis judges a Redis server.
 func Redis(s *redisstore.Server) []Finding {
 	list := []Finding{latency(s), clock(s)}
 	if s.Info == nil {
@@ -59,8 +59,8 @@ func Redis(s *redisstore.Server) []Finding {
 	return list
 }
 
-// Bounds of what is fine. A round trip is half of what a request for a key that is not in memory
-// takes. A node marks its answers when the clock of Redis is off by a second.
+// Bounds of normal values. A round trip is half the time of a request for a key that is not in
+// memory. A node marks its answers when the clock of Redis is off by a second.
 const (
 	slowTrip  = 5 * time.Millisecond
 	slowest   = 100 * time.Millisecond
@@ -99,7 +99,7 @@ func version(s *redisstore.Server) Finding {
 	return f
 }
 
-// older reports whether a version is before major.minor. One that can't be read is not.
+// older reports whether a version is before major.minor. A version that can't be parsed is not.
 func older(text string, major, minor int) bool {
 	parts := strings.Split(text, ".")
 	if len(parts) < 2 {
@@ -171,8 +171,8 @@ func Warnings(list []warning.Warning) (findings []Finding) {
 	return findings
 }
 
-// Nodes returns a finding for each gossip address of another node: whether it can be reached over
-// TCP, which gossip needs besides UDP, within timeout.
+// Nodes checks each gossip address of other nodes, and returns a finding for each: whether it can
+// be reached within timeout over TCP, which gossip needs in addition to UDP.
 func Nodes(ctx context.Context, addresses []string, timeout time.Duration) (list []Finding) {
 	dialer := net.Dialer{Timeout: timeout}
 	for _, address := range addresses {

@@ -36,18 +36,17 @@ func bucket(d time.Duration) int {
 	return int(max(least, min(i, most)))
 }
 
-// Snapshot is what a histogram has counted.
+// Snapshot is the content of a histogram.
 type Snapshot struct {
 	// Count is the number of durations, and Sum their sum.
 	Count uint64
 	Sum   time.Duration
-	// Buckets has the number of durations in each bucket that is not empty, by its index, see
-	// [Schema].
+	// Buckets has the number of durations in each non-empty bucket, by its index, see [Schema].
 	Buckets map[int]int64
 }
 
-// Snapshot returns what has been counted so far. Durations that are counted at the same time may be
-// in only one of Count and Sum.
+// Snapshot returns the durations counted so far. A duration counted concurrently may be in only one
+// of Count and Sum.
 func (h *Histogram) Snapshot() Snapshot {
 	s := Snapshot{Buckets: map[int]int64{}}
 	for i := range h.buckets {

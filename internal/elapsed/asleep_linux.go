@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asleep returns for how long in total the machine has been suspended since it booted: the
+// Asleep returns the total time for which the machine has been suspended since it booted: the
 // difference between CLOCK_BOOTTIME, which includes suspension, and CLOCK_MONOTONIC, which does
 // not. It is off by the time between reading the two. If a clock can't be read, it is 0.
 func Asleep() time.Duration {

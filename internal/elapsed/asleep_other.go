@@ -4,6 +4,6 @@ package elapsed
 
 import "time"
 
-// Asleep returns for how long in total the machine has been suspended since it booted. This system
-// can't tell, so it is always 0.
+// Asleep returns the total time for which the machine has been suspended since it booted. This
+// system does not reveal it, so it is always 0.
 func Asleep() time.Duration { return 0 }

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// patience is how long a client may take to send a request, and to read its answer.
+// patience is how long a client may take to send a request, and how long to read its answer.
 func (s *Server) patience() time.Duration { return 2 * s.opts.RequestTimeout }
 
-// streamsOf returns the full names of the methods that have streams.
+// streamsOf returns the full names of the streaming methods.
 func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
 	names := map[string]bool{}
 	for service, info := range services {
@@ -30,9 +30,9 @@ func streamsOf(services map[string]grpc.ServiceInfo) map[string]bool {
 }
 
 // enter admits a request whose headers have arrived, if there is memory for it: in total, and for
-// its address. A request has RequestTimeout to arrive and as much again to be executed: otherwise
-// one that never arrives completely would keep its memory. Streams may stay, and take from an
-// account of their own. It must not wait: the library holds a lock of the connection.
+// its address. A request has RequestTimeout to arrive and as much again to be executed; without
+// that bound, one that never arrives completely would keep its memory. Long-lived streams draw on a
+// separate account. enter must not wait: the library holds a lock of the connection.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	from, _ := peer.FromContext(ctx) // it always has one
 	st := from.Addr.(clientAddr).conn.arriving
@@ -56,7 +56,8 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 	return ctx, nil
 }
 
-// mayStay takes the memory of a request of a method, if that is a stream.
+// mayStay takes the memory of a long-lived stream if the method is one, and reports whether there
+// is enough.
 func (s *Server) mayStay(st *stream, method string) bool {
 	if !s.isStream[method] {
 		return true
@@ -72,7 +73,7 @@ func (s *Server) mayStay(st *stream, method string) bool {
 	return true
 }
 
-// noRoom counts a request that is refused because of this node's own limits, and returns its error.
+// noRoom counts a request refused because of this node's limits, and returns its error.
 func (s *Server) noRoom() error {
 	s.counters.limited.Add(1)
 	return status.Error(codes.ResourceExhausted, "too much is being read and answered at this "+
@@ -90,7 +91,7 @@ func metadataBytes(md metadata.MD) (n int64) {
 	return n
 }
 
-// workBytes returns the memory that executing a request and answering it takes at most: an answer
+// workBytes returns an upper bound on the memory for executing and answering a request: an answer
 // has a state and headers for each descriptor, with its keys or the name of its limit.
 func workBytes(in any) int64 {
 	r, ok := in.(*ratelimitv3.RateLimitRequest)
@@ -100,8 +101,8 @@ func workBytes(in any) int64 {
 	return 3*bytesOf(r) + descriptorBytes*int64(len(r.GetDescriptors()))
 }
 
-// execute runs the handler of a request, once there is memory for its work, and keeps what the
-// answer takes until that is written.
+// execute runs the handler of a request once there is memory for its work, and keeps the memory of
+// the answer until the answer is written.
 func (s *Server) execute(ctx context.Context, in any, handler grpc.UnaryHandler) (any, error) {
 	st := streamOf(ctx)
 	if !st.run(1) {

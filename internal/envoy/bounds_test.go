@@ -33,7 +33,8 @@ func dialFrom(t *testing.T, s *envoy.Server, address string) *grpc.ClientConn {
 	return conn
 }
 
-// unfinished begins a request and never sends it. It is canceled if it does not end in 20 seconds.
+// unfinished begins a request and never sends its body. It is canceled if it does not end within 20
+// seconds.
 func unfinished(t *testing.T, conn *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -47,13 +48,12 @@ func unfinished(t *testing.T, conn *grpc.ClientConn) grpc.ClientStream {
 	return s
 }
 
-// isServed asks until an answer comes in time. That there is no place for a question is an error at
-// once.
+// isServed asks until an answer comes in time. A lack of room for the request fails at once.
 func isServed(t *testing.T, conn *grpc.ClientConn, what string) {
 	t.Helper()
 	var code string
 	var err error
-	for i := range 20 { // each time about another address, of which none reaches its limit
+	for i := range 20 { // each time about another address, so that none reaches its limit
 		code, err = ask(t.Context(), conn, fmt.Sprint("ip=", i))
 		switch status.Code(err) {
 		case codes.DeadlineExceeded, codes.Unavailable, codes.Unknown: // the machine stood still
@@ -66,8 +66,8 @@ func isServed(t *testing.T, conn *grpc.ClientConn, what string) {
 	}
 }
 
-// TestUnfinishedRequests begins more requests than one address may have and sends none. Another
-// address is served meanwhile, and they end.
+// TestUnfinishedRequests begins more requests than one address may have and finishes none. Another
+// address is served meanwhile, and the requests end.
 func TestUnfinishedRequests(t *testing.T) {
 	s := serve(t, envoy.Options{MaxMemory: 1 << 20, RequestTimeout: 500 * time.Millisecond})
 	greedy := dialFrom(t, s, "127.0.0.1")
@@ -80,7 +80,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	for _, b := range begun {
 		ended[status.Code(b.RecvMsg(new(ratelimitv3.RateLimitResponse)))]++
 	}
-	// One address has 128 KiB, enough for 9 requests that have only begun.
+	// One address has 128 KiB, enough for the beginnings of 9 requests.
 	if ended[codes.DeadlineExceeded] < 9 ||
 		ended[codes.DeadlineExceeded]+ended[codes.ResourceExhausted] != 40 {
 		t.Errorf("they ended with %v", ended)
@@ -96,8 +96,8 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// TestStreamsThatStay opens more streams than one address may have. Those that are refused take
-// nothing from requests.
+// TestStreamsThatStay opens more streams than one address may have. Refused streams take nothing
+// from requests.
 func TestStreamsThatStay(t *testing.T) {
 	s := serve(t, envoy.Options{MaxMemory: 8 << 20, RequestTimeout: 100 * time.Millisecond})
 	conn := dialFrom(t, s, "127.0.0.1")

@@ -12,9 +12,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec decodes requests as gRPC does, and also those with texts that are not UTF-8. A header may
-// have any bytes (RFC 9110, section 5.5) and Envoy forwards them as they are, but a string of
-// protocol buffers may not: a client could choose a value with which no request is decided.
+// codec decodes requests as gRPC does, and also accepts strings that are not UTF-8. A header may
+// have any bytes (RFC 9110, section 5.5) and Envoy forwards them unchanged, but a string of
+// protocol buffers may not: a client could choose a value that leaves its requests without a
+// decision.
 type codec struct{ encoding.CodecV2 }
 
 // newCodec returns the codec of a server.
@@ -22,7 +23,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 // Bounds of a message before it is decoded: two bytes of it may become a hundred.
 const (
-	smallMessage = 4 << 10 // a message that is not looked at
+	smallMessage = 4 << 10 // the size of a message that is not examined
 	maxParts     = 4 << 10 // descriptors and entries
 )
 
@@ -40,7 +41,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return decodeAnyText(data.Materialize(), r.ProtoReflect())
 }
 
-// parts returns the number of fields of a message, and of the messages in it down to a depth.
+// parts returns the number of fields of a message and of its nested messages, down to a depth.
 func parts(b []byte, depth int) (n int) {
 	for len(b) > 0 && n <= maxParts {
 		number, typ, tag := protowire.ConsumeTag(b)
@@ -85,8 +86,8 @@ func decodeAnyText(b []byte, m protoreflect.Message) error {
 	return nil
 }
 
-// decodeField decodes one field of m, which is described by f, or unknown if that is nil. The value
-// begins at the given index.
+// decodeField decodes one field of m, which f describes; a nil f stands for an unknown field. The
+// value begins at the given index.
 func decodeField(f protoreflect.FieldDescriptor, typ protowire.Type, field []byte, at int,
 	m protoreflect.Message) error {
 	if f == nil || typ != protowire.BytesType || f.IsMap() {

@@ -17,9 +17,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestSameAnswersAsHTTP sends the same random requests through both doors, of which each has a
-// counter of its own. What Envoy asks is an acquire over HTTP: of as many checks as the request has
-// descriptors with limits, each with the limit of the document.
+// TestSameAnswersAsHTTP sends the same random requests over gRPC and HTTP, to two separate
+// counters. A request of Envoy corresponds to an acquire over HTTP with one check per descriptor
+// with a limit, each with the limit of the document.
 func TestSameAnswersAsHTTP(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -44,9 +44,9 @@ func TestSameAnswersAsHTTP(t *testing.T) {
 	}
 }
 
-// served is a bed as HTTP needs it.
+// served adapts a bed to the HTTP API.
 type served struct {
-	httpapi.Service // what is not called here
+	httpapi.Service // the methods that are not called here
 	bed             *bed
 }
 
@@ -77,7 +77,7 @@ func serveHTTP(t *testing.T, b *bed) string {
 	return "http://" + h.Addr().String()
 }
 
-// drawn is a request in the form of either door.
+// drawn is a request in the form of either protocol.
 type drawn struct {
 	descriptors []*commonv3.RateLimitDescriptor
 	max         []int64
@@ -113,8 +113,8 @@ func (d *drawn) draw(rnd *rand.Rand) {
 	d.body = `{"checks": [` + strings.Join(checks, ", ") + `]}`
 }
 
-// answer asks as Envoy does, and returns the verdict, and for each descriptor its own and what is
-// left of it.
+// answer asks as Envoy does, and returns the overall verdict, and the verdict and remaining hits of
+// each descriptor.
 func (d *drawn) answer(t *testing.T, b *bed) string {
 	t.Helper()
 	got, err := b.ShouldRateLimit(t.Context(), nil, &ratelimitv3.RateLimitRequest{
@@ -129,7 +129,7 @@ func (d *drawn) answer(t *testing.T, b *bed) string {
 	return text
 }
 
-// askHTTP returns the same of an acquire over HTTP.
+// askHTTP sends the acquire over HTTP and returns its answer in the same form.
 func (d *drawn) askHTTP(t *testing.T, url string) string {
 	t.Helper()
 	res, err := http.Post(url, "application/json", strings.NewReader(d.body))

@@ -10,16 +10,16 @@ import (
 	"twotier.dev/twotier/internal/account"
 )
 
-// usage is what one address uses besides connections.
+// usage is the memory that one address uses, apart from its connections.
 type usage struct{ calls, streams account.Usage }
 
-// listener turns connections away if there are too many.
+// listener turns away connections beyond the bounds.
 type listener struct {
 	net.Listener
 	server *Server
 }
 
-// Accept returns the next connection that may stay.
+// Accept returns the next admitted connection.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		nc, err := l.Listener.Accept()
@@ -58,8 +58,8 @@ type conn struct {
 	unread  *time.Timer        // runs closeIfUnread; nil while no answer waits
 }
 
-// clientAddr is the address of a connection, and the connection: a request has it in its context,
-// as the address of its peer.
+// clientAddr is the address of a connection together with the connection. Requests carry it in
+// their context, as the address of their peer.
 type clientAddr struct {
 	net.Addr
 	conn *conn
@@ -68,8 +68,8 @@ type clientAddr struct {
 // RemoteAddr returns a [clientAddr].
 func (c *conn) RemoteAddr() net.Addr { return clientAddr{c.Conn.RemoteAddr(), c} }
 
-// Close closes the connection and releases what its requests have taken, except for those being
-// executed.
+// Close closes the connection and releases the memory of its requests, except those still
+// executing.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	first := !c.closed
@@ -88,15 +88,15 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// armLocked has closeIfUnread look at the answers after a time.
+// armLocked schedules closeIfUnread.
 func (c *conn) armLocked(after time.Duration) {
 	if c.unread == nil && !c.closed {
 		c.unread = time.AfterFunc(after, c.closeIfUnread)
 	}
 }
 
-// closeIfUnread closes the connection if an answer has waited for patience for the client to accept
-// it: HTTP/2 lets a client grant no window, and the answers stay in memory.
+// closeIfUnread closes the connection if the client has left an answer unread for patience: HTTP/2
+// lets a client grant no window, and the answers stay in memory.
 func (c *conn) closeIfUnread() {
 	c.mu.Lock()
 	c.unread = nil
@@ -117,8 +117,9 @@ func (c *conn) closeIfUnread() {
 	}
 }
 
-// closeIfIdle closes the connection if it executes no request and has not for a time, whatever else
-// its client has begun: it may be silent, send a request that never ends, or read no answer.
+// closeIfIdle closes the connection if it executes no request and has executed none for the grace
+// period, whatever else its client has begun: it may be silent, send a request that never ends, or
+// read no answer.
 func (c *conn) closeIfIdle(now time.Time, grace time.Duration) {
 	c.mu.Lock()
 	idle := c.running == 0 && now.Sub(c.ended) >= grace
@@ -160,7 +161,8 @@ func (o *openConns) list() []*conn {
 	return list
 }
 
-// framed are credentials whose connections count the frames of HTTP/2 that pass, after decryption.
+// framed wraps credentials so that their connections count the HTTP/2 frames that pass, after
+// decryption.
 type framed struct {
 	credentials.TransportCredentials
 }

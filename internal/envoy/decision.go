@@ -15,13 +15,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// decision is one request while it is being decided.
+// decision is the state of deciding one request.
 type decision struct {
 	request   *ratelimitv3.RateLimitRequest
 	namespace []byte
 	items     []item // parallel to the descriptors of the request
 	version   int64  // of the rules, which the domain is of
-	counted   bool   // what had hits was counted
+	counted   bool   // the descriptors with hits were counted
 }
 
 // item is one descriptor of a request.
@@ -30,9 +30,8 @@ type item struct {
 	limit  *rules.DescriptorLimit
 	key    []byte
 	hits   int64
-	checks int // so many of an operation are for it
-	// What was decided: the count, whether it is over the limit, and how long to wait in
-	// milliseconds.
+	checks int // how many checks of an operation are for it
+	// The result: the count, whether it is over the limit, and how long to wait in milliseconds.
 	count, wait int64
 	over        bool
 }
@@ -61,7 +60,7 @@ func (d *decision) match(domain *rules.Domain) error {
 	return nil
 }
 
-// match finds the limit of one descriptor: the one that it brings along, or that of the domain.
+// match finds the limit of one descriptor: its own limit override, or the limit of the domain.
 func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescriptor) error {
 	entries := make([]rules.Entry, len(descriptor.GetEntries()))
 	for i, e := range descriptor.GetEntries() {
@@ -80,8 +79,8 @@ func (it *item) match(domain *rules.Domain, descriptor *commonv3.RateLimitDescri
 	return nil
 }
 
-// setHits sets how many hits a descriptor adds: its own, or those of the request, or one. More than
-// its limit ever allows are one more than that.
+// setHits sets how many hits a descriptor adds: its own number, else the request's, else one.
+// Numbers above its limit are capped at the limit plus one.
 func (it *item) setHits(r *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) {
 	hits := uint64(max(1, r.GetHitsAddend()))
 	if own := d.GetHitsAddend(); own != nil {
@@ -97,8 +96,8 @@ func (it *item) setHits(r *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDe
 	}
 }
 
-// keyOf returns the key that a descriptor is counted as, such as message_type=marketing|to=206. No
-// two descriptors have the same one.
+// keyOf returns the key under which a descriptor is counted, such as message_type=marketing|to=206.
+// Different descriptors have different keys.
 func keyOf(entries []rules.Entry) []byte {
 	var b []byte
 	for i, e := range entries {
@@ -113,7 +112,8 @@ func keyOf(entries []rules.Entry) []byte {
 	return request.KeyOf(b)
 }
 
-// appendEscaped appends a text with what separates entries, and what keys can't have, as in URLs.
+// appendEscaped appends a text and escapes, as in URLs, the separators of entries and the
+// characters that keys can't have.
 func appendEscaped(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == 0x7f || strings.IndexByte("%=|", c) >= 0 {
@@ -125,8 +125,8 @@ func appendEscaped(b []byte, text string) []byte {
 	return b
 }
 
-// each calls do for the descriptors with a limit that is not unlimited and that are chosen, and
-// returns them.
+// each calls do for the chosen descriptors that have a limit other than unlimited, and returns
+// them.
 func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item) {
 	for i := range d.items {
 		it := &d.items[i]
@@ -155,8 +155,8 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	}
 }
 
-// appendChecks appends what to ask the counter about n hits: several checks if there are more than
-// one may have. Nothing refuses a descriptor in shadow mode.
+// appendChecks appends the checks that ask the counter about n hits: several if n exceeds the bound
+// of one check. In shadow mode nothing refuses a descriptor.
 func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) []syncer.Check {
 	most := int64(it.limit.Max)
 	if it.limit.Shadow {
@@ -173,7 +173,7 @@ func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) [
 	return checks
 }
 
-// decided records what an acquire has decided by the checks of the descriptor.
+// decided records the result of an acquire from the checks of the descriptor.
 func (it *item) decided(checks []syncer.CheckResult) {
 	it.count = checks[0].Limits[0].Count
 	for i := range checks {

@@ -9,13 +9,13 @@ func (s *Server) CallBytes() int64 { return s.calls.Most }
 // CallBytesInUse returns the memory that requests hold.
 func (s *Server) CallBytesInUse() int64 { return s.calls.InUse() }
 
-// StreamBytesInUse returns the memory that streams which may stay hold.
+// StreamBytesInUse returns the memory that long-lived streams hold.
 func (s *Server) StreamBytesInUse() int64 { return s.streams.InUse() }
 
 // Conns returns the number of connections.
 func (s *Server) Conns() int { return s.conns.InUse() }
 
-// Unread returns the number of answers that wait to be written.
+// Unread returns the number of answers still to be written.
 func (s *Server) Unread() (n int) {
 	for _, c := range s.open.list() {
 		c.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 )
 
-// entries writes a descriptor as Envoy does: names and values in turn, whatever bytes they have.
+// entries encodes a descriptor as Envoy does: names and values in turn, of any bytes.
 func entries(texts ...string) (descriptor []byte) {
 	for i := 0; i < len(texts); i += 2 {
 		var entry []byte
@@ -31,7 +31,7 @@ func entries(texts ...string) (descriptor []byte) {
 	return descriptor
 }
 
-// forwarded writes a request of the domain edge.
+// forwarded encodes a request of the domain edge.
 func forwarded(descriptors ...[]byte) []byte {
 	r := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "edge")
 	for _, d := range descriptors {
@@ -40,7 +40,7 @@ func forwarded(descriptors ...[]byte) []byte {
 	return r
 }
 
-// asIs sends requests as they are.
+// asIs is a codec that sends encoded requests unchanged.
 type asIs struct{ encoding.CodecV2 }
 
 func (asIs) Marshal(v any) (mem.BufferSlice, error) {
@@ -55,7 +55,7 @@ func askRaw(ctx context.Context, conn *grpc.ClientConn, request []byte) (string,
 	return answer.GetOverallCode().String(), err
 }
 
-// TestValuesAreAnyBytes sends values that are not UTF-8: each has a limit of its own.
+// TestValuesAreAnyBytes sends values that are not UTF-8: each has a separate limit.
 func TestValuesAreAnyBytes(t *testing.T) {
 	conn := dial(t, serve(t, envoy.Options{}), insecure.NewCredentials())
 	for _, value := range []string{"\xff\xfe", "\xff\xff", "a\x80"} {
@@ -80,7 +80,7 @@ func TestValuesAreAnyBytes(t *testing.T) {
 }
 
 // TestLongValues sends the longest headers that Envoy accepts by default, in as many descriptors as
-// a request may have. Each value has a limit of its own, whichever of its bytes is different.
+// a request may have. Each value has a separate limit, whichever of its bytes differs.
 func TestLongValues(t *testing.T) {
 	conn := dial(t, serve(t, envoy.Options{MaxMemory: 128 << 20}), insecure.NewCredentials())
 	long := strings.Repeat("x", 33_000)
@@ -104,9 +104,9 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
-// FuzzForwardedByEnvoy sends what Envoy can forward of a stranger's request: any values, also in
-// several descriptors, and any hits. There is a decision, whatever was counted before, and more
-// hits than a limit has are over it.
+// FuzzForwardedByEnvoy sends any request that Envoy can forward for a stranger: any values, also in
+// several descriptors, and any hits. There is always a decision, whatever was counted before, and
+// more hits than a limit allows are over it.
 func FuzzForwardedByEnvoy(f *testing.F) {
 	f.Add("203.0.113.7", "/a", uint64(1), uint32(0), false)
 	f.Add("\xff\xfe", "\xed\xa0\x80", uint64(1<<31), uint32(1<<31), true)
@@ -142,7 +142,7 @@ func FuzzForwardedByEnvoy(f *testing.F) {
 	})
 }
 
-// FuzzForwardedAsJSON sends the same as JSON that Go and JavaScript write.
+// FuzzForwardedAsJSON sends the same requests as JSON, encoded as Go and JavaScript do.
 func FuzzForwardedAsJSON(f *testing.F) {
 	f.Add("203.0.113.7", uint64(1))
 	f.Add("\xff\xfe\x00\"\\", uint64(1<<64-1))

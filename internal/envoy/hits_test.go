@@ -22,7 +22,8 @@ func TestHitsAddend(t *testing.T) {
 	b.want(b.ask(hits(descriptor("ip=6.6.6.6"), 0)), "OK: OK 0 of 0/SECOND")
 }
 
-// TestAnyNumberOfHits asks for as many as a request can have. Limits above 2^31 are exact.
+// TestAnyNumberOfHits asks for the largest number that a request can have. Limits above 2^31 are
+// exact.
 func TestAnyNumberOfHits(t *testing.T) {
 	b := start(t)
 	own := func(n uint64) *commonv3.RateLimitDescriptor {
@@ -58,8 +59,8 @@ func TestAnyNumberOfHits(t *testing.T) {
 	b.want(b.ask(back), "OK: OK 3500000000 of 4000000000/HOUR")
 }
 
-// TestNoHitsHold: a descriptor that is only compared and over its limit keeps the others from being
-// counted, and what is taken back is taken back all the same.
+// TestNoHitsHold: a descriptor without hits that is over its limit keeps the others from being
+// counted, but negative hits are still taken back.
 func TestNoHitsHold(t *testing.T) {
 	b := start(t)
 	b.ask(hits(descriptor("ip=1"), 3))

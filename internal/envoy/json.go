@@ -33,8 +33,8 @@ func (l *Limiter) JSON(ctx context.Context, g *token.Grant, body []byte) (answer
 	return answer, response.GetOverallCode() == overLimit, err
 }
 
-// validText returns JSON with U+FFFD in place of what is no character: bytes that are not UTF-8,
-// and escaped surrogates without the other half (RFC 8259, section 8.2). Clients that forward the
+// validText returns JSON with U+FFFD in place of invalid text: bytes that are not UTF-8, and
+// escaped surrogates without the other half (RFC 8259, section 8.2). Clients that forward the
 // headers of strangers send both.
 func validText(body []byte) []byte {
 	const replacement = `\ufffd`

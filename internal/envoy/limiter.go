@@ -19,7 +19,7 @@ import (
 )
 
 // Service executes operations. A method must not keep an operation or its keys after it returns.
-// Errors are those of package syncer.
+// Errors are documented in package syncer.
 type Service interface {
 	// Do executes one operation.
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
@@ -29,19 +29,20 @@ type Service interface {
 
 // Domains resolves the names of domains.
 type Domains interface {
-	// Domain returns a domain in force, or nil if there is none of that name, and the version of
-	// the rules that it is of. known is false while it is not known which domains there are.
+	// Domain returns the domain of that name in force, or nil if there is none, and the version of
+	// its rules. known is false while the domains are unknown.
 	Domain(name string) (d *rules.Domain, version int64, known bool)
 }
 
-// Warnings records what is probably misconfigured.
+// Warnings records probable misconfigurations.
 type Warnings interface {
 	Observe(code warning.Code, at string)
 }
 
-// Limiter decides about the requests of Envoy.
+// Limiter decides requests of Envoy.
 type Limiter struct {
-	// Warnings records domains that no rule has. Optional; set it before the first request.
+	// Warnings records requests for domains that no rule defines. Optional; set it before the first
+	// request.
 	Warnings Warnings
 
 	service  Service
@@ -50,21 +51,21 @@ type Limiter struct {
 	recorder verdicts.Recorder // nil records nothing
 }
 
-// NewLimiter returns a limiter that counts in service, and what it decides in counter, and that
-// records it with recorder. Both of them may be nil.
+// NewLimiter returns a limiter that counts in service, counts its verdicts in counter, and records
+// them with recorder. Counter and recorder may be nil.
 func NewLimiter(service Service, domains Domains, counter verdicts.Counter,
 	recorder verdicts.Recorder) *Limiter {
 	return &Limiter{service: service, domains: domains, verdicts: counter, recorder: recorder}
 }
 
-// ShouldRateLimit decides about one request. A nil grant allows everything. An error is a
+// ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
 // *[request.Error].
 func (l *Limiter) ShouldRateLimit(ctx context.Context, g *token.Grant,
 	r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	return l.decide(ctx, g, r, verdicts.GRPC)
 }
 
-// decide is ShouldRateLimit for a request that came in by this door.
+// decide is ShouldRateLimit for a request that arrived at the given listener.
 func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.RateLimitRequest,
 	door string) (*ratelimitv3.RateLimitResponse, error) {
 	began, of := time.Now(), trace.From(ctx)
@@ -110,18 +111,18 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 	return d.response(), nil
 }
 
-// invalid returns the error of a request that can't be decided as it is.
+// invalid returns the error for a request that can't be decided.
 func invalid(format string, args ...any) error {
 	return &request.Error{Failure: request.Failure{Kind: request.Invalid,
 		Detail: fmt.Sprintf(format, args...)}}
 }
 
-// failed explains an error of an operation.
+// failed converts the error of an operation.
 func failed(err error, op *syncer.Op) error {
 	return &request.Error{Failure: request.FailureOfOp(err, op, true)}
 }
 
-// execute decides: first about what is only compared, then about the rest.
+// execute decides: first on descriptors without hits, then on the rest.
 func (d *decision) execute(ctx context.Context, service Service) error {
 	held, err := d.compare(ctx, service, func(it *item) bool { return it.hits == 0 })
 	if err != nil {
@@ -138,8 +139,8 @@ func (d *decision) execute(ctx context.Context, service Service) error {
 	return d.takeBack(ctx, service)
 }
 
-// compare compares some descriptors with their limits, each by itself, and reports whether any of
-// them is over its limit. One without hits waits for room for one.
+// compare compares some descriptors with their limits, each by itself, and reports whether any is
+// over its limit. A descriptor without hits waits for room for one.
 func (d *decision) compare(ctx context.Context, service Service,
 	which func(*item) bool) (over bool, err error) {
 	var ops []syncer.Op
@@ -199,8 +200,8 @@ func (d *decision) acquire(ctx context.Context, service Service) error {
 	return nil
 }
 
-// takeBack takes negative hits back. What else the request asked for is decided already, so an
-// error now leaves the whole in between.
+// takeBack takes negative hits back. The rest of the request is decided already, so an error now
+// leaves the request partly executed.
 func (d *decision) takeBack(ctx context.Context, service Service) error {
 	var ops []syncer.Op
 	var items []*item // parallel to ops

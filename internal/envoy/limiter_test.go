@@ -22,7 +22,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// bed is a limiter with a counter whose time is driven.
+// bed is a limiter over a counter whose clock the test moves.
 type bed struct {
 	*envoy.Limiter
 	t       testing.TB
@@ -30,7 +30,7 @@ type bed struct {
 	book    *rules.Book
 	now     atomic.Int64
 	counted *verdicts.Counters
-	// fail is returned by every operation of that kind.
+	// fail holds the error that every operation of a kind returns.
 	fail map[syncer.Kind]error
 }
 
@@ -96,7 +96,7 @@ func (b *bed) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	}
 }
 
-// descriptor reads "ip=1.2.3.4 path=/a".
+// descriptor parses "ip=1.2.3.4 path=/a".
 func descriptor(text string) *commonv3.RateLimitDescriptor {
 	d := &commonv3.RateLimitDescriptor{}
 	for pair := range strings.FieldsSeq(text) {
@@ -106,7 +106,7 @@ func descriptor(text string) *commonv3.RateLimitDescriptor {
 	return d
 }
 
-// hits makes a descriptor have its own number of hits, which may be negative.
+// hits sets a descriptor's own number of hits, which may be negative.
 func hits(d *commonv3.RateLimitDescriptor, n int) *commonv3.RateLimitDescriptor {
 	d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
 	d.IsNegativeHits = n < 0
@@ -234,7 +234,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestKeysAreUnambiguous: what a client puts into a value can't make it another descriptor.
+// TestKeysAreUnambiguous: no value that a client chooses makes a descriptor equal to another one.
 func TestKeysAreUnambiguous(t *testing.T) {
 	b := start(t)
 	b.ask(hits(descriptor("user=u path=/a"), 9))
@@ -285,8 +285,7 @@ RateLimit-Reset: 60
 RateLimit-Policy: "ip";q=3;w=60
 RateLimit: "ip";r=2
 `)
-	// A comparison waits until there is room for a hit: if it is at the limit, and if there is
-	// none.
+	// A comparison waits for room for one hit if the limit is used up.
 	const waits = `RateLimit-Limit: 3
 RateLimit-Remaining: 0
 RateLimit-Reset: 40
@@ -312,8 +311,8 @@ func TestBadRequests(t *testing.T) {
 	b.want(b.ask(nil, &commonv3.RateLimitDescriptor{}), "OK: OK OK")
 }
 
-// TestFailures: what is only partly carried out has an unknown outcome, everything else that fails
-// has counted nothing.
+// TestFailures: a partly executed request has an unknown outcome; any other failed request has
+// counted nothing.
 func TestFailures(t *testing.T) {
 	for _, tt := range []struct {
 		fail syncer.Kind
@@ -338,7 +337,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestTakingBackInDoubt: nothing else was asked for, and one of two may have been taken back.
+// TestTakingBackInDoubt: the request only takes hits back, and one of its two descriptors may have
+// been executed.
 func TestTakingBackInDoubt(t *testing.T) {
 	b := start(t)
 	l := envoy.NewLimiter(doubtful{b}, b.book, b.counted, nil)
@@ -350,7 +350,7 @@ func TestTakingBackInDoubt(t *testing.T) {
 	}
 }
 
-// doubtful does not know what has become of the last operation of a batch, and refuses the others.
+// doubtful reports an unknown outcome for the last operation of a batch, and refuses the others.
 type doubtful struct{ *bed }
 
 func (doubtful) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {

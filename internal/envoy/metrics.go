@@ -6,12 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are what the metrics show.
+// counters are the values of the metrics.
 type counters struct {
 	passed, over, failed atomic.Int64 // requests by outcome
 	rejected             atomic.Int64 // connections
 	unread               atomic.Int64 // connections whose clients read no answer
-	limited              atomic.Int64 // requests, also among those that failed
+	limited              atomic.Int64 // requests, also counted as failed
 }
 
 // answered counts an answer.
@@ -24,13 +24,12 @@ func (c *counters) answered(over bool) {
 }
 
 // Refused returns how many connections were turned away because there were too many, and how many
-// requests were refused because of those that were being executed.
+// requests were refused because of the others in progress.
 func (s *Server) Refused() (connections, requests int64) {
 	return s.counters.rejected.Load(), s.counters.limited.Load()
 }
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
+// Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
 func (s *Server) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].

@@ -20,8 +20,7 @@ import (
 	"twotier.dev/twotier/internal/envoy"
 )
 
-// raw is a client that decides about each frame of HTTP/2 that it sends. It grants no window for
-// answers.
+// raw is a client that controls each HTTP/2 frame it sends. It grants no window for answers.
 type raw struct {
 	t      *testing.T
 	nc     net.Conn
@@ -79,7 +78,7 @@ func (r *raw) send(write func() error) {
 	_ = write()
 }
 
-// begin sends the headers of a request, with metadata of some bytes.
+// begin sends the headers of a request, with a given number of bytes of metadata.
 func (r *raw) begin(method string, metadata int) uint32 {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -135,7 +134,7 @@ func wide(t *testing.T, descriptors, key int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for by := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {

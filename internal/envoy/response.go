@@ -18,13 +18,13 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// The names in Envoy's API, shorter.
+// Short forms of the names in Envoy's API.
 const (
 	ok        = ratelimitv3.RateLimitResponse_OK
 	overLimit = ratelimitv3.RateLimitResponse_OVER_LIMIT
 )
 
-// response returns the answer: OVER_LIMIT if any descriptor is.
+// response returns the answer: OVER_LIMIT if any descriptor is over its limit.
 func (d *decision) response() *ratelimitv3.RateLimitResponse {
 	r := &ratelimitv3.RateLimitResponse{OverallCode: ok}
 	for i := range d.items {
@@ -38,17 +38,18 @@ func (d *decision) response() *ratelimitv3.RateLimitResponse {
 	return r
 }
 
-// refused reports whether the descriptor stands in the way of its request.
+// refused reports whether the descriptor blocks its request.
 func (it *item) refused() bool { return it.over && it.hits >= 0 && !it.limit.Shadow }
 
-// remaining returns how many more hits the limit allows, as every endpoint does: fewer than a
-// refused request asks for.
+// remaining returns how many more hits the limit allows, as every endpoint does. For a refused
+// request that is less than its hits.
 func (it *item) remaining() uint32 {
 	return uint32(max(0, int64(it.limit.Max)-it.count))
 }
 
-// waits returns after how many milliseconds there is room for the hits of a refused descriptor or,
-// of one that is only compared and at its limit, for one hit. It is 0 if there is room, or never.
+// waits returns how many milliseconds pass until there is room for the hits of a refused descriptor
+// or, for a descriptor without hits at its limit, for one hit. It is 0 if there is room, or never
+// will be.
 func (it *item) waits() int64 {
 	if it.refused() || it.hits == 0 && it.remaining() == 0 {
 		return max(0, it.wait)
@@ -56,11 +57,11 @@ func (it *item) waits() int64 {
 	return 0
 }
 
-// reset returns in how many milliseconds there is room again or, if there is, when what is counted
-// now is gone.
+// reset returns how many milliseconds pass until there is room again or, if there is room, until
+// all current hits have expired.
 func (it *item) reset() int64 { return cmp.Or(it.waits(), it.limit.Window()) }
 
-// status returns what the answer says about one descriptor.
+// status returns the part of the answer about one descriptor.
 func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	s := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: ok}
 	switch {
@@ -78,7 +79,7 @@ func (it *item) status() *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	return s
 }
 
-// current returns a limit in Envoy's words.
+// current converts a limit to Envoy's API.
 func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit {
 	limit := &ratelimitv3.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: l.Max,
 		Unit: ratelimitv3.RateLimitResponse_RateLimit_Unit(
@@ -91,8 +92,8 @@ func current(l *rules.DescriptorLimit) *ratelimitv3.RateLimitResponse_RateLimit 
 
 // headers returns the headers of the response to the client: RateLimit-Limit, RateLimit-Remaining
 // and RateLimit-Reset of the descriptor that is closest to its limit, as envoyproxy/ratelimit sends
-// them, and those of draft-ietf-httpapi-ratelimit-headers-11, which have all of them. Descriptors
-// in shadow mode are not shown.
+// them, and the headers of draft-ietf-httpapi-ratelimit-headers-11, which list every descriptor.
+// Descriptors in shadow mode are not shown.
 func (d *decision) headers() []*corev3.HeaderValue {
 	var closest *item
 	var fields ratefield.Fields
@@ -130,7 +131,7 @@ func (d *decision) headers() []*corev3.HeaderValue {
 // seconds writes milliseconds as seconds, rounded up.
 func seconds(ms int64) string { return strconv.FormatInt(ratefield.Seconds(ms), 10) }
 
-// policy returns what headers call the limit of descriptor i: its name, or the keys of the
+// policy returns the name of descriptor i's limit in headers: the limit's name, or the keys of the
 // descriptor. Values are not shown to clients.
 func (it *item) policy(i int, entries []*commonv3.RateLimitDescriptor_Entry) string {
 	name := it.limit.Name

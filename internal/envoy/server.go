@@ -31,25 +31,25 @@ var ErrOpened = errors.New("server was opened or closed before")
 
 // Tokens resolves tokens; [token.Store] implements it.
 type Tokens interface {
-	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
+	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
 	Find(presented []byte) *token.Grant
 }
 
 // Options configure a [Server]. The zero value of each field is the documented default.
 type Options struct {
-	// Limiter decides. Required.
+	// Limiter decides the requests. Required.
 	Limiter *Limiter
 	// Listen is the TCP address; port 0 picks a free one. Required.
 	Listen string
-	// Ready returns an error if the node can't answer honestly; the health service asks it.
+	// Ready returns an error if the node can't answer correctly; the health service asks it.
 	// Default: it always can.
 	Ready func() error
 	// Tokens resolves the bearer tokens in the metadata "authorization". Default: anyone who can
-	// connect may do everything. AdminToken may do everything as well.
+	// connect may do everything. AdminToken also grants everything.
 	Tokens     Tokens
 	AdminToken string
-	// TLS is used for all connections. Default: none, connections are plain.
+	// TLS is used for all connections. Default: none, connections are in plain text.
 	TLS *tls.Config
 	// RequestTimeout bounds the execution of one request. Default 2s.
 	RequestTimeout time.Duration
@@ -57,20 +57,21 @@ type Options struct {
 	MaxMemory int64
 	// MaxConns bounds the open connections. Default: [ConnsFor] MaxMemory.
 	MaxConns int
-	// MaxConnsPerAddress bounds those from one IPv4 address or IPv6 network (/64). Default: half.
+	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). Default:
+	// half of MaxConns.
 	MaxConnsPerAddress int
 	// Trusted are the networks of proxies. Each of their addresses may use all connections and all
-	// of the memory: an Envoy asks for all of its clients. Default: none.
+	// of the memory, because an Envoy asks for all of its clients. Default: none.
 	Trusted []netip.Prefix
-	// Tracer records a span of each request that is part of a trace that is kept. Default: none.
+	// Tracer records a span of each request in a recorded trace. Default: none.
 	Tracer trace.Tracer
-	// Logger receives changes of state. Default: none.
+	// Logger receives state changes. Default: none.
 	Logger *slog.Logger
 }
 
 const (
 	// maxMessage bounds a request: 64 descriptors, each with all the headers that an Envoy accepts
-	// by default, 60 KiB. Memory bounds it, too, as it arrives.
+	// by default, 60 KiB. The memory bounds apply, too, as it arrives.
 	maxMessage = 4 << 20
 	// window is how much of a request may arrive before the server reads it.
 	window = 64 << 10
@@ -79,17 +80,17 @@ const (
 	// connBytes is the approximate memory of a connection without requests: its goroutines, two
 	// buffers, tables of headers, and TLS.
 	connBytes = 96 << 10
-	// maxStreams bounds the requests of one connection at the same time. An Envoy has a connection
-	// for each of its threads.
+	// maxStreams bounds the concurrent requests of one connection. An Envoy has a connection for
+	// each of its threads.
 	maxStreams = 256
 	// stopGrace is how long a stopping server leaves connections that execute no request alone.
 	stopGrace = time.Second
 )
 
-// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
+// ConnsFor returns the default [Options].MaxConns for a [Options].MaxMemory of this many bytes.
 func ConnsFor(bytes int64) int { return int(max(1, bytes/2/connBytes)) }
 
-// withDefaults returns o with its defaults filled in, or says why it can't be used.
+// withDefaults returns o with its defaults filled in, or an error if o can't be used.
 func (o Options) withDefaults() (Options, error) {
 	if o.Limiter == nil || o.Listen == "" {
 		return o, errors.New("envoy: Options needs Limiter and Listen")
@@ -127,8 +128,8 @@ type Server struct {
 	health *health.Server
 	grpc   *grpc.Server
 	open   openConns
-	// calls is the memory of requests until their answers are written, streams that of requests
-	// that may stay.
+	// calls accounts for the memory of requests until their answers are written, streams for the
+	// memory of long-lived streams.
 	calls, streams account.Account
 	isStream       map[string]bool // by the full name of a method
 	counters       counters
@@ -222,8 +223,8 @@ func (s *Server) Addr() net.Addr {
 
 // Close sends clients away, stops accepting, and finishes the requests that are being executed. A
 // second later it cuts the connections that execute none: a client that reads no answer, or does
-// not finish its request, holds nothing up. It returns when no goroutine of the server runs any
-// more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// not finish its request, delays nothing. Close returns once every goroutine of the server has
+// ended. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
 // still waits for requests that are being executed, at most RequestTimeout. Close may be called
 // again and returns the same error.
 func (s *Server) Close(ctx context.Context) error {

@@ -28,7 +28,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// serve opens a server; it is closed at the end of the test.
+// serve opens a server that the end of the test closes.
 func serve(t *testing.T, o envoy.Options) *envoy.Server {
 	t.Helper()
 	if o.Limiter == nil {
@@ -192,7 +192,7 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// TestCloseFinishesRequests closes a server in the middle of a request, which is answered.
+// TestCloseFinishesRequests closes a server in the middle of a request, which is still answered.
 func TestCloseFinishesRequests(t *testing.T) {
 	b := start(t)
 	begun, goOn := make(chan struct{}), make(chan struct{})

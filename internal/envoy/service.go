@@ -26,9 +26,9 @@ type service struct {
 	s *Server
 }
 
-// ShouldRateLimit decides about one request. Its errors have a status: InvalidArgument,
-// Unauthenticated, PermissionDenied, ResourceExhausted (a limit of this node's own), Unavailable
-// and Internal mean that nothing was counted, and Unknown that something may have been.
+// ShouldRateLimit decides one request. Its errors have a status: InvalidArgument, Unauthenticated,
+// PermissionDenied, ResourceExhausted (a limit of this node), Unavailable and Internal mean that
+// nothing was counted, and Unknown that something may have been.
 func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRequest) (
 	*ratelimitv3.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.s.opts.RequestTimeout)
@@ -86,7 +86,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	return s.execute(ctx, in, handler)
 }
 
-// stream checks the token of a stream: of the health service or of reflection.
+// stream checks the token of a stream, which belongs to the health service or to reflection.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	if _, err := s.authenticate(stream.Context(), info.FullMethod); err != nil {
@@ -102,7 +102,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 }
 
 // authenticate returns a context with the grant of the token that a request presents. The health
-// service needs none, and if there are no tokens nothing does.
+// service needs no token, and neither does any service if no tokens are configured.
 func (s *Server) authenticate(ctx context.Context, method string) (context.Context, error) {
 	open := "/" + healthv1.Health_ServiceDesc.ServiceName + "/"
 	if s.opts.Tokens == nil || strings.HasPrefix(method, open) {
@@ -132,7 +132,7 @@ type healthService struct {
 	ready func() error
 }
 
-// Check reports whether the server, or one of its services, can answer honestly.
+// Check reports whether the server, or one of its services, can answer correctly.
 func (h healthService) Check(ctx context.Context, r *healthv1.HealthCheckRequest) (
 	*healthv1.HealthCheckResponse, error) {
 	response, err := h.Server.Check(ctx, r)

@@ -9,27 +9,28 @@ import (
 )
 
 const (
-	// headBytes is the approximate memory of a request without what its client has chosen: its
-	// goroutine, its contexts and what the gRPC library keeps of it.
+	// headBytes is the approximate memory of a request without the parts that its client chooses:
+	// its goroutine, its contexts and the state in the gRPC library.
 	headBytes = 10 << 10
-	// ownBytes is for the metadata, message and answer of an ordinary request.
+	// ownBytes is the memory for the metadata, message and answer of an ordinary request.
 	ownBytes = 4 << 10
 	// fieldBytes, frameBytes and descriptorBytes are the approximate memory of a field of the
 	// metadata, a frame of the message and a descriptor, in addition to the bytes in them.
 	fieldBytes, frameBytes, descriptorBytes = 96, 192, 1 << 10
-	// stayBytes is the memory of a stream, which may stay: the library queues 64 KiB of answers.
+	// stayBytes is the memory of a long-lived stream: the library queues 64 KiB of answers.
 	stayBytes = 128 << 10
 	// roomWait is how long a request waits for memory before it is refused. An Envoy has one
-	// address, and asks for all of its clients at once. Other requests of the connection wait, too.
+	// address, and asks for all of its clients at once. Other requests of the connection wait as
+	// well.
 	roomWait = 50 * time.Millisecond
 )
 
-// stream is a request, from the arrival of its headers until its answer is written and nothing
-// executes it any more. It holds the memory that the request takes.
+// stream is a request, from the arrival of its headers until its answer is written and its
+// execution has ended. It holds the memory that the request takes.
 type stream struct {
 	conn *conn
 	id   uint32
-	// used is what has arrived, in bytes. It belongs to the goroutine that reads.
+	// used is the number of bytes that have arrived. It belongs to the goroutine that reads.
 	used    int64
 	headers int64 // the part of the metadata
 
@@ -105,8 +106,8 @@ func (c *conn) endLocked(id uint32) {
 	}
 }
 
-// grow accounts for n bytes that have arrived. It waits for memory, but no longer than wait, and
-// reports whether there is some.
+// grow accounts for n bytes that have arrived. It waits up to wait for memory, and reports whether
+// there is enough.
 func (st *stream) grow(n int64, wait time.Duration) bool {
 	over := st.used + n - ownBytes
 	if over > 0 && !st.take(min(n, over), wait) {
@@ -141,7 +142,8 @@ func (st *stream) keep(n int64) {
 	}
 }
 
-// releaseLocked releases what a request holds that has ended in every respect.
+// releaseLocked releases the memory of a request once its answer is written and its execution has
+// ended.
 func (st *stream) releaseLocked() {
 	if st.unwritten || st.running {
 		return
@@ -159,7 +161,7 @@ func (st *stream) releaseLocked() {
 	}
 }
 
-// cancelWith has cancel called when the request is released or aborted.
+// cancelWith sets the function that cancels the request when it is released or aborted.
 func (st *stream) cancelWith(cancel context.CancelFunc) {
 	st.conn.mu.Lock()
 	defer st.conn.mu.Unlock()
@@ -177,8 +179,8 @@ func (st *stream) abort() {
 	}
 }
 
-// run marks the request as being executed, and reports whether its client still waits for it. A
-// request that a stop waits for counts as one, a stream that may stay as none.
+// run marks the request as being executed, and reports whether its client still waits for it.
+// counts is 1 for a request that a stop waits for, and 0 for a long-lived stream.
 func (st *stream) run(counts int) bool {
 	c := st.conn
 	c.mu.Lock()
@@ -191,7 +193,8 @@ func (st *stream) run(counts int) bool {
 	return true
 }
 
-// rest marks the request as executed. From now on its client has to read the answer.
+// rest marks the request as executed. From now on patience bounds the wait for its client to read
+// the answer.
 func (st *stream) rest(counts int) {
 	c := st.conn
 	c.mu.Lock()
@@ -208,7 +211,7 @@ func (st *stream) rest(counts int) {
 // streamKey is the key of a context's request.
 type streamKey struct{}
 
-// streamOf returns the request whose context ctx is.
+// streamOf returns the request of a context.
 func streamOf(ctx context.Context) *stream { return ctx.Value(streamKey{}).(*stream) }
 
 // bytesOf returns the memory of a message.

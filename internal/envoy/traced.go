@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// traced returns ctx as part of the trace that a request of a method names in its metadata, as W3C
-// Trace Context has it, with a span of its own if that is recorded. Several traceparents name none.
+// traced returns ctx as part of the trace that a request names in its metadata, in W3C Trace
+// Context format, with a new span if that is recorded. More than one traceparent counts as none.
 func (s *Server) traced(ctx context.Context, method string) context.Context {
 	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	if len(parent) != 1 {
@@ -25,7 +25,7 @@ func (s *Server) traced(ctx context.Context, method string) context.Context {
 	return trace.With(ctx, trace.Begin(s.opts.Tracer, of, name, time.Now()))
 }
 
-// endSpan ends the span of a request of a method. What the client did wrong is no failure.
+// endSpan ends the span of a request of a method. A client's mistake is no failure.
 func endSpan(span trace.Span, method string, code codes.Code) {
 	service, method, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	span.Set(slog.String("rpc.system", "grpc"), slog.String("rpc.service", service),

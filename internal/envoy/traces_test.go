@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// tracing is a service, and a recorder of decisions, that notes which traces they are part of.
+// tracing is a service, and a recorder of decisions, that notes the traces they belong to.
 type tracing struct {
 	*syncer.Counter
 	mu             sync.Mutex
@@ -61,8 +61,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestSpans sends a request that is allowed, one that is malformed, and one that can't be answered,
-// as parts of a trace that is kept, and one of a trace that is not.
+// TestSpans sends one request that is allowed, one that is malformed and one that can't be
+// answered, each in a recorded trace, and one in a trace that is not recorded.
 func TestSpans(t *testing.T) {
 	b := start(t)
 	var r spantest.Recorder

@@ -33,8 +33,8 @@ func (r *raw) hasHungUp() bool {
 }
 
 // TestUnreadAnswersAreCharged asks without ever reading an answer, at the limiter and at the health
-// service, which needs no token. What waits to be written is memory of the address until the server
-// hangs up, and there is as much of it as the address may have.
+// service, which needs no token. Unwritten answers are charged to the address until the server
+// hangs up, and use up the memory that the address may have.
 func TestUnreadAnswersAreCharged(t *testing.T) {
 	for _, tt := range []struct {
 		name, method string
@@ -72,8 +72,8 @@ func TestUnreadAnswersAreCharged(t *testing.T) {
 }
 
 // TestResetRequestsAreReleased abandons a request on a connection that stays, and then reads no
-// answer to a second one. The first takes nothing any more, and the second is not forgotten,
-// although less than the time for reading has passed when that of the first is over.
+// answer to a second one. The first takes no memory any more, and the deadline of the second still
+// ends the connection, although it has not passed when the deadline of the first does.
 func TestResetRequestsAreReleased(t *testing.T) {
 	s := serve(t, envoy.Options{RequestTimeout: time.Second})
 	r := dialRaw(t, s, "127.0.0.1")
@@ -92,7 +92,7 @@ func TestResetRequestsAreReleased(t *testing.T) {
 
 // TestCloseDoesNotWaitForClients closes a server with connections that execute nothing: a silent
 // one, one that has only sent the preface, unfinished requests, streams and answers that nobody
-// reads. None of them holds the stop up, and it is no error.
+// reads. None of them delays the stop or causes an error.
 func TestCloseDoesNotWaitForClients(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -143,7 +143,7 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 }
 
 // TestTinyFramesAreCharged sends a message in frames of one byte each, which take far more memory
-// than the bytes in them.
+// than their bytes.
 func TestTinyFramesAreCharged(t *testing.T) {
 	s := serve(t, envoy.Options{MaxMemory: 2 << 20, RequestTimeout: time.Minute})
 	r := dialRaw(t, s, "127.0.0.1")
@@ -158,7 +158,7 @@ func TestTinyFramesAreCharged(t *testing.T) {
 	eventually(t, "the request is refused", func() bool { return s.CallBytesInUse() == 0 })
 }
 
-// TestSmallDescriptorsAreNotDecoded sends a message that would be far larger once it is decoded.
+// TestSmallDescriptorsAreNotDecoded sends a message that would be far larger once decoded.
 func TestSmallDescriptorsAreNotDecoded(t *testing.T) {
 	s := serve(t, envoy.Options{})
 	message := bytes.Repeat([]byte{2<<3 | 2, 0}, 1<<19) // empty descriptors
@@ -171,7 +171,7 @@ func TestSmallDescriptorsAreNotDecoded(t *testing.T) {
 	}
 }
 
-// rawMessage is a message that is encoded already.
+// rawMessage is an already encoded message.
 type rawMessage struct{ b []byte }
 
 type rawCodec struct{}
@@ -182,7 +182,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// TestTrustedProxyMayUseEverything asks for more at the same time than one address may have, from
+// TestTrustedProxyMayUseEverything sends more concurrent requests than one address may have, from
 // the address of a proxy.
 func TestTrustedProxyMayUseEverything(t *testing.T) {
 	s := serve(t, envoy.Options{MaxMemory: 2 << 20, RequestTimeout: time.Minute,
@@ -201,8 +201,8 @@ func TestTrustedProxyMayUseEverything(t *testing.T) {
 	eventually(t, "everything is returned", func() bool { return s.CallBytesInUse() == 0 })
 }
 
-// TestBurstOfOneAddress asks 600 times at once over two connections, with default memory, as an
-// Envoy does. Each request gets a decision.
+// TestBurstOfOneAddress sends 600 concurrent requests over two connections, with default memory, as
+// an Envoy does. Each request gets a decision.
 func TestBurstOfOneAddress(t *testing.T) {
 	s := serve(t, envoy.Options{RequestTimeout: time.Minute})
 	conns := []func(text string) (string, error){}
@@ -225,9 +225,9 @@ func TestBurstOfOneAddress(t *testing.T) {
 
 var seed = flag.Uint64("seed", 0, "the seed of a random test; 0 means a new one")
 
-// TestNothingIsChargedForever does what clients can do, in any order, on some connections: begin,
-// send parts, finish, reset, hang up, read nothing. No address ever has more than it may have, and
-// when all of them have gone, nothing is in use.
+// TestNothingIsChargedForever performs random client actions on several connections: begin, send
+// parts, finish, reset, hang up, read nothing. No address ever exceeds its share, and once all of
+// them have gone, nothing is in use.
 func TestNothingIsChargedForever(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()

@@ -8,8 +8,8 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// TestVerdictsAreCounted for each descriptor that has hits and a limit, by the name of the limit
-// and by the door.
+// TestVerdictsAreCounted checks that each descriptor with hits and a limit is counted, by the name
+// of the limit and by the listener.
 func TestVerdictsAreCounted(t *testing.T) {
 	b := start(t)
 	for range 4 {
@@ -22,7 +22,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // what fails has no verdict
+	cancel() // a failed request has no verdict
 	if answer, err := b.ShouldRateLimit(ctx, nil, &ratelimitv3.RateLimitRequest{}); err == nil {
 		t.Error(answer)
 	}
@@ -30,7 +30,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for _, r := range b.counted.Rows() {
 		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)
 	}
-	// The hit that ip has after it was refused is only compared, not counted.
+	// The hit of ip after its refusal is only compared, not counted.
 	b.want(got, "grpc edge/ [4 1 3]\n"+
 		"envoy-json edge/per_user [1 0 0]\ngrpc edge/per_user [1 0 0]\n")
 }

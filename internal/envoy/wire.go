@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// prefaceBytes is the length of what a client sends before its first frame (RFC 9113, 3.4).
+	// prefaceBytes is the length of the client's connection preface (RFC 9113, 3.4).
 	prefaceBytes = len(http2.ClientPreface)
-	// frameHead is the length of the head of a frame (RFC 9113, 4.1).
+	// frameHead is the length of a frame header (RFC 9113, 4.1).
 	frameHead = 9
 	// readBytes is the size of the buffer for reading.
 	readBytes = 16 << 10
 )
 
-// wire is a connection, decrypted, that follows the frames of HTTP/2 in both directions: a request
+// wire is a decrypted connection that follows the frames of HTTP/2 in both directions: a request
 // exists from the frame with its headers until the frame that ends its answer is written, or until
 // one end resets it. The gRPC library reports neither.
 //
-// Read returns no byte of the next frame, so that whatever the library does about a frame has
-// happened when the next one is looked at. And it returns nothing while a write is in progress:
-// what answers the frames of a client that does not read would have to be queued.
+// Read returns no byte of the next frame, so the library has handled a frame completely before the
+// next one is examined. It also returns nothing while a write is in progress: otherwise the replies
+// to the frames of a client that does not read would queue up.
 type wire struct {
 	net.Conn
 	conn *conn
@@ -37,7 +37,7 @@ type wire struct {
 	ended   []uint32
 }
 
-// newWire follows the frames that pass over a connection of a client.
+// newWire follows the frames on a client's connection.
 func newWire(secured net.Conn, c *conn) *wire {
 	return &wire{Conn: secured, conn: c, in: bufio.NewReaderSize(secured, readBytes),
 		left: prefaceBytes}
@@ -66,7 +66,7 @@ func (w *wire) waitForWriter() {
 	defer w.writing.Unlock()
 }
 
-// Write implements [net.Conn]. If the client does not read for a time, the connection is closed.
+// Write implements [net.Conn]. It closes the connection if the client does not read in time.
 func (w *wire) Write(b []byte) (int, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -86,7 +86,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// frame is the head of a frame.
+// frame is the header of a frame.
 type frame struct {
 	length int
 	kind   http2.FrameType
@@ -94,7 +94,7 @@ type frame struct {
 	stream uint32
 }
 
-// frameOf decodes the head of a frame.
+// frameOf decodes the header of a frame.
 func frameOf(b []byte) frame {
 	f := frame{length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]), kind: http2.FrameType(b[3]),
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31)}
@@ -103,14 +103,14 @@ func frameOf(b []byte) frame {
 	return f
 }
 
-// frames finds the frames in bytes that are written.
+// frames finds the frames in written bytes.
 type frames struct {
 	head [frameHead]byte
 	have int // bytes of head
 	left int // bytes of the current frame that have not passed
 }
 
-// follow calls passed with each frame whose head ends in b.
+// follow calls passed with each frame whose header ends in b.
 func (s *frames) follow(b []byte, passed func(frame)) {
 	for len(b) > 0 {
 		if s.left > 0 {

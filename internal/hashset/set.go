@@ -2,7 +2,7 @@ package hashset
 
 import "twotier.dev/twotier/internal/slab"
 
-// minWords is the size of the smallest set that is not empty, in words. Sizes are powers of two.
+// minWords is the size of the smallest non-empty set, in words. Sizes are powers of two.
 const minWords = 8
 
 // Set is a set of hashes. Make one with [New].
@@ -21,7 +21,7 @@ func (s *Set) Len() int { return s.used }
 // Words returns the memory that the set takes, in words of 8 bytes.
 func (s *Set) Words() int { return len(s.words) }
 
-// Growth returns how many words more the set takes once another hash is added, 0 if there is room
+// Growth returns how many more words the set takes once another hash is added, 0 if there is room
 // for it.
 func (s *Set) Growth() int {
 	if (s.used+1)*5 <= len(s.words)*2*4 {
@@ -56,10 +56,10 @@ func (s *Set) Drop() {
 	*s = New(s.pool)
 }
 
-// stored returns what stands for a hash in a slot: 0 and 1 are not told apart.
+// stored returns the value of a hash in a slot: 0 marks an empty slot, so 0 and 1 share a value.
 func stored(hash uint32) uint32 { return max(hash, 1) }
 
-// find returns the slot of a hash, or the empty one where it belongs.
+// find returns the slot of a hash, or the empty slot where it belongs.
 func (s *Set) find(hash uint32) uint32 {
 	mask := uint32(2*len(s.words) - 1)
 	slot := hash & mask

@@ -50,7 +50,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestZero: 0 and 1 are not told apart, but neither is missed.
+// TestZero checks that 0 and 1, which share a value, are both found.
 func TestZero(t *testing.T) {
 	for _, hash := range []uint32{0, 1} {
 		set := hashset.New(slab.New(1 << 20))

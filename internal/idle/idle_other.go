@@ -4,5 +4,5 @@ package idle
 
 import "net"
 
-// Closed always reports false: this system can't tell without blocking.
+// Closed always reports false: this system does not reveal it without blocking.
 func Closed(net.Conn) bool { return false }

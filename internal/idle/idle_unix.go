@@ -8,12 +8,12 @@ import (
 )
 
 // Closed reports whether the other side has closed an idle connection or has sent something
-// unexpected on it. A request sent on such a connection would be lost, and the caller could not
-// tell whether it was carried out.
+// unexpected on it. A request sent on such a connection would be lost, with an unknown outcome for
+// the caller.
 func Closed(conn net.Conn) bool {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return false // TLS sends messages of its own
+		return false // TLS sends additional messages
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// defaultQueue is the default of [Options.Queue].
+	// defaultQueue is the default of [Options].Queue.
 	defaultQueue = 4 << 20
-	// gather is how long the writer waits for more lines before it writes, so that it doesn't make
-	// a system call for each.
+	// gather is how long the writer waits for more lines before it writes, to avoid a system call
+	// for each.
 	gather = 50 * time.Millisecond
-	// quiet is the least time between two lines in the log that say that writing fails.
+	// quiet is the least time between two log messages about failing writes.
 	quiet = time.Minute
 )
 
@@ -28,20 +28,20 @@ const (
 type Options struct {
 	// Name is part of the names of the metrics, such as "decisions".
 	Name string
-	// Flag is what logs, errors and help call the lines: the flag that asks for them, such as
+	// Flag is the name of the lines in logs, errors and help: the flag that asks for them, such as
 	// "decisions".
 	Flag string
-	// Path is the file to append to. It is made if there is none.
+	// Path is the file to append to. It is created if it does not exist.
 	Path string
-	// Writer is written to in place of a file if Path is empty.
+	// Writer receives the lines instead of a file if Path is empty.
 	Writer io.Writer
 	// Queue bounds the bytes that wait to be written; 0 means 4 MiB.
 	Queue int
-	// Logger gets a line when writing fails, and one when it works again; nil means silence.
+	// Logger receives a message when writing fails, and one when it works again; nil means silence.
 	Logger *slog.Logger
 }
 
-// Log takes lines. Make one with [New].
+// Log queues and writes lines. Make one with [New].
 type Log struct {
 	opt  Options
 	wake chan struct{} // holds one: there is something to do
@@ -57,14 +57,14 @@ type Log struct {
 	started bool
 	closed  bool
 
-	// What follows belongs to the writer.
+	// The fields below belong to the writer.
 	out     io.Writer
 	torn    bool      // the last write ended inside a line
-	failing bool      // the last write failed, and the log says so
+	failing bool      // the last write failed, and that has been logged
 	logged  time.Time // when the log said so last
 }
 
-// New opens the file, so that a path that can't be used is an error at startup.
+// New opens the file, so that an unusable path is an error at startup.
 func New(opt Options) (*Log, error) {
 	opt.Queue = cmp.Or(opt.Queue, defaultQueue)
 	if opt.Logger == nil {
@@ -83,8 +83,8 @@ func New(opt Options) (*Log, error) {
 	return l, nil
 }
 
-// openFile opens a file to append to. A named pipe that nobody reads is an error, rather than a
-// server that waits for a reader.
+// openFile opens a file to append to. A named pipe without a reader is an error, rather than a
+// server that waits for one.
 func openFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
 }
@@ -115,7 +115,7 @@ func (l *Log) Add(line []byte) {
 	l.poke()
 }
 
-// poke wakes the writer, unless it is to wake up already.
+// poke wakes the writer, unless a wake-up is already pending.
 func (l *Log) poke() {
 	select {
 	case l.wake <- struct{}{}:
@@ -123,8 +123,8 @@ func (l *Log) poke() {
 	}
 }
 
-// Reopen has the file opened again by its name. Until that has worked, lines go to the file that
-// was open.
+// Reopen makes the writer open the file again by its name. Until that succeeds, lines go to the
+// file already open.
 func (l *Log) Reopen() {
 	l.mu.Lock()
 	l.reopen = l.opt.Path != ""
@@ -132,8 +132,8 @@ func (l *Log) Reopen() {
 	l.poke()
 }
 
-// Close writes what is queued and closes the file. The error says how many lines are lost if that
-// is not done when ctx is. It may be called twice.
+// Close writes the queued lines and closes the file. If that takes longer than ctx allows, the
+// error reports how many lines are lost at least. It may be called twice.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if !l.closed {
@@ -148,7 +148,8 @@ func (l *Log) Close(ctx context.Context) error {
 	case <-l.done:
 		return nil
 	case <-ctx.Done():
-		// What holds the write up can't be told to give up if it is a terminal or another's pipe.
+		// A blocked write can't be interrupted if it goes to a terminal or to a pipe of another
+		// process.
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return fmt.Errorf("--%s: at least %d lines are not written: %w", l.opt.Flag, l.lines,
@@ -156,10 +157,10 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// Written returns how many lines were written.
+// Written returns the number of written lines.
 func (l *Log) Written() int64 { return l.written.Load() }
 
-// Dropped returns how many lines were not, and won't be.
+// Dropped returns the number of lines that were dropped.
 func (l *Log) Dropped() int64 { return l.dropped.Load() }
 
 // runWriter writes until Close.
@@ -182,7 +183,7 @@ func (l *Log) runWriter() {
 	}
 }
 
-// gather waits for more lines, but not once Close was called.
+// gather waits for more lines, but no longer once Close was called.
 func (l *Log) gather() {
 	t := time.NewTimer(gather)
 	defer t.Stop()
@@ -192,8 +193,8 @@ func (l *Log) gather() {
 	}
 }
 
-// writeQueue writes what is queued. The queue goes on in spare, whose memory it takes, and the
-// memory that it was in is returned.
+// writeQueue writes the queued lines. New lines are queued in the memory of spare; the memory of
+// the written ones is returned.
 func (l *Log) writeQueue(spare []byte) []byte {
 	l.mu.Lock()
 	text, lines, reopen := l.queue, l.lines, l.reopen
@@ -208,7 +209,7 @@ func (l *Log) writeQueue(spare []byte) []byte {
 	return text
 }
 
-// openAgain opens the file by its name, or goes on with the one that is open.
+// openAgain opens the file by its name, or keeps the one already open if that fails.
 func (l *Log) openAgain() {
 	f, err := openFile(l.opt.Path)
 	if err != nil {
@@ -217,12 +218,12 @@ func (l *Log) openAgain() {
 		return
 	}
 	if old, ok := l.out.(*os.File); ok {
-		_ = old.Close() // what it has was written; a late error of its disk can't be mended here
+		_ = old.Close() // its lines were written; a late disk error can't be repaired here
 	}
 	l.out, l.torn = f, false
 }
 
-// write writes lines, of which those that fail are dropped.
+// write writes lines and drops the ones that fail.
 func (l *Log) write(text []byte, lines int64) {
 	if l.torn {
 		if _, err := l.out.Write([]byte{'\n'}); err != nil {
@@ -250,7 +251,7 @@ func (l *Log) write(text []byte, lines int64) {
 	}
 }
 
-// drop counts lines that could not be written, and says why unless it has been said.
+// drop counts lines that could not be written, and logs the reason unless it has been logged.
 func (l *Log) drop(lines int64, err error) {
 	l.dropped.Add(lines)
 	// A disk that is almost full fails every other write.

@@ -32,7 +32,7 @@ func open(t *testing.T, opt linelog.Options) *linelog.Log {
 	return l
 }
 
-// end closes a log, which may take its time.
+// end closes a log, which may take some time.
 func end(t *testing.T, l *linelog.Log) {
 	t.Helper()
 	if err := l.Close(t.Context()); err != nil {
@@ -49,7 +49,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// until waits until something is so.
+// until waits until a condition holds.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for range 60_000 {
@@ -61,7 +61,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-// TestLinesAreWhole writes from many goroutines at once, into a file that has a line already.
+// TestLinesAreWhole writes from many goroutines at once, into a file that already has a line.
 func TestLinesAreWhole(t *testing.T) {
 	const writers, each = 8, 500
 	path := filepath.Join(t.TempDir(), "lines")
@@ -96,8 +96,8 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// TestReopen renames the file as logrotate does: what is written afterwards is in a new one. Where
-// there can be none, lines go on into the old one.
+// TestReopen renames the file as logrotate does: later lines go to a new file. If none can be
+// created, they still go to the old one.
 func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	path, old := filepath.Join(dir, "lines"), filepath.Join(dir, "lines.1")
@@ -135,7 +135,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// disk is a writer that has room for so many bytes.
+// disk is a writer with room for a given number of bytes.
 type disk struct {
 	mu   sync.Mutex
 	text []byte
@@ -161,8 +161,8 @@ func (d *disk) free(n int) {
 	d.room += n
 }
 
-// TestFullDiskIsLoggedOnce writes to a disk that is full in the middle of a line, and again and
-// again, until there is room.
+// TestFullDiskIsLoggedOnce writes to a disk that fills up in the middle of a line, again and again,
+// until there is room.
 func TestFullDiskIsLoggedOnce(t *testing.T) {
 	d := &disk{room: len("first\nsec")}
 	var log bytes.Buffer
@@ -220,7 +220,7 @@ func TestNobodyWaitsForASlowReader(t *testing.T) {
 	end(t, l)
 }
 
-// TestPathsThatCantBeUsed are errors at the start.
+// TestPathsThatCantBeUsed checks that unusable paths are errors at startup.
 func TestPathsThatCantBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none", "lines")} {
@@ -231,7 +231,7 @@ func TestPathsThatCantBeUsed(t *testing.T) {
 	}
 }
 
-// TestMetrics compares the names and values that Prometheus is shown.
+// TestMetrics compares the names and values exported to Prometheus.
 func TestMetrics(t *testing.T) {
 	l := open(t, linelog.Options{Writer: io.Discard})
 	l.Add([]byte("a"))

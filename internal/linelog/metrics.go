@@ -2,8 +2,7 @@ package linelog
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
+// Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
 func (l *Log) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector]: twotier_NAME_written_total and

@@ -17,8 +17,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// ladders returns ladders that keep no milliseconds, the default one and that of namespace fine,
-// and those of namespace usual, which has no settings, and of namespace exact.
+// ladders returns the ladders of four namespaces: default, fine and exact, of which default and
+// fine keep no milliseconds, and usual, which has the default settings.
 func ladders(t *testing.T) lint.Ladders {
 	t.Helper()
 	minutes := []leaparray.Level{{Width: time.Second, Count: 60}, {Width: time.Minute, Count: 60},
@@ -37,7 +37,7 @@ func ladders(t *testing.T) lint.Ladders {
 	return all
 }
 
-// found writes warnings as "LINE:COLUMN code" with commas between.
+// found formats warnings as "LINE:COLUMN code", separated by commas.
 func found(list []warning.Warning) string {
 	var all []string
 	for _, w := range list {
@@ -46,8 +46,8 @@ func found(list []warning.Warning) string {
 	return strings.Join(all, ", ")
 }
 
-// TestEveryRuleThatMeansSomethingElseWarns has rules that are accepted, one on each line from the
-// second, and what they warn about: line, column and code.
+// TestEveryRuleThatMeansSomethingElseWarns has valid rules, one on each line from the second, and
+// the warnings about them: line, column and code.
 func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 	const office = "{name: a, limits: [9/1m], overrides: [{limits: [8/1m], "
 	for _, tt := range []struct{ rules, want string }{
@@ -112,7 +112,7 @@ func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 		{office + "key: '::ffff:192.0.2.1'}]}", "2:41 override-never-matches"},
 		{office + "key: '2001:db8::/48'}]}", "2:41 override-never-matches"},
 		{office + "key: alice}]}", ""},
-		// Namespaces with the name of no other.
+		// Namespaces that no setting names.
 		{"{name: a, namespace: fines, limits: [9/1m]}", "2:10 unknown-namespace"},
 		{"{name: a, namespace: other, limits: [9/1m]}", ""},
 	} {
@@ -121,7 +121,7 @@ func TestEveryRuleThatMeansSomethingElseWarns(t *testing.T) {
 	}
 }
 
-// TestEveryDescriptorThatMeansSomethingElseWarns is the same for descriptors of Envoy.
+// TestEveryDescriptorThatMeansSomethingElseWarns is the same test for descriptors of Envoy.
 func TestEveryDescriptorThatMeansSomethingElseWarns(t *testing.T) {
 	const second = "{key: k, rate_limit: {requests_per_unit: 9, unit: second"
 	for _, tt := range []struct{ descriptor, want string }{
@@ -141,7 +141,7 @@ func TestEveryDescriptorThatMeansSomethingElseWarns(t *testing.T) {
 	}
 }
 
-// expect fails the test unless a document warns about just that.
+// expect fails the test unless a document causes exactly these warnings.
 func expect(t *testing.T, text, want string) {
 	t.Helper()
 	doc, err := rules.ReadVersion("f", []byte(text))
@@ -161,7 +161,7 @@ func expect(t *testing.T, text, want string) {
 }
 
 // TestRemediesOfCoarseWindowsWork draws ladders and windows: settings that a warning proposes are
-// valid, their ladder covers what the old one does, and they are not warned about.
+// valid, their ladder covers the span of the old one, and they cause no warning.
 func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 	seed := seed.First()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -198,7 +198,7 @@ func TestRemediesOfCoarseWindowsWork(t *testing.T) {
 	}
 }
 
-// proposed returns the ladder of the settings at the beginning of a text, one of which is that of a
+// proposed returns the ladder of the settings at the beginning of a text, starting from the given
 // ladder.
 func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.Ladder {
 	t.Helper()
@@ -220,8 +220,7 @@ func proposed(t *testing.T, text string, ladder *leaparray.Ladder) *leaparray.La
 	return better
 }
 
-// TestEverySettingThatDoesNothingWarns has settings that are accepted, each with what they warn
-// about.
+// TestEverySettingThatDoesNothingWarns has valid settings, each with its warnings.
 func TestEverySettingThatDoesNothingWarns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(file, []byte("max-lag: 5s\n"), 0o600); err != nil {

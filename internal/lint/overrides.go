@@ -8,11 +8,11 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// clientBits is how much of an IPv6 address is the key of a client.
+// clientBits is the length of the part of an IPv6 address that is the key of a client.
 const clientBits = 64
 
 // overrides warns about overrides for addresses and networks that are never the key of a client's
-// address: /v1/forward-auth has an IPv4 address or the /64 network of an IPv6 address as it.
+// address: for /v1/forward-auth that key is an IPv4 address or the /64 network of an IPv6 address.
 func overrides(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for _, o := range s.Overrides {
 		text := o.Key + o.Prefix // one of them is empty
@@ -39,7 +39,7 @@ func overrides(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	return list
 }
 
-// clientKey returns the key of the client that a text is the address or network of, "" if it is
+// clientKey returns the key of the client whose address or network a text is, or "" if it is
 // neither. single is false for a network of more than one client.
 func clientKey(text string) (key string, single bool) {
 	if network, err := netip.ParsePrefix(text); err == nil {

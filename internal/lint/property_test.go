@@ -16,8 +16,8 @@ import (
 )
 
 // TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely draws ladders, limits and windows, and
-// compares with the widest bucket that the beginning of the window lies in, in a key whose events
-// are all as wide as their age allows: one more than keep their millisecond for each bucket.
+// compares with the widest bucket that can contain the beginning of the window, in a key whose
+// events have all lost their millisecond and are as wide as their age allows.
 func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 	first := seed.First()
 	random := rand.New(rand.NewPCG(first, 1))
@@ -41,7 +41,7 @@ func TestCoarseWindowsAreThoseThatTheCounterReadsCoarsely(t *testing.T) {
 }
 
 // widest returns the width of the widest bucket in which the first millisecond of a window is
-// counted. Of all moments, those at the edges of buckets have the widest.
+// counted. That bucket occurs at the edges of buckets, so it only tries those moments.
 func widest(ladder *leaparray.Ladder, random *rand.Rand, window int64) (width int64) {
 	for _, l := range ladder.Levels() {
 		for range 40 {
@@ -57,7 +57,7 @@ func widest(ladder *leaparray.Ladder, random *rand.Rand, window int64) (width in
 	return width
 }
 
-// drawn is a default rule that is drawn: its limits, in seconds.
+// drawn is a random default rule: its limits, in seconds.
 type drawn struct {
 	name   string
 	shadow bool
@@ -65,7 +65,7 @@ type drawn struct {
 }
 
 // TestWhatNeverRefusesCanBeRemoved draws default rules and events. A document without the limits
-// and rules of which a warning says that they never refuse decides as the whole one.
+// and rules reported as never refusing makes the same decisions as the whole one.
 func TestWhatNeverRefusesCanBeRemoved(t *testing.T) {
 	first := seed.First()
 	random := rand.New(rand.NewPCG(first, 2))
@@ -99,7 +99,7 @@ func TestWhatNeverRefusesCanBeRemoved(t *testing.T) {
 	}
 }
 
-// document writes rules, each on a line, and each limit from a column that remove knows.
+// document writes rules, each on a line, and each limit at a column that remove knows.
 func document(all []drawn) string {
 	var b strings.Builder
 	b.WriteString("rules:\n")
@@ -117,7 +117,7 @@ func document(all []drawn) string {
 	return b.String()
 }
 
-// remove removes what is at a place of a document: a limit, or all those of a rule.
+// remove removes the part at a place of a document: a limit, or all limits of a rule.
 func remove(all []drawn, at string) {
 	var line, column int
 	if _, err := fmt.Sscanf(at, "f:%d:%d", &line, &column); err != nil {
@@ -133,7 +133,7 @@ func remove(all []drawn, at string) {
 	r.limits[(column-limits)/len("1/10s, ")] = [2]int64{1 << 40, 1}
 }
 
-// decisions returns which of some events rules that are on let pass, counted exactly.
+// decisions returns which events the active rules let pass, with exact counts.
 func decisions(all []drawn, seed uint64) string {
 	random := rand.New(rand.NewPCG(seed, 3))
 	var counted []int64

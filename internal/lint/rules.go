@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Ladders are the ladders of namespaces. They have at least that of [config.DefaultNamespace],
-// which is also that of namespaces that are not listed.
+// Ladders are the ladders of namespaces. At least [config.DefaultNamespace] has one, which also
+// applies to namespaces that are not listed.
 type Ladders map[string]*leaparray.Ladder
 
 // LaddersOf returns the ladders that settings define.
@@ -62,8 +62,8 @@ func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
 }
 
 // sharedCounts warns once for each namespace in which several rules count, unless all of them are
-// default rules, which judge each acquire together. A rule in shadow does not count: it is being
-// tried on the counts of another one.
+// default rules, which judge each acquire together. A rule in shadow is ignored: it is being tried
+// on the counts of another one.
 func sharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	of, order := map[string][]rules.PlacedRule{}, []string{}
 	for _, r := range s.Rules {
@@ -96,7 +96,7 @@ func sharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	return list
 }
 
-// enumerate writes names such as "rules a, b and c".
+// enumerate formats names such as "rules a, b and c".
 func enumerate(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 0 {
@@ -106,8 +106,8 @@ func enumerate(names []string) string {
 	return fmt.Sprintf("rules %s and %s", strings.Join(names[:last], ", "), names[last])
 }
 
-// implied reports whether a limit never refuses because a stricter one does so before: as many
-// events or fewer in a window as long or longer.
+// implied reports whether a limit never refuses because a stricter one always refuses first: one
+// with at most as many events in a window at least as long.
 func implied(l, stricter rule.Limit) bool {
 	return stricter.Max <= l.Max && stricter.Window >= l.Window
 }
@@ -135,9 +135,9 @@ func weakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	return list
 }
 
-// weakRules warns about default rules of which every limit is implied by another default rule of
-// the namespace. Rules that requests name may be named without each other. Rules with overrides may
-// differ by key.
+// weakRules warns about default rules whose limits are all implied by another default rule of the
+// namespace. Rules that requests name are exempt because they may be named separately, and rules
+// with overrides because they may differ by key.
 func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	for i, r := range s.Rules {
 		for j, o := range s.Rules {
@@ -165,7 +165,7 @@ func allImplied(limits, stricter []rule.Limit) bool {
 	})
 }
 
-// namespaces warns about namespaces of rules that are not configured, if a similar one is.
+// namespaces warns about unconfigured namespaces of rules with a name similar to a configured one.
 func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	var known []string
 	for name := range ladders {
@@ -187,7 +187,7 @@ func namespaces(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 	return list
 }
 
-// secrets are the names of descriptors whose values are credentials, in small letters.
+// secrets are the lower-case names of descriptors whose values are credentials.
 var secrets = [...]string{"authorization", "proxy-authorization", "cookie", "x-api-key"}
 
 // descriptors warns about descriptors that match nothing, or whose values are credentials.
@@ -220,5 +220,5 @@ func spellEntry(e rules.Entry) string {
 	return "value " + e.Value + " of key " + e.Key
 }
 
-// show writes a limit as documents have it, such as 15/1m.
+// show formats a limit as in documents, such as 15/1m.
 func show(l rule.Limit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }

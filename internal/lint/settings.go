@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/nearest"
 )
 
-// Settings returns the warnings about settings and the variables that they were read from.
+// Settings returns the warnings about settings and the variables they were read from.
 func Settings(cfg *config.Config) []warning.Warning {
 	list := append(variables(cfg.Variables), noEffect(cfg)...)
 	if at := cfg.Where("trusted-proxies"); at != "" {
@@ -60,7 +60,7 @@ func variables(names []string) (list []warning.Warning) {
 	return list
 }
 
-// need is what some settings need to have an effect.
+// need describes the settings that other settings need to have an effect.
 type need struct {
 	settings []string
 	met      func(*config.Config) bool
@@ -90,7 +90,7 @@ func needs() []need {
 	}
 }
 
-// noEffect warns about settings that were made and do nothing, once for each.
+// noEffect warns about explicit settings that do nothing, once for each.
 func noEffect(cfg *config.Config) (list []warning.Warning) {
 	warned := map[string]bool{}
 	for _, n := range needs() {

@@ -13,14 +13,14 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// FewBuckets is the number of buckets below which a window is coarse. An event counts until the
-// bucket that it is in has left the window, at most one bucket too long: of a window of n buckets,
-// steady traffic above n/(n+1) of the limit is refused.
+// FewBuckets is the number of buckets below which a window is coarse. An event counts until its
+// bucket has left the window, at most one bucket too long: of a window of n buckets, steady traffic
+// above n/(n+1) of the limit is refused.
 const FewBuckets = 10
 
-// oldestBucket returns the width of the bucket in which the oldest events of a window are, once
-// they no longer keep their millisecond. Windows that no level covers are refused elsewhere; for
-// them the result is 0.
+// oldestBucket returns the width of the bucket that holds the oldest events of a window, once they
+// no longer keep their millisecond. It returns 0 for windows that no level covers; those are
+// refused elsewhere.
 func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
 	for level, l := range ladder.Levels() {
 		if l.Span().Milliseconds() >= window-1 {
@@ -30,8 +30,8 @@ func oldestBucket(ladder *leaparray.Ladder, window int64) (width int64) {
 	return 0
 }
 
-// Coarse reports whether a limit of so many events is decided by fewer than [FewBuckets] buckets in
-// a namespace; "" is the default one. One of at most Ladder.Exact events is decided by their
+// Coarse reports whether a limit of most events is decided by fewer than [FewBuckets] buckets in a
+// namespace; "" is the default one. A limit of at most Ladder.Exact events is decided by their
 // milliseconds, whatever the window.
 func (l Ladders) Coarse(namespace string, most, window int64) bool {
 	ladder := l.Of(namespace)
@@ -62,7 +62,7 @@ func share(window, width int64) string {
 	return fmt.Sprintf("%d %%", 100*window/(window+width))
 }
 
-// remedy returns the settings or the window to write in place of a coarse one.
+// remedy returns the settings or the window to use in place of a coarse one.
 func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 	namespace, ladder := cmp.Or(l.Namespace, config.DefaultNamespace), ladders.Of(l.Namespace)
 	var ways []string
@@ -80,7 +80,7 @@ func remedy(ladders Ladders, l rules.PlacedLimit, width int64) string {
 	return strings.Join(ways, ", or ")
 }
 
-// widths are widths of buckets that people can read, the widest first.
+// widths are readable bucket widths, widest first.
 var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2 * time.Hour,
 	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute,
 	2 * time.Minute,
@@ -88,7 +88,7 @@ var widths = [...]time.Duration{24 * time.Hour, 12 * time.Hour, 6 * time.Hour, 2
 	2 * time.Second, time.Second, 500 * time.Millisecond, 200 * time.Millisecond,
 	100 * time.Millisecond, 50 * time.Millisecond}
 
-// finerLadder returns a ladder with one more level, by which the window has ten buckets or more, or
+// finerLadder returns a ladder with one more level that gives the window ten buckets or more, or
 // nil if there can be none. It leaves out the levels that the new one covers.
 func finerLadder(ladder *leaparray.Ladder, window int64) *leaparray.Ladder {
 	most := time.Duration(window/FewBuckets) * time.Millisecond
@@ -130,7 +130,7 @@ func withLevel(ladder *leaparray.Ladder, width time.Duration, window int64) *lea
 	return finer
 }
 
-// spell writes milliseconds as a duration.
+// spell formats milliseconds as a duration.
 func spell(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }

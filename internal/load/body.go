@@ -15,7 +15,7 @@ type bodies struct {
 }
 
 // newBodies returns the bodies of worker w. With distinct keys, serial numbers them across workers,
-// and run tells them apart from those of other runs.
+// and run distinguishes them from the keys of other runs.
 func newBodies(o *Options, w int, run int64, serial *atomic.Uint64) *bodies {
 	rng := rand.New(rand.NewPCG(o.Seed, uint64(w)))
 	b := &bodies{options: o, prefix: "bench:"}

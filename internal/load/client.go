@@ -12,8 +12,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Client posts JSON to one server and never sends a request again, because the server would count
-// it twice. It is safe for concurrent use.
+// Client posts JSON to one server and never repeats a request, because the server would count it
+// twice. It is safe for concurrent use.
 type Client struct {
 	http    *fasthttp.HostClient
 	base    string
@@ -23,7 +23,7 @@ type Client struct {
 
 // ClientOptions configures a client. URL, Connections and Timeout are required.
 type ClientOptions struct {
-	// URL is the server's, http or https.
+	// URL is the server's URL, http or https.
 	URL string
 	// Token is the bearer token to present; empty means none.
 	Token string

@@ -13,7 +13,7 @@ func Dists() []string { return []string{"uniform", "zipf", "same", "distinct"} }
 
 // Keys returns a function that draws the number of the next key, for use by one goroutine. uniform
 // and zipf (exponent [ZipfExponent]) draw from n keys, same always returns 0, and distinct returns
-// what fresh returns. Any other name is an error.
+// the result of fresh. Any other name is an error.
 func Keys(dist string, rng *rand.Rand, n uint64, fresh func() uint64) (func() uint64, error) {
 	switch dist {
 	case "same":

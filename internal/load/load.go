@@ -28,10 +28,10 @@ type run struct {
 	errors map[string]int64
 }
 
-// counts sums up what answers reported about the operations of their requests.
+// counts sums up the operations that answers reported, by outcome.
 type counts struct{ operations, allowed, refused, failed atomic.Int64 }
 
-// Run sends load until the duration is over or ctx is done, and returns what it measured. It
+// Run sends load until the duration is over or ctx is done, and returns its measurements. It
 // returns an error only for invalid options; failed requests are part of the result.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if err := o.fill(); err != nil {
@@ -65,7 +65,7 @@ func (r *run) workers() (all []Worker) {
 	return all
 }
 
-// progress reports what happened since it was last called, about a second ago.
+// progress reports the traffic since its last call, about a second ago.
 func (r *run) progress(elapsed time.Duration, since Timing) {
 	last := r.reported
 	r.reported.operations, r.reported.failed = r.answered.operations.Load(),
@@ -124,7 +124,7 @@ func (r *run) read(answer []byte) error {
 	return nil
 }
 
-// reason sorts errors into a few groups, because their texts differ by port.
+// reason groups errors, because their texts differ by port.
 func reason(err error) string {
 	var dial *net.OpError
 	var status *StatusError

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// fake is a server that answers like twotier and remembers the requests.
+// fake is a server that answers like twotier and records the requests.
 type fake struct {
 	mu     sync.Mutex
 	keys   map[string]int
@@ -56,7 +56,7 @@ func text(body string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { _, _ = io.WriteString(w, body) }
 }
 
-// mustRun runs for longer if nothing was answered in time, because the machine stood still.
+// mustRun runs again for longer if nothing was answered in time, because the machine stood still.
 func mustRun(t *testing.T, o load.Options) load.Result {
 	t.Helper()
 	for range 8 {

@@ -14,14 +14,14 @@ type Loop struct {
 	// Rate is the number of calls per second of an open loop, for all workers together. 0 means a
 	// closed loop, in which each worker makes its next call as soon as the last one has returned.
 	Rate float64
-	// Scheduled means an open loop in which Worker.Next says when each call is due. Rate is
+	// Scheduled makes an open loop in which Worker.Next returns when each call is due. Rate is
 	// ignored.
 	Scheduled bool
 	// Warmup is how long calls are made before measuring starts, and Duration how long they are
 	// measured after that. A closed loop without a warm-up measures at least one call of each
 	// worker, however late its goroutine gets a processor.
 	Warmup, Duration time.Duration
-	// Progress, if set, is called about once a second, from one goroutine, with what was measured
+	// Progress, if set, is called about once a second, from one goroutine, with the measurements
 	// since the last call.
 	Progress func(elapsed time.Duration, since Timing)
 }
@@ -38,7 +38,7 @@ type Worker struct {
 	Do func() error
 }
 
-// restAfterFailure is how long a worker pauses after a call that failed.
+// restAfterFailure is how long a worker pauses after a failed call.
 const restAfterFailure = 10 * time.Millisecond
 
 // running is a loop in progress.
@@ -71,8 +71,7 @@ func (l Loop) Run(ctx context.Context, workers []Worker) Timing {
 	return total.timing(max(took-l.Warmup, time.Microsecond), r.countUnsent(took))
 }
 
-// watch reports progress until the workers have finished, and returns everything that they
-// measured.
+// watch reports progress until the workers have finished, and returns all of their measurements.
 func (r *running) watch(finished <-chan struct{}) *tally {
 	total := newTally()
 	tick := time.NewTicker(time.Second)
@@ -102,7 +101,7 @@ func (r *running) drain() *tally {
 	return t
 }
 
-// countUnsent returns the number of calls that were due while the run lasted but were not made.
+// countUnsent returns the number of calls that were due during the run but were not made.
 func (r *running) countUnsent(took time.Duration) int64 {
 	if r.Scheduled || r.Rate == 0 {
 		return r.unsent.Load()
@@ -136,8 +135,8 @@ func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
 	}
 }
 
-// await waits until a call is due. It returns when the call's latency begins and when the call is
-// made, or false if the run is over. If the worker was free in time, the latency begins when the
+// await waits until a call is due. It returns the start of the call's latency and the time of the
+// call, or false if the run is over. If the worker was free in time, the latency begins when the
 // worker wakes up: if the timer is a millisecond late, that is not the server's latency.
 func (r *running) await(ctx context.Context, due time.Duration) (from, sent time.Time, ok bool) {
 	now := time.Now()
@@ -160,8 +159,8 @@ func (r *running) await(ctx context.Context, due time.Duration) (from, sent time
 	return now, now, true
 }
 
-// leave counts as unsent, in a scheduled loop, the call that was prepared last and all later ones
-// of its worker.
+// leave counts a scheduled loop's unsent calls: the last prepared call and all later ones of its
+// worker.
 func (r *running) leave(w Worker, due time.Duration) {
 	for ok := r.Scheduled; ok && due < r.Warmup+r.Duration; due, ok = w.Next() {
 		r.unsent.Add(1)

@@ -29,7 +29,7 @@ func TestLoopMeasuresWhatFollowsTheWarmup(t *testing.T) {
 	})
 }
 
-// A goroutine may get its processor later than a short loop is over.
+// A goroutine may get its processor only after a short loop is over.
 func TestClosedLoopMeasuresACallOfEachWorker(t *testing.T) {
 	late := load.Worker{
 		Next: func() (time.Duration, bool) { time.Sleep(time.Second); return 0, true },
@@ -49,7 +49,7 @@ func TestClosedLoopMeasuresACallOfEachWorker(t *testing.T) {
 	})
 }
 
-// A call that takes half a second must also make all calls late that were due meanwhile.
+// A call that takes half a second must delay all calls that were due meanwhile.
 func TestLoopCountsFromWhenACallWasDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

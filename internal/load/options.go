@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Options says what to send. The zero value of a field means the default that its comment names.
-// URL is required.
+// Options configure [Run]. The zero value of each field is the documented default. URL is required.
 type Options struct {
 	// URL is the URL of the server, http or https.
 	URL string
@@ -25,8 +24,8 @@ type Options struct {
 	Limits string
 	// Keys is the number of different keys; 0 means 100,000.
 	Keys int
-	// Dist is how keys are drawn: "uniform" (default), "zipf" (exponent 1.1), "same" (one key) or
-	// "distinct" (a new key each time).
+	// Dist is the distribution of keys: "uniform" (default), "zipf" (exponent 1.1), "same" (one
+	// key) or "distinct" (a new key each time).
 	Dist string
 	// Connections bounds the number of requests in flight; 0 means 50.
 	Connections int

@@ -10,26 +10,26 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Timing is what a loop measured.
+// Timing holds the measurements of a loop.
 type Timing struct {
 	Seconds float64 `json:"seconds"`
-	// Calls is the number of calls that succeeded.
+	// Calls is the number of successful calls.
 	Calls          int64   `json:"calls"`
 	CallsPerSecond float64 `json:"calls_per_second"`
-	// Errors is the number of calls that failed, including the warm-up. FirstError is the error of
-	// one of the first that failed.
+	// Errors is the number of failed calls, including the warm-up. FirstError is the error of one
+	// of the first failures.
 	Errors     int64  `json:"errors"`
 	FirstError string `json:"first_error,omitempty"`
-	// Unsent is the number of calls of an open loop that were due but for which no worker was free
-	// in time. If there are any, the server did not keep up, and the latencies are lower bounds.
+	// Unsent is the number of calls of an open loop that were due while no worker was free in time.
+	// If it is not 0, the server did not keep up, and the latencies are lower bounds.
 	Unsent int64 `json:"unsent"`
-	// Latency is from when a call was due (open loop) or made (closed loop), Service from when it
-	// was made.
+	// Latency is measured from the time a call was due (open loop) or made (closed loop), Service
+	// from the time it was made.
 	Latency Latency `json:"latency_us"`
 	Service Latency `json:"service_us"`
 }
 
-// Err returns an error if any call failed: then t can't be trusted.
+// Err returns an error if any call failed, because t can't be trusted then.
 func (t Timing) Err() error {
 	if t.Errors == 0 {
 		return nil
@@ -47,7 +47,7 @@ type Latency struct {
 	Max  int64   `json:"max"`
 }
 
-// longest is the largest latency that is recorded as it is, in microseconds: ten minutes.
+// longest is the largest latency that is recorded exactly, in microseconds: ten minutes.
 const longest = 600_000_000
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, 3) }
@@ -95,7 +95,7 @@ func (t *tally) timing(took time.Duration, unsent int64) Timing {
 	return r
 }
 
-// recorder holds what one worker has measured since it was last drained.
+// recorder holds a worker's measurements since the last drain.
 type recorder struct {
 	mu sync.Mutex
 	*tally
@@ -119,7 +119,7 @@ func (r *recorder) failure(err error) {
 	}
 }
 
-// drain adds what r holds to t and empties r.
+// drain moves the content of r to t.
 func (r *recorder) drain(t *tally) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package nearest guesses what a mistyped name was meant to be, for error messages. It is a pure
+// Package nearest guesses the intended name behind a mistyped one, for error messages. It is a pure
 // function and safe for concurrent use.
 package nearest

@@ -6,9 +6,9 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// Of returns the candidate that a mistyped name most likely means, or "" if none is close: at
-// most one typo per three letters of the candidate is allowed. A name that is the beginning of a
-// candidate counts as one typo.
+// Of returns the candidate closest to a mistyped name, or "" if none is close: at most one typo per
+// three letters of the candidate is allowed. A name that is the beginning of a candidate counts as
+// one typo.
 func Of(name string, candidates []string) string {
 	best, least := "", len(name)+1
 	for _, c := range candidates {

@@ -20,10 +20,11 @@ import (
 type Options struct {
 	// Endpoint is the URL that spans are posted to, with its path. Required.
 	Endpoint string
-	// Service is the name of the service unless the environment has one, Node that of this
-	// instance of it, and Version its version.
+	// Service is the name of the service unless the environment has one, Node the name of this
+	// instance, and Version its version.
 	Service, Node, Version string
-	// Logger gets a line when spans can't be sent, and one when they can again; nil means silence.
+	// Logger receives a message when spans can't be sent, and one when they can again; nil means
+	// silence.
 	Logger *slog.Logger
 
 	exporter sdk.SpanExporter // in place of one for Endpoint, in tests
@@ -50,7 +51,7 @@ func New(ctx context.Context, opt Options) (*Exporter, error) {
 			return nil, fmt.Errorf("--otlp-endpoint: %w", err)
 		}
 	}
-	// What comes later replaces what comes first.
+	// Later attributes replace earlier ones.
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", opt.Service),
 		attribute.String("service.version", opt.Version),
@@ -80,12 +81,13 @@ func (x *Exporter) Start(id [16]byte, parent [8]byte, state, name string,
 	return recording{span}, span.SpanContext().SpanID()
 }
 
-// Close sends what is left. What is not sent when ctx is done is dropped. It may be called twice.
+// Close sends the remaining spans. Spans that are not sent when ctx is done are dropped. It may be
+// called twice.
 func (x *Exporter) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, x.sender.giveUp)
 	defer stop()
 	x.gate.closed.Store(true)
-	// It has a limit of its own only in that sending is given up when ctx is done.
+	// Shutdown gets no deadline, because giveUp already ends sending when ctx is done.
 	err := x.provider.Shutdown(context.WithoutCancel(ctx))
 	x.sender.giveUp()
 	if n := x.gate.tally.waiting.Swap(0); n > 0 { // they ended while this began
@@ -97,12 +99,11 @@ func (x *Exporter) Close(ctx context.Context) error {
 	return nil
 }
 
-// Exported returns how many spans the collector has taken.
+// Exported returns how many spans the collector has accepted.
 func (x *Exporter) Exported() int64 { return x.gate.tally.exported.Load() }
 
-// Dropped returns how many spans it has not, and won't.
+// Dropped returns how many spans were dropped.
 func (x *Exporter) Dropped() int64 { return x.gate.tally.dropped.Load() }
 
-// tally counts spans that have ended: those that wait for the collector to take them, those that it
-// has taken, and those that were dropped.
+// tally counts ended spans: waiting for the collector, exported to it, and dropped.
 type tally struct{ waiting, exported, dropped atomic.Int64 }

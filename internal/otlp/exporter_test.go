@@ -16,9 +16,9 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// collector is an exporter of the SDK that keeps what it gets.
+// collector is an exporter of the SDK that keeps the spans it receives.
 type collector struct {
-	// export, if set, is called first. What it returns an error for is not kept.
+	// export, if set, is called first. If it returns an error, the spans are not kept.
 	export func(ctx context.Context) error
 
 	mu    sync.Mutex
@@ -59,7 +59,7 @@ func end(x *Exporter, n int) {
 	}
 }
 
-// TestSpan compares a span with what was said about it.
+// TestSpan compares an exported span with the recorded one.
 func TestSpan(t *testing.T) {
 	t.Setenv("OTEL_SERVICE_NAME", "counters")
 	var to collector
@@ -99,8 +99,8 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded ends more spans than there is room for while the collector takes none. Nothing
-// waits, and what is dropped is counted, to the span.
+// TestQueueIsBounded ends more spans than fit in the queue while the collector accepts none.
+// Nothing waits, and every dropped span is counted.
 func TestQueueIsBounded(t *testing.T) {
 	free := make(chan struct{})
 	to := collector{export: func(context.Context) error { <-free; return nil }}
@@ -161,7 +161,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkSpan records spans like those of requests.
+// BenchmarkSpan records spans with the attributes of typical requests.
 func BenchmarkSpan(b *testing.B) {
 	x, err := New(b.Context(), Options{Service: "twotier", exporter: new(nowhere)})
 	if err != nil {
@@ -183,7 +183,7 @@ func BenchmarkSpan(b *testing.B) {
 	}
 }
 
-// nowhere is a collector that keeps nothing.
+// nowhere is a collector that discards everything.
 type nowhere struct{}
 
 func (*nowhere) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return nil }

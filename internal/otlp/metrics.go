@@ -2,8 +2,7 @@ package otlp
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
+// Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
 func (x *Exporter) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].

@@ -8,12 +8,12 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// queue bounds the spans that wait, those in the batch that is being sent included. A span
-// takes about three kilobytes.
+// queue bounds the waiting spans, including the batch in flight. A span takes about three
+// kilobytes.
 const queue = 2048
 
-// gate lets as many spans pass as the queue of the processor behind it has room for, so that what
-// is dropped is counted: the processor would drop the rest without a word.
+// gate lets through as many spans as the queue of the processor behind it has room for, and counts
+// the dropped ones: the processor would drop them silently.
 type gate struct {
 	sdk.SpanProcessor
 	tally  *tally
@@ -34,16 +34,16 @@ func (g *gate) OnEnd(s sdk.ReadOnlySpan) {
 	g.SpanProcessor.OnEnd(s)
 }
 
-// sender sends batches and counts what became of them. It takes errors to the log, where the SDK
-// would print them to stderr one by one.
+// sender sends batches and counts their outcomes. It logs errors, which the SDK would print to
+// stderr one by one.
 type sender struct {
 	sdk.SpanExporter
 	tally  *tally
 	log    *slog.Logger
 	ctx    context.Context // done when sending is given up
 	giveUp context.CancelFunc
-	// failing says that the last batch was not sent, and that the log says so. Batches are sent
-	// one at a time.
+	// failing is set while the last batch was not sent and the log has reported it. Batches are
+	// sent one at a time.
 	failing bool
 }
 

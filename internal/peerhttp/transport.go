@@ -40,12 +40,12 @@ const (
 	idleTimeout = 5 * time.Second // an idle connection also keeps a goroutine
 	maxHosts    = 1024
 	keepAlive   = 15 * time.Second
-	// writeBuffer holds most messages with their header. A message that is written in two parts
-	// wakes its receiver twice.
+	// writeBuffer holds most messages with their header. A message written in two parts wakes its
+	// receiver twice.
 	writeBuffer = 64 << 10
 )
 
-// Close closes all connections that are not in use.
+// Close closes all idle connections.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *Transport) Close() {
 const secureScheme = "https://"
 
 // Send sends a message to a host:port, prefixed with https:// for TLS, and returns the reply. An
-// error says whether the message certainly did not arrive: see package internal/rpc.
+// error reports whether the message certainly did not arrive: see package internal/rpc.
 func (t *Transport) Send(ctx context.Context, address string, message []byte) ([]byte, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -154,7 +154,7 @@ func handshake(c *conn, cfg *tls.Config, by time.Time) (net.Conn, error) {
 	return c, nil
 }
 
-// dial connects to an address. Nothing was sent if it fails, and the error says whether the
+// dial connects to an address. If it fails, nothing was sent, and the error reports whether the
 // address did not respond or refused the connection.
 func dial(address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout, KeepAlive: keepAlive}).Dial("tcp", address)
@@ -172,11 +172,12 @@ func dial(address string, timeout time.Duration) (net.Conn, error) {
 type conn struct {
 	net.Conn
 	raw net.Conn // beneath TLS
-	// fresh means that nothing was sent yet. Until then, data to read belongs to the TLS handshake.
+	// fresh means that nothing has been sent yet. Until then, data to read belongs to the TLS
+	// handshake.
 	fresh bool
 }
 
-// errStale says that nothing was sent.
+// errStale reports that nothing was sent.
 var errStale = errors.New("the connection was closed while it was idle")
 
 // Write begins a message: everything sent before has been answered.

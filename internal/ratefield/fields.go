@@ -2,23 +2,22 @@ package ratefield
 
 import "strconv"
 
-// maxInteger is the largest Integer of RFC 9651, section 3.3.1. Larger numbers are written as this
-// one.
+// maxInteger is the largest Integer of RFC 9651, section 3.3.1. Larger numbers are capped at it.
 const maxInteger = 999_999_999_999_999
 
-// Limit is one limit as it stands after a decision.
+// Limit is the state of one limit after a decision.
 type Limit struct {
-	// Name is the name of the policy. Characters that a String can't have are replaced.
+	// Name is the name of the policy. Characters that a String can't contain are replaced.
 	Name string
-	// Max is the quota: so many events in any window. Window is in milliseconds.
+	// Max is the quota: the number of events in any window. Window is in milliseconds.
 	Max, Window int64
-	// Remaining is how many more events the limit allows; what is below 0 is 0.
+	// Remaining is how many more events the limit allows; negative numbers count as 0.
 	Remaining int64
-	// Wait is after how many milliseconds there is room again; 0 and less show nothing.
+	// Wait is the number of milliseconds until there is room again; 0 and less show nothing.
 	Wait int64
 }
 
-// Fields are the values of the two fields. Its zero value has no limits.
+// Fields holds the values of the two fields. Its zero value has no limits.
 type Fields struct{ policy, state []byte }
 
 // Add adds a limit.
@@ -56,7 +55,7 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// appendParameter appends a parameter whose value is a number of things.
+// appendParameter appends a parameter with an integer value.
 func appendParameter(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(append(b, name...), min(max(0, n), maxInteger), 10)
 }

@@ -23,11 +23,11 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// list is what a List of Strings with Integers as parameters looks like (RFC 9651, section 3.1).
+// list matches a List of Strings with Integers as parameters (RFC 9651, section 3.1).
 var list = regexp.MustCompile(`^"[ !#-\[\]-~]*"(;[a-z]=[0-9]{1,15})+` +
 	`(, "[ !#-\[\]-~]*"(;[a-z]=[0-9]{1,15})+)*$`)
 
-// FuzzFields adds any limits: the values are Lists of RFC 9651.
+// FuzzFields adds arbitrary limits: the values are Lists of RFC 9651.
 func FuzzFields(f *testing.F) {
 	f.Add("login", int64(3), int64(60_000), int64(2), int64(0))
 	f.Add("\"\\\x00\xff", int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64),

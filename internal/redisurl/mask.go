@@ -11,9 +11,9 @@ import (
 // hidden replaces a secret, as in net/url.
 const hidden = "xxxxx"
 
-// Mask returns a URL without its passwords, for display. It errs on the safe side with text that is
-// not quite a URL: it masks everything between the first colon and the last @, a port that is not a
-// number, and all parameters that are not known to be harmless.
+// Mask returns a URL without its passwords, for display. It errs on the safe side with malformed
+// URLs: it masks everything between the first colon and the last @, a port that is not a number,
+// and all parameters that are not known to be harmless.
 func Mask(text string) string {
 	scheme, rest := cutScheme(text)
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -46,8 +46,8 @@ func cutScheme(text string) (scheme, rest string) {
 	return scheme + "://", rest
 }
 
-// maskPorts masks ports that are not numbers: they are the password if somebody wrote user:password
-// and forgot the host.
+// maskPorts masks ports that are not numbers: a user who wrote user:password and forgot the host
+// left the password there.
 func maskPorts(rest string) string {
 	authority, path := cutBefore(rest, "/")
 	hosts := strings.Split(authority, ",")
@@ -65,8 +65,8 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// isAddress reports whether text is an IP address, with or without a port. It tells the colons of
-// an IPv6 address from the one before a port.
+// isAddress reports whether text is an IP address, with or without a port. It distinguishes the
+// colons of an IPv6 address from the one before a port.
 func isAddress(text string) bool {
 	_, err := netip.ParseAddrPort(text)
 	if err != nil {

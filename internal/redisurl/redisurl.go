@@ -19,7 +19,7 @@ type Kind string
 const (
 	Single   Kind = "redis"
 	Cluster  Kind = "redis-cluster"
-	Sentinel Kind = "redis-sentinel" // the addresses are those of sentinels
+	Sentinel Kind = "redis-sentinel" // the addresses are sentinels
 )
 
 // URL is a parsed URL. The zero value means none.
@@ -27,7 +27,7 @@ type URL struct {
 	Kind Kind
 	// TLS means that connections use TLS. Unix means that Addresses holds the path of a socket.
 	TLS, Unix bool
-	// Hosts are the addresses as they were written, for display.
+	// Hosts are the addresses as written in the URL, for display.
 	Hosts string
 	// Addresses are the addresses of the servers, each host:port. There is at least one, and more
 	// than one only if Kind is Cluster or Sentinel.
@@ -43,14 +43,14 @@ type URL struct {
 	SentinelUsername, SentinelPassword string
 }
 
-// The parameters that a URL may have.
+// The parameters of URLs.
 const (
 	databaseParameter         = "db"
 	sentinelUserParameter     = "sentinel-user"
 	sentinelPasswordParameter = "sentinel-password"
 )
 
-// defaultSentinelPort is the port of sentinels, defaultPort that of all other servers.
+// defaultSentinelPort is the port of sentinels, defaultPort the port of all other servers.
 const (
 	defaultPort         = "6379"
 	defaultSentinelPort = "26379"
@@ -96,7 +96,7 @@ func parse(text string) (URL, error) {
 	return u, u.readTail(generic)
 }
 
-// ofScheme returns a URL that has only what its scheme says.
+// ofScheme returns a URL with only the fields that its scheme determines.
 func ofScheme(scheme string) (u URL, err error) {
 	switch strings.Replace(scheme, "rediss", "redis", 1) {
 	case "redis":
@@ -170,8 +170,8 @@ func withPort(host, port string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// isHost reports whether text can be the name or the address of a host. What only the resolver
-// would refuse, long after the start, is often a password that is not escaped.
+// isHost reports whether text can be the name or the address of a host. A text that only the
+// resolver would refuse, long after the start, is often an unescaped password.
 func isHost(text string) bool {
 	if strings.Contains(text, ":") {
 		return isAddress(text)
@@ -181,7 +181,7 @@ func isHost(text string) bool {
 	})
 }
 
-// readTail reads what follows the hosts: master, database and parameters.
+// readTail reads the part after the hosts: master, database and parameters.
 func (u *URL) readTail(generic *url.URL) error {
 	var segments []string
 	if !u.Unix {
@@ -222,8 +222,8 @@ func (u *URL) readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// readDatabase sets the database. names has it once for each place that names it, and one place is
-// allowed.
+// readDatabase sets the database. names lists every database that the URL names; more than one is
+// an error.
 func (u *URL) readDatabase(names []string) error {
 	switch {
 	case len(names) == 0:

@@ -178,7 +178,7 @@ func FuzzSecrets(f *testing.F) {
 			"redis+sentinel://h:1/m?sentinel-password=" + before + secret + after,
 		} {
 			if strings.ContainsAny(before, "&") && strings.Contains(text, "?") {
-				continue // it says itself that the secret is over
+				continue // the secret itself contains its end
 			}
 			if got := redisurl.Mask(text); strings.Contains(got, secret) {
 				t.Errorf("%q is shown as %q", text, got)
@@ -190,7 +190,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// FuzzMasked checks that Mask leaves a URL what it is, but for its passwords.
+// FuzzMasked checks that Mask changes nothing in a URL except its passwords.
 func FuzzMasked(f *testing.F) {
 	for _, text := range []string{
 		"redis://me:pw@h:1/0?db=2", "redis://[::1]:7000", "redis://::1", "redis://:p #  [a7 b]",

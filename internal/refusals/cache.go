@@ -14,11 +14,12 @@ import (
 const (
 	// memory is the longest time a refusal is remembered.
 	memory = time.Second
-	// longest is the length of the longest key name plus some room: the buffer stays on the stack.
+	// longest is the length of the longest key name plus some room, so that the buffer stays on the
+	// stack.
 	longest = 384
 )
 
-// refusal is a remembered refusal. It only applies to an operation that asks for exactly the same.
+// refusal is a remembered refusal. It only applies to an identical operation.
 type refusal struct {
 	n      int64
 	limits []syncer.Limit
@@ -26,7 +27,8 @@ type refusal struct {
 	at     time.Time
 }
 
-// Cache is the refusals that a node remembers. The zero value remembers none until Open is called.
+// Cache holds the refusals that a node remembers. The zero value remembers none until Open is
+// called.
 type Cache struct {
 	kept   *ristretto.Cache[[]byte, *refusal]
 	filter *filter
@@ -34,8 +36,8 @@ type Cache struct {
 	hits   atomic.Int64
 }
 
-// Open starts remembering about this many refusals, at least 1. Call it once, before any other
-// method.
+// Open makes the cache remember about this many refusals, at least 1. Call it once, before any
+// other method.
 func (c *Cache) Open(most int) (err error) {
 	c.filter = newFilter(most)
 	c.resets.seed = maphash.MakeSeed()
@@ -53,7 +55,7 @@ func (c *Cache) Close() {
 	}
 }
 
-// Hits returns how many operations were refused from memory.
+// Hits returns the number of operations refused from memory.
 func (c *Cache) Hits() int64 { return c.hits.Load() }
 
 // remembers reports whether an operation can be refused from memory, and its refusal remembered.
@@ -62,8 +64,9 @@ func (c *Cache) remembers(op *syncer.Op) bool {
 		!op.CountDenied
 }
 
-// Note records the result of an operation that another node executed, if it was a refusal. If it
-// took counts back, earlier refusals are forgotten, because they may pass now.
+// Note records the result of an operation that another node executed, if it was a refusal. If the
+// operation took counts back, earlier refusals are forgotten, because the same operations may pass
+// now.
 func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 	if c.kept == nil || len(op.Checks) != 1 {
 		return
@@ -88,7 +91,7 @@ func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 	}
 }
 
-// Refuse answers an operation with an earlier refusal, with the age of that answer. It reports
+// Refuse answers an operation with an earlier refusal, and sets the age of that answer. It reports
 // false, and leaves res alone, if there is none.
 func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	if !c.remembers(op) {
@@ -119,8 +122,9 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 	return true
 }
 
-// Reset forgets refusals of a key that is being reset. For as long as that may take it answers no
-// operation on the key: what its owner refuses in the meantime may be allowed afterwards.
+// Reset forgets refusals of a key that is being reset. For as long as a reset may take it answers
+// no operation on the key: an operation that the owner refuses in the meantime may be allowed
+// afterwards.
 func (c *Cache) Reset(check *syncer.Check) {
 	if c.kept != nil {
 		name := check.AppendName(nil)
@@ -129,7 +133,7 @@ func (c *Cache) Reset(check *syncer.Check) {
 	}
 }
 
-// Forget forgets refusals of a key. One that is being recorded at the same moment may remain.
+// Forget forgets refusals of a key. A refusal that is being recorded concurrently may remain.
 func (c *Cache) Forget(check *syncer.Check) {
 	if c.kept != nil {
 		c.kept.Del(check.AppendName(nil))

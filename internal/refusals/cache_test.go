@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// acquire is an operation on one key, and the owner's refusal of it.
+// acquire returns an operation on one key, and the owner's refusal of it.
 func acquire(key string, retryMS int64) (*syncer.Op, *syncer.Result) {
 	op := &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
 		{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: 5}}},
@@ -22,10 +22,10 @@ func acquire(key string, retryMS int64) (*syncer.Op, *syncer.Result) {
 	return op, res
 }
 
-// most is about how many refusals the caches of these tests remember.
+// most is the approximate number of refusals that the caches of these tests remember.
 const most = 1 << 12
 
-// open returns a cache in a bubble whose time the test passes.
+// open returns a cache in a bubble whose time the test advances.
 func open(t *testing.T) *refusals.Cache {
 	t.Helper()
 	c := new(refusals.Cache)
@@ -36,8 +36,8 @@ func open(t *testing.T) *refusals.Cache {
 	return c
 }
 
-// TestRefusalIsRememberedUntilItCouldPass refuses the same at once, with less time to wait as time
-// passes, and asks the owner again when it could pass.
+// TestRefusalIsRememberedUntilItCouldPass refuses the same operation immediately, with a shorter
+// wait as time passes, and asks the owner again when it could pass.
 func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
@@ -64,7 +64,8 @@ func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 	})
 }
 
-// TestRefusalIsRememberedForASecond at most, even if the key can't pass for an hour, or ever.
+// TestRefusalIsRememberedForASecond checks that a refusal is forgotten after a second, even if the
+// key can't pass for an hour, or ever.
 func TestRefusalIsRememberedForASecond(t *testing.T) {
 	for _, retry := range []int64{3_600_000, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestRefusalIsRememberedForASecond(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSameIsRefused asks for something else about the same key: each might pass.
+// TestOnlyTheSameIsRefused asks for different operations on the same key: each of them might pass.
 func TestOnlyTheSameIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
@@ -117,7 +118,7 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotRemembered notes answers that say nothing of the next moment.
+// TestWhatIsNotRemembered notes answers that don't predict the next one.
 func TestWhatIsNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
@@ -137,7 +138,7 @@ func TestWhatIsNotRemembered(t *testing.T) {
 	})
 }
 
-// TestTakingBackForgets what was refused before: by an add of less than nothing, and by name.
+// TestTakingBackForgets forgets earlier refusals: after an add of a negative number, and by name.
 func TestTakingBackForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, forget := range map[string]func(c *refusals.Cache, op *syncer.Op){
@@ -162,7 +163,8 @@ func TestTakingBackForgets(t *testing.T) {
 	})
 }
 
-// TestResetForgets what was refused, and what is refused while the reset is under way.
+// TestResetForgets forgets the refusals before a reset, and those noted while the reset is in
+// progress.
 func TestResetForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
@@ -186,7 +188,7 @@ func TestResetForgets(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreBounded notes three times as many as there is room for.
+// TestRefusalsAreBounded notes three times as many refusals as fit.
 func TestRefusalsAreBounded(t *testing.T) {
 	c := open(t)
 	for i := range 3 * most {
@@ -205,7 +207,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestClosedRemembersNothing: a node that is no part of a cluster never opens its cache.
+// TestClosedRemembersNothing checks a cache that was never opened, as on a node outside of a
+// cluster.
 func TestClosedRemembersNothing(t *testing.T) {
 	var c refusals.Cache
 	op, refused := acquire("k", 900)
@@ -217,7 +220,7 @@ func TestClosedRemembersNothing(t *testing.T) {
 	c.Close()
 }
 
-// TestNothingRememberedTakesNoMemory asks about a key that nothing is remembered of.
+// TestNothingRememberedTakesNoMemory asks about a key without remembered refusals.
 func TestNothingRememberedTakesNoMemory(t *testing.T) {
 	c := new(refusals.Cache)
 	if err := c.Open(most); err != nil {
@@ -233,7 +236,7 @@ func TestNothingRememberedTakesNoMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkNothingRemembered asks about keys that nothing is remembered of, as a node does for each
+// BenchmarkNothingRemembered asks about keys without remembered refusals, as a node does for each
 // acquire that it forwards.
 func BenchmarkNothingRemembered(b *testing.B) {
 	c := new(refusals.Cache)

@@ -1,4 +1,4 @@
 package refusals
 
-// Wait returns once what was noted before is found, if it was taken in.
+// Wait returns once all accepted refusals can be found.
 func (c *Cache) Wait() { c.kept.Wait() }

@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// filter knows of most keys that nothing is remembered of them, without asking the cache: that
-// takes an allocation and some locks, which is more than all else that a node does for an operation
-// that it forwards with others (BenchmarkNothingRemembered). Of the keys that share a slot, it
-// admits the one that was noted last.
+// filter rules out most keys without remembered refusals. Asking the cache takes an allocation and
+// some locks, more than all the other work of forwarding a batched operation
+// (BenchmarkNothingRemembered). Of the keys that share a slot, the filter admits the one noted
+// last.
 type filter struct {
 	seed  maphash.Seed
 	slots []atomic.Uint32 // the fingerprint of the key noted last; 0 if there is none
 }
 
-// newFilter returns a filter with several slots for each of so many keys.
+// newFilter returns a filter with several slots for each of that many keys.
 func newFilter(keys int) *filter {
 	const slotsPerKey = 4
 	return &filter{seed: maphash.MakeSeed(),
 		slots: make([]atomic.Uint32, 1<<bits.Len(uint(slotsPerKey*keys-1)))}
 }
 
-// slot returns the slot of a key, and the key's fingerprint, which is not 0.
+// slot returns the slot of a key, and the key's fingerprint, which is never 0.
 func (f *filter) slot(name []byte) (s *atomic.Uint32, fingerprint uint32) {
 	h := maphash.Bytes(f.seed, name)
 	return &f.slots[h&uint64(len(f.slots)-1)], uint32(h>>32) | 1
@@ -34,7 +34,7 @@ func (f *filter) note(name []byte) {
 	s.Store(fingerprint)
 }
 
-// admits reports whether something may be remembered of a key.
+// admits reports whether there may be a remembered refusal of a key.
 func (f *filter) admits(name []byte) bool {
 	s, fingerprint := f.slot(name)
 	return s.Load() == fingerprint

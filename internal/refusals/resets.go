@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// resetTime is longer than a reset takes, and a refusal that was noted during it is remembered.
+// resetTime is longer than a reset takes plus the time that a refusal noted during it is
+// remembered.
 const resetTime = 5 * time.Second
 
-// resets knows which keys are being reset. Keys that share a slot are taken for each other.
+// resets records which keys are being reset. Keys that share a slot are not distinguished.
 type resets struct {
 	seed  maphash.Seed
 	until [1024]atomic.Int64 // in Unix nanoseconds

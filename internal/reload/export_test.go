@@ -1,4 +1,4 @@
 package reload
 
-// Poll polls once, as an open loader does by itself.
+// Poll polls once, as an open loader does periodically.
 func (l *Loader) Poll() { l.poll() }

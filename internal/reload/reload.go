@@ -18,20 +18,20 @@ import (
 const (
 	// every is how often files are read. A change is applied after two reads that agree.
 	every = 500 * time.Millisecond
-	// maxFile bounds a file, so that a wrong path is an error rather than a machine out of memory.
+	// maxFile bounds a file, so that a wrong path causes an error rather than exhausting memory.
 	maxFile = 4 << 20
 )
 
 // Source is a set of files that belong together, and the function that applies their contents.
 type Source struct {
-	// Name is what errors and the log call the source, such as the flag that names its files.
+	// Name is the name of the source in errors and in the log, such as the flag that names its
+	// files.
 	Name  string
 	Paths []string
-	// Withdrawn is set if a file that is removed stands for an empty one: what it granted must not
-	// hold for ever.
+	// Withdrawn makes a removed file count as an empty one, so that its grants end with it.
 	Withdrawn bool
-	// Apply puts the contents, in the order of Paths, into use. If they can't be used, it returns
-	// an error and changes nothing.
+	// Apply puts the contents, in the order of Paths, into use. If they are unusable, it returns an
+	// error and changes nothing.
 	Apply func(contents [][]byte) error
 }
 
@@ -97,8 +97,8 @@ func (l *Loader) runPoll(ctx context.Context) {
 	}
 }
 
-// Reload reads all sources now and applies those that have changed. It logs every problem, even one
-// that was logged before.
+// Reload reads all sources now and applies the changed ones. It logs every problem, even if it was
+// logged before.
 func (l *Loader) Reload() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,9 +134,9 @@ func (l *Loader) take(s *source, complete bool) {
 	}
 }
 
-// read reads the files and applies them if they differ from what was applied last: at once if they
-// are known to be complete, otherwise once two reads in a row agree. The first part of a file that
-// is being written may be valid and grant more than the whole file does.
+// read reads the files and applies them if they differ from the contents applied last: immediately
+// if they are known to be complete, otherwise once two reads in a row agree. The first part of a
+// file that is being written may be valid and grant more than the whole file does.
 func (s *source) read(complete bool) (changed bool, err error) {
 	contents := make([][]byte, len(s.Paths))
 	for i, path := range s.Paths {
@@ -165,7 +165,7 @@ func (s *source) read(complete bool) (changed bool, err error) {
 func equal(a, b [][]byte) bool { return slices.EqualFunc(a, b, bytes.Equal) }
 
 // readFile reads a file. Anything but a regular file, such as a pipe, can only be read the first
-// time: later nobody may write to it, and reading would block forever.
+// time: later there may be no writer, and reading would block forever.
 func readFile(path string, again bool) ([]byte, error) {
 	flags := os.O_RDONLY
 	if again {

@@ -22,7 +22,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// taker keeps the contents that were applied last. It refuses bad ones.
+// taker keeps the contents applied last. It refuses bad ones.
 type taker struct{ text atomic.Value }
 
 func (k *taker) apply(contents [][]byte) error {
@@ -93,8 +93,8 @@ func loader(t *testing.T, k *taker,
 	return l, file, log
 }
 
-// TestTroubleIsOverAndComesAgain checks that the log says each time a file becomes unusable and
-// each time it is usable again.
+// TestTroubleIsOverAndComesAgain checks that each time a file becomes unusable, and each time it is
+// usable again, is logged.
 func TestTroubleIsOverAndComesAgain(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -117,7 +117,7 @@ func TestTroubleIsOverAndComesAgain(t *testing.T) {
 }
 
 // TestReloadSaysAgainWhatIsWrong checks that Reload logs a problem even if it was logged before, so
-// that silence means that all is well.
+// that silence means success.
 func TestReloadSaysAgainWhatIsWrong(t *testing.T) {
 	var k taker
 	l, file, log := loader(t, &k, "1")
@@ -177,7 +177,8 @@ func TestHalfOfAFileIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestLooksByItself also swaps a directory behind a symbolic link, as Kubernetes does with mounts.
+// TestLooksByItself checks that an open loader notices changes, including a directory swapped
+// behind a symbolic link, as Kubernetes does with mounts.
 func TestLooksByItself(t *testing.T) {
 	var k taker
 	dir := t.TempDir()
@@ -213,7 +214,7 @@ func TestLooksByItself(t *testing.T) {
 	l.Close()
 }
 
-// TestRemovedFileIsWithdrawn removes a file that stands for an empty one when it is gone.
+// TestRemovedFileIsWithdrawn removes a file whose absence counts as an empty file.
 func TestRemovedFileIsWithdrawn(t *testing.T) {
 	var k taker
 	file := filepath.Join(t.TempDir(), "file")

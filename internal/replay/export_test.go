@@ -5,7 +5,7 @@ import "time"
 // Names is the memory of names.
 type Names struct{ n names[string] }
 
-// NewNames returns a memory with generations of that length.
+// NewNames returns a memory of names with generations of that length.
 func NewNames(keep time.Duration) *Names { return &Names{names[string]{keep: keep}} }
 
 // Add remembers a name.

@@ -9,16 +9,16 @@ import (
 // Options configure a [Memory]. B identifies the sender of a request. Sequences, Bytes, Answers and
 // Numbers are required.
 type Options[B any] struct {
-	// Sequences is how many sequences are remembered, Bytes the total size of the answers.
+	// Sequences is how many sequences are remembered, Bytes the total size of their answers.
 	Sequences, Bytes int
 	// Answers is how long an answer is kept after its last use. Numbers is how long a sequence's
-	// number is kept after its last use, and at least how long its name is. Nobody sends a request
-	// again after that.
+	// number is kept after its last use, and the minimum for its name. No client repeats a request
+	// after that.
 	Answers, Numbers time.Duration
-	// FromOne says that the first request of every sequence has number 1.
+	// FromOne declares that the first request of every sequence has number 1.
 	FromOne bool
 	// Continues reports whether next may continue a sequence whose last request was sent by last,
-	// or read the answer to that request. Default: anybody may.
+	// or read the answer to that request. Default: any sender may.
 	Continues func(last, next B) bool
 }
 
@@ -31,8 +31,8 @@ type Memory[K comparable, B, A any] struct {
 	mu      sync.Mutex
 	last    map[K]*Request[K, B, A]
 	started names[K] // including forgotten sequences
-	// The last requests, most recently used first. Those in answers have an answer or will get one;
-	// of those in numbers only the number is left.
+	// The last requests, most recently used first. The requests in answers have an answer or will
+	// get one; of the requests in numbers only the number is left.
 	answers, numbers list.List
 	bytes            int
 }
@@ -52,17 +52,16 @@ type Request[K comparable, B, A any] struct {
 	forgotten bool
 }
 
-// Verdict says what to do with a request.
+// Verdict is the decision on a request.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// Fresh: the request is new. Whoever entered it carries it out and calls Finish.
+	// Fresh: the request is new. The caller carries it out and calls Finish.
 	Fresh Verdict = iota
 	// Repeated: the request has been entered before. Answer returns its answer.
 	Repeated
-	// Stale: it may be a copy of a request that was carried out, and the outcome of that is
-	// forgotten.
+	// Stale: the request may be a copy of one that was carried out and whose outcome is forgotten.
 	Stale
 	// WrongSender: the sequence belongs to another sender.
 	WrongSender
@@ -76,8 +75,8 @@ func New[K comparable, B, A any](opt Options[B]) *Memory[K, B, A] {
 		started: names[K]{keep: opt.Numbers}}
 }
 
-// Enter says what to do with a request. Unless it is Fresh, it must not be carried out. The request
-// is returned if it is Fresh or Repeated.
+// Enter returns the verdict on a request. Unless it is Fresh, the request must not be carried out.
+// r is set if the verdict is Fresh or Repeated.
 func (m *Memory[K, B, A]) Enter(key K, seq uint64, by B,
 	now time.Time) (r *Request[K, B, A], v Verdict) {
 	m.mu.Lock()
@@ -144,7 +143,7 @@ func (m *Memory[K, B, A]) replaceLocked(last, r *Request[K, B, A]) {
 	r.at = m.answers.PushFront(r)
 }
 
-// useLocked notes that somebody asked about a request.
+// useLocked records the use of a request.
 func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
 	r.used = now
 	if r.forgotten {
@@ -154,7 +153,7 @@ func (m *Memory[K, B, A]) useLocked(r *Request[K, B, A], now time.Time) {
 	}
 }
 
-// ageLocked forgets what has not been used for too long.
+// ageLocked forgets entries that have been unused for too long.
 func (m *Memory[K, B, A]) ageLocked(now time.Time) {
 	for r := m.oldest(&m.answers); r != nil && now.Sub(r.used) >= m.opt.Answers; {
 		m.forgetLocked(r)
@@ -174,7 +173,7 @@ func (m *Memory[K, B, A]) oldest(l *list.List) *Request[K, B, A] {
 	return l.Back().Value.(*Request[K, B, A])
 }
 
-// forgetLocked forgets the answer to a request, even one that is still to come.
+// forgetLocked forgets the answer to a request, even a future one.
 func (m *Memory[K, B, A]) forgetLocked(r *Request[K, B, A]) {
 	var none A
 	m.bytes -= r.bytes
@@ -183,13 +182,13 @@ func (m *Memory[K, B, A]) forgetLocked(r *Request[K, B, A]) {
 	r.at = m.numbers.PushFront(r)
 }
 
-// removeLocked forgets a sequence of which only the number is left.
+// removeLocked forgets a sequence whose answer is already forgotten.
 func (m *Memory[K, B, A]) removeLocked(r *Request[K, B, A]) {
 	m.numbers.Remove(r.at)
 	delete(m.last, r.key)
 }
 
-// Finish stores the answer to a fresh request, whose size is bytes, and wakes all who wait for it.
+// Finish stores the answer to a fresh request, whose size is bytes, and wakes all waiting copies.
 // It is called once.
 func (m *Memory[K, B, A]) Finish(r *Request[K, B, A], answer A, bytes int) {
 	m.mu.Lock()
@@ -205,7 +204,7 @@ func (m *Memory[K, B, A]) Finish(r *Request[K, B, A], answer A, bytes int) {
 	}
 }
 
-// fitLocked makes room for the answer of r. It forgets that answer itself if it exceeds the bound
+// fitLocked makes room for the answer of r. It forgets that very answer if it exceeds the bound
 // alone, and otherwise the least recently used ones.
 func (m *Memory[K, B, A]) fitLocked(r *Request[K, B, A]) {
 	if r.bytes > m.opt.Bytes {
@@ -216,7 +215,7 @@ func (m *Memory[K, B, A]) fitLocked(r *Request[K, B, A]) {
 	}
 }
 
-// State says what is known about a request.
+// State is the state of the answer to a request.
 type State uint8
 
 // The states.
@@ -229,7 +228,7 @@ const (
 	Forgotten
 )
 
-// Answer returns the answer to a request. It waits for it, at most for atMost.
+// Answer returns the answer to a request. It waits for it for at most atMost.
 func (m *Memory[K, B, A]) Answer(r *Request[K, B, A], atMost time.Duration) (answer A, s State) {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()

@@ -6,20 +6,20 @@ import (
 )
 
 // Bounds of the memory for names: one mebibyte for each of two generations. With maxNames in a
-// generation, one new name in some hundreds is taken for a known one.
+// generation, one new name in some hundreds is mistaken for a known one.
 const (
 	nameBits    = 1 << 23
 	nameProbes  = 4
 	maxNames    = 600_000
 	bitsPerWord = 64
-	// fewNames is how many names a generation keeps as they are, in tens of kilobytes, before it
+	// fewNames is how many names a generation stores individually, in tens of kilobytes, before it
 	// takes memory for maxNames.
 	fewNames = 500
 )
 
 // names remembers each name for at least one generation. Beyond fewNames it is a Bloom filter, so
-// it may take a new name for a known one, but never a known one for new. The hash has a random
-// seed, so nobody can choose names that collide.
+// it may mistake a new name for a known one, but never a known one for new. The hash has a random
+// seed, so that no client can choose names that collide.
 type names[K comparable] struct {
 	keep     time.Duration // how long a generation is
 	seed     maphash.Seed
@@ -40,7 +40,8 @@ func (n *names[K]) add(name K, now time.Time) (isNew, room bool) {
 	return true, n.now.add(h)
 }
 
-// turn begins a generation. Names of the previous one are remembered for that long again.
+// turn begins a generation. It remembers the names of the previous one for the length of another
+// generation.
 func (n *names[K]) turn(now time.Time) {
 	if n.since.IsZero() {
 		n.seed = maphash.MakeSeed()
@@ -74,7 +75,7 @@ func (g *generation) add(h uint64) (room bool) {
 	return true
 }
 
-// toBits makes the filter.
+// toBits converts the names to a filter.
 func (g *generation) toBits() {
 	g.bits = make([]uint64, nameBits/bitsPerWord)
 	for h := range g.few {

@@ -17,7 +17,7 @@ type (
 	options = replay.Options[int]
 )
 
-// begin is the time at which tests begin.
+// begin is the time at which the tests begin.
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newMemory(opt options) *memory { return replay.New[string, int, string](opt) }
@@ -44,7 +44,7 @@ func carryOut(t *testing.T, m *memory, key string, seq uint64, after time.Durati
 	return r
 }
 
-// repeat enters a request again and checks the answer; empty means that it is forgotten.
+// repeat enters a request again and checks the answer; an empty answer means a forgotten one.
 func repeat(t *testing.T, m *memory, key string, seq uint64, after time.Duration, want string) {
 	t.Helper()
 	r := enter(t, m, key, seq, after, replay.Repeated)
@@ -92,8 +92,8 @@ func TestCopiesWait(t *testing.T) {
 	})
 }
 
-// TestAnswersAreForgottenFirst does not use some answers for long, and has some that are too large:
-// the requests are not carried out again, and the sequences continue.
+// TestAnswersAreForgottenFirst leaves some answers unused for long, and has some that are too
+// large: the requests are not carried out again, and the sequences continue.
 func TestAnswersAreForgottenFirst(t *testing.T) {
 	opt := options{Sequences: 3, Bytes: 10, Answers: time.Minute, Numbers: time.Hour}
 	m := newMemory(opt)
@@ -119,8 +119,8 @@ func TestAnswersAreForgottenFirst(t *testing.T) {
 	repeat(t, m, "a", 1, 0, "12345")
 }
 
-// TestForgottenSequencesDontBeginAnew if sequences begin with 1: there is room for any number of
-// new ones.
+// TestForgottenSequencesDontBeginAnew checks sequences that begin with 1: there is room for any
+// number of new ones, and forgotten ones stay refused.
 func TestForgottenSequencesDontBeginAnew(t *testing.T) {
 	m := newMemory(options{Sequences: 2, Bytes: 100, Answers: time.Minute, Numbers: time.Minute,
 		FromOne: true})
@@ -161,8 +161,8 @@ func TestSequencesAreTheirSenders(t *testing.T) {
 	}
 }
 
-// TestNamesAreRemembered fills the memory of names: no name in it is taken for new, few new names
-// are taken for known, and when there is no more room none is accepted until a generation has
+// TestNamesAreRemembered fills the memory of names: no name in it is mistaken for new, few new
+// names are mistaken for known, and once it is full no name is accepted until a generation has
 // passed.
 func TestNamesAreRemembered(t *testing.T) {
 	b := replay.NewNames(10 * time.Minute)
@@ -207,7 +207,7 @@ func TestFewNamesTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// model is a memory next to a list of all requests that were ever carried out.
+// model is a memory and, to compare it with, a list of all requests that were ever carried out.
 type model struct {
 	*testing.T
 	opt     options
@@ -230,7 +230,7 @@ const modelKeys = 8
 
 // TestModel sends requests and copies of them in any order, as long as no sender would have given
 // up: each is carried out once, a copy gets the same answer or none, and bounds are kept. Answers
-// that there was room and time for are kept.
+// within the bounds of room and time are kept.
 func TestModel(t *testing.T) {
 	kinds := map[string]int{}
 	for seed := range uint64(400) {
@@ -267,7 +267,7 @@ func (m *model) step() {
 	switch {
 	case len(m.running) > 0 && m.rnd.IntN(2) == 0:
 		m.finish()
-	case was && m.now.Sub(first) >= m.opt.Numbers: // nobody sends it any more
+	case was && m.now.Sub(first) >= m.opt.Numbers: // no client sends it any more
 	default:
 		m.enter(key, seq, was)
 	}
@@ -310,7 +310,7 @@ func (m *model) enter(key string, seq uint64, was bool) {
 	}
 }
 
-// hear checks an answer. kept says that it can't have been forgotten.
+// hear checks an answer. kept means that it can't have been forgotten.
 func (m *model) hear(key string, seq uint64, r *request, kept bool) {
 	want, finished := m.answer[key][seq]
 	got, s := m.m.Answer(r, 0)

@@ -8,14 +8,14 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// Context is a context with a deadline that costs nothing until somebody waits on it. Most
+// Context is a context with a deadline that costs nothing until a goroutine waits on it. Most
 // operations are answered from memory and never wait; context.WithDeadline would allocate a context
 // and arm a timer for each of them.
 //
 // The first call of Done makes a real context, to which everything is delegated from then on.
 // Contexts derived from this one attach to it without a goroutine.
 //
-// What trace a request is part of is found out when somebody asks, for the same reason.
+// For the same reason, the trace of a request is determined only on demand.
 type Context struct {
 	deadline time.Time
 
@@ -26,14 +26,14 @@ type Context struct {
 	traced *trace.Context
 }
 
-// Reset prepares c for the next request, which may be part of a trace that source knows of. It must
-// not be called once Done has been.
+// Reset prepares c for the next request, whose trace, if it has one, source finds. It must not be
+// called once Done has been.
 func (c *Context) Reset(deadline time.Time, source trace.Source) {
 	c.deadline, c.source, c.traced = deadline, source, nil
 }
 
-// Finish ends the request and reports whether c may be reused: it may not if somebody asked for its
-// channel and may still hold it. The source is not asked any more.
+// Finish ends the request and reports whether c may be reused: it may not if its channel was
+// requested and may still be in use. The source is not asked any more.
 func (c *Context) Finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Context) Done() <-chan struct{} {
 	return c.inner.Done()
 }
 
-// Err returns why the context is done, or nil if it is not.
+// Err returns the reason why the context is done, or nil if it is not.
 func (c *Context) Err() error {
 	if inner := c.made(); inner != nil {
 		return inner.Err()
@@ -69,8 +69,8 @@ func (c *Context) Err() error {
 	return nil
 }
 
-// Value returns the trace that the request is part of for [trace.Key], and otherwise values of the
-// inner context. The context package uses it to recognise its own contexts.
+// Value returns the trace of the request for [trace.Key], and otherwise values of the inner
+// context. The context package uses it to recognise its own contexts.
 func (c *Context) Value(key any) any {
 	if key == (trace.Key{}) {
 		return c.TraceContext()
@@ -81,7 +81,7 @@ func (c *Context) Value(key any) any {
 	return nil
 }
 
-// TraceContext returns what trace the request is part of, or nil if it is part of none.
+// TraceContext returns the trace of the request, or nil if it has none.
 func (c *Context) TraceContext() *trace.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

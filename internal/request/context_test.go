@@ -21,7 +21,7 @@ func (s *source) TraceContext() *trace.Context {
 }
 
 // TestTraceIsLookedForWhenAskedFor asks several times, directly and through a derived context: the
-// source is asked once, not at all by what waits for nothing, and never after the request.
+// source is asked once, never by Err or Finish, and not after the end of the request.
 func TestTraceIsLookedForWhenAskedFor(t *testing.T) {
 	s := &source{found: &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}}}
 	var c request.Context
@@ -50,7 +50,7 @@ func TestTraceIsLookedForWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestContextAllocatesNothing while nobody waits.
+// TestContextAllocatesNothing checks that a context nobody waits on allocates nothing.
 func TestContextAllocatesNothing(t *testing.T) {
 	s, c, by := new(source), new(request.Context), time.Now().Add(time.Hour)
 	if n := testing.AllocsPerRun(100, func() {

@@ -1,7 +1,7 @@
-// Package request has what every door of a node agrees on, whatever it speaks: what one request may
-// contain, how names and durations are spelled, how long a request may take, and what an error of
-// an operation means to a client.
+// Package request defines the conventions that all listeners of a node share, whatever their
+// protocol: the bounds of a request, the spelling of names and durations, the time a request may
+// take, and the meaning of an operation's error for a client.
 //
-// It knows no wire format. A door says the same things in its own form: as problem+json with a
-// status (package httpapi), or as an error with a code in front (package resp).
+// It knows no wire format. A listener encodes the same failures in its protocol: as problem+json
+// with a status (package httpapi), or as an error with a code in front (package resp).
 package request

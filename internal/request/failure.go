@@ -9,16 +9,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Kind is what an error of an operation means to a client.
+// Kind is the meaning of an operation's error for a client.
 type Kind uint8
 
 // The kinds of failures. Nothing was counted, except where the outcome is unknown.
 const (
 	// Invalid: the request can't be executed as it is; it would fail again.
 	Invalid Kind = iota
-	// Overload: one of this node's own limits is reached.
+	// Overload: a limit of this node is reached.
 	Overload
-	// Unavailable: there is no honest answer now.
+	// Unavailable: the node can't give a correct answer now.
 	Unavailable
 	// Unknown: a write may or may not have happened.
 	Unknown
@@ -26,7 +26,7 @@ const (
 	Internal
 )
 
-// Failure is an error of an operation as clients are told of it.
+// Failure is an operation's error as reported to clients.
 type Failure struct {
 	Kind Kind
 	// Detail is a sentence for people.
@@ -35,10 +35,10 @@ type Failure struct {
 	After time.Duration
 }
 
-// Error is a failure as an error, for doors that decide in one package and answer in another.
+// Error is a failure as an error, for listeners that decide in one package and answer in another.
 type Error struct {
 	Failure
-	// Forbidden is a failure that is due to what the client may do. Its kind is Invalid.
+	// Forbidden marks a failure caused by a lack of permission. Its kind is Invalid.
 	Forbidden bool
 }
 
@@ -51,19 +51,19 @@ func RulesUnknown() Failure {
 		Detail: "this node has not been able to read the rules from Redis yet"}
 }
 
-// OnlyDistinct says why events can't be judged by a rule.
+// OnlyDistinct explains why a rule can't judge events.
 func OnlyDistinct(rule string) string {
 	return "rule " + rule + " has only distinct limits, which judge values: name it in " +
 		"/v1/distinct or TT.DISTINCT, or give it limits"
 }
 
-// OnlyEvents says why values can't be judged by a rule.
+// OnlyEvents explains why a rule can't judge values.
 func OnlyEvents(rule string) string {
 	return "rule " + rule + " has no distinct limits: name it in /v1/acquire or TT.ACQUIRE, or " +
 		"give it some, such as distinct: 5/24h"
 }
 
-// FailureOf explains an error of an operation. A write that ran out of time has an unknown outcome.
+// FailureOf converts an operation's error. A write that ran out of time has an unknown outcome.
 func FailureOf(err error, write bool) Failure {
 	var invalid *syncer.InvalidError
 	switch {
@@ -87,8 +87,8 @@ func FailureOf(err error, write bool) Failure {
 		Detail: "an error of this server's own; its log says more"}
 }
 
-// FailureOfOp is FailureOf for an operation. It names the fields of one that has no list of checks
-// as if they were the operation's own.
+// FailureOfOp is FailureOf for an operation. Unless checksForm is set, it names the fields of the
+// only check as if they were the operation's own.
 func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
 	invalid, ok := errors.AsType[*syncer.InvalidError](err)
 	if !ok {
@@ -110,10 +110,10 @@ func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
 	return Failure{Kind: Invalid, Detail: named.Error()}
 }
 
-// mostRetry caps how long a client is asked to wait.
+// mostRetry caps the wait that a client is asked for.
 const mostRetry = time.Minute
 
-// estimateOf returns how long the cause of an error may last, or 0 if that is not known.
+// estimateOf returns how long the cause of an error may last, or 0 if that is unknown.
 func estimateOf(err error) time.Duration {
 	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
 		return max(time.Millisecond, min(later.After, mostRetry))

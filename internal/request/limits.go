@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// What one request may contain. Lists are bounded in order to bound the work of a request.
+// The bounds of one request. Bounding its lists bounds its work.
 const (
 	// MaxOps bounds the operations of a batch.
 	MaxOps = 10_000
@@ -25,7 +25,7 @@ const (
 	MaxN = 1<<31 - 1
 	// MaxTop bounds a list of busiest keys.
 	MaxTop = 1000
-	// DefaultTop is how many there are, over DefaultTopWindow, unless the request says otherwise.
+	// DefaultTop is the default length of such a list, and DefaultTopWindow its default window.
 	DefaultTop       = 20
 	DefaultTopWindow = "1m"
 	// DefaultTopMS is DefaultTopWindow in milliseconds.
@@ -35,7 +35,7 @@ const (
 	maxNSBytes  = 64
 )
 
-// What would be right in place of a field that is refused.
+// The valid values of a refused field, for error messages.
 const (
 	WantN      = "want 1 to 2147483647"
 	WantAddN   = "want 1 to 2147483647, or -1 to -2147483647 to take back"
@@ -67,8 +67,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// printable reports whether all bytes are ASCII from the space up to DEL. It looks at eight bytes
-// at a time.
+// printable reports whether all bytes are ASCII from the space up to DEL. It checks eight bytes at
+// a time.
 func printable(b []byte) bool {
 	for len(b) >= 8 {
 		x := binary.LittleEndian.Uint64(b)
@@ -99,8 +99,8 @@ func ValidNS(b []byte) bool {
 	return true
 }
 
-// Verdicts is the namespace of the history of verdicts. Clients can read it; they can't write it,
-// because no namespace of theirs has such a name.
+// Verdicts is the namespace of the history of verdicts. Clients can read it but not write it: the
+// name is not valid for a namespace of theirs.
 const Verdicts = "@verdicts"
 
 // ReadableNS reports whether b may be the name of a namespace to read.
@@ -109,11 +109,11 @@ func ReadableNS(b []byte) bool { return ValidNS(b) || string(b) == Verdicts }
 // day is a unit that windows may use and time.ParseDuration lacks.
 const day = 24 * time.Hour
 
-// maxWindowText is the longest text of a window: leading zeros don't make it another one.
+// maxWindowText is the longest text of a window: leading zeros don't change its value.
 const maxWindowText = 64
 
 // ParseWindow parses a duration such as "90s", "1.5h" or "1d2h3m4s". It returns milliseconds, or
-// says what is wrong. A window is a whole number of milliseconds, at least one.
+// the reason why the text is wrong. A window is a whole number of milliseconds, at least one.
 func ParseWindow(text []byte) (ms int64, wrong string) {
 	switch {
 	case len(text) == 0:
@@ -187,8 +187,8 @@ func Digits(b []byte, i int) (v int64, end int, fits bool) {
 // IsDigit reports whether c is a decimal digit.
 func IsDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// durationUnit returns the unit at the front of b in nanoseconds, and the length of its name, which
-// is 0 if there is no unit.
+// durationUnit returns the unit at the front of b in nanoseconds, and the length of its name, or 0
+// if there is no unit.
 func durationUnit(b []byte) (ns int64, width int) {
 	if len(b) >= 2 && b[1] == 's' {
 		switch b[0] {
@@ -219,8 +219,8 @@ func durationUnit(b []byte) (ns int64, width int) {
 // hashedPrefix is the prefix of keys that stand for values.
 const hashedPrefix = "sha256:"
 
-// KeyOf returns the key of a value that a proxy forwards: the value, or its [HashedKey] if it can't
-// be a key or begins as a HashedKey does. No value is the replacement of another one.
+// KeyOf returns the key of a value that a proxy forwards: the value, or its [HashedKey] if it is
+// not a valid key or begins as a HashedKey does. So no value collides with the hash of another one.
 func KeyOf(value []byte) []byte {
 	if ValidKey(value) && !IsHashed(value) {
 		return value
@@ -238,8 +238,8 @@ func HashedKey(value []byte) []byte {
 // IsHashed reports whether a value begins as a [HashedKey] does.
 func IsHashed(value []byte) bool { return bytes.HasPrefix(value, []byte(hashedPrefix)) }
 
-// WantBy says what lists of keys can be by.
+// WantBy lists the valid orders of a list of keys.
 const WantBy = "want count, refused or shadow"
 
-// ValidBy reports whether a list of keys can be by that.
+// ValidBy reports whether by is a valid order of a list of keys.
 func ValidBy(by string) bool { return by == "count" || by == "refused" || by == "shadow" }

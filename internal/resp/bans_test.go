@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// banning is a service with bans, as nodes have them. It notes which rules with a ban each
-// operation is told to be judged by.
+// banning is a service with bans, like that of a node. It notes the banning rules attached to each
+// operation.
 type banning struct {
 	*service
 	mu   sync.Mutex
@@ -47,7 +47,7 @@ func (s *banning) note(op *syncer.Op) {
 	s.told = append(s.told, text)
 }
 
-// take returns what has been noted since the last call.
+// take returns and clears the recorded rules.
 func (s *banning) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *banning) take() string {
 	return text
 }
 
-// newBans returns a service with bans, and rules of which some ban.
+// newBans returns a service with bans, and rules, some of which ban.
 func newBans(t *testing.T) (*banning, namedRules) {
 	limit := func(most int64) []rule.Limit {
 		return []rule.Limit{{Window: 86_400_000, Max: most, Text: "24h"}}
@@ -71,7 +71,8 @@ func newBans(t *testing.T) (*banning, namedRules) {
 	})}
 }
 
-// TestCommandsSayWhichRulesBan and which limits each of them watches.
+// TestCommandsSayWhichRulesBan checks which rules with a ban reach the service, and which limits
+// each of them watches.
 func TestCommandsSayWhichRulesBan(t *testing.T) {
 	s, rules := newBans(t)
 	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules}))
@@ -94,7 +95,7 @@ func TestCommandsSayWhichRulesBan(t *testing.T) {
 			t.Errorf("%s is judged by %q, want %q", step.command, got, step.want)
 		}
 	}
-	// What one command is judged by is not left to the next one of a pipeline.
+	// A pipelined command must not inherit the rules of the command before it.
 	c.send(command("TT.ACQUIRE a RULE login") + command("TT.ACQUIRE a LIMIT 1h 100") +
 		command("TT.ACQUIRE a RULE nobody") + command("TT.ACQUIRE a RULE hours"))
 	for range 4 {
@@ -106,7 +107,8 @@ func TestCommandsSayWhichRulesBan(t *testing.T) {
 	}
 }
 
-// TestAnswersDuringABan are refusals that say when it ends, and nothing is counted.
+// TestAnswersDuringABan checks that a ban answers with refusals that carry its end, and that
+// nothing is counted.
 func TestAnswersDuringABan(t *testing.T) {
 	s, rules := newBans(t)
 	c := dial(t, serve(t, resp.Options{Service: s, Rules: rules}))

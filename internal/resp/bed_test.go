@@ -23,12 +23,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// patience bounds what should not take long.
+// patience bounds operations that should be quick.
 const patience = 3 * time.Minute
 
 // service is a real counter with a clock that the test moves.
 type service struct {
-	httpapi.Service // what is not called here
+	httpapi.Service // the methods that are not called here
 	counter         *syncer.Counter
 	now             atomic.Int64
 	err             atomic.Pointer[error]
@@ -45,7 +45,7 @@ func newService(t testing.TB) *service {
 	return newServiceBy(t, leaparray.Default())
 }
 
-// newServiceBy returns a service that counts by a ladder.
+// newServiceBy returns a service that counts in the levels of a ladder.
 func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
 	t.Helper()
 	s := &service{}
@@ -136,7 +136,7 @@ func (s *service) Reset(context.Context, []byte, []byte) error {
 	return s.fault()
 }
 
-// serve opens a server and returns it; the test closes it at its end.
+// serve opens a server that the end of the test closes.
 func serve(t testing.TB, o resp.Options) *resp.Server {
 	t.Helper()
 	if o.Listen == "" {
@@ -162,7 +162,7 @@ func serve(t testing.TB, o resp.Options) *resp.Server {
 	return s
 }
 
-// client is a connection that shows replies as they are.
+// client is a connection that returns replies exactly as received.
 type client struct {
 	t testing.TB
 	net.Conn
@@ -187,7 +187,7 @@ func attach(t testing.TB, nc net.Conn) *client {
 	return &client{t, nc, bufio.NewReader(nc)}
 }
 
-// command encodes one command: the words of a text.
+// command encodes one command from a text of words.
 func command(text string) string { return encode(strings.Fields(text)...) }
 
 func encode(words ...string) string {
@@ -199,7 +199,7 @@ func encode(words ...string) string {
 	return b.String()
 }
 
-// send sends what may be several commands, in one write.
+// send writes raw, which may hold several commands, in one call.
 func (c *client) send(raw string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c.Conn, raw); err != nil {

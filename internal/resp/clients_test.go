@@ -20,7 +20,7 @@ import (
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// clients includes the clients of other languages, which take a while to install.
+// clients enables the tests of clients in other languages, which take a while to install.
 var clients = flag.Bool("clients", false, "test the clients of other languages, too")
 
 // secured is a node with tokens and a certificate.
@@ -56,7 +56,7 @@ func serveSecured(t *testing.T) secured {
 	return s
 }
 
-// environment has what a script needs in order to connect.
+// environment returns the variables a script needs to connect.
 func (s *secured) environment() []string {
 	return append(os.Environ(), "HOST="+s.host, "PORT="+s.port, "TOKEN="+s.token, "CA="+s.ca)
 }
@@ -199,7 +199,7 @@ func needed(t *testing.T, name string) string {
 	return path
 }
 
-// optional returns the path of a program, without which the test is skipped.
+// optional returns the path of a program; without it the test is skipped.
 func optional(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -29,7 +29,7 @@ const (
 	commandCount
 )
 
-// description is what COMMAND says of a command.
+// description is a command's entry in the reply to COMMAND.
 type description struct {
 	name string
 	// arity is the number of words with the name; -n means n or more.
@@ -68,8 +68,8 @@ func descriptions() [commandCount]description {
 	}
 }
 
-// commandOf returns the command of that name, in any case. It is a switch, not a map, because it is
-// on the way of every operation.
+// commandOf returns the command of that name, in any case. It is a switch rather than a map because
+// every operation goes through it.
 func commandOf(name []byte) command {
 	var b [len("CL.THROTTLE")]byte
 	if len(name) > len(b) {
@@ -123,12 +123,12 @@ func (d *description) accepts(words int) bool {
 	return words == d.arity || d.arity < 0 && words >= -d.arity
 }
 
-// wrongArguments is the error of a command with too few or too many arguments.
+// wrongArguments returns the error for a command with too few or too many arguments.
 func wrongArguments(name string) errorReply {
 	return errorf(codeErr, "wrong number of arguments for '%s' command", name)
 }
 
-// appendInfo appends what COMMAND says of a command.
+// appendInfo appends the command's entry in the reply to COMMAND.
 func (d *description) appendInfo(b []byte) []byte {
 	flags := strings.Fields(d.flags)
 	first := truth(d.key)
@@ -148,7 +148,7 @@ func (d *description) appendInfo(b []byte) []byte {
 	return b
 }
 
-// appendDocs appends what COMMAND DOCS says of a command.
+// appendDocs appends the command's entry in the reply to COMMAND DOCS.
 func (d *description) appendDocs(b []byte, v version) []byte {
 	group := "connection"
 	if strings.HasPrefix(d.name, "tt.") || strings.HasPrefix(d.name, "cl.") {

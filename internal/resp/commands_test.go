@@ -82,7 +82,8 @@ func TestCommands(t *testing.T) {
 	c.ended()
 }
 
-// TestRefusals sends what can't be executed. Nothing is counted, and the connection goes on.
+// TestRefusals sends commands that can't be executed. Nothing is counted, and the connection stays
+// open.
 func TestRefusals(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
@@ -168,8 +169,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	}
 }
 
-// TestPipelinesKeepTheirOrder sends commands that depend on each other in one piece, and in pieces
-// of every length.
+// TestPipelinesKeepTheirOrder sends dependent commands in one piece, and in pieces of every length.
 func TestPipelinesKeepTheirOrder(t *testing.T) {
 	s := newService(t)
 	server := serve(t, resp.Options{Service: s})
@@ -186,12 +186,12 @@ func TestPipelinesKeepTheirOrder(t *testing.T) {
 			"-1 to -2147483647 to take back", fmt.Sprintf("[1 0 %d %d]", n+1, 999-n))
 	}
 	for _, piece := range []int{all.Len(), 1000, 100, 7, 1} {
-		s.now.Add(time.Hour.Milliseconds()) // what was counted before has left the windows
+		s.now.Add(time.Hour.Milliseconds()) // earlier counts have left the windows
 		c := dial(t, server)
 		go func() {
 			for rest := all.String(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
 				if _, err := c.Write([]byte(rest[:min(piece, len(rest))])); err != nil {
-					return // the test says what was missing
+					return // the test names the missing ones
 				}
 			}
 		}()
@@ -203,7 +203,7 @@ func TestPipelinesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestPipelinesAreOneBatch counts the calls for commands that arrive together.
+// TestPipelinesAreOneBatch counts the service calls for commands that arrive together.
 func TestPipelinesAreOneBatch(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))

@@ -19,9 +19,9 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// TestSameAnswersAsHTTP sends the same random operations, good and bad ones, through both doors to
-// two counters whose clocks agree. Whatever HTTP answers, RESP must answer as well. Their ladder
-// has one level, so that they agree however much either has folded.
+// TestSameAnswersAsHTTP sends the same random operations, valid and invalid, through HTTP and RESP
+// to two counters whose clocks agree. Every HTTP answer must have the equivalent RESP answer. Their
+// ladder has one level, so that the counters agree however much either has folded.
 func TestSameAnswersAsHTTP(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -59,7 +59,7 @@ func TestSameAnswersAsHTTP(t *testing.T) {
 	}
 }
 
-// operation is an operation of either door. In JSON it is what HTTP takes.
+// operation is an operation in either protocol. Encoded as JSON, it is the body of an HTTP request.
 type operation struct {
 	Op          string     `json:"op"`
 	NS          string     `json:"ns,omitempty"`
@@ -87,7 +87,7 @@ type oneCheck struct {
 	Limits []limit `json:"limits"`
 }
 
-// draw returns a random operation, which now and then is refused.
+// draw returns a random operation; some of them are refused.
 func draw(rnd *rand.Rand, now int64) operation {
 	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
 	rare := func(odds int) bool { return rnd.IntN(odds) == 0 }
@@ -137,7 +137,7 @@ func draw(rnd *rand.Rand, now int64) operation {
 	return o
 }
 
-// mistake makes one: which of several is named is up to each door.
+// mistake makes a single mistake: of several, each protocol may name a different one.
 func mistake(rnd *rand.Rand, c *oneCheck) {
 	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
 	c.N = nil
@@ -205,7 +205,7 @@ func (o *operation) words() []string {
 	return words
 }
 
-// answer is what HTTP answers to an operation.
+// answer is the HTTP answer to an operation.
 type answer struct {
 	Error *struct {
 		Status int    `json:"status"`
@@ -222,7 +222,7 @@ type answer struct {
 
 type state struct{ Count, Remaining int64 }
 
-// reply returns what RESP is to answer in its place.
+// reply returns the RESP reply that corresponds to the answer.
 func (a *answer) reply(op string) string {
 	var numbers []int64
 	switch {
@@ -251,8 +251,8 @@ func (a *answer) reply(op string) string {
 	return strings.ReplaceAll(fmt.Sprint(numbers), ",", "")
 }
 
-// serveHTTP serves a service over HTTP. It returns a function that sends a batch and returns what
-// RESP is to answer.
+// serveHTTP serves a service over HTTP. It returns a function that sends a batch and returns the
+// RESP replies to expect.
 func serveHTTP(t *testing.T, s *service) func([]operation) []string {
 	t.Helper()
 	h, err := httpapi.New(httpapi.Options{Service: s, Listen: "127.0.0.1:0"})
@@ -295,5 +295,5 @@ func serveHTTP(t *testing.T, s *service) func([]operation) []string {
 }
 
 // unprefixed returns an answer without the name of the first check: RESP does not know yet that
-// others follow.
+// other checks follow.
 func unprefixed(answer string) string { return strings.Replace(answer, "checks[0].", "", 1) }

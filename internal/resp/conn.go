@@ -12,7 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// conn is a connection. Everything but what mu guards belongs to the goroutine that serves it.
+// conn is a connection. All of it except the fields that mu guards belongs to the goroutine that
+// serves it.
 type conn struct {
 	net.Conn
 	raw     net.Conn // beneath TLS
@@ -25,8 +26,8 @@ type conn struct {
 	filled bool              // the last bytes filled the buffer: there are probably more
 	small  *[smallInput]byte // the buffer to come back to while in has a large one; nil otherwise
 	taken  int64             // of the memory for small works
-	// work is for what was read at once; nil while the connection waits for input. It is of the
-	// size of the input's buffer.
+	// work executes the commands of one read; nil while the connection waits for input. Its size
+	// matches the input's buffer.
 	work *work
 
 	now     time.Time // when the last bytes arrived
@@ -94,8 +95,8 @@ func (c *conn) receive() error {
 // holdLarge is how long a connection that has no part of a command may keep a large buffer.
 const holdLarge = 100 * time.Millisecond
 
-// limitReading sets the read deadline. That costs, so it is put off as long as the one that is set
-// is not much too early.
+// limitReading sets the read deadline. Setting one is expensive, so it is put off while the current
+// deadline is only slightly too early.
 func (c *conn) limitReading() error {
 	opt := &c.server.opts
 	switch {
@@ -138,8 +139,8 @@ func (c *conn) setWriteDeadline(t time.Time) {
 	_ = c.SetWriteDeadline(t)
 }
 
-// drain ends the connection when what has been read is answered. The client has until readBy to
-// read the answers, unless that is zero.
+// drain ends the connection once the commands already read are answered. The client has until
+// readBy to read the answers; a zero readBy sets no limit.
 func (c *conn) drain(readBy time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +168,7 @@ func (c *conn) answer() {
 		if !ok {
 			break
 		}
-		c.partial = time.Time{} // what follows has its own time
+		c.partial = time.Time{} // the next command has a new deadline
 		if len(c.in.args) > 0 {
 			c.command(c.in.args)
 		}
@@ -177,7 +178,7 @@ func (c *conn) answer() {
 	c.finish()
 }
 
-// command executes one command, or adds it to the operations that are executed together.
+// command executes one command, or adds it to the batch of operations.
 func (c *conn) command(args [][]byte) {
 	id := commandOf(args[0])
 	c.count(id)
@@ -210,7 +211,7 @@ func (c *conn) command(args [][]byte) {
 	c.writeFull()
 }
 
-// allowed returns why a command can't be executed at all.
+// allowed returns the reason why a command can't be executed at all, or "".
 func (c *conn) allowed(id command, args [][]byte) errorReply {
 	d := &c.server.commands[id]
 	switch {
@@ -224,7 +225,7 @@ func (c *conn) allowed(id command, args [][]byte) errorReply {
 	return ""
 }
 
-// other executes a command that is not one of the operations of a batch.
+// other executes a command that is not an operation of a batch.
 func (c *conn) other(id command, args [][]byte) errorReply {
 	switch id {
 	case cmdSeries:
@@ -266,7 +267,7 @@ func (c *conn) other(id command, args [][]byte) errorReply {
 	return ""
 }
 
-// withGrant has further commands use what the connection has just been granted.
+// withGrant makes the new grant of the connection apply to the commands that follow.
 func (c *conn) withGrant(e errorReply) errorReply {
 	c.work.grant = c.session.grant
 	return e
@@ -295,19 +296,19 @@ func (c *conn) error(e errorReply) {
 	c.work.out = appendError(c.work.out, e)
 }
 
-// fail answers with an error that ends the connection.
+// fail answers with an error and ends the connection.
 func (c *conn) fail(e errorReply) {
 	c.error(e)
 	c.failed = errors.New(string(e))
 }
 
-// execute executes and answers the operations that have been collected.
+// execute executes and answers the collected operations.
 func (c *conn) execute() {
 	w := c.work
 	if len(w.ops) == 0 {
 		return
 	}
-	if c.failed != nil { // nobody would be told
+	if c.failed != nil { // no client would get the answers
 		w.clear()
 		return
 	}
@@ -331,7 +332,7 @@ func (c *conn) execute() {
 	w.clear()
 }
 
-// deadline returns the context for what is executed now.
+// deadline returns a context that bounds the next execution.
 func (c *conn) deadline() context.Context {
 	w := c.work
 	if !w.context.Finish() {
@@ -341,7 +342,7 @@ func (c *conn) deadline() context.Context {
 	return w.context
 }
 
-// writeFull writes the answers if there are many.
+// writeFull writes the answers once there are many.
 func (c *conn) writeFull() {
 	limit := smallOutput
 	if c.large() {
@@ -352,7 +353,7 @@ func (c *conn) writeFull() {
 	}
 }
 
-// write writes the answers. Once that has failed, they are dropped.
+// write writes the answers. After a failed write, further answers are dropped.
 func (c *conn) write() {
 	w, timeout := c.work, c.server.opts.WriteTimeout
 	if len(w.out) > 0 && (c.failed == nil || !errors.Is(c.failed, errWrite)) {
@@ -368,5 +369,5 @@ func (c *conn) write() {
 	w.out = w.out[:0]
 }
 
-// errWrite says that answers can't be delivered.
+// errWrite reports that answers can't be delivered.
 var errWrite = errors.New("can't write answers")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// describeCommands is COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
+// describeCommands executes COMMAND [COUNT | LIST | INFO [name ...] | DOCS [name ...]].
 func (c *conn) describeCommands(args [][]byte) errorReply {
 	sub := ""
 	if len(args) > 1 {
@@ -40,7 +40,7 @@ func (c *conn) describeCommands(args [][]byte) errorReply {
 	return ""
 }
 
-// appendInfoOf appends what is known of the commands of these names, null for those that are not.
+// appendInfoOf appends the info of the named commands, and null for unknown names.
 func (c *conn) appendInfoOf(b []byte, names [][]byte) []byte {
 	b = appendArray(b, len(names))
 	for _, name := range names {
@@ -55,8 +55,8 @@ func (c *conn) appendInfoOf(b []byte, names [][]byte) []byte {
 	return b
 }
 
-// appendDocsOf appends what is known of the commands of these names, without those that are not
-// known, or of all commands.
+// appendDocsOf appends the docs of the named commands, skipping unknown names, or of all commands
+// if there are no names.
 func (c *conn) appendDocsOf(b []byte, names [][]byte) []byte {
 	var ids []command
 	for _, name := range names {
@@ -74,7 +74,7 @@ func (c *conn) appendDocsOf(b []byte, names [][]byte) []byte {
 	return b
 }
 
-// info is INFO: enough for clients that wait until a server has loaded its data.
+// info executes INFO: its fields suffice for clients that wait until a server has loaded its data.
 func (c *conn) info() {
 	s := c.server
 	c.reply(appendBulk, fmt.Sprintf("# Server\r\nredis_version:%s\r\nredis_mode:standalone\r\n"+
@@ -85,8 +85,8 @@ func (c *conn) info() {
 		s.opts.MaxConns))
 }
 
-// config is CONFIG GET pattern [pattern ...]. There is no such configuration here; but
-// redis-benchmark asks for these two before it begins.
+// config executes CONFIG GET pattern [pattern ...]. There is no such configuration here, but
+// redis-benchmark asks for these two parameters before it begins.
 func (c *conn) config(args [][]byte) errorReply {
 	if len(args) < 3 || !strings.EqualFold(string(args[1]), "GET") {
 		return errorf(codeErr, "unknown subcommand or wrong number of arguments for 'CONFIG %s'; "+

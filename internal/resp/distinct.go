@@ -14,21 +14,22 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Distincter counts distinct values. A [Service] may be one; otherwise there is no TT.DISTINCT.
+// Distincter counts distinct values. A [Service] may implement it; otherwise there is no
+// TT.DISTINCT.
 type Distincter interface {
-	// Distinct adds values to a key and counts how many different ones there are. Without values it
-	// only counts.
+	// Distinct adds values to a key and counts its distinct values. Without values it only counts.
 	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
 }
 
-// givenTwice says that an option may be given once.
+// givenTwice is the error detail of an option given more than once.
 const givenTwice = "given twice"
 
-// distinctQuery is the arguments of TT.DISTINCT.
+// distinctQuery holds the arguments of TT.DISTINCT.
 type distinctQuery struct {
 	draft draft // of the key, the namespace, limits and rules
 	op    verdicts.Values
-	// asked is set if the command has LIMIT or RULE, and so an answer that says what they decided.
+	// asked is set if the command has LIMIT or RULE, and its answer therefore carries their
+	// verdict.
 	asked bool
 }
 
@@ -55,7 +56,7 @@ func (q *distinctQuery) parse(w *work, args [][]byte) errorReply {
 	return q.judges()
 }
 
-// next reads one option with what follows it.
+// next reads one option and its value.
 func (q *distinctQuery) next() errorReply {
 	option := bytes.ToUpper(q.draft.args[0][:min(len(q.draft.args[0]), 8)])
 	if len(q.draft.args) < 2 {
@@ -104,7 +105,7 @@ func (q *distinctQuery) next() errorReply {
 	return ""
 }
 
-// windows reads the windows, which are last.
+// windows reads the windows, which come last.
 func (q *distinctQuery) windows(first []byte, rest [][]byte) errorReply {
 	if len(rest) >= request.MaxWindows {
 		return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
@@ -119,7 +120,7 @@ func (q *distinctQuery) windows(first []byte, rest [][]byte) errorReply {
 	return ""
 }
 
-// complete refuses what has nothing to do, and values that are too long.
+// complete refuses commands that have nothing to do, and values that are too long.
 func (q *distinctQuery) complete() errorReply {
 	switch {
 	case len(q.op.Add) == 0 && q.asked:
@@ -136,8 +137,8 @@ func (q *distinctQuery) complete() errorReply {
 	return ""
 }
 
-// judges adds the limits of the rules that the command names, or of the default rules of its
-// namespace if it adds values now and names neither rules nor limits.
+// judges adds the limits of the rules that the command names. A command that adds values at the
+// current time and names neither rules nor limits gets the default rules of its namespace.
 func (q *distinctQuery) judges() errorReply {
 	w := q.draft.w
 	if q.op.WantsDefaults(w.naming) {
@@ -155,7 +156,7 @@ func (q *distinctQuery) judges() errorReply {
 	return ""
 }
 
-// distinct is TT.DISTINCT, see distinctQuery.parse.
+// distinct executes TT.DISTINCT, see distinctQuery.parse.
 func (c *conn) distinct(args [][]byte) errorReply {
 	service, ok := c.server.opts.Service.(Distincter)
 	if !ok {
@@ -184,8 +185,8 @@ func (c *conn) distinct(args [][]byte) errorReply {
 	return ""
 }
 
-// append appends an integer for each window; before them, if the command has limits, whether they
-// allowed it, when to try again, and two integers for each of them.
+// append appends an integer for each window. If the command has limits, they are preceded by
+// whether the limits allowed it, when to try again, and two integers for each limit.
 func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
 	limits := min(len(q.op.Op.Limits), len(res.Counts))
 	judged, counted := res.Counts[:limits], res.Counts[limits:]
@@ -204,13 +205,14 @@ func (q *distinctQuery) append(b []byte, res *distinct.Result) []byte {
 	return b
 }
 
-// refusal is the error where default rules refuse a command whose answer has no place for it.
+// refusal returns the error for default rules that refuse a command whose answer has no field for a
+// verdict.
 func (q *distinctQuery) refusal(res *distinct.Result) errorReply {
 	return errorf(codeRefused, "by %s; nothing was added; retry_after_ms=%d",
 		strings.Join(q.op.RefusedBy(res), ", "), res.RetryAfter)
 }
 
-// countDistinct counts what limits decided about values.
+// countDistinct counts the verdict of limits on values.
 func (c *conn) countDistinct(q *distinctQuery, res *distinct.Result) {
 	counters, recorder := c.server.opts.Verdicts, c.server.opts.Decisions
 	if counters == nil && recorder == nil || len(q.op.Op.Limits) == 0 {

@@ -66,7 +66,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestDistinctByRules adds values that limits and rules judge, and counts what they decide.
+// TestDistinctByRules adds values under limits and rules, and counts the verdicts.
 func TestDistinctByRules(t *testing.T) {
 	t.Parallel()
 	limits := func(most ...int64) (all []rule.Limit) {
@@ -117,7 +117,7 @@ func TestDistinctByRules(t *testing.T) {
 			t.Errorf("%.60s: %s, want %s", test.command, got, test.want)
 		}
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)
@@ -128,7 +128,7 @@ func TestDistinctByRules(t *testing.T) {
 	}
 }
 
-// newEngine returns an engine that counts in memory, at one moment.
+// newEngine returns an engine that counts in memory, with a clock that stands still.
 func newEngine(t *testing.T) *distinct.Engine {
 	t.Helper()
 	const now = 1_700_000_000_000

@@ -9,25 +9,25 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// errorReply is the text of an error: a code in capital letters, and what is wrong. The empty one
-// is no error.
+// errorReply is the text of an error: a code in capital letters, and the reason. The empty text
+// means no error.
 type errorReply string
 
-// The codes of errors. docs/doors.md has the table.
+// The error codes; docs/doors.md has the table.
 const (
-	// codeErr: the command can't be executed as it is. It would fail again.
+	// codeErr: the command can't be executed as it is; it would fail again.
 	codeErr = "ERR"
 	// codeNoAuth: the connection has not authenticated, or its token was withdrawn. codeWrongPass:
-	// the token is not known. codeNoPerm: the token does not grant the command.
+	// the token is unknown. codeNoPerm: the token does not grant the command.
 	codeNoAuth, codeWrongPass, codeNoPerm = "NOAUTH", "WRONGPASS", "NOPERM"
-	// codeNoProto: HELLO asks for a version of the protocol that is not spoken here.
+	// codeNoProto: HELLO asks for an unsupported version of the protocol.
 	codeNoProto = "NOPROTO"
-	// codeBusy: a limit of this node is reached. codeTryAgain: there is no honest answer now.
-	// Nothing was counted; the text says when to try again.
+	// codeBusy: a limit of this node is reached. codeTryAgain: the node can't give a correct answer
+	// now. Nothing was counted; the text carries the time to wait.
 	codeBusy, codeTryAgain = "BUSY", "TRYAGAIN"
 	// codeUnknown: a write may or may not have happened.
 	codeUnknown = "UNKNOWN"
-	// codeRefused: default rules refused values, in an answer that has no place to say so.
+	// codeRefused: default rules refused values, in an answer that has no field for a verdict.
 	codeRefused = "REFUSED"
 )
 
@@ -37,8 +37,8 @@ func codes() []string {
 		codeTryAgain, codeUnknown, codeRefused}
 }
 
-// errorf returns an error with a code. Control characters, of which a line break would end the
-// reply, are left out.
+// errorf returns an error with a code. It drops control characters, because a line break would end
+// the reply.
 func errorf(code, format string, args ...any) errorReply {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -49,10 +49,10 @@ func errorf(code, format string, args ...any) errorReply {
 	return errorReply(code + " " + text)
 }
 
-// refused returns the error of an argument that is well-formed but not acceptable.
+// refused returns the error for a well-formed but unacceptable argument.
 func refused(field, detail string) errorReply { return errorf(codeErr, "%s: %s", field, detail) }
 
-// errorOf explains an error of the service.
+// errorOf converts an error of the service into a reply.
 func (s *Server) errorOf(err error, f request.Failure) errorReply {
 	switch f.Kind {
 	case request.Invalid:
@@ -70,15 +70,15 @@ func (s *Server) errorOf(err error, f request.Failure) errorReply {
 	return errorf(codeErr, "%s", f.Detail)
 }
 
-// leastRetry is how many milliseconds a client is asked to wait at least, as by the HTTP API.
+// leastRetry is the shortest wait that a client is asked for, in milliseconds, as in the HTTP API.
 const leastRetry = 1000
 
-// errorOfOp explains an error of an operation.
+// errorOfOp converts the error of an operation into a reply.
 func (s *Server) errorOfOp(err error, op *syncer.Op) errorReply {
 	return s.errorOf(err, request.FailureOfOp(err, op, len(op.Checks) > 1))
 }
 
-// clip shortens what a client sent so that it fits in a message.
+// clip shortens client input so that it fits in a message.
 func clip(b []byte) string {
 	const most = 64
 	if len(b) <= most {

@@ -9,7 +9,8 @@ import (
 // MaxArgs bounds the arguments of a command.
 const MaxArgs = maxArgs
 
-// Commands returns the commands in pieces that arrive one after the other, up to what is not RESP.
+// Commands parses pieces that arrive one after the other and returns their commands, up to the
+// first input that is not RESP.
 func Commands(pieces ...[]byte) (commands [][][]byte, err error) {
 	in := input{buf: make([]byte, largeInput)}
 	for _, piece := range pieces {
@@ -36,8 +37,8 @@ func Commands(pieces ...[]byte) (commands [][][]byte, err error) {
 	return commands, nil
 }
 
-// Operations returns what the arguments are to each command that counts or reads: one operation, or
-// none where they are refused.
+// Operations parses the arguments as those of each command that counts or reads, and returns the
+// resulting operations: one per command, or none where the arguments are refused.
 func Operations(args [][]byte) (ops []syncer.Op) {
 	words := append([][]byte{[]byte("TT")}, args...)
 	for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {

@@ -10,7 +10,7 @@ import (
 )
 
 // FuzzInput reads arbitrary bytes in one piece and in two: the commands must be the same, with
-// arguments that are within the bounds and within what was sent.
+// arguments within the bounds and within the input.
 func FuzzInput(f *testing.F) {
 	for _, raw := range []string{"PING\r\n", encode("TT.ADD", "k"), "*1\r\n$4\r\nPING\r\n*0\r\n\r\n",
 		encode("TT.ACQUIRE", "k", "LIMIT", "30s", "2") + encode("ECHO", ""), "*-1\r\nx", "*2\r\n$1",
@@ -21,7 +21,7 @@ func FuzzInput(f *testing.F) {
 		cut := int(at % uint(len(raw)+1))
 		whole, wholeErr := resp.Commands(raw)
 		parts, partsErr := resp.Commands(raw[:cut], raw[cut:])
-		// A mistake behind the cut may be noticed later, when the least that its command takes has
+		// A mistake behind the cut may be noticed later, once the shortest form of its command has
 		// arrived.
 		if wholeErr == nil && partsErr != nil {
 			t.Fatalf("in one piece %v, in two %v", wholeErr, partsErr)
@@ -44,8 +44,8 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// FuzzOperation parses arbitrary arguments: what is accepted must be an operation that the core may
-// be asked to execute.
+// FuzzOperation parses arbitrary arguments: every accepted operation must be one that the core
+// accepts.
 func FuzzOperation(f *testing.F) {
 	for _, words := range [][]string{{"k", "LIMIT", "30s", "2"}, {"k", "1m", "BOUNDS"},
 		{"k", "N", "-3", "TS", "5"}, {"k", "LIMIT", "1s", "0", "KEY", "l", "NS", "x", "LIMIT",

@@ -11,10 +11,10 @@ const spaces = " \t\r\v\f"
 
 var errQuotes = errors.New("unbalanced quotes in request")
 
-// inlineWord returns the first word of b, which does not begin with a space, and what follows it. A
-// word without quotes is taken as it is. In double quotes, \n, \r, \t, \b, \a and \xHH are single
-// bytes, and a backslash makes any other byte stand for itself; in single quotes only \' does. A
-// space or the end must follow a closing quote. The word is decoded in place.
+// inlineWord returns the first word of b, which does not begin with a space, and the rest of b. A
+// word without quotes is taken literally. In double quotes, \n, \r, \t, \b, \a and \xHH are single
+// bytes, and a backslash makes any other byte stand for itself; in single quotes only \' is an
+// escape. A space or the end of b must follow a closing quote. The word is decoded in place.
 func inlineWord(b []byte) (word, rest []byte, err error) {
 	word = b[:0]
 	for i := 0; i < len(b); {
@@ -37,8 +37,8 @@ func inlineWord(b []byte) (word, rest []byte, err error) {
 	return word[:len(word):len(word)], nil, nil
 }
 
-// quoted appends to word what precedes the closing quote in b. It returns how many bytes of b that
-// is, with the quote, or -1 if there is none.
+// quoted appends the bytes of b before the closing quote to word. It returns how many bytes of b it
+// has read, with the quote, or -1 if there is no closing quote.
 func quoted(word, b []byte, quote byte) ([]byte, int) {
 	for i := 0; i < len(b); i++ {
 		c := b[i]
@@ -58,8 +58,8 @@ func quoted(word, b []byte, quote byte) ([]byte, int) {
 	return word, -1
 }
 
-// escaped returns the byte that an escape stands for, of which b follows the backslash, and the
-// length of the escape without it.
+// escaped decodes an escape whose backslash precedes b. It returns the byte and the length of the
+// escape without the backslash.
 func escaped(b []byte) (c byte, n int) {
 	if b[0] == 'x' && len(b) > 2 {
 		if v, err := strconv.ParseUint(string(b[1:3]), 16, 8); err == nil {

@@ -6,39 +6,40 @@ import (
 )
 
 const (
-	// smallInput is the size of the buffer that every connection has, largeInput that of the one
-	// for deep pipelines and long commands. It is also the maximum size of a command.
+	// smallInput is the size of the buffer that every connection has. largeInput is the size of the
+	// buffer for deep pipelines and long commands, and also the maximum size of a command.
 	smallInput = 4 << 10
 	largeInput = 64 << 10
 	// maxArgs bounds the arguments of a command.
 	maxArgs = 4096
-	// leastArg is the least that an argument takes: "$0\r\n\r\n".
+	// leastArg is the size of the shortest argument: "$0\r\n\r\n".
 	leastArg = 6
 )
 
-// input is what was received and not executed yet, and the parser of the command at its front.
-// Arguments are views into the buffer, valid until compact or moveTo is called.
+// input holds received bytes that have not been executed yet, and the parser of the command at
+// their front. Arguments are views into the buffer, valid until compact or moveTo is called.
 type input struct {
 	buf        []byte
 	start, end int // received bytes are buf[start:end]
-	// need is how many bytes the command at the front has at least. It is not parsed again before
-	// they are there: otherwise a command that arrives byte by byte would be parsed as often.
+	// need is a lower bound on the size of the command at the front. The command is not parsed
+	// again before that many bytes are there: otherwise one that arrives byte by byte would be
+	// parsed for every byte.
 	need int
 	args [][]byte // of the command that next has parsed
-	// inline is set if that command was not in the form of an array.
+	// inline is set if that command was not an array.
 	inline bool
 }
 
-// space returns where to receive more bytes.
+// space returns the free part of the buffer.
 func (in *input) space() []byte { return in.buf[in.end:] }
 
-// partial reports whether there is a part of a command.
+// partial reports whether the buffer holds an incomplete command.
 func (in *input) partial() bool { return in.end > in.start }
 
 // full reports whether the buffer has no room for the rest of the command at its front.
 func (in *input) full() bool { return in.end-in.start == len(in.buf) }
 
-// compact moves what is left to the front of the buffer.
+// compact moves the remaining bytes to the front of the buffer.
 func (in *input) compact() {
 	if in.start > 0 {
 		in.end = copy(in.buf, in.buf[in.start:in.end])
@@ -46,14 +47,14 @@ func (in *input) compact() {
 	}
 }
 
-// moveTo replaces the buffer by another one that what is left fits in.
+// moveTo replaces the buffer by another one that the remaining bytes fit in.
 func (in *input) moveTo(buf []byte) {
 	in.end = copy(buf, in.buf[in.start:in.end])
 	in.buf, in.start = buf, 0
 }
 
-// next parses the command at the front, if it has been received completely, and removes it from
-// what is left. The error says why what was received is not RESP. A command may have no arguments.
+// next parses the command at the front, if it has been received completely, and removes it from the
+// buffer. err reports why the input is not RESP. A command may have no arguments.
 func (in *input) next() (ok bool, err error) {
 	b := in.buf[in.start:in.end]
 	if len(b) == 0 || len(b) < in.need {
@@ -77,8 +78,7 @@ func (in *input) next() (ok bool, err error) {
 	return need == 0, nil
 }
 
-// array parses an array of bulk strings. If it is not complete, it returns how many bytes it has at
-// least.
+// array parses an array of bulk strings. If it is incomplete, need is a lower bound on its size.
 func (in *input) array(b []byte) (size, need int, err error) {
 	n, at, err := header(b, 0, maxArgs, "multibulk")
 	if err != nil || at == 0 {
@@ -111,7 +111,7 @@ func (in *input) array(b []byte) (size, need int, err error) {
 }
 
 // header parses the number behind the type at b[at], up to the end of its line. next is the index
-// after the line, 0 if the line is not complete.
+// after the line, or 0 if the line is incomplete.
 func header(b []byte, at, most int, what string) (n, next int, err error) {
 	if at+3 < len(b) && b[at+2] == '\r' && b[at+3] == '\n' && '0' <= b[at+1] && b[at+1] <= '9' {
 		return int(b[at+1] - '0'), at + 4, nil // a single digit, as most are
@@ -133,7 +133,7 @@ func header(b []byte, at, most int, what string) (n, next int, err error) {
 	return int(v), at + 1 + end + 1, nil
 }
 
-// cmpError returns err, or an error of that text if it is nil.
+// cmpError returns err, or an error with that text if err is nil.
 func cmpError(err error, text string) error {
 	if err == nil {
 		return fmt.Errorf("%s", text)
@@ -141,7 +141,7 @@ func cmpError(err error, text string) error {
 	return err
 }
 
-// line parses an inline command: words with spaces between, up to the end of the line. Words may be
+// line parses an inline command: words separated by spaces, up to the end of the line. Words may be
 // in quotes, as in Redis.
 func (in *input) line(b []byte) (size, need int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), smallInput)], '\n')

@@ -8,17 +8,17 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// usage is what one address uses besides connections.
+// usage is the memory that one address uses, apart from its connections.
 type usage struct{ small, large account.Usage }
 
-// errNoMemory answers what there is no memory for. Nothing of it has been executed.
+// errNoMemory answers commands for which there is no memory. None of them has been executed.
 const errNoMemory errorReply = codeBusy + " too much is being read and answered at this moment; " +
 	"nothing was counted; retry_after_ms=1000"
 
 // large reports whether the connection has a large buffer.
 func (c *conn) large() bool { return c.small != nil }
 
-// enlarge gives the connection a large buffer, as soon as there is memory for one. It gives up at
+// enlarge gives the connection a large buffer as soon as there is memory for one. It gives up at
 // by.
 func (c *conn) enlarge(by time.Time) bool {
 	if c.large() || !c.server.largeWorks.Take(&c.from.Usage.large, largeWork, by) {
@@ -30,7 +30,7 @@ func (c *conn) enlarge(by time.Time) bool {
 	return true
 }
 
-// shrink gives the large buffer back, once what is left fits in the small one.
+// shrink returns the large buffer once the remaining bytes fit in the small one.
 func (c *conn) shrink() {
 	buf := (*[largeInput]byte)(c.in.buf)
 	c.in.moveTo(c.small[:])
@@ -39,7 +39,7 @@ func (c *conn) shrink() {
 	c.server.largeWorks.Release(&c.from.Usage.large, largeWork)
 }
 
-// begin takes the memory for executing what has been received. If there is none, the connection
+// begin reserves the memory to execute the received commands. If there is none, the connection
 // fails.
 func (c *conn) begin() bool {
 	c.taken = 0
@@ -58,7 +58,7 @@ func (c *conn) begin() bool {
 	return true
 }
 
-// finish gives it back.
+// finish returns the work to its pool, releases its memory, and drops an unused large buffer.
 func (c *conn) finish() {
 	w, large := c.work, c.large()
 	c.work = nil
@@ -76,7 +76,7 @@ func (c *conn) finish() {
 	}
 }
 
-// release gives back what begin has taken.
+// release returns the memory that begin has reserved.
 func (c *conn) release() {
 	if c.taken > 0 {
 		c.server.smallWorks.Release(&c.from.Usage.small, c.taken)
@@ -84,7 +84,7 @@ func (c *conn) release() {
 	}
 }
 
-// leave gives back everything that the connection has.
+// leave returns all memory of the connection.
 func (c *conn) leave() {
 	c.work = nil // after a panic it may be in any state, and is left to the collector
 	c.release()
@@ -95,5 +95,5 @@ func (c *conn) leave() {
 	c.server.conns.Leave(c.from)
 }
 
-// renew replaces a context that somebody may still hold.
+// renew replaces a context that another goroutine may still hold.
 func (w *work) renew() { w.context = new(request.Context) }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// tally counts a run of equal commands, so that a pipeline of them touches the shared counter once.
+// tally counts a run of equal commands, so that a pipeline touches the shared counter once.
 type tally struct {
 	of command
 	n  int64
@@ -29,7 +29,7 @@ func (c *conn) flushTally() {
 	}
 }
 
-// counters are what the metrics show.
+// counters are the values of the metrics.
 type counters struct {
 	commands [commandCount]atomic.Int64
 	errors   []atomic.Int64 // in the order of codes
@@ -51,13 +51,12 @@ func (s *Server) countError(e errorReply) {
 }
 
 // Refused returns how many connections were turned away because there were too many, and how many
-// commands were refused because too much was being read and answered.
+// commands were refused for lack of memory.
 func (s *Server) Refused() (connections, requests int64) {
 	return s.counters.rejected.Load(), s.counters.limited.Load()
 }
 
-// Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
-// collector.
+// Describe implements [prometheus.Collector]. It sends nothing, so this is an unchecked collector.
 func (s *Server) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].

@@ -105,7 +105,7 @@ func (w *work) parse(kind syncer.Kind, args [][]byte) errorReply {
 	return ""
 }
 
-// shape returns what the answer looks like.
+// shape returns the form of the answer.
 func (d *draft) shape() shape {
 	switch {
 	case d.op.Kind == syncer.Add:
@@ -118,7 +118,7 @@ func (d *draft) shape() shape {
 	return shapeCounts
 }
 
-// read reads the arguments: a key, and what follows it.
+// read reads the arguments: a key, its windows and its options.
 func (d *draft) read() errorReply {
 	if e := d.key(); e != "" {
 		return e
@@ -166,7 +166,7 @@ func optionsOf(kind syncer.Kind) string {
 	return "NS, N, TS, ACK, COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"
 }
 
-// option reads what follows an option.
+// option reads the values that follow an option.
 func (d *draft) option(o option) errorReply {
 	switch o {
 	case optionLimit:
@@ -344,7 +344,7 @@ func (d *draft) endCheck() errorReply {
 	return ""
 }
 
-// roleOf returns the role that an operation requires.
+// roleOf returns the role that a kind of operation requires.
 func roleOf(kind syncer.Kind) token.Role {
 	if kind == syncer.Count {
 		return token.Read
@@ -352,7 +352,7 @@ func roleOf(kind syncer.Kind) token.Role {
 	return token.Count
 }
 
-// refused returns the error of a field of the check.
+// refused returns the error for a field of the check.
 func (d *draft) refused(field, detail string) errorReply {
 	if d.several {
 		field = fmt.Sprintf("checks[%d].%s", d.checks, field)
@@ -360,12 +360,12 @@ func (d *draft) refused(field, detail string) errorReply {
 	return refused(field, detail)
 }
 
-// refusedLimit returns the error of a field of the limit that is read.
+// refusedLimit returns the error for a field of the limit being read.
 func (d *draft) refusedLimit(field, detail string) errorReply {
 	return d.refused(fmt.Sprintf("limits[%d].%s", len(d.w.limits)-d.start, field), detail)
 }
 
-// String returns the name of the option in errors: that of the field in the HTTP API.
+// String returns the option's name in errors, which is the name of the field in the HTTP API.
 func (o option) String() string {
 	return [...]string{"", "ns", "n", "ts", "at", "ack", "limit", "rule", "key", "count_denied",
 		"dry_run", "bounds", "window"}[o]

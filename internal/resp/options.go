@@ -15,8 +15,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Service executes what a [Server] reads. A method must not keep an operation, its keys or its
-// context after it returns. Errors are those of package syncer.
+// Service executes the operations that a [Server] reads. A method must not keep an operation, its
+// keys or its context after it returns. Errors are documented in package syncer.
 type Service interface {
 	// Do executes one operation.
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
@@ -32,7 +32,7 @@ type Service interface {
 	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// TopRefused is Top for the keys that refused the most acquires.
 	TopRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
-	// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+	// TopShadowRefused is TopRefused for acquires that rules in shadow would have refused.
 	TopShadowRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
@@ -40,14 +40,14 @@ type Service interface {
 
 // Rules resolves the names of rules.
 type Rules interface {
-	// Rules returns the rules in force, or nil while it is not known which those are. All names in
-	// one command are resolved in one set.
+	// Rules returns the rules in force, or nil while they are unknown. All names in one command are
+	// resolved in one set.
 	Rules() *rule.Set
 }
 
 // Tokens resolves tokens; [token.Store] implements it.
 type Tokens interface {
-	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
+	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
 	Find(presented []byte) *token.Grant
 }
@@ -56,23 +56,23 @@ type Tokens interface {
 type Options struct {
 	// Service executes the operations. Required.
 	Service Service
-	// Rules resolves the names of rules. Default: none, and no name is known.
+	// Rules resolves the names of rules. Default: none, every name is unknown.
 	Rules Rules
-	// Verdicts counts what acquires decide. Default: nothing is counted.
+	// Verdicts counts the verdicts of acquires. Default: nothing is counted.
 	Verdicts verdicts.Counter
-	// Decisions records what acquires decide. Default: nothing is recorded.
+	// Decisions records the verdicts of acquires. Default: nothing is recorded.
 	Decisions verdicts.Recorder
 	// Listen is the TCP address; port 0 picks a free one. Required.
 	Listen string
 	// Tokens resolves the passwords of AUTH. Default: anyone who can connect may do everything.
-	// AdminToken may do everything as well.
+	// AdminToken also grants everything.
 	Tokens     Tokens
 	AdminToken string
-	// TLS is used for all connections. Default: none, connections are plain.
+	// TLS is used for all connections. Default: none, connections are in plain text.
 	TLS *tls.Config
-	// Version is the version of the program, which INFO and HELLO report.
+	// Version is the version of the program that INFO and HELLO report.
 	Version string
-	// RequestTimeout bounds the execution of what was read at once. Default 2s.
+	// RequestTimeout bounds the execution of the commands of one read. Default 2s.
 	RequestTimeout time.Duration
 	// ReadTimeout bounds receiving one command, from its first byte, and how long a new connection
 	// may take to authenticate; WriteTimeout bounds sending answers, give or take a quarter.
@@ -89,18 +89,18 @@ type Options struct {
 	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
 	// address may use the same share of the memory. Default: half of MaxConns.
 	MaxConnsPerAddress int
-	// Logger receives changes of state and panics. Default: none.
+	// Logger receives state changes and panics. Default: none.
 	Logger *slog.Logger
 }
 
-// Approximate memory, in bytes, of a connection that waits for a command: a goroutine and the
-// buffer of smallInput bytes, and what TLS needs.
+// Approximate memory, in bytes, of a connection that waits for a command: a goroutine, the buffer
+// of smallInput bytes, and the state of TLS.
 const (
 	connBytes = 8<<10 + smallInput
 	tlsBytes  = 32 << 10
 )
 
-// ConnsFor returns the default of [Options].MaxConns for a [Options].MaxMemory of this many bytes.
+// ConnsFor returns the default [Options].MaxConns for a [Options].MaxMemory of this many bytes.
 func ConnsFor(bytes int64, secure bool) int {
 	each := int64(connBytes)
 	if secure {
@@ -109,7 +109,7 @@ func ConnsFor(bytes int64, secure bool) int {
 	return int(min(bytes/2/each, math.MaxInt32))
 }
 
-// withDefaults returns o with its defaults filled in, or says why it can't be used.
+// withDefaults returns o with its defaults filled in, or an error if o can't be used.
 func (o Options) withDefaults() (Options, error) {
 	if o.Service == nil || o.Listen == "" {
 		return o, errors.New("resp: Options needs Service and Listen")

@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/internal/resp"
 )
 
-// TestHalfACommand waits for a connection that stops in the middle of a command to end, while one
-// that is idle stays.
+// TestHalfACommand checks that a connection that stops in the middle of a command ends, while an
+// idle one stays.
 func TestHalfACommand(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t), ReadTimeout: 200 * time.Millisecond})
 	idle, half := dial(t, server), dial(t, server)
@@ -22,8 +22,8 @@ func TestHalfACommand(t *testing.T) {
 	}
 }
 
-// TestHalfACommandAgain stops in the middle of a command twice, and completes the first: the time
-// for the second begins anew.
+// TestHalfACommandAgain stops in the middle of a command twice and completes the first: the time
+// for the second starts anew.
 func TestHalfACommandAgain(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t), ReadTimeout: 300 * time.Millisecond})
 	const begin, rest = "*2\r\n$4\r\nECHO\r\n$3\r\nab", "c\r\n"

@@ -6,13 +6,13 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// query is the arguments of a command about one key.
+// query holds the arguments of a command about one key.
 type query struct {
 	ns, key []byte
 	window  int64 // of TT.SERIES
 }
 
-// parse reads key [NS ns], with a window behind the key if there is to be one.
+// parse reads key [NS ns], and a window behind the key if windowed.
 func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	if q.key = args[1]; !request.ValidKey(q.key) {
 		return refused("key", request.WantKey)
@@ -37,7 +37,7 @@ func (q *query) parse(args [][]byte, windowed bool) errorReply {
 	return ""
 }
 
-// series is TT.SERIES key window [NS ns].
+// series executes TT.SERIES key window [NS ns].
 func (c *conn) series(args [][]byte) errorReply {
 	var q query
 	if e := q.parse(args, true); e != "" {
@@ -60,13 +60,13 @@ func (c *conn) series(args [][]byte) errorReply {
 	return ""
 }
 
-// errorOfQuery explains an error of a query about one key and one window.
+// errorOfQuery converts an error of a query about one key and one window into a reply.
 func (s *Server) errorOfQuery(err error) errorReply {
 	op := syncer.Op{Kind: syncer.Count}
 	return s.errorOf(err, request.FailureOfOp(err, &op, false))
 }
 
-// topQuery is what TT.TOP asks for.
+// topQuery holds the arguments of TT.TOP.
 type topQuery struct {
 	n, window int64
 	by        string // count, refused or shadow
@@ -101,7 +101,7 @@ func (q *topQuery) parse(args [][]byte) errorReply {
 	return ""
 }
 
-// top is TT.TOP [n] [WINDOW w] [BY refused|shadow].
+// top executes TT.TOP [n] [WINDOW w] [BY refused|shadow].
 func (c *conn) top(args [][]byte) errorReply {
 	var q topQuery
 	if e := q.parse(args[1:]); e != "" {
@@ -135,7 +135,7 @@ func (c *conn) top(args [][]byte) errorReply {
 	return ""
 }
 
-// forget is TT.RESET key [NS ns].
+// forget executes TT.RESET key [NS ns].
 func (c *conn) forget(args [][]byte) errorReply {
 	var q query
 	if e := q.parse(args, false); e != "" {

@@ -10,14 +10,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// maxRules bounds the rules that one check names, and maxRuled the limits that rules put into one
+// maxRules bounds the rules that one check names, maxRuled the limits that rules add to one
 // command: a short name can stand for many of them.
 const (
 	maxRules = 16
 	maxRuled = 64
 )
 
-// ruledLimit is a limit that a rule put there.
+// ruledLimit is a limit that a rule added.
 type ruledLimit struct {
 	at int // its index in work.limits
 	verdicts.Origin
@@ -48,7 +48,7 @@ func (d *draft) rule() errorReply {
 	return ""
 }
 
-// takeRules takes the rules in force for the whole command.
+// takeRules fixes the rules in force for the whole command.
 func (d *draft) takeRules() errorReply {
 	if d.inForce != nil || d.w.rules == nil {
 		return ""
@@ -98,7 +98,7 @@ func (d *draft) addRules() errorReply {
 	return ""
 }
 
-// space makes the check count where the rules that it names do, if it names any.
+// space makes the check count in the space of the rules that it names, if any.
 func (d *draft) space() errorReply {
 	if len(d.w.naming) == 0 {
 		return ""
@@ -112,7 +112,7 @@ func (d *draft) space() errorReply {
 	return ""
 }
 
-// ruleOf returns where limit k of check j of operation i is from, or nil if it is not of a rule.
+// ruleOf returns the origin of limit k of check j of operation i, or nil if no rule added it.
 func (w *work) ruleOf(i, j, k int) *ruledLimit {
 	if len(w.ruled) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (w *work) ruleOf(i, j, k int) *ruledLimit {
 	return &w.ruled[at]
 }
 
-// off returns how many limits of check j of operation i are of rules that are off.
+// off returns how many limits of check j of operation i belong to rules that are off.
 func (w *work) off(i, j int) (n int) {
 	if len(w.ruled) == 0 {
 		return 0
@@ -138,7 +138,7 @@ func (w *work) off(i, j int) (n int) {
 	return n
 }
 
-// origins returns where the limits of check j of operation i are from, or nil if no rule judged the
+// origins returns the origins of the limits of check j of operation i, or nil if no rule judged the
 // command.
 func (w *work) origins(i, j int) func(k int) verdicts.Origin {
 	if len(w.ruled) == 0 {

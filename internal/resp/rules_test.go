@@ -66,8 +66,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// turning are rules that change whenever they are asked for: a limit is 1000 and how often that
-// was.
+// turning returns different rules on every call: its limit is 1000 plus the number of calls.
 type turning struct{ asked atomic.Int64 }
 
 func (r *turning) Rules() *rule.Set {
@@ -87,7 +86,7 @@ func TestOneVersionForOneCommand(t *testing.T) {
 	}
 }
 
-// TestRulesThatAreNotKnownYet asks a node that has not been able to read any.
+// TestRulesThatAreNotKnownYet asks a node that has not been able to read any rules.
 func TestRulesThatAreNotKnownYet(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: namedRules{}}))
 	for _, command := range []string{"TT.ACQUIRE a RULE two", "TT.ACQUIRE a"} {
@@ -101,7 +100,7 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfRules counts what each rule decides.
+// TestVerdictsOfRules counts the verdicts of each rule.
 func TestVerdictsOfRules(t *testing.T) {
 	counted := verdicts.New()
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Rules: newRules(),
@@ -109,7 +108,7 @@ func TestVerdictsOfRules(t *testing.T) {
 	for range 3 {
 		c.do("TT.ACQUIRE a LIMIT 1h 9 RULE two RULE shadow RULE off")
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counted.Rows() {
 		got += fmt.Sprintf("%s/%s %v\n", r.Namespace, r.Rule, r.Totals)

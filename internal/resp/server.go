@@ -148,8 +148,8 @@ func (s *Server) secure(nc net.Conn) net.Conn {
 	return tls.Server(nc, s.opts.TLS)
 }
 
-// reject answers with an error on a connection from which nothing was read. The answer fits in the
-// empty buffer of a new socket, so the write does not block. With TLS it would take a handshake.
+// reject answers with an error on a connection before reading from it. The answer fits in the empty
+// buffer of a new socket, so the write does not block. With TLS it would need a handshake.
 func (s *Server) reject(nc net.Conn, why string) {
 	s.counters.rejected.Add(1)
 	if s.opts.TLS == nil {
@@ -159,14 +159,14 @@ func (s *Server) reject(nc net.Conn, why string) {
 	nc.Close()
 }
 
-// runConn serves a connection until it ends. What ends it concerns nobody else: the client left, or
-// sent something that is not RESP.
+// runConn serves a connection until it ends. The end of a connection affects no other: the client
+// left, or sent input that is not RESP.
 func (s *Server) runConn(c *conn) {
 	defer s.leave(c)
 	c.serve()
 }
 
-// leave ends a connection. After a panic, it is the only one that ends.
+// leave ends a connection. A panic ends only its own connection.
 func (s *Server) leave(c *conn) {
 	if v := recover(); v != nil {
 		s.opts.Logger.Error("panic in a command", "panic", fmt.Sprint(v), "stack",
@@ -182,9 +182,9 @@ func (s *Server) leave(c *conn) {
 	s.mu.Unlock()
 }
 
-// Close stops accepting and lets what has been read be executed and answered. Clients have half of
-// the time until ctx ends to read the answers. It returns when no goroutine of the server runs any
-// more. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
+// Close stops accepting and executes and answers the commands already read. Clients have half of
+// the time until ctx ends to read the answers. It returns once every goroutine of the server has
+// ended. If ctx ends first, connections are cut and ctx's error is part of the result, but Close
 // still waits for operations, at most RequestTimeout. Close may be called again and returns the
 // same error.
 func (s *Server) Close(ctx context.Context) error {
@@ -219,7 +219,7 @@ func (s *Server) shut(ctx context.Context) (err error) {
 	return err
 }
 
-// cut closes every connection, whatever it is doing.
+// cut closes every connection immediately.
 func (s *Server) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"twotier.dev/twotier/internal/testing/testca"
 )
 
-// tokensOf returns tokens by name, and the store that knows them.
+// tokensOf returns tokens by name, and a store that holds them.
 func tokensOf(t *testing.T, lines map[string]string) (map[string]string, *token.Store) {
 	t.Helper()
 	texts, file := map[string]string{}, ""
@@ -76,8 +76,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTokenInPipeline authenticates and counts in one piece, and with a token that grants less from
-// the middle on.
+// TestTokenInPipeline authenticates and counts in one piece, and switches in its middle to a token
+// that grants less.
 func TestTokenInPipeline(t *testing.T) {
 	texts, store := tokensOf(t, map[string]string{"writer": "count", "reader": "read"})
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Tokens: store}))
@@ -107,7 +107,7 @@ func TestWithdrawnToken(t *testing.T) {
 	}
 }
 
-// TestStrangersAreCutOff waits for connections that don't authenticate to end.
+// TestStrangersAreCutOff checks that connections that don't authenticate end.
 func TestStrangersAreCutOff(t *testing.T) {
 	_, store := tokensOf(t, map[string]string{"writer": "count"})
 	server := serve(t, resp.Options{Service: newService(t), Tokens: store,
@@ -122,8 +122,8 @@ func TestStrangersAreCutOff(t *testing.T) {
 	c.ended()
 }
 
-// TestNotRedis sends what is not RESP, or more than a command may be. The error says why, and the
-// connection ends.
+// TestNotRedis sends input that is not RESP, and commands beyond the bounds. The error names the
+// reason, and the connection ends.
 func TestNotRedis(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t)})
 	for raw, want := range map[string]string{
@@ -155,8 +155,8 @@ func TestNotRedis(t *testing.T) {
 	}
 }
 
-// TestBrowsersCantCount sends what a web page can make a browser send: the commands in the body are
-// not executed.
+// TestBrowsersCantCount sends a request that a web page can make a browser send: the commands in
+// its body are not executed.
 func TestBrowsersCantCount(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
@@ -170,8 +170,8 @@ func TestBrowsersCantCount(t *testing.T) {
 	}
 }
 
-// TestLongCommands sends commands that don't fit in the buffer that every connection has, between
-// short ones, and a pipeline of a mebibyte.
+// TestLongCommands sends commands that don't fit in the small buffer of a connection, between short
+// ones, and a pipeline of a mebibyte.
 func TestLongCommands(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
 	long := strings.Repeat("x", 60_000)
@@ -206,7 +206,7 @@ func TestLongCommands(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections turns away connections beyond what one address may have.
+// TestTooManyConnections checks that connections beyond the bound of one address are turned away.
 func TestTooManyConnections(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t), MaxConns: 4, MaxConnsPerAddress: 2})
 	first, second := dial(t, server), dial(t, server)
@@ -234,8 +234,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// TestSlowReader sends a pipeline and does not read: the server stops reading, holds no more than a
-// bounded part of it, and ends the connection.
+// TestSlowReader sends a pipeline and does not read: the server stops reading, holds a bounded part
+// of it, and ends the connection.
 func TestSlowReader(t *testing.T) {
 	s := newService(t)
 	server := serve(t, resp.Options{Service: s, WriteTimeout: 200 * time.Millisecond})
@@ -257,8 +257,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSlowService has a pipeline take longer to execute than the client may take to read: it is
-// told everything all the same.
+// TestSlowService has a pipeline take longer to execute than the client may take to read: every
+// answer still arrives.
 func TestSlowService(t *testing.T) {
 	s := newService(t)
 	s.hold = make(chan struct{})
@@ -275,7 +275,7 @@ func TestSlowService(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsEnd waits for connections that ask nothing to end.
+// TestIdleConnectionsEnd checks that idle connections end.
 func TestIdleConnectionsEnd(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t), IdleTimeout: 200 * time.Millisecond})
 	c := dial(t, server)
@@ -318,7 +318,7 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 }
 
 // TestCloseDoesNotWaitForReaders closes servers, one of them with TLS, while a client does not read
-// its answers. It is cut off before the time is up, and that is no error.
+// its answers. The client is cut off before the time is up, and Close returns no error.
 func TestCloseDoesNotWaitForReaders(t *testing.T) {
 	server, client, err := testca.Pair()
 	if err != nil {
@@ -360,7 +360,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
-// TestMetrics compares the metrics with what was done.
+// TestMetrics compares the metrics with the commands sent.
 func TestMetrics(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t)})
 	c := dial(t, server)
@@ -411,7 +411,7 @@ func (m measured) Write(b []byte) (int, error) {
 func (measured) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // TestAnswersAreWrittenAsTheyCome sends commands of eight bytes whose answers are two hundred times
-// as long. They don't wait in memory for all that was sent with them.
+// as long. The answers don't pile up in memory until the whole pipeline is executed.
 func TestAnswersAreWrittenAsTheyCome(t *testing.T) {
 	server := serve(t, resp.Options{Service: newService(t)})
 	near, far := net.Pipe()

@@ -8,23 +8,23 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// session is what a connection remembers from one command to the next.
+// session is the state that a connection keeps between commands.
 type session struct {
 	id        int64
 	proto     version
 	name      string
 	presented []byte       // the token; nil if there is none
-	grant     *token.Grant // what it grants; nil if there is none
+	grant     *token.Grant // the token's grant; nil if there is none
 }
 
-// compatible is the version of Redis whose connection commands these are. Clients that look at it
-// take nothing for granted that is not here.
+// compatible is the version of Redis whose connection commands these are. Clients that check it
+// assume no command that is missing here.
 const compatible = "7.0.0"
 
 // authenticated reports whether the connection may send commands that need authentication.
 func (c *conn) authenticated() bool { return c.server.opts.Tokens == nil || c.session.grant != nil }
 
-// refreshGrant looks up the token again: it may have been withdrawn, or grant something else.
+// refreshGrant looks up the token again: it may have been withdrawn, or its grant may have changed.
 func (c *conn) refreshGrant() {
 	if c.session.presented == nil {
 		return
@@ -34,7 +34,7 @@ func (c *conn) refreshGrant() {
 	}
 }
 
-// find returns what a token grants, or nil if it is unknown.
+// find returns the grant of a token, or nil if the token is unknown.
 func (s *Server) find(presented []byte) *token.Grant {
 	if g := s.master.Find(presented); g != nil || s.opts.Tokens == nil {
 		return g
@@ -57,7 +57,7 @@ func (c *conn) login(user, password []byte) errorReply {
 	return ""
 }
 
-// auth is AUTH [user] token.
+// auth executes AUTH [user] token.
 func (c *conn) auth(args [][]byte) errorReply {
 	user := []byte(nil)
 	switch len(args) {
@@ -74,7 +74,7 @@ func (c *conn) auth(args [][]byte) errorReply {
 	return e
 }
 
-// hello is HELLO [protover [AUTH user token] [SETNAME name]].
+// hello executes HELLO [protover [AUTH user token] [SETNAME name]].
 func (c *conn) hello(args [][]byte) errorReply {
 	h := greeting{proto: c.session.proto}
 	if e := h.parse(args[1:]); e != "" {
@@ -98,7 +98,7 @@ func (c *conn) hello(args [][]byte) errorReply {
 	return ""
 }
 
-// greeting is the arguments of HELLO.
+// greeting holds the arguments of HELLO.
 type greeting struct {
 	proto          version
 	auth, named    bool
@@ -145,7 +145,7 @@ func (c *conn) welcome() {
 	c.work.out = appendArray(appendBulk(b, "modules"), 0)
 }
 
-// resetSession is RESET.
+// resetSession executes RESET.
 func (c *conn) resetSession() {
 	c.session = session{id: c.session.id, proto: resp2}
 	c.reply(appendSimple, "RESET")
@@ -154,7 +154,8 @@ func (c *conn) resetSession() {
 // maxName bounds the name of a connection, in bytes.
 const maxName = 256
 
-// plainName reports whether a connection may have that name: it appears in a list of words.
+// plainName reports whether a connection may have that name, which appears in a space-separated
+// list.
 func plainName(name []byte) bool {
 	for _, c := range name {
 		if c <= ' ' || c > '~' {
@@ -169,7 +170,7 @@ func badName() errorReply {
 		"and have at most %d of them", maxName)
 }
 
-// client is CLIENT: what concerns this connection alone.
+// client executes the parts of CLIENT that concern only this connection.
 func (c *conn) client(args [][]byte) errorReply {
 	sub := strings.ToUpper(string(args[1]))
 	switch {

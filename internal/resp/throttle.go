@@ -14,8 +14,8 @@ import (
 // redis-cell's generic cell rate algorithm lets max_burst+1 through at once, and count in a period
 // after that. The sliding window of max_burst+1 in period*(max_burst+1)/count seconds exceeds
 // neither; it is stricter after a burst, since it lets nothing through before the burst leaves the
-// window. A quantity of 0 only reads. Gateways make keys of what strangers send: a key that can't
-// be one is hashed.
+// window. A quantity of 0 only reads. Gateways derive keys from client input: an invalid key is
+// hashed.
 func (w *work) parseThrottle(args [][]byte) errorReply {
 	if len(args) < 5 || len(args) > 6 {
 		return wrongArguments("cl.throttle")
@@ -58,8 +58,8 @@ func throttleWindow(period, most, count int64) int64 {
 }
 
 // appendThrottle appends the five integers of redis-cell: whether the action was refused, the
-// limit, what remains of it, in how many seconds to try again (-1 if it was not refused, or can
-// never pass), and in how many seconds at most all of the limit is there again.
+// limit, the remaining room, the seconds until a retry (-1 if the action was not refused, or can
+// never pass), and an upper bound on the seconds until the whole limit is free.
 func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
 	limit := &op.Checks[0].Limits[0]
 	used, bucket := int64(0), int64(0)

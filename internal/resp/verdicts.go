@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// countVerdicts counts what the acquires among the operations that were executed decided.
+// countVerdicts counts the verdicts of the executed acquires.
 func (c *conn) countVerdicts(results []syncer.Result) {
 	counters, recorder := c.server.opts.Verdicts, c.server.opts.Decisions
 	if counters == nil && recorder == nil {

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// TestVerdictsAreCounted of single commands and of a pipeline.
+// TestVerdictsAreCounted counts single commands and a pipeline.
 func TestVerdictsAreCounted(t *testing.T) {
 	counters := verdicts.New()
 	c := dial(t, serve(t, resp.Options{Service: newService(t), Verdicts: counters}))
@@ -20,7 +20,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	for range 7 {
 		c.reply()
 	}
-	c.do("PING") // what was sent before is counted
+	c.do("PING") // earlier commands are counted
 	got := ""
 	for _, r := range counters.Rows() {
 		got += fmt.Sprintf("%v %s/%s %v\n", r.Door, r.Namespace, r.Rule, r.Totals)
@@ -30,7 +30,7 @@ func TestVerdictsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHistoryOfVerdictsIsReadOnly because only nodes count there.
+// TestHistoryOfVerdictsIsReadOnly refuses writes to the history, because only nodes count there.
 func TestHistoryOfVerdictsIsReadOnly(t *testing.T) {
 	c := dial(t, serve(t, resp.Options{Service: newService(t)}))
 	for text, refused := range map[string]bool{

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// shape says what the answer to an operation looks like.
+// shape is the form of the answer to an operation.
 type shape uint8
 
 const (
@@ -21,16 +21,16 @@ const (
 	shapeThrottle
 )
 
-// form is what is known of an operation besides what the service is told.
+// form holds the data about an operation that the service does not need.
 type form struct {
 	shape shape
 	first int // index of its first check in work.checks
 	count int // number of its checks
 }
 
-// work is the memory for executing what was read of a connection: operations that are executed as
-// one batch, and answers that are sent together. All operations, checks and limits are in three
-// slices that are reused, so that executing a command allocates nothing.
+// work is the memory for executing the commands of one read: operations that are executed as one
+// batch, and answers that are sent together. All operations, checks and limits are in three slices
+// that are reused, so that executing a command allocates nothing.
 type work struct {
 	ops     []syncer.Op
 	forms   []form // parallel to ops
@@ -39,7 +39,7 @@ type work struct {
 	limits  []syncer.Limit
 	ruled   []ruledLimit     // the limits that rules put there, in order
 	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
-	naming  []*rule.Rule     // what the check that is being read names
+	naming  []*rule.Rule     // the rules that the current check names
 	rules   Rules            // resolves the names of rules; nil if there are none
 	results []syncer.Result
 	out     []byte
@@ -47,24 +47,25 @@ type work struct {
 	grant   *token.Grant // nil allows everything
 }
 
-// The bounds of a work for a small buffer, and of one for a large buffer, and how many bytes the
-// latter takes, approximately.
+// The bounds of a work for a small buffer and of one for a large buffer, and the approximate size
+// of the latter in bytes.
 const (
 	smallOps, largeOps     = 64, 512
 	largeWork              = 640 << 10
 	smallOutput, largeText = 8 << 10, 64 << 10
 )
 
-// workOf returns about how many bytes it takes to execute and answer so many bytes of commands. The
+// workOf estimates how many bytes it takes to execute and answer that many bytes of commands. The
 // shortest commands take the most: an operation, its check and its results are some three hundred
 // bytes.
 func workOf(received int) int64 { return 2<<10 + 14*int64(received) }
 
 // leanOps is the number of operations up to which a work is always kept for the next use. Larger
-// ones are dropped while much of the memory is in use, because less may be taken for the next use.
+// ones are dropped while much of the memory is in use: a kept work can be larger than the memory
+// taken for its next use.
 const leanOps = 16
 
-// works has the works that are not in use.
+// works pools unused works.
 type works struct{ small, large sync.Pool }
 
 func (p *works) get(large bool) *work {
@@ -88,7 +89,7 @@ func (p *works) put(w *work, large bool) {
 	}
 }
 
-// most is how many operations are executed as one batch.
+// most returns how many operations form one batch at most.
 func most(large bool) int {
 	if large {
 		return largeOps
@@ -96,7 +97,7 @@ func most(large bool) int {
 	return smallOps
 }
 
-// clear forgets the operations, once they are answered.
+// clear drops the answered operations.
 func (w *work) clear() { w.truncate(0, 0, 0) }
 
 func (w *work) truncate(ops, checks, limits int) {
@@ -110,7 +111,7 @@ func (w *work) truncate(ops, checks, limits int) {
 	}
 }
 
-// link points operations to their checks and checks to their limits, once the slices have stopped
+// link points operations to their checks and checks to their limits, after the slices have stopped
 // growing.
 func (w *work) link() {
 	end := len(w.limits)
@@ -130,7 +131,7 @@ func (w *work) link() {
 	}
 }
 
-// room returns a result for each operation, which reuses the memory of earlier ones.
+// room returns a result for each operation, reusing memory.
 func (w *work) room() []syncer.Result {
 	n := len(w.ops)
 	if n > cap(w.results) {
@@ -150,7 +151,7 @@ func (w *work) add(op syncer.Op, s shape, first int) {
 	w.forms = append(w.forms, form{shape: s, first: first, count: len(w.checks) - first})
 }
 
-// answer appends the answer to the operation at a position.
+// answer appends the answer to operation i.
 func (w *work) answer(i int, res *syncer.Result) {
 	switch w.forms[i].shape {
 	case shapeAcquire:
@@ -166,7 +167,7 @@ func (w *work) answer(i int, res *syncer.Result) {
 	}
 }
 
-// appendAcquire appends the answer to an acquire at a position.
+// appendAcquire appends the answer to acquire i.
 func (w *work) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	n := 2
 	for j := range res.Checks {

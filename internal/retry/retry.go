@@ -17,13 +17,13 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// firstPause and lastPause are the waits between the first two attempts, and the longest.
+// firstPause is the wait between the first two attempts, lastPause the longest wait.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 20 * time.Millisecond
 )
 
-// Backoff paces attempts at something that is expected to succeed within milliseconds.
+// Backoff paces attempts at an operation that is expected to succeed within milliseconds.
 type Backoff struct {
 	until time.Time
 	pause time.Duration

@@ -10,7 +10,8 @@ import (
 	"twotier.dev/twotier/internal/retry"
 )
 
-// TestBackoffDoubles attempts something at 0, 1, 3, 7, 15 ms and so on, and not after its time.
+// TestBackoffDoubles makes attempts at 0, 1, 3, 7, 15 ms and so on, and none after the end of the
+// time.
 func TestBackoffDoubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

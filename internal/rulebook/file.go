@@ -8,16 +8,17 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// file is the content of a file that is to become a version.
+// file is the content of a file to be stored as a version.
 type file struct {
 	text    []byte
 	who     string
 	changed bool // while the node ran
 }
 
-// Offer makes the content of a file a version as soon as the store can be reached: as the package
-// documentation says, either one of a node that starts or one that has changed while it runs. The
-// error is a *[rule.DocumentError] if it can't be one.
+// Offer stores the content of the file of rules as a version as soon as the store can be reached,
+// as described in the package documentation. changed marks a file that changed while the node runs,
+// as opposed to the file of a node that starts. The error is a *[rule.DocumentError] if the text is
+// not valid.
 func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	if _, err := k.read(text); err != nil {
 		return err
@@ -28,8 +29,8 @@ func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	return nil
 }
 
-// storeFile stores the content of the file, unless it need not be a version. The version in force
-// is the newest one.
+// storeFile stores the content of the file, unless it need not become a version. The version in
+// force is the newest one.
 func (k *Keeper) storeFile(ctx context.Context) error {
 	f := k.file
 	if !f.changed {
@@ -48,7 +49,7 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 	}
 	_, err = k.append(ctx, AnyVersion, rule.Version{Text: f.text, Who: f.who}, doc)
 	if errors.Is(err, rule.ErrMoved) {
-		return nil // the next poll sees what is the newest now
+		return nil // the next poll sees the newest version
 	}
 	if err == nil {
 		k.file = nil
@@ -56,7 +57,7 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 	return err
 }
 
-// keeps reports whether a version that is kept has this text.
+// keeps reports whether one of the stored versions has this text.
 func (k *Keeper) keeps(ctx context.Context, text []byte) (bool, error) {
 	all, err := k.opt.Store.History(ctx)
 	for _, v := range all {

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// offer offers a file that can be used.
+// offer offers a valid file.
 func (n *node) offer(t *testing.T, name string, changed bool) {
 	t.Helper()
 	if err := n.Offer(text(name), "file", changed); err != nil {
@@ -17,7 +17,7 @@ func (n *node) offer(t *testing.T, name string, changed bool) {
 }
 
 // TestNodesWithOneFile starts nodes with the same file. One stores it; a node that starts later
-// does not undo what was put since; and a file that changes is a version once.
+// does not undo a put since then; and a file that changes becomes a version once.
 func TestNodesWithOneFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
@@ -54,7 +54,8 @@ func TestNodesWithOneFile(t *testing.T) {
 	})
 }
 
-// TestFileWithoutTheStore starts a node that can't reach its store: the file is in force meanwhile.
+// TestFileWithoutTheStore starts a node that can't reach its store: the file is in force until it
+// can.
 func TestFileWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

@@ -16,24 +16,24 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// every is how often a keeper asks which version is the newest.
+// every is the interval at which a keeper asks for the newest version.
 const every = 500 * time.Millisecond
 
 // Options configure a [Keeper].
 type Options struct {
-	// Store has the versions, and Book is where the newest is put in force. Required.
+	// Store has the versions, and Book receives the newest one. Required.
 	Store Store
 	Book  *rules.Book
-	// Check returns what is wrong with a document on this node besides its form. Required.
+	// Check returns an error if this node can't use a well-formed document. Required.
 	Check func(*rules.Document) error
 	// InForce is called with each document that is put in force, before the call that did so
-	// returns. Default: not at all.
+	// returns. Default: nothing is called.
 	InForce func(*rules.Document)
-	// Joining says that nothing is to be stored until Join is called.
+	// Joining makes the keeper store nothing until Join is called.
 	Joining bool
 	// Timeout bounds one attempt to reach the store. Required.
 	Timeout time.Duration
-	// Logger receives changes of the rules and of what can be reached. Required.
+	// Logger receives changes of the rules and of the store's reachability. Required.
 	Logger *slog.Logger
 }
 
@@ -43,10 +43,10 @@ type Keeper struct {
 	opt     Options
 	force   atomic.Pointer[state]
 	refused refusal // the last version that can't be used here
-	trouble string  // what was logged last
+	trouble string  // the last logged error
 
-	asking  turn  // whoever asks the store
-	file    *file // what is not stored yet, nil if there is nothing
+	asking  turn  // held while asking the store
+	file    *file // the file to be stored, nil if there is none
 	joining bool
 
 	stop context.CancelFunc
@@ -59,16 +59,16 @@ type state struct {
 	confirmed time.Time // when the store said last that it is the newest
 }
 
-// refusal is a version that can't be put in force.
+// refusal is a version that can't be put in force, and the reason.
 type refusal struct {
 	id  string
 	err error
 }
 
-// turn is a lock that can be held during I/O: whoever waits for it may give up.
+// turn is a lock that can be held during I/O: a waiting goroutine may give up.
 type turn chan struct{}
 
-// take takes the lock, unless ctx ends before.
+// take takes the lock, or returns an error if ctx ends first.
 func (t turn) take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
@@ -85,16 +85,15 @@ func New(opt Options) *Keeper {
 	return &Keeper{opt: opt, joining: opt.Joining, asking: make(turn, 1)}
 }
 
-// Open learns the newest version, and stores what was offered, if the store can be reached. Then it
-// keeps asking, until Close. If there is a file and the store can't be reached, that is in force
-// until it can.
+// Open learns the newest version and stores the offered file, if the store can be reached. Then it
+// keeps asking until Close. An offered file is in force while the store can't be reached.
 func (k *Keeper) Open(ctx context.Context) {
 	k.poll(ctx)
 	ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(func() { k.runPoll(ctx) })
 }
 
-// Join stores what was offered, and whatever is from now on.
+// Join stores the offered file, and makes the keeper store versions from now on.
 func (k *Keeper) Join(ctx context.Context) {
 	_ = k.asking.take(context.Background())
 	k.joining = false
@@ -123,7 +122,7 @@ func (k *Keeper) runPoll(ctx context.Context) {
 	}
 }
 
-// poll asks the store once and logs what has changed about reaching it.
+// poll asks the store once and logs changes of its reachability.
 func (k *Keeper) poll(ctx context.Context) {
 	if k.asking.take(ctx) != nil {
 		return // it closes
@@ -141,7 +140,7 @@ func (k *Keeper) poll(ctx context.Context) {
 	k.report(err)
 }
 
-// report logs an error once, and that it is over.
+// report logs an error once, and its end.
 func (k *Keeper) report(err error) {
 	text := ""
 	if err != nil {
@@ -162,8 +161,8 @@ func (k *Keeper) report(err error) {
 	k.trouble = text
 }
 
-// sync puts the newest version in force. If the store has lost the version in force, it gets that
-// back.
+// sync puts the newest version in force. If the store has lost the version in force, sync restores
+// it.
 func (k *Keeper) sync(ctx context.Context) error {
 	number, id, err := k.opt.Store.Newest(ctx)
 	if err != nil {
@@ -215,7 +214,7 @@ func (k *Keeper) put(v rule.Version, doc *rules.Document) {
 	}
 }
 
-// read reads a document that is to become a version. The error is a *[rule.DocumentError].
+// read reads a document for a new version. The error is a *[rule.DocumentError].
 func (k *Keeper) read(text []byte) (*rules.Document, error) { return k.readWith(rules.Read, text) }
 
 func (k *Keeper) readWith(read func(string, []byte) (*rules.Document, error),
@@ -234,7 +233,7 @@ func (k *Keeper) readWith(read func(string, []byte) (*rules.Document, error),
 	return doc, nil
 }
 
-// Current returns the version in force, and when the store said last that it is the newest. known
+// Current returns the version in force, and when the store last confirmed it as the newest. known
 // is false if none is in force.
 func (k *Keeper) Current() (v rule.Version, confirmed time.Time, known bool) {
 	s := k.force.Load()
@@ -244,12 +243,12 @@ func (k *Keeper) Current() (v rule.Version, confirmed time.Time, known bool) {
 	return s.version, s.confirmed, true
 }
 
-// AnyVersion stands for whichever version is the newest.
+// AnyVersion stands for the newest version, whatever its number.
 const AnyVersion = -1
 
-// Put makes a text the version after base, and puts it in force on this node. The error is a
-// *[rule.DocumentError] or [rule.ErrMoved] if it can't be, and nothing has changed then. If that
-// very text is the newest version already, it is returned.
+// Put makes a text the successor of version base, and puts it in force on this node. The error is a
+// *[rule.DocumentError] or [rule.ErrMoved] if it can't, and then nothing has changed. If that very
+// text is the newest version already, Put returns that version.
 func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
 	who string) (rule.Version, error) {
 	doc, err := k.read(text)
@@ -290,19 +289,19 @@ func (k *Keeper) append(ctx context.Context, base int64, v rule.Version,
 	return v, err
 }
 
-// History returns the versions that are kept, the newest first.
+// History returns the stored versions, newest first.
 func (k *Keeper) History(ctx context.Context) ([]rule.Version, error) {
 	all, err := k.opt.Store.History(ctx)
 	return all, unavailable(err)
 }
 
-// Version returns a version that is kept, or [rule.ErrNoVersion].
+// Version returns a stored version, or [rule.ErrNoVersion].
 func (k *Keeper) Version(ctx context.Context, number int64) (rule.Version, error) {
 	v, err := k.opt.Store.Version(ctx, number)
 	return v, unavailable(err)
 }
 
-// unavailable makes an error of a store one of the operation.
+// unavailable wraps an error of the store with [syncer.ErrUnavailable].
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, rule.ErrNoVersion) {
 		return err
@@ -310,8 +309,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
 }
 
-// Read returns the rules of a text without putting them in force, such as that of a version:
-// nothing is no rules. The error is a *[rule.DocumentError] if there is a mistake.
+// Read returns the rules of a text, such as that of a version, without putting them in force. An
+// empty text means no rules. The error is a *[rule.DocumentError] if there is a mistake.
 func (k *Keeper) Read(text []byte) (*rule.Set, error) {
 	doc, err := k.readWith(rules.ReadVersion, text)
 	if err != nil {
@@ -320,5 +319,5 @@ func (k *Keeper) Read(text []byte) (*rule.Set, error) {
 	return doc.Rules, nil
 }
 
-// JSON returns a text as JSON.
+// JSON converts a text to JSON.
 func (k *Keeper) JSON(text []byte) ([]byte, error) { return rules.JSON(text) }

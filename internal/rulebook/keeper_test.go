@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// store is a store that can be out of reach, lose what it has, or not say what it did.
+// store is a store that can be out of reach, lose its versions, or leave appends unanswered.
 type store struct {
 	mu     sync.Mutex
 	memory *rulebook.Memory
@@ -33,7 +33,7 @@ func (s *store) set(err error) {
 	s.err = err
 }
 
-// lose makes the store forget everything.
+// lose makes the store drop all versions.
 func (s *store) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (n *node) has(t *testing.T, name string, number int64) {
 	}
 }
 
-// text is a document with one rule.
+// text returns a document with one rule.
 func text(name string) []byte { return []byte("rules: [{name: " + name + ", limits: [1/1m]}]") }
 
 // poll lets every keeper ask its store.
@@ -155,7 +155,7 @@ func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 		if _, err := a.Put(t.Context(), 0, text("one"), "me"); err != nil {
 			t.Fatal(err)
 		}
-		a.has(t, "one", 1) // at once
+		a.has(t, "one", 1) // immediately
 		poll()
 		b.has(t, "one", 1)
 		s.set(errAway)
@@ -239,7 +239,7 @@ func TestBadDocumentsChangeNothing(t *testing.T) {
 			}
 		}
 		n.has(t, "one", 1)
-		// Another node, which knows more, has stored what this one can't use.
+		// Another node, with newer code, has stored a version that this one can't use.
 		if err := s.memory.Append(t.Context(), rule.Version{Number: 2, ID: "x",
 			Text: text("forbidden")}); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestWhatTheStoreLosesIsPutBack(t *testing.T) {
 		}
 		poll()
 		a.has(t, "four", 4)
-		// The store has lost version 4, and somebody who did not know it made another one.
+		// The store has lost version 4, and a node unaware of it made another version 4.
 		s.lose()
 		for n := int64(1); n <= 4; n++ {
 			if err := s.memory.Append(t.Context(), rule.Version{Number: n, ID: "other",

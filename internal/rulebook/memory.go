@@ -9,14 +9,14 @@ import (
 
 // Store keeps the newest [rule.MaxVersions] versions of the rules for all nodes.
 type Store interface {
-	// Newest returns the number and the ID of the newest version, 0 and "" if there is none.
+	// Newest returns the number and the ID of the newest version, or 0 and "" if there is none.
 	Newest(ctx context.Context) (number int64, id string, err error)
 	// Version returns a version, or [rule.ErrNoVersion].
 	Version(ctx context.Context, number int64) (rule.Version, error)
-	// History returns the versions that are kept, the newest first.
+	// History returns the stored versions, newest first.
 	History(ctx context.Context) ([]rule.Version, error)
-	// Append stores v after the version v.Number-1, or returns [rule.ErrMoved] if that is not the
-	// newest one. Any other error leaves open whether it was stored.
+	// Append stores v as the successor of version v.Number-1, or returns [rule.ErrMoved] if that is
+	// not the newest one. After any other error it is unknown whether v was stored.
 	Append(ctx context.Context, v rule.Version) error
 	// Restore stores v unless there is a version of its number or a later one.
 	Restore(ctx context.Context, v rule.Version) error
@@ -73,7 +73,7 @@ func (m *Memory) Append(_ context.Context, v rule.Version) error {
 	return nil
 }
 
-// Restore implements [Store]. Nothing is ever lost from memory, so there is nothing to restore.
+// Restore implements [Store]. Memory never loses a version, so there is nothing to restore.
 func (m *Memory) Restore(context.Context, rule.Version) error { return nil }
 
 // add adds the newest version.

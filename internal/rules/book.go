@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// Book holds the document in force. The zero value holds none: what the rules are is not known yet.
+// Book holds the document in force. The zero value holds none: the rules are unknown yet.
 type Book struct{ current atomic.Pointer[edition] }
 
 // edition is a document with the number of its version.
@@ -15,12 +15,12 @@ type edition struct {
 	rules   *rule.Set
 }
 
-// Set puts a document in force as that version. Decisions that have begun still use the one before.
+// Set puts a document in force as that version. Decisions in progress still use the previous one.
 func (b *Book) Set(d *Document, version int64) {
 	b.current.Store(&edition{domains: d.domains, rules: d.Rules.Numbered(version)})
 }
 
-// Rules returns the rules with names that are in force, or nil if no document is.
+// Rules returns the named rules in force, or nil if no document is in force.
 func (b *Book) Rules() *rule.Set {
 	if e := b.current.Load(); e != nil {
 		return e.rules
@@ -28,8 +28,8 @@ func (b *Book) Rules() *rule.Set {
 	return nil
 }
 
-// Domain returns a domain in force, or nil if there is none of that name, and the version that it
-// is of. known is false if no document is in force.
+// Domain returns the domain of that name in force, or nil if there is none, and the version of the
+// document. known is false if no document is in force.
 func (b *Book) Domain(name string) (d *Domain, version int64, known bool) {
 	e := b.current.Load()
 	if e == nil {

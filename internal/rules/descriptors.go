@@ -9,13 +9,13 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// maxDepth bounds how deep descriptors are nested. An alias can refer to what it is in.
+// maxDepth bounds the nesting of descriptors. An alias can refer to a node that contains it.
 const maxDepth = 32
 
-// maxMultiplier bounds the units of a window, so that its milliseconds fit into 64 bits.
+// maxMultiplier bounds the units of a window, so that its length in milliseconds fits into 64 bits.
 const maxMultiplier = 1_000_000
 
-// domain reads a domain with its descriptors, as envoyproxy/ratelimit has them.
+// domain reads a domain with its descriptors, in the format of envoyproxy/ratelimit.
 func (r *reader) domain(name, descriptors *strictyaml.Node) {
 	text, ok := r.Text(name, "domain")
 	if !ok {
@@ -53,7 +53,7 @@ func (r *reader) level(to *level, list *strictyaml.Node, namespace string, depth
 // draftDescriptor is a descriptor while it is being read.
 type draftDescriptor struct {
 	item      *strictyaml.Node
-	star      *strictyaml.Node // what has a star where none has a meaning, or nil
+	star      *strictyaml.Node // the node with a star that is no wildcard, or nil
 	namespace string
 	depth     int
 	entry     Entry
@@ -130,19 +130,19 @@ func (r *reader) place(to *level, d *draftDescriptor) {
 	}
 }
 
-// matchesStars reports whether a value has stars only where they stand for something: one at the
-// end. The value */* of Accept, which most clients send, matches itself.
+// matchesStars reports whether each star in a value is a wildcard: only a single one at the end is.
+// The value */* of Accept, which most clients send, matches itself.
 func matchesStars(value string) bool {
 	return value == "*/*" || !strings.Contains(strings.TrimSuffix(value, "*"), "*")
 }
 
-// DeadStar reports whether the descriptor has a star that does not stand for anything, so that it
-// matches only requests with the same star.
+// DeadStar reports whether the descriptor has a star that is no wildcard, so that it matches only
+// requests with the same star.
 func (d *PlacedDescriptor) DeadStar() bool {
 	return strings.Contains(d.Key, "*") || !matchesStars(d.Value)
 }
 
-// rateLimit reads the limit of a descriptor. Without requests_per_unit it allows none, as in
+// rateLimit reads the limit of a descriptor. Without requests_per_unit it allows no requests, as in
 // envoyproxy/ratelimit.
 func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimit {
 	l := &DescriptorLimit{Multiplier: 1}
@@ -179,7 +179,7 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 	return l
 }
 
-// spellUnits returns a window as Envoy's API names it, such as 2 SECOND.
+// spellUnits returns a window with the unit's name in Envoy's API, such as 2 SECOND.
 func spellUnits(l *DescriptorLimit) string {
 	if l.Multiplier == 1 {
 		return l.Unit.String()
@@ -187,7 +187,7 @@ func spellUnits(l *DescriptorLimit) string {
 	return fmt.Sprintf("%d %s", l.Multiplier, l.Unit)
 }
 
-// checkLimit checks what a limit consists of.
+// checkLimit checks the fields of a limit.
 func (r *reader) checkLimit(n *strictyaml.Node, l *DescriptorLimit, unit *strictyaml.Node) {
 	switch {
 	case l.Unlimited && unit != nil:

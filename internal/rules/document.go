@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// Document is what a file of rules says.
+// Document is the content of a file of rules.
 type Document struct {
-	// Rules are the rules with names.
+	// Rules are the named rules.
 	Rules   *rule.Set
 	domains map[string]*Domain
 	source  Source
@@ -36,7 +36,7 @@ func (d *Document) EachWindow(check func(namespace string, ms int64) error) erro
 	return errors.Join(errs...)
 }
 
-// Read reads a file of rules. path is what errors call it. A text with nothing but comments is an
+// Read reads a file of rules. path is its name in errors. A text with nothing but comments is an
 // error: the file was probably emptied by mistake, and all rules would go with it.
 func Read(path string, text []byte) (*Document, error) {
 	r := newReader(path)
@@ -46,9 +46,9 @@ func Read(path string, text []byte) (*Document, error) {
 	return r.result()
 }
 
-// ReadVersion is [Read] for a version that is stored. Nothing is no rules then: that is what there
-// is before the first version. Stars inside of values are accepted, as before [Read] refused them:
-// a node that did not accept a version in force would refuse all requests that name rules.
+// ReadVersion is [Read] for a stored version. An empty text means no rules, which is the state
+// before the first version. Stars inside of values are accepted, as before [Read] refused them: a
+// node that did not accept a version in force would refuse all requests that name rules.
 func ReadVersion(path string, text []byte) (*Document, error) {
 	r := newReader(path)
 	r.stored = true
@@ -56,7 +56,7 @@ func ReadVersion(path string, text []byte) (*Document, error) {
 	return r.result()
 }
 
-// documents reads all documents of a text, and reports whether there is one that says something.
+// documents reads all documents of a text, and reports whether any of them has content.
 func (r *reader) documents(text []byte) (said bool) {
 	for _, top := range tops(r.Reader, text) {
 		said = said || !strictyaml.IsNull(top)
@@ -65,8 +65,8 @@ func (r *reader) documents(text []byte) (said bool) {
 	return said
 }
 
-// tops returns the tops of the documents of a text. A list, which is how JSON can have several of
-// them, stands for its items.
+// tops returns the top nodes of the documents of a text. A list, which is how JSON expresses
+// several documents, stands for its items.
 func tops(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
 	for _, top := range r.Documents(text) {
 		if strictyaml.IsList(top) {
@@ -78,8 +78,8 @@ func tops(r *strictyaml.Reader, text []byte) (all []*strictyaml.Node) {
 	return all
 }
 
-// JSON returns the same text as JSON, which [Read] reads as well: one object, or a list of several.
-// Comments are lost, and what an anchor stands for is repeated.
+// JSON converts a text to JSON, which [Read] reads as well: one object, or a list of several.
+// Comments are lost, and aliases are replaced by copies of their anchors.
 func JSON(text []byte) ([]byte, error) {
 	r := strictyaml.New("rules")
 	all := tops(r, text)
@@ -95,23 +95,23 @@ func JSON(text []byte) ([]byte, error) {
 	return strictyaml.AppendJSONList(nil, all)
 }
 
-// Text returns a list of rules, such as one of a file of settings, as a text that [Read] reads.
+// Text converts a list of rules, such as one in a file of settings, to a text that [Read] reads.
 func Text(list *strictyaml.Node) ([]byte, error) {
 	text, err := strictyaml.AppendJSON([]byte("rules: "), list)
 	return append(text, '\n'), err
 }
 
-// reader collects what a file says.
+// reader collects the content of a file.
 type reader struct {
 	*strictyaml.Reader
 	whole Document
 	rules []rule.Rule
 	seen  map[string]*strictyaml.Node // rules by name
-	// overridesRead are the overrides of the rule that is being read.
+	// overridesRead are the overrides of the current rule.
 	overridesRead []*strictyaml.Node
 	stored        bool // the text is a version that is stored
-	// defaults is how many default rules each namespace has, and onValues how many limits on
-	// different values these may have for a key.
+	// defaults counts the default rules of each namespace, and onValues the limits on distinct
+	// values that these may have for a key.
 	defaults, onValues map[string]int
 }
 

@@ -8,10 +8,10 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// Domain is the limits of one domain of Envoy's rate limit service.
+// Domain holds the limits of one domain of Envoy's rate limit service.
 type Domain struct {
-	// Namespace is where its descriptors are counted: the name of the domain, or a hash of it where
-	// the name can't be that of a namespace.
+	// Namespace is where its descriptors are counted: the name of the domain, or a hash of a name
+	// that is not valid for a namespace.
 	Namespace string
 	level
 }
@@ -21,24 +21,24 @@ type Entry struct{ Key, Value string }
 
 // DescriptorLimit is the limit at one descriptor of a document.
 type DescriptorLimit struct {
-	// Name is what Replaces of other limits can refer to; "" for none.
+	// Name is the name that Replaces of other limits can refer to; "" for none.
 	Name string
-	// Replaces are the names of limits that are not applied to a request to which this one is.
+	// Replaces are the names of limits that don't apply to a request to which this one applies.
 	Replaces []string
-	// Unlimited means that nothing is counted, and the other numbers mean nothing.
+	// Unlimited means that nothing is counted; the other numbers are then meaningless.
 	Unlimited bool
 	// Max is the number of requests in any Multiplier units.
 	Max        uint32
 	Unit       Unit
 	Multiplier uint32
-	// Shadow is a limit that is judged, but never refuses.
+	// Shadow marks a limit that is judged, but never refuses.
 	Shadow bool
 }
 
 // Window returns the length of the window in milliseconds.
 func (l *DescriptorLimit) Window() int64 { return int64(l.Multiplier) * l.Unit.Milliseconds() }
 
-// level is the descriptors of a document below another one or at its top.
+// level holds the descriptors of a document below another one or at its top.
 type level struct {
 	exact     map[Entry]*descriptor
 	any       map[string]*descriptor // by key, for descriptors without a value
@@ -53,17 +53,17 @@ type wildcard struct {
 
 // descriptor is one descriptor of a document.
 type descriptor struct {
-	limit *DescriptorLimit // nil if it has none of its own
+	limit *DescriptorLimit // nil if the descriptor has none
 	below level
-	// shared is the value, with its star, that stands for all values that match it; "" if each has
-	// a count of its own.
+	// shared is the value, with its star, under which all matching values are counted together; ""
+	// if each value has a separate count.
 	shared string
 }
 
-// Find returns the limit for a request's descriptor, and the descriptor as it is counted. The limit
-// is nil if there is none: at every level the most specific descriptor is taken (that with the
-// value; else the first with a matching star; else that without a value), and the document has to
-// be as deep as the request.
+// Find returns the limit for a request's descriptor, and the descriptor under which it is counted.
+// The limit is nil if there is none. At every level Find takes the most specific descriptor (the
+// one with the value; else the first with a matching star; else the one without a value), and the
+// document must be as deep as the request.
 func (d *Domain) Find(entries []Entry) (*DescriptorLimit, []Entry) {
 	at, counted := &d.level, entries
 	for i, e := range entries {

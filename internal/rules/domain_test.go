@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// entries reads "key=value key2=value2".
+// entries parses "key=value key2=value2".
 func entries(text string) (list []rules.Entry) {
 	for pair := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(pair, "=")
@@ -17,8 +17,8 @@ func entries(text string) (list []rules.Entry) {
 	return list
 }
 
-// TestDocumentedExamples reads the examples of envoyproxy/ratelimit's documentation, and finds what
-// it says about them.
+// TestDocumentedExamples reads the examples of envoyproxy/ratelimit's documentation, and finds the
+// limits documented there.
 func TestDocumentedExamples(t *testing.T) {
 	for _, tt := range []struct {
 		about, text string
@@ -138,7 +138,7 @@ descriptors:
 	}
 }
 
-// show writes a limit, and what it counts if that is not what was asked.
+// show formats a limit, and the counted descriptor if it differs from the request's.
 func show(l *rules.DescriptorLimit, asked, counted []rules.Entry) string {
 	switch {
 	case l == nil:

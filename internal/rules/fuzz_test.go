@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// FuzzRead checks that a file is either read or refused with the place of every mistake.
+// FuzzRead checks that a file is either read, or refused with the place of every mistake.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{"", "---\n---\n", "rules: [{name: a, limits: [1/1s], state: off}]",
 		"domain: a\ndescriptors: &d [{key: x, value: y*, share_threshold: true, descriptors: *d}]",

@@ -17,8 +17,8 @@ const (
 	maxDefaults = 16
 )
 
-// ReadList reads rules with names from a list in another document, such as a file of settings. path
-// is what errors call it.
+// ReadList reads named rules from a list in another document, such as a file of settings. path is
+// the document's name in errors.
 func ReadList(path string, list *strictyaml.Node) (*Document, error) {
 	r := newReader(path)
 	r.ruleList(list)
@@ -31,7 +31,7 @@ func (r *reader) ruleList(list *strictyaml.Node) {
 	}
 }
 
-// rule reads one rule with a name.
+// rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
 	var one rule.Rule
 	var name, limits, distinct, ban, overrides *strictyaml.Node
@@ -84,8 +84,8 @@ func (r *reader) rule(item *strictyaml.Node) {
 	}
 }
 
-// countDefault counts the default rules of a namespace, and what they have of limits on different
-// values: with too many of these, no request could add any.
+// countDefault counts the default rules of a namespace and their limits on distinct values: with
+// too many such limits, no request could add any.
 func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
 	namespace := one.Space()
 	if r.defaults[namespace]++; r.defaults[namespace] == maxDefaults+1 {
@@ -105,7 +105,7 @@ func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
 	}
 }
 
-// ruleKeys returns what a rule may have.
+// ruleKeys returns the keys that a rule may have.
 func ruleKeys() []string {
 	return []string{"name", "namespace", "limits", "distinct", "state", "ban", "overrides",
 		"default"}
@@ -150,7 +150,7 @@ const (
 	minBan = time.Second
 )
 
-// ban reads for how long a rule bans, in milliseconds.
+// ban reads the length of a ban, in milliseconds.
 func (r *reader) ban(n *strictyaml.Node) int64 {
 	text, ok := r.Text(n, "ban")
 	if !ok {
@@ -175,7 +175,7 @@ func (r *reader) limits(n *strictyaml.Node) []rule.Limit {
 	return r.limitsOf(items)
 }
 
-// distinct reads such a list, or a single one.
+// distinct reads such a list, or a single limit.
 func (r *reader) distinct(n *strictyaml.Node) []rule.Limit {
 	if !strictyaml.IsList(n) {
 		return r.limitsOf([]*strictyaml.Node{n})

@@ -61,8 +61,8 @@ func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
 	return o
 }
 
-// checkOverrides refuses overrides of a list that the rule does not have: what the rule judges must
-// not depend on the key.
+// checkOverrides refuses overrides of a list that the rule lacks: the kinds of limits of a rule
+// must not depend on the key.
 func (r *reader) checkOverrides(one *rule.Rule, at *strictyaml.Node, limits, distinct bool) {
 	for _, o := range one.Overrides {
 		switch {

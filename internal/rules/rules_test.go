@@ -51,11 +51,11 @@ rules:
 	}
 }
 
-// described is a document with descriptors, limited one with the limit of a descriptor.
+// described returns a document with descriptors, limited one with the limit of a descriptor.
 func described(descriptors string) string { return "domain: a\ndescriptors: [" + descriptors + "]" }
 func limited(limit string) string         { return described("{key: x, rate_limit: {" + limit + "}}") }
 
-// overridden is a document with overrides, and defaults a list of default rules.
+// overridden returns a document with overrides, and defaults a list of default rules.
 func overridden(overrides string) string {
 	return "rules: [{name: a, limits: [1/1s], overrides: [" + overrides + "]}]"
 }
@@ -79,7 +79,7 @@ func defaults(n int) (list string) {
 	return list
 }
 
-// onValues is default rules of which each may have 16 limits on different values for a key.
+// onValues returns default rules, each of which may have 16 limits on distinct values for a key.
 func onValues(n int, state string) (list string) {
 	sixteen := strings.TrimSuffix(strings.Repeat("1/1s, ", 16), ", ")
 	for i := range n {
@@ -176,7 +176,7 @@ func TestMistakesHaveTheirPlace(t *testing.T) {
 	}
 }
 
-// TestDefaultRulesThatFit has as many limits on different values as a request may have, and more in
+// TestDefaultRulesThatFit has as many limits on distinct values as a request may have, and more in
 // a rule that is off and in another namespace.
 func TestDefaultRulesThatFit(t *testing.T) {
 	text := "rules:\n" + onValues(4, "on") +
@@ -191,8 +191,9 @@ func TestDefaultRulesThatFit(t *testing.T) {
 	}
 }
 
-// TestStoredStarsStayInForce reads a document with a star inside of a value as a new one, which is
-// refused, and as a version in force, which is not: a node that refused it would limit nothing.
+// TestStoredStarsStayInForce reads a document with a star inside of a value, first as a new one,
+// which is refused, then as a version in force, which is accepted: a node that refused it would
+// limit nothing.
 func TestStoredStarsStayInForce(t *testing.T) {
 	text := []byte("domain: d\ndescriptors:\n- {key: k, value: 'a*b'}\n- {key: l, value: '*/*', " +
 		"rate_limit: {unit: day, requests_per_unit: 1}}\n")
@@ -216,7 +217,8 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// nested is a level of descriptors below which two aliases of each level have the one before.
+// nested returns levels of descriptors; at each level two entries share the level before through an
+// alias.
 func nested(levels int) string {
 	list := "[{key: a}, {key: b}]"
 	for i := range levels {
@@ -226,7 +228,7 @@ func nested(levels int) string {
 	return "domain: a\ndescriptors: " + list
 }
 
-// TestAliasesAreNotMuchWork: a text of a kilobyte was millions of descriptors.
+// TestAliasesAreNotMuchWork reads a kilobyte of aliases that stand for millions of descriptors.
 func TestAliasesAreNotMuchWork(t *testing.T) {
 	read(t, nested(12))
 	_, err := rules.Read("r.yaml", []byte(nested(20)))
@@ -295,7 +297,8 @@ func TestOverridesAndDefaults(t *testing.T) {
 	}
 }
 
-// TestDistinct reads limits on different values: one, a list, beside limits and in overrides.
+// TestDistinct reads limits on distinct values: a single one, a list, together with limits, and in
+// overrides.
 func TestDistinct(t *testing.T) {
 	doc := read(t, `rules:
 - {name: one, distinct: 5/24h, default: true}
@@ -322,7 +325,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestNothingIsNoDocument: a text without any is refused, but one that is stored has no rules.
+// TestNothingIsNoDocument: a text without any document is refused, but a stored one has no rules.
 func TestNothingIsNoDocument(t *testing.T) {
 	for _, text := range []string{"", "\n", "# rules:\n", "---\n# rules:\n", "~", "[]"} {
 		_, err := rules.Read("r.yaml", []byte(text))

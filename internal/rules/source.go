@@ -5,8 +5,8 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// Source lists what a document consists of, in its order, with positions as FILE:LINE:COLUMN. It
-// serves checks that look at the document as it is written.
+// Source lists the parts of a document, in their order, with positions as FILE:LINE:COLUMN. It
+// serves checks on the document as written.
 type Source struct {
 	Rules       []PlacedRule
 	Overrides   []PlacedOverride
@@ -14,7 +14,7 @@ type Source struct {
 	Descriptors []PlacedDescriptor
 }
 
-// PlacedRule is a rule with a name.
+// PlacedRule is a named rule.
 type PlacedRule struct {
 	*rule.Rule
 	At string
@@ -31,9 +31,9 @@ type PlacedLimit struct {
 	rule.Limit
 	// Namespace is "" for the default one, and Rule is "" for descriptors.
 	Namespace, Rule string
-	// Distinct says that the limit is on different values.
+	// Distinct marks a limit on distinct values.
 	Distinct bool
-	// List is 0 for the rule's own limits, and n for those of its n-th override.
+	// List is 0 for the rule's own limits, and n for the limits of its n-th override.
 	List int
 	At   string
 }
@@ -44,7 +44,7 @@ type PlacedDescriptor struct {
 	At string
 }
 
-// Source returns what the document consists of.
+// Source returns the parts of the document.
 func (d *Document) Source() *Source { return &d.source }
 
 // placeRule adds a rule to the source.
@@ -56,8 +56,8 @@ func (r *reader) placeRule(one *rule.Rule, at *strictyaml.Node) {
 	}
 }
 
-// placeLimits adds limits of a rule to the source. They are the items of a list, or all from one
-// value.
+// placeLimits adds limits of a rule to the source. They are the items of a list, or all come from
+// one value.
 func (r *reader) placeLimits(one *rule.Rule, limits []rule.Limit, at *strictyaml.Node,
 	list int, distinct bool) {
 	for i, l := range limits {

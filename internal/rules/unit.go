@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Unit is a unit of time, as Envoy's API has them.
+// Unit is a unit of time in Envoy's API.
 type Unit uint8
 
-// The units that a limit may have.
+// The units of limits.
 const (
 	Second Unit = iota
 	Minute
@@ -23,7 +23,8 @@ const (
 // unitNames are the names of the units, in their order.
 var unitNames = [...]string{"SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"}
 
-// unitSeconds are their lengths; a month has 30 days and a year 365, as in envoyproxy/ratelimit.
+// unitSeconds are the lengths of the units; a month has 30 days and a year 365, as in
+// envoyproxy/ratelimit.
 var unitSeconds = [...]int64{1, 60, 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400}
 
 // String returns the name in Envoy's API, such as MINUTE.

@@ -17,7 +17,7 @@ const (
 
 	// MaxExact is how many hashes a set holds before registers take no more memory.
 	MaxExact = registers / 8
-	// MaxUnion is how many hashes a union holds before it goes over to registers.
+	// MaxUnion is how many hashes a union holds before it switches to registers.
 	MaxUnion = 8 * MaxExact
 	// Error is the relative standard error of a count that is not exact.
 	Error = 1.04 / 64 // the square root of registers
@@ -31,7 +31,7 @@ func Hash(seed uint64, value []byte) uint64 {
 	return binary.LittleEndian.Uint64(sum[:8])
 }
 
-// Set is what one bucket has seen. The zero value is empty.
+// Set holds the hashes that one bucket has seen. The zero value is empty.
 type Set struct {
 	exact []uint64          // sorted; nil if there are registers
 	dense *[registers]uint8 // the largest rank of each register
@@ -55,7 +55,7 @@ func (s *Set) Add(hash uint64) bool {
 	return true
 }
 
-// densify goes over to registers.
+// densify switches to registers.
 func (s *Set) densify() {
 	s.dense = new([registers]uint8)
 	for _, h := range s.exact {
@@ -74,13 +74,13 @@ func raise(dense *[registers]uint8, hash uint64) bool {
 	return true
 }
 
-// rankOf returns the rank of a hash. The bit that is set ends the search where the hash has no more
-// bits.
+// rankOf returns the rank of a hash. The bit set at the end stops the search where the hash has no
+// more bits.
 func rankOf(hash uint64) uint8 {
 	return uint8(bits.LeadingZeros64(hash<<indexBits|1<<(indexBits-1)) + 1)
 }
 
-// Merge adds everything that another set has seen, and reports whether that changed the set.
+// Merge adds the values of another set, and reports whether that changed the set.
 func (s *Set) Merge(from *Set) (changed bool) {
 	if from.dense == nil {
 		for _, h := range from.exact {
@@ -95,8 +95,8 @@ func (s *Set) Merge(from *Set) (changed bool) {
 	return mergeRanks(s.dense, from.dense) || changed
 }
 
-// mergeRanks raises ranks to those of another set, eight registers at a time: a rank is less than
-// 128, so the top bit of a byte tells which of two is larger.
+// mergeRanks raises ranks to the ranks of another set, eight registers at a time: a rank is less
+// than 128, so the top bit of a byte can hold the result of a comparison.
 func mergeRanks(into, from *[registers]uint8) (changed bool) {
 	const top, low = 0x8080808080808080, 0x0101010101010101
 	differ := uint64(0)
@@ -129,7 +129,7 @@ func (s *Set) Bytes() int64 {
 	return int64(8 * cap(s.exact))
 }
 
-// The first byte of an encoded set says what follows: hashes in ascending order, each in 8 bytes,
+// The first byte of an encoded set is its format: hashes in ascending order, each in 8 bytes,
 // big-endian; or the rank of each register, in a byte.
 const (
 	formatExact byte = 'e'

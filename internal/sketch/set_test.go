@@ -20,7 +20,7 @@ func countOf(s *sketch.Set) (n int64, relative float64) {
 }
 
 // TestAccuracy compares counts of 10, 100, 1,000, ... random values with the truth. An error of six
-// standard errors would be met once in five hundred million samples, and these are the same ones
+// standard errors would occur once in five hundred million samples, and these are the same ones
 // each time.
 func TestAccuracy(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -107,7 +107,7 @@ func TestMergeIsIdempotentCommutativeAndAssociative(t *testing.T) {
 	}
 }
 
-// TestMergeSeesWhatAddSees compares a merged set with one that was told everything itself.
+// TestMergeSeesWhatAddSees compares a merged set with one to which every value was added.
 func TestMergeSeesWhatAddSees(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{3, 300, 600, 3000} {
@@ -162,10 +162,9 @@ func TestUnionIsExactWhileItCan(t *testing.T) {
 	}
 }
 
-// TestDecode reads what was written, and nothing else.
-// TestSnapshotCountsAsAUnion compares what a snapshot counts together with some hashes with what a
-// union counts to which they were added, around the sizes at which it is not exact any more. The
-// snapshot stays as it is.
+// TestSnapshotCountsAsAUnion adds some hashes to the count of a snapshot and to a union, and
+// compares their counts around the sizes at which a union becomes inexact. The snapshot stays
+// unchanged.
 func TestSnapshotCountsAsAUnion(t *testing.T) {
 	random := rand.New(rand.NewPCG(14, 15))
 	sizes := []int{0, 1, 300, sketch.MaxUnion - 5, sketch.MaxUnion, sketch.MaxUnion + 1, 9000}
@@ -207,6 +206,7 @@ func TestSnapshotCountsAsAUnion(t *testing.T) {
 	}
 }
 
+// TestDecode decodes encoded sets, and refuses any other bytes.
 func TestDecode(t *testing.T) {
 	random := rand.New(rand.NewPCG(10, 11))
 	for _, n := range []int{0, 1, sketch.MaxExact, 5000} {
@@ -230,7 +230,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestHashDependsOnTheSeed makes sure that hashes of one installation say nothing about another.
+// TestHashDependsOnTheSeed checks that the hashes of one installation reveal nothing about another.
 func TestHashDependsOnTheSeed(t *testing.T) {
 	first := sketch.Hash(1, []byte("a"))
 	if first == sketch.Hash(2, []byte("a")) || first == sketch.Hash(1, []byte("b")) ||

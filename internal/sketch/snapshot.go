@@ -2,7 +2,7 @@ package sketch
 
 import "slices"
 
-// ranks says how many registers have which rank.
+// ranks is the number of registers of each rank.
 type ranks [maxRank + 1]uint16
 
 func ranksOf(dense *[registers]uint8) (with ranks) {
@@ -12,15 +12,16 @@ func ranksOf(dense *[registers]uint8) (with ranks) {
 	return with
 }
 
-// Snapshot is a union as it was. It counts what the union would have with some hashes more, without
-// changing and without going through all registers: what most of them have is known.
+// Snapshot is a union at a point in time. Its Count takes additional hashes into account without
+// changing the snapshot, and without reading all registers, because the ranks of most of them are
+// already counted.
 type Snapshot struct {
 	exact []uint64          // sorted; nil if there are registers
 	dense *[registers]uint8 // nil while exact
 	with  ranks             // of dense
 }
 
-// Snapshot returns the union as it is.
+// Snapshot returns a snapshot of the union.
 func (u *Union) Snapshot() *Snapshot {
 	if !u.isDense {
 		return &Snapshot{exact: append(make([]uint64, 0, len(u.exact)), u.exact...)}
@@ -29,7 +30,8 @@ func (u *Union) Snapshot() *Snapshot {
 	return &Snapshot{dense: &dense, with: ranksOf(&dense)}
 }
 
-// snapshotBytes is the memory of a snapshot without hashes and registers, and of what refers to it.
+// snapshotBytes is the memory of a snapshot without hashes and registers, and of the references to
+// it.
 const snapshotBytes = 256
 
 // Bytes returns the memory that a snapshot of the union would take.
@@ -48,7 +50,7 @@ func (s *Snapshot) Bytes() int64 {
 	return snapshotBytes + int64(8*len(s.exact))
 }
 
-// Count returns what Count of the union would, after AddHashes(more).
+// Count returns the result of Count of the union after AddHashes(more).
 func (s *Snapshot) Count(more []uint64) (n int64, relative float64) {
 	if !slices.IsSorted(more) {
 		more = slices.Clone(more)
@@ -77,8 +79,8 @@ func (s *Snapshot) Count(more []uint64) (n int64, relative float64) {
 	return u.Count()
 }
 
-// estimate estimates how many there are with some hashes more, which are sorted: those of one
-// register follow each other.
+// estimate estimates the number of values with additional hashes, which are sorted: the hashes of
+// one register are adjacent.
 func (s *Snapshot) estimate(more []uint64) int64 {
 	with := s.with
 	for len(more) > 0 {

@@ -2,8 +2,7 @@ package sketch
 
 import "slices"
 
-// Union is what several sets have seen together. The zero value is empty. It can be used again
-// after Reset.
+// Union is the union of several sets. The zero value is empty. It can be used again after Reset.
 type Union struct {
 	exact, spare []uint64
 	dense        [registers]uint8
@@ -18,7 +17,7 @@ func (u *Union) Reset() {
 	}
 }
 
-// Add adds everything that a set has seen.
+// Add adds the values of a set.
 func (u *Union) Add(s *Set) {
 	switch {
 	case s.dense != nil:
@@ -83,8 +82,7 @@ func (u *Union) Exact() (n int64, exact bool) {
 	return int64(len(u.exact)), !u.isDense
 }
 
-// Count returns how many different values there are, and the relative standard error of that
-// number: 0 if it is exact.
+// Count returns the number of distinct values, and its relative standard error: 0 if it is exact.
 func (u *Union) Count() (n int64, relative float64) {
 	if u.isDense {
 		with := ranksOf(&u.dense)

@@ -12,7 +12,7 @@ import (
 const (
 	slabBits  = 18 // 2 MiB, a huge page of most processors
 	slabWords = 1 << slabBits
-	// regionSlabs is how many slabs are mapped at a time. Slabs that are not used take no memory.
+	// regionSlabs is how many slabs are mapped at a time. Unused slabs take no memory.
 	regionSlabs = 16
 )
 
@@ -39,7 +39,7 @@ type slab struct {
 // doesn't keep the pool alive.
 type regions struct{ all [][]byte }
 
-// OffHeap is whether blocks lie outside the Go heap, where the garbage collector does not see them.
+// OffHeap reports whether blocks lie outside the Go heap, invisible to the garbage collector.
 const OffHeap = hugePages
 
 // New returns a pool with a budget of maxBytes.
@@ -231,10 +231,10 @@ func (b *Budget) Fits(words int64) bool { return b.used.Load()+words <= b.common
 // FitsReserve reports whether words more fit, including the reserve.
 func (b *Budget) FitsReserve(words int64) bool { return b.used.Load()+words <= b.total }
 
-// ReserveUsed returns how many words of the reserve are in use. It is negative, by the number of
-// words that are left before it, if the reserve is untouched.
+// ReserveUsed returns how many words of the reserve are in use. If the reserve is untouched, the
+// result is minus the number of words left before it.
 func (b *Budget) ReserveUsed() int { return int(b.used.Load() - b.common) }
 
 // Exhausted reports whether a quarter more than the budget is in use. Then no caller may take more,
-// not even one that only adds to a key it has.
+// not even to add to a key it already has.
 func (b *Budget) Exhausted() bool { return b.used.Load() > b.total+b.total/4 }

@@ -69,7 +69,7 @@ func TestPoolBlocksAreZeroAndApart(t *testing.T) {
 	}
 }
 
-// TestBudget takes blocks up to the reserve, into it and beyond.
+// TestBudget takes blocks up to the reserve, into it and beyond it.
 func TestBudget(t *testing.T) {
 	const words = 1 << 15
 	p := slab.New(8 * words)

@@ -2,7 +2,7 @@ package storeclock
 
 import "time"
 
-// Bounds of what is believed of the store's clock.
+// Bounds for believing the store's clock.
 const (
 	// smallStep is how far the store's clock may be from its settled value before it is doubted.
 	// Samples that are late because a machine is busy are off by less.
@@ -16,12 +16,12 @@ const (
 	// before it is settled.
 	settleAfter   = time.Minute
 	settleSamples = 5
-	// farthest is the largest step that is followed on the word of the store's clock alone.
+	// farthest is the largest step that is followed on the evidence of the store's clock alone.
 	farthest = 10 * time.Minute
 )
 
 // Measurement is one reading of the store's clock. All fields are relative to the machine's
-// monotonic clock, which nobody sets.
+// monotonic clock, which can't be set.
 type Measurement struct {
 	// At is when it was taken, counted from an arbitrary moment.
 	At time.Duration
@@ -30,17 +30,18 @@ type Measurement struct {
 	Ahead, Wall time.Duration
 }
 
-// Doubt says why the time that events are counted at can't be trusted. It is empty if it can.
+// Doubt is the reason why the time at which events are counted can't be trusted, or empty if it
+// can.
 type Doubt string
 
 // The doubts.
 const (
 	// DoubtUnmeasured: the store's clock has not been read yet, and the machine's own time is used.
 	DoubtUnmeasured Doubt = "unmeasured"
-	// DoubtStep: the store's clock has stepped, and it is not clear yet whether it stays there.
+	// DoubtStep: the store's clock has stepped, and it is unclear yet whether it stays there.
 	DoubtStep Doubt = "step"
-	// DoubtFar: the store's clock stays where it has stepped to, which is too far to follow. The
-	// previous time continues.
+	// DoubtFar: the store's clock stays at the time it has stepped to, which is too far to follow.
+	// The previous time continues.
 	DoubtFar Doubt = "far"
 	// DoubtSlow: the time is ahead of the store's by more than a second, and runs at half speed
 	// until the store has caught up.
@@ -68,19 +69,19 @@ func (d Doubt) String() string {
 // no faster than the clocks of machines drift. A reading further off is doubted, and the time
 // followed so far continues on the monotonic clock, until at least five measurements, over more
 // than a minute, agree. Even then a step of more than ten minutes is followed only if it leads
-// forward, towards this machine's wall clock: anything else would end all windows at once, or
+// forward, towards this machine's wall clock: any other such step would end all windows at once, or
 // stretch them for hours.
 //
 // The first reading is followed without any evidence, so it may have been wrong. If the wall clock
-// contradicts it by more than ten minutes, and the store's clock then steps to where the wall clock
-// is, that step is followed at once, even backwards: the two agree, and everything counted before
-// has the wrong time anyway. This exception ends once the wall clock has agreed with the time that
-// is followed. Then it was the wall clock that was wrong, as on a machine that has just booted.
+// contradicts it by more than ten minutes, and the store's clock then steps to the wall clock's
+// time, that step is followed at once, even backwards: the two agree, and everything counted before
+// has the wrong time anyway. This exception ends once the wall clock has agreed with the followed
+// time. Then it was the wall clock that was wrong, as on a machine that has just booted.
 //
 // A Belief reads no clock. The zero value believes nothing yet. It is not safe for concurrent use.
 type Belief struct {
 	started   bool
-	ahead     time.Duration // what is followed
+	ahead     time.Duration // the followed time
 	settled   time.Duration
 	at        time.Duration // when something was last followed
 	candidate candidate
@@ -89,15 +90,15 @@ type Belief struct {
 	unproven bool
 }
 
-// candidate is a time that is doubted: measurements that agree with each other but not with the
-// time that is followed.
+// candidate is a doubted time: measurements that agree with each other but not with the followed
+// time.
 type candidate struct {
 	ahead, since time.Duration
 	samples      int
 	refused      bool // it is settled, and still not followed
 }
 
-// Take adds a measurement and returns how far ahead of the monotonic clock the time to follow is.
+// Take adds a measurement and returns how far the time to follow is ahead of the monotonic clock.
 // If anew is set, the time followed so far was wrong from the beginning, and the clock should be
 // set, even backwards.
 func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
@@ -120,8 +121,8 @@ func (b *Belief) Take(m Measurement) (ahead time.Duration, anew bool) {
 	return b.ahead, false
 }
 
-// Doubt says why the time that is followed can't be trusted, and how far the store's clock is ahead
-// of it.
+// Doubt returns the reason why the followed time can't be trusted, and how far the store's clock is
+// ahead of it.
 func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	switch {
 	case !b.started:
@@ -134,7 +135,7 @@ func (b *Belief) Doubt() (why Doubt, off time.Duration) {
 	return DoubtStep, b.candidate.ahead - b.ahead
 }
 
-// drifted is how far clocks may have drifted apart since a reading was last followed.
+// drifted returns how far clocks may have drifted apart since a reading was last followed.
 func (b *Belief) drifted(m Measurement) time.Duration {
 	return time.Duration(drift * float64(m.At-b.at))
 }

@@ -9,7 +9,7 @@ import (
 
 const day = 24 * time.Hour
 
-// reading is some measurements in a row: count of them, every apart, with the clocks as they are.
+// reading is a series of measurements: count of them, every apart, with the same clocks.
 type reading struct {
 	count      int
 	every      time.Duration
@@ -24,7 +24,7 @@ type reading struct {
 
 const s = time.Second
 
-// TestBelief has the store's clock step, creep, lie and come back.
+// TestBelief makes the store's clock step, creep, lie and come back.
 func TestBelief(t *testing.T) {
 	for name, readings := range map[string][]reading{
 		"the first is taken at once": {{count: 1, store: 3 * day, want: 3 * day}},

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Clock is the time that events are counted at: the store's time, which all nodes that share a
+// Clock is the time at which events are counted: the store's time, which all nodes that share a
 // store have in common. It is driven by the machine's monotonic clock and corrected by Follow, so a
 // step of the wall clock alone changes nothing.
 //
-// Except for Set, it never goes back. When it turns out to be behind, it steps forward; when it is
-// ahead, it runs at half speed until the store's clock has caught up.
+// Except for Set, it never goes back. If it is behind, it steps forward; if it is ahead, it runs at
+// half speed until the store's clock has caught up.
 type Clock struct {
 	start time.Time
 	wall  func() time.Time
@@ -30,7 +30,7 @@ type state struct {
 	shown  *atomic.Int64 // the latest answer of Now since the clock was set
 }
 
-// deadBand is the size of a correction that is taken for measurement noise.
+// deadBand is the size below which a correction counts as measurement noise.
 const deadBand = time.Millisecond
 
 // New returns a clock that shows the machine's time until it is corrected. wall is read once, and
@@ -73,19 +73,19 @@ func (c *Clock) Now() int64 {
 	}
 }
 
-// Doubt says why the time can't be trusted right now, "" if it can. A [Keeper] judges that. Doubt
-// takes no lock: every answer depends on it.
+// Doubt returns the reason why the time can't be trusted right now, "" if it can. A [Keeper]
+// decides that. Doubt takes no lock, because every answer depends on it.
 func (c *Clock) Doubt() Doubt { return *c.doubt.Load() }
 
-// Local returns the machine's time at the start, plus what the monotonic clock has counted since
-// and how long the machine was suspended. Follow's argument is relative to it.
+// Local returns the machine's time at the start, plus the time that the monotonic clock has counted
+// since and that the machine was suspended. Follow's argument is relative to it.
 func (c *Clock) Local() time.Time {
 	s := c.state.Load()
 	return time.Unix(0, int64(c.mono()+s.offset-s.ahead))
 }
 
-// Follow tells the clock how far the store's clock is ahead of Local. It returns the difference to
-// what it followed before.
+// Follow corrects the clock: ahead is how far the store's clock is ahead of Local. It returns the
+// difference to the value followed before.
 func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *Clock) Follow(ahead time.Duration) (step time.Duration) {
 	return step
 }
 
-// Set makes the clock show the store's time at once, even if that is earlier, because what it
-// showed so far was wrong. ahead and step are as in Follow.
+// Set makes the clock show the store's time at once, even if that is earlier, because the time
+// shown so far was wrong. ahead and step are as in Follow.
 func (c *Clock) Set(ahead time.Duration) (step time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +120,8 @@ func (c *Clock) Measured(ahead time.Duration) Measurement {
 	return Measurement{At: local.Sub(c.start), Ahead: ahead, Wall: c.wall().Sub(local)}
 }
 
-// Resume tells the clock how long the machine was suspended, during which its monotonic clock stood
-// still.
+// Resume advances the clock by the time that the machine was suspended, during which its monotonic
+// clock stood still.
 func (c *Clock) Resume(slept time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

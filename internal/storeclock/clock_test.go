@@ -11,8 +11,8 @@ import (
 
 const began = 1_763_000_000_000
 
-// driven is a clock whose monotonic time is moved by hand. The wall clock is read once and may then
-// do what it wants.
+// driven returns a clock whose monotonic time the test moves. The wall clock is read once and is
+// irrelevant afterwards.
 func driven() (c *storeclock.Clock, advance func(time.Duration)) {
 	var mono atomic.Int64
 	wall := time.UnixMilli(began)
@@ -74,7 +74,8 @@ func TestClockSlowsDownInsteadOfGoingBack(t *testing.T) {
 	}
 }
 
-// TestClockStepsWhileItSlows corrects a correction that is not over yet, both ways.
+// TestClockStepsWhileItSlows corrects the clock while it still carries out an earlier correction,
+// both ways.
 func TestClockStepsWhileItSlows(t *testing.T) {
 	c, advance := driven()
 	c.Follow(-4 * time.Second)
@@ -130,8 +131,8 @@ func TestClockNeverGoesBackForAnyReader(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClockIsSetBack has a clock that followed a wrong time be set: it shows the right one at once,
-// and never goes back from there.
+// TestClockIsSetBack sets a clock that followed a wrong time: it shows the right one at once, and
+// never goes back from there.
 func TestClockIsSetBack(t *testing.T) {
 	c, advance := driven()
 	c.Follow(day)

@@ -9,7 +9,7 @@ import (
 
 // Source is a clock that can be asked for its time: the store's.
 type Source interface {
-	// Clock returns how far it is ahead of a local clock.
+	// Clock returns how far the source is ahead of a local clock.
 	Clock(ctx context.Context, local func() time.Time) (ahead time.Duration, err error)
 }
 
@@ -20,21 +20,22 @@ type Options struct {
 	Source Source
 	// Interval is how often to ask the source while its time is not in doubt. Default: 10 s.
 	Interval time.Duration
-	// Asleep returns how long the machine has been suspended in total, see elapsed.Asleep. Nil if
-	// that is unknown: then a suspension looks like a step of the source's clock.
+	// Asleep returns the total time for which the machine has been suspended, see elapsed.Asleep.
+	// Nil if that is unknown: then a suspension looks like a step of the source's clock.
 	Asleep func() time.Duration
-	// Logger is told when the clock is doubted and when it no longer is. Default: none.
+	// Logger receives a message when the clock becomes doubtful and when it no longer is. Default:
+	// none.
 	Logger *slog.Logger
 }
 
-// Keeper makes a Clock follow a Source as far as that can be believed. Its methods are safe for
+// Keeper makes a Clock follow a Source while its readings are believable. Its methods are safe for
 // concurrent use.
 type Keeper struct {
 	opt Options
 
 	mu     sync.Mutex
 	belief Belief
-	slept  time.Duration // what the clock has been told of
+	slept  time.Duration // the time by which the clock was resumed
 }
 
 // NewKeeper returns a keeper that has not asked its source yet.
@@ -53,7 +54,7 @@ func NewKeeper(opt Options) *Keeper {
 
 const (
 	// watchInterval is how often to check whether the machine was suspended, and how often to ask
-	// the source while there is a doubt.
+	// the source while its time is in doubt.
 	watchInterval = time.Second
 	// measureTimeout bounds one measurement.
 	measureTimeout = time.Second
@@ -80,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// resume tells the clock if the machine was suspended.
+// resume corrects the clock if the machine was suspended, and reports whether it was.
 func (k *Keeper) resume() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,11 +96,11 @@ func (k *Keeper) resume() bool {
 }
 
 // Measure asks the source for its time once. If it does not answer within a second, or before ctx
-// is done, the clock continues unchanged; it is doubted until there has been a first answer.
+// is done, the clock continues unchanged; until the first answer it is in doubt.
 func (k *Keeper) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	k.resume() // or what it slept through would be taken for a step
+	k.resume() // otherwise the suspension would look like a step
 	ahead, err := k.opt.Source.Clock(ctx, k.opt.Clock.Local)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 )
 
-// source is a store's clock that is set by hand, and does not answer while it is down.
+// source is a store's clock that the test sets, and that does not answer while it is down.
 type source struct {
 	ahead atomic.Int64
 	asked atomic.Int64
@@ -26,7 +26,7 @@ func (s *source) Clock(context.Context, func() time.Time) (time.Duration, error)
 	return time.Duration(s.ahead.Load()), nil
 }
 
-// keep runs a keeper in a bubble whose time the test passes.
+// keep runs a keeper in a bubble whose time the test advances.
 func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source) {
 	s = new(source)
 	opt.Source = s
@@ -41,9 +41,9 @@ func keep(t *testing.T, opt storeclock.Options) (k *storeclock.Keeper, s *source
 	return k, s
 }
 
-// TestKeeperDoubtsAStepUntilItIsSettled has the source's clock step by a day: it is asked each
-// second from the moment that was noticed, doubted all the time, and believed at once when it is
-// back.
+// TestKeeperDoubtsAStepUntilItIsSettled makes the source's clock step by a day: the keeper asks it
+// each second once it has noticed the step, doubts it all the time, and believes it at once when it
+// is back.
 func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := storeclock.New(nil, nil)
@@ -70,7 +70,7 @@ func TestKeeperDoubtsAStepUntilItIsSettled(t *testing.T) {
 	})
 }
 
-// TestKeeperWithoutAnAnswer goes on as before: that the source is down is no reason for doubt.
+// TestKeeperWithoutAnAnswer goes on as before: an unreachable source is no reason for doubt.
 func TestKeeperWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := storeclock.New(nil, nil)
@@ -112,8 +112,8 @@ func TestKeeperUntilTheFirstAnswer(t *testing.T) {
 	})
 }
 
-// TestKeeperRunsSlowlyRatherThanBack says so while the clock waits for a source that was set back
-// by a step that is settled.
+// TestKeeperRunsSlowlyRatherThanBack checks that the doubt is reported while the clock waits for a
+// source that was set back by a settled step.
 func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := storeclock.New(nil, nil)
@@ -131,8 +131,8 @@ func TestKeeperRunsSlowlyRatherThanBack(t *testing.T) {
 	})
 }
 
-// TestKeeperStartsDuringALie has the source's clock be a day ahead when the node starts, and right
-// after ten minutes: that is doubted for a minute, then the clock is right by itself.
+// TestKeeperStartsDuringALie has the source's clock a day ahead when the node starts, and right
+// after ten minutes: the step is doubted for a minute, then the clock corrects itself.
 func TestKeeperStartsDuringALie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := storeclock.New(nil, nil)

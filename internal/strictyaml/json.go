@@ -17,8 +17,8 @@ const (
 
 var errTooLong = errors.New("it is too long or too deep as JSON: its aliases stand for too much")
 
-// AppendJSON appends n as JSON: what JSON spells the same stays a number, true, false or null, and
-// all other scalars are strings of what is written. Keys keep their order.
+// AppendJSON appends n as JSON: a scalar that JSON spells the same stays a number, true, false or
+// null, and every other scalar becomes a string of its text. Keys keep their order.
 func AppendJSON(b []byte, n *Node) ([]byte, error) { return appendJSON(b, n, maxDepth) }
 
 // AppendJSONList appends values as a JSON list.
@@ -26,7 +26,7 @@ func AppendJSONList(b []byte, items []*Node) ([]byte, error) {
 	return appendList(b, items, maxDepth)
 }
 
-// appendJSON appends a value that may have so many levels.
+// appendJSON appends a value of at most depth levels.
 func appendJSON(b []byte, n *Node, depth int) ([]byte, error) {
 	if len(b) > maxJSON || depth == 0 {
 		return b, errTooLong

@@ -8,10 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// joinPairs returns a text that is JSON with its pairs of surrogates, such as "\ud83d\ude00", as
-// the characters that they stand for: JSON escapes what is beyond 16 bits so, and YAML does not
-// know that. Spaces behind each string make up for what it has lost, so that all values stay in
-// their columns. Any other text is returned as it is, and so is half a pair, which YAML refuses.
+// joinPairs replaces the pairs of surrogates in a JSON text, such as "\ud83d\ude00", by the
+// characters they stand for: JSON escapes characters beyond 16 bits that way, which YAML does not
+// understand. Spaces behind each string make up for its shorter text, so that all values stay in
+// their columns. joinPairs returns any other text unchanged, and leaves half a pair to YAML, which
+// refuses it.
 func joinPairs(text []byte) []byte {
 	if !bytes.Contains(text, []byte(`\u`)) || !json.Valid(text) {
 		return text
@@ -40,8 +41,8 @@ func joinPairs(text []byte) []byte {
 	return joined
 }
 
-// pairAt returns the character that a text begins with a pair of surrogates for, and how long that
-// is: 0 if it begins with anything else.
+// pairAt returns the character that the pair of surrogates at the beginning of a text stands for,
+// and the length of the pair, or 0 if the text begins with anything else.
 func pairAt(text []byte) (c rune, n int) {
 	const half = len(`\ud83d`)
 	if len(text) < 2*half || text[0] != '\\' || text[half] != '\\' {
@@ -54,7 +55,7 @@ func pairAt(text []byte) (c rune, n int) {
 	return c, 2 * half
 }
 
-// surrogate returns what an escape such as \ud83d stands for, or 0 if it is another one.
+// surrogate returns the code unit of an escape such as \ud83d, or 0 if it is not a surrogate.
 func surrogate(escape []byte) rune {
 	if escape[1] != 'u' {
 		return 0

@@ -24,11 +24,11 @@ type Reader struct {
 	more int // mistakes after MaxErrors of them
 }
 
-// New returns a reader. path is what errors call the document.
+// New returns a reader. path is the document's name in errors.
 func New(path string) *Reader { return &Reader{path: path} }
 
-// Err returns the mistakes that were found, or nil. Of more than [MaxErrors], it has the first and
-// the number of the others.
+// Err returns the mistakes that were found, or nil. Of more than [MaxErrors], it returns the first
+// ones and the number of the others.
 func (r *Reader) Err() error {
 	if r.more > 0 {
 		return errors.Join(append(r.errs[:MaxErrors:MaxErrors],
@@ -37,8 +37,8 @@ func (r *Reader) Err() error {
 	return errors.Join(r.errs...)
 }
 
-// Document returns the top of a document, or nil if the text is not a single YAML document or has
-// nothing but comments.
+// Document returns the top node of a document, or nil if the text is not a single YAML document or
+// has nothing but comments.
 func (r *Reader) Document(text []byte) *Node {
 	documents := r.load(text)
 	switch len(documents) {
@@ -51,7 +51,7 @@ func (r *Reader) Document(text []byte) *Node {
 	return nil
 }
 
-// Documents returns the tops of all documents of a text, none if it is not YAML.
+// Documents returns the top nodes of all documents of a text, or none if it is not YAML.
 func (r *Reader) Documents(text []byte) []*Node {
 	documents := r.load(text)
 	tops := make([]*Node, len(documents))
@@ -83,14 +83,14 @@ func (r *Reader) load(text []byte) (documents []yaml.Node) {
 	return documents
 }
 
-// endless returns an alias of a node that it is in, if there is one below n. within has the nodes
-// that n is in.
+// endless returns an alias below n that refers to a node which contains it, or nil. within holds
+// the nodes that contain n.
 func endless(n *Node, within map[*Node]bool) *Node {
 	if n.Kind == yaml.AliasNode {
 		if within[n.Alias] {
 			return n
 		}
-		return nil // what it refers to has been looked at
+		return nil // its target has been visited
 	}
 	within[n] = true
 	defer delete(within, n)
@@ -133,7 +133,7 @@ func (r *Reader) Fail(at *Node, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", r.Position(at), text))
 }
 
-// shorten leaves out the middle of a long message, which quotes a text of any length.
+// shorten leaves out the middle of a long message, because the quoted text may have any length.
 func shorten(text string) string {
 	const most = 500
 	if len(text) <= most {
@@ -148,11 +148,11 @@ func (r *Reader) Position(n *Node) string {
 	return fmt.Sprintf("%s:%d:%d", r.path, n.Line, n.Column)
 }
 
-// Mapping says how to read one mapping.
+// Mapping defines how to read one mapping.
 type Mapping struct {
-	// Name is what errors call the mapping, and Example a line that it may have.
+	// Name is the name of the mapping in errors, and Example a valid line of it.
 	Name, Example string
-	// Normal returns the spelling of a key that Each gets. Default: the key itself.
+	// Normal returns the spelling of a key that Each receives. Default: the key itself.
 	Normal func(key string) string
 	// Each is called for each pair, in order, with the nodes of the key and of the value.
 	Each func(key string, at, to *Node)
@@ -183,7 +183,7 @@ func (m Mapping) Read(r *Reader, n *Node) {
 	}
 }
 
-// List returns the items of a sequence. name is what errors call it. An empty value has no items.
+// List returns the items of a sequence. name is its name in errors. An empty value has no items.
 func (r *Reader) List(n *Node, name string) []*Node {
 	n = Resolve(n)
 	if n.Kind != yaml.SequenceNode {
@@ -199,7 +199,7 @@ func (r *Reader) List(n *Node, name string) []*Node {
 	return items
 }
 
-// Text returns the text of a scalar, as it is written. name is what errors call it.
+// Text returns the text of a scalar, as written. name is its name in errors.
 func (r *Reader) Text(n *Node, name string) (text string, ok bool) {
 	if n = Resolve(n); !IsText(n) {
 		r.Fail(n, "%s is not a single value", name)
@@ -208,8 +208,8 @@ func (r *Reader) Text(n *Node, name string) (text string, ok bool) {
 	return n.Value, true
 }
 
-// Unknown reports a key that does not exist. It names the key that was probably meant, or else adds
-// otherwise.
+// Unknown reports a key that does not exist. It suggests the key that was probably meant, or else
+// adds otherwise.
 func (r *Reader) Unknown(at *Node, key string, known []string, otherwise string) {
 	if near := nearest.Of(key, known); near != "" {
 		r.Fail(at, "unknown key %q; did you mean %s?", key, near)

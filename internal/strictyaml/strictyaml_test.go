@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// walk reads a document with lists and texts, and writes what it found.
+// walk reads a document with lists and texts, and formats its content.
 func walk(text string) (found string, err error) {
 	r := strictyaml.New("f")
 	for _, top := range r.Documents([]byte(text)) {
@@ -67,7 +67,7 @@ func TestOneDocument(t *testing.T) {
 	}
 }
 
-// doubled is a list in which n aliases of the list before stand for 2ⁿ texts and more.
+// doubled returns a list in which n aliases of the list before stand for 2ⁿ texts and more.
 func doubled(n int) string {
 	text := "list: [&a0 a"
 	for i := range n {
@@ -120,7 +120,7 @@ func TestLongTextsAreNotQuotedWhole(t *testing.T) {
 	}
 }
 
-// TestSurrogatesOfJSON: JSON escapes what is beyond 16 bits as two escapes, which YAML does not.
+// TestSurrogatesOfJSON: JSON escapes characters beyond 16 bits as two escapes, which YAML does not.
 func TestSurrogatesOfJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"list":["\ud83d\ude00!\uD83D\uDE00"]}`:         "😀!😀true  <nil>",

@@ -12,7 +12,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat a run")
 
-// stored is a block and the hash that it is stored under.
+// stored is a block and its hash in the table.
 type stored struct {
 	hash uint32
 	ref  arena.Ref

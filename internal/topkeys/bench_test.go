@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/topkeys"
 )
 
-// BenchmarkSample counts keys: one that is tracked, and ever new ones, each of which takes the
-// place of another.
+// BenchmarkSample counts keys: one that is tracked, and a stream of new ones, each of which
+// replaces another.
 func BenchmarkSample(b *testing.B) {
 	for name, keys := range map[string]int{"tracked": 1, "new": 1 << 20} {
 		b.Run(name, func(b *testing.B) {

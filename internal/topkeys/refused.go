@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Refused tracks the keys that refused the most, acquires or values, as a [Sample] of what one node
-// was asked. It is exact up to 200 refusals in a tenth of a second. Of more it notes some, which
-// stand for the rest: noting one costs as much as deciding.
+// Refused tracks the keys with the most refusals, of acquires or of values, as a [Sample] of one
+// node's requests. It is exact up to 200 refusals in a tenth of a second. Beyond that it notes a
+// random part, which stands for the rest, because noting one costs as much as deciding.
 type Refused struct {
 	sample *Sample
 	now    func() int64
@@ -18,7 +18,7 @@ type Refused struct {
 	thin   thinner
 }
 
-// NewRefused returns a Refused that has seen nothing. now returns unix milliseconds.
+// NewRefused returns an empty Refused. now returns unix milliseconds.
 func NewRefused(now func() int64) (*Refused, error) {
 	sample, err := NewSample()
 	if err != nil {
@@ -29,8 +29,8 @@ func NewRefused(now func() int64) (*Refused, error) {
 	return r, nil
 }
 
-// Note counts what was refused of some operations that were executed: an acquire counts 1 for each
-// key that refused it, unless it is a dry run. What failed is left out.
+// Note counts the refusals among executed operations: an acquire counts 1 for each key that refused
+// it, unless it is a dry run. Failed operations don't count.
 func (r *Refused) Note(ops []syncer.Op, res []syncer.Result) {
 	now := int64(-1)
 	for i := range ops {
@@ -60,7 +60,7 @@ func (r *Refused) NoteKey(ns, key []byte) {
 	}
 }
 
-// note counts a refusal, or it is not one of those that are noted.
+// note counts a refusal, unless the thinner leaves it out.
 func (r *Refused) note(op *syncer.Op, res *syncer.Result, now int64) {
 	n := r.thin.weight(now)
 	if n == 0 {
@@ -89,19 +89,20 @@ func (c current) Top(_ context.Context, n int, window int64) ([]syncer.KeyCount,
 }
 
 const (
-	// exact is how many refusals of each period of so many milliseconds are noted.
+	// exact is the number of refusals that are noted in each period, and period its length in
+	// milliseconds.
 	exact, period = 200, 100
-	// share is how many of the others there are for each one that is noted, on average.
+	// share is how many of the other refusals one noted refusal stands for, on average.
 	share = 64
 )
 
-// thinner chooses which refusals are noted. Its zero value is ready to use.
+// thinner chooses the refusals to note. Its zero value is ready to use.
 type thinner struct {
 	at    atomic.Int64 // the number of the current period
 	noted atomic.Int64 // refusals that were noted because they were its first; give or take a few
 }
 
-// weight returns how many refusals this one stands for, 0 for one that is not noted.
+// weight returns how many refusals this one stands for, or 0 if it is not noted.
 func (t *thinner) weight(now int64) int64 {
 	if at := now / period; t.at.Load() != at {
 		t.at.Store(at)

@@ -36,7 +36,7 @@ func acquire(keys ...string) (syncer.Op, syncer.Result) {
 	return op, res
 }
 
-// TestRefusedCountsValues beside acquires.
+// TestRefusedCountsValues counts refused values together with acquires.
 func TestRefusedCountsValues(t *testing.T) {
 	r, now := refusedAt(t)
 	op, res := acquire("a!")
@@ -53,8 +53,8 @@ func TestRefusedCountsValues(t *testing.T) {
 	}
 }
 
-// TestRefusedCountsRefusals and nothing else: not what was asked for, and not what other keys of
-// the same acquire allowed.
+// TestRefusedCountsRefusals checks that nothing else counts: neither successful requests nor the
+// other keys of a refused acquire.
 func TestRefusedCountsRefusals(t *testing.T) {
 	r, now := refusedAt(t)
 	var ops []syncer.Op
@@ -79,7 +79,8 @@ func TestRefusedCountsRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusedForgets what a window does not reach, once its last answer is old.
+// TestRefusedForgets checks that refusals outside of the window are gone once the cached answer is
+// old.
 func TestRefusedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, now := refusedAt(t)
@@ -96,8 +97,8 @@ func TestRefusedForgets(t *testing.T) {
 	})
 }
 
-// TestRefusedThinsOut sends far more refusals at the same time than are noted. Those that are
-// stand for all: the sum is right within seven standard deviations.
+// TestRefusedThinsOut sends far more concurrent refusals than are noted. The noted ones stand for
+// all: the sum is right within seven standard deviations.
 func TestRefusedThinsOut(t *testing.T) {
 	r, _ := refusedAt(t)
 	const refusals = 200_000
@@ -115,7 +116,7 @@ func TestRefusedThinsOut(t *testing.T) {
 	}
 }
 
-// TestSum adds up rows of the same key, and of that only.
+// TestSum adds up rows of the same key, and only those.
 func TestSum(t *testing.T) {
 	var rows []syncer.KeyCount
 	for i := range 12 {

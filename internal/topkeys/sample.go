@@ -14,7 +14,8 @@ import (
 // MaxSampled is how many keys a [Sample] tracks.
 const MaxSampled = 4096
 
-// longestName is the length of the longest name of a key plus some room: it stays on the stack.
+// longestName is the length of the longest key name plus some room, so that the name stays on the
+// stack.
 const longestName = 384
 
 // Sample tracks the keys with the largest counts, in windows of the default ladder. When it is
@@ -26,10 +27,10 @@ type Sample struct {
 	slots  map[string]int // by name
 	keys   []sampled
 	totals []int64 // of the keys, in all; they fade while the sample is full
-	hand   int     // the next of those that may be replaced
+	hand   int     // the next slots that may be replaced
 }
 
-// sampled is a key that is tracked.
+// sampled is a tracked key.
 type sampled struct {
 	name    string // as from Check.AppendName
 	counter leaparray.Counter
@@ -44,8 +45,7 @@ func NewSample() (*Sample, error) {
 	return &Sample{ladder: l, slots: map[string]int{}}, nil
 }
 
-// Add records that a key was counted at a time in unix milliseconds. It ignores counts that are
-// taken back.
+// Add records that a key was counted at a time in unix milliseconds. It ignores negative counts.
 func (s *Sample) Add(check *syncer.Check, now int64) {
 	if check.N < 0 {
 		return
@@ -59,7 +59,7 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 	s.keys[slot].counter = v.A
 }
 
-// slotLocked returns the slot of a key, which may replace another one's.
+// slotLocked returns the slot of a key, which may replace another key.
 func (s *Sample) slotLocked(check *syncer.Check) int {
 	var b [longestName]byte
 	name := check.AppendName(b[:0])
@@ -79,25 +79,25 @@ func (s *Sample) slotLocked(check *syncer.Check) int {
 	return slot
 }
 
-// choice is how many keys one is chosen from that is replaced.
+// choice is the number of keys from which the one to replace is chosen.
 const choice = 8
 
-// leastLocked returns the slot with the smallest total of the next few. Their totals share a line
-// of the cache.
+// leastLocked returns the slot with the smallest total of the next few. Their totals share a cache
+// line.
 func (s *Sample) leastLocked() (least int) {
 	least = s.hand
 	for slot := s.hand; slot < s.hand+choice; slot++ {
 		if s.totals[slot] < s.totals[least] {
 			least = slot
 		}
-		s.totals[slot] -= s.totals[slot] / 8 // so that what was hot long ago gives way
+		s.totals[slot] -= s.totals[slot] / 8 // so that once hot keys give way
 	}
 	s.hand = (s.hand + choice) % MaxSampled
 	return least
 }
 
 // Top returns up to n keys with the largest counts over the window in milliseconds that ends now,
-// largest first. A window that is longer than the ladder is an *syncer.InvalidError.
+// largest first. A window longer than the ladder is an *syncer.InvalidError.
 func (s *Sample) Top(n int, window, now int64) (rows []syncer.KeyCount, err error) {
 	if window < 1 || window > s.ladder.Span() {
 		return nil, &syncer.InvalidError{Check: -1, Limit: -1, Field: "window",

@@ -15,7 +15,7 @@ import (
 
 const noon = 1_763_000_000_000
 
-// counted is a source that says how often it was asked, in the only row it has.
+// counted is a source that reports, in the count of its first row, how often it was asked.
 type counted struct {
 	asked int64
 	fails error
@@ -26,7 +26,8 @@ func (c *counted) Top(context.Context, int, int64) ([]syncer.KeyCount, error) {
 	return []syncer.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
 }
 
-// TestCacheAsksOnceASecond unless it is asked for something else, or for more than it has.
+// TestCacheAsksOnceASecond checks that the source is asked once a second, and earlier only for
+// another window or for more rows.
 func TestCacheAsksOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := new(counted)
@@ -54,7 +55,8 @@ func TestCacheAsksOnceASecond(t *testing.T) {
 	})
 }
 
-// TestCacheKeepsNoError and what it had before is not passed off as new.
+// TestCacheKeepsNoError checks that an error is not cached, and that an earlier answer is not
+// passed off as new.
 func TestCacheKeepsNoError(t *testing.T) {
 	source := &counted{fails: errors.New("closed")}
 	c := topkeys.NewCache(source)
@@ -89,13 +91,13 @@ func sample(t *testing.T) *topkeys.Sample {
 
 func check(key string, n int64) *syncer.Check { return &syncer.Check{Key: []byte(key), N: n} }
 
-// TestSampleCountsInWindows adds in two minutes: only the last one's keys are in its window.
+// TestSampleCountsInWindows adds in two minutes: the window has only the keys of the last one.
 func TestSampleCountsInWindows(t *testing.T) {
 	s := sample(t)
 	s.Add(check("old", 9), noon-120_000)
 	s.Add(check("a", 1), noon)
 	s.Add(check("b", 2), noon)
-	s.Add(check("b", -1), noon) // what is taken back stays
+	s.Add(check("b", -1), noon) // a negative count changes nothing
 	s.Add(&syncer.Check{NS: []byte(syncer.DefaultNamespace), Key: []byte("a"), N: 2}, noon)
 	for _, test := range []struct {
 		window int64

@@ -12,8 +12,8 @@ const Number = "0.1.0"
 
 const modulePath = "twotier.dev/twotier"
 
-// String returns the version of this program: 0.1.0 for a release or where nothing was recorded,
-// else with the commit, and whether anything is not committed: 0.1.0+5a505f0c1d2e.modified.
+// String returns the version of this program: 0.1.0 for a release or if the build recorded nothing,
+// else with the commit, and a mark for uncommitted changes: 0.1.0+5a505f0c1d2e.modified.
 func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -24,13 +24,13 @@ func String() string {
 
 var (
 	released = regexp.MustCompile(`^v(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)$`)
-	// What go build and go install call a commit that has no tag: a time and the commit. See
+	// The form that go build and go install give a commit without a tag: a time and the commit. See
 	// https://go.dev/ref/mod#pseudo-versions.
 	pseudo = regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(?:\+dirty)?$`)
 )
 
-// Of is String for the program that a build recorded, which may be another one that twotier is a
-// part of.
+// Of is String for the program of a build record, which may be another program that contains
+// twotier.
 func Of(info *debug.BuildInfo) string {
 	module, own := &info.Main, info.Main.Path == modulePath
 	for i := 0; !own && i < len(info.Deps); i++ {

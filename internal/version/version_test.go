@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// TestNumberIsTheNewest: the version that programs say, the newest one in the changelog, and those
-// that are deployed are the same.
+// TestNumberIsTheNewest checks that the version that programs report, the newest one in the
+// changelog, and the deployed ones are the same.
 func TestNumberIsTheNewest(t *testing.T) {
 	for path, pattern := range map[string]string{
 		"CHANGELOG.md":                       `(?m)^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$`,
@@ -31,7 +31,7 @@ func TestNumberIsTheNewest(t *testing.T) {
 
 const ours = "twotier.dev/twotier"
 
-// TestOf has what builds recorded.
+// TestOf lists the records of builds.
 func TestOf(t *testing.T) {
 	clone := []debug.BuildSetting{{Key: "vcs", Value: "git"},
 		{Key: "vcs.revision", Value: "5a505f0c1d2e3f405162738495a6b7c8d9e0f1a2"},
@@ -62,7 +62,7 @@ func TestOf(t *testing.T) {
 		if got := version.Of(info); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
-		// A program that twotier is a part of has a commit of its own.
+		// A program that contains twotier has a separate commit.
 		part := &debug.BuildInfo{Main: debug.Module{Path: "example.com/shop", Version: "v7.0.0"},
 			Deps: []*debug.Module{{Path: ours, Version: "v0.3.1"}}, Settings: clone}
 		if got := version.Of(part); got != "0.3.1" {

@@ -16,7 +16,7 @@ func TestBatchesAndChecksAreAllOrNothing(t *testing.T) {
 			t.Errorf("first: %+v", a)
 		}
 		a := b.ok("/v1/acquire", body)
-		// Each limit of x is compared with what both checks of x would make of it.
+		// Each limit of x is compared with the sum of both checks of x.
 		if by := strings.Join(a.RefusedBy, " "); a.Allowed ||
 			by != "checks[0].limits[0] checks[2].limits[0]" {
 			t.Errorf("second: %+v", a)

@@ -1,5 +1,5 @@
-// Package acceptance tests what the API of a whole node promises, over HTTP. It runs the same
-// stories with counts in memory, in memory over Redis, and in Redis alone.
+// Package acceptance tests the promises of a whole node's API, over HTTP. It runs the same stories
+// with counts in memory, in memory over Redis, and in Redis alone.
 package acceptance
 
 import (
@@ -43,8 +43,8 @@ type bed struct {
 // kind is a way of keeping counts.
 type kind struct{ mode, expiry string }
 
-// kinds returns the kinds that can be tested: in memory, and with each way of expiring buckets that
-// this Redis supports.
+// kinds returns the testable kinds: in memory, and with each way of expiring buckets that this
+// Redis supports.
 func kinds(t *testing.T) []kind {
 	list := []kind{{"embedded", "key"}}
 	for _, expiry := range redistest.Expiries(t, redistest.Start(t)) {
@@ -83,7 +83,7 @@ func withBothClocks(t *testing.T, story func(t *testing.T, b *bed, tl *timeline)
 	})
 }
 
-// timeline is the time of a story: that of the clock, or that of the events.
+// timeline is the time of a story: the time of the clock, or of the events.
 type timeline struct {
 	b       *bed
 	stamped bool
@@ -116,7 +116,7 @@ func (tl *timeline) ts() string {
 	return fmt.Sprintf(`,"ts":%d`, tl.at)
 }
 
-// plainStore is the store as a node needs it. Its clock is the driven one.
+// plainStore adapts the store to a node. Its clock is the driven one.
 type plainStore struct{ kind string }
 
 func (plainStore) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }

@@ -29,9 +29,9 @@ descriptors:
 	return book
 }
 
-// TestEnvoyDecidesAsAcquire sends the same random requests to two nodes, to one as those of Envoy
-// and to the other as acquires over the same keys. They decide the same, for the same reasons, and
-// count the same.
+// TestEnvoyDecidesAsAcquire sends the same random requests to two nodes, to one as requests of
+// Envoy and to the other as acquires over the same keys. They make the same decisions, for the same
+// reasons, and have the same counts.
 func TestEnvoyDecidesAsAcquire(t *testing.T) {
 	for _, k := range kinds(t) {
 		t.Run(k.mode+"/"+k.expiry, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestEnvoyDecidesAsAcquire(t *testing.T) {
 	}
 }
 
-// limits sends a request of Envoy, and writes whether it was allowed, and the same of each
-// descriptor, with what remains.
+// limits sends a request of Envoy, and formats whether the request and each descriptor were
+// allowed, with the remaining hits.
 func (b *bed) limits(t *testing.T, body string) string {
 	t.Helper()
 	r, err := http.Post(b.base+"/json", "application/json", strings.NewReader(body))

@@ -34,12 +34,12 @@ type proxied struct {
 	base string
 	// long is how many headers of 3,000 bytes the client sends.
 	long int
-	// told is what the application was told by its last request.
+	// The application sends its record of each request here.
 	told chan string
 }
 
-// proxy starts a program with a file of deploy/ in which the addresses are those of b and of an
-// application that says what it is asked. args returns its arguments.
+// proxy starts a program with a file of deploy/ in which the addresses are replaced by those for b
+// and for an application that records its requests. args returns its arguments.
 func proxy(t *testing.T, b *bed, file, program string, args func(path string) []string) *proxied {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -118,7 +118,8 @@ func freeAddress(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// ask sends a request and returns the response, and what the application was told, "" for nothing.
+// ask sends a request and returns the response, and the application's record of the request, "" if
+// it received none.
 func (p *proxied) ask(path, body string) (*http.Response, string) {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.base+path,
@@ -147,7 +148,7 @@ func (p *proxied) ask(path, body string) (*http.Response, string) {
 }
 
 // limits checks that three requests pass and the fourth is refused, whatever addresses the client
-// makes up.
+// forges.
 func (p *proxied) limits() {
 	p.t.Helper()
 	for i := range 4 {

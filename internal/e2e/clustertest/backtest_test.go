@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// backtested is the part of a backtest's answer that is judged.
+// backtested holds the checked parts of a backtest's answer.
 type backtested struct {
 	LookedAt int `json:"looked_at"`
 	Unread   int
@@ -32,7 +32,7 @@ type backtested struct {
 
 type minMax struct{ Min, Max int64 }
 
-// backtest asks node i what rules would do.
+// backtest asks node i for the effect of rules.
 func (c *cluster) backtest(i int, rules string) (b backtested) {
 	c.t.Helper()
 	status, text, _ := admin(c.t, c.nodes[i], "POST", "/v1/backtest",
@@ -56,9 +56,9 @@ func proposed(spared string) string {
 		{"name":"e-empty","namespace":"empty","limits":["0/24h"]}]}`, spared)
 }
 
-// TestBacktestOfACluster asks each of three nodes what rules would do to keys of all of them, of
-// which one has been refused and counted nothing. All say the same, and it is true of the events
-// that there were. Nothing is different afterwards.
+// TestBacktestOfACluster asks each of three nodes for the effect of rules on keys of all of them;
+// one key has been refused and counted nothing. All nodes give the same answer, and it is true of
+// the recorded events. The backtests change nothing.
 func TestBacktestOfACluster(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken)
 	c.putRules(0, 0, "rules:\n- {name: in-force, limits: [2/24h]}\n")
@@ -96,7 +96,7 @@ func TestBacktestOfACluster(t *testing.T) {
 	c.backtestInRedis(keys)
 }
 
-// count counts events of a key through a node, at a time unless that is zero.
+// count counts events of a key through a node, at a given time unless that is zero.
 func (c *cluster) count(i int, ns, key string, n int, at time.Time) {
 	ts := ""
 	if !at.IsZero() {
@@ -105,8 +105,9 @@ func (c *cluster) count(i int, ns, key string, n int, at time.Time) {
 	c.nodes[i%3].MustPost("/v1/add", fmt.Sprintf(`{"ns":%q,"key":%q,"n":%d%s}`, ns, key, n, ts))
 }
 
-// judgeBacktest compares a backtest of the proposed rules with what keys 0 and 2 had, and key 1,
-// which one rule spares: past events, and recent ones so many times. It judges some of the rules.
+// judgeBacktest compares a backtest of the proposed rules with the events of keys 0 and 2, and of
+// key 1, which one rule spares: past events, and the recent ones the given number of times. It
+// checks the rules listed in judged.
 func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 	c.t.Helper()
 	events := past + recent*times
@@ -117,7 +118,7 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 	}{
 		{4, 2, minMax{events - 21, events - 21}, true},
 		{4, 0, minMax{past - 5, past - 5}, false},
-		// All that is known of the past is a quarter of an hour.
+		// The past is only known to a quarter of an hour.
 		{4, 0, minMax{past - 5, past - 5}, false},
 		{3, 3, minMax{events - 22, events - 22}, false},
 		{0, 0, minMax{}, false},
@@ -145,8 +146,8 @@ func (c *cluster) judgeBacktest(b backtested, times int64, judged ...int) {
 	}
 }
 
-// backtestInRedis has the cluster count in Redis. The keys are then those that any of the nodes was
-// asked about, and their buckets are in Redis.
+// backtestInRedis switches the cluster to Redis mode. The backtest then covers the keys of requests
+// to any of the nodes, with the buckets in Redis.
 func (c *cluster) backtestInRedis(keys []string) {
 	c.t.Helper()
 	if status, text, _ := admin(c.t, c.nodes[0], "POST", "/v1/admin/mode",
@@ -159,7 +160,7 @@ func (c *cluster) backtestInRedis(keys []string) {
 		}
 	}
 	for i := range 3 {
-		// Of the last minute and quarter there may be more than the limits by now, or not.
+		// By now the events of the last minute and quarter may exceed the limits, or not.
 		c.judgeBacktest(c.backtest(i, proposed(keys[1])), 2, 0, 3)
 	}
 }

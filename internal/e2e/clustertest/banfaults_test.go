@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// startBans starts three nodes over a Redis, with the rules of which one bans. It returns a key of
-// each node, of which there are two events in Redis: a third would be allowed, two would not.
+// startBans starts three nodes over a Redis, with banRules. It returns a key of each node with two
+// events in Redis: a third would be allowed, two more would not.
 func startBans(t *testing.T, url string, direct redis.UniversalClient,
 	args ...string) (c *cluster, keys []string) {
 	t.Helper()
@@ -28,8 +28,8 @@ func startBans(t *testing.T, url string, direct redis.UniversalClient,
 	return c, keys
 }
 
-// twoOfThree counts two events of a key in Redis. What got no answer may have been counted, so the
-// events are added one by one until there are two.
+// twoOfThree counts two events of a key in Redis. An unanswered request may have been counted, so
+// the events are added one by one until there are two.
 func (c *cluster) twoOfThree(key string) {
 	c.t.Helper()
 	proctest.UntilNil(c.t, "two events", func() error {
@@ -45,12 +45,12 @@ func (c *cluster) twoOfThree(key string) {
 	})
 }
 
-// eventsOf asks a node how many events a key has in a day.
+// eventsOf asks a node for the number of events of a key in a day.
 func (c *cluster) eventsOf(i int, ns, key string) (n int64, err error) {
 	return c.eventsIn("24h", i, ns, key)
 }
 
-// eventsIn asks a node how many events a key has in a window.
+// eventsIn asks a node for the number of events of a key in a window.
 func (c *cluster) eventsIn(window string, i int, ns, key string) (n int64, err error) {
 	status, text, err := c.nodes[i].TryGet("/v1/count?window=" + window + "&ns=" + ns + "&key=" +
 		url.QueryEscape(key))
@@ -73,7 +73,8 @@ func (c *cluster) overstep(i int, key, ack string) (until int64) {
 	return a.Bans[0].Until
 }
 
-// hasEvents fails the test unless every running node says that a key has so many events in a day.
+// hasEvents fails the test unless every running node reports that number of events of a key in a
+// day.
 func (c *cluster) hasEvents(ns, key string, want int64, when string) {
 	c.t.Helper()
 	c.hasEventsIn("24h", ns, key, want, when)
@@ -93,8 +94,9 @@ func (c *cluster) hasEventsIn(window, ns, key string, want int64, when string) {
 	}
 }
 
-// TestABanStartsWhileRedisIsDown, and is refused at every node. Redis comes back empty: the bans
-// get there with the counts, so that they hold after all nodes were started again.
+// TestABanStartsWhileRedisIsDown checks that every node refuses a ban that starts then. Redis comes
+// back empty: the bans get there with the counts, so that they hold after all nodes were started
+// again.
 func TestABanStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -139,7 +141,7 @@ func TestABanStartsWhileRedisIsDown(t *testing.T) {
 }
 
 // inRedis returns an error unless Redis has the events of the keys and their bans, and node i has
-// nothing that Redis does not.
+// no unflushed changes.
 func (c *cluster) inRedis(keys []string, i int) error {
 	if n := c.nodes[i].Pending(); n > 0 {
 		return fmt.Errorf("%d buckets are pending", n)
@@ -157,8 +159,8 @@ func (c *cluster) inRedis(keys []string, i int) error {
 	return nil
 }
 
-// TestABanOutlivesAKillRightAfterIt with ack=redis, at whichever node it was asked for, and with
-// ack=memory once it is in Redis.
+// TestABanOutlivesAKillRightAfterIt kills the owner right after a ban with ack=redis, asked for at
+// any node, and after a ban with ack=memory once it is in Redis.
 func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -184,8 +186,8 @@ func TestABanOutlivesAKillRightAfterIt(t *testing.T) {
 	}
 }
 
-// TestABanThatAKillLoses starts with ack=memory, and its owner is killed before it may have flushed
-// it. It holds as it was or is gone: then what is counted decides, and bans the key again.
+// TestABanThatAKillLoses starts bans with ack=memory, and kills their owner before it may have
+// flushed them. A ban holds unchanged or is gone: then the counts decide, and ban the key again.
 func TestABanThatAKillLoses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -210,8 +212,8 @@ func TestABanThatAKillLoses(t *testing.T) {
 	}
 }
 
-// TestBansInARedisCluster start in two-tier mode and in Redis mode, where an acquire over keys in
-// several slots takes several scripts.
+// TestBansInARedisCluster starts bans in two-tier mode and in Redis mode, where an acquire over
+// keys in several slots takes several scripts.
 func TestBansInARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 0)

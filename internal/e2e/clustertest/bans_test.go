@@ -11,11 +11,11 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// banRules are two rules, of which one bans.
+// banRules are two rules, one of which bans.
 const banRules = "rules:\n- {name: login, limits: [3/24h], ban: 1h}\n" +
 	"- {name: plain, namespace: other, limits: [1000/24h]}\n"
 
-// banned is what an acquire answers.
+// banned is the answer to an acquire.
 type banned struct {
 	Allowed   bool
 	RefusedBy []string `json:"refused_by"`
@@ -27,7 +27,7 @@ type banned struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
-// asks sends an acquire of n events of a key by the rule that bans to a node, with ack=redis.
+// asks sends an acquire of n events of a key by the banning rule to a node, with ack=redis.
 func (c *cluster) asks(i int, key string, n int) banned {
 	c.t.Helper()
 	return c.asksFor(i, key, n, "redis")
@@ -52,7 +52,7 @@ func (c *cluster) asksFor(i int, key string, n int, ack string) (a banned) {
 }
 
 // stillBanned fails the test unless every running node refuses one event because of the ban, and
-// says when it ends.
+// reports its end.
 func (c *cluster) stillBanned(key string, until int64, when string) {
 	c.t.Helper()
 	for _, i := range c.running() {
@@ -65,8 +65,8 @@ func (c *cluster) stillBanned(key string, until int64, when string) {
 	}
 }
 
-// breach bans a key at a node: it has two events, and a third is allowed, but not two. It returns
-// when the ban ends.
+// breach bans a key at a node: it adds two events, after which a third is allowed, but not two
+// more. It returns when the ban ends.
 func (c *cluster) breach(i int, key string) (until int64) {
 	c.t.Helper()
 	if a := c.asks(i, key, 2); !a.Allowed {
@@ -79,9 +79,9 @@ func (c *cluster) breach(i int, key string) (until int64) {
 	return a.Bans[0].Until
 }
 
-// TestABanOutlivesItsOwner bans a key at each of three nodes. It is refused at the others, in every
-// way that there is to ask, and nothing is counted; also after its owner was killed, in Redis mode,
-// and after all nodes were started again. Once it is lifted, what is counted decides.
+// TestABanOutlivesItsOwner bans a key at each of three nodes. The other nodes refuse it, for every
+// kind of request, and nothing is counted; they still do after its owner was killed, in Redis mode,
+// and after all nodes were started again. Once the ban is lifted, the counts decide.
 func TestABanOutlivesItsOwner(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken, "--resp", "127.0.0.1:0")
 	c.putRules(0, 0, banRules)
@@ -112,7 +112,7 @@ func TestABanOutlivesItsOwner(t *testing.T) {
 	}
 	c.haveRules(1)
 	c.stillBanned(key, until, "after all nodes were started again")
-	c.listed(2, until) // the others nobody has asked about
+	c.listed(2, until) // no request has asked about the others
 	for lifted := range 2 {
 		_, text, _ := admin(t, c.nodes[2], "POST", "/v1/unban",
 			fmt.Sprintf(`{"rule":"login","key":%q}`, key), "Content-Type", "application/json")
@@ -135,7 +135,7 @@ func (c *cluster) modeOf(i int, mode string) {
 	}
 }
 
-// listed fails the test unless a node lists bans that end then, and no others.
+// listed fails the test unless a node lists bans that end at these times, and no others.
 func (c *cluster) listed(i int, until ...int64) {
 	c.t.Helper()
 	_, text, _ := admin(c.t, c.nodes[i], "GET", "/v1/bans?rule=login", "")
@@ -150,8 +150,8 @@ func (c *cluster) listed(i int, until ...int64) {
 	}
 }
 
-// bannedEverywhere asks about a banned key at each node through all doors, and then looks whether
-// anything was counted: of that key, or of another one beside it.
+// bannedEverywhere asks about a banned key at each node through every listener, and then checks
+// that nothing was counted, for that key or for another key in the same requests.
 func (c *cluster) bannedEverywhere(key string) {
 	t := c.t
 	t.Helper()

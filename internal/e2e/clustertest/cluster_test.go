@@ -27,7 +27,7 @@ type cluster struct {
 	// place returns where node i listens and gossips, and within which command it runs.
 	place func(i int) place
 	nodes map[int]*proctest.Process // the running ones, by number
-	// program is what nodes are started from.
+	// program is the program of the nodes.
 	program *proctest.Program
 }
 
@@ -37,7 +37,7 @@ type place struct {
 	gossip string
 }
 
-// loopback has all nodes of a cluster gossip on an address of its own.
+// loopback gives all nodes of a cluster a separate loopback address for gossip.
 func loopback() func(i int) place {
 	host := proctest.Host()
 	return func(int) place { return place{gossip: host + ":0"} }
@@ -215,13 +215,13 @@ func (c *cluster) agree(numbers []int) error {
 	return nil
 }
 
-// stored returns what Redis holds of the keys.
+// stored returns the counts of the keys in Redis.
 func (c *cluster) stored(keys []string) (map[string]int64, error) {
 	return proctest.Stored(c.direct, c.parts, keys)
 }
 
 // barrier waits until nothing is pending anywhere and Redis holds everything acknowledged so far.
-// With ack=memory, a crash can only lose what is counted after this moment.
+// With ack=memory, a crash can only lose counts made after this moment.
 func (c *cluster) barrier() {
 	c.t.Helper()
 	keys := c.l.Names()

@@ -16,8 +16,8 @@ func (c *cluster) gone() {
 		func() error { return c.agree(c.running()) })
 }
 
-// With ack=redis nothing that was acknowledged is lost, whether the dead node is back before the
-// others notice or after they have taken over.
+// With ack=redis no acknowledged event is lost, whether the dead node is back before the others
+// notice or after they have taken over.
 func TestFault10OwnerKilledWithAckRedis(t *testing.T) {
 	c := start(t, 3, "--ack", "redis")
 	tr := (&proctest.Traffic{T: t, Ledger: c.l, Retry: true,
@@ -52,8 +52,8 @@ func (c *cluster) owned(v view, id string) (events int64) {
 	return events
 }
 
-// With ack=memory a crash loses what the dead node had acknowledged and not flushed: only counts of
-// keys that it owned, and only those since everything was last flushed.
+// With ack=memory a crash loses the acknowledged counts that the dead node had not flushed: only of
+// keys that it owned, and only from the time since the last complete flush.
 func TestFault10OwnerKilledWithAckMemory(t *testing.T) {
 	c := start(t, 3)
 	tr := c.traffic()

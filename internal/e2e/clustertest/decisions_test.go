@@ -27,10 +27,10 @@ func (c *cluster) decisions(rule, verdict string) (n int64) {
 	return n
 }
 
-// TestEachDecisionIsCountedOnce asks three nodes in turn about one key: the one that was asked
-// counts the verdicts, also where another one decides, and nobody else does. Asking without
-// counting has no verdict. Every node knows how often the key refused, and would have by the rule
-// in shadow, whoever was asked.
+// TestEachDecisionIsCountedOnce asks three nodes in turn about one key: the asked node counts the
+// verdicts, even if another node decides, and no other node does. Dry runs have no verdict. Every
+// node reports how often the key was refused, and would have been by the rule in shadow, whichever
+// node was asked.
 func TestEachDecisionIsCountedOnce(t *testing.T) {
 	c := start(t, 3, "--rules", configured(t, decisionRules))
 	const acquires, dry = 12, `,"dry_run":true`
@@ -83,9 +83,9 @@ func (c *cluster) history(i int, key string) (count, series int64) {
 	return counted.Counts[0].Count, series
 }
 
-// TestVerdictsHaveAHistory asks three nodes: what they decide is soon in one history that all of
-// them read, and what a node decides before it stops outlives it. The history is no client's to
-// write, and not among the busiest keys.
+// TestVerdictsHaveAHistory asks three nodes: their decisions soon appear in one history that all of
+// them read, and a node's decisions outlive its stop. Clients can't write to the history, and it is
+// not among the busiest keys.
 func TestVerdictsHaveAHistory(t *testing.T) {
 	c := start(t, 3, "--rules", configured(t, decisionRules))
 	refused := int64(-5)

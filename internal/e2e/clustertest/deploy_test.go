@@ -21,7 +21,7 @@ import (
 	"twotier.dev/twotier/internal/rules"
 )
 
-// message is a message of Envoy's API with the rules that it comes with.
+// message is a message of Envoy's API with its validation rules.
 type message interface {
 	proto.Message
 	ValidateAll() error
@@ -40,8 +40,8 @@ func example(t *testing.T, name string) (documents []any) {
 	return documents
 }
 
-// valid reads a part of an example as a message, with all messages that it has in it, and checks
-// it as Envoy does.
+// valid parses a part of an example as a message, with all nested messages, and checks it as Envoy
+// does.
 func valid(t *testing.T, part any, to message) {
 	t.Helper()
 	text, err := json.Marshal(part)
@@ -56,7 +56,7 @@ func valid(t *testing.T, part any, to message) {
 	}
 }
 
-// at returns what is in a document under keys and indexes.
+// at returns the part of a document under keys and indexes.
 func at(t *testing.T, document any, path ...any) any {
 	t.Helper()
 	for _, step := range path {

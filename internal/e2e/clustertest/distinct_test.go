@@ -16,14 +16,14 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// distinctAnswer is the part of an answer that is judged.
+// distinctAnswer holds the checked parts of an answer.
 type distinctAnswer struct {
 	Counts []struct {
 		Count int64
 		Error float64
 	}
 	Over bool
-	// RetryAfterMS says when values that were refused would be allowed.
+	// RetryAfterMS is the time after which refused values would be allowed.
 	RetryAfterMS int64 `json:"retry_after_ms"`
 	Source       string
 	Degraded     bool
@@ -41,7 +41,8 @@ func (c *cluster) tryDistinct(i int, key string) (a distinctAnswer, err error) {
 	return a, err
 }
 
-// hasDistinct waits until every running node knows so many values of a key, and is told no more.
+// hasDistinct waits until every running node reports that number of values of a key, and fails the
+// test if one reports more.
 func (c *cluster) hasDistinct(key string, want int64, when string) {
 	c.t.Helper()
 	for _, i := range c.running() {
@@ -60,7 +61,7 @@ func (c *cluster) hasDistinct(key string, want int64, when string) {
 	}
 }
 
-// addDistinct adds values at node i, with a limit of so many in a day.
+// addDistinct adds values at node i, with a limit of that many in a day.
 func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a distinctAnswer) {
 	c.t.Helper()
 	list, _ := json.Marshal(values)
@@ -81,7 +82,7 @@ func (c *cluster) addDistinct(i int, key string, most int, values ...string) (a 
 }
 
 // refusesAnother fails the test unless every running node refuses another value of a key that has
-// three, and takes one that is there.
+// three, and accepts a value that it already has.
 func (c *cluster) refusesAnother(key, when string) {
 	c.t.Helper()
 	c.hasDistinct(key, 3, when)
@@ -96,9 +97,9 @@ func (c *cluster) refusesAnother(key, when string) {
 	}
 }
 
-// TestDistinctValuesOutliveTheirOwner adds values at all of three nodes, with a limit. All count
-// the same and refuse the same after the owner was killed, in Redis mode, after Redis has lost its
-// data, after a graceful stop, and after all nodes were started again. A reset forgets them.
+// TestDistinctValuesOutliveTheirOwner adds values at each of three nodes, with a limit. All count
+// and refuse the same after the owner was killed, in Redis mode, after Redis has lost its data,
+// after a graceful stop, and after all nodes were started again. A reset forgets the values.
 func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken)
 	key := c.keyOf(1, "distinct")
@@ -146,8 +147,8 @@ func TestDistinctValuesOutliveTheirOwner(t *testing.T) {
 	c.hasDistinct(key, 0, "after a reset")
 }
 
-// TestDistinctValuesOutliveAStopWithoutRedis stops the owner of a key while Redis is gone. It says
-// that nothing is lost, and the other nodes have the values, also once Redis is back.
+// TestDistinctValuesOutliveAStopWithoutRedis stops the owner of a key while Redis is gone. It
+// reports no loss, and the other nodes have the values, also once Redis is back.
 func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -165,8 +166,8 @@ func TestDistinctValuesOutliveAStopWithoutRedis(t *testing.T) {
 	c.hasDistinct(key, 3, "with Redis")
 }
 
-// foreignKey adds a value to a key under whose name Redis has something else, and returns the name.
-// That is to hold up nothing but this key.
+// foreignKey adds a value to a key whose name another program uses in Redis, and returns the name.
+// It must hold up only this key.
 func (c *cluster) foreignKey(i int) (name string) {
 	c.t.Helper()
 	key := c.keyOf(i, "foreign")
@@ -190,7 +191,7 @@ func (c *cluster) storedDistinct(key string) {
 	})
 }
 
-// distinctTraffic adds values until each was acknowledged, wherever that is possible.
+// distinctTraffic adds values until each was acknowledged, at any node where that is possible.
 type distinctTraffic struct {
 	c    *cluster
 	keys []string
@@ -202,7 +203,7 @@ type distinctTraffic struct {
 	done sync.WaitGroup
 }
 
-// nodes sends to these nodes from now on.
+// nodes sends the traffic to these nodes from now on.
 func (d *distinctTraffic) nodes(numbers []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,7 +216,7 @@ func (d *distinctTraffic) nodes(numbers []int) {
 func (d *distinctTraffic) run(writer int) {
 	random := rand.New(rand.NewPCG(uint64(writer), 7))
 	for !d.stop.Load() {
-		// So few that the sets stay exact; many are added again.
+		// Few enough that the sets stay exact; many are added again.
 		key, value := d.keys[random.IntN(len(d.keys))], fmt.Sprint(writer, ":", random.IntN(100))
 		body := fmt.Sprintf(`{"key":%q,"values":[%q],"ack":"redis"}`, key, value)
 		for by := time.Now().Add(proctest.Patience); ; {
@@ -242,7 +243,7 @@ func (d *distinctTraffic) run(writer int) {
 	}
 }
 
-// pass waits until so many more values were acknowledged.
+// pass waits until that many more values were acknowledged.
 func (d *distinctTraffic) pass(n int64) {
 	d.c.t.Helper()
 	want := d.sent.Load() + n
@@ -251,8 +252,8 @@ func (d *distinctTraffic) pass(n int64) {
 
 // TestFault10DistinctValuesThroughFaults adds values while the owners of the keys are killed one
 // after the other, nodes stop and start, and Redis is killed and comes back empty. Each value is
-// sent until it is acknowledged, be it several times. In the end every node knows exactly those
-// values: none was lost, and none counts twice.
+// sent until it is acknowledged, several times if necessary. In the end every node has exactly
+// those values: none was lost, and none counts twice.
 func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -283,7 +284,7 @@ func TestFault10DistinctValuesThroughFaults(t *testing.T) {
 		d.pass(30)
 		c.settled()
 	}
-	for _, key := range d.keys { // so that somebody has it in memory
+	for _, key := range d.keys { // so that a node has it in memory
 		for _, i := range c.running() {
 			proctest.UntilNil(t, "it is read", func() error {
 				_, err := c.tryDistinct(i, key)
@@ -310,9 +311,9 @@ func without(list []int, number int) (rest []int) {
 	return rest
 }
 
-// TestBatchesOfValues sends batches to all of three nodes at the same time, with values for keys of
-// each of them, in both modes: every value is counted once, wherever it is added, a limit of a rule
-// admits no more than it says, and each key is decided by its owner.
+// TestBatchesOfValues sends concurrent batches to all three nodes, with values for keys of each of
+// them, in both modes: every value is counted once, wherever it is added, a rule admits no more
+// than its limit, and each key is decided by its owner.
 func TestBatchesOfValues(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken)
 	c.putRules(0, 0, "rules:\n- {name: devices, distinct: 5/24h}\n")
@@ -355,7 +356,7 @@ func (c *cluster) addInBatches(mode string, keys []string) {
 	var astray atomic.Bool // nodes may decide in place of one that they can't reach
 	for i := range 3 {
 		done.Go(func() {
-			// A batch is sent again until all of it has answers: that changes nothing.
+			// A batch is repeated until all of it has answers; the repetition changes nothing.
 			for deadline := time.Now().Add(proctest.Patience); ; time.Sleep(20 * time.Millisecond) {
 				results, err := c.batchOfValues(i, ops)
 				for _, r := range results {

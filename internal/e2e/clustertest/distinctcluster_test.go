@@ -13,8 +13,9 @@ import (
 
 // TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a
 // slot of a Redis Cluster is moved, a primary is killed, a node is killed, and the cluster counts
-// in Redis for a while. Every acknowledged value is there in the end, once, also after all nodes
-// were started again: L is 0 as long as an owner has in memory what a replica had not got yet.
+// in Redis for a while. Every acknowledged value is there in the end, once, even after all nodes
+// were started again: L is 0 as long as an owner has the values in memory that a replica had not
+// received yet.
 func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 	t.Parallel()
 	rc := redistest.StartCluster(t, 3, 1)
@@ -85,7 +86,7 @@ func (d *distinctTraffic) moveSlot(rc *redistest.Cluster, slot int) {
 	d.pass(30)
 }
 
-// complete checks that every node knows the values that were acknowledged, and no others.
+// complete checks that every node has exactly the acknowledged values.
 func (d *distinctTraffic) complete(when string) {
 	d.c.t.Helper()
 	for _, key := range d.keys {

@@ -14,9 +14,9 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// What a version of the rules says: devices has a limit that is low in two versions of three, in
-// one of which it is in shadow. Keys that begin with vip- have another one, which says the version.
-// cap bounds every key, a little higher in each version.
+// The content of a version of the rules: devices has a limit that is low in two versions of three,
+// in one of which it is in shadow. Keys that begin with vip- have another limit, which reveals the
+// version. cap bounds every key, a little higher in each version.
 func devicesMax(version int, key string) int64 {
 	switch {
 	case strings.HasPrefix(key, "vip-"):
@@ -30,7 +30,7 @@ func devicesMax(version int, key string) int64 {
 func devicesShadow(version int) bool { return version%3 == 0 }
 func capMax(version int) int64       { return int64(8 * version) }
 
-// distinctTurns is that version as a document.
+// distinctTurns returns that version as a document.
 func distinctTurns(version int) string {
 	state := "on"
 	if devicesShadow(version) {
@@ -59,8 +59,8 @@ type ruledAnswer struct {
 	Source       string
 }
 
-// wrong says what an answer about one new value should be, by the version that it names, if it is
-// not that.
+// wrong compares an answer about one new value with the rules of the version that it names. It
+// returns the expected answer if they differ, or "".
 func (a *ruledAnswer) wrong(key string) string {
 	v := a.RulesVersion
 	if len(a.Counts) != 2 || v < 1 {
@@ -94,7 +94,7 @@ func (a *ruledAnswer) wrong(key string) string {
 	return ""
 }
 
-// verdictsOf adds up what an answer says about each rule.
+// verdictsOf adds up the verdicts in an answer by rule.
 func (a *ruledAnswer) verdictsOf(sum map[string]int64) {
 	for _, c := range a.Counts {
 		switch {
@@ -133,7 +133,7 @@ func (r *ruledTraffic) run(i int) {
 	}
 }
 
-// note judges an answer.
+// note checks an answer.
 func (r *ruledTraffic) note(i int, key string, status int, text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,8 +160,8 @@ func (r *ruledTraffic) note(i int, key string, status int, text []byte, err erro
 	}
 }
 
-// complete says what of a version has not been seen yet: decisions of each node, refusals, and,
-// unless all keys are over the limit of devices, values that were added.
+// complete returns an error while a version lacks decisions of a node, refusals, or, unless all
+// keys are over the limit of devices, added values.
 func (r *ruledTraffic) complete(version int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,9 +177,9 @@ func (r *ruledTraffic) complete(version int) error {
 	return nil
 }
 
-// TestDistinctRulesOfACluster adds values at all of three nodes, to keys of each of them, while the
-// rules that judge them change: limits, an override, and the state. Every verdict is that of the
-// version that it names, in both modes, and each is counted by the node that was asked.
+// TestDistinctRulesOfACluster adds values at each of three nodes, to keys of each of them, while
+// the rules that judge them change: limits, an override, and the state. Every verdict follows the
+// version that it names, in both modes, and is counted by the node that was asked.
 func TestDistinctRulesOfACluster(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken)
 	c.putRules(0, 0, distinctTurns(1))
@@ -214,8 +214,8 @@ func TestDistinctRulesOfACluster(t *testing.T) {
 	c.refusedMost(r.keys[0])
 }
 
-// counted compares the verdicts that were seen with those that the nodes have counted, of which
-// those of requests without an answer can't be known.
+// counted compares the verdicts in the answers with the nodes' counts. The verdicts of requests
+// without an answer are unknown.
 func (r *ruledTraffic) counted() {
 	r.c.t.Helper()
 	for name, n := range r.sums {
@@ -227,7 +227,7 @@ func (r *ruledTraffic) counted() {
 	}
 }
 
-// refusedMost waits until every node has a key among those that refused most.
+// refusedMost waits until every node lists a key among the keys with the most refusals.
 func (c *cluster) refusedMost(key string) {
 	c.t.Helper()
 	for _, i := range c.running() {

@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// documented lists the pages whose commands are run, each from the top in one shell, on a network
-// of its own.
+// documented lists the pages whose commands are run, each from the top in one shell, on a separate
+// network.
 var documented = []string{"README.md", "docs/accuracy.md", "docs/cluster.md",
 	"docs/distinct.md", "docs/doors.md", "docs/operations.md", "docs/rules.md",
 	"docs/security.md", "docs/tour.md"}
 
 // TestDocumentedCommands pastes every line of the blocks marked sh and console into a shell. Each
-// must succeed, unless a comment says that it is refused, and must print what the page says, except
+// must succeed, unless a comment marks it as refused, and must print the output on the page, except
 // for values that differ from run to run.
 func TestDocumentedCommands(t *testing.T) {
 	for _, name := range []string{"unshare", "ip", "curl", "redis-server", "redis-cli"} {
@@ -58,13 +58,13 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// alone runs a shell in network and process namespaces of its own. Its processes end with it.
+// alone runs a shell in separate network and process namespaces. Its processes end with it.
 var alone = []string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "true"}
 
 // line is one command of a page.
 type line struct {
 	command string
-	want    string // what it prints
+	want    string // its output
 	judged  bool   // the block shows the output
 }
 
@@ -109,7 +109,7 @@ func (l *line) isTarget(t *testing.T) bool {
 	return true
 }
 
-// outcome is what a command printed, and its exit status.
+// outcome is the output and the exit status of a command.
 type outcome struct {
 	status int
 	text   string
@@ -118,13 +118,14 @@ type outcome struct {
 var (
 	// server matches a command that runs until it is stopped.
 	server = regexp.MustCompile(`^(go run \./cmd/|)twotier (serve|demo)[^&]*$`)
-	// ended matches what the shell prints after each command.
+	// ended matches the shell's output after each command.
 	ended = regexp.MustCompile(`(?s)(.*?)@@(\d+)@@\n`)
-	// varies matches what differs from run to run: times, ages, the indices of buckets.
+	// varies matches values that differ from run to run: times, ages, the indices of buckets.
 	varies = regexp.MustCompile(`\d+h\d+m\d+(\.\d+)?s\b|\d+(\.\d+)?(ms|s|m)\b|\d{4,}|p\d+\b`)
 	// aged matches the age of an answer, which is not always shown.
 	aged = regexp.MustCompile(`, last in step [^)]*`)
-	// noticed matches an add right after the end of Redis, which the node may have noticed or not.
+	// noticed matches an add right after the end of Redis, which the node may or may not have
+	// noticed.
 	noticed = regexp.MustCompile(`(?m)^(added .*) \(from memory alone[^)]*\)$`)
 	number  = regexp.MustCompile(`^\d{1,5}$`)
 )
@@ -220,8 +221,8 @@ func (l *line) judge(t *testing.T, got outcome) {
 	}
 }
 
-// alike removes what differs from run to run. That includes the order of a hash's values and the
-// number of buckets that they are in, but not their sum.
+// alike removes values that differ from run to run. These include the order of a hash's values and
+// the number of their buckets, but not their sum.
 func alike(text string) string {
 	sum, numbers := 0, true
 	for l := range strings.Lines(text) {

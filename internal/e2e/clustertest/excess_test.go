@@ -38,18 +38,18 @@ type tally struct {
 	limit    int
 	admitted int
 	unknown  int
-	stale    time.Duration // the oldest news of the others that explains what was admitted
+	stale    time.Duration // the oldest news of the others that explains an admission
 }
 
-// workers is the number of clients of a side, and maxWaits how many of their tries may stay
+// workers is the number of clients of a side, and maxWaits how many of their attempts may stay
 // undecided.
 const (
 	workers  = 6
 	maxWaits = 1000
 )
 
-// drive acquires one key on all sides, at a rate of tries per second on each, until all have been
-// refused for a long time.
+// drive acquires one key on all sides, at a rate of attempts per second on each, until all have
+// been refused for a long time.
 func drive(t *testing.T, sides []*side, key string, limit int, rate float64,
 	flush time.Duration) tally {
 	t.Helper()
@@ -139,7 +139,7 @@ func (s *side) ask(body string, began time.Time) int {
 }
 
 // staleness returns the least age of the information about the others on which side i admitted
-// events: so long before, the others had already used up the rest of the limit.
+// events: that long before, the others had already used up the rest of the limit.
 func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	var others []time.Duration
 	for j, s := range sides {
@@ -158,9 +158,9 @@ func staleness(sides []*side, i, limit int) (worst time.Duration) {
 	return worst
 }
 
-// bound returns the documented bound of the excess: what the other sides admit in two flush
-// intervals, including the one request that each makes at the beginning besides the rate, but no
-// more than the limit of each allows.
+// bound returns the documented bound of the excess: the events that the other sides admit in two
+// flush intervals, including one request of each at the beginning in addition to the rate, but no
+// more than the limit for each side.
 func (y *tally) bound() float64 {
 	return float64(y.nodes-1) * min(float64(y.limit), 1+y.rate*2*y.flush.Seconds())
 }
@@ -175,8 +175,8 @@ const tallyHead = `
 | sides | flush interval | tries/s and side | limit | admitted | excess | bound | oldest news |
 |---|---|---|---|---|---|---|---|`
 
-// check checks what must hold however slow the machine is: Redis holds exactly what was admitted,
-// and no side alone exceeded the limit.
+// check checks invariants that hold however slow the machine is: Redis holds exactly the admitted
+// events, and no side alone exceeded the limit.
 func (y *tally) check(t *testing.T, c *cluster, key string) {
 	t.Helper()
 	proctest.UntilNil(t, "Redis holds what was admitted", func() error {
@@ -192,7 +192,7 @@ func (y *tally) check(t *testing.T, c *cluster, key string) {
 	}
 }
 
-// apart starts n nodes over one Redis that never meet, like a cluster that is split into n sides.
+// apart starts n nodes over one Redis that never meet, like a cluster split into n sides.
 func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	t.Helper()
 	server := redistest.Start(t)

@@ -27,7 +27,7 @@ const (
 )
 
 // lab is a set of network namespaces connected by a bridge: one for Redis and one for each node.
-// nftables inside each namespace decides what it drops.
+// nftables inside each namespace decides which packets to drop.
 type lab struct {
 	t    *testing.T
 	name string // the prefix of the names of namespaces and interfaces
@@ -62,7 +62,7 @@ func newLab(t *testing.T, n int) *lab {
 	return l
 }
 
-// command runs a command and returns what it printed.
+// command runs a command and returns its output.
 func command(stdin string, args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -73,7 +73,7 @@ func command(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// sweep removes what processes that have ended left behind.
+// sweep removes the leftovers of processes that have ended.
 func sweep() {
 	list, _ := command("", "ip", "netns", "list") // if listing fails, nothing can be removed
 	for line := range strings.Lines(list) {
@@ -129,7 +129,7 @@ func (l *lab) ip(args ...string) error {
 	return err
 }
 
-// remove removes what make has made, even if make failed halfway.
+// remove removes everything that make has made, even if make failed halfway.
 func (l *lab) remove() {
 	for _, host := range l.hosts(20) {
 		if _, err := os.Stat("/run/netns/" + l.space(host)); err == nil {
@@ -149,7 +149,7 @@ func (l *lab) space(host int) string { return fmt.Sprintf("%s-%d", l.name, host)
 
 func (l *lab) within(host int) []string { return []string{"ip", "netns", "exec", l.space(host)} }
 
-// try sets the nftables rules for what a host drops.
+// try sets the nftables rules by which a host drops packets.
 func (l *lab) try(host int, rules ...string) error {
 	script := "flush ruleset\ntable inet lab {\nchain in {\ntype filter hook input priority 0; " +
 		"policy accept;\n" +
@@ -175,7 +175,7 @@ func (l *lab) from(rest string, nodes ...int) string {
 	return "ip saddr {" + strings.Join(list, ",") + "} " + rest
 }
 
-// part lets nodes hear only the nodes of their own group.
+// part lets nodes receive packets only from nodes of the same group.
 func (l *lab) part(groups ...[]int) {
 	l.t.Helper()
 	for g, group := range groups {
@@ -199,7 +199,7 @@ func (l *lab) heal(n int) {
 	}
 }
 
-// startLab starts a Redis and n nodes, each in a network namespace of its own.
+// startLab starts a Redis and n nodes, each in a separate network namespace.
 func startLab(t *testing.T, n int, args ...string) (*cluster, *lab) {
 	t.Helper()
 	t.Parallel()

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestANodeWithAnotherLadderJoinsWithoutRedis starts a node with another ladder than that of the
-// cluster while Redis is down, and it is handed keys. All nodes know what was counted, then and
-// once Redis is there.
+// TestANodeWithAnotherLadderJoinsWithoutRedis starts a node with a ladder other than the cluster's
+// while Redis is down, and has keys handed to it. All nodes report every count, before and after
+// Redis is back.
 func TestANodeWithAnotherLadderJoinsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	const keys, each = 60, 3
@@ -37,7 +37,7 @@ func TestANodeWithAnotherLadderJoinsWithoutRedis(t *testing.T) {
 	c.counts(keys, each)
 }
 
-// counts waits until every node counts so many events of every key within an hour.
+// counts waits until every node reports that many events of every key within an hour.
 func (c *cluster) counts(keys int, each int64) {
 	c.t.Helper()
 	for _, i := range c.running() {

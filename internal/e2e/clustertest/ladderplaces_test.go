@@ -52,8 +52,8 @@ func (c *cluster) borrows(when string) {
 	})
 }
 
-// together asks each node about two keys with one hash tag, of which the second has room for three:
-// they are counted together or not at all.
+// together asks each node about two keys with one hash tag; the second has room for three events.
+// They are counted together or not at all.
 func (c *cluster) together(when string) {
 	c.t.Helper()
 	for i := range 9 {

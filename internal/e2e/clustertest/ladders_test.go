@@ -17,10 +17,10 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// What nodes are configured with before and after a change: the ladder of the default namespace
-// gets other and coarser levels, and one more bucket, and fewer events keep their millisecond;
-// there is another namespace, with another ladder than that by which its keys were counted before;
-// and other settings are not what they were.
+// The configurations of nodes before and after a change. The change gives the ladder of the default
+// namespace other and coarser levels and one more bucket, and fewer events keep their millisecond;
+// it adds a namespace whose ladder differs from the one by which its keys were counted before; and
+// it changes other settings.
 const (
 	plain  = "namespaces: {default: {}}"
 	richer = "{flush_interval: 100ms, request_timeout: 4s, namespaces: {" +
@@ -29,8 +29,8 @@ const (
 		"on_cold: deny}}}"
 )
 
-// burst is traffic in a namespace that not all nodes have: acquires of a few keys with two limits.
-// Whatever happens, no window may hold more.
+// burst is traffic in a namespace that only some nodes have: acquires of a few keys with two
+// limits. No window may ever hold more than its limit.
 type burst struct {
 	t     *testing.T
 	http  *http.Client
@@ -78,7 +78,7 @@ func (b *burst) stop() {
 	b.http.CloseIdleConnections()
 }
 
-// acquire asks once, and takes down when it was admitted.
+// acquire asks once, and records the time of an admission.
 func (b *burst) acquire(base, key string) (allowed bool) {
 	res, err := b.http.Post(base+"/v1/acquire", "application/json", strings.NewReader(fmt.Sprintf(
 		`{"ns":"burst","key":%q,"ack":"redis","limits":[{"window":"%dms","max":%d},`+
@@ -105,7 +105,7 @@ func (b *burst) acquire(base, key string) (allowed bool) {
 	return answer.Allowed
 }
 
-// pass waits until so many more were admitted.
+// pass waits until that many more events were admitted.
 func (b *burst) pass(n int) {
 	b.t.Helper()
 	want := b.total() + n
@@ -140,7 +140,7 @@ func (b *burst) withinLimits() {
 	}
 }
 
-// counted checks what every node says was admitted.
+// counted compares every node's counts with the admitted events.
 func (b *burst) counted(c *cluster) {
 	b.t.Helper()
 	for key, at := range b.admitted {
@@ -188,7 +188,7 @@ func startPlain(t *testing.T) (c *cluster, tr *proctest.Traffic, b *burst, befor
 	return c, c.traffic(), c.burst(), before, after
 }
 
-// bucketOf returns how wide the buckets are that node i reads a window from, in milliseconds.
+// bucketOf returns the width, in milliseconds, of the buckets from which node i reads a window.
 func (c *cluster) bucketOf(i int, ns, key, window string) (ms int64) {
 	c.t.Helper()
 	_, body := c.nodes[i].Get("/v1/count?ns=" + ns + "&key=" + key + "&window=" + window)
@@ -238,8 +238,8 @@ func TestLaddersChangeNodeByNode(t *testing.T) {
 	b.counted(c)
 }
 
-// TestLaddersChangeHalfWay changes one node, asks old and new ones first about keys that nobody has
-// counted, kills the new one, and rolls back. Nothing that was acknowledged is lost.
+// TestLaddersChangeHalfWay changes one node, asks old and new nodes first about uncounted keys,
+// kills the new one, and rolls back. No acknowledged event is lost.
 func TestLaddersChangeHalfWay(t *testing.T) {
 	before, after := configured(t, plain), configured(t, richer)
 	c := start(t, 3, "--config", before)
@@ -274,7 +274,7 @@ func TestLaddersChangeHalfWay(t *testing.T) {
 }
 
 // TestNodesThatCannotJoinLeaveNoTrace starts nodes with other namespaces, ladders and rules that
-// can't join. Redis has what it had, and nodes with the old configuration start.
+// can't join. Redis stays unchanged, and nodes with the old configuration start.
 func TestNodesThatCannotJoinLeaveNoTrace(t *testing.T) {
 	before, after := configured(t, plain), configured(t, richer)
 	rules := configured(t, "rules: [{name: login, limits: [3/1m]}]")
@@ -305,7 +305,7 @@ func TestNodesThatCannotJoinLeaveNoTrace(t *testing.T) {
 	c.settled()
 }
 
-// trace returns what Redis has besides counts.
+// trace returns the data in Redis apart from counts.
 func (c *cluster) trace() string {
 	c.t.Helper()
 	ctx := context.Background()

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run in parallel. It doesn't depend on the number of processors,
+// together is how many tests run in parallel. It is independent of the number of processors,
 // because most tests wait most of the time.
 const together = "6"
 

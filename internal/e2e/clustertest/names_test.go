@@ -43,9 +43,9 @@ func TestFault17SameNameOnAnotherPort(t *testing.T) {
 	c.settle("17 same name, other ports", 0)
 }
 
-// TestFault17TwoNodesWithOneName starts a second node under the name of one that is alive. The
-// second node is refused. It owns nothing before that, so the first one is not disturbed and the
-// second answers no request in its place.
+// TestFault17TwoNodesWithOneName starts a second node under the name of a live one. The second node
+// is refused. It owns nothing before that, so the first one is not disturbed and the second answers
+// no request in its place.
 func TestFault17TwoNodesWithOneName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -100,9 +100,8 @@ func TestFault17Strangers(t *testing.T) {
 	orderly(t, tr, c.settle("17 strangers", 0))
 }
 
-// TestSeedThatStandsStill starts nodes while the one that they join stands still for longer than
-// one attempt to reach it lasts. The one that has its secret becomes a member, the other one is
-// refused.
+// TestSeedThatStandsStill starts nodes while the node they join stands still for longer than one
+// attempt to reach it lasts. The node with its secret becomes a member, the other one is refused.
 func TestSeedThatStandsStill(t *testing.T) {
 	c := start(t, 1, "--cluster-secret", "a secret of the nodes")
 	command := c.command(1)

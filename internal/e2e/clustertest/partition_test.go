@@ -101,9 +101,9 @@ func TestFault12Partition(t *testing.T) {
 	}
 }
 
-// TestFault13OneWay makes one node deaf to another that still hears it. The third node confirms
-// that both are alive, so the table should stay as it is. Only internal/e2e/simtest checks that:
-// here a node may be late because the machine is busy.
+// TestFault13OneWay stops one node from receiving another's packets, but not the reverse. The third
+// node confirms that both are alive, so the table should stay as it is. Only internal/e2e/simtest
+// checks that: here a node may be late because the machine is busy.
 func TestFault13OneWay(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(l *lab, on bool){
@@ -174,7 +174,7 @@ func TestFault15RedisReachableFromSome(t *testing.T) {
 	c, l := startLab(t, 3)
 	all := c.sides()
 	accept(all, 100)
-	// Requests with ack=redis get an unknown outcome: those are U. All others succeed.
+	// Requests with ack=redis have an unknown outcome and count as U. All others succeed.
 	noRedis := "ip saddr " + l.addr(redisHost) + " drop"
 	l.rule(0, noRedis)
 	last(all, 3*time.Second)
@@ -214,8 +214,7 @@ func TestExcessAcrossAPartition(t *testing.T) {
 	const rate, limit, flush = 100, 400, 200 * time.Millisecond
 	sides := []*side{{node: c.nodes[0]}, {node: c.nodes[1]}, {node: c.nodes[2]}}
 	l.part([]int{0}, []int{1}, []int{2})
-	// It takes about a second to find out that the key's owner can't be reached. Don't measure
-	// that.
+	// It takes about a second to notice that the key's owner can't be reached. Don't measure that.
 	for _, s := range sides {
 		proctest.UntilNil(t, "a side does without the owner", func() error {
 			status, out, err := s.node.TryGet("/v1/count?key=early&window=1m")

@@ -64,7 +64,7 @@ func (c *cluster) haveRules(version int) {
 	}
 }
 
-// turns is a document of which one rule refuses everything, and the other one nothing: in odd
+// turns returns a document in which one rule refuses everything, and the other one nothing: in odd
 // versions the first one refuses, in even ones the second.
 func turns(version int) string {
 	limits := []string{"0/24h", "1000000/24h"}
@@ -75,7 +75,7 @@ func turns(version int) string {
 		limits[0], limits[1])
 }
 
-// verdict is what an acquire answers.
+// verdict is the answer to an acquire.
 type verdict struct {
 	Allowed bool     `json:"allowed"`
 	By      []string `json:"refused_by"`
@@ -83,7 +83,7 @@ type verdict struct {
 	Detail  string   `json:"detail"`
 }
 
-// byTurns returns an error unless a verdict is that of its version alone.
+// byTurns returns an error unless a verdict follows the rules of its version alone.
 func (v verdict) byTurns() error {
 	if v.Version == nil {
 		return fmt.Errorf("no version: %+v", v)
@@ -99,7 +99,7 @@ func (v verdict) byTurns() error {
 }
 
 // TestRulesOfACluster changes rules through each of three nodes while all of them decide about keys
-// of two owners. Each decision is that of one version, the one that it names.
+// of two owners. Each decision follows a single version, the one that it names.
 func TestRulesOfACluster(t *testing.T) {
 	c := start(t, 3, "--admin-token", rulesToken)
 	c.putRules(0, 0, turns(1))
@@ -127,7 +127,7 @@ func TestRulesOfACluster(t *testing.T) {
 	stop()
 }
 
-// decideByTurns has each node decide about keys of two other owners, one request after the other,
+// decideByTurns makes each node decide about keys of two other owners, one request after the other,
 // until stop. seen counts the decisions of each node.
 func (c *cluster) decideByTurns() (seen *[3]atomic.Int64, stop func()) {
 	c.t.Helper()
@@ -151,7 +151,7 @@ func (c *cluster) decideByTurns() (seen *[3]atomic.Int64, stop func()) {
 	return seen, func() { close(done); running.Wait() }
 }
 
-// decide sends an acquire alone and in a batch, whose operations are all of one version.
+// decide sends an acquire alone and in a batch, whose operations all use one version.
 func (c *cluster) decide(i int, op string, seen *atomic.Int64) {
 	var one verdict
 	var both struct{ Results []verdict }

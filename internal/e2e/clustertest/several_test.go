@@ -42,14 +42,14 @@ type answer struct {
 	err    error
 }
 
-// acquainted has node 0 exchange messages with the others: before the first one it asks what time
-// they have.
+// acquainted makes node 0 exchange messages with the others: before the first message it asks for
+// their time.
 func (c *cluster) acquainted() {
 	c.nodes[0].MustPost("/v1/acquire",
 		acquiring(c.keyOf(0, "hello"), c.keyOf(1, "hello"), c.keyOf(2, "hello")))
 }
 
-// asks sends a request to a node, whose answer comes later.
+// asks sends a request to a node and returns a channel for its answer.
 func asks(p *proctest.Process, body string) <-chan answer {
 	told := make(chan answer, 1)
 	go func() {
@@ -65,8 +65,9 @@ func forwarded(p *proctest.Process, direction string) int64 {
 }
 
 // TestDeciderKilledBeforeItDecides acquires keys of two nodes. One has reserved its part and asked
-// the other to decide, which hangs and is then killed. Nobody knows whether it has counted: the
-// client is told so, and what is reserved is counted, so that no limit is exceeded.
+// the other to decide, which hangs and is then killed. It is unknown whether the decider has
+// counted: the client gets an unknown outcome, and the reservation is counted, so that no limit is
+// exceeded.
 func TestDeciderKilledBeforeItDecides(t *testing.T) {
 	c := start(t, 3)
 	c.acquainted()
@@ -93,9 +94,9 @@ func TestDeciderKilledBeforeItDecides(t *testing.T) {
 	}
 }
 
-// TestDeciderPausedBeforeItDecides: the decider hangs until the others have taken over its
-// partitions. What is reserved is counted. Once the decider goes on, it has not carried the acquire
-// out, and what was counted is taken back.
+// TestDeciderPausedBeforeItDecides pauses the decider until the others have taken over its
+// partitions. The reservations are counted. Once the decider resumes, it turns out not to have
+// carried out the acquire, and the counts are taken back.
 func TestDeciderPausedBeforeItDecides(t *testing.T) {
 	if !chosen.long {
 		t.Skip("takes as long as it takes to declare a node dead")
@@ -128,8 +129,8 @@ func TestDeciderPausedBeforeItDecides(t *testing.T) {
 }
 
 // TestCoordinatorKilledBetweenTheSteps acquires keys of three nodes. One of them has reserved its
-// part; the node that decides hangs, and meanwhile the one that was asked is killed. Of the two
-// that are left, both count or none does.
+// part; the decider hangs, and meanwhile the coordinator is killed. The two remaining nodes either
+// both count or both don't.
 func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
 	c := start(t, 3)
 	c.acquainted()
@@ -143,7 +144,7 @@ func TestCoordinatorKilledBetweenTheSteps(t *testing.T) {
 		t.Errorf("it has a count of %d already", n)
 	}
 	c.kill(0)
-	// If it is killed late, it has already said that it does not know.
+	// If it is killed late, it has already answered with an unknown outcome.
 	if a := <-told; a.err == nil &&
 		(a.status != 503 || !strings.Contains(a.body, `"outcome":"unknown"`)) {
 		t.Errorf("a dead node says %+v", a)

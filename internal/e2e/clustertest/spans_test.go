@@ -22,14 +22,14 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// exported is a span as a collector got it.
+// exported is a span as received by a collector.
 type exported struct {
 	node, name, trace, id, parent string
 	kind                          otlp.Span_SpanKind
 	attributes                    map[string]string
 }
 
-// spanReceiver is a collector of OpenTelemetry that takes spans as OTLP over HTTP.
+// spanReceiver is a collector of OpenTelemetry that accepts spans as OTLP over HTTP.
 type spanReceiver struct {
 	*httptest.Server
 	t     *testing.T
@@ -82,7 +82,7 @@ func attributesOf(list []*common.KeyValue) map[string]string {
 	return out
 }
 
-// of returns the spans of a trace, in the order of the names of their nodes, or of all traces.
+// of returns the spans of a trace, or of all traces, in the order of their nodes' names.
 func (c *spanReceiver) of(trace string) (spans []exported) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +105,8 @@ func soon() func(i int) place {
 	}
 }
 
-// TestSpansOfATrace sends requests to node 0 of which others decide. One whose traceparent is
-// sampled has a span at each node that has a part in it, which are linked; another one has none.
+// TestSpansOfATrace sends requests to node 0 that other nodes decide. A request with a sampled
+// traceparent has linked spans, one at each node that takes part in it; another request has none.
 func TestSpansOfATrace(t *testing.T) {
 	t.Parallel()
 	to, server := newSpanReceiver(t), redistest.Start(t)
@@ -158,7 +158,7 @@ func TestSpansOfATrace(t *testing.T) {
 }
 
 // oneTree returns nil if the spans of a trace are at all three nodes, one of them is the root,
-// whose parent asked, and all others have a parent among them that is at another node.
+// whose parent is the client's span, and all others have a parent among them at another node.
 func oneTree(spans []exported) error {
 	roots, nodes := 0, map[string]bool{}
 	for _, s := range spans {
@@ -177,13 +177,13 @@ func oneTree(spans []exported) error {
 	return nil
 }
 
-// TestCollectorIsGone has a node with a collector that can't be reached answer requests, drop their
-// spans and stop well.
+// TestCollectorIsGone checks that a node with an unreachable collector answers requests, drops
+// their spans and stops cleanly.
 func TestCollectorIsGone(t *testing.T) {
 	t.Parallel()
 	opt := soon()(0).opt
 	opt.MayComplain = true // that spans can't be sent
-	// Nobody listens at this port: whoever does needs to be root, and the port has no use.
+	// No process listens at this port: it would need root, and the port has no use.
 	node := chosen.program.Serve(t, opt, "--otlp-endpoint", "http://127.0.0.1:1")
 	const requests = 20
 	for i := range requests {

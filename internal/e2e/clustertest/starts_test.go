@@ -19,15 +19,15 @@ import (
 // starters is how many nodes start at the same time.
 const starters = 4
 
-// calm is when nothing happens while nodes start.
+// calm is the event in which nothing happens while nodes start.
 const calm = "nothing"
 
-// anotherSeed are the reasons why a node ends that drew a seed when Redis had lost that of the
-// others.
+// anotherSeed lists the reasons why a node ends that drew a seed after Redis had lost the seed of
+// the others.
 var anotherSeed = []string{"has a different hash seed", "its counts were made with hash-seed",
 	"place keys by another hash seed"}
 
-// meanwhile is what happens while nodes start. Some of that makes nodes end, with one of these
+// meanwhile lists the events while nodes start. Some of them make nodes end, with one of these
 // reasons in the log.
 var meanwhile = map[string]struct {
 	happens func(s *starts)
@@ -70,10 +70,10 @@ var meanwhile = map[string]struct {
 	}, []string{""}},
 }
 
-// TestStartTogether starts all nodes of a cluster at the same time over an empty Redis, while
-// something else happens. They become one cluster, which places keys as Redis says and has one
-// version of the rules that all of them brought. A node that ends is started again, as supervisors
-// do. Without -long nothing else happens, and they start once.
+// TestStartTogether starts all nodes of a cluster at the same time over an empty Redis, during some
+// other event. They become one cluster, which places keys by the seed in Redis and has one version
+// of the rules that all of them brought. A node that ends is started again, as supervisors do.
+// Without -long there is no other event, and they start once.
 func TestStartTogether(t *testing.T) {
 	starts := 1
 	if chosen.long {
@@ -104,7 +104,7 @@ type starts struct {
 	nodes  []*supervised
 }
 
-// moment waits for as long as it takes nodes to start, or less.
+// moment waits for as long as nodes take to start, or less.
 func (s *starts) moment() { time.Sleep(rand.N(300 * time.Millisecond)) }
 
 // startTogether starts the nodes, each of which knows the gossip addresses of all.
@@ -114,7 +114,7 @@ func startTogether(t *testing.T, server *redistest.Server) *starts {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, 0o644, "rules: [{name: login, limits: [5/1m]}]\n")
 	var addresses []string
-	for range starters { // that nobody else has: a free port could be taken meanwhile
+	for range starters { // on separate hosts: a free port could be taken meanwhile
 		addresses = append(addresses,
 			proctest.Host()+":7946")
 	}
@@ -166,12 +166,12 @@ func (s *starts) becomeOne() {
 	})
 	round := 0
 	proctest.UntilNil(s.t, "they count as one", func() error {
-		round++ // what is added when something takes too long may count or not
+		round++ // an add that takes too long may count or not
 		return countTogether(c, fmt.Sprint("k", round))
 	})
 }
 
-// countTogether adds 1 to a key at each node, and compares what each node then says.
+// countTogether adds 1 to a key at each node, and checks each node's count.
 func countTogether(c *cluster, key string) error {
 	for i := range starters {
 		status, body, err := c.nodes[i].Post("/v1/add", `{"key":"`+key+`"}`)
@@ -216,7 +216,7 @@ type supervised struct {
 	mu       sync.Mutex
 	process  *proctest.Process
 	up       bool     // process is ready
-	stopping bool     // no process is to be started any more
+	stopping bool     // no further process must be started
 	logs     []string // of the processes that ended by themselves
 }
 

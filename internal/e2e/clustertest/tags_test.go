@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// messages is the messages with one content to one receiver.
+// messages are the messages with one content to one receiver.
 type messages struct{ receiver, content string }
 
 func messagesTo(number int) messages {
@@ -35,7 +35,7 @@ func (m messages) send(p *proctest.Process) (allowed bool) {
 	return *answer.Allowed
 }
 
-// counts asks a node for the counts of both keys, and where its answers come from.
+// counts asks a node for the counts of both keys, and for the source of its answers.
 func (m messages) counts(p *proctest.Process) (n [2]int64, sources [2]string) {
 	p.T.Helper()
 	for i, key := range []string{m.receiver, m.content} {

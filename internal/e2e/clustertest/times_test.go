@@ -20,7 +20,7 @@ type prober struct {
 	answers []answered
 }
 
-// answered is when a request was sent and when its answer came.
+// answered holds the time at which a request was sent and the time of its answer.
 type answered struct{ sent, at time.Time }
 
 // probe starts clients of the given nodes for these keys. A request without an answer does not hold

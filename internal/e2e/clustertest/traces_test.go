@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// startTraced starts three nodes, each with files of its own for the access log and the decisions.
+// startTraced starts three nodes, each with separate files for the access log and the decisions.
 func startTraced(t *testing.T, args ...string) (c *cluster, dir string) {
 	t.Helper()
 	t.Parallel()
@@ -35,10 +35,10 @@ func startTraced(t *testing.T, args ...string) (c *cluster, dir string) {
 	return c, dir
 }
 
-// asking is the span that asks for what traced asks for.
+// asking is the client's span in the requests of traced.
 const asking = "b7ad6b7169203331"
 
-// traced has a node carry out a request that is part of a trace, with these flags.
+// traced makes a node carry out a request that is part of a trace, with these flags.
 func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.Base+path,
@@ -58,7 +58,7 @@ func traced(t *testing.T, p *proctest.Process, trace, flags, path, body string) 
 	}
 }
 
-// logged returns the lines of a file that are about a trace.
+// logged returns the lines of a file that belong to a trace.
 func logged(t *testing.T, path, trace string) (lines []map[string]any) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -78,10 +78,10 @@ func logged(t *testing.T, path, trace string) (lines []map[string]any) {
 	return lines
 }
 
-// TestTracesReachPeers sends requests that are part of traces to node 0, which other nodes decide
-// about: alone, two of them together, one on behalf of the other, and about values, of which the
-// owner may ask the others what they have. The access log of each node that has a part in one names
-// its trace, and that of no other does, and so do the decisions of the node that was asked.
+// TestTracesReachPeers sends requests that are part of traces to node 0, which other nodes decide:
+// alone, two of them together, one on behalf of the other, and about values, for which the owner
+// may ask the others for their sets. The access log of each node that takes part names the trace,
+// and no other node's does; so do the decisions of the node that was asked.
 func TestTracesReachPeers(t *testing.T) {
 	c, dir := startTraced(t)
 	key := func(i int) string { return c.keyOf(i, "traced") }

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// previous returns the program of the commit before this one, or of the one that TWOTIER_PREVIOUS
-// names, and its source.
+// previous returns the program of the previous commit, or of the commit named by TWOTIER_PREVIOUS,
+// and its source.
 func previous(t *testing.T) (*proctest.Program, string) {
 	t.Helper()
 	commit := os.Getenv("TWOTIER_PREVIOUS")
@@ -50,8 +50,8 @@ func previous(t *testing.T) (*proctest.Program, string) {
 	return p, dir
 }
 
-// protocols returns what a source tree says about the versions of the messages between nodes, and
-// of the gossip. Nodes of different versions are no cluster.
+// protocols returns the versions of the messages between nodes, and of the gossip, in a source
+// tree. Nodes with different versions can't form a cluster.
 func protocols(t *testing.T, dir string) (found [2]string) {
 	t.Helper()
 	for i, at := range []struct{ file, what string }{
@@ -69,9 +69,9 @@ func protocols(t *testing.T, dir string) (found [2]string) {
 	return found
 }
 
-// TestUpgradeFromThePreviousCommit replaces three nodes of the commit before this one by nodes of
-// this one, and then goes back, one node after the other. If the two don't speak the same protocol,
-// all nodes are stopped before the new ones start, as docs/operations.md says.
+// TestUpgradeFromThePreviousCommit replaces three nodes of the previous commit by nodes of this
+// one, and then goes back, one node after the other. If the two don't speak the same protocol, all
+// nodes are stopped before the new ones start, as documented in docs/operations.md.
 func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	old, source := previous(t)
 	rolling := protocols(t, source) == protocols(t, filepath.Join("..", "..", ".."))
@@ -80,7 +80,7 @@ func TestUpgradeFromThePreviousCommit(t *testing.T) {
 	t.Run("Bans", func(t *testing.T) { upgradeWithBans(t, old, rolling) })
 }
 
-// upgradeCounting has clients count meanwhile. Nothing is lost and no limit is exceeded.
+// upgradeCounting lets clients count meanwhile. Nothing is lost and no limit is exceeded.
 func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 	c := startWith(t, old, 3)
 	for _, to := range []struct {
@@ -103,9 +103,9 @@ func upgradeCounting(t *testing.T, old *proctest.Program, rolling bool) {
 	}
 }
 
-// upgradeWithBans bans keys while nodes of both versions run, of which one is asked and another
-// decides. Every ban is refused at every node of either version until it is lifted, and what was
-// counted before stays. Nodes that know no bans refuse rules with bans.
+// upgradeWithBans bans keys while nodes of both versions run, so that one version is asked and the
+// other decides. Every node of either version refuses each ban until it is lifted, and earlier
+// counts stay. Nodes that don't support bans refuse rules with bans.
 func upgradeWithBans(t *testing.T, old *proctest.Program, rolling bool) {
 	c := startWith(t, old, 3, "--admin-token", rulesToken)
 	until := map[string]int64{}

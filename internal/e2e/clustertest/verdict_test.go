@@ -24,7 +24,7 @@ type race struct {
 	http  *http.Client
 	pause time.Duration // of a client between two requests
 	// gate is how many acquires may be allowed before the clients ask far more rarely, so that the
-	// limits are not used up while a test waits for something. 0 means no gate.
+	// limits are not used up while a test waits for an event. 0 means no gate.
 	gate atomic.Int64
 
 	allowed, unknown []atomic.Int64 // by key
@@ -87,7 +87,7 @@ func (r *race) runClient(i int) {
 		}
 		switch {
 		case err != nil || a.Outcome == "unknown":
-			// A node that is gone may also have refused it: Redis shows what was counted.
+			// A dead node may also have refused the request: Redis shows the count.
 			r.unknown[key].Add(1)
 		case status == http.StatusOK && a.Allowed:
 			r.allowed[key].Add(1)
@@ -96,7 +96,7 @@ func (r *race) runClient(i int) {
 	}
 }
 
-// isBeyond reports whether as many were allowed as may pass the gate.
+// isBeyond reports whether the gate's number of acquires has been allowed.
 func (r *race) isBeyond() bool {
 	allowed, unknown := r.sum()
 	gate := r.gate.Load()

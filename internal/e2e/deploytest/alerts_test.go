@@ -60,7 +60,7 @@ func fired(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-// TestAlertsFireInUnitTests has promtool evaluate each alert on series that make it fire for one
+// TestAlertsFireInUnitTests lets promtool evaluate each alert on series that make it fire for one
 // node and not for another.
 func TestAlertsFireInUnitTests(t *testing.T) {
 	run(t, "", "promtool", "check", "rules", top("deploy", "prometheus", "alerts.yaml"))

@@ -1,4 +1,4 @@
-// Package deploytest runs what deploy/ has for operators: the image, built from its Dockerfile, and
-// alerts and the dashboard in a real Prometheus that scrapes a real node. It has only tests. Those
-// that need a program or a privilege which is not there skip themselves.
+// Package deploytest runs the files in deploy/ for operators: the image, built from its Dockerfile,
+// and alerts and the dashboard in a real Prometheus that scrapes a real node. It has only tests.
+// Tests skip themselves if a program or privilege they need is missing.
 package deploytest

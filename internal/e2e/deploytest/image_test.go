@@ -13,14 +13,14 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// buildah builds images without a daemon, in a store of its own that goes with the test.
+// buildah builds images without a daemon, in a temporary store that is removed after the test.
 type buildah struct {
 	t      *testing.T
 	dir    string
 	common []string // the beginning of a command
 }
 
-// try runs one of its commands and returns what that prints.
+// try runs a buildah command and returns its output.
 func (b buildah) try(args ...string) (string, error) {
 	cmd := exec.CommandContext(b.t.Context(), b.common[0], slices.Concat(b.common[1:], args)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+b.dir)
@@ -50,7 +50,7 @@ func newBuildah(t *testing.T) buildah {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What is mounted into containers is this machine's, and must not be removed with them.
+		// Files mounted into containers belong to this machine, and must not be removed with them.
 		mounted, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil || strings.Contains(string(mounted), dir) {
 			t.Errorf("%s is left: something is mounted there (%v)", dir, err)
@@ -64,7 +64,7 @@ func newBuildah(t *testing.T) buildah {
 		"--runroot=" + dir + "/run"}}
 }
 
-// builderName stands for an image of Go: nothing is asked for it elsewhere.
+// builderName stands for an image of Go; no registry is asked for it.
 const builderName = "localhost/builder"
 
 // builder makes an image that has this machine's shell and Go, by mounting them, and returns the
@@ -96,7 +96,7 @@ func (b buildah) builder() (mounts []string) {
 			mounts = append(mounts, "--volume=/"+name+":/"+name+":ro")
 		}
 	}
-	// A build in the image uses what builds outside have left, and the network not at all.
+	// A build in the image uses the caches of builds outside, and never the network.
 	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
 		mounts = append(mounts, "--volume="+goTool(b.t, "env", name)+":/"+name)
 	}
@@ -120,7 +120,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// goTool returns what a command of Go prints, in the directory of this module.
+// goTool returns the output of a Go command, in the directory of this module.
 func goTool(t *testing.T, args ...string) string {
 	t.Helper()
 	name := os.Getenv("GO")
@@ -136,8 +136,8 @@ func goTool(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// source copies what the program is built from, as other tests may write elsewhere in the tree
-// meanwhile. The repository is not part of it, as in an archive of a release.
+// source copies the sources of the program, because other tests may write elsewhere in the tree
+// meanwhile. The copy excludes the repository, like the archive of a release.
 func source(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -168,8 +168,8 @@ func source(t *testing.T) string {
 	return dir
 }
 
-// TestImage builds the image of deploy/Dockerfile, runs it as the user that it names with nothing
-// in sight but what is in it, asks it for a decision, and stops it as it says that it is stopped.
+// TestImage builds the image of deploy/Dockerfile, runs it as the image's user with access to
+// nothing but its files, asks it for a decision, and stops it with the image's stop signal.
 func TestImage(t *testing.T) {
 	b := newBuildah(t)
 	mounts := b.builder()

@@ -56,7 +56,7 @@ func need(t *testing.T, name string) string {
 	return path
 }
 
-// run runs a program, which must succeed, and returns what it prints.
+// run runs a program, which must succeed, and returns its output.
 func run(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(need(t, name), args...)

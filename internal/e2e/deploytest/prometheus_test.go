@@ -22,7 +22,7 @@ import (
 )
 
 // scraped is a node with a Redis and a Prometheus that scrapes it with the files of
-// deploy/prometheus, but without the time for which alerts wait.
+// deploy/prometheus, but without the waiting times of alerts.
 type scraped struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -56,7 +56,7 @@ func newScraped(t *testing.T) *scraped {
 	return s
 }
 
-// acquire has the node decide something: until then it has no metrics of decisions.
+// acquire makes the node decide: until then it has no metrics of decisions.
 func (s *scraped) acquire(token string) {
 	t := s.t
 	t.Helper()
@@ -84,7 +84,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// startPrometheus starts Prometheus on files of deploy/ that have been made quick.
+// startPrometheus starts Prometheus on copies of the files of deploy/ with shorter times.
 func (s *scraped) startPrometheus(dir string) {
 	t := s.t
 	t.Helper()
@@ -97,7 +97,7 @@ func (s *scraped) startPrometheus(dir string) {
 		read(t, "deploy", "prometheus", "alerts.yaml"), "")
 	write(t, filepath.Join(dir, "prometheus.yaml"), config)
 	write(t, filepath.Join(dir, "alerts.yaml"), rules)
-	// Nobody else has this host: a free port could be taken meanwhile.
+	// No other process has this host, whereas a free port could be taken meanwhile.
 	address := proctest.Host() + ":19090"
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
@@ -118,7 +118,7 @@ func (s *scraped) startPrometheus(dir string) {
 	s.url = "http://" + address
 }
 
-// query returns the series that an expression gives.
+// query returns the series that an expression selects.
 func (s *scraped) query(expr string) (series []struct{ Metric map[string]string }, err error) {
 	res, err := s.node.HTTP.Get(s.url + "/api/v1/query?query=" + url.QueryEscape(expr))
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *scraped) query(expr string) (series []struct{ Metric map[string]string 
 	return answer.Data.Result, nil
 }
 
-// until waits until an expression gives a series.
+// until waits until an expression selects a series.
 func (s *scraped) until(expr string) {
 	s.t.Helper()
 	proctest.UntilNil(s.t, expr, func() error {
@@ -152,7 +152,7 @@ func (s *scraped) until(expr string) {
 	})
 }
 
-// page returns what the node's /metrics say.
+// page returns the node's /metrics.
 func (s *scraped) page() string {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.node.Base+"/metrics",
@@ -174,9 +174,9 @@ func (s *scraped) page() string {
 }
 
 // TestPrometheusScrapesANode loads the alerts into a real Prometheus that scrapes a real node with
-// every door. The metrics are clean, the alerts and the dashboard name none that is not there, and
-// Prometheus understands the expression of each panel. No alert fires until Redis ends, and then
-// the node.
+// every listener. The metrics are clean, every metric that the alerts and the dashboard name
+// exists, and Prometheus understands the expression of each panel. No alert fires until Redis ends,
+// and then the node.
 func TestPrometheusScrapesANode(t *testing.T) {
 	s := newScraped(t)
 	if out := run(t, s.page(), "promtool", "check", "metrics"); out != "" {
@@ -195,7 +195,7 @@ func TestPrometheusScrapesANode(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A slow scrape makes an alert fire for a moment. What is wrong makes it fire for good.
+	// A slow scrape makes an alert fire for a moment; a real problem makes it fire for good.
 	proctest.UntilNil(t, "no alert fires before anything is wrong", func() error {
 		firing, err := s.query(`ALERTS{alertstate="firing"}`)
 		if err == nil && len(firing) > 0 {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestSystemdUnit has systemd check the unit: that it knows every setting, and that what the
-// process may do besides its work is little (exposure 2 of 10 or less). twotier accepts the
-// configuration that goes with it.
+// TestSystemdUnit lets systemd check the unit: that it knows every setting, and that the process
+// has few permissions beyond its work (exposure 2 of 10 or less). twotier accepts the configuration
+// that goes with it.
 func TestSystemdUnit(t *testing.T) {
 	analyze := need(t, "systemd-analyze")
 	unit := strings.ReplaceAll(read(t, "deploy", "systemd", "twotier.service"),

@@ -12,10 +12,10 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// activated is how a supervisor starts a process with one socket as descriptor 3.
+// activated is the command by which a supervisor starts a process with one socket as descriptor 3.
 var activated = [...]string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"`}
 
-// inherited returns options for a process that is handed a socket that listens at an address.
+// inherited returns options for a process that inherits a socket listening at an address.
 func inherited(t *testing.T, address string) (net.Listener, proctest.Options) {
 	t.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
@@ -71,7 +71,8 @@ func askHealth(c net.Conn) error {
 	return nil
 }
 
-// TestSocketThatOthersReach is refused without tokens, as --listen is.
+// TestSocketThatOthersReach checks that a reachable socket is refused without tokens, as --listen
+// is.
 func TestSocketThatOthersReach(t *testing.T) {
 	t.Parallel()
 	_, opt := inherited(t, "0.0.0.0:0")

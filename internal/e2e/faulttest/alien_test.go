@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// plants returns scripts that put foreign values under our keys. A script gets the Hash, the
+// plants returns scripts that put foreign values under our keys. A script receives the Hash, the
 // present millisecond and one a second earlier.
 func plants() map[string]string {
 	return map[string]string{
@@ -44,10 +44,10 @@ func many(field, value string) string {
 // broken lists the plants that can't be read or can't be counts.
 var broken = []string{"string", "list", "set", "zset", "stream", "beyond", "text"}
 
-// TestFault8AlienData uses a Redis in which somebody else has changed our keys. Requests for such a
-// key must be answered honestly: with an error that says why, with an answer marked degraded, or
-// with the value that is there. They must never exceed the limit, and never treat a value that
-// can't be read or can't be a count as if all were well. Other keys are not delayed.
+// TestFault8AlienData uses a Redis in which another program has changed our keys. The answer to a
+// request for such a key must be correct: an error that gives the reason, an answer marked
+// degraded, or the value in Redis. Answers must never exceed the limit, and never present a value
+// as valid that can't be read or can't be a count. Other keys are not delayed.
 func TestFault8AlienData(t *testing.T) {
 	t.Run("keys that are taken for new", func(t *testing.T) {
 		b := newBed(t, nil, "--mode", "two-tier", "--redis-timeout", "1m",
@@ -72,7 +72,7 @@ func TestFault8AlienData(t *testing.T) {
 	}
 }
 
-// plant puts each plant under a key of its own, asks for that key, and counts another key.
+// plant puts each plant under a separate key, asks for that key, and counts another key.
 func (b *bed) plant() {
 	b.t.Helper()
 	client := b.direct()
@@ -107,7 +107,7 @@ func (b *bed) asked(name string) {
 	}
 	status, body := acquire()
 	if status == 503 || strings.Contains(body, `"allowed":true`) {
-		// A node that knows which keys there are, now or soon, takes this one for new until it is
+		// A node that knows, now or soon, which keys exist takes this one for new until it is
 		// flushed.
 		b.node.Post("/v1/add", fmt.Sprintf(`{"key":%q,"ack":"redis"}`, name))
 		status, body = acquire()

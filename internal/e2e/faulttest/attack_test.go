@@ -130,8 +130,8 @@ func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestAttackWithoutTheRightToken tries what a stranger, a thief of another token and a former
-// colleague would try.
+// TestAttackWithoutTheRightToken tries the attacks of a stranger, a thief of another token and a
+// former colleague.
 func TestAttackWithoutTheRightToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
@@ -213,7 +213,7 @@ func TestClientsWithAToken(t *testing.T) {
 		{"reset k", "TWOTIER_TOKEN=" + secret, "k"},
 	} {
 		out, err := command(t, []string{"TWOTIER_SERVER=" + p.Base, tt.env}, tt.line)
-		// Where nothing runs for a second, so does the load generator.
+		// If the machine stands still for a second, so does the load generator.
 		for by := time.Now().Add(proctest.Patience); err != nil && time.Now().Before(by) &&
 			strings.Contains(err.Error(), "no request succeeded"); {
 			out, err = command(t, []string{"TWOTIER_SERVER=" + p.Base, tt.env}, tt.line)

@@ -74,7 +74,7 @@ func (b *bed) restart() {
 	b.node = build.program.Serve(b.t, proctest.Options{}, b.args...)
 }
 
-// stored returns what Redis holds of the keys.
+// stored returns the counts of the keys in Redis.
 func (b *bed) stored(keys []string) (map[string]int64, error) {
 	client := b.direct()
 	defer client.Close()
@@ -117,7 +117,7 @@ func (b *bed) settle(fault string, loss int64) {
 		missing, loss)
 }
 
-// barrier waits until Redis holds what has been acknowledged so far.
+// barrier waits until Redis holds everything acknowledged so far.
 func (b *bed) barrier() {
 	b.t.Helper()
 	keys := b.l.Names()

@@ -124,7 +124,7 @@ func TestFault18ClockSteps(t *testing.T) {
 		store.mu.Unlock()
 		unfollowed += by
 		mu.Lock()
-		wall = wall.Add(-by) // the machine's clock may do what it likes
+		wall = wall.Add(-by) // the machine's clock doesn't matter
 		mu.Unlock()
 		measured()
 		for range 5 {

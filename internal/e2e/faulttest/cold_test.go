@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// coldBed is a node with keys at their limits that are in Redis and not in memory.
+// coldBed is a node whose keys are at their limits in Redis, but not in memory.
 type coldBed struct {
 	*bed
 	onCold string
@@ -48,7 +48,7 @@ func (b *coldBed) fill(keys int) {
 	b.node.MustPost("/v1/add", `{"key":"other","ack":"redis"}`)
 }
 
-// key returns a key that was not asked for yet.
+// key returns a key that has not been asked for yet.
 func (b *coldBed) key() string {
 	b.next++
 	return fmt.Sprint("full-", b.next-1)
@@ -65,7 +65,7 @@ func (b *coldBed) ask(key string) (status int, body string) {
 	return status, string(got)
 }
 
-// undecided asks for some keys about which nothing may be decided.
+// undecided asks for some keys and checks that none of the requests is decided.
 func (b *coldBed) undecided(why string) {
 	b.t.Helper()
 	for range 5 {
@@ -86,7 +86,7 @@ func (b *coldBed) masterDown() {
 	b.served("after MASTERDOWN")
 }
 
-// served waits until keys are decided by what Redis has.
+// served waits until keys are decided by the counts in Redis.
 func (b *coldBed) served(when string) {
 	b.t.Helper()
 	key := b.key()
@@ -99,7 +99,7 @@ func (b *coldBed) served(when string) {
 	})
 }
 
-// foreign puts something else in the place of a key.
+// foreign replaces a key by a value of another type.
 func (b *coldBed) foreign() {
 	b.t.Helper()
 	b.do("SET", b.hash("full-39"), "foreign")
@@ -114,7 +114,7 @@ func (b *coldBed) foreign() {
 	b.do("DEL", b.hash("full-39"))
 }
 
-// loading starts Redis again with much to load.
+// loading restarts Redis with much data to load.
 func (b *coldBed) loading() {
 	b.t.Helper()
 	b.do("EVAL", `for i = 1, 10000 do redis.call('SET', 'pad' .. i, string.rep('x', 100)) end

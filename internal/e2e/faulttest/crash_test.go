@@ -16,7 +16,7 @@ func TestFault9StoppedUnderLoad(t *testing.T) {
 		if status := b.node.Stop(); status != 0 {
 			t.Errorf("exit status %d", status)
 		}
-		tr.Pass(20) // nobody there
+		tr.Pass(20) // no server there
 		b.restart()
 		tr.To(b.node.Base)
 	}
@@ -26,7 +26,7 @@ func TestFault9StoppedUnderLoad(t *testing.T) {
 }
 
 // TestFault9StoppedWithRedisDown stops a node that can't flush. Its exit status and its log must
-// say so.
+// report that.
 func TestFault9StoppedWithRedisDown(t *testing.T) {
 	b := newBed(t, []redistest.Option{redistest.AOF()})
 	tr := b.traffic()
@@ -108,7 +108,7 @@ func TestFault10KilledWithAckRedisWhileRedisIsSlow(t *testing.T) {
 	b.proxy.Hang()
 	tr.Pass(5)
 	b.node.Kill()
-	b.proxy.Pass() // what the dead node sent arrives now
+	b.proxy.Pass() // the dead node's messages arrive now
 	tr.Pass(20)
 	b.restart()
 	tr.To(b.node.Base)

@@ -117,7 +117,7 @@ func respUnfinished(secret string) []string {
 
 func respSilent(secret string) []string { return []string{respAuth(secret)} }
 
-// frames is what a client of gRPC sends that grants no window for answers.
+// frames collects the data of a gRPC client that grants no window for answers.
 type frames struct {
 	bytes.Buffer
 	framer *http2.Framer
@@ -135,7 +135,7 @@ func newFrames(secret string) *frames {
 	return f // a write into memory does not fail
 }
 
-// begin sends the header of a request, with metadata of some bytes.
+// begin sends the header of a request, with a given number of bytes of metadata.
 func (f *frames) begin(method string, metadata int) {
 	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"},
 		{Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
@@ -173,7 +173,7 @@ const (
 	watch  = healthv1.Health_Watch_FullMethodName
 )
 
-// decision returns the message of a request with some descriptors whose keys have so many bytes.
+// decision returns the message of a request with some descriptors whose keys have the given length.
 func decision(descriptors, key int) *ratelimitv3.RateLimitRequest {
 	m := &ratelimitv3.RateLimitRequest{Domain: "edge"}
 	for i := range descriptors {
@@ -187,7 +187,7 @@ func decision(descriptors, key int) *ratelimitv3.RateLimitRequest {
 	return m
 }
 
-// grpcMessage returns a message as gRPC sends it.
+// grpcMessage returns a message in gRPC's framing.
 func grpcMessage(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {

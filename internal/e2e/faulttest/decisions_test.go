@@ -45,7 +45,7 @@ func readDecisions(t *testing.T, path string) (all []decided) {
 	return all
 }
 
-// untilDecisions waits until a file has so many lines.
+// untilDecisions waits until a file has that many lines.
 func untilDecisions(t *testing.T, path string, n int) (all []decided) {
 	t.Helper()
 	proctest.UntilNil(t, path, func() error {
@@ -62,8 +62,9 @@ const decidedRules = `rules:
 - {name: fewer, namespace: sms, limits: [0/1h], state: shadow}
 `
 
-// TestDecisionsAreWritten asks a node by several doors, and reads one line for each verdict. The
-// file is renamed meanwhile, as logrotate does, and nothing is in neither of the two.
+// TestDecisionsAreWritten asks a node through several listeners, and reads one line for each
+// verdict. The file is renamed meanwhile, as logrotate does, and every line is in one of the two
+// files.
 func TestDecisionsAreWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -115,7 +116,7 @@ func TestDecisionsAreWritten(t *testing.T) {
 	}
 }
 
-// TestDecisionsOnAFullDisk decides for as long as none of it can be written, and stops well.
+// TestDecisionsOnAFullDisk decides for as long as no decision can be written, and stops cleanly.
 func TestDecisionsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	p := build.program.Serve(t, proctest.Options{}, "--decisions", "/dev/full")
@@ -143,7 +144,8 @@ func TestDecisionsOnAFullDisk(t *testing.T) {
 }
 
 // TestDecisionsNobodyReads writes decisions to a stdout that the test stops reading after the first
-// line: once the pipe and the queue are full they are dropped, and the node decides and stops well.
+// line: once the pipe and the queue are full, decisions are dropped, and the node still decides and
+// stops cleanly.
 func TestDecisionsNobodyReads(t *testing.T) {
 	t.Parallel()
 	p := build.program.Serve(t, proctest.Options{}, "--decisions", "-")

@@ -74,7 +74,7 @@ func TestDegradedWhileRedisIsDown(t *testing.T) {
 }
 
 // TestDegradedPendingIsBounded keeps Redis down for longer than any window. Counts that have left
-// every window are dropped, and the metric says how many; all others arrive.
+// every window are dropped, and a metric reports their number; all others arrive.
 func TestDegradedPendingIsBounded(t *testing.T) {
 	takesLong(t)
 	config := filepath.Join(t.TempDir(), "twotier.yaml")
@@ -130,8 +130,8 @@ func TestDegradedPendingIsBounded(t *testing.T) {
 	}
 }
 
-// onOneProcessor returns what runs a command on the first processor, so that tests that run at the
-// same time have the others. It is empty where that can't be done.
+// onOneProcessor returns the command that runs a program on the first processor, so that concurrent
+// tests have the others. It is empty where that can't be done.
 func onOneProcessor() []string {
 	if exec.Command("taskset", "-c", "0", "true").Run() != nil {
 		return nil
@@ -139,9 +139,9 @@ func onOneProcessor() []string {
 	return []string{"taskset", "-c", "0"}
 }
 
-// TestFault20StarvedOfCPU gives the node one processor and makes it share that with busy loops. It
-// depends on the machine how many batches time out meanwhile. In any case they must be counted
-// once, and all must be well once the loops have ended.
+// TestFault20StarvedOfCPU gives the node one processor that it shares with busy loops. The number
+// of batches that time out meanwhile depends on the machine. In any case they must be counted once,
+// and the node must recover once the loops have ended.
 func TestFault20StarvedOfCPU(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -163,7 +163,7 @@ func TestFault20StarvedOfCPU(t *testing.T) {
 }
 
 // starve starts busy loops, on one processor if possible. They end with the test, or once the
-// function that it returns is called.
+// returned function is called.
 func starve(t *testing.T, loops int) (stop func()) {
 	t.Helper()
 	var all []*child.Child

@@ -17,8 +17,8 @@ func newDirectBed(t *testing.T, opts ...redistest.Option) *bed {
 	return newBed(t, opts, "--mode", "redis", "--request-timeout", "500ms", "--redis-timeout", "5s")
 }
 
-// someUnknown returns a function that waits until another outcome is not known: what the workers
-// notice of a fault.
+// someFail returns a function that waits until another request has failed or has an unknown
+// outcome, which is how the workers notice a fault.
 func (b *bed) someFail() func() {
 	return func() {
 		b.t.Helper()
@@ -72,12 +72,12 @@ func TestRedisModeFault6ScriptFlush(t *testing.T) {
 	}
 }
 
-// rejected matches what Redis says of scripts that it did not run.
+// rejected matches Redis's count of scripts that it refused to run.
 var rejected = regexp.MustCompile(`cmdstat_eval(sha)?:\S*,rejected_calls=[1-9]`)
 
 // TestRedisModeReplyLostThenRefused lets Redis count, loses the reply, and makes Redis refuse the
-// script when it is sent again. The refusal says nothing about the first attempt, so the outcome is
-// unknown.
+// script when it is sent again. The refusal reveals nothing about the first attempt, so the outcome
+// is unknown.
 func TestRedisModeReplyLostThenRefused(t *testing.T) {
 	// With such a long timeout the script is sent again until Redis has refused it.
 	b := newBed(t, nil, "--mode", "redis", "--request-timeout", "10m")

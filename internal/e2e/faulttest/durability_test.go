@@ -44,7 +44,7 @@ const ackKeys = 8
 
 func ackKey(ack string, i int) string { return fmt.Sprint(ack, "-", i) }
 
-// start has workers count until the traffic stops.
+// start makes workers count until the traffic stops.
 func (a *ackers) start(acks ...string) {
 	a.took = map[string][]time.Duration{}
 	for _, ack := range acks {
@@ -79,8 +79,8 @@ func (a *ackers) sums(ack string) (acked, unknown int64) {
 	return acked, unknown
 }
 
-// survived checks that a server holds everything that was acknowledged and nothing that was not
-// sent. It returns how many events are missing.
+// survived checks that a server holds every acknowledged event and none that was not sent. It
+// returns how many events are missing.
 func (a *ackers) survived(t *testing.T, server *redistest.Server, ack string) (missing int64) {
 	t.Helper()
 	opt, err := redis.ParseURL(server.URL())
@@ -116,8 +116,8 @@ func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
 }
 
 // TestAckReplicaSurvivesAFailover delays a replica, cuts it off, and then kills the primary and
-// both nodes, one of which forwards to the other. Everything that was acknowledged with ack=replica
-// must be on the replica. Counts with other kinds of ack may be lost.
+// both nodes, one of which forwards to the other. Every event acknowledged with ack=replica must be
+// on the replica. Counts with other kinds of ack may be lost.
 func TestAckReplicaSurvivesAFailover(t *testing.T) {
 	for _, mode := range []string{"two-tier", "redis"} {
 		t.Run(mode, func(t *testing.T) {
@@ -183,8 +183,8 @@ func serveTwo(t *testing.T, url string, args ...string) *pairOf {
 	return p
 }
 
-// TestAckDiskSurvivesAKill checks that everything that was acknowledged with ack=disk is there
-// after a restart. It needs a server that has WAITAOF.
+// TestAckDiskSurvivesAKill checks that every event acknowledged with ack=disk is there after a
+// restart. It needs a server that has WAITAOF.
 func TestAckDiskSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Config("appendonly yes", "appendfsync everysec"))

@@ -13,8 +13,8 @@ import (
 )
 
 // TestFault19FloodWithoutRedis floods a node without Redis that has little memory. Keys at their
-// limits stay there, new keys count again as soon as the flood is over, and the log says whose
-// memory is full.
+// limits stay there, new keys count again as soon as the flood is over, and the log names the
+// memory that is full.
 func TestFault19FloodWithoutRedis(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "twotier.yaml")

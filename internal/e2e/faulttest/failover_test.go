@@ -11,8 +11,7 @@ import (
 )
 
 // Writes that the primary had not sent to its replica when it was killed are lost in Redis, but a
-// node that is alive still has them in memory: it notices the loss and restores them, so L is 0
-// here too.
+// live node still has them in memory: it notices the loss and restores them, so L is 0 here too.
 func TestFault7SentinelFailover(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
@@ -71,7 +70,7 @@ func TestFault7ClusterMigrationAndFailover(t *testing.T) {
 }
 
 // TestFault7ReplicaThatLagged takes Redis back to the older data of a replica. Only the node still
-// knows what was counted since.
+// has the counts made since.
 func TestFault7ReplicaThatLagged(t *testing.T) {
 	b := newBed(t, nil)
 	replica := redistest.Start(t)
@@ -80,7 +79,7 @@ func TestFault7ReplicaThatLagged(t *testing.T) {
 	follow(t, replica, b.redis)
 	alone(t, replica)
 	tr.Accept(400)
-	follow(t, b.redis, replica) // forgets what it has; refuses writes while it is a replica
+	follow(t, b.redis, replica) // drops its data; refuses writes while it is a replica
 	alone(t, b.redis)
 	tr.Accept(300)
 	tr.Stop()
@@ -90,7 +89,7 @@ func TestFault7ReplicaThatLagged(t *testing.T) {
 	}
 }
 
-// follow makes a server a replica and waits until it has what its primary has.
+// follow makes a server a replica and waits until it has all data of its primary.
 func follow(t *testing.T, replica, primary *redistest.Server) {
 	t.Helper()
 	host, port, _ := strings.Cut(primary.Addr(), ":")

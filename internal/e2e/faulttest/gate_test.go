@@ -19,7 +19,7 @@ import (
 // gate, which has a limit of three and fails open.
 func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	t.Parallel()
-	// The gate lets pass what no server answers, so the node takes its time.
+	// The gate passes requests that no server answers in time, so the timeout is long.
 	node := build.program.Serve(t, proctest.Options{}, "--request-timeout",
 		proctest.Patience.String())
 	c, err := client.New(client.Options{Addresses: []string{node.Listen}})
@@ -53,8 +53,8 @@ func TestAttackKeysThatNoServerTakes(t *testing.T) {
 	}
 }
 
-// TestOverloadSwitchesNoLimitsOff has a crowd of 1,500 ask a small node for more than it can
-// decide, through a gate that fails open. Whatever becomes of a request, it passes only by a
+// TestOverloadSwitchesNoLimitsOff makes a crowd of 1,500 ask a small node for more than it can
+// decide, through a gate that fails open. Whatever the outcome of a request, it passes only by a
 // decision.
 func TestOverloadSwitchesNoLimitsOff(t *testing.T) {
 	t.Parallel()

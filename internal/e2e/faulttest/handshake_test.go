@@ -86,14 +86,14 @@ func TestAttackByHandshakes(t *testing.T) {
 }
 
 // TestPeerWithAnExpiredCertificate gives one node of a cluster an expired certificate. The others
-// exchange no messages with it over TLS, every count still arrives by way of Redis, and the log
-// says what is wrong.
+// exchange no messages with it over TLS, every count still arrives through Redis, and the log names
+// the problem.
 func TestPeerWithAnExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
 	server := redistest.Start(t)
 	known := ours.client(ours.pair("client"))
-	// The client also asks the node whose certificate nobody trusts.
+	// The client also asks the node whose certificate is not trusted.
 	known.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	serve := func(cert, key string, more ...string) *proctest.Process {
 		return build.program.Serve(t, proctest.Options{}, append([]string{

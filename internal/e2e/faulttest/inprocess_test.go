@@ -38,7 +38,7 @@ type parts struct {
 	cutOff  bool // closing is allowed to fail
 }
 
-// newParts makes and opens them; wrap may put something between the counter and its store.
+// newParts makes and opens the parts; wrap may put a layer between the counter and its store.
 func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	t.Helper()
 	p := makeParts(t, wrap)
@@ -48,7 +48,7 @@ func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	return p
 }
 
-// stored returns what Redis has of a key.
+// stored returns the count of a key in Redis.
 func (p *parts) stored(key string) (n int64, err error) {
 	partition := syncer.Placement{Partitions: 7}.Of(nil, []byte(key))
 	reply, err := p.redis.Do("HGETALL", redisstore.Key(partition, nil, []byte(key))).Result()
@@ -164,8 +164,8 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	t.Parallel()
 	p := newParts(t, nil)
 	want := map[string]int64{}
-	// Count every key before the faults: while Redis is down, a cold key shows only what this
-	// process knows.
+	// Count every key before the faults: while Redis is down, a cold key shows only the counts of
+	// this process.
 	for i := range 50 {
 		key := fmt.Sprint("k", i)
 		p.add(t, key, 1)
@@ -177,7 +177,7 @@ func TestI1VisibleIsSyncedPlusPending(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { p.trouble(ctx) })
-	// On a slow machine the first fault that is felt may come later.
+	// On a slow machine the first noticeable fault may come later.
 	for i := 0; i < 1500 || p.counter.Stats().BatchesUnknownTotal == 0 && i < 60_000; i++ {
 		key, n := fmt.Sprint("k", rand.N(50)), 1+rand.Int64N(9)
 		p.add(t, key, n)
@@ -207,7 +207,7 @@ type place struct {
 
 func placeOf(r *syncer.Round) place { return place{r.Partition, r.Aside} }
 
-// watched is a store that remembers what it was sent.
+// watched is a store that records the rounds it receives.
 type watched struct {
 	syncer.Store
 	t *testing.T
@@ -328,7 +328,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 					res.Body.Close()
 				}
 				fault(p)
-				// This one is certainly not flushed yet.
+				// This event is certainly not flushed yet.
 				if err := n.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
 					Checks: []syncer.Check{{Key: []byte("k0"), N: 1}}},
 					&syncer.Result{}); err != nil {

@@ -137,7 +137,7 @@ func (b *bed) killed(s *stream, since time.Time) (lost int, recent int64) {
 	return b.missing(keys), recent
 }
 
-// stalls measures for how long this process did not get to run, at the longest. A node beside it
+// stalls measures the longest time for which this process did not run. A node on the same machine
 // fared no better.
 type stalls struct{ longest atomic.Int64 }
 
@@ -166,8 +166,8 @@ func (b *bed) skipIfStarved(s *stalls) {
 	}
 }
 
-// slowRedis is how many bytes per second Redis takes on each connection in these tests, enough for
-// some hundred keys.
+// slowRedis is how many bytes per second Redis accepts on each connection in these tests, enough
+// for some hundred keys.
 const slowRedis = 200_000
 
 const testLag = 3 * time.Second
@@ -191,8 +191,8 @@ func TestFault21KilledWhileRedisKeepsUp(t *testing.T) {
 	}
 }
 
-// TestFault21KilledWithABacklog kills a node whose new keys come many times faster than Redis takes
-// them. Only counts of the last --max-lag may be lost.
+// TestFault21KilledWithABacklog kills a node whose new keys come many times faster than Redis
+// accepts them. Only counts of the last --max-lag may be lost.
 func TestFault21KilledWithABacklog(t *testing.T) {
 	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "2s")
@@ -205,8 +205,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	b.node.Flushed()
 	s := (&stream{b: b, name: "new", workers: 200, keysEach: 20}).start()
 	oldest, slowest := b.ages(2*time.Second), time.Duration(0)
-	var known []string  // what keys that are known were answered but for 200
-	for i := range 20 { // keys at their limit are refused at once, and keys that are known count
+	var known []string  // the answers for known keys other than 200
+	for i := range 20 { // keys at their limit are refused, and known keys count
 		began := time.Now()
 		var a proctest.Answer
 		if err := json.Unmarshal(b.node.MustPost("/v1/acquire",
@@ -235,8 +235,8 @@ func TestFault21KilledWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21RedisSlowsDownAtOnce makes Redis ten times slower at once while new keys come faster
-// than it takes them. No count may become older than --max-lag.
+// TestFault21RedisSlowsDownAtOnce suddenly makes Redis ten times slower while new keys come faster
+// than it accepts them. No count may become older than --max-lag.
 func TestFault21RedisSlowsDownAtOnce(t *testing.T) {
 	takesLong(t)
 	b := newBed(t, nil, "--max-lag", testLag.String(), "--redis-timeout", "30s")
@@ -297,7 +297,7 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	s := (&stream{b: b, name: "new", workers: 2, keysEach: 500}).start()
 	proctest.Until(t, "a backlog", func() bool { return b.age() > time.Second })
 	pending := b.node.Pending()
-	// It must take longer than a second, after which the node tells how far it is.
+	// It must take longer than a second, after which the node logs its progress.
 	b.proxy.Throttle(slowRedis / 4)
 	began := time.Now()
 	b.node.Terminate()
@@ -327,8 +327,8 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21StoppedWithTooLittleTime checks that a node that has to give up says exactly how much
-// it did not flush.
+// TestFault21StoppedWithTooLittleTime checks that a node that has to give up logs that and exits
+// with status 1.
 func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", "60s", "--drain-timeout", "1s")
 	b.node.MustPost("/v1/add", `{"key":"before"}`)

@@ -29,19 +29,20 @@ import (
 type listener struct {
 	flag string
 	at   func(node *proctest.Process) string
-	// ask makes a request over a connection of its own and returns an error unless it is served.
+	// ask makes a request over a new connection and returns an error unless it is served.
 	ask func(c *caller) error
-	// tokens is set if clients have some. Only the cluster's secret counts elsewhere.
+	// tokens is set if clients present tokens. Elsewhere only the cluster's secret counts.
 	tokens bool
-	// halved is set if one address gets half of the listener, so that a crowd at one address keeps
-	// nobody else out.
+	// halved is set if one address may have half of the listener, so that a crowd at one address
+	// keeps no other address out.
 	halved bool
-	// unread, unfinished and silent return what the connections of a crowd send: each sends one of
-	// the texts.
+	// unread, unfinished and silent return the data that the connections of a crowd send: each
+	// sends one of the texts.
 	unread, unfinished, silent texts
 }
 
-// texts returns what connections send with a token, or as strangers if the secret is empty.
+// texts returns the data that connections send with a token, or as strangers if the secret is
+// empty.
 type texts func(secret string) []string
 
 var listeners = []listener{
@@ -116,7 +117,7 @@ func (c *caller) envoy() error {
 	return err
 }
 
-// join waits until the node and another one, which it starts if there is none, are a cluster.
+// join waits until the node and another one, which it starts if there is none, form a cluster.
 func (c *caller) join() error {
 	if c.other == nil {
 		c.other = build.program.Serve(c.t, proctest.Options{}, c.args("--join", c.node.Gossip)...)
@@ -130,7 +131,7 @@ func (c *caller) join() error {
 	})
 }
 
-// forward waits until the node has decided about a key of which another one was asked.
+// forward waits until the node has decided about a key for which the other node was asked.
 func (c *caller) forward() error {
 	if err := c.join(); err != nil {
 		return err
@@ -146,7 +147,7 @@ func (c *caller) forward() error {
 	})
 }
 
-// eventually repeats what a cluster may take a moment for.
+// eventually repeats a step that a cluster may need a moment for.
 func (c *caller) eventually(try func() error) error {
 	err := try()
 	for end := time.Now().Add(proctest.Patience); err != nil && time.Now().Before(end); {
@@ -174,7 +175,7 @@ func dialer(from string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 }
 
-// siege is a node that listens wherever a node can listen, and a crowd.
+// siege is a node that uses every possible listener, and a crowd.
 type siege struct {
 	t      *testing.T
 	crowd  crowd
@@ -213,7 +214,7 @@ func newSiege(t *testing.T, c crowd) *siege {
 	return s
 }
 
-// crowd is what many connections do at some listeners.
+// crowd is a kind of behavior of many connections at some listeners.
 type crowd struct {
 	at    []listener
 	does  string
@@ -247,11 +248,11 @@ func crowdsAt(at []listener, token bool) []crowd {
 	}
 }
 
-// stopWithin is how long a node may take to stop by default, as docs/operations.md says.
+// stopWithin is how long a node may take to stop by default, as documented in docs/operations.md.
 const stopWithin = 50 * time.Second
 
-// TestCrowdsAtEveryListener has a crowd connect to all listeners at once that does not read its
-// answers, or does not finish its requests, or is silent.
+// TestCrowdsAtEveryListener connects a crowd to all listeners at once, which reads no answers,
+// finishes no requests, or is silent.
 func TestCrowdsAtEveryListener(t *testing.T) {
 	measuresMemory(t)
 	for _, c := range crowdsAt(listeners, false) {
@@ -265,7 +266,7 @@ func TestCrowdsAtEveryListener(t *testing.T) {
 	})
 }
 
-// TestCrowdAtOneListener is the same for each listener, where the others must be served.
+// TestCrowdAtOneListener is the same test for each listener, while the others must be served.
 func TestCrowdAtOneListener(t *testing.T) {
 	measuresMemory(t)
 	takesLong(t)
@@ -280,9 +281,9 @@ func TestCrowdAtOneListener(t *testing.T) {
 	}
 }
 
-// besiege has the crowd connect to a node, first from one address, and then also from another. The
-// node stays within its memory, serves whoever connects to another listener, or from another
-// address, and stops in time while the crowd is connected.
+// besiege connects the crowd to a node, first from one address, and then also from another. The
+// node stays within its memory, serves clients at other listeners and from other addresses, and
+// stops in time while the crowd is connected.
 func (c crowd) besiege(t *testing.T) {
 	s := newSiege(t, c)
 	first := s.gather("127.0.0.1")
@@ -323,8 +324,8 @@ func (s *siege) gather(from string) *attacker {
 }
 
 // serves checks that callers at an address are served at some of the listeners. A caller asks again
-// at once, because a machine that stands still makes a request time out; it does not wait until the
-// crowd is hung up on.
+// immediately, because a machine that stands still makes a request time out; it does not wait until
+// the crowd is disconnected.
 func (s *siege) serves(from string, at func(listener) bool) {
 	s.t.Helper()
 	for _, l := range listeners {

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// together is how many tests run in parallel. It doesn't depend on the number of processors,
+// together is how many tests run in parallel. It is independent of the number of processors,
 // because most tests wait most of the time.
 const together = "8"
 
@@ -33,14 +33,13 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// build is the program under test, and whether to run the tests that take long.
+// build holds the program under test, and whether to run the tests that take long.
 var build struct {
 	program *proctest.Program
 	long    bool
 }
 
-// measuresMemory skips a test that the race detector says nothing about, as it needs a multiple of
-// the memory.
+// measuresMemory skips a test under the race detector, which needs a multiple of the memory.
 func measuresMemory(t *testing.T) {
 	t.Helper()
 	if raceEnabled {

@@ -50,7 +50,7 @@ func (a *attacker) each(n int, parts ...string) {
 	a.t.Helper()
 	for range n {
 		conn := a.dial()
-		// A small buffer, so that answers that are not read stay with the node.
+		// A small buffer, so that unread answers stay with the node.
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		go func() {
 			_ = conn.SetWriteDeadline(time.Now().Add(proctest.Patience))

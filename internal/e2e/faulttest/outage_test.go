@@ -46,7 +46,7 @@ func TestFault5RedisBackEmpty(t *testing.T) {
 		if n := b.node.Metric("twotier_losses_total", ""); n == 0 {
 			t.Error("no loss was noticed")
 		}
-		// Idle partitions notice by themselves.
+		// Idle partitions notice without traffic.
 		b.do("FLUSHALL")
 		b.settle("5 FLUSHALL while idle", 0)
 		b.meta()
@@ -123,9 +123,9 @@ func TestStartsWithRedisDown(t *testing.T) {
 		func() bool { return b.node.Count(proctest.HotKey, "1h").Source == "memory" })
 }
 
-// TestSequencesOutliveTheLongestOutage checks what keeps a batch from being counted twice after a
-// long outage: Redis keeps the sequence of a writer for as long as a node may wait before it sends
-// the batch again.
+// TestSequencesOutliveTheLongestOutage checks the guard against counting a batch twice after a long
+// outage: Redis keeps the sequence of a writer for as long as a node may wait before it sends the
+// batch again.
 func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b := newBed(t, nil, "--partitions", "1", "--redis-timeout", "1m", "--request-timeout", "1m")
 	b.l.Sending("a", 1)
@@ -142,8 +142,8 @@ func TestSequencesOutliveTheLongestOutage(t *testing.T) {
 	b.settle("one key", 0)
 }
 
-// TestStartsWhenRedisAnswersLate loses the answer to the first thing that a node writes: it
-// counts in memory, and asks again.
+// TestStartsWhenRedisAnswersLate loses the answer to the first write of a node: the node counts in
+// memory, and asks again.
 func TestStartsWhenRedisAnswersLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

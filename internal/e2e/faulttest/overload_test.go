@@ -66,8 +66,8 @@ func TestFault19FloodOfNewKeys(t *testing.T) {
 	tr := b.traffic()
 	tr.Accept(200)
 	for wave := range 4 {
-		// A machine that stands still for a moment turns some away: there must be room for as many
-		// new ones soon.
+		// A machine that stands still for a moment makes the node refuse some keys: soon there must
+		// be room for the same number of new ones.
 		left := int64(4000)
 		proctest.Until(t, "there is room for new keys", func() bool {
 			n, why := b.flood(fmt.Sprint("flood-", wave, "-", left), int(left))

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// turnedAway opens connections from one address until as many were turned away, and returns how
-// many have heard so. They say nothing, so each of the others stays.
+// turnedAway opens connections from one address until at least least were turned away, and returns
+// how many received that answer. They send nothing, so each of the others stays.
 func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 	t.Helper()
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -47,8 +47,8 @@ func turnedAway(t *testing.T, p *proctest.Process, least int) (n int64) {
 	return n
 }
 
-// TestOverloadIsAnEvent turns connections away, twice. Each time there is an event that it begins,
-// and one that it is over, which together say how many there were, and why.
+// TestOverloadIsAnEvent turns connections away, twice. Each time one event marks the beginning, and
+// one the end, which together report the number of refusals and the reason.
 func TestOverloadIsAnEvent(t *testing.T) {
 	t.Parallel()
 	const most = 8
@@ -82,7 +82,7 @@ func TestOverloadIsAnEvent(t *testing.T) {
 				if begun > over+1 {
 					t.Fatalf("%d times, over %d times: %s", begun, over, text)
 				}
-				// One that was closed here before it was turned away has heard nothing.
+				// A connection that the test closed before it was turned away received no answer.
 				return refused >= all && begun == over && over > round
 			})
 	}

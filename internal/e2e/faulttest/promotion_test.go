@@ -14,7 +14,7 @@ import (
 )
 
 // In these tests Redis itself decides which server takes over. A proxy between primary and replica
-// would not work: Sentinel and Redis Cluster tell replicas where their primary is.
+// would not work: Sentinel and Redis Cluster give replicas the address of their primary.
 
 // locked makes servers require a password of each other, so that a test can give a replica a wrong
 // one.
@@ -67,7 +67,7 @@ func tooFew(t *testing.T, url string) {
 	}
 }
 
-// killAll stops the workers and kills the nodes, whose memory would restore what Redis has lost.
+// killAll stops the workers and kills the nodes, whose memory would restore lost counts in Redis.
 func (p *pairOf) killAll() {
 	for _, n := range p.nodes {
 		n.Kill()
@@ -77,7 +77,7 @@ func (p *pairOf) killAll() {
 
 // TestAckReplicaBehindSentinel makes Sentinel promote a replica while requests wait for it: a
 // primary without a replica acknowledges nothing. Then the other server, by now a replica, is cut
-// off and promoted: everything acknowledged with ack=replica must be there.
+// off and promoted: every event acknowledged with ack=replica must be there.
 func TestAckReplicaBehindSentinel(t *testing.T) {
 	takesLong(t)
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestAckReplicaBehindSentinel(t *testing.T) {
 	a.report(t, "Sentinel", a.survived(t, old, "replica"), a.survived(t, old, "redis"))
 }
 
-// report logs how many counts were lost, and fails if an ack promises less loss.
+// report logs how many counts were lost, and fails the test if an ack promises less loss.
 func (a *ackers) report(t *testing.T, what string, lost, lostPlain int64) {
 	t.Helper()
 	if lost != 0 {

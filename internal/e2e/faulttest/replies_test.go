@@ -10,8 +10,8 @@ import (
 // script is a part of every request that counts.
 const script = "evalsha"
 
-// loseReplies loses replies in every way: to single requests, then all of them and closing the
-// connections, then all of them without.
+// loseReplies loses replies in every way: of single requests, then all of them, with and without
+// closing the connections.
 func loseReplies(b *bed, tr *proctest.Traffic, noticed func()) {
 	b.t.Helper()
 	tr.Pass(100)

@@ -9,8 +9,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestRedisClientsOverRestart counts over the two doors of one process, stops it in the middle of
-// the pipelines of Redis clients, and counts on in another one. What was answered is there.
+// TestRedisClientsOverRestart counts through two listeners of one process, stops it in the middle
+// of the pipelines of Redis clients, and continues in another process. Every answered event is
+// there.
 func TestRedisClientsOverRestart(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)

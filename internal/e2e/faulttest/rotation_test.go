@@ -36,8 +36,8 @@ func (f *secretFile) write(lines ...string) {
 	}
 }
 
-// reaches waits until a node tries again to reach one that did not answer it in time, but not for
-// ever.
+// reaches waits until a node has logged that every unreachable node answers again, for at most 20
+// seconds.
 func reaches(p *proctest.Process) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		log := p.Log.String()

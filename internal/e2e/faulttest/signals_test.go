@@ -23,18 +23,18 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// reloaded is a node with files, how to replace these, and whether it goes by the new ones.
+// reloaded is a node with files, how to replace these, and whether it uses the new ones.
 type reloaded struct {
 	args    []string
 	client  *http.Client
 	secret  string // of who asks
 	replace func()
-	spoil   func() // writes what can't be used
-	says    string // what the log says about that
+	spoil   func() // writes unusable content
+	says    string // the log message about that
 	follows func(base string) bool
 }
 
-// reloadables returns a node for each kind of file that it reads again.
+// reloadables returns a node for each kind of file that it rereads.
 func reloadables(t *testing.T) map[string]reloaded {
 	plain := proctest.NewClient()
 	t.Cleanup(plain.CloseIdleConnections)
@@ -63,7 +63,7 @@ func withRules(t *testing.T, c *http.Client) reloaded {
 		}}
 }
 
-// withRuleList has rules in the configuration file. What spoils it is a mistake in another setting:
+// withRuleList has rules in the configuration file. It is spoiled by a mistake in another setting:
 // the file is refused as a whole.
 func withRuleList(t *testing.T, c *http.Client) reloaded {
 	path := filepath.Join(t.TempDir(), "twotier.yaml")
@@ -118,9 +118,9 @@ func withCertificate(t *testing.T) reloaded {
 		}}
 }
 
-// TestSIGHUPReadsFilesAndKeepsCounts hangs up nodes that have counted and have no Redis, so that
-// whatever their end would lose shows: before their files change, after, and once these are
-// spoiled.
+// TestSIGHUPReadsFilesAndKeepsCounts sends SIGHUP to nodes that have counted and have no Redis, so
+// that any count lost by their end would show: before their files change, after that, and once the
+// files are spoiled.
 func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
 	t.Parallel()
 	for name, r := range reloadables(t) {
@@ -167,8 +167,9 @@ func TestSIGHUPReadsFilesAndKeepsCounts(t *testing.T) {
 	}
 }
 
-// TestServesDuringDrainDelay stops a node with a long --drain-delay. All it changes is that it says
-// that it is not ready: every door opens to new connections, and writes and reads are answered.
+// TestServesDuringDrainDelay stops a node with a long --drain-delay. The only change is that it
+// reports not to be ready: every listener accepts new connections, and writes and reads are
+// answered.
 func TestServesDuringDrainDelay(t *testing.T) {
 	t.Parallel()
 	p := build.program.Serve(t, proctest.Options{}, "--drain-delay", "1h", "--resp", "127.0.0.1:0",
@@ -198,7 +199,7 @@ func TestServesDuringDrainDelay(t *testing.T) {
 	}
 }
 
-// grpcHealth returns what asks a node's gRPC health service on a new connection.
+// grpcHealth returns a function that asks a node's gRPC health service on a new connection.
 func grpcHealth(t *testing.T, p *proctest.Process) func() servingStatus {
 	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
 	return func() servingStatus {
@@ -219,8 +220,8 @@ func grpcHealth(t *testing.T, p *proctest.Process) func() servingStatus {
 
 type servingStatus = healthv1.HealthCheckResponse_ServingStatus
 
-// TestDrainDelayEnds stops a node with a short --drain-delay. It takes no less than that, and
-// flushes what it has counted meanwhile.
+// TestDrainDelayEnds stops a node with a short --drain-delay. It takes at least that long, and
+// flushes its counts.
 func TestDrainDelayEnds(t *testing.T) {
 	t.Parallel()
 	const delay = 300 * time.Millisecond
@@ -242,8 +243,8 @@ func TestDrainDelayEnds(t *testing.T) {
 }
 
 // TestJSONLogFromTheFirstLineToTheLast starts nodes with --log-format json, from a flag, from the
-// environment and from the file, that run or are refused at any stage. All that they write to
-// stderr is JSON, one object a line, with a level and a message.
+// environment and from the file, that run or are refused at any stage. All their output to stderr
+// is JSON, one object a line, with a level and a message.
 func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "twotier.yaml")
@@ -297,7 +298,7 @@ func TestJSONLogFromTheFirstLineToTheLast(t *testing.T) {
 	}
 }
 
-// supervisor is the socket of a supervisor, and the environment that tells a node of it.
+// supervisor returns the socket of a supervisor, and the environment that gives a node its address.
 func supervisor(t *testing.T) (socket *net.UnixConn, env []string) {
 	t.Helper()
 	address := net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
@@ -309,8 +310,8 @@ func supervisor(t *testing.T) (socket *net.UnixConn, env []string) {
 	return socket, []string{"NOTIFY_SOCKET=" + address.Name, "WATCHDOG_USEC=20000"}
 }
 
-// TestSupervisorIsTold checks what a node tells the supervisor that started it: that it is ready,
-// again and again that it is alive, that it reads files again, and that it stops.
+// TestSupervisorIsTold checks the messages of a node to the supervisor that started it: that it is
+// ready, again and again that it is alive, that it rereads files, and that it stops.
 func TestSupervisorIsTold(t *testing.T) {
 	t.Parallel()
 	socket, env := supervisor(t)
@@ -344,7 +345,7 @@ func TestSupervisorIsTold(t *testing.T) {
 	}
 }
 
-// TestSupervisorThatDoesNotListen checks that a node starts, serves and ends beside a supervisor
+// TestSupervisorThatDoesNotListen checks that a node starts, serves and ends under a supervisor
 // whose queue of messages is full.
 func TestSupervisorThatDoesNotListen(t *testing.T) {
 	t.Parallel()

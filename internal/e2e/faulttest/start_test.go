@@ -15,7 +15,7 @@ type mistake struct {
 	args   []string
 	status int
 	reason string
-	// usage says that the mistake is found without asking Redis, so --redis-optional makes no
+	// usage is set if the mistake is found without asking Redis, so that --redis-optional makes no
 	// difference.
 	usage bool
 }
@@ -50,13 +50,14 @@ func mistakes(t *testing.T) map[string]mistake {
 			reason: "answers with TLS only"},
 		"port": {args: []string{"--redis", "redis://127.0.0.1:port"}, status: 2,
 			reason: "--redis: redis URL", usage: true},
-		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2, reason: "unknown scheme",
-			usage: true},
+		"scheme": {args: []string{"--redis", "http://127.0.0.1:1"}, status: 2,
+			reason: "unknown scheme", usage: true},
 	}
 }
 
 // TestWhatCannotWorkIsRefusedAtStart starts nodes with mistakes of an operator. They end at once
-// and say why, without showing a password. With --redis-optional they start even so, and say so.
+// and give the reason, without showing a password. With --redis-optional they start nevertheless,
+// and report the mistake.
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	for name, m := range mistakes(t) {

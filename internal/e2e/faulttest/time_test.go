@@ -18,7 +18,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// doubting waits until a node says that its time is in doubt, or no longer in doubt.
+// doubting waits until a node reports that its time is in doubt, or no longer in doubt.
 func doubting(n *proctest.Process, want bool) {
 	n.T.Helper()
 	proctest.Until(n.T, fmt.Sprint("the time is in doubt: ", want), func() bool {
@@ -28,8 +28,7 @@ func doubting(n *proctest.Process, want bool) {
 	})
 }
 
-// theLimit returns an acquire that uses up its whole limit. The time of the event is that of the
-// machine.
+// theLimit returns an acquire that uses up its whole limit. Its event has the machine's time.
 func theLimit(key string) string {
 	return fmt.Sprintf(
 		`{"key":%q,"n":3,"ts":%d,"limits":[{"window":"1m","max":3},{"window":"24h","max":3}]}`, key,
@@ -37,8 +36,8 @@ func theLimit(key string) string {
 }
 
 // inTime checks that the events of a key in Redis are counted at the present time, to the
-// millisecond. The only buckets are marks: they have no events, and follow one that was ahead of
-// the node's time.
+// millisecond. The only buckets are marks: they have no events, and follow an event ahead of the
+// node's time.
 func (b *bed) inTime(key string) {
 	b.t.Helper()
 	client := b.direct()
@@ -150,8 +149,8 @@ func TestFault25StartsDuringALie(t *testing.T) {
 	}
 }
 
-// TestFault25TimeLiesToOneOfThree gives one node of a cluster a wrong time. Its answers are marked,
-// those of the others are not, and all count in the same buckets.
+// TestFault25TimeLiesToOneOfThree gives one node of a cluster a wrong time. It marks its answers,
+// the others don't, and all count in the same buckets.
 func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 	takesLong(t)
 	t.Parallel()

@@ -172,8 +172,8 @@ func TestAttackOnAdministration(t *testing.T) {
 }
 
 // TestNodesTalkByTLS checks that two nodes that require certificates, each with --peer, act as one
-// counter. Their peer listeners refuse messages of strangers, and their main listeners those of any
-// node.
+// counter. Their peer listeners refuse messages of strangers, and their main listeners refuse
+// messages of any node.
 func TestNodesTalkByTLS(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)

@@ -39,7 +39,7 @@ func TestEveryMutantFollowsTheCode(t *testing.T) {
 	}
 }
 
-// packages are the packages of the module and all that they import, built.
+// packages are the packages of the module and all their imports, built.
 type packages struct {
 	files map[string][]string // the Go files of each package, by directory
 	from  types.Importer

@@ -1,8 +1,8 @@
 package mutants
 
-// clusterMutants break what the nodes of a cluster agree on: who holds a partition, who decides in
-// whose place, what becomes of an acquire over several owners, what is lent, the mode, and what
-// a message has done. Schedules alone notice them.
+// clusterMutants break the agreement between the nodes of a cluster: which node holds a partition,
+// which one decides in an owner's place, the outcome of an acquire over several owners, loans, the
+// mode, and the effects of messages. Only schedules notice them.
 func clusterMutants() []mutant {
 	return []mutant{
 		{

@@ -19,7 +19,7 @@ import (
 type mutant struct {
 	name, file, old, new string
 	kind                 string // the kind of schedules that can notice; any if empty
-	also                 string // what clients have to do besides: a flag of the schedules
+	also                 string // the additional work of clients: a flag of the schedules
 	model                string // the package whose model or test notices, if not the schedules
 	test                 string // its name; TestModel if empty
 	more                 bool   // it runs with -all only
@@ -523,18 +523,18 @@ func generalMutants() []mutant {
 }
 
 // most is how many schedules are run against a mutant, and mostSeeds how many seeds of a model: one
-// of them must fail. The first that does ends the run, so that both may be many times the number
-// that it takes on average.
+// of them must fail. The first failure ends the run, so both may be many times the average number
+// needed.
 const (
 	most      = "500"
 	mostSeeds = "3000"
 )
 
-// why matches the line in which a schedule says what is wrong.
+// why matches the line of a schedule that reports the failure.
 var why = regexp.MustCompile(
 	`(?m)^\s+\w+_test\.go:\d+: (\S+: (?:Redis has|node|\d+ admitted|n\d+).*|node .*|n\d+ .*)$`)
 
-// ran matches how many schedules it took.
+// ran matches the number of schedules that were run.
 var ran = regexp.MustCompile(` \d+ of \d+ schedules`)
 
 // TestMutants builds each mutant and expects the schedules, or the model, to fail.
@@ -563,7 +563,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// drawn returns the mutants that are to be run.
+// drawn returns the mutants to run.
 func drawn() []mutant {
 	list := slices.DeleteFunc(mutants(), func(m mutant) bool { return m.more && !*allFlag })
 	if n := *sampleFlag; n > 0 && n < len(list) {

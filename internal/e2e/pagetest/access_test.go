@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestEverythingHasAName reads the page as a screen reader does: what can have the focus, tables,
-// and regions have names, headings leave out no level, and no ID is used twice.
+// TestEverythingHasAName reads the page as a screen reader does: focusable elements, tables and
+// regions have names, headings skip no level, and no ID is used twice.
 func TestEverythingHasAName(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")
@@ -69,8 +69,8 @@ func TestEverythingHasAName(t *testing.T) {
 	}
 }
 
-// TestKeyboardReachesEverything goes through the page with the tab key: what can be clicked has the
-// focus once, and shows it.
+// TestKeyboardReachesEverything goes through the page with the tab key: every clickable element
+// receives the focus, and shows it.
 func TestKeyboardReachesEverything(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 
-// browser is a headless Chromium that is told what to do in the DevTools protocol, over a pipe: no
-// library is needed for that, and no port.
+// browser is a headless Chromium that the test controls through the DevTools protocol, over a pipe:
+// that takes no library and no port.
 type browser struct {
 	t  testing.TB
 	to io.WriteCloser
@@ -25,8 +25,8 @@ type browser struct {
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan reply
-	wrong   []string // what the page did wrong
-	outside []string // what it asked others for
+	wrong   []string // faults of the page
+	outside []string // its requests to other servers
 	base    string   // the address that it may ask
 	ended   chan struct{}
 }
@@ -85,7 +85,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// runRead hands on what the browser says until it ends.
+// runRead dispatches the browser's messages until it ends.
 func (b *browser) runRead(from io.ReadCloser) {
 	defer close(b.ended)
 	defer from.Close()
@@ -109,8 +109,8 @@ func (b *browser) runRead(from io.ReadCloser) {
 	}
 }
 
-// eventLocked notes what a page does wrong: exceptions, violations of the content policy, and
-// requests to others.
+// eventLocked records the faults of a page: exceptions, violations of the content policy, and
+// requests to other servers.
 func (b *browser) eventLocked(m reply) {
 	text := string(m.Params)
 	switch m.Method {
@@ -130,7 +130,7 @@ func (b *browser) eventLocked(m reply) {
 	}
 }
 
-// send sends a command, and returns where its reply arrives.
+// send sends a command, and returns the channel for its reply.
 func (b *browser) send(session, method string, params any) chan reply {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,11 +148,11 @@ func (b *browser) send(session, method string, params any) chan reply {
 	if err != nil {
 		b.t.Error(err)
 	}
-	_, _ = b.to.Write(append(text, 0)) // without an answer, whoever waits for one says so
+	_, _ = b.to.Write(append(text, 0)) // a caller that gets no answer reports that
 	return to
 }
 
-// patience is how long the browser may take for anything.
+// patience is how long any step of the browser may take.
 const patience = 2 * time.Minute
 
 // do sends a command and reads its result into result, if that is not nil.
@@ -181,7 +181,7 @@ type page struct {
 	session string
 }
 
-// open opens the page of a node. At the end of the test it must not have done anything wrong.
+// open opens the page of a node. The end of the test checks that the page caused no fault.
 func (b *browser) open(node *proctest.Process, fragment string) *page {
 	b.t.Helper()
 	b.base = node.Base
@@ -285,7 +285,7 @@ func (p *page) key(name string) {
 	}
 }
 
-// write replaces what a field has.
+// write replaces the content of a field.
 func (p *page) write(selector, text string) {
 	p.t.Helper()
 	p.eval(fmt.Sprintf("document.querySelector(%q).focus()", selector), nil)

@@ -48,7 +48,7 @@ func serve(t *testing.T, redis *redistest.Server, listen string, args ...string)
 		append([]string{"--redis", redis.URL(), "--rules", file}, args...)...)
 }
 
-// acquire asks for n decisions about each of some keys.
+// acquire asks for n decisions about each of several keys.
 func acquire(node *proctest.Process, keys, n int) {
 	for i := range keys {
 		for range n {
@@ -58,8 +58,8 @@ func acquire(node *proctest.Process, keys, n int) {
 	}
 }
 
-// TestPageHasHistory restarts the only node: what was decided before is shown by a page that is
-// opened afterwards, while nobody asks for anything.
+// TestPageHasHistory restarts the only node: a page opened afterwards shows the earlier decisions
+// without any new requests.
 func TestPageHasHistory(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
@@ -93,15 +93,15 @@ func TestPageHasHistory(t *testing.T) {
 		document.querySelector("#decisions .readout").textContent)`)
 }
 
-// drawn reports whether the summary of a chart has more than 0 of a verdict at any time. The last
-// value says nothing: a minute may have begun since.
+// drawn reports whether the summary of a chart has more than 0 of a verdict at any time. It ignores
+// the last value, because a new minute may have begun.
 func drawn(summary, verdict string) bool {
 	most := regexp.MustCompile(`[.;] ` + verdict + `: last [0-9.]+, most ([0-9]+(\.[0-9]+)?)[.;]`)
 	found := most.FindStringSubmatch(summary)
 	return found != nil && strings.Trim(found[1], "0.") != ""
 }
 
-// TestSummariesAreRead reads what the chart says of itself.
+// TestSummariesAreRead reads a chart's own summary.
 func TestSummariesAreRead(t *testing.T) {
 	const summary = "Decisions a second, 21:13 to 22:14. allowed: last 0.033, most 0.033; " +
 		"refused: last 0, most 0.18; refused in shadow: last 0, most 0. Arrow keys read values."
@@ -153,7 +153,7 @@ func TestEveryClickIsTaken(t *testing.T) {
 			fragment == "#ns=default&key="+url.QueryEscape(key) {
 			taken++
 		}
-		if i%12 == 11 { // the list moves on while nobody points at it
+		if i%12 == 11 { // the list moves on while no pointer is on it
 			p.mouse("mouseMoved", 1, 1)
 			before := p.text("#top")
 			p.until("figures change",
@@ -177,8 +177,8 @@ func TestEveryClickIsTaken(t *testing.T) {
 	p.shoot("key.png")
 }
 
-// TestKeysThatWouldBeRefused has a rule in shadow, and nothing that refuses: the keys are listed
-// beside those that were refused, of which there are none. A row under the pointer stays what it is
+// TestKeysThatWouldBeRefused has a rule in shadow, and none that refuses: the keys that it would
+// refuse are listed, next to an empty list of refused ones. A row under the pointer keeps its place
 // while the others change, and opens its key.
 func TestKeysThatWouldBeRefused(t *testing.T) {
 	b := startBrowser(t)
@@ -232,7 +232,7 @@ func TestKeysThatWouldBeRefused(t *testing.T) {
 func TestPageSaysWhenItIsStale(t *testing.T) {
 	b := startBrowser(t)
 	redis := redistest.Start(t)
-	// Nobody else takes its address while it is down.
+	// No other process takes the node's address while it is down.
 	node := serve(t, redis, proctest.Host()+":8080")
 	p := b.open(node, "")
 	p.until("figures are shown", `/^updated /.test(document.querySelector("#clock").textContent)`)
@@ -287,14 +287,15 @@ func TestDepartedMembersStay(t *testing.T) {
 	p.shoot("departed.png")
 }
 
-// TestRulesAreEdited makes a mistake, mends it, and applies the document, with a token and without.
+// TestRulesAreEdited makes a mistake, corrects it, and applies the document, with a token and
+// without.
 func TestRulesAreEdited(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")
 	acquire(node, 1, 4)
 	p := b.open(node, "")
 	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
-	// They were asked for at once: before the page asked anything for the second time.
+	// The page requested them immediately: before its second request for anything else.
 	var first bool
 	p.eval(`(() => {
 		const asked = performance.getEntriesByType("resource").map((e) => new URL(e.name).pathname);
@@ -346,8 +347,8 @@ func TestRulesAreEdited(t *testing.T) {
 	p.until("the version is listed", `document.querySelectorAll("#versions tr").length === 2`)
 }
 
-// TestRulesWithAdminElsewhere shows the rules of a node whose --admin has an address of its own,
-// and says where they are changed.
+// TestRulesWithAdminElsewhere shows the rules of a node whose --admin has a separate address, and
+// checks that the page names the place to change them.
 func TestRulesWithAdminElsewhere(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "", "--admin", "127.0.0.1:0")

@@ -6,9 +6,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// unreadable is an expression for what a page of this width has that can't be read or tapped: it
-// scrolls sideways, a cell of a table is cut off, overlaps the next one or lies outside of the
-// screen, or something to tap is too small for a finger.
+// unreadable is an expression that lists the parts of a page that can't be read or tapped at this
+// width: it scrolls sideways, a cell of a table is cut off, overlaps the next one or lies outside
+// of the screen, or a control is too small for a finger.
 const unreadable = `(() => {
 	const wrong = [], shown = (e) => e.getClientRects().length > 0;
 	const name = (e) => e.id || e.title || e.ariaLabel || e.textContent.trim() || e.tagName;
@@ -40,8 +40,8 @@ const unreadable = `(() => {
 	return wrong;
 })()`
 
-// TestPhone opens the page on a phone, with long keys, and opens what can be opened: everything can
-// be read and tapped.
+// TestPhone opens the page on a phone, with long keys, and expands everything: all of it can be
+// read and tapped.
 func TestPhone(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")

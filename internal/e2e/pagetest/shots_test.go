@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// shots is where pictures go.
+// shots is the directory for pictures.
 var shots = flag.String("shots", "", "save pictures of the page in this directory")
 
 // TestPageFitsEveryScreen lays the page out on a phone and wide, light, dark and printed: nothing
@@ -42,7 +42,7 @@ func TestPageFitsEveryScreen(t *testing.T) {
 	p.shoot("print.png")
 }
 
-// shoot saves a picture of the whole page if that is wanted.
+// shoot saves a picture of the whole page if pictures are wanted.
 func (p *page) shoot(name string) {
 	p.t.Helper()
 	if *shots == "" {

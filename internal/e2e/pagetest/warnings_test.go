@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestPageShowsWarnings opens the page of a node without warnings, has a proxy that is not trusted
-// ask for two clients, and puts a rule with a window of one bucket in force. The page says that
-// clients share a key, where the rule is, and what to write instead.
+// TestPageShowsWarnings opens the page of a node without warnings, sends requests for two clients
+// from an untrusted proxy, and puts a rule with a window of one bucket in force. The page reports
+// that clients share a key, the place of the rule, and a replacement for it.
 func TestPageShowsWarnings(t *testing.T) {
 	b := startBrowser(t)
 	node := serve(t, redistest.Start(t), "")
@@ -61,7 +61,7 @@ func TestPageShowsWarnings(t *testing.T) {
 		document.querySelector("#warnings-summary").textContent)`)
 }
 
-// forward asks as a proxy does for a client.
+// forward sends a request as a proxy does for a client.
 func forward(t *testing.T, url, client string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// warmUp is how many requests a run makes before those that count.
+	// warmUp is how many requests a run makes before the counted ones.
 	warmUp = 100
-	// counted is how many requests count. It is several times the number of partitions: what goes
-	// through all of them in the background may do so once more in one run than in the other.
+	// counted is how many requests count. It is several times the number of partitions: background
+	// work that goes through all of them may do so once more in one run than in the other.
 	counted = 5000
-	// least is how often at least a statement was executed that every request executes.
+	// least is the number of executions from which on a statement counts as executed by every
+	// request.
 	least = counted * 3 / 4
 	// probed is how many requests make the probe print a stack.
 	probed = 100
 )
 
-// bucket is the function that changes a bucket, and where it is.
+// bucket is the function that changes a bucket, bucketFile its file.
 const (
 	bucketFile = "leaparray/counter.go"
 	bucket     = "func (l *Ladder) Add(c Counter, s Stretch, n int64) (ch Change, ok bool) {\n"
@@ -51,7 +52,7 @@ func probe() {
 `
 )
 
-// program is the server, built in a way of its own.
+// program is a server with a special build.
 type program struct{ *proctest.Program }
 
 // withCoverage returns the server with coverage of all packages.
@@ -59,8 +60,8 @@ func withCoverage(t *testing.T) program {
 	return built(t, "-cover", "-covermode=atomic", "-coverpkg="+module+"...")
 }
 
-// withProbe returns the server with the probe. Coverage can't be had of it: the tool that adds it
-// knows no overlays.
+// withProbe returns the server with the probe. It has no coverage: the tool that adds coverage does
+// not support overlays.
 func withProbe(t *testing.T) program {
 	source, err := os.ReadFile(filepath.Join(root, bucketFile))
 	if err != nil {
@@ -97,7 +98,7 @@ func write(t *testing.T, name string, text []byte) {
 	}
 }
 
-// built returns the server, built with these flags when it is first needed.
+// built returns the server, built with these flags on first use.
 func built(t *testing.T, flags ...string) program {
 	p, err := proctest.NewProgramWith(flags...)
 	if err != nil {
@@ -112,7 +113,7 @@ func built(t *testing.T, flags ...string) program {
 }
 
 // run starts the server, makes n requests, waits until it has been up for a time, and stops it. It
-// returns how long it was up and what it wrote to stderr. Coverage goes to dir.
+// returns how long it was up and its output to stderr. Coverage goes to dir.
 func (p program) run(
 	t *testing.T, r request, n int, upFor time.Duration, dir string,
 ) (up time.Duration, log string) {
@@ -130,8 +131,8 @@ func (p program) run(
 	return up, s.Log.String()
 }
 
-// profile returns how often each statement was executed by a run of n requests, and how long that
-// took.
+// profile returns how often each statement was executed by a run of n requests, and how long the
+// run took.
 func (p program) profile(
 	t *testing.T, r request, n int, upFor time.Duration,
 ) (counts map[place]int, up time.Duration) {
@@ -149,7 +150,7 @@ func (p program) profile(
 	return parse(t, string(text)), up
 }
 
-// measure returns the files of which every request executes a statement, with their functions.
+// measure returns the files with statements that every request executes, and their functions.
 func (p program) measure(t *testing.T, r request) (files map[string][]string) {
 	many, up := p.profile(t, r, warmUp+counted, 0)
 	few, _ := p.profile(t, r, warmUp, up)

@@ -26,8 +26,8 @@ var requests = []request{
 	{"acquire", "/v1/acquire", `{"key":"k","limits":[{"window":"1m","max":1000000}]}`},
 }
 
-// TestArchitectureListsTheRequestPath compares the files that a warm add and a warm acquire execute
-// with docs/architecture.md, and so do the figures there.
+// TestArchitectureListsTheRequestPath compares the files and figures in docs/architecture.md with
+// the files that a warm add and a warm acquire execute.
 func TestArchitectureListsTheRequestPath(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
 	if err != nil {
@@ -60,7 +60,7 @@ func list(executed map[string][]string) string {
 	return b.String()
 }
 
-// row is a line of the table of files: the file, and which requests execute it.
+// row is a line of the table of files: the file, and the requests that execute it.
 var row = regexp.MustCompile("(?m)^\\| `([a-z/]+\\.go)` \\| (both|add|acquire) \\|")
 
 // listed returns the files that the document lists for a kind of request.

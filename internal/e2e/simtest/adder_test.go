@@ -19,7 +19,7 @@ type adder struct {
 	outside *outside // the Go client to use, if any
 }
 
-// valueOp is an operation on distinct values, and what a client was told.
+// valueOp is an operation on distinct values, and the answer to its client.
 type valueOp struct {
 	distinct.Op
 	key   string
@@ -29,7 +29,7 @@ type valueOp struct {
 	err   error
 }
 
-// adders is how many of them there are.
+// adders is the number of adders.
 const adders = 3
 
 // The keys with distinct values: without limits, with one, with two.
@@ -39,7 +39,8 @@ const (
 	steadyKeys = 2
 )
 
-// mostValues is the most values of a key, give or take a few: so few that counts are exact.
+// mostValues is the approximate maximum number of values of a key, low enough that counts are
+// exact.
 const mostValues = 450
 
 func (w *world) newAdder(i int, o *outside) *adder {
@@ -51,7 +52,7 @@ func (w *world) newAdder(i int, o *outside) *adder {
 }
 
 func (a *adder) run(stop <-chan struct{}) {
-	// Whoever sends several at a time does so less often.
+	// Adders that send several operations at a time do so less often.
 	pause := int64(a.w.plan.pause) * int64(2+4*(adders-1-a.number))
 	for {
 		select {
@@ -92,7 +93,7 @@ func (a *adder) act(p *proc) {
 	}
 }
 
-// distinctAll asks a process for several operations, for two seconds.
+// distinctAll asks a process to carry out several operations, for two seconds.
 func (p *proc) distinctAll(ops []*valueOp) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -120,15 +121,15 @@ func (a *adder) next(p *proc) *valueOp {
 	}
 }
 
-// distinct asks a process, for two seconds.
+// distinct asks a process to carry out an operation, for two seconds.
 func (p *proc) distinct(op *distinct.Op, values [][]byte, res *distinct.Result) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return p.node.Distinct(ctx, op, values, res)
 }
 
-// add returns an operation that adds values to a key: some that were there before, some that are
-// never used again.
+// add returns an operation that adds values to a key: some that may be there already, and some that
+// are never used again.
 func (a *adder) add(p *proc, key string) *valueOp {
 	op := &valueOp{key: key, did: &addition{}}
 	op.Op = distinct.Op{Key: []byte(key), Ack: syncer.AckMemory, Limits: limitsOn(key)}
@@ -149,7 +150,7 @@ func (a *adder) add(p *proc, key string) *valueOp {
 	return op
 }
 
-// told records what a process answers, or somebody in its place.
+// told records the answer of a process, or of another one in its place.
 func (a *adder) told(p *proc, op *valueOp) {
 	did, res, err := op.did, &op.res, op.err
 	did.told = time.Now()
@@ -170,7 +171,7 @@ func (a *adder) told(p *proc, op *valueOp) {
 				a.w.t.Errorf("%s: node %s refuses, although %d values at most were sent: %+v",
 					op.key, p.id, len(s.values), *res)
 			}
-			// An earlier attempt of the Go client's, which got no answer, may be allowed later.
+			// An earlier attempt of the Go client that got no answer may still be allowed.
 			did.refused = did.refused && a.outside == nil
 			if err == nil && a.outside == nil {
 				s.settle(did)
@@ -186,7 +187,7 @@ func (a *adder) told(p *proc, op *valueOp) {
 	a.judge(p, op.key, did, &op.Op, res)
 }
 
-// reset resets one of a few keys, where every node that lives can be reached.
+// reset resets one of a few keys, if every live node can be reached.
 func (a *adder) reset(p *proc) {
 	key := fmt.Sprint([]string{"seen", "few", "steady"}[a.rnd.IntN(3)], 1)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -204,7 +205,7 @@ func (a *adder) reset(p *proc) {
 			s.reset(asked, 2*a.w.plan.skew)
 		case inRedisAtMost(err) && told && !p.dead.Load():
 			s.resetInDoubt(asked, 2*a.w.plan.skew)
-		default: // a node that was not told has the values until it asks Redis
+		default: // a node that did not learn of it has the values until it asks Redis
 			s.mayBeReset(time.Now().Add(2*time.Second + answering + lateness))
 		}
 	})
@@ -214,14 +215,13 @@ func (a *adder) reset(p *proc) {
 	}
 }
 
-// inRedisAtMost reports whether a reset of unknown outcome is over but for Redis, which may still
-// forget the distinct values. All nodes have been told of it then, so what is added from now on
-// stays.
+// inRedisAtMost reports whether a reset of unknown outcome is over except in Redis, which may still
+// forget the distinct values. All nodes have received it then, so values added from now on stay.
 func inRedisAtMost(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "but not the distinct values")
 }
 
-// allKnown reports whether all live processes are members for all of them.
+// allKnown reports whether all live processes see each other as members.
 func (w *world) allKnown() bool {
 	for _, p := range w.living() {
 		if !w.hasAll(p) {
@@ -256,8 +256,8 @@ func (a *adder) count(p *proc) *valueOp {
 		Op: distinct.Op{Key: []byte(key), Windows: []int64{dayMS}}}
 }
 
-// judge checks the counts of an answer: they have what was acknowledged before, unless the answer
-// says that Redis could not be asked, and nothing that nobody has sent.
+// judge checks the counts of an answer: they include everything acknowledged before, unless the
+// answer reports that Redis could not be asked, and nothing that was never sent.
 func (a *adder) judge(p *proc, key string, did *addition, op *distinct.Op, res *distinct.Result) {
 	windows := []int64{}
 	for _, l := range op.Limits {

@@ -8,10 +8,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// answers is what a node answers about keys.
+// answers are a node's answers about keys.
 type answers map[string]answer
 
-// bounds are those of a count.
+// bounds are the bounds of a count.
 type bounds struct{ lo, hi int64 }
 
 type answer struct {

@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// asker is a client of the HTTP API on a host of its own. It names rules, changes them, and lifts
+// asker is a client of the HTTP API on a separate host. It names rules, changes them, and lifts
 // bans.
 type asker struct {
 	w    *world
@@ -24,7 +24,7 @@ type asker struct {
 	rnd  *rand.Rand
 }
 
-// askers is how many of them there are.
+// askers is the number of askers.
 const askers = 2
 
 const adminToken = "the token of this schedule"
@@ -104,7 +104,8 @@ func (a *asker) draw() (op ruledOp) {
 	return op
 }
 
-// reply is what a client got: a status of 0 if it was nothing, and it may have been executed.
+// reply is the answer to a client. A status of 0 means that there was none, and the request may
+// have been executed.
 type reply struct {
 	status int
 	text   []byte
@@ -113,7 +114,7 @@ type reply struct {
 
 var errNotSent = errors.New("not sent")
 
-// send sends a request to a process, on a connection of its own.
+// send sends a request to a process, on a new connection.
 func (a *asker) send(p *proc, method, path string, body []byte, headers ...string) (r reply,
 	err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -189,7 +190,7 @@ func (a *asker) ask(p *proc, ops ...ruledOp) {
 	a.read(&asked, ops, r.text)
 }
 
-// refused checks that a node may refuse a request like that.
+// refused checks that a node may refuse a request with this answer.
 func (a *asker) refused(p *proc, r reply) {
 	a.w.refused.Add(1)
 	may := []int{http.StatusServiceUnavailable, http.StatusPreconditionFailed}
@@ -234,7 +235,7 @@ func (a *asker) read(asked *question, ops []ruledOp, text []byte) {
 	}
 }
 
-// put makes another document the version after the one that a node has in force.
+// put makes another document the successor of the version that a node has in force.
 func (a *asker) put(p *proc) {
 	base, _, known := p.rules.Current()
 	if !known {

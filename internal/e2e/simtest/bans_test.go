@@ -16,14 +16,14 @@ func (b ban) name() string { return b.rule + "/" + b.key }
 
 var banNS = []byte(syncer.BanNamespace + "/" + syncer.DefaultNamespace)
 
-// bans records what clients were told of bans.
+// bans records the answers about bans.
 type bans struct {
 	mu        sync.Mutex
 	about     map[ban]*history
 	decisions map[string][]decision // by key
 }
 
-// history is what is known about one ban.
+// history records everything known about one ban.
 type history struct {
 	starts []begun
 	holds  []told
@@ -31,7 +31,7 @@ type history struct {
 	losses []time.Time // when Redis or a process lost it
 }
 
-// begun is a ban that has started, or may have, between two moments.
+// begun is a ban that has started, or may have started, between two moments.
 type begun struct {
 	span
 	certain bool
@@ -40,10 +40,10 @@ type begun struct {
 	until   int64
 }
 
-// mostBan is more than a rule bans for, in milliseconds.
+// mostBan is more than the length of any rule's ban, in milliseconds.
 const mostBan = 21_000
 
-// length is how long the ban lasts, whatever becomes of its rule, or may last at most.
+// length returns how long the ban lasts, whatever happens to its rule, or may last at most.
 func (s *begun) length() time.Duration {
 	if !s.certain {
 		return mostBan * time.Millisecond
@@ -51,7 +51,7 @@ func (s *begun) length() time.Duration {
 	return time.Duration(s.rule.ban) * time.Millisecond
 }
 
-// told is an answer about a ban that held.
+// told is an answer that reports a ban in force.
 type told struct {
 	verdict
 	rule  *ruled
@@ -74,7 +74,7 @@ func (s *bans) of(b ban, fn func(h *history)) {
 	fn(h)
 }
 
-// late is how much later than it was asked for something of unknown outcome may be done.
+// late is the maximum delay between a request of unknown outcome and its effect.
 const late = 30 * time.Second
 
 func (s *bans) mayStart(b ban, from, to time.Time) {
@@ -105,7 +105,7 @@ func (s *bans) decide(key string, v decision) {
 }
 
 // lose records that a ban, by the name under which it is counted, may be gone, or that only a
-// process that is suspended knows of it.
+// suspended process has it.
 func (s *bans) lose(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *bans) lose(name string) {
 	}
 }
 
-// stored returns for each ban what Redis has of it.
+// storedBans returns the count of each ban in Redis.
 func (w *world) storedBans() map[string]int64 {
 	w.bans.mu.Lock()
 	defer w.bans.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *world) storedBans() map[string]int64 {
 	return n
 }
 
-// writeOff writes off what was in the memory of a process.
+// writeOff writes off counts in the memory of a process.
 func (w *world) writeOff(ns, key []byte, n int64) {
 	if syncer.IsBan(ns) {
 		w.bans.lose(string(key))
@@ -137,7 +137,7 @@ func (w *world) writeOff(ns, key []byte, n int64) {
 	w.ledger.lose(string(key), n)
 }
 
-// leeway is how far apart the times of nodes may be.
+// apart returns the maximum difference between the times of two nodes.
 func (p *plan) apart() time.Duration {
 	if p.kind.wild() {
 		return 4 * time.Second // some read a wrong time, see cast.hasAWrongTime
@@ -145,7 +145,7 @@ func (p *plan) apart() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// checkBans checks what was decided about the keys that rules judge.
+// checkBans checks the decisions about the keys that rules judge.
 func (w *world) checkBans() {
 	stale := w.plan.stale()
 	if w.plan.exact {
@@ -194,8 +194,8 @@ func exceeding(key string, list []decision, a *account, stale, leeway time.Durat
 	return nil
 }
 
-// checkSeen checks that nobody let a key pass, or banned it again, while a ban was in force that
-// the node had to know of.
+// checkSeen checks that no node let a key pass, or banned it again, during a ban that the node had
+// to know.
 func (w *world) checkSeen(b ban, h *history, stale time.Duration) {
 	list := slices.Clone(w.bans.decisions[b.key])
 	for i := range h.starts {
@@ -234,7 +234,7 @@ func (h *history) excused(s *begun, by time.Time) bool {
 	})
 }
 
-// checkEnds checks that whoever was refused because of a ban was so within its time.
+// checkEnds checks that every refusal because of a ban was given within the time of that ban.
 func (w *world) checkEnds(b ban, h *history) {
 	for i := range h.holds {
 		v := &h.holds[i]

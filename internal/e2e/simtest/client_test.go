@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// client sends random requests to random nodes until it is told to stop.
+// client sends random requests to random nodes until it is stopped.
 type client struct {
 	w       *world
 	number  int
@@ -20,7 +20,7 @@ type client struct {
 	outside *outside // the Go client to use, if any
 	hasty   bool     // it has less patience than others
 	durable bool     // it waits until Redis has its counts, with more patience than others
-	// What is left of its own counts where it also takes back: from one bucket, from the newest.
+	// The counts that it may still take back: from one bucket, and from the newest ones.
 	balance, unspent int64
 }
 
@@ -77,8 +77,8 @@ const (
 	dayMS       = 24 * hourMS
 )
 
-// free returns a key without a limit: one of a few, or one that is never used again, which shows
-// what became of a single count.
+// free returns a key without a limit: one of a few, or one that is never used again, which reveals
+// the outcome of a single count.
 func (c *client) free() string {
 	if c.rnd.IntN(3) == 0 {
 		return fmt.Sprint("once", c.w.once.Add(1))
@@ -140,7 +140,7 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 			res[i].Source == syncer.SourceFallback && !p.dead.Load() {
 			c.w.t.Errorf("%s: node %s stands in when the time for it is up", key, p.id)
 		}
-		// There may be nothing to take back, or no more than a part.
+		// There may be nothing to take back, or only a part.
 		if check := &ops[i].Checks[0]; i > 0 && res[i-1].Err != nil && res[i].Err == nil &&
 			strings.HasPrefix(string(check.Key), "paired") {
 			c.w.ledger.doubt(string(check.Key), check.N, by)
@@ -150,12 +150,12 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 	}
 }
 
-// told records the outcome of an operation whose deadline was by, asked for alone or in a batch.
+// told records the outcome of an operation whose deadline was by, sent alone or in a batch.
 func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time.Time,
 	alone bool) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
-		err = syncer.ErrUnknownOutcome // a dead process's answers reach nobody
+		err = syncer.ErrUnknownOutcome // a dead process's answers don't arrive
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
@@ -205,8 +205,8 @@ func unknown(p *proc, err error) bool {
 		errors.Is(err, syncer.ErrClosed) && p.dead.Load()
 }
 
-// judge checks a result against what is known: a decision has the numbers of its checks, a refusal
-// has a reason, and nobody stands in for an owner that can be reached.
+// judge checks the consistency of a result: a decision has the numbers of its checks, a refusal has
+// a reason, and no node stands in for a reachable owner.
 func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Time,
 	alone bool) {
 	switch {
@@ -257,8 +257,8 @@ func (c *client) add() syncer.Op {
 	return op
 }
 
-// large counts an amount that needs another representation in memory than one or two do, or more
-// than 32 bits in total, on a key of its own.
+// large counts an amount that needs a different representation in memory than one or two do, or
+// more than 32 bits in total, on a key that only this client uses.
 func (c *client) large() syncer.Check {
 	edges := [...]int64{1<<24 - 1, 1<<24 + 1, 1<<31 - 1}
 	n := edges[c.rnd.IntN(len(edges))]
@@ -266,7 +266,7 @@ func (c *client) large() syncer.Check {
 }
 
 // takeBack counts in one bucket of a key that only this client uses, or takes back from it, but no
-// more than must be in it.
+// more than the bucket must contain.
 func (c *client) takeBack() syncer.Op {
 	if c.w.plan.exact && c.rnd.IntN(2) == 0 {
 		return c.refund()
@@ -280,7 +280,7 @@ func (c *client) takeBack() syncer.Op {
 		Checks: []syncer.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
 }
 
-// refund counts now, in a key that only this client uses, or takes back without saying from when.
+// refund counts now, in a key that only this client uses, or takes back without naming a time.
 func (c *client) refund() syncer.Op {
 	n := 4 - c.rnd.Int64N(8)
 	if n = max(n, -c.unspent); n == 0 {
@@ -293,8 +293,8 @@ func (c *client) refund() syncer.Op {
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
 
-// acquire acquires so many limited keys at once. If one is drawn again, another check, which has
-// no limit that matters, counts it too: the limits of the first hold for the sum.
+// acquire acquires that many limited keys at once. A key drawn again is counted by another check,
+// whose limit is never reached: the limits of the first check hold for the sum.
 func (c *client) acquire(keys int) syncer.Op {
 	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), DryRun: c.rnd.IntN(20) == 0}
 	if keys == 1 && c.rnd.IntN(12) == 0 {
@@ -304,7 +304,7 @@ func (c *client) acquire(keys int) syncer.Op {
 	for range keys {
 		key := c.limited()
 		if keys > 1 && c.rnd.IntN(3) == 0 {
-			key = c.paced() // a key of which there is never much left
+			key = c.paced() // a key with little left
 		}
 		check := syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)}
 		if used[key] {
@@ -318,7 +318,7 @@ func (c *client) acquire(keys int) syncer.Op {
 	return op
 }
 
-// batch is several operations at once.
+// batch returns several operations for one batch.
 func (c *client) batch() []syncer.Op {
 	ops := make([]syncer.Op, 2+c.rnd.IntN(10))
 	for i := range ops {
@@ -347,7 +347,7 @@ func (c *client) pair(n int64) []syncer.Op {
 	}
 }
 
-// count reads a key. The result must not exceed what was ever attempted.
+// count reads a key. The result must not exceed the sum of all attempts.
 func (c *client) count(p *proc) {
 	key := c.free()
 	n, err := p.read(key, dayMS)

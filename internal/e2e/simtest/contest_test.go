@@ -10,9 +10,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// contest changes the mode there and back while clients want the same keys, each of which admits
-// one of them. Redis is slow meanwhile, and now and then one node is: what begins before a change
-// ends after it.
+// contest changes the mode back and forth while clients compete for keys, each of which admits one
+// of them. Redis is slow meanwhile, and now and then one node is: requests that begin before a
+// change end after it.
 func (w *world) contest() {
 	most := w.upTo(800 * time.Millisecond)
 	for _, p := range w.alive() {
@@ -33,8 +33,9 @@ func (w *world) contest() {
 }
 
 // switchAmidHandovers changes the mode in vain while partitions are on their way to a process that
-// joins: Redis is slow, so that a handover takes a while, and goes for all but that process before
-// it has what clients have just acquired. They want the same once more when the change has failed.
+// joins: Redis is slow, so that a handover takes a while, and then becomes unreachable for all
+// processes except the joining one, before it has the clients' latest acquires. The clients acquire
+// the same keys once more after the change has failed.
 func (w *world) switchAmidHandovers() {
 	list := w.alive()
 	if len(list) == hosts {
@@ -58,7 +59,7 @@ func (w *world) switchAmidHandovers() {
 	again()
 }
 
-// seesOwners reports whether so many members may own partitions in the view of a process.
+// seesOwners reports whether at least n members may own partitions in the view of a process.
 func (p *proc) seesOwners(n int) bool {
 	t := p.ring.Table()
 	for i := range t.Len() {
@@ -72,8 +73,8 @@ func (p *proc) seesOwners(n int) bool {
 // contested is how many keys clients compete for at a time, rivals how many clients want each.
 const contested, rivals = 30, 4
 
-// compete has clients acquire keys that nobody has acquired before, alone or three at a time. The
-// returned function has others do the same.
+// compete makes clients acquire new keys, alone or three at a time. The returned function makes
+// other clients acquire the same keys.
 func (w *world) compete(running *sync.WaitGroup) (again func()) {
 	w.spent++
 	ask := func(generation int) {

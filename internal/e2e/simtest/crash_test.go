@@ -11,8 +11,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// killUnknown starts a process of which one other hears nothing, and kills it once it owns
-// something. Clients ask the other meanwhile: the owner in its view, which lives, names the dead.
+// killUnknown starts a process about which another one receives no gossip, and kills it once it
+// owns partitions. Clients ask the uninformed process meanwhile: the live owner in its view
+// redirects it to the dead one.
 func (w *world) killUnknown() {
 	list := w.alive()
 	p := list[w.rnd.IntN(len(list))]
@@ -42,7 +43,7 @@ func (w *world) killUnknown() {
 	w.rest(6000)
 }
 
-// keepAsking has clients count keys at a process for some time, without waiting for its answers.
+// keepAsking makes clients count keys at a process for some time, without waiting for its answers.
 func (w *world) keepAsking(running *sync.WaitGroup, p *proc, length time.Duration) {
 	for i := range 6 {
 		c := &client{w: w, number: 220 + i, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 6))}
@@ -73,8 +74,8 @@ func (w *world) freeHosts() (list []int) {
 	return list
 }
 
-// hurry has hasty clients send batches, in which acquires that have to be loaded from a slow Redis
-// come before adds. What is carried out in place of an owner must be by the deadline.
+// hurry makes hasty clients send batches, in which acquires that must be loaded from a slow Redis
+// come before adds. Operations carried out in place of an owner must meet the deadline.
 func (w *world) hurry() {
 	for _, p := range w.alive() {
 		defer p.takes.slow(400 * time.Millisecond)()

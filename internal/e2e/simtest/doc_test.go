@@ -1,19 +1,19 @@
 // Package simtest runs whole clusters in one process under testing/synctest: real nodes, gossip,
 // peers and counters on a simulated network, over a simulated Redis with faults, with clocks that
-// differ. A seed determines a schedule: what clients ask for and how long they wait, whether Redis
-// deletes buckets by age, and which faults happen meanwhile, one after the other or several at
-// once. One of the clients is the Go client, over HTTP and connections that break. At the end of a
-// schedule all faults are healed. Then the ledger of what clients were told is compared with what
-// Redis and every node report, at every level, and with what each decision had to know.
+// differ. A seed determines a schedule: the requests of clients and how long they wait, whether
+// Redis deletes buckets by age, and which faults happen meanwhile, one after the other or several
+// at once. One of the clients is the Go client, over HTTP and connections that break. At the end of
+// a schedule all faults are healed. Then the ledger of the clients' answers is compared with the
+// reports of Redis and every node, at every level, and with the information behind each decision.
 //
 // With -rules clients also change the rules, acquire by them, and lift bans: each answer is judged
 // by the version that it names. With -distinct they add and count distinct values, alone and in
-// batches, which the Go client sends too: in the end all that was acknowledged is there, each
-// operation's values together, and within the limits. With -mixed a quarter of the schedules does
-// the one, and an eighth the other.
+// batches, also through the Go client: in the end every acknowledged value is there, the values of
+// each operation together, and within the limits. With -mixed a quarter of the schedules uses
+// -rules, and an eighth -distinct.
 //
-// TestScale needs no faults: it measures what a node of a larger cluster sends, and replaces all
-// nodes under load.
+// TestScale needs no faults: it measures the traffic of a node in a larger cluster, and replaces
+// all nodes under load.
 //
 //	go test ./internal/e2e/simtest -schedules=1000
 //	go test ./internal/e2e/simtest -kind=chaos

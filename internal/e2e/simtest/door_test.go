@@ -11,14 +11,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// outside is the Go client on a host of its own. It reaches the nodes by HTTP over connections that
+// outside is the Go client on a separate host. It reaches the nodes by HTTP over connections that
 // break. It learns the table of owners, and resends lost requests within its sessions.
 type outside struct {
 	*door.Client
 	proc *proc // the one the ledger blames, as the answering node is not known
 }
 
-// answering is how long a node may work on what it is asked over HTTP: httpapi's default.
+// answering is how long a node may work on an HTTP request: httpapi's default.
 const answering = 2 * time.Second
 
 func (w *world) newOutside() (*outside, error) {
@@ -110,8 +110,8 @@ func failure(err error) error {
 	return err
 }
 
-// result converts an answer of the Go client. An error means that nothing was counted, unless it
-// says that the outcome is unknown.
+// result converts an answer of the Go client. An error means that nothing was counted, unless it is
+// of unknown outcome.
 func result(a *door.Result) (res syncer.Result) {
 	switch {
 	case a.Err != nil:

@@ -33,8 +33,8 @@ func (w *world) inherited(from, to *proc) string {
 }
 
 // TestAGroupIsWholeWhenItsDeciderLeaves acquires keys of two nodes and waits for the store, which
-// the coordinator can't reach. Meanwhile the coordinator leaves: it hands its part over, and nobody
-// can ask it for the outcome any more.
+// the coordinator can't reach. Meanwhile the coordinator leaves: it hands its part over, and no
+// node can ask it for the outcome any more.
 func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 	for name, asked := range map[string]int{"asked itself": 0, "asked by another": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 
 // TestAGroupIsWholeWhenItsHolderLeaves acquires keys of two nodes. The decider waits for the store,
 // which it can't reach, for longer than the preparation of a handoff may take. Meanwhile the other
-// node leaves, which can't hand over what it has reserved.
+// node leaves, which can't hand over its reservation.
 func TestAGroupIsWholeWhenItsHolderLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// groups are acquires over keys that nobody uses again. Either all keys of a group are counted or
-// none is, whatever the client is told.
+// groups are acquires over keys that are used only once. Either all keys of a group are counted or
+// none is, whatever the client's answer.
 type groups struct {
 	mu     sync.Mutex
 	all    []group // by number
@@ -23,7 +23,7 @@ type groups struct {
 	excused map[string]bool
 }
 
-// grave is a process that was killed, and the partitions that it decided about or owned.
+// grave is a killed process, and the partitions that it decided about or owned.
 type grave struct {
 	name string
 	held map[int]bool
@@ -33,15 +33,15 @@ type grave struct {
 type group struct {
 	asked       *proc
 	begun, told time.Time // told is zero until the client has an answer
-	// orphaned says that a process was killed that was asked, or owned a key.
+	// orphaned is set if the process that was asked, or the owner of a key, was killed.
 	orphaned bool
-	// owners are those of its keys in the view of the process that was asked, when it was: one of
-	// them may be about to decide about a key that it hands over meanwhile.
+	// owners are the owners of its keys in the view of the asked process at that time: one of them
+	// may be about to decide about a key that it hands over meanwhile.
 	owners [groupSize]string
 }
 
-// begin returns the number of another group, of which a process is asked. Its acquire may be sent
-// to an owner that was killed and is not missed yet: nobody knows whether that one has decided.
+// begin returns the number of a new group for which a process is asked. Its acquire may be sent to
+// an owner that was killed and is not missed yet: it is unknown whether that one has decided.
 func (g *groups) begin(p *proc) (number int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func (g *groups) begin(p *proc) (number int64) {
 	return number
 }
 
-// ownedByTheDead reports whether some living process takes one of these for a member that owns a
+// ownedByTheDead reports whether some living process considers one of these a member that owns a
 // key.
 func (w *world) ownedByTheDead(graves []grave, key string) bool {
 	for _, g := range graves {
@@ -78,12 +78,12 @@ func (g *groups) end(number int64) {
 	g.all[number-1].told = time.Now()
 }
 
-// settling is how long it may take to find out what has become of an acquire, once its client has
-// been answered.
+// settling is how long it may take to determine the outcome of an acquire, once its client has been
+// answered.
 const settling = 15 * time.Second
 
-// excuse excuses what a process that is killed may have reserved, or may have been about to decide
-// about: its part is lost, like everything that was in its memory alone.
+// excuse excuses the keys that a killed process may have reserved, or may have been about to decide
+// about: its part is lost, like everything that was only in its memory.
 func (g *groups) excuse(p *proc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,9 +106,9 @@ func (g *groups) excuse(p *proc) {
 }
 
 // undecidable reports whether both the node that decided about a group and the one that ran its
-// acquire may have died. Then nobody knows the outcome, and each owner that has not been told
-// counts its part, as package multiowner says. One of them may have died before, and not been
-// missed yet.
+// acquire may have died. Then the outcome is unknown, and each owner without a decision counts its
+// part, as documented in package multiowner. One of them may have died before, and not been missed
+// yet.
 func (g *groups) undecidable(o *group) bool {
 	if !o.orphaned {
 		return false
@@ -153,10 +153,10 @@ func (p *proc) decides(key string) bool {
 	return !errors.Is(p.counter.Do(ctx, &op, new(syncer.Result)), syncer.ErrNotOwner)
 }
 
-// groupSize is the most keys of a group.
+// groupSize is the maximum number of keys in a group.
 const groupSize = 4
 
-// group acquires two to four keys that nobody uses again, one of which may be used up already.
+// group acquires two to four keys that are used only once, one of which may be used up already.
 // Every other group has a hash tag.
 func (c *client) group(p *proc) {
 	number := c.w.groups.begin(p)
@@ -173,8 +173,8 @@ func (c *client) group(p *proc) {
 	c.do(p, op)
 }
 
-// burst has clients acquire groups, so that what happens next happens in the middle of them. It
-// returns what waits for their answers.
+// burst makes clients acquire groups, so that the next event comes in the middle of them. The
+// returned function waits for their answers.
 func (w *world) burst() (wait func()) {
 	var running sync.WaitGroup
 	for i := range 10 {
@@ -199,9 +199,9 @@ func groupKey(number int64, i int) []byte {
 // hasTag reports whether a group has a hash tag, and so one owner.
 func hasTag(number int64) bool { return number%2 == 1 }
 
-// checkGroups checks that of each group all keys are counted or none is, except for those whose
-// counts may be lost or whose outcome nobody knows. Owners that lose sight of each other are no
-// excuse if the keys have one hash tag: then they have one owner.
+// checkGroups checks that of each group all keys are counted or none is, except for keys whose
+// counts may be lost and groups whose outcome is unknown. Owners that lose sight of each other are
+// no excuse if the keys have one hash tag: then they have one owner.
 func (w *world) checkGroups() {
 	for i := range w.groups.all {
 		if w.groups.undecidable(&w.groups.all[i]) ||

@@ -64,7 +64,7 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 	})
 }
 
-// keysAmong returns those of the keys that a process owns.
+// keysAmong returns the keys that a process owns.
 func (w *world) keysAmong(p *proc, keys []string) (owned []string) {
 	for _, key := range keys {
 		if p.ring.Table().OwnedBySelf(w.partition(key)) {

@@ -11,7 +11,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// journal records what clients were told and what Redis did, to be printed when a schedule fails.
+// journal records the answers of clients and the changes in Redis, to be printed when a schedule
+// fails.
 type journal struct {
 	mu    sync.Mutex
 	lines []entry
@@ -73,14 +74,14 @@ func (s noted) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-// sources say who counted each key last, and when somebody else last read it after that.
+// sources record the last writer of each key, and when another writer last read it after that.
 type sources struct {
 	writer map[string]string
 	read   map[string]time.Time
 }
 
-// note records what a round has counted and read. One that changed nothing, because it was sent
-// again or Redis had lost data, counts as if it had.
+// note records the counts and reads of a round. A round that changed nothing, because it was
+// repeated or Redis had lost data, is recorded like any other.
 func (s *sources) note(r *syncer.Round) {
 	if s.writer == nil {
 		s.writer, s.read = map[string]string{}, map[string]time.Time{}

@@ -36,7 +36,7 @@ type answeredLimit struct {
 	Refused, Shadow bool
 }
 
-// question is when a process was asked, and answered.
+// question records when a process was asked, and when it answered.
 type question struct {
 	p        *proc
 	at, told time.Time
@@ -60,9 +60,9 @@ func (p *proc) hasVersion(number int64) {
 	}
 }
 
-// leastVersion returns the oldest version by which a process may judge what it is asked now: none
-// older than it has judged by, and if nothing has kept it from reaching Redis, none older than what
-// somebody was told a second ago.
+// leastVersion returns the oldest version by which a process may judge a request now: none older
+// than it has judged by, and if it could always reach Redis, none older than the newest version
+// announced to any client more than a second ago.
 func (w *world) leastVersion(p *proc) int64 {
 	least, now := p.version.Load(), time.Now()
 	recent := span{now.Add(-time.Second), now}
@@ -88,8 +88,8 @@ func (w *world) inDoubt(asked *question, op *ruledOp) {
 	}
 }
 
-// failed records an acquire that ended with an error: nothing was counted, but it may have been
-// refused before, and have started a ban.
+// failed records an acquire that ended with an error: nothing was counted, but an earlier attempt
+// may have been refused, and have started a ban.
 func (w *world) failed(asked *question, op *ruledOp) {
 	for i := range op.Checks {
 		for _, name := range op.Checks[i].names() {
@@ -128,7 +128,7 @@ func (w *world) judge(asked *question, op *ruledOp, got *ruledAnswer) {
 	if refused == got.Allowed {
 		w.t.Errorf("node %s: allowed %v, but %+v", p.id, got.Allowed, got.Checks)
 	}
-	figured := got.Allowed || op.CountDenied && !held // the counts include what was asked for
+	figured := got.Allowed || op.CountDenied && !held // the counts include the requested events
 	for i := range op.Checks {
 		w.judgeCheck(asked, op, got, i, d, figured)
 	}
@@ -170,11 +170,11 @@ func (w *world) judgeCheck(asked *question, op *ruledOp, got *ruledAnswer, i int
 	w.bans.decide(c.Key, v)
 }
 
-// breach says whether a limit of a rule was refused because of what is counted.
+// breach reports whether a limit of a rule was refused because of the counts.
 type breach struct{ may, must bool }
 
 // breachOf compares the limits of a rule. The figures of a refusal that counts nevertheless may
-// include what was asked for.
+// include the requested events.
 func breachOf(r *ruled, c *ruledCheck, limits []answeredLimit, figured bool) (b breach) {
 	for _, l := range limits {
 		if l.Rule == r.name && l.Refused {
@@ -185,9 +185,9 @@ func breachOf(r *ruled, c *ruledCheck, limits []answeredLimit, figured bool) (b 
 	return b
 }
 
-// mayBeRepeated reports whether a verdict may be that of a second attempt, which knows less than
-// the first one: if an owner was missing then, another one may have refused, and started a ban. If
-// Redis loses data, or another node decides, the second one may find no breach.
+// mayBeRepeated reports whether a verdict may come from a second attempt, which knows less than the
+// first one: if an owner was missing then, another one may have refused, and started a ban. If
+// Redis loses data, or another node decides, the second attempt may find no breach.
 func (w *world) mayBeRepeated(v *decision) bool {
 	return !w.plan.exact && (v.source == syncer.SourceFallback || v.told.Sub(v.asked) > quick)
 }
@@ -195,8 +195,8 @@ func (w *world) mayBeRepeated(v *decision) bool {
 // quick is how long an acquire takes at most if no attempt has failed.
 const quick = 10 * time.Millisecond
 
-// judgeBan checks what an answer says of the ban of one key by one rule: one that is breached bans
-// from then on, nothing else does, and nobody passes during a ban.
+// judgeBan checks an answer about the ban of one key by one rule: a breached rule bans from then
+// on, nothing else does, and no request passes during a ban.
 func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *ruledCheck, r *ruled,
 	breached breach, v *decision) {
 	said, b := fmt.Sprintf("%s: node %s by version %d, rule %+v: %+v", c.Key, asked.p.id,
@@ -227,7 +227,7 @@ func (w *world) judgeBan(asked *question, op *ruledOp, got *ruledAnswer, c *rule
 	default:
 		if breached.may || v.told.Sub(v.asked) > quick {
 			// It may have started the ban itself, in an attempt after which an owner was missing,
-			// and what was breached then may have left the window since.
+			// and the breaching counts may have left the window since.
 			w.bans.mayStart(b, v.asked, v.told)
 		}
 		w.bans.hold(b, r, v, got.Bans[found].Until)

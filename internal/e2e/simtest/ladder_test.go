@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// drawLadders returns so many ladders: each process counts by one of them, and its successor by any
+// drawLadders returns n ladders: each process counts by one of them, and its successor by any
 // other.
 func drawLadders(rnd *rand.Rand, n int) (list []*leaparray.Ladder) {
 	for range n {
@@ -20,7 +20,7 @@ func drawLadders(rnd *rand.Rand, n int) (list []*leaparray.Ladder) {
 	return list
 }
 
-// usual is the default ladder, but for the longest limit.
+// usual returns the default ladder, extended to the longest limit.
 func usual() *leaparray.Ladder {
 	levels := leaparray.DefaultLevels()
 	levels[len(levels)-1].Count += 4
@@ -50,11 +50,12 @@ func drawLadder(rnd *rand.Rand) *leaparray.Ladder {
 	}
 }
 
-// longest is what a ladder has to cover: the longest limit, in a window that ends before now.
+// longest is the span that a ladder must cover: the longest limit, in a window that ends before
+// now.
 const longest = dayMS + hourMS
 
-// drawLevels returns random levels whose widths divide one another, of which the coarsest covers
-// the longest window. They need not be acceptable as a ladder.
+// drawLevels returns random levels whose widths divide one another; the coarsest covers the longest
+// window. They need not be acceptable as a ladder.
 func drawLevels(rnd *rand.Rand) (levels []leaparray.Level) {
 	width := between(rnd, 50, hourMS)
 	for range 1 + rnd.IntN(leaparray.MaxLevels) {
@@ -84,7 +85,8 @@ func (p *proc) ladderOf(ns []byte) *leaparray.Ladder {
 
 var banLadder = syncer.BanLadder()
 
-// windows are what nodes are asked for at the end: what the levels of a ladder cover, and a day.
+// windows are the windows that nodes are asked for at the end: the spans of a ladder's levels, and
+// a day.
 func (w *world) windows() (list []int64) {
 	for _, level := range w.ladders[0].Levels() {
 		if ms := level.Span().Milliseconds(); ms < dayMS {
@@ -94,7 +96,7 @@ func (w *world) windows() (list []int64) {
 	return append(list, dayMS)
 }
 
-// load returns what Redis has of a key, as a node with a ladder reads it at a moment.
+// load returns the buckets of a key in Redis, as a node with a ladder reads them at a moment.
 func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.View {
 	if !syncer.IsBan(ns) {
 		ns = nil // the default one
@@ -121,7 +123,7 @@ func cellsOf(buckets []syncer.Bucket) (cells []leaparray.Cell) {
 // moments is the time within which a node has answered, by its own clock.
 type moments struct{ from, to time.Time }
 
-// some reports whether something holds at one of these moments.
+// some reports whether a condition holds at one of these moments.
 func (m moments) some(holds func(at int64) bool) bool {
 	from, to := m.from.Add(-lateness).UnixMilli(), m.to.Add(lateness).UnixMilli()
 	for at := from; at <= to; at++ {
@@ -132,16 +134,16 @@ func (m moments) some(holds func(at int64) bool) bool {
 	return false
 }
 
-// knowsTime reports whether a process's clock is right, give or take half of lateness. One that
-// heard a wrong time corrects itself with the next measurements.
+// knowsTime reports whether a process's clock is right, give or take half of lateness. A process
+// that read a wrong time corrects itself with the next measurements.
 func (p *proc) knowsTime() bool {
 	off := time.Since(time.UnixMilli(p.clock.Now()))
 	return off.Abs() < lateness/2
 }
 
-// checkAnswers compares every node's answers about a key, for windows of all levels, with what
-// Redis has. A node may have folded what Redis has not, and the other way round, but the truth is
-// within the bounds of both. Of a day they have the same.
+// checkAnswers compares every node's answers about a key, for windows of all levels, with the
+// counts in Redis. A node may have folded buckets that Redis has not, and the other way round, but
+// the truth is within the bounds of both. For a day both have the same count.
 func (w *world) checkAnswers(key string, nodes map[*proc]answers) {
 	if strings.HasPrefix(key, "group") {
 		return // there are many of these keys, each used once
@@ -171,7 +173,7 @@ func (w *world) checkAnswers(key string, nodes map[*proc]answers) {
 	}
 }
 
-// checkSeries compares a node's series of a key with what Redis has.
+// checkSeries compares a node's series of a key with the buckets in Redis.
 func (w *world) checkSeries(key string, p *proc) {
 	from := time.Now()
 	n, err := p.sum(key)
@@ -214,8 +216,8 @@ func sumOf(buckets []syncer.Bucket) (n int64) {
 	return n
 }
 
-// TestLaddersCoverTheLongestLimit draws ladders: all accept the limits of schedules, and there are
-// some with any number of levels, and some whose events don't keep their millisecond.
+// TestLaddersCoverTheLongestLimit draws ladders: all accept the limits of schedules, every number
+// of levels occurs, and in some of them events don't keep their millisecond.
 func TestLaddersCoverTheLongestLimit(t *testing.T) {
 	rnd, levels, exact := rand.New(rand.NewPCG(1, 1)), map[int]int{}, map[bool]int{}
 	for range 400 {

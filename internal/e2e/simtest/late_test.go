@@ -8,14 +8,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// lateness is how much later than for the client the time may be up for a node: they learn each
+// lateness is how much later a deadline may pass for a node than for the client: nodes learn each
 // other's time from messages.
 const lateness = 100 * time.Millisecond
 
-// watch checks whether anybody has counted a key shortly after the deadline of an operation with an
-// unknown outcome. If nobody has by then, nobody may count it later. It does so only for a key that
-// is used once, and if Redis does not lose data. During a handover the giving node shows the counts
-// until the taking one does, and counts that die with a process are written off.
+// watch checks whether a key was counted shortly after the deadline of an operation with an unknown
+// outcome. If no process has counted it by then, none may count it later. It only checks keys that
+// are used once, in schedules in which Redis does not lose data. During a handover the giving node
+// shows the counts until the taking one does, and counts that die with a process are written off.
 func (w *world) watch(key string, by time.Time) {
 	if !strings.HasPrefix(key, "once") || w.plan.kind.loses() {
 		return
@@ -36,13 +36,13 @@ func (w *world) known(key string) (known bool) {
 	return known || w.stored(key) != 0
 }
 
-// counted has which keys of a batch that are used once had been counted at a moment.
+// counted records which keys of a batch that are used once had been counted at a moment.
 type counted struct {
 	mu   sync.Mutex
 	keys map[string]bool // nil before that moment
 }
 
-// countedBy looks at that moment which keys of a hasty client's batch have been counted, if Redis
+// countedBy records which keys of a hasty client's batch have been counted at that moment, if Redis
 // loses no data.
 func (c *client) countedBy(at time.Time, ops []syncer.Op) *counted {
 	l := new(counted)

@@ -80,7 +80,7 @@ func (p *proc) reserve(id string, op *syncer.Op) error {
 }
 
 // TestNobodyStandsInDuringALeave delays a handover with a reservation, for longer than a node may
-// be silent about a message. Callers wait meanwhile; no node takes the owner for dead, and no limit
+// be silent about a message. Callers wait meanwhile; no node considers the owner dead, and no limit
 // is exceeded.
 func TestNobodyStandsInDuringALeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

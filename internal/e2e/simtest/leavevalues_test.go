@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/distinct"
 )
 
-// TestWhoLeavesWithoutRedisHandsOverItsValues has the owner of a key leave while it has no Redis.
+// TestWhoLeavesWithoutRedisHandsOverItsValues makes the owner of a key leave while it has no Redis.
 // The others count the values that it had acknowledged.
 func TestWhoLeavesWithoutRedisHandsOverItsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

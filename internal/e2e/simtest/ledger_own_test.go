@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestAResetKeepsWhatMayComeLater doubts one count whose time is up before a reset is asked for,
-// and one whose time is not: only the second may be there after the reset.
+// TestAResetKeepsWhatMayComeLater records doubt about one count whose deadline is before a reset,
+// and about one whose deadline is after it: only the second may remain after the reset.
 func TestAResetKeepsWhatMayComeLater(t *testing.T) {
 	l, asked := &ledger{keys: map[string]*account{}}, time.Now()
 	l.acknowledge("k", 8, true)

@@ -12,30 +12,30 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// ledger records what clients were told.
+// ledger records the answers of clients.
 type ledger struct {
 	mu   sync.Mutex
 	keys map[string]*account
 }
 
-// account is what is known about one key.
+// account holds the sums for one key.
 type account struct {
 	acknowledged int64
 	taken        int64 // part of acknowledged that was taken back
 	// more may have been counted, and less may have been taken back: their outcomes are unknown.
 	more, less int64
-	open       []doubt // what more and less are made of
-	// lost is at most what was in the memory of processes that were killed, or of a Redis that lost
-	// it.
+	open       []doubt // the parts of more and less
+	// lost bounds the counts that were only in the memory of killed processes, or in a Redis that
+	// lost them.
 	lost int64
-	// withheld is at most what suspended processes had not flushed.
+	// withheld bounds the unflushed counts of suspended processes.
 	withheld  int64
-	kept      int64 // at most what was taken back and reappeared in the same way
+	kept      int64 // bounds the counts taken back that reappeared in the same way
 	verdicts  []verdict
-	reset     time.Time // when the client was told of the latest reset
-	before    int64     // at most what was there when it was carried out
+	reset     time.Time // when the latest reset was acknowledged
+	before    int64     // bounds the counts at that time
 	resetting bool      // a reset may have been executed, or may still be
-	over      bool      // all deadlines had passed, and nobody had counted it
+	over      bool      // all deadlines had passed, and no process had counted it
 }
 
 // doubt is a count of unknown outcome, negative if it takes back, which may be carried out until
@@ -57,8 +57,8 @@ func (l *ledger) of(key string, fn func(a *account)) {
 	fn(a)
 }
 
-// acknowledge records what was counted. A node takes back at most what it sees, which may be less
-// than n unless it sees everything that was counted.
+// acknowledge records an acknowledged count. A node takes back at most the counts that it sees,
+// which may be less than n unless it sees everything that was counted.
 func (l *ledger) acknowledge(key string, n int64, sees bool) {
 	l.of(key, func(a *account) {
 		switch {
@@ -86,8 +86,8 @@ func (a *account) doubt(d doubt) {
 	a.open = append(a.open, d)
 }
 
-// lose writes off what is gone. The sum n may consist of counts and of counts taken back: either
-// may have survived without the other.
+// lose writes off lost counts. The sum n may consist of counts and of counts taken back: either may
+// have survived without the other.
 func (l *ledger) lose(key string, n int64) {
 	l.of(key, func(a *account) {
 		taken := a.taken + a.less
@@ -96,8 +96,8 @@ func (l *ledger) lose(key string, n int64) {
 	})
 }
 
-// withhold records what a process that is suspended has not flushed: nobody else knows of it until
-// it goes on.
+// withhold records the unflushed counts of a suspended process: no other process knows them until
+// it resumes.
 func (w *world) withhold(ns, key []byte, n int64) {
 	if syncer.IsBan(ns) {
 		w.bans.lose(string(key))
@@ -106,17 +106,17 @@ func (w *world) withhold(ns, key []byte, n int64) {
 	w.ledger.of(string(key), func(a *account) { a.withheld += max(0, n) })
 }
 
-// repeat records what may be counted twice: a round was in flight when Redis lost its data along
-// with the round's number. If another counter had read the round's counts, it restores them, while
-// the sender learns of the loss and sends the round again.
+// repeat records counts that may be counted twice: a round was in flight when Redis lost its data
+// along with the round's number. If another counter had read the round's counts, it restores them,
+// while the sender learns of the loss and sends the round again.
 func (l *ledger) repeat(key string, n int64) {
 	l.of(key, func(a *account) { a.kept += n })
 }
 
-// reappear records what a Redis that went back to a state of then has more than it had. If that
-// undid a reset, all that it has is from before the reset, and a copy of a round from then that is
-// on its way may be carried out once more. What had been counted since the reset is gone, and a
-// round of that which was in flight is sent again.
+// reappear records the additional counts of a Redis that went back to an earlier state. If that
+// undid a reset, all of its counts are from before the reset, and a delayed copy of a round from
+// then may be carried out once more. The counts made since the reset are gone, and a round in
+// flight with some of them is sent again.
 func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	l.of(key, func(a *account) {
 		if !a.reset.Before(then) {
@@ -126,10 +126,11 @@ func (l *ledger) reappear(key string, had, has int64, then time.Time) {
 	})
 }
 
-// reset records that all counts are gone, except what processes that were not told may bring back,
-// and what may be carried out only after the reset, which was asked for at that time. If several
-// nodes count a key and Redis loses data, or if two decide about it in a split, what comes back may
-// be everything that was ever counted. An earlier reset of unknown outcome may still happen.
+// reset records that all counts are gone, except for those that processes which did not learn of
+// the reset may bring back, and those that may be carried out only after it. asked is when the
+// reset was requested. If several nodes count a key and Redis loses data, or if two decide about it
+// in a split, everything that was ever counted may come back. An earlier reset of unknown outcome
+// may still happen.
 func (l *ledger) reset(key string, asked time.Time, away int64, several bool) {
 	l.of(key, func(a *account) {
 		if several {
@@ -151,7 +152,7 @@ func (l *ledger) mayBeReset(key string) {
 	l.of(key, func(a *account) { a.resetting = true })
 }
 
-// least and most bound what may be left of a key.
+// least and most bound the remaining counts of a key.
 func (a *account) least() int64 {
 	if a.resetting {
 		return min(0, a.acknowledged-a.less-a.lost)
@@ -214,7 +215,7 @@ func (s *totals) String() string {
 // outcome is the result of one schedule.
 type outcome struct{ acknowledged, unknown, refused, lost, excess, borrowed, near int64 }
 
-// check compares the ledger with what Redis and all nodes report.
+// check compares the ledger with the reports of Redis and all nodes.
 func (w *world) check() (o outcome) {
 	nodes := w.ask(slices.DeleteFunc(w.ledger.names(), isSpent))
 	for _, key := range w.ledger.names() {
@@ -255,13 +256,13 @@ func (w *world) check() (o outcome) {
 	return o
 }
 
-// stored returns what Redis has of a key.
+// stored returns the count of a key in Redis.
 func (w *world) stored(key string) (n int64) {
 	return w.redis.Sum(w.partition(key), nil, []byte(key))
 }
 
-// settle waits until nothing is pending, all nodes own their partitions, and owners have heard what
-// others counted in their place.
+// settle waits until nothing is pending, all nodes own their partitions, and owners have received
+// the counts that others made in their place.
 func (w *world) settle(t *testing.T) {
 	if !w.until(patience, func() bool {
 		for _, p := range w.alive() {

@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLoansEndWithTheOwnersRedis takes Redis away only from the owner of a hot key, which can't
-// read what the others count. Once they have used up what it has lent them they ask it about
-// everything, and it lends no more before it has Redis back.
+// TestLoansEndWithTheOwnersRedis takes Redis away only from the owner of a hot key, which then
+// can't read remote counts. Once the others have used up their loans they ask it about everything,
+// and it grants no more loans before it has Redis back.
 func TestLoansEndWithTheOwnersRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calmWith(t, func(p *plan) { p.hotRate = 20 })

@@ -30,7 +30,7 @@ func (w *world) losesData() func() {
 	}
 }
 
-// remembers returns what makes Redis go back to its present state.
+// remembers saves the present state of Redis and returns a function that restores it.
 func (w *world) remembers() (goBack func()) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -43,11 +43,11 @@ func (w *world) remembers() (goBack func()) {
 	}
 }
 
-// forgets makes Redis lose data, of later than since if it goes back. What no decider of a key has
-// in memory is written off. So is everything, if several nodes count a key and Redis goes back:
-// some may continue from there before the one that knows more hears of the loss. If Redis loses
-// data again before all have restored what they knew, counts made in between are taken for part of
-// that (see package redisstore).
+// forgets makes Redis lose data; if it goes back in time, only data later than since. Counts that
+// no decider of a key has in memory are written off. So is everything, if several nodes count a key
+// and Redis goes back: some may continue from there before the node that knows more learns of the
+// loss. If Redis loses data again before all have restored their counts, counts made in between are
+// mistaken for part of those (see package redisstore).
 func (w *world) forgets(how func(), since time.Time, all bool) {
 	again := w.lostSince(time.Now().Add(-w.plan.stale()))
 	w.atomic.Lock()
@@ -86,8 +86,8 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 		}
 		w.ledger.lose(key, max(0, n-left))
 		w.ledger.reappear(key, n, w.stored(key), since)
-		// Whoever has just read the key may restore it, too, and is not among the others yet. That
-		// is only allowed for where everything is lost, as package redisstore says.
+		// A node that has just read the key may restore it, too, and is not among the others yet.
+		// The allowance only applies where everything is lost, as documented in package redisstore.
 		if others || time.Since(w.sources.read[key]) < w.plan.stale() && w.stored(key) == 0 {
 			w.ledger.repeat(key, pending[key])
 		}
@@ -95,8 +95,8 @@ func (w *world) forgets(how func(), since time.Time, all bool) {
 }
 
 // TestARoundIsSentAgainBehindAnUndoneReset resets a key and counts it, in a round that gets no
-// answer, before Redis goes back to what it had before the reset. What was counted before comes
-// back then, and the round is sent again on top of that.
+// answer, before Redis goes back to its state before the reset. The earlier counts come back then,
+// and the round is sent again on top of them.
 func TestARoundIsSentAgainBehindAnUndoneReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

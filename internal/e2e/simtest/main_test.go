@@ -29,8 +29,8 @@ var (
 	limitFlag    = flag.Duration("limit", 0, "begin no schedule after so long; 0: no limit")
 )
 
-// TestMain makes the garbage collector run less often, up to a bound: what a schedule leaves behind
-// in pools is freed with the second run.
+// TestMain makes the garbage collector run less often, up to a bound: the second run frees the
+// garbage that a schedule leaves in pools.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(800)
@@ -74,8 +74,8 @@ func schedules() int {
 	}
 }
 
-// piece is how many schedules are started as subtests at a time, because package testing begins all
-// that it is given.
+// piece is how many schedules are started as subtests at a time, because package testing starts all
+// given subtests.
 const piece = 100
 
 func seeds(first uint64, n int) (list []uint64) {
@@ -92,7 +92,7 @@ type batch struct {
 	ran, failed atomic.Int64
 }
 
-// over reports whether to begin no more schedules.
+// over reports whether to start no more schedules.
 func (b *batch) over() bool {
 	return b.failed.Load() >= int64(*failuresFlag) ||
 		*limitFlag > 0 && time.Since(b.began) > *limitFlag

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// meter counts what all nodes send, and how long clients wait. A nil meter counts nothing.
+// meter counts the traffic of all nodes, and how long clients wait. A nil meter counts nothing.
 type meter struct {
 	mu      sync.Mutex
 	sums    traffic
@@ -21,7 +21,7 @@ type meter struct {
 	longest time.Duration
 }
 
-// traffic is what was sent, by kind.
+// traffic is the amount of messages sent, by kind.
 type traffic map[string]amount
 
 // amount is a number of messages and their size.
@@ -52,7 +52,7 @@ func (m *meter) add(kind string, messages, bytes int) {
 	m.sums[kind] = amount{a.messages + float64(messages), a.bytes + float64(bytes)}
 }
 
-// gossip counts gossip. Calls are counted where they are made.
+// gossip counts gossip. Calls are counted by their callers.
 func (m *meter) gossip(s simnet.Sent) {
 	switch {
 	case s.Kind != simnet.Gossip:
@@ -100,7 +100,7 @@ func (m *meter) took(operations int, d time.Duration) {
 	m.longest = max(m.longest, d)
 }
 
-// operations returns how many there were since the last call, and how long the longest took.
+// operations returns the number of operations since the last call, and how long the longest took.
 func (m *meter) operations() (n int, longest time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *meter) operations() (n int, longest time.Duration) {
 	return n, longest
 }
 
-// take returns what was sent since the last call.
+// take returns the traffic since the last call.
 func (m *meter) take() traffic {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +118,7 @@ func (m *meter) take() traffic {
 	return sums
 }
 
-// asking is a node's way to the others, on which each message says what it asks.
+// asking is a node's access to the others; it labels each message with its question.
 type asking struct{ node.Peers }
 
 func (a asking) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
@@ -128,7 +128,7 @@ func (a asking) Ask(ctx context.Context, to *ring.Member, question, answer any) 
 
 type questionKey struct{}
 
-// questionIn names the question that a message asks.
+// questionIn returns the name of a message's question.
 func questionIn(ctx context.Context) string {
 	if name, ok := ctx.Value(questionKey{}).(string); ok {
 		return "peers: " + name

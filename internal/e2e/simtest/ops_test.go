@@ -33,8 +33,8 @@ func (c *client) overdraw() syncer.Op {
 	return op
 }
 
-// crowd acquires much of a key that everybody uses, alone or along with another one. Its limits are
-// large enough for its owner to lend some of what is left.
+// crowd acquires large amounts of a key that all clients use, alone or along with another key. Its
+// limits are large enough for its owner to lend a part of the rest.
 func (c *client) crowd() []syncer.Op {
 	if c.w.plan.exact && c.outside == nil && c.rnd.IntN(3) == 0 {
 		return c.refunds()
@@ -50,8 +50,8 @@ func (c *client) crowd() []syncer.Op {
 	return ops
 }
 
-// refunds counts a key that only this client uses, so often that nodes borrow it, or takes back of
-// it all that was acknowledged, wherever that was counted.
+// refunds counts a key that only this client uses, so often that nodes borrow it, or takes back all
+// of its acknowledged counts, wherever they were counted.
 func (c *client) refunds() []syncer.Op {
 	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
 		{Key: fmt.Appendf(nil, "refunded%d", c.number), N: 1 + c.rnd.Int64N(4)}}}
@@ -91,8 +91,8 @@ func (c *client) clear(p *proc) {
 	}
 }
 
-// lostSince reports whether Redis has lost something since then, and so may have gone back to an
-// earlier state.
+// lostSince reports whether Redis has lost data since then, and so may have gone back to an earlier
+// state.
 func (w *world) lostSince(then time.Time) bool {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -100,7 +100,7 @@ func (w *world) lostSince(then time.Time) bool {
 }
 
 // awayFrom returns how much of a key is in processes that a node does not see as members: it can't
-// tell them to forget the key.
+// make them forget the key.
 func (w *world) awayFrom(p *proc, key string) (sum int64) {
 	for _, q := range w.living() {
 		if p.ring.Table().Find(q.ring.Name()) >= 0 {
@@ -117,7 +117,7 @@ func (w *world) awayFrom(p *proc, key string) (sum int64) {
 	return sum
 }
 
-// series reads the buckets of a key. Their sum must not exceed what was ever attempted.
+// series reads the buckets of a key. Their sum must not exceed the sum of all attempts.
 func (c *client) series(p *proc) {
 	key := c.free()
 	n, err := p.sum(key)

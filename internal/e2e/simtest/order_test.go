@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// calm is a world of three nodes without faults.
+// calm returns a world of three nodes without faults.
 func calm(t *testing.T) *world { return calmWith(t, func(*plan) {}) }
 
 // calmWith is a calm world with another plan.

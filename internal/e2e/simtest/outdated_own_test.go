@@ -49,7 +49,7 @@ func newDeparture(t *testing.T) *departure {
 	return d
 }
 
-// table is the table of some nodes.
+// table returns the table of some nodes.
 func (d *departure) table(t *testing.T, nodes ...int) *ring.Table {
 	var list []ring.Member
 	for _, i := range nodes {
@@ -73,9 +73,9 @@ func (d *departure) away(node int, from, to float64) {
 		absence{ip: ip(node), span: span{second(from), second(to)}, paused: true})
 }
 
-// TestWhoMayStandInForANodeThatLeft judges a stand-in for a node that left, and its admission of
-// what the next owner has used up. Both are right only for a node that missed the leave, and only
-// until it had the time to notice.
+// TestWhoMayStandInForANodeThatLeft judges a stand-in for a node that left, and its admission of a
+// limit that the next owner has used up. Both are right only for a node that missed the leave, and
+// only until it had the time to notice.
 func TestWhoMayStandInForANodeThatLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		by    int     // the node that stands in
@@ -125,8 +125,8 @@ func TestWhoMayStandInForANodeThatLeft(t *testing.T) {
 	}
 }
 
-// TestALeaveIsMissed has a node leave while another one stands still, for longer than it takes to
-// be declared dead. The latter stands in for the one that left until it notices, but no longer than
+// TestALeaveIsMissed makes a node leave while another one stands still, for longer than it takes to
+// be declared dead. The latter stands in for the departed node until it notices, but no longer than
 // the judge allows.
 func TestALeaveIsMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import "time"
 // up to 11 s.
 const noticing = 15 * time.Second
 
-// isOutdated reports whether a process at a host still had a table, at some moment of a time, in
+// isOutdated reports whether, at some moment of a time, a process at a host still had a table in
 // which the owner of a partition is a process whose leave it missed.
 func (s *sight) isOutdated(ip string, partition int, during span) bool {
 	for _, by := range s.procs {
@@ -28,9 +28,9 @@ func (s *sight) isOutdated(ip string, partition int, during span) bool {
 	return false
 }
 
-// mayMiss reports whether a process may still take another one for a member that has left in good
-// order: the announcement did not arrive, because one of them could not be reached or the one that
-// left took the other for dead, and since then there was too little time to notice.
+// mayMiss reports whether a process may still consider another one a member that has left in good
+// order: the announcement did not arrive, because one of them could not be reached or the leaving
+// one considered the other dead, and since then there was too little time to notice.
 func (s *sight) mayMiss(by, owner *seer, at time.Time) bool {
 	left, ended := owner.p.left.Load(), owner.life().to
 	if left == 0 || ended.After(at) {

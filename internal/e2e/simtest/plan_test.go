@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// plan is what a seed determines for a whole schedule.
+// plan holds the choices that a seed makes for a whole schedule.
 type plan struct {
 	kind       kind
 	nodes      int
@@ -83,8 +83,8 @@ func (k kind) changes() bool { return k.is(modes, everything, moves) || k.wild()
 // loses reports whether Redis loses data.
 func (k kind) loses() bool { return k.is(losses, handloss, ruins) }
 
-// parts reports whether a node may be unreachable for longer than others try to find out what has
-// become of an acquire over several owners.
+// parts reports whether a node may be unreachable for longer than others try to determine the
+// outcome of an acquire over several owners.
 func (p *plan) parts() bool {
 	return p.kind.is(splits, everything, delays, stalls) || p.kind.wild()
 }
@@ -96,9 +96,9 @@ func (p *plan) restoresOthers() bool { return p.kind == ruins || p.kind.loses() 
 // wild kinds have several faults of any kind at once.
 func (k kind) wild() bool { return k.is(chaos, ruins) }
 
-// stale returns how old a count may be that a node does not know from another node: it learns of
-// the count with its next verification after the other has flushed it. If Redis loses data, the
-// nodes have to notice that first, and to restore.
+// stale returns the maximum age of another node's count that a node does not know: it learns of the
+// count with its next verification after the other has flushed it. If Redis loses data, the nodes
+// must notice that first, and restore.
 func (p *plan) stale() time.Duration {
 	stale := 5*time.Second + 3*p.interval
 	if p.kind.loses() {
@@ -135,7 +135,7 @@ func newPlan(rnd *rand.Rand) plan {
 	return p
 }
 
-// drawSize decides how many partitions there are, and how long Redis lacks what they have.
+// drawSize decides how many partitions there are, and how long Redis lacks their counts.
 func (p *plan) drawSize(rnd *rand.Rand) {
 	large, rare := 200+rnd.IntN(100), rnd.IntN(16) == 0
 	if p.kind.is(modes, together) && p.lag == 0 && rnd.IntN(3) == 0 {

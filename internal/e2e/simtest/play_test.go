@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// play causes faults for as long as the plan says.
+// play causes faults for as long as the plan requires.
 func (w *world) play() {
 	w.rest(2000)
 	for end := time.Now().Add(w.plan.length); time.Now().Before(end); {
@@ -20,7 +20,7 @@ func (w *world) play() {
 	}
 }
 
-// rest waits for a random time of up to so many milliseconds.
+// rest waits for a random time of up to that many milliseconds.
 func (w *world) rest(ms int) { time.Sleep(time.Duration(w.rnd.IntN(ms)) * time.Millisecond) }
 
 // upTo returns a random duration.
@@ -104,7 +104,7 @@ func (w *world) leavesAmidGroups(p *proc) {
 	wait()
 }
 
-// bury writes off what a process had not flushed when it stopped.
+// bury writes off the unflushed counts of a stopped process.
 func (w *world) bury(p *proc) {
 	p.counter.Unflushed(w.writeOff)
 }
@@ -223,7 +223,7 @@ func (w *world) switchMode() {
 	case 5:
 		w.contest()
 	default:
-		// Now and then two administrators have the same wish.
+		// Now and then two administrators make the same change.
 		var changing sync.WaitGroup
 		if lags := w.cast().lags(); lags != nil && w.rnd.IntN(2) == 0 {
 			changing.Go(lags)

@@ -44,7 +44,7 @@ type proc struct {
 	book    rules.Book
 	rules   *rulebook.Keeper
 	version atomic.Int64 // of the rules, the newest that it has judged by
-	dead    atomic.Bool  // its answers reach nobody
+	dead    atomic.Bool  // its answers don't arrive
 	leaving atomic.Bool
 	asleep  atomic.Bool  // suspended
 	ahead   atomic.Int64 // error of the time that it reads from Redis
@@ -74,7 +74,7 @@ func (w wire) Send(ctx context.Context, address string, message []byte) ([]byte,
 const hosts = 8
 
 // addresses returns the addresses of all hosts. A process that found none of the addresses in its
-// options would form a cluster of its own.
+// options would form a cluster alone.
 func (w *world) addresses() (list []string) {
 	for i := range max(hosts, w.plan.nodes) {
 		list = append(list, ip(i+1)+":7946")
@@ -232,7 +232,7 @@ func (p *proc) leave() error {
 	for p.w.busy(p) {
 		time.Sleep(time.Millisecond)
 	}
-	// What the store did not take is tried again when its turn comes in the flush interval.
+	// Changes that the store refused are retried when their turn comes in the flush interval.
 	flush, cancel := context.WithTimeout(context.Background(), 10*time.Second+p.w.plan.interval)
 	defer cancel()
 	err = errors.Join(err, p.http.Close(flush), p.node.Close(flush), p.client.Close(flush))
@@ -246,7 +246,7 @@ func (p *proc) leave() error {
 	return err
 }
 
-// kill ends a process abruptly: nothing it sends arrives any more, and what it had not flushed is
+// kill ends a process abruptly: nothing it sends arrives any more, and its unflushed counts are
 // lost.
 func (p *proc) kill() {
 	p.w.groups.excuse(p)
@@ -264,14 +264,14 @@ func (p *proc) kill() {
 	p.closeRules()
 }
 
-// closeRules stops the reading of rules, if there is any.
+// closeRules stops reading the rules, if the process does so.
 func (p *proc) closeRules() {
 	if p.rules != nil {
 		p.rules.Close()
 	}
 }
 
-// gone removes a process from those that clients ask.
+// gone removes a process from the ones that clients ask.
 func (p *proc) gone() {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

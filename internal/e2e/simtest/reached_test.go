@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// withOthers returns an acquire of one of a key with a limit, together with keys that nothing
-// limits.
+// withOthers returns an acquire of one event of a key with a limit, together with keys whose limits
+// are never reached.
 func withOthers(limit int64, key string, others ...string) *syncer.Op {
 	op := acquiring(1, append(others, key)...)
 	for i := range op.Checks {
@@ -21,8 +21,8 @@ func withOthers(limit int64, key string, others ...string) *syncer.Op {
 	return op
 }
 
-// TestALimitHoldsWhoseOwnerLives: another owner of the acquires is killed. Whoever is asked counts
-// in its place, but the owner that lives goes on to decide about its key, alone.
+// TestALimitHoldsWhoseOwnerLives kills another owner of the acquires. The asked nodes count in its
+// place, but the live owner still decides about its key, alone.
 func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
@@ -61,9 +61,9 @@ func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 	})
 }
 
-// TestALimitHoldsWhoseOwnerIsReached: all nodes live, and the network is cut in one direction. What
-// the asked node can't coordinate, another owner does, and no limit is exceeded, not even one of
-// the owner that the asked node can't reach.
+// TestALimitHoldsWhoseOwnerIsReached cuts the network in one direction, while all nodes live.
+// Another owner coordinates the acquires that the asked node can't, and no limit is exceeded, not
+// even one of the owner that the asked node can't reach.
 func TestALimitHoldsWhoseOwnerIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// redisSeen is what a node knows about Redis besides counts: its clock, and whether it answers.
+// redisSeen is a node's view of Redis apart from counts: its clock, and whether it answers.
 type redisSeen struct{ p *proc }
 
 func (s redisSeen) Clock(ctx context.Context, local func() time.Time) (time.Duration, error) {
@@ -103,7 +103,7 @@ func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 	return nil
 }
 
-// carryOut does what Redis would do, atomically.
+// carryOut does the work of Redis, atomically.
 func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()
@@ -169,7 +169,7 @@ func (d *direct) forbid(c *syncer.Check, r *syncer.CheckResult) {
 	r.Limits = append(r.Limits[:0], lr)
 }
 
-// inAll returns how much all checks of an operation count of the key of one of them.
+// inAll returns how many events all checks of an operation count on the key of one of them.
 func inAll(op *syncer.Op, c *syncer.Check) (n int64) {
 	for i := range op.Checks {
 		if o := &op.Checks[i]; bytes.Equal(o.AppendName(nil), c.AppendName(nil)) {
@@ -214,7 +214,7 @@ func (d *direct) writeCheck(c *syncer.Check, at leaparray.Stretch, n int64) {
 		d.p.w.stored(string(c.Key)), d.writer)
 }
 
-// write changes a key in a round of its own.
+// write changes a key in a separate round.
 func (d *direct) write(k syncer.KeyRound) {
 	if !syncer.IsBan(k.NS) {
 		k.NS = nil // the default one

@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// document is one version of the rules. Both rules have a limit that nothing reaches and that tells
-// it apart from all others.
+// document is one version of the rules. Both rules have a limit that is never reached and that
+// distinguishes the document from all others.
 type document struct {
 	number int64 // of its version, once it is stored
 	rules  []ruled
@@ -25,7 +25,7 @@ type ruled struct {
 	name, state string
 	ban         int64 // in milliseconds, or 0
 	limits      []ruledLimit
-	special     []ruledLimit // those of specialKey, if any
+	special     []ruledLimit // the limits of specialKey, if any
 }
 
 type ruledLimit struct {
@@ -34,19 +34,19 @@ type ruledLimit struct {
 	most   int64
 }
 
-// The rules of all documents, of which the second is the default one.
+// The rules of all documents; the second is the default one.
 const (
 	strict  = "strict"
 	relaxed = "relaxed"
 )
 
-// ruledKeys are how many keys rules judge. One of them has limits of its own now and then.
+// ruledKeys is how many keys rules judge. One of them has overrides now and then.
 const (
 	ruledKeys  = 4
 	specialKey = "ruled1"
 )
 
-// drawDocument returns a document that no other is like.
+// drawDocument returns a new, unique document.
 func drawDocument(rnd *rand.Rand, serial int64) *document {
 	mark := ruledLimit{"24h", dayMS, 1_000_000 + serial}
 	draw := func(name, window string, ms, most int64) ruled {
@@ -116,8 +116,8 @@ func (r *ruled) of(key string) []ruledLimit {
 	return r.limits
 }
 
-// editions are all versions of the rules that were ever stored. All processes share them, like what
-// else is in Redis, but no fault loses any.
+// editions are all versions of the rules that were ever stored. All processes share them, like the
+// other data in Redis, but no fault loses any.
 type editions struct {
 	memory rulebook.Memory
 
@@ -129,7 +129,7 @@ type editions struct {
 	told   []announced
 }
 
-// announced is a version that a client was told is in force.
+// announced is a version that a client learned to be in force.
 type announced struct {
 	number int64
 	at     time.Time
@@ -172,14 +172,14 @@ func (e *editions) version(number int64) *document {
 	return e.known[number]
 }
 
-// numberOf returns the number of the version that a document is, or 0 if it was not stored.
+// numberOf returns the number of the version that has a document, or 0 if it was not stored.
 func (e *editions) numberOf(d *document) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return d.number
 }
 
-// announce records that a client was told of a version.
+// announce records that a client learned of a version.
 func (e *editions) announce(number int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -199,7 +199,7 @@ func (e *editions) due(by time.Time) (number int64) {
 	return number
 }
 
-// store is the versions as one process reaches them: not while it has lost Redis.
+// store gives one process access to the versions, except while it has lost Redis.
 type store struct {
 	p *proc
 	e *editions

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestRulesWithinASecond changes the rules at one node after the other. Within a second, which is
-// virtual time, every node that can reach Redis has the new version in force, and one that could
-// not has it within a second of being able to again.
+// TestRulesWithinASecond changes the rules at one node after the other. Within a second of virtual
+// time, every node that can reach Redis has the new version in force, and a node that could not has
+// it within a second of reaching Redis again.
 func TestRulesWithinASecond(t *testing.T) {
 	for name, away := range map[string]func(p *proc) (back func()){
 		"all there": nil,
@@ -42,7 +42,7 @@ func TestRulesWithinASecond(t *testing.T) {
 	}
 }
 
-// changeRules makes the next version while one process is away, if any is to be.
+// changeRules makes the next version, while one process is away if away is set.
 func (a *asker) changeRules(i int, away func(p *proc) (back func())) {
 	w := a.w
 	w.rest(1000)
@@ -77,7 +77,7 @@ func (w *world) hostOf(p *proc) int {
 	return 0
 }
 
-// haveRules checks that processes judge by a version of the rules, the newest, within a second.
+// haveRules checks that within a second processes judge by the given version, which is the newest.
 func (w *world) haveRules(list []*proc, number int64) {
 	w.t.Helper()
 	began := time.Now()

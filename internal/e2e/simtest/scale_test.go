@@ -21,7 +21,7 @@ var sizesFlag = flag.String("sizes", "",
 	"sizes of the clusters that TestScale compares, the smallest first; empty: 10,20, or none "+
 		"under the race detector, which makes it take minutes")
 
-// sizes returns what is to be compared. make check compares larger ones than make test, without the
+// sizes returns the sizes to compare. make check compares larger ones than make test, without the
 // race detector.
 func sizes() []string {
 	switch {
@@ -36,8 +36,8 @@ func sizes() []string {
 
 // TestScale runs clusters of several sizes with the partitions and the flush interval of a real
 // one: a quiet while, one node that is replaced, and a deploy that replaces all of them under load.
-// What a node sends in the first two must not grow with the number of nodes. In the deploy nothing
-// is lost or exceeded.
+// The traffic of a node in the first two must not grow with the number of nodes. In the deploy
+// nothing is lost and no limit exceeded.
 func TestScale(t *testing.T) {
 	var all []scaled
 	for _, size := range sizes() {
@@ -59,8 +59,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// scaled is what was measured of one size of cluster: for each node, and in the quiet time for each
-// second.
+// scaled holds the measurements of one size of cluster: for each node, and in the quiet time for
+// each second.
 type scaled struct {
 	nodes                   int
 	quiet, replaced, deploy traffic
@@ -124,14 +124,15 @@ func (w *world) fill() {
 	}
 }
 
-// replace replaces a node by another process with its ID, and waits until all is quiet again.
+// replace replaces a node by another process with its ID, and waits until the cluster is quiet
+// again.
 func (w *world) replace(i int) {
 	w.leaves(w.at(i))
 	w.joinAt(i)
 	time.Sleep(3 * time.Second)
 }
 
-// deploy is what a deploy of all nodes took.
+// deploy holds the measurements of a deploy of all nodes.
 type deploy struct {
 	took                         time.Duration
 	operations, refused, unknown int
@@ -172,7 +173,7 @@ func (w *world) deploy() (d deploy) {
 	return d
 }
 
-// moves sums up what all processes that ever ran say of ownership.
+// moves sums up the statistics of ownership of all processes that ever ran.
 func (w *world) moves() (sum deploy) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// notAbove fails if a node among n sends more than twice of any kind as one in the smallest
+// notAbove fails if a node among n sends more than twice as much of any kind as one in the smallest
 // cluster.
 func (t traffic) notAbove(test *testing.T, what string, n int, least traffic) {
 	for kind, a := range t {
@@ -20,10 +20,10 @@ func (t traffic) notAbove(test *testing.T, what string, n int, least traffic) {
 	}
 }
 
-// few is what may come on top: of what there is little, chance decides how much.
+// few is an additional allowance, because small amounts vary by chance.
 var few = amount{messages: 1, bytes: 500}
 
-// scaleReport makes tables of what was measured.
+// scaleReport formats the measurements as tables.
 func scaleReport(all []scaled) string {
 	var b strings.Builder
 	head := func(title string) {
@@ -65,7 +65,7 @@ func scaleReport(all []scaled) string {
 	return b.String()
 }
 
-// kindsOf returns the kinds of traffic that there were, in order.
+// kindsOf returns the kinds of traffic that occurred, in order.
 func kindsOf(all []scaled, of func(s *scaled) traffic) (kinds []string) {
 	for i := range all {
 		for kind := range of(&all[i]) {

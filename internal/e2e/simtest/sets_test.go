@@ -42,7 +42,7 @@ func (p *proc) countValues(born uint64) (err error) {
 	return err
 }
 
-// valueStore is the distinct values of the simulated Redis as one process reaches them.
+// valueStore gives one process access to the distinct values of the simulated Redis.
 type valueStore struct {
 	p      *proc
 	faults func(*syncer.Round) faultstore.Fault
@@ -65,9 +65,9 @@ func (s *valueStore) Compare(ctx context.Context, list []*distinct.Exchange) {
 	}
 }
 
-// exchange makes one exchange, or has it fail.
+// exchange makes one exchange, or lets it fail.
 func (s *valueStore) exchange(x *distinct.Exchange) {
-	// The store locks w.atomic while it is locked itself, so it is to be asked first.
+	// The store locks w.atomic while it is locked itself, so ask it first.
 	w, down, full := s.p.w, s.p.store.Down(), s.p.store.Full()
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -101,7 +101,7 @@ func (s *valueStore) exchange(x *distinct.Exchange) {
 	}
 }
 
-// compare does what Redis does for one exchange.
+// compare does the work of Redis for one exchange.
 func (w *world) compare(x *distinct.Exchange) {
 	name := string(x.Key)
 	k := w.sets[name]
@@ -137,7 +137,7 @@ func (w *world) compare(x *distinct.Exchange) {
 		x.Expect, len(x.Sets))
 }
 
-// copySets returns a copy of the distinct values that Redis has. w.atomic is held.
+// copySets returns a copy of the distinct values in Redis. w.atomic is held.
 func (w *world) copySets() map[string]*sets {
 	all := map[string]*sets{}
 	for name, k := range w.sets {
@@ -146,7 +146,7 @@ func (w *world) copySets() map[string]*sets {
 	return all
 }
 
-// union is values that were seen, by their hashes.
+// union is a set of values, by their hashes.
 type union struct{ parts []sketch.Set }
 
 // read adds an encoded bucket.
@@ -156,7 +156,7 @@ func (u *union) read(data []byte) {
 	}
 }
 
-// has reports whether a value is among them.
+// has reports whether the set contains a value.
 func (u *union) has(hash uint64) bool {
 	return slices.ContainsFunc(u.parts, func(s sketch.Set) bool {
 		c := s.Clone()
@@ -164,7 +164,7 @@ func (u *union) has(hash uint64) bool {
 	})
 }
 
-// count returns how many there are.
+// count returns the number of values.
 func (u *union) count() int64 {
 	var all sketch.Union
 	for i := range u.parts {
@@ -174,10 +174,10 @@ func (u *union) count() int64 {
 	return n
 }
 
-// hasSet returns the values of a key that Redis has on the coarsest level. w.atomic is held.
+// hasSet returns the values of a key in Redis on the coarsest level. w.atomic is held.
 func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].Coarsest()) }
 
-// at returns the values of the level of a width, none if there is no key.
+// at returns the values on the level with that width, none if there is no key.
 func (k *sets) at(width int64) *union {
 	u := new(union)
 	if k != nil {
@@ -191,7 +191,7 @@ func (k *sets) at(width int64) *union {
 }
 
 // TestAResetThatIsHalfDone resets a key in Redis mode. Redis forgets its counts, and refuses to
-// forget its distinct values: the error does not say that nothing was done.
+// forget its distinct values: the error does not claim that nothing was done.
 func TestAResetThatIsHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calmWith(t, func(p *plan) { p.values = true })

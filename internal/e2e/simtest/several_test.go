@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// cast is the processes and hosts that faults can happen to. Each gets at most one fault at a time,
-// and enough processes stay unaffected to form a cluster.
+// cast holds the processes and hosts that faults can happen to. Each gets at most one fault at a
+// time, and enough processes stay unaffected to form a cluster.
 type cast struct {
 	w     *world
 	procs []*proc // in random order
@@ -38,7 +38,7 @@ var (
 	}
 )
 
-// several causes so many faults, or one more, at about the same time.
+// several causes that many faults, or one more, at about the same time.
 func (w *world) several(some int, list []trouble) {
 	c := w.cast()
 	var running sync.WaitGroup
@@ -65,8 +65,8 @@ func (w *world) cast() *cast {
 	return c
 }
 
-// next returns a process without a fault, or nil if there is none. ends says that the process won't
-// be alive afterwards.
+// next returns a process without a fault, or nil if there is none. With ends, the process won't be
+// alive afterwards.
 func (c *cast) next(ends bool) *proc {
 	if len(c.procs) == 0 || ends && c.stay <= 0 {
 		return nil
@@ -136,7 +136,7 @@ func (c *cast) isCutOff() func() {
 	}
 }
 
-// slowsDown delays everything that one node sends to others, or that they send to it.
+// slowsDown delays all messages that one node sends to others, or that they send to it.
 func (c *cast) slowsDown() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
@@ -160,8 +160,8 @@ func (c *cast) slowsDown() func() {
 	}
 }
 
-// lags delays what others send to one node, but by less than half of the time in which it has to
-// hear from a node that it pings: on a new connection a ping takes two round trips.
+// lags delays messages to one node, but by less than half of the time in which a ping must be
+// answered: on a new connection a ping takes two round trips.
 func (c *cast) lags() func() {
 	if c.cut || len(c.procs) < 2 {
 		return nil
@@ -218,7 +218,7 @@ func (c *cast) switches() func() {
 	return func() { c.w.switchAt(p) }
 }
 
-// sleeps suspends a node. It wakes up when others may have taken over its partitions.
+// sleeps suspends a node. It may wake up after others have taken over its partitions.
 func (c *cast) sleeps() func() {
 	p := c.next(false)
 	if p == nil {
@@ -241,7 +241,7 @@ func (p *proc) sleep(length time.Duration) {
 	p.w.say("%s goes on", p.id)
 }
 
-// wrongTime is by how much the time is wrong at most that a node reads from Redis.
+// wrongTime is the maximum error of the time that a node reads from Redis.
 const wrongTime = 1500 * time.Millisecond
 
 // hasAWrongTime makes a node read a wrong time from Redis for a while.
@@ -272,7 +272,7 @@ func (c *cast) hasItsClockSet() func() {
 	}
 }
 
-// beside is for how long two processes run under one ID, until an operator stops the older one.
+// beside is how long two processes run under one ID, until an operator stops the older one.
 const beside = 5 * time.Second
 
 // hasATwin starts another process under the ID of one that is running and stays. The twin is
@@ -308,7 +308,7 @@ func (w *world) joinAt(i int) {
 	}
 }
 
-// leaves stops a process. If Redis accepts all writes, nothing has to be written off.
+// leaves stops a process. If Redis accepts all writes, nothing must be written off.
 func (w *world) leaves(p *proc) {
 	w.say("%s leaves", p.id)
 	if err := p.leave(); err != nil {
@@ -320,8 +320,8 @@ func (w *world) leaves(p *proc) {
 }
 
 // switchInVain changes the mode through a node after Redis has gone for all running nodes, so that
-// only they know what they have counted. Two nodes join meanwhile, or just before, that do have
-// Redis.
+// their counts are only in their memory. Two nodes that do have Redis join meanwhile, or just
+// before.
 func (w *world) switchInVain() {
 	c, list := w.cast(), w.alive()
 	var running sync.WaitGroup

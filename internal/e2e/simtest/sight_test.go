@@ -10,7 +10,7 @@ import (
 )
 
 // sight records which members each process saw, and which hosts could not be reached, so that a
-// judge can find out whether the owner of a key lived and was reachable.
+// judge can determine whether the owner of a key lived and was reachable.
 type sight struct {
 	mu     sync.Mutex
 	procs  map[string]*seer // by name of the process
@@ -18,7 +18,7 @@ type sight struct {
 	stands []standIn
 }
 
-// seer is a process, and the tables that it had, in order.
+// seer is a process, and its tables in order.
 type seer struct {
 	p     *proc
 	born  time.Time
@@ -30,12 +30,12 @@ type view struct {
 	table *ring.Table
 }
 
-// absence is a time in which a host could not be reached by some others.
+// absence is a time in which some others could not reach a host.
 type absence struct {
 	ip string
 	span
 	paused bool // it stood still
-	unsaid bool // it was told nothing by gossip, but all messages arrived
+	unsaid bool // it received no gossip, but all other messages
 }
 
 // standIn is an operation that was carried out in place of some owner.
@@ -43,7 +43,7 @@ type standIn struct {
 	by          *proc
 	keys        []string
 	asked, told time.Time
-	table       *ring.Table // when it was told, if it has told at once
+	table       *ring.Table // at the time of the answer, if that was immediate
 }
 
 // add adds a process, before it has its first table.
@@ -65,14 +65,13 @@ func (s *sight) see(p *proc, t *ring.Table) {
 	}
 }
 
-// unreached records that hosts can't be reached by some others until the returned function is
-// called.
+// unreached records that some others can't reach hosts until the returned function is called.
 func (s *sight) unreached(ips ...string) (end func()) { return s.absent(absence{}, ips...) }
 
 // paused records that a host stands still until the returned function is called.
 func (s *sight) paused(ip string) (end func()) { return s.absent(absence{paused: true}, ip) }
 
-// unsaid records that a host is told nothing by gossip until the returned function is called.
+// unsaid records that a host receives no gossip until the returned function is called.
 func (s *sight) unsaid(ip string) (end func()) { return s.absent(absence{unsaid: true}, ip) }
 
 func (s *sight) absent(how absence, ips ...string) (end func()) {
@@ -92,8 +91,8 @@ func (s *sight) absent(how absence, ips ...string) (end func()) {
 	}
 }
 
-// standIn records that a process has carried out an operation in place of an owner. An add that was
-// asked for alone waits for nothing, unless the mode changes: it is told when it is carried out.
+// standIn records that a process has carried out an operation in place of an owner. A lone add
+// waits for nothing, unless the mode changes: it is answered as soon as it is carried out.
 func (s *sight) standIn(p *proc, op *syncer.Op, asked time.Time, alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,15 +110,15 @@ func (s *sight) standIn(p *proc, op *syncer.Op, asked time.Time, alone bool) {
 // overlaps reports whether two times have a moment in common.
 func (s span) overlaps(o span) bool { return !s.from.After(o.to) && !o.from.After(s.to) }
 
-// isAway reports whether a host could not be reached by some others at any moment of a time.
+// isAway reports whether some others could not reach a host at any moment of a time.
 func (s *sight) isAway(ip string, during span) bool {
 	return slices.ContainsFunc(s.away, func(a absence) bool {
 		return a.ip == ip && a.overlaps(during)
 	})
 }
 
-// isBack reports whether a host that could not be reached at some moment of a time can be at its
-// end.
+// isBack reports whether a host that could not be reached at some moment of a time is reachable at
+// its end.
 func (s *sight) isBack(ip string, during span) bool {
 	return !s.isAway(ip, span{during.to, during.to})
 }
@@ -131,7 +130,7 @@ func (o *seer) owned(partition int, during span) bool {
 	})
 }
 
-// life is the time in which a process ran. Its way out, in good order, is part of it.
+// life returns the time in which a process ran, including its graceful stop.
 func (o *seer) life() span {
 	l := span{o.born, forever}
 	if at := o.p.ended.Load(); at != 0 {
@@ -154,9 +153,9 @@ func (o *seer) in(during span) (list []view) {
 	return list
 }
 
-// calm reports whether all that owned a partition during a time lived, could be reached, and were
-// seen by all others that could be reached. It is not calm while a process comes back that decided
-// about the partition on its own side of a split: the sides have yet to be added up.
+// calm reports whether all processes that owned a partition during a time lived, could be reached,
+// and were seen by all other reachable processes. It is not calm while a process comes back that
+// decided about the partition on its own side of a split: the sides have yet to be added up.
 func (s *sight) calm(partition int, during span) bool {
 	owners := map[string]bool{}
 	for _, o := range s.procs {
@@ -188,8 +187,8 @@ func (s *sight) calm(partition int, during span) bool {
 // joining is how long a process may take to see all others.
 const joining = 3 * time.Second
 
-// unseen reports whether some process that could be reached did not see one that lived, and was not
-// about to leave: it saw it before, or was there long enough.
+// unseen reports whether some reachable process did not see a live one that was not about to leave:
+// it saw it before, or both were there long enough.
 func (s *sight) unseen(o *seer, during span) bool {
 	name := o.p.ring.Name()
 	for _, q := range s.procs {
@@ -282,7 +281,7 @@ func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
 		return v.ip != "" && !s.isAway(v.ip, during) && s.calm(partition, during) &&
 			!s.isOutdated(v.ip, partition, during)
 	}
-	for i := range a.verdicts { // in the order in which they were told, see blind
+	for i := range a.verdicts { // in the order of their answers, see blind
 		v, known := &a.verdicts[i], int64(0)
 		if v.degraded || v.hindered(while, list) || !calm(v, v.told) {
 			continue
@@ -301,9 +300,9 @@ func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
 	return nil
 }
 
-// missed reports whether the owners of the keys, by the table that a process had when it stood in
-// for them, could not be reached by it. If it was an owner itself, it may have stood in for one
-// that had yet to hand a partition over. It may have seen other owners before its table changed.
+// missed reports whether a process could not reach the owners of the keys, by its table when it
+// stood in for them. If it was an owner itself, it may have stood in for one that had yet to hand a
+// partition over. It may have seen other owners before its table changed.
 func (s *sight) missed(o *standIn) bool {
 	w := o.by.w
 	settled := span{o.asked.Add(-time.Second), o.told}
@@ -330,8 +329,8 @@ func (s *sight) missed(o *standIn) bool {
 	return unreached(o.by.ip) || o.by.dead.Load()
 }
 
-// leftWithAny reports whether a process ended that could not hand over all that it held. Until the
-// new owners know, some stand in for it.
+// leftWithAny reports whether a process ended without handing over everything that it held. Until
+// the new owners know, some nodes stand in for it.
 func (s *sight) leftWithAny(during span) bool {
 	for _, o := range s.procs {
 		if o.p.stuck.Load() && o.life().overlaps(during) && o.life().to.Before(during.to) {
@@ -342,7 +341,7 @@ func (s *sight) leftWithAny(during span) bool {
 }
 
 // wrongStandIn returns an operation that a process carried out in place of owners that all lived
-// and could be reached, nil if there is none.
+// and could be reached, or nil if there is none.
 func (w *world) wrongStandIn() *standIn {
 	s := &w.sight
 	s.mu.Lock()
@@ -363,7 +362,7 @@ func (w *world) wrongStandIn() *standIn {
 	return nil
 }
 
-// checkStandIns checks that nobody stood in for owners that all lived and could be reached.
+// checkStandIns checks that no process stood in for owners that all lived and could be reached.
 func (w *world) checkStandIns() {
 	if o := w.wrongStandIn(); o != nil {
 		w.t.Errorf("%s: node %s stood in for an owner that lived and could be reached at %s",

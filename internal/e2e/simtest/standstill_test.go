@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestGroupsAreWholeAfterAStandstill: many acquires over keys of three nodes are under way when one
-// of the nodes is suspended, for longer than it takes to declare it dead and to give up asking. The
-// others go on. In the end all keys of an acquire are counted or none is, whoever stood still.
+// TestGroupsAreWholeAfterAStandstill suspends one of three nodes during many acquires over keys of
+// all of them, for longer than it takes to declare it dead and to give up asking. The others go on.
+// In the end all keys of an acquire are counted or none is, whichever node stood still.
 func TestGroupsAreWholeAfterAStandstill(t *testing.T) {
 	for name, who := range map[string]int{"the coordinator": 0, "a holder": 1, "the decider": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 
-// TestTableStays causes what a healthy cluster sees every day: a node that does not hear another
-// for which the third one vouches, calls that are cut while gossip passes, and the loss of up to
-// three in ten packets. None of these changes the table of owners.
+// TestTableStays causes the everyday faults of a healthy cluster: a node that receives nothing from
+// another one for which the third vouches, calls that are cut while gossip passes, and the loss of
+// up to three in ten packets. None of these changes the table of owners.
 func TestTableStays(t *testing.T) {
 	for name, fault := range map[string]func(w *world, a, b *proc){
 		"one way": func(w *world, a, b *proc) { w.net.Cut(a.ip, b.ip, simnet.All) },

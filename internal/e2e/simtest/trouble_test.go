@@ -12,16 +12,16 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// mostSpent is how many keys are used up before an event, except where there are more partitions
-// than usual.
+// mostSpent is how many keys are used up before an event, except if there are more partitions than
+// usual.
 const mostSpent = 24
 
 // isSpent reports whether spend uses a key.
 func isSpent(key string) bool { return strings.HasPrefix(key, "spent") }
 
 // spend uses up keys of many partitions, some of them of several owners at once, shortly before an
-// event, or during it. The next owner has to know. During the event it acquires the keys again, and
-// the returned function does so after it.
+// event, or during it. The next owner must know of that. During the event it acquires the keys
+// again, and the returned function does so after it.
 func (w *world) spend() (again func()) {
 	w.spent++
 	n, every := w.plan.partitions, w.plan.partitions > 2*mostSpent
@@ -85,7 +85,7 @@ func (c *client) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.rnd.Int64N(int64(most)))
 }
 
-// flurry has clients acquire groups and count keys that are used once, and how changes some of
+// flurry makes clients acquire groups and count keys that are used once, and how changes some of
 // these clients. The returned function waits for their answers.
 func (w *world) flurry(how func(c *client)) (wait func()) {
 	var running sync.WaitGroup
@@ -117,7 +117,7 @@ func hastily(c *client) { c.hasty = true }
 // durably makes a client wait until Redis has its counts, for longer than nodes wait.
 func durably(c *client) { c.durable = true }
 
-// move has several processes come and go at once, now and then while the mode is changed in vain.
+// move makes several processes come and go at once, now and then while the mode is changed in vain.
 func (w *world) move() {
 	switch w.rnd.IntN(6) {
 	case 0:
@@ -131,7 +131,7 @@ func (w *world) move() {
 		(*cast).hasATwin, (*cast).lags})
 }
 
-// part has a process leave while acquires of its keys wait for nodes that have no Redis.
+// part makes a process leave while acquires of its keys wait for nodes that have no Redis.
 func (w *world) part() {
 	list := w.alive()
 	if len(list) <= 2 {
@@ -154,7 +154,8 @@ func (w *world) part() {
 	running.Wait()
 }
 
-// restart kills a process, whose answers are late, and starts another one at its address at once.
+// restart kills a process whose answers are late, and immediately starts another one at its
+// address.
 func (w *world) restart() {
 	list := w.alive()
 	if len(list) <= 2 {
@@ -200,8 +201,8 @@ func (w *world) stall() {
 	w.flurry(asEver)()
 }
 
-// delay makes what some nodes send to some others late, while hasty clients ask them. A node may
-// leave that hears all others late.
+// delay makes messages between some nodes late, while hasty clients ask them. A node that receives
+// all messages late may leave.
 func (w *world) delay() {
 	list := w.alive()
 	var away []string

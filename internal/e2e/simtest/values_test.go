@@ -12,41 +12,41 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// values records what clients were told of distinct values.
+// values records the answers of clients about distinct values.
 type values struct {
 	mu     sync.Mutex
 	keys   map[string]*seen
 	serial int64
 }
 
-// seen is what is known about the values of one key since it was reset last.
+// seen records the values of one key since its last reset.
 type seen struct {
 	values map[uint64]*value // by hash
 	ops    []*addition
-	// void is until when what is asked for may be void, because of a reset. resets are under way.
-	// Of the last one every node was told, if told is set.
+	// void is the time until which requests may be void because of a reset. resets is the number of
+	// resets in progress. told is set if every node learned of the last one.
 	void   time.Time
 	resets int
 	told   bool
 }
 
-// mayBeVoid reports whether an answer may have been given by a node that has not heard of a reset:
-// before the reset was over, or without Redis if not every node was told of it.
+// mayBeVoid reports whether an answer may come from a node that has not learned of a reset: given
+// before the reset was over, or without Redis if not every node learned of it.
 func (s *seen) mayBeVoid(a *addition) bool {
 	return s.unclear(a.asked) || a.degraded && !s.void.IsZero() && !s.told
 }
 
-// unclear reports whether a reset may have come after what was asked for then.
+// unclear reports whether a reset may have come after a request of that time.
 func (s *seen) unclear(asked time.Time) bool { return s.resets > 0 || !asked.After(s.void) }
 
 // value is one value of a key.
 type value struct {
 	name string
-	// added is when the operation was asked for that was acknowledged last, told when the first one
-	// was answered since the value was lost, lost when the value may have been lost last.
+	// added is the time of the last acknowledged request, told the time of the first answer since
+	// the value was lost, and lost the last time at which the value may have been lost.
 	added, told, lost time.Time
-	// open is how many operations may still add it, settled when the last one of the others was
-	// answered.
+	// open is how many operations may still add the value, settled when the last one of the others
+	// was answered.
 	open    int
 	settled time.Time
 }
@@ -54,11 +54,11 @@ type value struct {
 // certain reports whether the key must have the value.
 func (s *seen) certain(v *value) bool { return v.added.After(v.lost) && v.added.After(s.void) }
 
-// addition is an operation that added values, or was to.
+// addition is an operation that added values, or was meant to.
 type addition struct {
 	verdict
 	hashes  []uint64 // of all values
-	own     []uint64 // of those that no other operation has
+	own     []uint64 // of the values that no other operation has
 	allowed bool
 	refused bool // neither is set if the outcome is unknown, or it failed
 }
@@ -74,7 +74,7 @@ func limitsOn(key string) []syncer.Limit {
 	return nil
 }
 
-// of calls fn with what is known about a key.
+// of calls fn with the record of a key.
 func (l *values) of(key string, fn func(s *seen)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *seen) send(hashes []uint64, names [][]byte) {
 	}
 }
 
-// settle records that an addition has been carried out, or will never be.
+// settle records that an addition has been carried out, or never will be.
 func (s *seen) settle(a *addition) {
 	for _, h := range a.hashes {
 		if v := s.values[h]; v != nil {
@@ -116,9 +116,10 @@ func (s *seen) settle(a *addition) {
 	}
 }
 
-// reset records a reset that was acknowledged once every node was told. What had been added before
-// is gone, unless it was by an operation that was not over. Clocks differ by so much. Of an earlier
-// reset of unknown outcome, which may yet be carried out, maybe nobody is told.
+// reset records a reset that was acknowledged once every node knew of it. Earlier values are gone,
+// except for those of operations that were not over. skew is the difference between clocks. An
+// earlier reset of unknown outcome may still be carried out, perhaps without any node learning of
+// it.
 func (s *seen) reset(asked time.Time, skew time.Duration) {
 	told := !s.unclear(asked)
 	for h, v := range s.values {
@@ -130,7 +131,8 @@ func (s *seen) reset(asked time.Time, skew time.Duration) {
 	s.told = told
 }
 
-// resetInDoubt records a reset that Redis may yet make, or has made, of which every node was told.
+// resetInDoubt records a reset that Redis may still make, or has made, and that every node knows
+// of.
 func (s *seen) resetInDoubt(asked time.Time, skew time.Duration) {
 	told := !s.unclear(asked)
 	s.mayBeReset(time.Now().Add(skew))
@@ -165,8 +167,8 @@ func (s *seen) take(a *addition) {
 	}
 }
 
-// least returns how many values a node must know of that was asked then: those that were
-// acknowledged before, and can't be lost.
+// least returns the minimum number of values for a request of that time: the values acknowledged
+// before that can't be lost.
 func (s *seen) least(asked time.Time) (n int64) {
 	for _, v := range s.values {
 		if s.certain(v) && v.told.Before(asked) {
@@ -176,12 +178,13 @@ func (s *seen) least(asked time.Time) (n int64) {
 	return n
 }
 
-// most returns how many values there may be, together with some more.
+// most returns the maximum number of values.
 func (s *seen) most() int64 { return int64(len(s.values)) }
 
-// loseValues writes off what Redis has just lost, unless the nodes that decide about the keys have
-// it all in memory, stay, and go on deciding. before is what Redis had: of that, nothing is pending
-// any more once the reply to its writing arrives. w.atomic is held.
+// loseValues writes off the values that Redis has just lost, unless the nodes that decide about the
+// keys have all of them in memory, stay, and go on deciding. before is the earlier content of
+// Redis: a value in it is no longer pending once the reply to its writing arrives. w.atomic is
+// held.
 func (w *world) loseValues(before map[string]*sets) {
 	if w.plan.kind == losses {
 		return
@@ -189,15 +192,16 @@ func (w *world) loseValues(before map[string]*sets) {
 	w.writeOffValues(nil, before)
 }
 
-// loseValuesWith writes off what only a process that ends has in memory.
+// loseValuesWith writes off values that are only in the memory of a process that ends.
 func (w *world) loseValuesWith(p *proc) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
 	w.writeOffValues(p, nil)
 }
 
-// writeOffValues writes off values that neither Redis has nor the processes that live on, except
-// for one, will write: what Redis had before, they may not write again. w.atomic is held.
+// writeOffValues writes off values that are not in Redis and that no live process, apart from
+// except, is certain to write: values that Redis had before may not be written again. w.atomic is
+// held.
 func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 	if !w.plan.values {
 		return
@@ -236,8 +240,8 @@ func (w *world) writeOffValues(except *proc, before map[string]*sets) {
 	}
 }
 
-// checkValues compares what clients were told of distinct values with what Redis and all nodes
-// have.
+// checkValues compares the answers of clients about distinct values with the values in Redis and at
+// all nodes.
 func (w *world) checkValues() {
 	w.awaitResets()
 	for _, key := range w.values.names() {
@@ -254,7 +258,7 @@ func (w *world) checkValues() {
 	}
 }
 
-// awaitResets waits until no reset is on its way any more, and all nodes have heard of the last.
+// awaitResets waits until no reset is in progress any more, and all nodes have learned of the last.
 func (w *world) awaitResets() {
 	var last time.Time
 	for _, key := range w.values.names() {
@@ -269,8 +273,8 @@ func (w *world) awaitResets() {
 	}
 }
 
-// checkStored checks that Redis has all values that it must have, on the coarsest level and on that
-// from which a day is read, and no others.
+// checkStored checks that Redis has all values that it must have, on the coarsest level, and no
+// others.
 func (w *world) checkStored(key string, s *seen) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -290,8 +294,8 @@ func (w *world) checkStored(key string, s *seen) {
 	}
 }
 
-// checkWhole checks that of the values that one operation alone had Redis has all or none, and none
-// if it was refused where no two nodes can have decided about the key.
+// checkWhole checks that Redis has all or none of the values that only one operation added, and
+// none if that was refused and no two nodes can have decided about the key.
 func (w *world) checkWhole(key string, s *seen) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -337,7 +341,7 @@ func (w *world) checkLimits(key string, s *seen) {
 	}
 }
 
-// checkCounts checks that every node counts what Redis has.
+// checkCounts checks that every node's count equals the count in Redis.
 func (w *world) checkCounts(key string) {
 	w.atomic.Lock()
 	want := w.hasSet(key).count()

@@ -9,7 +9,8 @@ import (
 )
 
 // TestAVerdictIsJudgedByTheMillisecond has three acquires, and a fourth about a window after the
-// first. It is right from the moment at which the clock of a node may say that the window is over.
+// first. Admitting it is right from the moment at which the window may be over by the clock of a
+// node.
 func TestAVerdictIsJudgedByTheMillisecond(t *testing.T) {
 	limit := syncer.Limit{Window: 2500, Max: 3}
 	for _, c := range []struct {
@@ -39,7 +40,7 @@ func TestAVerdictIsJudgedByTheMillisecond(t *testing.T) {
 }
 
 // TestAWindowEndsWithinAMillisecond asks an owner without pause whether a window has ended. By the
-// clock of clients it does so up to a millisecond early, as the times of both events are whole
+// clock of clients it does so up to a millisecond early, because the times of both events are whole
 // milliseconds, never earlier, and never late.
 func TestAWindowEndsWithinAMillisecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ type verdict struct {
 	n           int64
 	by, ip      string
 	source      syncer.Source
-	degraded    bool // it says that it was made without the store
+	degraded    bool // it is marked as made without the store
 }
 
 // admitted returns how much acquires have admitted.
@@ -24,12 +24,12 @@ func (a *account) admitted() (n int64) {
 	return n
 }
 
-// imprecision is how much longer than a window the time of a node may say that something was ago:
-// nodes count by whole milliseconds, and leave a clock alone that is off by less than one, ahead at
-// one node and behind at another.
+// imprecision is how much longer ago than a window an event may seem by the time of a node: nodes
+// count by whole milliseconds, and don't correct a clock that is off by less than one, ahead at one
+// node and behind at another.
 const imprecision = 3 * time.Millisecond
 
-// leeway is how much longer than a window something may be ago for nodes by mistake.
+// leeway is how much longer ago than a window an event may seem to nodes by mistake.
 func (p *plan) leeway() time.Duration {
 	if p.kind.wild() {
 		return 2*wrongTime + imprecision
@@ -37,12 +37,12 @@ func (p *plan) leeway() time.Duration {
 	return imprecision
 }
 
-// certain is how long whatever was counted is in a window of so many milliseconds for sure.
+// certain returns how long a count is certainly in a window of that many milliseconds.
 func certain(window int64, leeway time.Duration) time.Duration {
 	return time.Duration(window)*time.Millisecond - leeway
 }
 
-// mostWithin returns the most that was certainly admitted in a window of so many milliseconds.
+// mostWithin returns the most that was certainly admitted in a window of that many milliseconds.
 func (a *account) mostWithin(window int64) (most int64) {
 	for i := range a.verdicts {
 		until, n := a.verdicts[i].asked.Add(certain(window, imprecision)), int64(0)
@@ -56,14 +56,14 @@ func (a *account) mostWithin(window int64) (most int64) {
 	return most
 }
 
-// blind returns a verdict that should have been a refusal: what was told at least stale before the
-// verdict was asked for, and was still in the window when it was told, left no room. A verdict that
-// says it was made without the store is exempt. So is one made in place of an owner that may not
-// yet have restored what Redis lost, or flushed what it counted without Redis. Neither could the
-// owner know what was counted in its place without Redis, nor anybody what a process that was
-// suspended had not flushed.
+// blind returns a verdict that should have been a refusal: the admissions answered at least stale
+// before the verdict was requested, and still in the window when it was answered, left no room. A
+// verdict marked as made without the store is exempt. So is one made in place of an owner that may
+// not yet have restored counts lost by Redis, or flushed counts made without Redis. The owner could
+// not know counts made in its place without Redis, nor any node the unflushed counts of a suspended
+// process.
 //
-// Times of nodes may be apart by leeway, so that a window is as much shorter.
+// The times of nodes may differ by leeway, which shortens a window by as much.
 func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
@@ -84,8 +84,9 @@ func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []
 	return nil
 }
 
-// unheard reports whether a verdict was made in place of the owner, and from before it was flushed
-// until shortly before a later one some node could not write to Redis.
+// unheard reports whether a verdict was made in place of the owner, and an outage kept it from a
+// later verdict: some node could not write to Redis from before the first was flushed until shortly
+// before the later one.
 func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool {
 	return (v.source == syncer.SourceFallback || v.source == syncer.SourceDegraded) &&
 		slices.ContainsFunc(list, func(s span) bool {
@@ -101,7 +102,7 @@ func (v *verdict) hindered(stale time.Duration, list []span) bool {
 	})
 }
 
-// hindered returns when Redis lost data, or some node could not write to it.
+// hindered returns the times at which Redis lost data, or some node could not write to it.
 func (w *world) hindered() (list []span) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -112,9 +113,9 @@ func (w *world) hindered() (list []span) {
 	return list
 }
 
-// checkVerdicts compares admitted acquires with what the nodes had to know: everything, if every
-// node could always be reached, or else everything older than the time after which all have heard
-// of it.
+// checkVerdicts compares admitted acquires with the counts that the nodes had to know: all of them,
+// if every node could always be reached, or else all older than the time after which every node has
+// learned of them.
 func (w *world) checkVerdicts(key string, a *account) {
 	stale := w.plan.stale()
 	if w.plan.exact {

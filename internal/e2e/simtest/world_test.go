@@ -42,7 +42,7 @@ type world struct {
 	ledger   ledger
 	rules    editions
 	bans     bans
-	sets     map[string]*sets // what Redis has of distinct values; guarded by atomic
+	sets     map[string]*sets // distinct values in Redis; guarded by atomic
 	values   values
 	journal  journal
 	refused  atomic.Int64
@@ -74,7 +74,7 @@ func (w *world) placement() syncer.Placement {
 
 func (w *world) partition(key string) int { return w.placement().Of(nil, []byte(key)) }
 
-// limitsOf are the limits of a key, if it has any.
+// limitsOf returns the limits of a key, if it has any.
 func limitsOf(key string) []syncer.Limit {
 	switch {
 	case strings.HasPrefix(key, "spent"):
@@ -146,7 +146,7 @@ func (w *world) enter(p *proc) func() {
 	}
 }
 
-// inFlight returns an upper bound of what clients are counting at present.
+// inFlight returns an upper bound of the counts that clients are making at present.
 func (w *world) inFlight() int64 { return w.under.Load() }
 
 func (w *world) busy(p *proc) bool {
@@ -162,7 +162,7 @@ func (w *world) owned() (n int) {
 	return n
 }
 
-// acceptable checks an error against those that a client may get.
+// acceptable checks that a client may get this error.
 func (w *world) acceptable(p *proc, err error) {
 	switch {
 	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable),

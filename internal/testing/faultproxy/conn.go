@@ -19,7 +19,7 @@ type conn struct {
 	asked  []question // requests that have not been answered, in order
 }
 
-// question is a request that waits for its reply.
+// question is a request whose reply is outstanding.
 type question struct {
 	rule *rule // the rule that matched the request, or nil
 	time bool  // the request is TIME
@@ -79,7 +79,8 @@ func (c *conn) runUp(server net.Conn, finished chan<- struct{}) {
 			}
 			c.ask(frame)
 			c.p.counters.requests.Add(1)
-			// If the server is gone, the other direction notices and decides what the client sees.
+			// If the server is gone, the other direction notices and decides how the client learns
+			// of it.
 			lost = out.write(frame) != nil
 		}
 		if readErr != nil {
@@ -167,7 +168,7 @@ func (c *conn) ask(request []byte) {
 	r := c.p.ruleFor(request)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A raw proxy can't tell where a reply ends, so it only records requests that match a rule.
+	// A raw proxy can't detect the end of a reply, so it only records requests that match a rule.
 	if r != nil || !c.p.raw {
 		c.asked = append(c.asked, question{r, !c.p.raw && asksTime(request)})
 	}

@@ -11,7 +11,7 @@ import (
 // maxBulk is the longest string that Redis accepts.
 const maxBulk = 512 << 20
 
-// readRaw returns whatever has arrived as one message.
+// readRaw returns the data that has arrived as one message.
 func readRaw(br *bufio.Reader) ([]byte, error) {
 	if _, err := br.Peek(1); err != nil {
 		return nil, err

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// Mishaps starts a proxy in front of an HTTP server, as a load balancer is, and returns its
-// address. It goes wrong for the first requests that have one of these words in their body:
+// Mishaps starts a proxy in front of an HTTP server, like a load balancer, and returns its address.
+// It causes a fault for the first requests that have one of these words in their body:
 //
-//   - "closed": the answer says that the connection ends.
+//   - "closed": the answer announces the end of the connection.
 //   - "repeated": the answer is lost. The next request is refused, as by a server that has no
 //     memory to read it.
-//   - "reset": the request is passed on, and the answer is the proxy's own, in JSON, with 503.
+//   - "reset": the request is passed on, and the proxy sends an answer instead of the server's, in
+//     JSON, with 503.
 //   - "gateway": the same as text, with 502.
 //
 // The proxy ends with the test.
@@ -34,7 +35,7 @@ type mishaps struct {
 	seen   map[string]int // how many requests have had the word
 }
 
-// busy is what a server says before it looks at sessions.
+// busy is the answer of a server that refuses a request before looking at its session.
 const busy = `{"type":"urn:twotier:problem:unavailable","title":"Service unavailable",` +
 	`"status":503,"detail":"no memory; nothing was done","retry_after_ms":10}`
 
@@ -66,7 +67,7 @@ func (m *mishaps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.pass(w, r, body)
 }
 
-// word returns which of the words a body has, if any, and how many bodies have had it.
+// word returns the word that a body contains, if any, and how many bodies have contained it.
 func (m *mishaps) word(body []byte) (word string, nth int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +80,7 @@ func (m *mishaps) word(body []byte) (word string, nth int) {
 	return "", 0
 }
 
-// pass has the server answer.
+// pass lets the server answer.
 func (m *mishaps) pass(w http.ResponseWriter, r *http.Request, body []byte) {
 	to, err := http.NewRequestWithContext(r.Context(), r.Method, m.server+r.URL.RequestURI(),
 		bytes.NewReader(body))

@@ -2,7 +2,7 @@ package faultproxy
 
 import "time"
 
-// fate says what happens to messages.
+// fate is the treatment of messages.
 type fate uint8
 
 const (
@@ -32,16 +32,14 @@ type mode struct {
 func (p *Proxy) Pass() { p.setMode(mode{fate: pass}) }
 
 // SwallowReplies forwards requests and discards the replies, on existing and new connections. With
-// thenClose the client sees the end of the connection in place of the first reply, and what it
-// writes is still forwarded until it closes its side too. Without thenClose the client waits
-// forever.
+// thenClose the client sees the end of the connection in place of the first reply, and its data is
+// still forwarded until it closes its side too. Without thenClose the client waits forever.
 func (p *Proxy) SwallowReplies(thenClose bool) { p.setMode(mode{fate: swallow, close: thenClose}) }
 
 // DropRequests discards requests: the server never sees them, and the client waits forever.
 func (p *Proxy) DropRequests() { p.setMode(mode{fate: drop}) }
 
-// Refuse resets new connections as soon as they are made. Existing ones continue: see
-// [Proxy.CloseAll].
+// Refuse resets new connections immediately. Existing ones continue: see [Proxy.CloseAll].
 func (p *Proxy) Refuse() { p.setMode(mode{fate: refuse}) }
 
 // Hang holds back all messages, in both directions. Nothing is lost: they are delivered when the

@@ -27,15 +27,14 @@ type Proxy struct {
 	rules []*rule
 }
 
-// Stats counts what has happened since the start.
+// Stats counts events since the start.
 type Stats struct {
-	// Accepted counts connections, Refused those of them that were reset at once, and Open those
+	// Accepted counts connections, Refused the ones that were reset immediately, and Open the ones
 	// that are open now.
 	Accepted, Refused, Open int64
-	// Requests counts requests that were sent to the server, and Dropped those that were discarded.
+	// Requests counts requests sent to the server, and Dropped the discarded ones.
 	Requests, Dropped int64
-	// Replies counts replies that were sent to the client, and Swallowed those that were discarded
-	// or cut.
+	// Replies counts replies sent to the client, and Swallowed the ones that were discarded or cut.
 	Replies, Swallowed int64
 	// BytesUp were sent to the server, BytesDown to the client.
 	BytesUp, BytesDown int64
@@ -55,8 +54,8 @@ func New(t testing.TB, target string) *Proxy {
 	return open(t, target, false)
 }
 
-// NewRaw is [New] for other protocols and for TLS: a message is what one read returns, and the
-// reply to a request is what the server sends next.
+// NewRaw is [New] for other protocols and for TLS: a message is the result of one read, and the
+// reply to a request is the server's next message.
 func NewRaw(t testing.TB, target string) *Proxy {
 	t.Helper()
 	return open(t, target, true)

@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 const (
 	short = 100 * time.Millisecond // to check that nothing comes
-	long  = 10 * time.Second       // for what must come
+	long  = 10 * time.Second       // for messages that must arrive
 )
 
 func wait(t *testing.T, fired <-chan struct{}) {
@@ -510,7 +510,7 @@ func expect(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-// silent checks that nothing comes for a short time, not even the end of the stream.
+// silent checks that nothing arrives for a short time, not even the end of the stream.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(short)); err != nil {

@@ -13,7 +13,7 @@ type stream struct {
 	bytes   *atomic.Int64
 }
 
-// maxWaiting is how many bytes are buffered before they are sent anyway.
+// maxWaiting is how many bytes are buffered before they are sent in any case.
 const maxWaiting = 64 << 10
 
 func (s *stream) write(frame []byte) error {
@@ -28,7 +28,7 @@ func (s *stream) flush() error {
 	if len(s.waiting) == 0 {
 		return nil
 	}
-	// Count first, so that bytes that somebody has received have been counted.
+	// Count first, so that received bytes have always been counted.
 	s.bytes.Add(int64(len(s.waiting)))
 	_, err := s.conn.Write(s.waiting)
 	s.waiting = s.waiting[:0]
@@ -51,7 +51,7 @@ type flushFirst struct {
 }
 
 func (f flushFirst) Read(p []byte) (int, error) {
-	// Keep reading even if the receiver is gone: the sender must not block on what it still sends.
+	// Keep reading even if the receiver is gone: the sender must not block on its remaining data.
 	_ = f.to.flush()
 	return f.from.Read(p)
 }
@@ -61,7 +61,7 @@ type downstream struct {
 	c     *conn
 	out   *stream
 	lost  bool // a reply has been lost: nothing may follow it
-	ended bool // the client has been told that there is nothing more
+	ended bool // the client has received the end of the stream
 
 	cutting *mode // the mode that left counts for
 	left    int64
@@ -95,7 +95,7 @@ func (d *downstream) deliver(m *mode, frame []byte) {
 }
 
 // send delivers a whole reply. If the client is gone, the server's replies are still read, so that
-// the server isn't disturbed while it executes what was sent.
+// the server isn't disturbed while it executes earlier requests.
 func (d *downstream) send(frame []byte) {
 	d.c.p.counters.replies.Add(1)
 	d.lost = d.out.write(frame) != nil

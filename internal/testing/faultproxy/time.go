@@ -8,7 +8,7 @@ import (
 
 // ShiftTime makes the server's clock appear to be ahead by that much: from now on the proxy changes
 // the replies to TIME, and nothing else. Commands that the server executes, also in scripts, still
-// use its own clock. It has no effect on a raw proxy.
+// use its real clock. It has no effect on a raw proxy.
 func (p *Proxy) ShiftTime(by time.Duration) { p.shift.Store(int64(by)) }
 
 // asksTime reports whether a request is TIME.
@@ -16,8 +16,8 @@ func asksTime(request []byte) bool {
 	return bytes.EqualFold(request, []byte("*1\r\n$4\r\nTIME\r\n"))
 }
 
-// shifted returns a reply to TIME with the time moved by that much. Any other reply, such as an
-// error, stays as it is.
+// shifted returns a reply to TIME with the time moved by that much. It leaves any other reply, such
+// as an error, unchanged.
 func shifted(reply []byte, by time.Duration) []byte {
 	var sec, usec int64
 	var n, m int

@@ -10,7 +10,7 @@ import (
 )
 
 // ListKeys implements syncer.Lister with the wrapped store, if that implements it. The faults are
-// those of a round that only reads.
+// the same as for a read-only round.
 func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 	err := s.wait(ctx)
 	for _, l := range lists {

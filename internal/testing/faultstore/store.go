@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Fault is what happens to one round.
+// Fault selects the treatment of one round.
 type Fault uint8
 
 // The faults.
@@ -21,7 +21,7 @@ const (
 	ReplyLost
 	// RequestLost doesn't apply the round, and the caller doesn't learn of it.
 	RequestLost
-	// Refused doesn't apply the round and says so.
+	// Refused doesn't apply the round and reports that.
 	Refused
 	// Late doesn't answer. The round is applied some rounds of the same writer and partition later.
 	Late
@@ -29,7 +29,7 @@ const (
 	Hang
 	// KeyRefused applies the round to every other key and refuses the rest.
 	KeyRefused
-	// WriteRefused doesn't apply a round that writes, and says so.
+	// WriteRefused doesn't apply a round that writes, and reports that.
 	WriteRefused
 	faults
 )
@@ -53,8 +53,8 @@ type Options struct {
 	Wait func(ctx context.Context) error
 	// Report is called for every promise of syncer.Store that the caller breaks.
 	Report func(format string, args ...any)
-	// Adopts says that the caller may take over rounds that others numbered, and hand its own over
-	// to others. Then the numbers of a writer are not checked for gaps.
+	// Adopts allows the caller to take over rounds that others numbered, and to hand over its
+	// rounds to others. Then the numbers of a writer are not checked for gaps.
 	Adopts bool
 	// Delay returns how long an exchange takes. An exchange that isn't finished when its context is
 	// done fails, but its rounds are applied. Nil means no delay. Calls are serialised.
@@ -78,7 +78,7 @@ type lane struct {
 	writer    string
 }
 
-// state is what is known about the rounds of one writer and partition.
+// state records the rounds of one writer and partition.
 type state struct {
 	busy     bool
 	aside    bool   // an Aside round is in flight
@@ -257,8 +257,8 @@ func (s *Store) carryOut(st *state, r *syncer.Round) (hang bool) {
 	return false
 }
 
-// answer applies a round and answers it. A round that had keys refused has them refused again each
-// time it is sent.
+// answer applies a round and answers it. Keys that were refused are refused again each time their
+// round is sent.
 func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 	if r.Seq == 0 || r.Republish || st.sentBefore(r) {
 		refuse = st.refused[r.Seq]
@@ -286,8 +286,8 @@ func (s *Store) answer(st *state, r *syncer.Round, refuse bool) {
 			k.Err = ErrKey
 			continue
 		}
-		// Copy only what a store answers. The rest belongs to the counter, which may read it
-		// meanwhile.
+		// Copy only the fields that a store sets. The others belong to the counter, which may read
+		// them meanwhile.
 		told := &c.Keys[i/2]
 		k.Err, k.Loaded = told.Err, told.Loaded
 		copy(k.Adds, told.Adds)

@@ -56,8 +56,8 @@ func (s *Store) enter(r *syncer.Round) {
 	}
 }
 
-// enterAside checks an Aside round, which may be in flight beside another, against the promises of
-// the caller.
+// enterAside checks an Aside round, which may be in flight together with another round, against the
+// promises of the caller.
 func (s *Store) enterAside(st *state, r *syncer.Round) {
 	where := place{r}
 	switch {
@@ -77,7 +77,7 @@ func changes(k syncer.KeyRound) bool {
 	return k.Reset || k.Renew || k.Fold || len(k.Adds) > 0
 }
 
-// leave records what the caller learns from a round.
+// leave records the result of a round that the caller sees.
 func (s *Store) leave(r *syncer.Round) {
 	st := s.lane(r)
 	if r.Aside {
@@ -136,7 +136,7 @@ func clone(r *syncer.Round) *syncer.Round {
 	return c
 }
 
-// garble fails a round and replaces its answer with values that nobody could rely on.
+// garble fails a round and replaces its answer with unreliable values.
 func garble(r *syncer.Round, err error) {
 	r.Err, r.Lost, r.Version, r.Quieted, r.Epoch = err, false, 1<<40, 1<<40, 1<<40
 	r.LastChange = "unknown"

@@ -19,7 +19,7 @@ func NewClient() *http.Client {
 	}}
 }
 
-// TryGet returns the status and the body of the answer. The error is that of the transport.
+// TryGet returns the status and the body of the answer. The error comes from the transport.
 func (s *Process) TryGet(path string) (int, []byte, error) {
 	return read(s.HTTP.Get(s.Base + path))
 }
@@ -43,7 +43,7 @@ func (s *Process) Get(path string) (int, []byte) {
 	return status, body
 }
 
-// Post returns the status and the body of the answer. The error is that of the transport.
+// Post returns the status and the body of the answer. The error comes from the transport.
 func (s *Process) Post(path, body string) (int, []byte, error) {
 	return post(s.HTTP, s.Base+path, body)
 }

@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// Host returns an address of loopback that no other test has. Nodes go on trying the addresses of
-// those that are gone: on 127.0.0.1 the port of one could belong to a node of another test by then,
-// and their clusters become one.
+// Host returns a loopback address that no other test has. Nodes keep trying the addresses of nodes
+// that are gone: on 127.0.0.1 such a port could belong to a node of another test by then, and the
+// two clusters would merge.
 func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.N(254), rand.N(256), 1+rand.N(254))
 }

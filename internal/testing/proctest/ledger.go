@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// Outcome is what a client knows about a request.
+// Outcome is the state of a request as its client knows it.
 type Outcome uint8
 
-// The outcomes: the request was carried out, it certainly was not, or nobody knows.
+// The outcomes: the request was carried out, it certainly was not, or that is unknown.
 const (
 	Acked Outcome = iota
 	Refused
@@ -24,7 +24,7 @@ type Account struct {
 	Sent, Acked, Failed, Unknown int64
 }
 
-// Ledger records what all workers sent and what came back.
+// Ledger records the events that all workers sent, and their outcomes.
 type Ledger struct {
 	mu   sync.Mutex
 	keys map[string]*Account
@@ -91,8 +91,8 @@ func (l *Ledger) Totals() (a, u, f int64) {
 	return a, u, f
 }
 
-// WriteOff moves events that are acknowledged but not in counts to failed, and returns how many
-// they are.
+// WriteOff moves events that are acknowledged but missing from counts to failed, and returns their
+// number.
 func (l *Ledger) WriteOff(counts map[string]int64) (lost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // Ordinary is a set of well-behaved clients that acquire one event after the other while other
-// clients misbehave. They connect from a loopback address of their own.
+// clients misbehave. They connect from a separate loopback address.
 type Ordinary struct {
 	t       testing.TB
 	http    *http.Client
@@ -31,8 +31,8 @@ const (
 	ordinaryPause   = 2 * time.Millisecond
 )
 
-// StartOrdinary starts the clients against a node. From now on the requests of the test to this
-// node come from their address too. They run until [Ordinary.Stop].
+// StartOrdinary starts the clients against a node. From now on the test's own requests to this node
+// come from their address too. They run until [Ordinary.Stop].
 func StartOrdinary(t testing.TB, node *Process) *Ordinary {
 	t.Helper()
 	o := &Ordinary{t: t, stop: make(chan struct{}), http: NewClient()}

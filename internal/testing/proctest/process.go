@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/internal/testing/child"
 )
 
-// Options say how a process is started. The zero value starts it on a free port of loopback.
+// Options configure how a process is started. The zero value starts it on a free port of loopback.
 type Options struct {
 	// Listen is the address of its HTTP API. Default: a free port of loopback.
 	Listen string
@@ -44,13 +44,13 @@ type Process struct {
 	Admin  string // the address for administration, "" if that is Listen
 	Peer   string // the address for other nodes, "" if that is Listen
 	HTTP   *http.Client
-	Log    LogBuffer // what it wrote to stderr
+	Log    LogBuffer // its output to stderr
 
 	opt   Options
 	child *child.Child
 }
 
-// LogBuffer collects what a process writes.
+// LogBuffer collects the output of a process.
 type LogBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -63,7 +63,7 @@ func (l *LogBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// String returns all that was written.
+// String returns everything written so far.
 func (l *LogBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +81,8 @@ func (p *Program) Serve(t testing.TB, opt Options, args ...string) *Process {
 }
 
 // TryServe is Serve, but returns an error if the process doesn't become ready. The process is never
-// nil. The hash seed is 0 unless arguments or environment set it, so that tests know where in Redis
-// a key is.
+// nil. The hash seed is 0 unless arguments or environment set it, so that tests can locate a key in
+// Redis.
 func (p *Program) TryServe(t testing.TB, opt Options, args ...string) (*Process, error) {
 	t.Helper()
 	if opt.Listen == "" {

@@ -12,7 +12,7 @@ import (
 // Program is the command twotier. Make one with [NewProgram] in TestMain, and call Remove when all
 // tests have run.
 type Program struct {
-	path  string // "" if it is to be built
+	path  string // "" until it is built
 	dir   string
 	from  string   // the directory of the module; "" is this one's
 	flags []string // of go build
@@ -42,13 +42,13 @@ func NewProgramFrom(source string) (*Program, error) {
 	return p, err
 }
 
-// ProgramAt returns a program that is there already.
+// ProgramAt returns an existing program.
 func ProgramAt(path string) *Program { return &Program{path: path} }
 
-// Remove removes what was built.
+// Remove removes the built program.
 func (p *Program) Remove() error { return os.RemoveAll(p.dir) }
 
-// Path returns the path of the program. The first call builds it, unless it is there already.
+// Path returns the path of the program. The first call builds it, unless it exists already.
 func (p *Program) Path(t testing.TB) string {
 	t.Helper()
 	if p.path != "" {

@@ -2,8 +2,8 @@ package proctest
 
 import "time"
 
-// Recent records a growing number, to tell by how much it grew lately. It is not safe for
-// concurrent use.
+// Recent records a growing number and measures its recent growth. It is not safe for concurrent
+// use.
 type Recent struct {
 	at []time.Time
 	n  []int64
@@ -12,8 +12,8 @@ type Recent struct {
 // Note records the current number.
 func (r *Recent) Note(n int64) { r.at, r.n = append(r.at, time.Now()), append(r.n, n) }
 
-// Since returns by how much the number has grown since when, according to what was recorded. Before
-// the first record it was 0.
+// Since returns by how much the number has grown since when, according to the recorded values.
+// Before the first record it was 0.
 func (r *Recent) Since(when time.Time) int64 {
 	i := len(r.at)
 	for i > 0 && r.at[i-1].After(when) {

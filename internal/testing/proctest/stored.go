@@ -18,8 +18,8 @@ func Hash(partitions int, key string) string {
 	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
 }
 
-// Stored returns the counts of the keys in Redis: the sums of their fields. A field that is no
-// integer is an error, and so is the value of one.
+// Stored returns the counts of the keys in Redis: the sums of their fields. A field or a value that
+// is no integer is an error.
 func Stored(client redis.UniversalClient, partitions int, keys []string) (map[string]int64, error) {
 	ctx := context.Background()
 	var cmds []*redis.MapStringStringCmd

@@ -26,7 +26,7 @@ const (
 	Limit       = 40
 )
 
-// SomeKey returns one of the keys that are added to.
+// SomeKey returns a random key for adds.
 func SomeKey() string { return fmt.Sprint("key-", rand.N(someKeys)) }
 
 func limitKey() string { return fmt.Sprint(LimitPrefix, rand.N(limitKeys)) }
@@ -38,8 +38,8 @@ type Traffic struct {
 	Ledger  *Ledger
 	Pause   time.Duration // average pause of a worker between requests; default: 12 ms
 	Storing bool          // every request waits for Redis
-	// Retry sends a request that was certainly not carried out again, to any node, as a client
-	// would. It gives up after giveUp.
+	// Retry makes requests that were certainly not carried out be sent again, to any node, as a
+	// client would. They are given up after giveUp.
 	Retry bool
 	// GaveUp counts requests that were retried until giveUp had passed.
 	GaveUp atomic.Int64
@@ -59,7 +59,7 @@ func (t *Traffic) To(bases ...string) *Traffic {
 	return t
 }
 
-// Open prepares the traffic for Add and the like, without starting workers.
+// Open prepares the traffic for Add and similar calls, without starting workers.
 func (t *Traffic) Open() *Traffic {
 	t.http, t.quit = NewClient(), make(chan struct{})
 	if t.Pause == 0 {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// nodeTimeout is how long a node of a cluster may be silent before others take it for dead: long
+// nodeTimeout is how long a node of a cluster may be silent before others consider it dead: long
 // enough for a machine that stands still for a moment, short enough to wait for a failover.
 const nodeTimeout = 5 * time.Second
 
@@ -19,8 +19,8 @@ const Slots = 16384
 
 // Cluster is a Redis Cluster on loopback.
 type Cluster struct {
-	// Nodes are all servers: first those that began as primaries, then those that began as
-	// replicas. Failovers change the roles.
+	// Nodes are all servers: first the initial primaries, then the initial replicas. Failovers
+	// change the roles.
 	Nodes []*Server
 	ids   map[*Server]string
 }
@@ -59,8 +59,8 @@ func StartCluster(t testing.TB, primaries, replicas int, opts ...Option) *Cluste
 	return c
 }
 
-// assign gives each primary its share of the slots, and each node an epoch of its own, so that
-// there are no conflicts to resolve.
+// assign gives each primary its share of the slots, and each node a separate epoch, so that there
+// are no conflicts to resolve.
 func (c *Cluster) assign(t testing.TB, primaries int) {
 	t.Helper()
 	for i, s := range c.Nodes {
@@ -86,7 +86,7 @@ func (c *Cluster) meet(t testing.TB) {
 	for _, s := range c.Nodes {
 		waitFor(t, "nodes meet", func() error {
 			err := infoHas(s, []any{"CLUSTER", "INFO"}, want)
-			// A handshake that is not done within the timeout of a node is forgotten.
+			// Nodes forget a handshake that is not done within their timeout.
 			if err != nil && time.Since(introduced) > 2*nodeTimeout {
 				introduce()
 			}
@@ -95,8 +95,8 @@ func (c *Cluster) meet(t testing.TB) {
 	}
 }
 
-// WaitReady waits until all running nodes agree that the cluster is up and who serves which slot,
-// and until every replica is connected to its primary and known to all.
+// WaitReady waits until all running nodes agree that the cluster is up and which node serves which
+// slot, and until every replica is connected to its primary and known to all.
 func (c *Cluster) WaitReady(t testing.TB) {
 	t.Helper()
 	waitFor(t, "cluster is up", func() error {
@@ -140,8 +140,8 @@ func isReplica(s *Server) (bool, error) {
 	return true, nil
 }
 
-// readyView returns the server's view of who serves which slots, in a form that can be compared. It
-// is an error if the server doesn't consider the cluster up or doesn't know that many replicas.
+// readyView returns the server's view of which node serves which slots, in a comparable form. It is
+// an error if the server doesn't consider the cluster up or doesn't know that many replicas.
 func readyView(s *Server, replicas int) (string, error) {
 	err := infoHas(s, []any{"CLUSTER", "INFO"}, "cluster_state:ok\r\n",
 		"cluster_slots_assigned:16384\r\n")

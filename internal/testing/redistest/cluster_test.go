@@ -70,7 +70,7 @@ func TestClusterWithoutReplicas(t *testing.T) {
 	})
 }
 
-// testMigration pauses in the middle of a migration to check what a client sees.
+// testMigration pauses in the middle of a migration to check the replies to a client.
 func testMigration(t *testing.T, c *redistest.Cluster, client *redis.ClusterClient) {
 	const keys = 10
 	slot := c.Slot(t, "{tag}")

@@ -60,7 +60,7 @@ func (s *Server) dataLines() []string {
 		// CLUSTER SLOTS hides a replica until its offset has moved. Without writes that takes a
 		// ping.
 		"repl-ping-replica-period 1",
-		// A script that is at work while the machine stands still is no reason to answer BUSY.
+		// A script that is running while the machine stands still must not cause BUSY replies.
 		"lua-time-limit 600000",
 	}
 	if c.aof {

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// FeatureSet lists features that tests depend on and not every server has.
+// FeatureSet lists features that tests depend on and that some servers lack.
 type FeatureSet struct {
-	// HPExpire says that fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey
+	// HPExpire is set if fields of a hash can expire one by one (HPEXPIRE: Redis from 7.4, Valkey
 	// from 9).
 	HPExpire bool
-	// TairHash says that the TairHash module is loaded (EXHINCRBY and so on).
+	// TairHash is set if the TairHash module is loaded (EXHINCRBY and so on).
 	TairHash bool
-	// WaitAOF says that a client can wait for the append-only file (WAITAOF: Redis from 7.2).
+	// WaitAOF is set if a client can wait for the append-only file (WAITAOF: Redis from 7.2).
 	WaitAOF bool
 }
 
-// Features finds out which features the server has, by trying them.
+// Features detects the features of the server by trying them.
 func Features(t testing.TB, s *Server) FeatureSet {
 	t.Helper()
 	const key = "redistest:probe"

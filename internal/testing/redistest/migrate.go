@@ -55,7 +55,7 @@ func (c *Cluster) MigrateKeys(t testing.TB, slot int, from, to *Server, most int
 // FinishMigration assigns the slot to its new primary and waits until all running nodes know.
 func (c *Cluster) FinishMigration(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
-	// The new primary first: if the old one gave the slot up before that, nobody would own it.
+	// The new primary first: if the old one gave the slot up before that, no node would own it.
 	must(t, to, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
 	must(t, from, "CLUSTER", "SETSLOT", slot, "NODE", c.ids[to])
 	c.waitOwner(t, slot, to)
@@ -94,8 +94,8 @@ func (c *Cluster) KillPrimary(t testing.TB, slot int) *Server {
 	return s
 }
 
-// WaitPromotion waits until all running nodes say that another node than the old primary serves the
-// slot, and returns that node.
+// WaitPromotion waits until all running nodes report that another node than the old primary serves
+// the slot, and returns that node.
 func (c *Cluster) WaitPromotion(t testing.TB, slot int, old *Server) *Server {
 	t.Helper()
 	var promoted *Server

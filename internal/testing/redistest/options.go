@@ -36,7 +36,7 @@ func MaxMemory(bytes int64) Option {
 // MaxClients limits the number of connections. The client of [Server.Do] uses one of them.
 func MaxClients(n int) Option { return Config(fmt.Sprintf("maxclients %d", n)) }
 
-// ACL admits only the given user, who may do everything. For the user "default" clients only need
+// ACL admits only the given user, with all permissions. For the user "default" clients only need
 // the password.
 func ACL(user, password string) Option {
 	return func(c *config) { c.user, c.pass = user, password }

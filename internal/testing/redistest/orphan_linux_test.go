@@ -42,7 +42,7 @@ func TestOrphan(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Its error says that it was killed.
+	// The error only reports that it was killed.
 	_ = cmd.Wait()
 	if addr == "" {
 		t.Fatal("the server has not started")

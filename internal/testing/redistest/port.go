@@ -21,10 +21,10 @@ const (
 
 const loopback = "127.0.0.1"
 
-// reserve returns a port that is free at the moment, and is not given to another server of these
-// tests, in whatever process, before held is closed: a server that is down finds it free when it
-// comes back. With bus, its bus port is free too. A process that is no test may take it, so the
-// caller must be ready to try again.
+// reserve returns a port that is free at the moment, and that no other server of these tests, in
+// any process, gets before held is closed: a server that is down finds it free when it comes back.
+// With bus, its bus port is free too. A process outside of the tests may take it, so the caller
+// must be ready to try again.
 func reserve(bus bool) (port int, held *os.File, err error) {
 	for range 1000 {
 		port = firstPort + rand.IntN(ports)
@@ -44,7 +44,8 @@ func reserve(bus bool) (port int, held *os.File, err error) {
 	return 0, nil, fmt.Errorf("no free port in %d..%d", firstPort, firstPort+ports-1)
 }
 
-// hold locks the file of a port. It returns nil if somebody else has. Locks end with the process.
+// hold locks the file of a port. It returns nil if it is locked already. Locks end with the
+// process.
 func hold(port int) (*os.File, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprint("redistest-ports-", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

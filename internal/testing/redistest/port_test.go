@@ -2,7 +2,7 @@ package redistest
 
 import "testing"
 
-// TestPortOfAStoppedServerIsKept stops a server: its port is free then, and no other one gets it
+// TestPortOfAStoppedServerIsKept stops a server: its port is free then, and no other server gets it
 // before the test is over.
 func TestPortOfAStoppedServerIsKept(t *testing.T) {
 	port := 0

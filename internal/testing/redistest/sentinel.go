@@ -9,11 +9,11 @@ import (
 // Sentinel is a primary with a replica, watched by three sentinels. Two of them must agree that the
 // primary is down.
 type Sentinel struct {
-	// Name is what the sentinels call the primary.
+	// Name is the sentinels' name for the primary.
 	Name string
 	// Nodes are the two servers that hold data. The first one began as the primary.
 	Nodes []*Server
-	// Sentinels are the three that watch.
+	// Sentinels are the three watching servers.
 	Sentinels []*Server
 }
 
@@ -44,8 +44,8 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	})
 	for range 3 {
 		watcher := start(t, s.watching(primary))
-		// When everything stands still for two seconds, sentinels do nothing for the next thirty,
-		// unless they know this setting (Redis 7).
+		// After a pause of two seconds sentinels do nothing for the next thirty, unless they know
+		// this setting (Redis 7).
 		watcher.Do("SENTINEL", "DEBUG", "tilt-period", "1000")
 		s.Sentinels = append(s.Sentinels, watcher)
 	}
@@ -120,9 +120,8 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary.
-// User and password, if there are any, are those of the servers that hold data; the sentinels need
-// none.
+// URL returns redis+sentinel:// with the addresses of the sentinels and the name of the primary. It
+// has the user and password of the servers that hold data, if any; the sentinels need none.
 func (s *Sentinel) URL() string { return s.Nodes[0].urlOf("+sentinel", s.Addrs()) + "/" + s.Name }
 
 // Primary waits until all sentinels agree on the primary and returns it.

@@ -35,11 +35,11 @@ type Server struct {
 	client *redis.Client
 }
 
-// errPortTaken says that another process took the port first.
+// errPortTaken reports that another process took the port first.
 var errPortTaken = errors.New("port is taken")
 
 // Start starts a server and waits until it answers. The server keeps nothing on disk unless an
-// option says so. When the test ends, the server is stopped, and its log is shown if the test
+// option requires it. When the test ends, the server is stopped, and its log is shown if the test
 // failed. A missing binary fails the test.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
@@ -75,7 +75,8 @@ func start(t testing.TB, cfg config) *Server {
 	return nil
 }
 
-// findProgram returns the path of the server binary, or fails the test saying how to get one.
+// findProgram returns the path of the server binary, or fails the test with instructions for
+// getting one.
 func findProgram(t testing.TB) string {
 	t.Helper()
 	name := os.Getenv("TWOTIER_TEST_REDIS")
@@ -188,7 +189,8 @@ func (s *Server) Stop() { s.check("stop", s.process().Terminate(patience)) }
 // nothing is answered.
 func (s *Server) Pause() { s.check("pause", s.process().Signal(syscall.SIGSTOP)) }
 
-// Resume continues a paused process (SIGCONT). It then executes what has arrived in the meantime.
+// Resume continues a paused process (SIGCONT). It then executes the commands that have arrived in
+// the meantime.
 func (s *Server) Resume() { s.check("resume", s.process().Signal(syscall.SIGCONT)) }
 
 // Restart starts the server again with the same port, directory and configuration. If it is

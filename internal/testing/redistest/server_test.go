@@ -151,7 +151,7 @@ func TestPausedServerExecutesLater(t *testing.T) {
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	// That nothing comes can't be polled for.
+	// Polling can't show that nothing arrives, so wait a fixed time.
 	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

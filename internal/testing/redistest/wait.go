@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// patience bounds everything that a healthy server does at once. It is long because a machine
-	// under load is slow.
+	// patience bounds everything that a healthy server does immediately. It is long because a
+	// machine under load is slow.
 	patience = 3 * time.Minute
 	// commandTimeout bounds one command of the server's own client.
 	commandTimeout = time.Minute

@@ -11,7 +11,7 @@ import (
 // servePort is the port of the listeners of all hosts.
 const servePort = 8080
 
-// ErrBroken says that a connection broke. What was written last may or may not have arrived.
+// ErrBroken reports that a connection broke. The last write may or may not have arrived.
 var ErrBroken = errors.New("simnet: connection reset by peer")
 
 // Listen returns a listener for connections to the host. There is at most one at a time.
@@ -23,8 +23,8 @@ func (h *Host) Listen() net.Listener {
 	return l
 }
 
-// Dial connects to the listener of another host. What is written while the link is cut never
-// arrives. A share of writes, [Weather].Broken, breaks the connection.
+// Dial connects to the listener of another host. Data written while the link is cut never arrives.
+// A share of writes, [Weather].Broken, breaks the connection.
 func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	delay, ok := h.net.passes(h.ip, to, Calls, 0)
 	if !ok || h.isDown() {
@@ -141,7 +141,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return written, err
 }
 
-// swallows reports whether data written now is lost: because the link is cut, or because earlier
+// swallows reports whether data written now is lost, because the link is cut or because earlier
 // data was lost.
 func (c *conn) swallows(cut bool) bool {
 	c.mu.Lock()

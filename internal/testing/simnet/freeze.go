@@ -3,8 +3,8 @@ package simnet
 import "context"
 
 // Freeze suspends the host: until Thaw it sends and receives nothing. Packets to it are lost. Calls
-// to it and from it, and everything else that waits in [Net.Awake], continue after Thaw. Code on
-// the host that doesn't use the network keeps running.
+// to it and from it, and all other waits in [Net.Awake], continue after Thaw. Code on the host that
+// doesn't use the network keeps running.
 func (n *Net) Freeze(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -107,8 +107,8 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	}
 }
 
-// stream is one end of a gossip connection. What is written while the link is cut never arrives,
-// and neither does anything after it.
+// stream is one end of a gossip connection. Data written while the link is cut never arrives, and
+// neither does anything after it.
 type stream struct {
 	net.Conn
 	net    *Net

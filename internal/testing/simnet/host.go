@@ -146,7 +146,7 @@ func (n *Net) deliver(from *Host, to string, request []byte, d time.Duration) ou
 	return outcome{reply: reply, lost: !from.awake()}
 }
 
-// awake waits until the host is not frozen, and reports whether it has not been stopped.
+// awake waits until the host is not frozen, and reports whether it is still running.
 func (h *Host) awake() bool {
 	return h.net.Awake(context.Background(), h.ip) == nil && !h.isDown()
 }

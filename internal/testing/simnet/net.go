@@ -11,16 +11,16 @@ import (
 
 // Errors of calls and dials.
 var (
-	// ErrRefused says that nothing listens at the address: the message was not delivered.
+	// ErrRefused reports that nothing listens at the address: the message was not delivered.
 	ErrRefused = errors.New("simnet: connection refused")
 )
 
-// Weather says what a network does to messages.
+// Weather defines how a network treats messages.
 type Weather struct {
 	// Delay is the least time that a message takes, and Jitter the most that is added to it.
 	Delay, Jitter time.Duration
 	// PacketLoss is the share of packets that are lost, in thousandths, and CallLoss the share of
-	// requests and of replies of calls.
+	// lost requests and replies of calls.
 	PacketLoss, CallLoss int
 	// Broken is the share of writes that break a connection of [Host.Dial], in thousandths. Half of
 	// these arrive first.

@@ -15,7 +15,7 @@ type Span struct {
 	ID, Parent [8]byte
 	Name       string
 	Attributes map[string]string
-	// Failed says that it went wrong, and Ended how often it was ended.
+	// Failed marks a failed span, and Ended counts how often it was ended.
 	Failed bool
 	Ended  int
 }

@@ -57,8 +57,8 @@ func (c *CA) Issue(serial int64, end time.Time) (cert, key []byte, err error) {
 	return block("CERTIFICATE", der), block("PRIVATE KEY", raw), nil
 }
 
-// Pair returns the configuration of a TLS server, whose certificate is valid for an hour, and that
-// of its clients.
+// Pair returns the configuration of a TLS server, whose certificate is valid for an hour, and the
+// configuration of its clients.
 func Pair() (server, client *tls.Config, err error) {
 	c, err := New()
 	if err != nil {

@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run runs the tests and prints the report; those of plain run at the same time as the others,
+// run runs the tests and prints the report; the tests of plain run at the same time as the others,
 // always without the race detector. It returns an error if a test failed, or was skipped and is not
 // on the list.
 func run(test goTest, race bool, allowed []*regexp.Regexp, args, plain []string) error {
@@ -65,10 +65,10 @@ func run(test goTest, race bool, allowed []*regexp.Regexp, args, plain []string)
 	return err
 }
 
-// goTest is how go test is run.
+// goTest holds the settings for running go test.
 type goTest struct {
 	dir   string
-	stall time.Duration // 0 if nothing is to stand still
+	stall time.Duration // 0 to stall nothing
 }
 
 // run runs go test once and adds its output to a report.
@@ -94,7 +94,7 @@ func (g goTest) run(args []string, r *report) error {
 	return readErr
 }
 
-// ofRaceDetector returns the skips whose reason is the race detector.
+// ofRaceDetector returns the skips caused by the race detector.
 func ofRaceDetector(skips []skip) (of []skip) {
 	for _, s := range skips {
 		if strings.Contains(s.reason, "race detector") {
@@ -118,7 +118,7 @@ func rerun(skips []skip) []string {
 	return append([]string{"-count=1", "-vet=off", "-run", pattern}, slices.Compact(pkgs)...)
 }
 
-// announce prints which tests only ran without the race detector.
+// announce prints which tests ran only without the race detector.
 func announce(before, after []skip) {
 	for _, s := range before {
 		if !slices.Contains(after, s) {

@@ -23,8 +23,8 @@ func (s skip) String() string { return fmt.Sprintf("%s.%s: %s", s.pkg, s.test, s
 // testID identifies a test, or a package if test is empty.
 type testID struct{ pkg, test string }
 
-// report collects the output of runs of go test, which may be under way at the same time if they
-// have no package in common.
+// report collects the output of runs of go test, which may run concurrently if they have no package
+// in common.
 type report struct {
 	out io.Writer
 
@@ -121,7 +121,7 @@ func isResult(line string) bool {
 		strings.HasPrefix(line, "\t") && strings.Contains(line, "coverage: ")
 }
 
-// reason returns what a test logged before it was skipped, without source positions.
+// reason returns the text that a test logged before it was skipped, without source positions.
 func reason(lines []string) string {
 	var said []string
 	for _, line := range lines {

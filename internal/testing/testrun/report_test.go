@@ -67,7 +67,8 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// TestRerunIsOfTheRaceDetectorOnly: without it, a test finds no other server or program.
+// TestRerunIsOfTheRaceDetectorOnly checks that only skips caused by the race detector are run
+// again: any other reason would still hold without it.
 func TestRerunIsOfTheRaceDetectorOnly(t *testing.T) {
 	detector := skip{"x/a", "TestA", "the race detector empties pools at random"}
 	got := ofRaceDetector([]skip{{"x/b", "TestB", "no IPv6 here"}, detector})

@@ -15,8 +15,8 @@ import (
 const stallEvery = 8 * time.Second
 
 // stall makes a process and its descendants stand still for up to a given time, again and again
-// until done is closed, as a machine does that has too much to do. A test that fails by it waits
-// for a duration where it should wait for a condition, or has found a defect.
+// until done is closed, like an overloaded machine. A test that fails because of it waits for a
+// duration where it should wait for a condition, or has found a defect.
 func stall(pid int, longest time.Duration, done <-chan struct{}) {
 	for {
 		select {
@@ -33,9 +33,9 @@ func stall(pid int, longest time.Duration, done <-chan struct{}) {
 	}
 }
 
-// freeze stops a process and its descendants, and returns those that were not stopped before.
+// freeze stops a process and its descendants, and returns the ones that were not stopped before.
 func freeze(pid int) (stopped []int, err error) {
-	for news := true; news; { // until nobody was left to start another one meanwhile
+	for news := true; news; { // until no running process is left that could start another
 		news = false
 		running, err := family(pid)
 		if err != nil {
@@ -56,7 +56,7 @@ func thaw(stopped []int) {
 	}
 }
 
-// family returns a process and its descendants, parents first, without those that are stopped.
+// family returns a process and its descendants, parents first, without stopped ones.
 func family(pid int) (running []int, err error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(files) == 0 {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestStall stops a process, its child, and not what was stopped before, and lets those run again.
+// TestStall stops a process and its child, but not a child already stopped, and lets the stopped
+// ones run again.
 func TestStall(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & echo $!; sleep 100 & echo $!; cat")
 	hold, err := cmd.StdinPipe()
@@ -62,7 +63,7 @@ func number(t *testing.T, lines *bufio.Scanner) int {
 	return n
 }
 
-// until waits until exactly these run, but for a program that is just being started.
+// until waits until all wanted processes run, or none at all if none are wanted.
 func until(t *testing.T, pid int, want []int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
