@@ -276,7 +276,7 @@ func TestServiceErrors(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsAnEstimate: if it is known how long an overload may last, the answer says so,
+// TestRetryAfterIsAnEstimate: if the duration of an overload is known, the answer reports it,
 // within bounds.
 func TestRetryAfterIsAnEstimate(t *testing.T) {
 	for after, want := range map[time.Duration]string{

@@ -14,11 +14,11 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// RuleBook keeps the document of rules. Errors are those of [Service], and those that a method
-// names.
+// RuleBook keeps the document of rules. Its methods return the errors of [Service] and the ones
+// that they name.
 type RuleBook interface {
-	// Current returns the version in force on this node, and when the store said last that it is
-	// the newest. known is false until the node has learned one.
+	// Current returns the version in force on this node, and the time at which the store last
+	// confirmed it as the newest. known is false until the node has learned one.
 	Current() (v rule.Version, confirmed time.Time, known bool)
 	// Version returns a version, or [rule.ErrNoVersion].
 	Version(ctx context.Context, number int64) (rule.Version, error)
@@ -28,14 +28,14 @@ type RuleBook interface {
 	// *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved] if base is
 	// not the newest version.
 	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
-	// Read returns the rules of a document, which changes nothing; without one there are none. The
-	// error is a *[rule.DocumentError] if there is a mistake.
+	// Read parses a document without changing anything; an empty document has no rules. The error
+	// is a *[rule.DocumentError] if there is a mistake.
 	Read(text []byte) (*rule.Set, error)
 	// JSON returns a document as JSON.
 	JSON(text []byte) ([]byte, error)
 }
 
-// showRules answers the rules in force, another version of them, the history, or the warnings.
+// showRules answers with the rules in force, another version of them, the history, or the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
 	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
@@ -96,7 +96,7 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem
 	return number, part, p
 }
 
-// showVersion answers a document, as JSON unless the request prefers YAML.
+// showVersion answers with a document, as JSON unless the request prefers YAML.
 func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
 	setVersion(ctx, v)
 	if prefersYAML(ctx.Request.Header.Peek(fasthttp.HeaderAccept)) {
@@ -113,7 +113,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem 
 	return nil
 }
 
-// setVersion sets the headers that say which version a document is.
+// setVersion sets the headers that identify the version of a document.
 func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
 	ctx.Response.Header.Set("ETag", `"`+strconv.FormatInt(v.Number, 10)+`"`)
 	ctx.Response.Header.Set("Vary", "Accept")
@@ -128,7 +128,7 @@ func prefersYAML(accept []byte) bool {
 	return yaml >= 0 && (json < 0 || yaml < json)
 }
 
-// showHistory answers who made which version when.
+// showHistory answers with the author and the time of each version.
 func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *problem {
 	all, err := s.opts.RuleBook.History(wait)
 	if err != nil {

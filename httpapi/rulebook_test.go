@@ -94,7 +94,7 @@ func TestPutAndShowRules(t *testing.T) {
 	}
 }
 
-// TestRefusedRules puts what is refused: nothing changes.
+// TestRefusedRules puts documents that are refused: nothing changes.
 func TestRefusedRules(t *testing.T) {
 	s := newServer(t, newFake())
 	status(t, put(s, `"0"`, oneRule), 200, `"version":1`)
