@@ -19,7 +19,7 @@
 // they were counted anyway, and can't be replayed.
 //
 // [Run] selects the busiest and the most refused keys of the namespaces in which the rules count,
-// and reports what the rules would do to them. It is independent of nodes: a [Source] reads the
-// keys. Nothing is counted, and nothing is kept after it returns. All functions are safe for
-// concurrent use.
+// and reports the rules' effect on them. It is independent of nodes: a [Source] reads the keys.
+// Nothing is counted, and nothing is kept after it returns. All functions are safe for concurrent
+// use.
 package backtest
