@@ -262,7 +262,7 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 		defer cancel()
 		must(b.t, c.Close(ctx))
 	})
-	// An attempt may time out where they are short.
+	// With short timeouts, an attempt may fail.
 	b.until("the client has a table", func() bool { return c.Refresh(b.t.Context()) == nil })
 	return c
 }

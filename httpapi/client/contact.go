@@ -38,8 +38,8 @@ func (c *contact) isUp(now time.Time, most time.Duration) bool {
 	return c.answers.Load() && (asked == 0 || now.Sub(time.Unix(0, asked)) < most)
 }
 
-// reaches reports whether any node answers. If no request has been answered for Options.Timeout, no
-// node can be reached.
+// reaches reports whether any node answers. A node that leaves requests unanswered for
+// Options.Timeout can't be reached.
 func (c *Client) reaches() bool {
 	if c.ctx.Err() != nil {
 		return false

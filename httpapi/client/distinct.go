@@ -179,7 +179,7 @@ func (r *DistinctRequest) windows() string {
 	return strings.Join(all, ",")
 }
 
-// append appends the members of the request to an object that was begun, and ends it.
+// append appends the members of the request to an open object, and closes it.
 func (r *DistinctRequest) append(b []byte) ([]byte, error) {
 	if len(r.Values) == 0 && len(r.Limits)+len(r.Rules) > 0 {
 		return b, errNoValues

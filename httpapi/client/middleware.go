@@ -84,9 +84,9 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 //     too long): no request passes until the gate's options are right;
 //   - 503 with Retry-After if a node answers that it can't decide now ([ErrUnavailable], for
 //     example because Redis is slow to send the key's counts);
-//   - determined by [GateOptions].Outage if no node can be reached: connections are refused, or no
-//     node has answered any request for [Options].Timeout. A proxy in place of a node can't reach
-//     one if it answers 5xx by itself.
+//   - determined by [GateOptions].Outage if no node can be reached: connections are refused, or
+//     requests to all nodes stay unanswered for [Options].Timeout. A proxy in place of a node can't
+//     reach one if it answers 5xx by itself.
 //
 // So overloading the service can't switch the limits off. A service that stops answering without
 // closing its port, such as a machine that is cut off, refuses for Options.Timeout before

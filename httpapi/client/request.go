@@ -42,10 +42,10 @@ type AddRequest struct {
 	// the buckets of At or, without it, from the newest buckets that hold something, and never more
 	// than a bucket holds.
 	N int64
-	// At is when they happened, in whole milliseconds, as far back as the namespace covers.
+	// At is when the events happened, in whole milliseconds, as far back as the namespace covers.
 	// Default: now.
 	At time.Time
-	// Ack is what to wait for.
+	// Ack is the condition for the call to return.
 	Ack Ack
 	// Limits, up to 16, are compared after counting.
 	Limits []Limit

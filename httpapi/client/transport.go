@@ -28,7 +28,7 @@ type TransportOptions struct {
 
 // Transport is an [http.RoundTripper] for clients of other people's APIs: a request waits until its
 // limits, which all users of the cluster share, leave room for it. It is safe for concurrent use.
-// Requests don't wait in a queue: the first to ask after there is room is next.
+// Requests don't wait in a queue: once there is room, the first one to try again is next.
 type Transport struct {
 	opt  TransportOptions
 	gate *Gate
