@@ -40,7 +40,7 @@ type Event struct {
 	// At is when the first of Nodes saw it, in unix milliseconds.
 	At   int64     `json:"at"`
 	Kind EventKind `json:"kind"`
-	// Member is the ID of the member that it is about, empty if it is not about one.
+	// Member is the ID of the member concerned, empty if the event is not about one.
 	Member string `json:"member,omitempty"`
 	// Text describes the event in words.
 	Text string `json:"text"`

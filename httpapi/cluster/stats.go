@@ -57,12 +57,12 @@ type Phases struct {
 	// Own are decided here. Incoming are this node's by the table of owners, but it is still
 	// fetching their state.
 	Own, Incoming int
-	// Outgoing are another node's by the table, but still decided here until that node asks for
+	// Outgoing are another node's by the table, but still decided here until that node requests
 	// them. Moving are being handed over right now.
 	Outgoing, Moving int
 }
 
-// Moves is the number of partitions that changed hands since the node started, by how.
+// Moves counts the partitions that changed hands since the node started, by the kind of move.
 type Moves struct {
 	// Taken received their state from another node; Given were sent to another node.
 	Taken, Given int64

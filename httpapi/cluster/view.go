@@ -72,7 +72,7 @@ type Member struct {
 	// Partitions is the number of partitions it owns, and Share that number divided by all.
 	Partitions int     `json:"partitions"`
 	Share      float64 `json:"share"`
-	// Mode is how it counts, empty if unknown. Started is when its process began, in unix
+	// Mode is the member's mode, empty if unknown. Started is when its process began, in unix
 	// milliseconds.
 	Mode    Mode  `json:"mode,omitempty"`
 	Started int64 `json:"started,omitempty"`
