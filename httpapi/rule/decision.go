@@ -19,7 +19,7 @@ type Decision struct {
 	Verdict Verdict
 	// Limits are the limits that were compared.
 	Limits []Compared
-	// TraceID is the ID of the trace that the request is part of, in hexadecimal digits, or empty.
+	// TraceID is the ID of the request's trace in hexadecimal digits, or empty.
 	TraceID string
 }
 

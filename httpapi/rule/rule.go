@@ -10,11 +10,11 @@ type State uint8
 
 // The states of a rule.
 const (
-	// On is a rule that refuses.
+	// On marks a rule that refuses.
 	On State = iota
-	// Shadow is a rule that is judged, and whose verdict is reported, but that never refuses.
+	// Shadow marks a rule that is judged and whose verdict is reported, but that never refuses.
 	Shadow
-	// Off is a rule that is not judged.
+	// Off marks a rule that is not judged.
 	Off
 )
 
