@@ -175,7 +175,7 @@ func TestCovers(t *testing.T) {
 }
 
 // TestTheLastTokenCanBeWithdrawn loads a file without tokens: at first that is an error, and later
-// nobody has a token any more.
+// it withdraws all tokens.
 func TestTheLastTokenCanBeWithdrawn(t *testing.T) {
 	var store token.Store
 	text, hash := token.New()
