@@ -228,8 +228,8 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 	}
 }
 
-// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes are there,
-// and a chunked one before that.
+// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes arrive, and a
+// chunked one before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	store, _ := tokens(t, "a count")
 	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})

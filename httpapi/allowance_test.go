@@ -270,7 +270,7 @@ func eventually(t *testing.T, holds func() bool, what string) {
 	t.Fatalf("in vain: %s", what)
 }
 
-// TestBodyThatNeverFits gets another error than a body for which there is no memory now.
+// TestBodyThatNeverFits gets a different error from a body for which there is no memory now.
 func TestBodyThatNeverFits(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64,
 		MaxConnsPerAddress: 1, RequestTimeout: time.Minute})

@@ -112,5 +112,5 @@ func forwardedAddr(text string) (netip.Addr, bool) {
 	return plainAddr(a.Addr()), err == nil
 }
 
-// plainAddr returns a as IPv4 if it is, and without a zone.
+// plainAddr returns a without a zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

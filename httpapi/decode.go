@@ -15,8 +15,8 @@ const (
 	maxBatchBody = 1 << 20
 )
 
-// form is how a request spelled an operation. The answer has the same form, and errors name fields
-// the same way.
+// form records how a request spelled an operation. The answer has the same form, and errors name
+// fields the same way.
 type form struct {
 	first  int  // index of its first check in decoder.checks
 	count  int  // number of its checks

@@ -152,7 +152,7 @@ func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 	return forbidden(d.grant, need, into.Op.NS)
 }
 
-// judge adds the limits of the rules that were named, or of the default rules.
+// judge adds the limits of the named rules, or of the default rules.
 func (d *decoder) judge(into *valueOp) *problem {
 	if into.WantsDefaults(d.naming) {
 		if p := d.takeRules(); p != nil {
@@ -169,7 +169,7 @@ func (d *decoder) judge(into *valueOp) *problem {
 	return nil
 }
 
-// takeWindows makes windows of the limits that were read from start on.
+// takeWindows turns the limits that were read from start on into windows.
 func (d *decoder) takeWindows(into *valueOp, start int) {
 	for _, l := range d.limits[start:] {
 		into.Op.Windows = append(into.Op.Windows, l.Window)

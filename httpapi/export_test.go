@@ -75,14 +75,14 @@ const (
 // Sessions returns the number of known sessions and of the bytes of answers kept for them.
 func (s *Server) Sessions() (n, bytes int) { return s.sessions.Size() }
 
-// Taken is the memory and connections that clients have taken.
+// Taken is the memory and the connections in use by clients.
 type Taken struct {
 	Conns   int
 	Bytes   int64
 	Waiting bool // a request waits for memory
 }
 
-// Taken returns what clients have taken.
+// Taken returns the memory and the connections in use by clients.
 func (s *Server) Taken() Taken {
 	a := s.allowance
 	t := Taken{Conns: a.conns.InUse()}

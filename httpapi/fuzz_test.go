@@ -105,7 +105,7 @@ func FuzzOp(f *testing.F) {
 	})
 }
 
-// FuzzBatch is FuzzOp for batches, the refused operations of which must at least be JSON.
+// FuzzBatch is FuzzOp for batches, whose refused operations must at least be JSON.
 func FuzzBatch(f *testing.F) {
 	for _, list := range [][]refusal{malformed, refusedFields} {
 		for _, r := range list {

@@ -34,7 +34,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return r
 }
 
-// metrics answers in the Prometheus format that the client asked for, text by default.
+// metrics answers in the client's preferred Prometheus format, text by default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},

@@ -119,7 +119,7 @@ func (p *problem) appendJSON(b []byte) []byte {
 }
 
 // retryAfter returns the value of the Retry-After header, in seconds: the estimate rounded up, or
-// that of the kind if it is longer. 0 means no header.
+// the kind's value if that is longer. 0 means no header.
 func (p *problem) retryAfter() int {
 	return max(p.kind.retryAfter, int((p.after+time.Second-1)/time.Second))
 }

@@ -24,9 +24,9 @@ type RuleBook interface {
 	Version(ctx context.Context, number int64) (rule.Version, error)
 	// History returns the versions that are kept, the newest first.
 	History(ctx context.Context) ([]rule.Version, error)
-	// Put makes a text the version after base, or after any if base is less than 0. The error is a
-	// *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved] if base is
-	// not the newest version.
+	// Put stores text as the version after base, or after the newest one if base is negative. The
+	// error is a *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved]
+	// if base is not the newest version.
 	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
 	// Read parses a document without changing anything; an empty document has no rules. The error
 	// is a *[rule.DocumentError] if there is a mistake.
@@ -122,7 +122,7 @@ func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
 	}
 }
 
-// prefersYAML reports whether an Accept header names YAML, and JSON not before it.
+// prefersYAML reports whether an Accept header names YAML, and does so before any JSON.
 func prefersYAML(accept []byte) bool {
 	yaml, json := bytes.Index(accept, []byte("yaml")), bytes.Index(accept, []byte("json"))
 	return yaml >= 0 && (json < 0 || yaml < json)
@@ -178,7 +178,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// baseOf reads If-Match: the version that a document was made from, less than 0 for any.
+// baseOf reads If-Match: the version that a document was made from, negative for any.
 func baseOf(match []byte) (base int64, p *problem) {
 	const want = `want the version that the document was made from in quotes, as ETag has it, ` +
 		`or * to replace whichever is in force`

@@ -191,7 +191,8 @@ func sameNamespace(a, b *rule.Rule) *problem {
 		"in different checks or requests", a.Name, a.Space(), b.Name, b.Space()))
 }
 
-// setNamespace makes a check count where the rule that it names does.
+// setNamespace sets the namespace of a check that has none to its rule's, and refuses a different
+// one.
 func setNamespace(c *syncer.Check, r *rule.Rule) *problem {
 	if space := r.Space(); c.NS == nil {
 		c.NS = []byte(space)

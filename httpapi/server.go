@@ -36,7 +36,7 @@ type Options struct {
 	// Tokens resolves bearer tokens. Default: anyone who can connect may do everything except
 	// administer.
 	Tokens Tokens
-	// Rules resolves the names of rules that requests have. Default: none, and no name is known.
+	// Rules resolves the names of rules in requests. Default: none, and no name is known.
 	Rules Rules
 	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
 	Verdicts Verdicts
