@@ -70,8 +70,8 @@ func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error)
 	return admitted, err
 }
 
-// The answers are read without parsing them, as twotier writes them.
-// TestDecideReadsWhatTheAnswersSay (package rival) compares that with what encoding/json reads.
+// The answers are read without parsing them, in the form that twotier writes.
+// TestDecideReadsWhatTheAnswersSay (package rival) compares the results with encoding/json.
 
 func readAcquire(answer []byte) (admitted int, err error) {
 	switch {
