@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// patience is how long a call may take at least; after twice as long it fails.
+	// patience is the least time that a call gets; no call gets more than twice as much.
 	patience = 30 * time.Second
 	// idleFor is the idle time up to which a connection is reused. Servers close idle connections
 	// somewhat later.
