@@ -11,7 +11,7 @@ import (
 
 // Tokens resolves bearer tokens; [token.Store] implements it.
 type Tokens interface {
-	// Find returns what a token grants, or nil if the token is unknown. Its duration must not
+	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
 	Find(presented []byte) *token.Grant
 }
@@ -32,7 +32,7 @@ func newAccess(o *Options) access {
 // open reports whether a route needs no token.
 func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && !r.guarded }
 
-// find returns what a token grants, or nil if it is unknown.
+// find returns the grant of a token, or nil if the token is unknown.
 func (a *access) find(presented []byte) *token.Grant {
 	if g := a.admin.Find(presented); g != nil {
 		return g
@@ -70,7 +70,7 @@ func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *prob
 	return g, nil
 }
 
-// wanted says which tokens are accepted, for an error message.
+// wanted names the accepted tokens in an error message.
 func (a *access) wanted() string {
 	if a.tokens == nil {
 		return "the node's --admin-token"

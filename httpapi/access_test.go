@@ -60,7 +60,7 @@ func as(s *httpapi.Server, secret, request, body string) *fasthttp.RequestCtx {
 }
 
 // TestEveryRouteAsksForTheDocumentedRole tries each documented call with a token of each role, and
-// without a token: the routes require what the document says.
+// without a token: the routes require the roles in the document.
 func TestEveryRouteAsksForTheDocumentedRole(t *testing.T) {
 	store, texts := tokens(t, "count count", "read read", "admin admin")
 	doc, _ := readDocument(t)
@@ -142,7 +142,7 @@ func TestNamespacesOfATokenAreItsBounds(t *testing.T) {
 }
 
 // TestBatchOfManyTenants: an operation that the token does not allow does not affect the others,
-// which may come from somebody else.
+// which may be on behalf of other users.
 func TestBatchOfManyTenants(t *testing.T) {
 	store, texts := tokens(t, "shop count login")
 	f := newFake()
@@ -200,7 +200,7 @@ func TestWhatIsNoTokenIsRefused(t *testing.T) {
 	}
 }
 
-// TestAdminTokenMayDoEverything, also if there are Tokens.
+// TestAdminTokenMayDoEverything, with and without Tokens.
 func TestAdminTokenMayDoEverything(t *testing.T) {
 	const secret = "0123456789abcdef"
 	store, texts := tokens(t, "a count")
@@ -228,8 +228,8 @@ func TestAdminTokenMayDoEverything(t *testing.T) {
 	}
 }
 
-// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes are there,
-// and a chunked one before that.
+// TestBodiesOfStrangersAreNotRead: a large body is refused as soon as its first bytes arrive, and a
+// chunked one before that.
 func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	store, _ := tokens(t, "a count")
 	s, addr := open(t, httpapi.Options{Service: newFake(), Tokens: store})
@@ -247,7 +247,7 @@ func TestBodiesOfStrangersAreNotRead(t *testing.T) {
 	}
 }
 
-// TestWithTokensAllocatesNothing covers what every request pays.
+// TestWithTokensAllocatesNothing covers the part that every request pays for.
 func TestWithTokensAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector empties pools at random")

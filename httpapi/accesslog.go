@@ -11,19 +11,19 @@ import (
 	"twotier.dev/twotier/internal/peerhttp"
 )
 
-// Lines takes lines of text.
+// Lines receives lines of text.
 type Lines interface {
-	// Add takes a line without its end. It must not wait, and keeps nothing of it.
+	// Add receives a line without its end. It must not wait, and must not keep the slice.
 	Add(line []byte)
 }
 
-// maxLoggedPath bounds the part of a path that is logged.
+// maxLoggedPath bounds the logged part of a path.
 const maxLoggedPath = 256
 
-// logAccess writes a line of JSON about a request that is answered, if it is one of those that are
-// chosen. Messages of other nodes are not: the requests that they are about are logged where
-// clients sent them; cmd/twotier adds lines about what of them is part of a trace. The query is
-// left out, as it has keys.
+// logAccess writes a line of JSON about an answered request if the sample includes it. It skips
+// messages of other nodes: their requests are logged on the node that clients sent them to, and
+// cmd/twotier adds lines for the messages that are part of a trace. The query is left out because
+// it contains keys.
 func (s *Server) logAccess(ctx *fasthttp.RequestCtx) {
 	if rand.Float64() >= s.opts.AccessShare {
 		return

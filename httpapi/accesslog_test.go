@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// logged keeps the lines of an access log.
+// logged collects the lines of an access log.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -26,7 +26,7 @@ func (l *logged) Add(line []byte) {
 	l.lines = append(l.lines, string(line))
 }
 
-// accessed has one request answered, and returns the line about it.
+// accessed sends one request and returns its line.
 func accessed(t *testing.T, o httpapi.Options, from, method, uri, body string,
 	headers ...string) map[string]any {
 	t.Helper()
@@ -67,7 +67,7 @@ func accessed(t *testing.T, o httpapi.Options, from, method, uri, body string,
 	return got
 }
 
-// TestAccessLog compares lines about requests that succeed, fail, and try to forge a line.
+// TestAccessLog compares the lines of requests that succeed, fail, and try to forge a line.
 func TestAccessLog(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	behind := httpapi.Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
@@ -100,7 +100,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestAccessLogIsSampled asks often: about half of the requests are logged.
+// TestAccessLogIsSampled sends many requests: about half of them are logged.
 func TestAccessLogIsSampled(t *testing.T) {
 	const times = 4000
 	var l logged
@@ -120,7 +120,7 @@ func TestAccessLogIsSampled(t *testing.T) {
 	}
 }
 
-// TestTraceParents goes through what the specification has receivers accept and ignore.
+// TestTraceParents covers the values that the specification has receivers accept and ignore.
 func TestTraceParents(t *testing.T) {
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	good := "00-" + id + "-" + parent + "-00"

@@ -19,7 +19,7 @@ func (s *Server) adminMode(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	mode, p := x.modeBody(ctx.PostBody())
 	if p == nil {
-		// SetMode has a timeout of its own, which is longer than that of a request.
+		// SetMode has its own timeout, which is longer than that of a request.
 		if err := s.service.SetMode(context.Background(), mode); err == nil {
 			x.out = append(appendString(append(x.out, `{"mode":`...), string(mode)), '}')
 			x.answer(ctx)

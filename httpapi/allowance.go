@@ -6,10 +6,10 @@ import (
 	"twotier.dev/twotier/internal/account"
 )
 
-// allowance is what the clients of a server may use at a time: connections, memory for reading
-// requests, and memory for executing and answering them. A request always takes memory for reading
-// first, so requests can't wait for each other in a circle. Each address may only use a part of
-// everything, so that a greedy client leaves something for others.
+// allowance bounds the resources that the clients of a server use at a time: connections, memory
+// for reading requests, and memory for executing and answering them. A request always takes memory
+// for reading first, so requests can't wait for each other in a circle. Each address may only use a
+// part of everything, so that a greedy client leaves something for others.
 type allowance struct {
 	conns              *account.Conns[usage]
 	reading, answering account.Account
@@ -18,7 +18,7 @@ type allowance struct {
 	pages              account.Account // of metrics
 }
 
-// usage is what one address uses besides connections.
+// usage is the memory that one address uses.
 type usage struct {
 	reading, answering account.Usage
 	awake, pages       account.Usage
@@ -27,8 +27,8 @@ type usage struct {
 // client is an address that has connections.
 type client = account.Client[usage]
 
-// pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have an
-// account of their own so that metrics work even when clients use up everything else.
+// pagesBytes bounds the metrics pages that have not been read yet, to about thirty. They have a
+// separate account so that metrics work even when clients use up everything else.
 const pagesBytes = 1 << 20
 
 // leastAwake is the minimum number of connections that can be served at a time, half of them from

@@ -63,7 +63,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 }
 
 // TestDoorsAreApart lets strangers take all connections of one endpoint; administration and nodes
-// have others.
+// have separate ones.
 func TestDoorsAreApart(t *testing.T) {
 	s, addr := open(t, httpapi.Options{
 		Service: newFake(), Peer: echo{}, Admin: "127.0.0.1:0", PeerListen: "127.0.0.1:0",
@@ -84,7 +84,7 @@ func TestDoorsAreApart(t *testing.T) {
 	}
 }
 
-// hold makes operations wait until release is closed, and say that they do.
+// hold makes operations signal their start on entered and wait until release is closed.
 func hold(f *fake) (entered <-chan struct{}, release chan struct{}) {
 	in, release := make(chan struct{}, 100), make(chan struct{})
 	f.fault = func(context.Context) error {
@@ -140,7 +140,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	eventually(t, func() bool { return s.Taken().Bytes == 0 }, "everything is given back")
 }
 
-// TestNoMemoryForTheAnswer has no room for the answer to what has been carried out.
+// TestNoMemoryForTheAnswer has no room for the answer to an executed request.
 func TestNoMemoryForTheAnswer(t *testing.T) {
 	f := newFake()
 	entered, release := hold(f)
@@ -166,7 +166,8 @@ func (wordy) JSON(context.Context, *token.Grant, []byte) ([]byte, bool, error) {
 	return make([]byte, 600<<10), false, nil
 }
 
-// TestBatchThatIsTooLargeSaysHowManyFit sends as many operations as it was told to, and one more.
+// TestBatchThatIsTooLargeSaysHowManyFit sends the number of operations that the error names, and
+// one more.
 func TestBatchThatIsTooLargeSaysHowManyFit(t *testing.T) {
 	_, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 10})
 	batch := func(n int) (int, string) {
@@ -220,8 +221,8 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	running.Wait()
 }
 
-// TestBodiesAreNotReadOfStrangers refuses what claims to be a large message of another node by its
-// header alone.
+// TestBodiesAreNotReadOfStrangers refuses an alleged large message of another node by its header
+// alone.
 func TestBodiesAreNotReadOfStrangers(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), Peer: echo{}})
 	c := dial(t, addr)
@@ -269,7 +270,7 @@ func eventually(t *testing.T, holds func() bool, what string) {
 	t.Fatalf("in vain: %s", what)
 }
 
-// TestBodyThatNeverFits gets another error than a body for which there is no memory now.
+// TestBodyThatNeverFits gets a different error from a body for which there is no memory now.
 func TestBodyThatNeverFits(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake(), MaxMemory: 4 << 20, MaxConns: 64,
 		MaxConnsPerAddress: 1, RequestTimeout: time.Minute})

@@ -46,7 +46,7 @@ func (d *decoder) appendAdd(b []byte, i int, res *syncer.Result) []byte {
 	return appendSource(appendTime(b, res, 0), res)
 }
 
-// appendTime appends when a check was counted, if it was counted at one time.
+// appendTime appends the time at which a check was counted, if there is a single one.
 func appendTime(b []byte, res *syncer.Result, check int) []byte {
 	if check < len(res.Checks) && res.Checks[check].TS != 0 {
 		return appendField(b, "ts", res.Checks[check].TS)
@@ -192,8 +192,8 @@ func appendComma(b []byte) []byte {
 	return append(b, ',')
 }
 
-// appendBans appends the bans that hold: which rule bans which key, until when, and whether this
-// refusal is why.
+// appendBans appends the active bans: the rule, the key, the end, and whether this refusal started
+// the ban.
 func (d *decoder) appendBans(b []byte, i int, res *syncer.Result) []byte {
 	b = append(b, `,"bans":[`...)
 	for k := range res.Bans {
@@ -219,8 +219,8 @@ func (d *decoder) appendCheckPath(b []byte, i, j int) []byte {
 	return b
 }
 
-// appendPath appends the path of a limit as the request spelled it, or the name of the policy if it
-// is of a rule.
+// appendPath appends the path of a limit as the request spelled it or, for a rule's limit, the name
+// of the policy.
 func (d *decoder) appendPath(b []byte, i, j, k int) []byte {
 	b = d.appendCheckPath(b, i, j)
 	if r := d.ruleOf(i, j, k); r != nil {

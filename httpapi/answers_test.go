@@ -34,7 +34,7 @@ func newServer(t testing.TB, f *fake) *httpapi.Server {
 	return s
 }
 
-// adminToken is the admin token of newServer. newRequest presents it if asked to.
+// adminToken is the admin token of newServer. newRequest presents it for admin calls and PUTs.
 const adminToken = "the token of the tests"
 
 // call answers one request. A request that begins with GET has no body.
@@ -276,7 +276,7 @@ func TestServiceErrors(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsAnEstimate: if it is known how long an overload may last, the answer says so,
+// TestRetryAfterIsAnEstimate: if the duration of an overload is known, the answer reports it,
 // within bounds.
 func TestRetryAfterIsAnEstimate(t *testing.T) {
 	for after, want := range map[time.Duration]string{

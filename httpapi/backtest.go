@@ -12,17 +12,17 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// Backtester says what rules would do.
+// Backtester predicts the effect of rules.
 type Backtester interface {
-	// Backtest looks at up to top keys of each list, see [backtest.Run]. Errors are those of
-	// [Service]. It has a timeout of its own.
+	// Backtest reads up to top keys of each list, see [backtest.Run]. Errors are the same as for
+	// [Service]. It has its own timeout.
 	Backtest(ctx context.Context, rules []*rule.Rule, top int) (*backtest.Report, error)
 }
 
 // backtestQuery is the body of a backtest.
 type backtestQuery struct {
 	rules   []*rule.Rule
-	version *int64 // that the rules are of; nil for a document
+	version *int64 // the version of the rules; nil for a document
 	top     int
 }
 
@@ -34,7 +34,7 @@ type backtestAnswer struct {
 	*backtest.Report
 }
 
-// backtest answers what rules would do, which need not be in force.
+// backtest answers with the predicted effect of rules, which need not be in force.
 func (s *Server) backtest(ctx *fasthttp.RequestCtx) *problem {
 	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
@@ -94,7 +94,7 @@ func (s *Server) backtestBody(d *requestState, body []byte) (backtestQuery, *pro
 	return q, nil
 }
 
-// backtestMembers reads the object. proposed is the document, if there is one rather than names.
+// backtestMembers reads the object. proposed is the document, or nil if the body names rules.
 func (d *decoder) backtestMembers() (q backtestQuery, proposed []byte, p *problem) {
 	q.top = backtest.MaxTop
 	if p := d.enter('{', "an object with rules"); p != nil {
@@ -128,7 +128,7 @@ func (d *decoder) backtestMembers() (q backtestQuery, proposed []byte, p *proble
 	}
 }
 
-// proposal reads a document, as an object or as a text of YAML, or names of rules in force.
+// proposal reads a document, as an object or as a YAML text, or names of rules in force.
 func (d *decoder) proposal() (rules []*rule.Rule, proposed []byte, p *problem) {
 	switch d.peek() {
 	case '"':

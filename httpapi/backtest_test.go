@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// backtester says what it was asked, in the only rule of its report.
+// backtester repeats its arguments in the only rule of its report.
 type backtester struct{ err error }
 
 func (b *backtester) Backtest(_ context.Context, rules []*rule.Rule,
@@ -29,7 +29,7 @@ func (b *backtester) Backtest(_ context.Context, rules []*rule.Rule,
 		Rules: []backtest.RuleReport{{Rule: asked, Keys: []backtest.KeyReport{}}}}, nil
 }
 
-// TestBacktestTakesDocumentsAndNames and has the rules with all that they say.
+// TestBacktestTakesDocumentsAndNames passes on the rules with all their fields.
 func TestBacktestTakesDocumentsAndNames(t *testing.T) {
 	s := newServer(t, newFake())
 	for _, test := range []struct{ body, want string }{
@@ -58,8 +58,8 @@ func showRules(t *testing.T, s *httpapi.Server) (text, tag string, code int) {
 	return string(got.Response.Body()), etag(got), got.Response.StatusCode()
 }
 
-// TestBacktestsThatAreRefused are refused whole, with the place of each mistake: in the text, or in
-// the body if the document is a part of it.
+// TestBacktestsThatAreRefused: a refusal covers the whole request and names the place of each
+// mistake, in the text, or in the body if the document is a part of it.
 func TestBacktestsThatAreRefused(t *testing.T) {
 	s := newServer(t, newFake())
 	for _, test := range []struct {
@@ -98,7 +98,7 @@ func TestBacktestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestBacktestsThatFail says why.
+// TestBacktestsThatFail covers the errors of the Backtester.
 func TestBacktestsThatFail(t *testing.T) {
 	for code, err := range map[int]error{429: syncer.ErrOverload, 503: syncer.ErrUnavailable,
 		422: &syncer.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: "too many"}} {

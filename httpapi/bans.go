@@ -16,18 +16,18 @@ import (
 
 // Banner lists bans. A [Service] may be one.
 type Banner interface {
-	// Bans returns up to limit bans that nodes have heard of, and that may hold: of a namespace and
-	// of a rule, unless these are empty. A [Server] asks its Service whether they do.
+	// Bans returns up to limit bans that nodes know of, of the given namespace and rule unless
+	// these are empty. They may have ended: a [Server] checks them with its Service.
 	Bans(ctx context.Context, ns, rule string, limit int) []rule.Banned
 }
 
-// How many bans an answer lists: at most, and unless the query says otherwise.
+// The largest number of bans in an answer, and the number if the query has none.
 const (
 	maxBans     = request.MaxTop
 	defaultBans = 100
 )
 
-// banQuery is a query of bans. A key is nil unless the query is about that one.
+// banQuery is a query of bans. key is nil unless the query is about a single key.
 type banQuery struct {
 	ns, rule string
 	key      []byte
@@ -65,7 +65,7 @@ func banQueryOf(ctx *fasthttp.RequestCtx) (q banQuery, p *problem) {
 	return q, p
 }
 
-// listBans answers which bans hold: those that nodes have heard of, or that of one key.
+// listBans answers with the active bans: all that nodes know of, or the ban of one key.
 func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
 	q, p := banQueryOf(ctx)
 	if p != nil {
@@ -126,13 +126,14 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *pro
 	return nil
 }
 
-// heldBan is a ban that holds, until when, and for how many milliseconds more.
+// heldBan is an active ban, with its end and the milliseconds left.
 type heldBan struct {
 	rule.Banned
 	until, left int64
 }
 
-// held asks which bans hold by the rules in force, and returns those that end last first.
+// held checks known bans against the rules in force and returns the active ones, the last to end
+// first.
 func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) ([]heldBan, error) {
 	var ops []syncer.Op
 	var of []rule.Banned
@@ -180,7 +181,7 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// lift forgets a ban, and appends the answer.
+// lift ends a ban and appends the answer.
 func (s *Server) lift(x *requestState, r *rule.Rule, key []byte) *problem {
 	held, err := s.held(x.context, x.inForce, []rule.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})

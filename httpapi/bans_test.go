@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// banning is a service that bans some keys, and notes by which rules it was asked.
+// banning is a service that bans some keys, and records the rules of each call.
 type banning struct {
 	*fake
 	held  map[string]bool
@@ -36,7 +36,7 @@ func (b *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 	return err
 }
 
-// DoAll decides about bans themselves as well.
+// DoAll also decides about bans themselves.
 func (b *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
 	for i := range ops {
 		c := &ops[i].Checks[0]
@@ -73,8 +73,8 @@ func banningServer(t *testing.T) (*httpapi.Server, *banning) {
 	return s, b
 }
 
-// TestBansAreShown in the answers of acquires. Only rules that are on ban, and only what they
-// judge.
+// TestBansAreShown looks for bans in the answers of acquires. Only rules that are on ban a key, and
+// only the keys that they judge.
 func TestBansAreShown(t *testing.T) {
 	s, b := banningServer(t)
 	strict := syncer.BanRule{Rule: "strict", Window: 600_000}
@@ -127,7 +127,7 @@ func TestBannedHaveNothingLeft(t *testing.T) {
 	}
 }
 
-// TestBansAreListed if they hold by the rules in force, and can be lifted.
+// TestBansAreListed lists bans if they are active under the rules in force, and lifts them.
 func TestBansAreListed(t *testing.T) {
 	s, b := banningServer(t)
 	for i, key := range []string{"new", "over", "old"} {
@@ -194,7 +194,7 @@ func TestRulesVersionIsAMetric(t *testing.T) {
 	}
 }
 
-// changingRules are those of testRules in a version that changes.
+// changingRules are the rules of testRules with a variable version.
 type changingRules struct {
 	testRules
 	version int64
@@ -204,7 +204,7 @@ func (r *changingRules) Rules() *rule.Set {
 	return r.testRules.Rules().Numbered(r.version)
 }
 
-// TestBansAreOfTheRulesInForce although the memory of a request is used again.
+// TestBansAreOfTheRulesInForce reuses the memory of a request after the rules have changed.
 func TestBansAreOfTheRulesInForce(t *testing.T) {
 	r := &changingRules{}
 	s, err := httpapi.New(httpapi.Options{Service: &banning{fake: newFake()}, Rules: r})

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/httpapi/warning"
 )
 
-// clientKey returns the address of the client as a key: an IPv4 address, which an IPv6 address may
-// stand for, or the /64 network of an IPv6 address, all of which one client usually has.
+// clientKey returns the client's address as a key: an IPv4 address, also if an IPv6 address embeds
+// it, or else the /64 network of an IPv6 address, all of which one client usually has.
 func (s *Server) clientKey(ctx *fasthttp.RequestCtx) string {
 	peer, _ := netip.ParseAddrPort(ctx.RemoteAddr().String())
 	s.observeMissing(plainAddr(peer.Addr()), ctx)
@@ -22,7 +22,7 @@ func (s *Server) clientKey(ctx *fasthttp.RequestCtx) string {
 	return a.String()
 }
 
-// embedded lists the networks of IPv6 whose addresses have a host's IPv4 address in them.
+// embedded lists the IPv6 networks whose addresses contain a host's IPv4 address.
 var embedded = [...]struct {
 	network netip.Prefix
 	at      int  // the byte where the IPv4 address begins
@@ -33,8 +33,8 @@ var embedded = [...]struct {
 	{netip.MustParsePrefix("2001::/32"), 12, 0xff}, // Teredo, RFC 4380, section 4
 }
 
-// translatedAddr returns the IPv4 address that a stands for, or else a. It is for keys only: a
-// stranger may choose an address that stands for one of a trusted proxy.
+// translatedAddr returns the IPv4 address embedded in a, or else a. It is for keys only: a stranger
+// may choose an address that embeds a trusted proxy's.
 func translatedAddr(a netip.Addr) netip.Addr {
 	for _, e := range embedded {
 		if !e.network.Contains(a) {
@@ -50,10 +50,10 @@ func translatedAddr(a netip.Addr) netip.Addr {
 	return a
 }
 
-// clientAddress returns the address of the client behind the proxies that are trusted. It reads
-// X-Forwarded-For from the right, where each proxy adds the address that it was called from, and
-// stops at the first that is no trusted proxy's: what is to the left of it, the client may have
-// made up. It also stops at what is no address.
+// clientAddress returns the address of the client behind the trusted proxies. It reads
+// X-Forwarded-For from the right, where each proxy adds its caller's address, and stops at the
+// first address that does not belong to a trusted proxy: the client may have made up everything to
+// the left of it. It also stops at an item that is no address.
 func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.Addr {
 	list := ctx.Request.Header.PeekAll("X-Forwarded-For")
 	if !s.trusts(peer) {
@@ -78,15 +78,16 @@ func (s *Server) clientAddress(peer netip.Addr, ctx *fasthttp.RequestCtx) netip.
 	return peer
 }
 
-// observeMissing records that a trusted proxy does not forward the address of its client.
+// observeMissing records a warning if a trusted proxy does not forward its client's address.
 func (s *Server) observeMissing(peer netip.Addr, ctx *fasthttp.RequestCtx) {
 	if s.trusts(peer) && len(ctx.Request.Header.Peek("X-Forwarded-For")) == 0 {
 		s.observe(warning.ForwardedMissing, peer.String())
 	}
 }
 
-// observeUntrusted records that an address that is not trusted has sent X-Forwarded-For. Where some
-// proxies are trusted, it may be a client that made the header up, unless its address is private.
+// observeUntrusted records a warning about an untrusted address that has sent X-Forwarded-For. If
+// some proxies are trusted, the sender may be a client that made the header up, unless its address
+// is private.
 func (s *Server) observeUntrusted(peer netip.Addr) {
 	if len(s.opts.TrustedProxies) == 0 || peer.IsPrivate() || peer.IsLoopback() {
 		s.observe(warning.ForwardedUntrusted, peer.String())
@@ -111,5 +112,5 @@ func forwardedAddr(text string) (netip.Addr, bool) {
 	return plainAddr(a.Addr()), err == nil
 }
 
-// plainAddr returns a as IPv4 if it is, and without a zone.
+// plainAddr returns a without a zone, and as IPv4 if it is an IPv4-mapped IPv6 address.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

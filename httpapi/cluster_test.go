@@ -164,7 +164,7 @@ func TestPeerTransport(t *testing.T) {
 	}
 }
 
-// verbose is a peer that answers with as many bytes as the message says.
+// verbose is a peer that answers with the number of bytes in the message.
 type verbose struct{ echo }
 
 func (verbose) Handle(_ context.Context, message []byte) ([]byte, error) {
@@ -187,8 +187,8 @@ func TestLongReplyOfPeer(t *testing.T) {
 	}
 }
 
-// TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node: what
-// was carried out for a node must not be answered as if nothing had been done.
+// TestReplyOfPeerIsNotRefused has little memory for clients and a long reply to another node: an
+// executed message must not be answered as if nothing had been done.
 func TestReplyOfPeerIsNotRefused(t *testing.T) {
 	_, address := open(t, httpapi.Options{Service: newFake(), Peer: verbose{}, MaxMemory: 1 << 20,
 		RequestTimeout: time.Second})
@@ -204,7 +204,7 @@ func TestReplyOfPeerIsNotRefused(t *testing.T) {
 	}
 }
 
-// TestPeerPathIsNotForPages refuses what a browser would send for another site.
+// TestPeerPathIsNotForPages refuses requests that a browser would send for another site.
 func TestPeerPathIsNotForPages(t *testing.T) {
 	s, err := httpapi.New(httpapi.Options{Service: newFake(), Peer: echo{}})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// conn is a connection that can be drained: told from outside to end as soon as no request is in
-// progress on it, and not to wait long for a client that does not read its answer.
+// conn is a connection that can be drained: it then ends as soon as no request is in progress on
+// it, and does not wait long for a client that does not read its answer.
 //
 // Just closing idle connections would not do: a request that has just been read from one would be
 // executed, and its answer lost. A read deadline in the past only stops requests that have not
@@ -129,10 +129,10 @@ func (c *conn) drain(by, readBy time.Time) {
 }
 
 // Close closes the connection. If the last answer did not wait for the whole request, it first
-// reads what the client is still sending, for a second at most: closing a socket with unread data
-// resets the connection, and the answer could be lost. If an answer could not be written, there is
-// nothing to wait for, and TLS must not say goodbye: that would wait for the client, too. A
-// connection that is parked, or about to be served anew, stays open.
+// reads the rest of the request, for a second at most: closing a socket with unread data resets the
+// connection, and the answer could be lost. If an answer could not be written, there is nothing to
+// wait for, and TLS must not say goodbye: that would wait for the client, too. A connection that is
+// parked, or about to be served anew, stays open.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	linger, parked, stuck := c.linger, c.park.parked, c.stuck
@@ -152,7 +152,7 @@ func (c *conn) Close() error {
 }
 
 // connState tracks whether a request is in progress. fasthttp calls a first request active before
-// any of it has arrived, so only Read can tell; a later one may already be in fasthttp's buffer.
+// any of it has arrived, so only Read knows; a later one may already be in fasthttp's buffer.
 func connState(nc net.Conn, state fasthttp.ConnState) {
 	c, ok := nc.(*conn)
 	if !ok {
@@ -224,7 +224,7 @@ func (c *conn) parkLocked(now time.Time) {
 		(c.park.by.IsZero() || now.Before(c.park.by))
 }
 
-// await waits for the first byte of a request. The error says why none will come.
+// await waits for the first byte of a request. The error is the reason why none will come.
 func (c *conn) await() error {
 	c.mu.Lock()
 	_ = c.setReadDeadlineLocked(c.park.by)

@@ -9,14 +9,14 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// How large a body may be, in bytes: of one operation, and of a batch or of several descriptors.
+// Bounds of a body, in bytes: of one operation, and of a batch or of several descriptors.
 const (
 	maxBody      = 64 << 10
 	maxBatchBody = 1 << 20
 )
 
-// form is how a request spelled an operation. The answer has the same form, and errors name fields
-// the same way.
+// form records how a request spelled an operation. The answer has the same form, and errors name
+// fields the same way.
 type form struct {
 	first  int  // index of its first check in decoder.checks
 	count  int  // number of its checks
@@ -40,11 +40,11 @@ type decoder struct {
 	starts  []int // parallel to checks: where the limits of each begin
 	limits  []syncer.Limit
 	texts   [][]byte         // parallel to limits: the window as the request spelled it
-	named   []namedLimit     // the limits that rules put there, in order
+	named   []namedLimit     // the limits from rules, in order
 	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
 	rules   Rules            // resolves the names of rules; nil if there are none
 	inForce *rule.Set        // the rules of this request, once one is named
-	naming  []*rule.Rule     // what the check being read names
+	naming  []*rule.Rule     // the rules named by the current check
 	values  []valueOp        // the operations of a batch on distinct values
 	bads    []bad
 	quiet   bool
@@ -114,8 +114,8 @@ func (d *decoder) single(body []byte, kind syncer.Kind) *problem {
 	return nil
 }
 
-// malformedFirst returns p, unless p refuses a field and the document is not JSON. In that case it
-// returns the problem with the JSON instead.
+// malformedFirst returns p, unless p refuses a field and the document is not JSON: then it returns
+// the problem with the JSON.
 func (d *decoder) malformedFirst(p *problem) *problem {
 	if !p.ofField() {
 		return p

@@ -160,7 +160,7 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 			o.op.Kind, p = kindOf(b)
 			o.named = p == nil
 		}
-	case fieldValues: // of an operation that has not said yet what it is
+	case fieldValues: // of an operation whose kind is not known yet
 		return d.skip(0)
 	case fieldTS, fieldAt:
 		if o.op.TS, p = d.integer(); p == nil && o.op.TS < 1 {
@@ -197,8 +197,8 @@ func kindOf(b []byte) (syncer.Kind, *problem) {
 	return 0, refused("", `want "add", "count", "acquire" or "distinct", got "`+clip(b)+`"`)
 }
 
-// finish makes the checks that are only possible at the end of an operation, whose limits begin at
-// start, and adds the operation.
+// finish makes the checks that need the whole operation, whose limits begin at start, and adds the
+// operation.
 func (d *decoder) finish(o *draft, start int) *problem {
 	if !o.named {
 		return refused("op", `missing; want "add", "count", "acquire" or "distinct"`)
@@ -246,7 +246,7 @@ func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
 	return p
 }
 
-// addCheck adds a check that has been read, whose limits begin at start, if it has everything its
+// addCheck adds a decoded check, whose limits begin at start, if it has everything that its
 // operation needs.
 func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *problem {
 	if p := d.addRules(c, kind, start); p != nil {

@@ -15,8 +15,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	p := s.dispatch(ctx)
 	// Memory for large requests was reserved before they were executed, but not for answers to
-	// queries, and for some long ones. A reply to a node takes none from clients: to refuse it now
-	// would say that nothing was done.
+	// queries, and for some long ones. A reply to a node takes none from clients: a refusal now
+	// would mean that nothing was done.
 	m := memoryOf(ctx)
 	if p == nil && s.endpointOf(ctx) == s.endpoints[0] && !m.ofNode() {
 		p = m.takeUpTo(int64(len(ctx.Response.Body())))
@@ -37,8 +37,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	s.counted(ctx)
 }
 
-// unanswered returns the problem of a request that was carried out, for whose answer there is no
-// memory because of p.
+// unanswered returns the problem of an executed request whose answer did not get memory because of
+// p.
 func unanswered(p *problem) *problem {
 	why := "there is no memory now for the answer"
 	if p.kind == kindTooLarge {
@@ -56,7 +56,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	}
 	d := s.endpointOf(ctx)
 	r, ok := d.routes[string(exactPath(h.RequestURI()))]
-	// Nodes authenticate with their secret, and call each other by names of their own.
+	// Nodes authenticate with their secret, and call each other by other names.
 	if r.at != peerAPI && !d.hosts.allow(ctx.Host()) && !(r.any && s.fromProxy(ctx)) {
 		return &problem{kind: kindForbidden, field: "Host",
 			detail: "not a name of this server; it answers to its address, and to what --hosts " +
@@ -99,7 +99,7 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 	return r.handler(ctx)
 }
 
-// countLimit counts a problem if a limit of this server is its reason.
+// countLimit counts a problem caused by a limit of this server.
 func (s *Server) countLimit(p *problem) {
 	if p.limit {
 		s.limited.Add(1)
@@ -161,7 +161,7 @@ func (s *Server) logPanic(ctx *fasthttp.RequestCtx, v any, stack []byte) {
 		"trace_id", traceOf(&ctx.Request.Header).TraceID(), "stack", string(stack))
 }
 
-// unreadable answers what fasthttp could not parse as a request.
+// unreadable answers a request that fasthttp could not parse.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := problemOfReading(err)
 	if c, ok := ctx.Conn().(*conn); ok && isLong(err) && !c.header.long {
@@ -175,8 +175,8 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.counted(ctx)
 }
 
-// lingers makes closing the connection wait for what the client is still sending and nobody reads,
-// unless the client was too slow.
+// lingers makes Close read the rest of a request that the client is still sending, unless the
+// client was too slow.
 func lingers(ctx *fasthttp.RequestCtx, p *problem) {
 	if c, ok := ctx.Conn().(*conn); ok {
 		c.mu.Lock()

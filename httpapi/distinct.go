@@ -15,17 +15,17 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// Distincter counts distinct values. Errors are those of [Service].
+// Distincter counts distinct values. Errors are the same as for [Service].
 type Distincter interface {
-	// Distinct adds values to a key, unless a limit forbids it, and counts how many different ones
-	// there are. Without values it only counts.
+	// Distinct adds values to a key, unless a limit forbids it, and counts the different ones.
+	// Without values it only counts.
 	Distinct(ctx context.Context, op *distinct.Op, values [][]byte, res *distinct.Result) error
-	// DistinctAll does the same with several operations, those on one key in their order, and sets
-	// the error of each.
+	// DistinctAll does the same with several operations, in order for each key, and sets the error
+	// of each.
 	DistinctAll(ctx context.Context, calls []distinct.Call)
 }
 
-// addDistinct adds values. It answers 200 whatever the decision, unless the query says deny=429.
+// addDistinct adds values. It answers 200 whatever the decision, unless the query has deny=429.
 func (s *Server) addDistinct(ctx *fasthttp.RequestCtx) *problem {
 	deny429, p := denyQuery(ctx)
 	if p != nil {
@@ -74,7 +74,7 @@ func (s *Server) answerDistinct(ctx *fasthttp.RequestCtx, x *requestState, v *va
 	return nil
 }
 
-// countValues counts what was decided about values, if there were limits.
+// countValues counts the verdicts on values, if there were limits.
 func (s *Server) countValues(x *requestState, v *valueOp) {
 	if s.opts.Verdicts == nil && s.opts.Decisions == nil || len(v.Op.Limits) == 0 {
 		return
@@ -157,7 +157,7 @@ func (v *valueOp) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendRule appends the fields that say which rule a limit is of.
+// appendRule appends the fields that name a limit's rule.
 func appendRule(b []byte, r *rule.Rule) []byte {
 	b = append(b, `,"rule":"`...)
 	b = append(append(b, r.Name...), '"') // a name needs no escaping

@@ -15,8 +15,7 @@ import (
 // noon is the time at which the fake counts distinct values.
 const noon = 1_767_225_600_000
 
-// Distinct counts in memory.
-// DistinctAll does one after the other.
+// DistinctAll executes one operation after the other.
 func (f *fake) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	for i := range calls {
 		c := &calls[i]
@@ -24,6 +23,7 @@ func (f *fake) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	}
 }
 
+// Distinct counts in memory.
 func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	res *distinct.Result) error {
 	if f.err != nil {
@@ -46,7 +46,7 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	return f.engine.Do(ctx, op, res, false)
 }
 
-// TestDistinct adds and counts, and shows the whole answers.
+// TestDistinct adds and counts, and compares whole answers.
 func TestDistinct(t *testing.T) {
 	s := newServer(t, newFake())
 	const tail = `"source":"memory","degraded":false}`
@@ -80,8 +80,8 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestDistinctByRules has rules judge values: on, in shadow, off, with an override, by default, and
-// beside limits. They are all or nothing, and a verdict of each that judged is counted.
+// TestDistinctByRules judges values by rules: on, in shadow, off, with an override, by default, and
+// together with limits. An addition is all or nothing, and each rule that judges counts a verdict.
 func TestDistinctByRules(t *testing.T) {
 	s, counted := judging(t, newFake())
 	const tail = `,"rules_version":7,"source":"memory","degraded":false}`
@@ -100,7 +100,7 @@ func TestDistinctByRules(t *testing.T) {
 			`{"window":"1h","max":2,"count":2,"error":0,"bucket_ms":60000,"rule":"devices"},` +
 			`{"window":"24h","max":3,"count":2,"error":0,"bucket_ms":900000,"rule":"devices"}],` +
 			`"over":false` + tail},
-		// A rule in shadow does not refuse, a limit beside it does, and nothing is added.
+		// A rule in shadow does not refuse, a limit next to it does, and nothing is added.
 		{`{"key":"k","values":["c","d"],"rules":["devices-tight","devices"],"limits":[` +
 			`{"window":"2h","max":3}]}`, `"over":true,"refused_by":["limits[0]","devices/1h",` +
 			`"devices/24h"],"retry_after_ms":87299999` + tail},
@@ -144,7 +144,7 @@ func TestDistinctByRules(t *testing.T) {
 	status(t, call(s, "POST /v1/acquire", `{"ns":"risk","key":"k"}`), 200, `"rule":"risk"`)
 }
 
-// TestDistinctOfManyValues says how far an estimate may be off.
+// TestDistinctOfManyValues looks for the error bound of an estimate.
 func TestDistinctOfManyValues(t *testing.T) {
 	s := newServer(t, newFake())
 	for i := range 10 {
@@ -158,7 +158,7 @@ func TestDistinctOfManyValues(t *testing.T) {
 	status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), http.StatusOK, `"error":0.01625,`)
 }
 
-// TestDistinctRefusals says which field is wrong, and adds nothing.
+// TestDistinctRefusals: a refusal names the wrong field, and adds nothing.
 func TestDistinctRefusals(t *testing.T) {
 	s := newServer(t, newFake())
 	long := strings.Repeat("x", distinct.MaxValueBytes+1)
@@ -222,7 +222,7 @@ func TestDistinctRefusals(t *testing.T) {
 	status(t, call(s, "GET /v1/distinct?key=k&window=1d", ""), 200, `"count":0`)
 }
 
-// TestDistinctErrors shows errors of the service.
+// TestDistinctErrors covers errors of the service.
 func TestDistinctErrors(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)

@@ -10,8 +10,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// startValues begins the operations on values of a batch: those on one key in their order, others
-// at the same time. It returns what waits for them, and takes in what came of them.
+// startValues begins the operations on values of a batch: in order for each key, concurrently for
+// different keys. wait waits for them and stores their errors.
 func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait func()) {
 	calls := make([]distinct.Call, len(x.values))
 	for i := range x.values {
@@ -40,13 +40,13 @@ func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait fu
 	}
 }
 
-// errNoValues says that the server does not count distinct values.
+// errNoValues is the error of a server that does not count distinct values.
 func errNoValues() error {
 	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "op",
 		Detail: "there are no distinct values here"}
 }
 
-// notePanic logs the panic of an operation on values as that of a handler.
+// notePanic logs the panic of an operation on values like that of a handler.
 func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
 	var p *distinct.PanicError
 	if errors.As(err, &p) {
@@ -54,13 +54,13 @@ func (s *Server) notePanic(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// merged goes through the operations of a batch in their order: those that were refused when they
-// were read, those on values, and the others.
+// merged iterates over the operations of a batch in their order: refused ones, operations on
+// values, and the others.
 type merged struct {
 	bads   []bad
 	values []valueOp
 	index  int // of the next one
-	ops    int // so many of the others came before
+	ops    int // number of the others returned so far
 }
 
 // merge returns all operations of a batch, and their number.
@@ -68,8 +68,8 @@ func (d *decoder) merge() (m merged, total int) {
 	return merged{bads: d.bads, values: d.values}, len(d.bads) + len(d.values) + len(d.ops)
 }
 
-// next returns the next operation: what is wrong with it, or what it is on values, or its position
-// among the others.
+// next returns the next operation as one of three: its problem, its operation on values, or its
+// index among the others.
 func (m *merged) next() (wrong *problem, v *valueOp, op int) {
 	i := m.index
 	m.index++
@@ -85,7 +85,7 @@ func (m *merged) next() (wrong *problem, v *valueOp, op int) {
 	return wrong, v, op
 }
 
-// totals is what a quiet batch is answered with.
+// totals is the answer to a quiet batch.
 type totals struct{ added, allowed, refused, failed int64 }
 
 // values adds an operation on values that was executed.

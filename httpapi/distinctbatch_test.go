@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// results returns what a batch answers to each of its operations.
+// results returns the answers to the operations of a batch.
 func results(t *testing.T, s *httpapi.Server, ops ...string) []string {
 	t.Helper()
 	got := call(s, "POST /v1/batch", `{"ops":[`+strings.Join(ops, ",")+`]}`)
@@ -30,7 +30,7 @@ func results(t *testing.T, s *httpapi.Server, ops ...string) []string {
 	return all
 }
 
-// rawText is JSON as it came.
+// rawText is unparsed JSON.
 type rawText string
 
 func (r *rawText) UnmarshalJSON(b []byte) error {
@@ -39,7 +39,7 @@ func (r *rawText) UnmarshalJSON(b []byte) error {
 }
 
 // TestBatchAnswersAsSingleRequests sends operations on values to one server in batches, among
-// others, and to another one alone: all answers are the same.
+// others, and to another one as single requests: all answers are the same.
 func TestBatchAnswersAsSingleRequests(t *testing.T) {
 	batched, countedBatched := judging(t, newFake())
 	alone, countedAlone := judging(t, newFake())
@@ -99,8 +99,8 @@ func TestBatchAnswersAsSingleRequests(t *testing.T) {
 	}
 }
 
-// TestBatchKeepsTheOrderOfAKey adds to a few keys many times, among others: each addition finds
-// what those before it have added, and nothing of those after.
+// TestBatchKeepsTheOrderOfAKey adds to a few keys many times, among others: each addition sees the
+// values of the earlier additions and none of the later ones.
 func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	s := newServer(t, newFake())
 	const keys, rounds, most = 40, 12, 9
@@ -125,7 +125,7 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-// TestBatchOfValuesRefusals says which operation of a batch is wrong and why, and the others run.
+// TestBatchOfValuesRefusals: each wrong operation of a batch gets its reason, and the others run.
 func TestBatchOfValuesRefusals(t *testing.T) {
 	for _, test := range []struct{ op, want string }{
 		{`"op":"distinct"`, "key: missing"},
@@ -170,7 +170,8 @@ func TestBatchOfValuesRefusals(t *testing.T) {
 	}
 }
 
-// TestQuietBatchOfValues counts what was added, allowed and refused, and names the rules' version.
+// TestQuietBatchOfValues compares the numbers of added, allowed and refused operations, and the
+// rules' version.
 func TestQuietBatchOfValues(t *testing.T) {
 	s := newServer(t, newFake())
 	add := func(key, more string) string {
@@ -184,7 +185,7 @@ func TestQuietBatchOfValues(t *testing.T) {
 		`{"ops":6,"errors":[],"added":2,"allowed":2,"refused":1,"rules_version":7}`)
 }
 
-// panics is a service of which operations on some values panic, and some batches.
+// panics is a service that panics on some values, and on some batches.
 type panics struct{ *fake }
 
 func (p panics) DistinctAll(ctx context.Context, calls []distinct.Call) {
@@ -201,8 +202,8 @@ func (p panics) DistinctAll(ctx context.Context, calls []distinct.Call) {
 	}
 }
 
-// TestPanicInABatchOfValues has operations that panic: each is answered as an error of its own, and
-// logged as the panic of a handler is. The others are answered, and so is the next request.
+// TestPanicInABatchOfValues sends operations that panic: each is answered as an error, and logged
+// like the panic of a handler. The others are answered, and so is the next request.
 func TestPanicInABatchOfValues(t *testing.T) {
 	var log bytes.Buffer
 	s, err := httpapi.New(httpapi.Options{Service: newFake(), Distincter: panics{newFake()},
@@ -262,8 +263,8 @@ func TestBatchOfValuesWithoutAnswer(t *testing.T) {
 	}
 }
 
-// BenchmarkDistinct reads, executes and answers operations on values, alone and 50 in a batch: a
-// value that the key has, with a limit, of many keys.
+// BenchmarkDistinct reads, executes and answers operations on values, alone and 50 in a batch. Each
+// adds a known value to one of many keys, with a limit.
 func BenchmarkDistinct(b *testing.B) {
 	for _, size := range []int{1, 50} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -11,10 +11,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// valueOp is an operation on distinct values: what was asked, and what came of it.
+// valueOp is an operation on distinct values with its outcome.
 type valueOp struct {
 	verdicts.Values
-	// texts are windows as the request spelled them: those of its own limits, then the others.
+	// texts are windows as the request spelled them: first of the request's own limits, then of its
+	// "window".
 	texts [][]byte
 	index int // its position in a batch
 	res   distinct.Result
@@ -33,7 +34,7 @@ func (v *valueOp) text(i int) []byte {
 	return v.texts[i]
 }
 
-// The fields of a request that adds values, and those of an operation on values in a batch.
+// The fields of a request that adds values, and of an operation on values in a batch.
 const (
 	ofDistinct = fieldNS | fieldKey | fieldValues | fieldTS | fieldAck | fieldLimits |
 		fieldRules | fieldWindow
@@ -120,8 +121,8 @@ func (d *decoder) distinctObject(into *valueOp, allowed fields, has string) *pro
 	return d.accountValues(into)
 }
 
-// finishDistinct makes the checks that are only possible at the end, takes the limits, which begin
-// at start, and adds what rules have.
+// finishDistinct makes the checks that need the whole operation, takes the limits, which begin at
+// start, and adds the limits of rules.
 func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 	const adding = fieldTS | fieldAck | fieldLimits | fieldRules
 	query := o.seen&(fieldOp|fieldValues) == fieldOp
@@ -151,7 +152,7 @@ func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 	return forbidden(d.grant, need, into.Op.NS)
 }
 
-// judge adds the limits of the rules that were named, or of the default rules.
+// judge adds the limits of the named rules, or of the default rules.
 func (d *decoder) judge(into *valueOp) *problem {
 	if into.WantsDefaults(d.naming) {
 		if p := d.takeRules(); p != nil {
@@ -168,7 +169,7 @@ func (d *decoder) judge(into *valueOp) *problem {
 	return nil
 }
 
-// takeWindows makes windows of the limits that were read from start on.
+// takeWindows turns the limits that were read from start on into windows.
 func (d *decoder) takeWindows(into *valueOp, start int) {
 	for _, l := range d.limits[start:] {
 		into.Op.Windows = append(into.Op.Windows, l.Window)

@@ -3,9 +3,9 @@
 //
 // A [Server] answers requests with the help of a [Service]. It parses a request in one pass and in
 // place, hands the Service operations whose keys are views into the request, and appends the answer
-// to the response. For a key that exists this path allocates nothing. Errors name the field that is
-// wrong and what would be right, as application/problem+json (RFC 9457). A request is read
-// completely before anything in it is executed, so a malformed request counts nothing.
+// to the response. For a key that exists this path allocates nothing. Errors name the wrong field
+// and a right value, as application/problem+json (RFC 9457). A request is read completely before
+// anything in it is executed, so a malformed request counts nothing.
 //
 // The server promises:
 //
@@ -13,10 +13,10 @@
 //     garbled request costs only its own connection.
 //   - Memory for a large body, its execution and its answer is reserved before it is used, and
 //     returned once the answer is written. A request that can't get memory within half of
-//     Options.RequestTimeout, or within half of what its header Twotier-Timeout says its sender
-//     waits for, in milliseconds, is answered 429 and nothing is done; one whose answer is longer
-//     than foreseen, 503 with an unknown outcome. One client address may only use a part of the
-//     memory and of the connections.
+//     Options.RequestTimeout, or of its sender's patience (the header Twotier-Timeout, in
+//     milliseconds), is answered 429 and nothing is done; one whose answer is longer than foreseen,
+//     503 with an unknown outcome. One client address may only use a part of the memory and of the
+//     connections.
 //   - A panic in a handler becomes a 500 and one log line. It never ends the process.
 //   - A write whose outcome is not known is answered 503 with "outcome":"unknown". With every other
 //     error nothing was counted.
@@ -34,16 +34,15 @@
 // /metrics uses Prometheus's library, which reads existing counters when it is scraped, so requests
 // pay nothing for it. The HELP lines explain each metric. These show whether a cluster is healthy:
 //
-//   - twotier_member_states and twotier_peer_up: who does not answer
+//   - twotier_member_states and twotier_peer_up: which members do not answer
 //   - twotier_partition_states: handovers in progress; all partitions are in state "own" when there
 //     are none
 //   - twotier_handovers_total by direction, and by whether the state came from the other node or
 //     through the store
 //   - twotier_forwarded_total, twotier_peer_failures_total, twotier_ring_changes_total, and
 //     twotier_ops_total with the source fallback
-//   - twotier_decisions_total: what was decided about acquires and values, by namespace, rule,
-//     verdict and door, and twotier_decision_seconds: how long that took, by door. No series is of
-//     a key
+//   - twotier_decisions_total: decisions about acquires and values, by namespace, rule, verdict and
+//     door, and twotier_decision_seconds: their duration, by door. No series is of a key
 //
 // # Sessions
 //
@@ -56,7 +55,7 @@
 //
 // Every answer names the process in Twotier-Process. If the client sends that name along, any other
 // process that may have taken over the address refuses the request (421, "misdirected"), because it
-// could not know what the first process did.
+// can't know whether the first process executed the request.
 //
 // A request is also refused (409, "sequence") if its number is lower than the last one, or if it is
 // not 1 and the session is unknown, or if it is a repetition and the stored answer was dropped.

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/httpapi/token"
 )
 
-// apiSet says on which kinds of endpoint a route is served.
+// apiSet is a set of kinds of endpoints that serve a route.
 type apiSet uint8
 
 const (
@@ -35,7 +35,7 @@ type endpoint struct {
 	listener  net.Listener
 }
 
-// ListenError says which address the server can't listen on.
+// ListenError names the address that the server can't listen on.
 type ListenError struct {
 	// Address is the address from the options.
 	Address string
@@ -147,8 +147,8 @@ func (s *Server) addrOf(i int) net.Addr {
 }
 
 // addProfiles adds the profiles of package net/http/pprof, which reveal memory contents and the
-// flags of the process. They are only served on an endpoint of their own, and only to tokens for
-// all namespaces. They end when the server closes, whatever duration was asked for.
+// flags of the process. They are only served on a separate endpoint, and only to tokens for all
+// namespaces. They end when the server closes, whatever duration the request names.
 func (s *Server) addProfiles(routes map[string]route) {
 	profiles := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile,
 		"trace": pprof.Trace}

@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/httpapi/cluster"
 )
 
-// TestEvents shows what the service knows, and lists where it knows nothing.
+// TestEvents compares the service's events, and expects empty lists where it has none.
 func TestEvents(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsNeedAReader because they tell about all namespaces.
+// TestEventsNeedAReader because events reveal all namespaces.
 func TestEventsNeedAReader(t *testing.T) {
 	store, token := tokens(t, "reader read", "counter count")
 	s := guarded(t, httpapi.Options{Tokens: store})

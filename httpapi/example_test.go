@@ -28,7 +28,7 @@ func (q *quota) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	check := &op.Checks[0]
-	key := string(check.Key) // the key is a view into the request: copy what is kept
+	key := string(check.Key) // the key is a view into the request: copy it to keep it
 	res.Source, res.Allowed = syncer.SourceMemory, q.used[key]+check.N <= most
 	if res.Allowed {
 		q.used[key] += check.N

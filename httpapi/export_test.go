@@ -11,13 +11,13 @@ import (
 // Handle answers one request without a connection.
 func (s *Server) Handle(ctx *fasthttp.RequestCtx) { s.handle(ctx) }
 
-// Awake returns the memory of the connections that are not parked.
+// Awake returns the memory of connections that are not parked.
 func (s *Server) Awake() int64 { return s.allowance.awake.InUse() }
 
 // Reading returns the memory that requests take while they are read and answered.
 func (s *Server) Reading() int64 { return s.allowance.reading.InUse() }
 
-// Served returns what is served: methods in lower case with a path, such as "get /healthz".
+// Served returns the served calls: methods in lower case with a path, such as "get /healthz".
 func (s *Server) Served() map[string]bool {
 	served := make(map[string]bool)
 	for path, r := range s.routes {
@@ -72,17 +72,17 @@ const (
 	MaxSessionReply = maxSessionReply
 )
 
-// Sessions returns how many sessions are known and how many bytes of answers are kept for them.
+// Sessions returns the number of known sessions and of the bytes of answers kept for them.
 func (s *Server) Sessions() (n, bytes int) { return s.sessions.Size() }
 
-// Taken is the memory and connections that clients have taken.
+// Taken is the memory and the connections in use by clients.
 type Taken struct {
 	Conns   int
 	Bytes   int64
-	Waiting bool // somebody waits for memory
+	Waiting bool // a request waits for memory
 }
 
-// Taken returns what clients have taken.
+// Taken returns the memory and the connections in use by clients.
 func (s *Server) Taken() Taken {
 	a := s.allowance
 	t := Taken{Conns: a.conns.InUse()}

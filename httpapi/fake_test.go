@@ -12,10 +12,10 @@ import (
 
 var _ httpapi.Service = (*fake)(nil)
 
-// fake is a service that never forgets, so all windows have the same count. It shows what it was
-// asked.
+// fake is a service that never forgets, so all windows have the same count. It records its last
+// calls.
 type fake struct {
-	// err is returned by everything that can; fault is called first.
+	// err is returned by every method that can fail; fault is called first.
 	err   error
 	fault func(ctx context.Context) error
 
@@ -25,7 +25,7 @@ type fake struct {
 	points []syncer.Point
 	top    []syncer.KeyCount
 	denied []syncer.KeyCount
-	// shadowed is what rules in shadow would have refused.
+	// shadowed are the acquires that rules in shadow would have refused.
 	shadowed []syncer.KeyCount
 	stats    cluster.Stats
 	view     cluster.View

@@ -13,11 +13,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// headerRules is the header that says which version of the rules judged a forwarded request.
+// headerRules is the header with the version of the rules that judged a forwarded request.
 const headerRules = "Twotier-Rules-Version"
 
 // forwardAuth decides for a proxy about a request that the proxy has received. It counts and
-// answers 200, or counts nothing and answers 429, or what the query says.
+// answers 200, or counts nothing and answers 429 or the status in the query.
 func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	x := s.beginSized(ctx, 0)
 	x.door = verdicts.ForwardAuth
@@ -38,11 +38,11 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// fromProxy reports whether a request with the name of another host may be a proxy's, which passes
-// on the Host that it got, or sends the name by which it knows this server. It is, if it comes from
-// a trusted proxy on another machine, or if the name has no dot: a page in a browser can't have
-// either. On the machine of the proxy itself, a browser has its address, and can send each of its
-// headers.
+// fromProxy reports whether a request with another server's name as its host may come from a proxy,
+// which passes on the Host that it received or sends its own name for this server. It may, if it
+// comes from a trusted proxy on another machine, or if the name has no dot: a page in a browser
+// can't have either. A browser on the proxy's own machine shares the proxy's address and can send
+// each of its headers.
 func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
 	if bytes.IndexByte(hostname(ctx.Host()), '.') < 0 {
 		return true
@@ -66,8 +66,8 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 	d.reset(nil)
 	denied = fasthttp.StatusTooManyRequests
 	var all []judged
-	var others []byte // the key of rules without one of their own
-	keyed := 0        // so many of them have a key
+	var others []byte // the key of rules without their own
+	keyed := 0        // number of rules that have a key
 	for name, value := range ctx.QueryArgs().All() {
 		switch string(name) {
 		case "rule":
@@ -101,7 +101,7 @@ func (s *Server) forwardQuery(ctx *fasthttp.RequestCtx, d *decoder) (denied int,
 	return denied, d.forwarded(all)
 }
 
-// forwardRule adds a rule to those that a query names.
+// forwardRule adds a rule named in a query.
 func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
 	if len(all) == maxRules {
 		return all, refused("", "want at most 16 rules")
@@ -113,7 +113,7 @@ func (d *decoder) forwardRule(all []judged, name []byte) ([]judged, *problem) {
 	return append(all, judged{rule: r}), p
 }
 
-// setKeys gives a key to all rules from one on, and returns their number.
+// setKeys gives a key to all rules from index from on, and returns the number of rules.
 func setKeys(all []judged, from int, key []byte) int {
 	for i := from; i < len(all); i++ {
 		all[i].key = key

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestForwardAuthAnswersAsAcquire asks the same at random in both ways, of two services. Rules that
-// judge the same key in the same namespace are one check of the acquire.
+// TestForwardAuthAnswersAsAcquire sends the same random requests in both ways, to two services.
+// Rules that judge the same key in the same namespace are one check of the acquire.
 func TestForwardAuthAnswersAsAcquire(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -53,7 +53,7 @@ func TestForwardAuthKeys(t *testing.T) {
 		{"2001:0:4136:e378:8000:63bf:34ff:8ef8", "rule=login", nil, address},
 		{"64:ff9c::808:808", "rule=login", nil, "64:ff9c::/64"},
 		{"2001:1::7", "rule=login", nil, "2001:1::/64"},
-		// An address that stands for a trusted proxy's is not trusted.
+		// An address that embeds a trusted proxy's is not trusted.
 		{"2002:a00:1::1", "rule=login", []string{"X-Forwarded-For: 1.2.3.4"}, "10.0.0.1"},
 		{"192.0.2.7", "rule=login&key=X-User", []string{"X-User: bob"}, "x-user=bob"},
 		{"192.0.2.7", "rule=login&key=plain:X-User", []string{"X-User: bob"}, "x-user=bob"},
@@ -141,7 +141,7 @@ func TestForwardAuthSeveralRules(t *testing.T) {
 		string(keys[2].Key) != "x-user=eve" {
 		t.Errorf("a key in front of the rules: %v", keys)
 	}
-	// A rule that is in shadow is reported in the body, and neither refuses nor shows in headers.
+	// A rule in shadow is reported in the body, and neither refuses nor shows in headers.
 	ctx = forward(s, "192.0.2.7", "rule=tight&key=X-User", "X-User: bob")
 	header := ctx.Response.Header.Peek("RateLimit")
 	if code := ctx.Response.StatusCode(); code != 200 || len(header) > 0 ||
@@ -175,9 +175,10 @@ func TestForwardAuthBadQueries(t *testing.T) {
 	}
 }
 
-// TestForwardAuthFromAPage asks as a page does whose author has pointed its name at this server,
-// from a browser on this machine: with any header, but the Host of the page. Trusted proxies on
-// other machines pass on the Host that they got, and a name without a dot is that of an upstream.
+// TestForwardAuthFromAPage sends requests like a page whose author has pointed its name at this
+// server, from a browser on this machine: with any header, but the Host of the page. Trusted
+// proxies on other machines pass on the Host that they got, and a name without a dot is that of an
+// upstream.
 func TestForwardAuthFromAPage(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"),
 		netip.MustParsePrefix("10.0.0.0/8")}

@@ -52,7 +52,7 @@ func parseSource(text string) (k keySource, ok bool) {
 	return k, isToken(k.name)
 }
 
-// forwardKey returns the key that a parameter asks for: that of the first of its sources that the
+// forwardKey returns the key for a key parameter: the key from the first of its sources that the
 // request has.
 func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *problem) {
 	var key []byte
@@ -77,7 +77,7 @@ func (s *Server) forwardKey(ctx *fasthttp.RequestCtx, sources []byte) ([]byte, *
 	return key, nil
 }
 
-// sourceKey returns the key that a request has from a source, nil if it has none.
+// sourceKey returns a request's key from a source, or nil if the request has none.
 func (s *Server) sourceKey(ctx *fasthttp.RequestCtx, source keySource) []byte {
 	var prefix string
 	var value []byte

@@ -15,8 +15,8 @@ import (
 )
 
 // TestNoValueIsAnotherSourcesKey forwards random values, many of which are keys of earlier
-// requests, or parts of these. Two requests share a key only if they have the same
-// value in the same source.
+// requests, or parts of these. Two requests share a key only if they have the same value in the
+// same source.
 func TestNoValueIsAnotherSourcesKey(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -25,7 +25,7 @@ func TestNoValueIsAnotherSourcesKey(t *testing.T) {
 	s := newServer(t, f)
 	values := []string{"bob", "b", "203.0.113.7", "2001:db8::/64", "none", "\x80", "a=b", "%3D",
 		strings.Repeat("x", 250), strings.Repeat("é", 123), "sha256:bob"}
-	of := map[string]string{} // what each key stands for
+	of := map[string]string{} // source and value of each key
 	for range 3000 {
 		value := values[rnd.IntN(len(values))]
 		if rnd.IntN(4) == 0 {
@@ -54,7 +54,7 @@ func TestNoValueIsAnotherSourcesKey(t *testing.T) {
 		if !request.ValidKey([]byte(key)) {
 			t.Fatalf("%s of %q: %q is no key", source, value, key)
 		}
-		// A value that is hashed because of what it is, and one that always is, are the same.
+		// Hashing on request and hashing out of need give the same key.
 		source = strings.TrimPrefix(strings.TrimPrefix(source, "plain:"), "sha256:")
 		if source == "ip" && strings.HasPrefix(key, "ip=") {
 			source = "hashed ip"
@@ -70,7 +70,7 @@ func TestNoValueIsAnotherSourcesKey(t *testing.T) {
 	}
 }
 
-// FuzzForwardedToForwardAuth sends headers as a proxy can forward them: there is a decision.
+// FuzzForwardedToForwardAuth sends any headers that a proxy can forward: there is a decision.
 func FuzzForwardedToForwardAuth(f *testing.F) {
 	f.Add("bob", "/a?user=b%20b", "1.2.3.4")
 	f.Add("\xff\xfe\t", "/?user=%zz&&=%", "unknown, [::1, 1.2.3.4:99999")

@@ -30,7 +30,7 @@ type plainOp struct {
 	Checks      []plainCheck
 }
 
-// sameOp checks that an operation means the same as what encoding/json understood.
+// sameOp checks that an operation means the same as the one that encoding/json read.
 func sameOp(t *testing.T, got *syncer.Op, want *plainOp) {
 	t.Helper()
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
@@ -76,7 +76,7 @@ func sameCheck(t *testing.T, kind syncer.Kind, got *syncer.Check, want *plainChe
 	}
 }
 
-// FuzzOp: what is accepted as an operation is accepted by encoding/json and means the same.
+// FuzzOp: encoding/json accepts every accepted operation, and reads the same from it.
 func FuzzOp(f *testing.F) {
 	for _, list := range [][]refusal{malformed, refusedFields} {
 		for _, r := range list {
@@ -105,7 +105,7 @@ func FuzzOp(f *testing.F) {
 	})
 }
 
-// FuzzBatch is FuzzOp for batches, the refused operations of which must at least be JSON.
+// FuzzBatch is FuzzOp for batches, whose refused operations must at least be JSON.
 func FuzzBatch(f *testing.F) {
 	for _, list := range [][]refusal{malformed, refusedFields} {
 		for _, r := range list {
@@ -146,7 +146,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// FuzzString: what is written as a string is read back the same by encoding/json.
+// FuzzString: encoding/json reads the same string back.
 func FuzzString(f *testing.F) {
 	f.Add("a\"\\\x00\x1f\u007f\u2028é😀\xff\xe2\x82")
 	f.Fuzz(func(t *testing.T, s string) {

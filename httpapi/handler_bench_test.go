@@ -47,8 +47,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestBatchesReuseTheirMemory sends batches of every size, also such as need more memory for their
-// operations than for their text.
+// TestBatchesReuseTheirMemory sends batches of every size, including ones that need more memory for
+// their operations than for their text.
 func TestBatchesReuseTheirMemory(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector empties pools at random")

@@ -14,7 +14,7 @@ import (
 )
 
 // TestLargeAnswersAreTheirOwn sends two batches at a time over each of several connections. Answers
-// are not copied before they are written, so each must have memory of its own until then.
+// are not copied before they are written, so each must have separate memory until then.
 func TestLargeAnswersAreTheirOwn(t *testing.T) {
 	s, addr := open(t, httpapi.Options{Service: newFake()})
 	const conns, rounds, ops = 8, 20, 300

@@ -10,22 +10,21 @@ const (
 	// shortHeader is the size of the buffer for reading that every connection has while it is
 	// served: headers of ordinary requests fit in it.
 	shortHeader = 8 << 10
-	// maxHeader bounds the header of a request. A proxy that asks about a request sends the headers
-	// of that request along, and most proxies accept 32 to 64 KiB.
+	// maxHeader bounds the header of a request. A proxy that wants a decision about a request sends
+	// the headers of that request along, and most proxies accept 32 to 64 KiB.
 	maxHeader = 64 << 10
 	// longHeaderBytes is the approximate memory of a request with a header of maxHeader bytes: the
-	// buffer for reading, the text, and the fields that it consists of.
+	// read buffer, the text, and the parsed fields.
 	longHeaderBytes = 4 * maxHeader
 )
 
-// longHeader is the header of a request in progress, as far as it has arrived, if it does not
-// arrive at once. When it is longer than shortHeader, the connection is served anew with a larger
-// buffer, as from the beginning of the request. It belongs to the goroutine that serves the
-// connection.
+// longHeader collects the header of a request in progress if it does not arrive at once. When it is
+// longer than shortHeader, the connection is served anew with a larger buffer, from the beginning
+// of the request. It belongs to the goroutine that serves the connection.
 type longHeader struct {
 	open  bool   // the end has not arrived
-	text  []byte // what has arrived while open, kept for reading it again
-	again []byte // what is to be read again
+	text  []byte // the bytes read while open, kept for reading them again
+	again []byte // the bytes to be read again
 	long  bool   // the connection is served with the larger buffer
 	moves bool   // the connection is about to be served anew
 }
@@ -33,12 +32,12 @@ type longHeader struct {
 // begin begins a header with the bytes that were read before the first Read.
 func (h *longHeader) begin(first []byte) { h.open, h.text = !h.long, first }
 
-// end ends the header with its request. What the buffer has beyond that belongs to a request that
-// was sent before the answer, and of which not all passes through Read.
+// end ends the header with its request. Further bytes in the buffer belong to a request that was
+// sent before the answer, and not all of it passes through Read.
 func (h *longHeader) end() { h.open, h.text = false, nil }
 
-// follow looks for the end of the header in what a Read has returned. A header that arrives in
-// pieces takes memory.
+// follow looks for the end of the header in the result of a Read. A header that arrives in pieces
+// takes memory.
 func (h *longHeader) follow(b []byte, m *requestMemory) {
 	if !h.open {
 		return
@@ -66,7 +65,7 @@ func (h *longHeader) move(m *requestMemory) *problem {
 	return nil
 }
 
-// newHTTP returns what serves connections with a buffer for reading of this size.
+// newHTTP returns a fasthttp server with a read buffer of this size.
 func (s *Server) newHTTP(buffer int) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                      s.handle,

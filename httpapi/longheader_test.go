@@ -22,7 +22,7 @@ func forwardedHeader(n int) string {
 	return r + "\r\n"
 }
 
-// sendInPieces writes text in random pieces, of which some are sent by themselves.
+// sendInPieces writes text in random pieces, some of which are sent separately.
 func sendInPieces(t *testing.T, c net.Conn, rnd *rand.Rand, text string) {
 	t.Helper()
 	for pieces := rnd.IntN(5); len(text) > 0; pieces-- {
@@ -39,8 +39,8 @@ func sendInPieces(t *testing.T, c net.Conn, rnd *rand.Rand, text string) {
 	}
 }
 
-// TestLongHeaders sends headers of all lengths, in pieces, on connections that stay. Each request
-// is carried out once, whatever its neighbors are, and then holds no memory.
+// TestLongHeaders sends headers of all lengths, in pieces, on persistent connections. Each request
+// is executed once, whatever its neighbors are, and then holds no memory.
 func TestLongHeaders(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

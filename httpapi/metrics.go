@@ -19,9 +19,9 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// newRegistry returns what /metrics shows: the counters of the server and its node, and those of
-// the Go runtime, the process and its build. Our own are read on a scrape from counters that exist
-// anyway, so requests pay nothing for them.
+// newRegistry returns the registry of /metrics: the counters of the server and its node, and the
+// collectors of the Go runtime, the process and its build. Our own metrics are read on a scrape
+// from existing counters, so requests pay nothing for them.
 func (s *Server) newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister( // their names don't overlap
@@ -34,7 +34,7 @@ func (s *Server) newRegistry() *prometheus.Registry {
 	return r
 }
 
-// metrics answers in the Prometheus format that the client asked for, text by default.
+// metrics answers in the client's preferred Prometheus format, text by default.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 	accept := string(ctx.Request.Header.Peek(fasthttp.HeaderAccept))
 	format := expfmt.NegotiateAccept(http.Header{fasthttp.HeaderAccept: {accept}},

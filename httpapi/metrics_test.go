@@ -162,7 +162,7 @@ func TestDurationsAreANativeHistogram(t *testing.T) {
 	}
 }
 
-// TestMetricsInOtherFormats asks for the formats that Prometheus prefers when it accepts native
+// TestMetricsInOtherFormats requests the formats that Prometheus prefers when it accepts native
 // histograms.
 func TestMetricsInOtherFormats(t *testing.T) {
 	const text, protobuf = "text/plain; version=0.0.4", "application/vnd.google.protobuf"

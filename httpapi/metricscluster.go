@@ -30,7 +30,7 @@ func (e exposition) cluster(st cluster.Stats) {
 	e.peers(st)
 }
 
-// partitions renders who decides about which partitions.
+// partitions renders the partitions that this node decides for.
 func (e exposition) partitions(st cluster.Stats) {
 	e.gauge("twotier_partitions_owned",
 		"Partitions that the table gives to this node.", int64(st.Owned))

@@ -5,7 +5,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// node renders what the node did and what it knows about the cluster.
+// node renders the node's operations and its view of the cluster.
 func (e exposition) node(st cluster.Stats) {
 	ops := e.family(total, "twotier_ops_total",
 		"Operations answered, by kind and by where the answer came from.", "op", "source")

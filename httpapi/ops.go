@@ -22,7 +22,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// acquire answers 200 whatever the decision, unless the query says deny=429.
+// acquire answers 200 whatever the decision, unless the query has deny=429.
 func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 	deny429, p := denyQuery(ctx)
 	if p != nil {

@@ -12,8 +12,8 @@ import (
 	"twotier.dev/twotier/httpapi"
 )
 
-// TestIdleConnectionsAreParked leaves connections idle for longer than they keep their buffers.
-// They are served again, also with two requests in one segment, and end with the server.
+// TestIdleConnectionsAreParked leaves connections idle until they are parked. They are served
+// again, also with two requests in one segment, and end with the server.
 func TestIdleConnectionsAreParked(t *testing.T) {
 	f := newFake()
 	s, addr := open(t, httpapi.Options{Service: f})

@@ -10,11 +10,11 @@ import (
 
 // Peer handles messages from other nodes.
 type Peer interface {
-	// Admit checks the pass of a message, and its size, before any of it is read. An error says
+	// Admit checks the pass of a message, and its size, before any of it is read. An error means
 	// that the sender is not a node of this cluster.
 	Admit(pass string, size int) error
-	// Handle takes one message, which it may modify, and returns the reply. An error says that the
-	// message is not from a node of this cluster.
+	// Handle executes one message, which it may modify, and returns the reply. An error means that
+	// the message is not from a node of this cluster.
 	Handle(ctx context.Context, message []byte) (reply []byte, err error)
 }
 

@@ -12,11 +12,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// problemKind is what all problems of a kind share.
+// problemKind holds the common properties of all problems of a kind.
 type problemKind struct {
 	status      int
 	name, title string
-	retryAfter  int // seconds; 0 means that the same request would fail again
+	retryAfter  int // seconds; 0: the same request would fail again
 }
 
 // The kinds of problem, in the order of their status.
@@ -62,7 +62,7 @@ type problem struct {
 	detail string
 	// after is an estimate of how long the cause may last; 0 if there is none.
 	after time.Duration
-	// limit says that a limit of this server refused the request, before the node saw it.
+	// limit marks a refusal by a limit of this server, before the node saw the request.
 	limit bool
 	// allow is the value of the Allow header of a 405.
 	allow string
@@ -90,7 +90,7 @@ func (p *problem) in(parent string) *problem {
 	return p
 }
 
-// text returns the detail member: the field and what is wrong with it.
+// text returns the detail member: the field and its problem.
 func (p *problem) text() string {
 	if p.field == "" {
 		return p.detail
@@ -119,7 +119,7 @@ func (p *problem) appendJSON(b []byte) []byte {
 }
 
 // retryAfter returns the value of the Retry-After header, in seconds: the estimate rounded up, or
-// that of the kind if it is longer. 0 means no header.
+// the kind's value if that is longer. 0 means no header.
 func (p *problem) retryAfter() int {
 	return max(p.kind.retryAfter, int((p.after+time.Second-1)/time.Second))
 }

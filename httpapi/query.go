@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// clusterQuery reads the query of /v1/cluster: what the answer should include.
+// clusterQuery reads the query of /v1/cluster: the optional parts of the answer.
 func clusterQuery(ctx *fasthttp.RequestCtx) (owners, nodes bool, p *problem) {
 	p = eachArg(ctx, func(name, value []byte) *problem {
 		asked := &owners
@@ -61,7 +61,7 @@ func unknownArg(name []byte, has string) *problem {
 	return refused(clip(name), "unknown parameter; "+has)
 }
 
-// target is what queries about one key have in common.
+// target is the common part of queries about one key.
 type target struct {
 	check syncer.Check
 	at    int64
@@ -145,7 +145,7 @@ type listQuery struct {
 	by     string // count, refused or shadow
 }
 
-// topQuery reads the query of the busiest keys, or of those that refused most.
+// topQuery reads the query of the busiest keys, or of the keys that refused most.
 func topQuery(ctx *fasthttp.RequestCtx) (q listQuery, p *problem) {
 	q = listQuery{n: request.DefaultTop, window: request.DefaultTopMS,
 		text: request.DefaultTopWindow, by: "count"}

@@ -49,7 +49,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 	}
 }
 
-// banned reports whether a ban of a rule has refused check j.
+// banned reports whether a ban under the named rule has refused check j.
 func banned(res *syncer.Result, j int, name string) bool {
 	for k := range res.Bans {
 		if b := &res.Bans[k]; b.Check == j && !b.Started && b.Rule == name {
@@ -67,8 +67,8 @@ func (d *decoder) policyName(j, k int, r *namedLimit) string {
 	return string(d.appendPath(nil, 0, j, k))
 }
 
-// deny turns a refusal into a response of that status, which says after how many milliseconds to
-// try again. It sets no Retry-After if waiting will not help.
+// deny turns a refusal into a response of that status, with a Retry-After made from retryAfter in
+// milliseconds. It sets no Retry-After if waiting will not help.
 func deny(ctx *fasthttp.RequestCtx, status int, retryAfter int64) {
 	ctx.SetStatusCode(status)
 	if retryAfter >= 0 {

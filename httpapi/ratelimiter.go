@@ -12,7 +12,7 @@ import (
 
 // RateLimiter answers requests of Envoy's rate limit service in their JSON form.
 type RateLimiter interface {
-	// JSON returns the answer to a RateLimitRequest, and whether that is OVER_LIMIT. A nil grant
+	// JSON returns the answer to a RateLimitRequest, and whether it is OVER_LIMIT. A nil grant
 	// allows everything.
 	JSON(ctx context.Context, g *token.Grant, body []byte) (answer []byte, over bool, err error)
 }

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// limiter is a rate limiter that says what it was asked.
+// limiter is a rate limiter that repeats the request in its answer.
 type limiter struct {
 	over bool
 	err  error

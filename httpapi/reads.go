@@ -186,7 +186,7 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 		view.Members = []cluster.Member{}
 	}
 	if nodes {
-		s.service.Survey(context.Background(), &view) // Survey has a timeout of its own
+		s.service.Survey(context.Background(), &view) // Survey has its own timeout
 	}
 	body, err := json.Marshal(view)
 	if err != nil { // a share that is not a finite number
@@ -197,12 +197,12 @@ func (s *Server) cluster(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// events answers what the members have seen happen.
+// events answers with the events that the members have seen.
 func (s *Server) events(ctx *fasthttp.RequestCtx) *problem {
 	if p := noQuery(ctx); p != nil {
 		return p
 	}
-	all := s.service.Events(context.Background()) // it has a timeout of its own
+	all := s.service.Events(context.Background()) // Events has its own timeout
 	if all.Events == nil {
 		all.Events = []cluster.Event{}
 	}

@@ -29,7 +29,7 @@ func exactPath(target []byte) []byte {
 }
 
 // framed refuses a request that states its length in two ways. A proxy on the way may have believed
-// the other one, and the next request on the connection may then be somebody else's (request
+// the other one, and the next request on the connection may then belong to another client (request
 // smuggling; RFC 9112, 6.3). fasthttp believes the chunks.
 func framed(h *fasthttp.RequestHeader) *problem {
 	const length, chunks = 1, 2
@@ -114,12 +114,12 @@ func isAddress(host []byte) bool {
 	return true
 }
 
-// prefetched is how much of a body of known length fasthttp has read before it calls the handler.
+// prefetched is the part of a body of known length that fasthttp reads before it calls the handler.
 const prefetched = 8 << 10
 
 // readBody reads the body of a request, up to most bytes. It is called after the sender was
-// checked, and reserves memory before using it. A connection is closed if a body on it is not read
-// to its end.
+// checked, and reserves memory before using it. It closes a connection whose body it does not read
+// to the end.
 func readBody(ctx *fasthttp.RequestCtx, most int) *problem {
 	if !ctx.Request.IsBodyStream() {
 		return nil

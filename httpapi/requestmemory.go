@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// ownBytes is what an answer may use without taking from the allowance. That is about as much
-	// as the connection takes anyway. Ordinary requests, of one operation, need no more, so they
-	// are served no matter how much others have taken.
+	// ownBytes is the size of an answer that takes nothing from the allowance, about as much as the
+	// connection takes anyway. Ordinary requests, of one operation, need no more, so they are
+	// served no matter how much others have taken.
 	ownBytes = 8 << 10
 	// memoryStep is the unit in which memory is taken.
 	memoryStep = 16 << 10
@@ -29,13 +29,13 @@ type requestMemory struct {
 	allowance *allowance
 	client    *client
 	wait      time.Duration // how long to wait for memory
-	patience  time.Duration // how long the sender waits for the answer, 0 if it doesn't say
+	patience  time.Duration // how long the sender waits for the answer, 0 if unknown
 	bodies    *sync.Pool    // of *[pooledBody]byte
 
 	node      *account.Account // account for reading a message of another node; nil otherwise
 	read      int64            // bytes taken for reading
 	need, got int64            // bytes that the answer needs, and bytes taken for it
-	paged     int64            // bytes taken for a metrics page, from an account of its own
+	paged     int64            // bytes taken for a metrics page, from another account
 
 	body *[pooledBody]byte // returned to bodies by release
 	last func()            // called by release
@@ -49,7 +49,7 @@ func memoryOf(ctx *fasthttp.RequestCtx) *requestMemory {
 	return nil
 }
 
-// busy is the problem of a request that can't get memory now. Nothing of it has been done.
+// busy is the problem of a request that can't get memory now. No part of it has been executed.
 func busy() *problem {
 	return &problem{kind: kindOverload, limit: true,
 		detail: "too much is being read and answered at this moment; nothing was done"}
@@ -63,7 +63,7 @@ func (m *requestMemory) reading() (*account.Account, *account.Usage) {
 	return &m.allowance.reading, &m.client.Usage.reading
 }
 
-// chargeNode says that the body is a message of another node.
+// chargeNode charges the body, a message of another node, to the account from.
 func (m *requestMemory) chargeNode(from *account.Account) {
 	if m != nil {
 		m.node = from
@@ -91,7 +91,7 @@ func (m *requestMemory) takeRead(n int64) *problem {
 }
 
 // waitUntil returns how long to wait for memory. A request that has some already does not wait,
-// because others may be waiting for what it has.
+// because others may be waiting for its memory.
 func (m *requestMemory) waitUntil(has int64) time.Time {
 	if has > 0 {
 		return time.Time{}
@@ -104,7 +104,7 @@ func (m *requestMemory) waitUntil(has int64) time.Time {
 }
 
 // setPatience reads how long the sender waits for the answer, in milliseconds. An overload has to
-// be answered before: a sender that gets no answer can't tell it from an outage.
+// be answered earlier: a sender that gets no answer can't distinguish it from an outage.
 func (m *requestMemory) setPatience(text []byte) {
 	ms, end, fits := request.Digits(text, 0)
 	if m != nil && fits && end == len(text) && ms > 0 {
@@ -112,8 +112,8 @@ func (m *requestMemory) setPatience(text []byte) {
 	}
 }
 
-// expect takes n bytes for the answer, but at most what a client may have, before the actual need
-// is known.
+// expect takes n bytes for the answer, or a client's maximum if that is less, before the actual
+// need is known.
 func (m *requestMemory) expect(n int64) *problem {
 	if m == nil || n <= ownBytes {
 		return nil
@@ -130,7 +130,7 @@ func (m *requestMemory) get(n int64) *problem {
 	return nil
 }
 
-// take adds n bytes to what the answer needs, and takes what is missing. If there is not enough, it
+// take adds n bytes to the answer's need, and takes the missing part. If there is not enough, it
 // takes nothing and returns the problem.
 func (m *requestMemory) take(n int64) *problem {
 	if m == nil {
@@ -204,7 +204,7 @@ func (m *requestMemory) onRelease(last func()) bool {
 
 // wake takes the memory for serving a connection.
 func (m *requestMemory) wake() bool {
-	by := time.Now().Add(m.wait / 4) // nothing was read that says how long the sender waits
+	by := time.Now().Add(m.wait / 4) // nothing was read that states the sender's patience
 	ok := m.allowance.awake.Take(&m.client.Usage.awake, awakeBytes, by)
 	if ok {
 		m.allowance.served.Add(1)

@@ -18,7 +18,7 @@ type requestState struct {
 	out     []byte
 	context *request.Context
 	traced  traced
-	door    string    // the one that was asked, see Verdicts
+	door    string    // the interface of the request, see Verdicts
 	began   time.Time // when the request was received
 	size    int64     // approximate size that it has grown to
 }
@@ -31,9 +31,9 @@ const (
 	largeState = 8 << 20
 )
 
-// statePool has the states that are not in use. It bounds how much memory the large ones hold. A
-// large state that is made anew for each batch would cost more than the batch: its slices grow
-// step by step, are cleared, and the garbage collector goes through them.
+// statePool holds the unused states. It bounds the memory of the large ones. Making a large state
+// anew for each batch would cost more than the batch: its slices grow step by step, are cleared,
+// and are scanned by the garbage collector.
 type statePool struct {
 	small sync.Pool
 

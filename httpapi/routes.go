@@ -8,14 +8,14 @@ import (
 	"twotier.dev/twotier/internal/peerhttp"
 )
 
-// route describes what is served at one path.
+// route describes one path.
 type route struct {
 	post    bool       // POST, otherwise GET and HEAD
 	any     bool       // any method, for any host; a body is not read
 	binary  bool       // the body is not JSON
 	yaml    bool       // the body may be YAML
-	put     *route     // what PUT does at this path, read as a POST is; nil if there is no PUT
-	get     *route     // what GET does at a path with a POST; nil if there is no GET
+	put     *route     // the route of PUT, read as a POST is; nil if there is no PUT
+	get     *route     // the route of GET at a path with a POST; nil if there is no GET
 	need    token.Role // one of these roles if there are tokens; 0: anyone
 	guarded bool       // needs a token even if there are no Tokens
 	at      apiSet     // where it is served

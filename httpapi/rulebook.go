@@ -14,28 +14,28 @@ import (
 	"twotier.dev/twotier/internal/request"
 )
 
-// RuleBook keeps the document of rules. Errors are those of [Service], and those that a method
-// names.
+// RuleBook keeps the document of rules. Its methods return the errors of [Service] and the ones
+// that they name.
 type RuleBook interface {
-	// Current returns the version in force on this node, and when the store said last that it is
-	// the newest. known is false until the node has learned one.
+	// Current returns the version in force on this node, and the time at which the store last
+	// confirmed it as the newest. known is false until the node has learned one.
 	Current() (v rule.Version, confirmed time.Time, known bool)
 	// Version returns a version, or [rule.ErrNoVersion].
 	Version(ctx context.Context, number int64) (rule.Version, error)
 	// History returns the versions that are kept, the newest first.
 	History(ctx context.Context) ([]rule.Version, error)
-	// Put makes a text the version after base, or after any if base is less than 0. The error is a
-	// *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved] if base is
-	// not the newest version.
+	// Put stores text as the version after base, or after the newest one if base is negative. The
+	// error is a *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved]
+	// if base is not the newest version.
 	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
-	// Read returns the rules of a document, which changes nothing; without one there are none. The
-	// error is a *[rule.DocumentError] if there is a mistake.
+	// Read parses a document without changing anything; an empty document has no rules. The error
+	// is a *[rule.DocumentError] if there is a mistake.
 	Read(text []byte) (*rule.Set, error)
 	// JSON returns a document as JSON.
 	JSON(text []byte) ([]byte, error)
 }
 
-// showRules answers the rules in force, another version of them, the history, or the warnings.
+// showRules answers with the rules in force, another version of them, the history, or the warnings.
 func (s *Server) showRules(ctx *fasthttp.RequestCtx) *problem {
 	if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 		return p
@@ -96,7 +96,7 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem
 	return number, part, p
 }
 
-// showVersion answers a document, as JSON unless the request prefers YAML.
+// showVersion answers with a document, as JSON unless the request prefers YAML.
 func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
 	setVersion(ctx, v)
 	if prefersYAML(ctx.Request.Header.Peek(fasthttp.HeaderAccept)) {
@@ -113,7 +113,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem 
 	return nil
 }
 
-// setVersion sets the headers that say which version a document is.
+// setVersion sets the headers that identify the version of a document.
 func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
 	ctx.Response.Header.Set("ETag", `"`+strconv.FormatInt(v.Number, 10)+`"`)
 	ctx.Response.Header.Set("Vary", "Accept")
@@ -122,13 +122,13 @@ func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
 	}
 }
 
-// prefersYAML reports whether an Accept header names YAML, and JSON not before it.
+// prefersYAML reports whether an Accept header names YAML, and does so before any JSON.
 func prefersYAML(accept []byte) bool {
 	yaml, json := bytes.Index(accept, []byte("yaml")), bytes.Index(accept, []byte("json"))
 	return yaml >= 0 && (json < 0 || yaml < json)
 }
 
-// showHistory answers who made which version when.
+// showHistory answers with the author and the time of each version.
 func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *problem {
 	all, err := s.opts.RuleBook.History(wait)
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *Server) putRules(ctx *fasthttp.RequestCtx) *problem {
 	return nil
 }
 
-// baseOf reads If-Match: the version that a document was made from, less than 0 for any.
+// baseOf reads If-Match: the version that a document was made from, negative for any.
 func baseOf(match []byte) (base int64, p *problem) {
 	const want = `want the version that the document was made from in quotes, as ETag has it, ` +
 		`or * to replace whichever is in force`

@@ -94,7 +94,7 @@ func TestPutAndShowRules(t *testing.T) {
 	}
 }
 
-// TestRefusedRules puts what is refused: nothing changes.
+// TestRefusedRules puts documents that are refused: nothing changes.
 func TestRefusedRules(t *testing.T) {
 	s := newServer(t, newFake())
 	status(t, put(s, `"0"`, oneRule), 200, `"version":1`)
@@ -155,7 +155,7 @@ func TestPutRulesNeedsATokenAndKnownMedia(t *testing.T) {
 	status(t, call(open, "GET /v1/rules", ""), 200, "{}")
 }
 
-// TestRulesThatAreNotKnownYet asks a node that has not been able to read any rules.
+// TestRulesThatAreNotKnownYet calls a node that has not been able to read any rules.
 func TestRulesThatAreNotKnownYet(t *testing.T) {
 	book := new(rules.Book)
 	unopened := rulebook.New(rulebook.Options{Store: new(rulebook.Memory), Book: book})
@@ -174,8 +174,8 @@ func TestRulesThatAreNotKnownYet(t *testing.T) {
 	status(t, call(s, "POST /v1/acquire", `{"key":"k","limits":[{"window":"1m","max":1}]}`), 200, "")
 }
 
-// TestRulesAreChangedAtAdmin shows the rules at both addresses, and changes them at that of --admin
-// alone.
+// TestRulesAreChangedAtAdmin shows the rules at both addresses, and changes them at the address of
+// --admin alone.
 func TestRulesAreChangedAtAdmin(t *testing.T) {
 	s, listen := open(t, httpapi.Options{Service: newFake(), RuleBook: newRuleBook(t),
 		Admin: "127.0.0.1:0", AdminToken: adminToken})

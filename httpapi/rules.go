@@ -12,20 +12,20 @@ import (
 
 // Rules resolves the names of rules.
 type Rules interface {
-	// Rules returns the rules in force, or nil while it is not known which those are. All names in
-	// one request are resolved in one set.
+	// Rules returns the rules in force, or nil while they are unknown. All names in one request are
+	// resolved in one set.
 	Rules() *rule.Set
 }
 
-// maxRules bounds the rules that one check names.
+// maxRules bounds the rules of one check.
 const maxRules = 16
 
-// namedLimit is a limit that a rule put there.
+// namedLimit is a limit that comes from a rule.
 type namedLimit struct {
 	at     int // its index in decoder.limits
 	rule   *rule.Rule
-	limits []rule.Limit // those that the rule has for the key
-	index  int          // which of them it is
+	limits []rule.Limit // the rule's limits for the key
+	index  int          // its index in limits
 }
 
 // limit returns the limit as the rule has it.
@@ -34,7 +34,8 @@ func (r *namedLimit) limit() rule.Limit { return r.limits[r.index] }
 // policy returns the name of the limit in headers and paths.
 func (r *namedLimit) policy() string { return r.rule.PolicyName(r.limits, r.index) }
 
-// origin says the same for what counts verdicts. A nil r is a limit of no rule.
+// origin returns the limit's origin for the counters of verdicts. A nil r is a limit without a
+// rule.
 func (r *namedLimit) origin() verdicts.Origin {
 	if r == nil {
 		return verdicts.Origin{}
@@ -42,7 +43,7 @@ func (r *namedLimit) origin() verdicts.Origin {
 	return verdicts.Origin{Rule: r.rule, Max: r.limit().Max, First: r.index == 0}
 }
 
-// append appends the fields that say which rule a limit is of; a nil r has none.
+// append appends the fields that name a limit's rule; a nil r has none.
 func (r *namedLimit) append(b []byte) []byte {
 	if r == nil {
 		return b
@@ -73,8 +74,8 @@ func (d *decoder) ruleList() *problem {
 	}
 }
 
-// ruleNamed adds a rule to those that the check that is being read names. Its limits depend on the
-// key, which may follow: addRules adds them.
+// ruleNamed adds a rule to the current check. Its limits depend on the key, which may follow:
+// addRules adds them.
 func (d *decoder) ruleNamed(name []byte) *problem {
 	r, p := d.findRule(name)
 	if p != nil {
@@ -89,9 +90,9 @@ func (d *decoder) ruleNamed(name []byte) *problem {
 	return nil
 }
 
-// addRules adds the limits for a key of the rules that its check names, which count in the
-// namespace of the check then. An acquire whose check has neither rules nor limits, of which the
-// first would be at start, is judged by the default rules of its namespace.
+// addRules adds the limits for the check's key of the rules that the check names; the check then
+// counts in their namespace. An acquire whose check has neither rules nor limits, which would begin
+// at start, is judged by the default rules of its namespace.
 func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *problem {
 	if len(d.naming) == 0 && kind == syncer.Acquire && len(d.limits) == start {
 		if p := d.nameDefaults(c.NS); p != nil {
@@ -124,7 +125,7 @@ func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *proble
 	return nil
 }
 
-// linkBans gives each operation the rules that ban what they refuse of it.
+// linkBans gives each operation the banning rules of its checks.
 func (d *decoder) linkBans() {
 	next := 0
 	for i, f := range d.forms {
@@ -147,8 +148,7 @@ func (d *decoder) nameDefaults(ns []byte) *problem {
 	return p
 }
 
-// takeRules takes the rules in force for all that is read of the request from here on, unless it
-// has been done.
+// takeRules takes the rules in force for the rest of the request, unless that has been done.
 func (d *decoder) takeRules() *problem {
 	if d.inForce == nil && d.rules != nil {
 		if d.inForce = d.rules.Rules(); d.inForce == nil {
@@ -158,7 +158,8 @@ func (d *decoder) takeRules() *problem {
 	return nil
 }
 
-// findRule returns the rule of that name among those in force when the request named its first one.
+// findRule returns the rule of that name from the set that was in force at the request's first
+// name.
 func (d *decoder) findRule(name []byte) (*rule.Rule, *problem) {
 	if p := d.takeRules(); p != nil {
 		return nil, p
@@ -190,7 +191,8 @@ func sameNamespace(a, b *rule.Rule) *problem {
 		"in different checks or requests", a.Name, a.Space(), b.Name, b.Space()))
 }
 
-// setNamespace makes a check count where the rule that it names does.
+// setNamespace sets the namespace of a check that has none to its rule's, and refuses a different
+// one.
 func setNamespace(c *syncer.Check, r *rule.Rule) *problem {
 	if space := r.Space(); c.NS == nil {
 		c.NS = []byte(space)
@@ -201,7 +203,8 @@ func setNamespace(c *syncer.Check, r *rule.Rule) *problem {
 	return nil
 }
 
-// ruleOf returns where limit k of check j of operation i is from, or nil if it is not of a rule.
+// ruleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
+// none.
 func (d *decoder) ruleOf(i, j, k int) *namedLimit {
 	if len(d.named) == 0 {
 		return nil
@@ -209,7 +212,7 @@ func (d *decoder) ruleOf(i, j, k int) *namedLimit {
 	return d.namedAt(d.starts[d.forms[i].first+j] + k)
 }
 
-// namedAt returns the rule's limit that has this index among all limits, or nil if it is not of a
+// namedAt returns the rule's limit with this index among all limits, or nil if the limit has no
 // rule.
 func (d *decoder) namedAt(limit int) *namedLimit {
 	if n, ok := d.seekNamed(limit); ok {
@@ -229,7 +232,7 @@ func (d *decoder) ruled(i int) bool {
 	return to > from
 }
 
-// namedBefore returns how many limits of rules a check has before its limit k.
+// namedBefore returns the number of limits from rules before limit k of a check.
 func (d *decoder) namedBefore(i, j, k int) int {
 	if len(d.named) == 0 {
 		return 0
@@ -240,7 +243,7 @@ func (d *decoder) namedBefore(i, j, k int) int {
 	return to - from
 }
 
-// seekNamed returns where in d.named the limit with this index is, or would be.
+// seekNamed returns the index in d.named of the limit with this index, or where it would be.
 func (d *decoder) seekNamed(limit int) (n int, ok bool) {
 	return slices.BinarySearchFunc(d.named, limit, func(l namedLimit, at int) int {
 		return l.at - at

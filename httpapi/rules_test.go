@@ -49,8 +49,8 @@ func (testRules) Rules() *rule.Set {
 	}).Numbered(7)
 }
 
-// TestRulesInPlaceOfLimits asks one server with limits and another one with the rules that have
-// them: they decide the same, and find the same counts.
+// TestRulesInPlaceOfLimits sends limits to one server, and the names of rules with the same limits
+// to another one: both decide the same, and find the same counts.
 func TestRulesInPlaceOfLimits(t *testing.T) {
 	const limits = `"limits":[{"window":"1m","max":3},{"window":"1h","max":5}]`
 	a, b := newServer(t, newFake()), newServer(t, newFake())
@@ -80,8 +80,7 @@ func TestRulesInPlaceOfLimits(t *testing.T) {
 	}
 }
 
-// trimHeader cuts out of a response the length of the body, which differs by the names, and the
-// second in which it was made.
+// trimHeader cuts out of a response its length, which differs by the names, and its date.
 func trimHeader(response string) string {
 	for _, name := range []string{"Content-Length: ", "Date: "} {
 		before, after, _ := strings.Cut(response, name)
@@ -118,7 +117,7 @@ func TestRulesOfEachState(t *testing.T) {
 	}
 }
 
-// sameLimits reports whether two answers with two limits are the same but for the limits' order.
+// sameLimits reports whether two answers with two limits differ only in the limits' order.
 func sameLimits(a, b string) bool {
 	split := func(s string) (string, string, string) {
 		head, rest, _ := strings.Cut(s, `"limits":[`)
@@ -139,8 +138,8 @@ func count(t *testing.T, s *httpapi.Server, key string) int {
 	return answer.Counts[0].Count
 }
 
-// TestTheVersionThatJudged looks for the version in every kind of answer: it is where rules were
-// named, and nowhere else.
+// TestTheVersionThatJudged looks for the version in every kind of answer: an answer has it if the
+// request named rules, and only then.
 func TestTheVersionThatJudged(t *testing.T) {
 	s := newServer(t, newFake())
 	const version = `"rules_version":7`
@@ -179,8 +178,7 @@ func TestTheVersionThatJudged(t *testing.T) {
 	}
 }
 
-// turning are rules that change whenever they are asked for: the limit is the number of the
-// version.
+// turning are rules that change on every look-up: the limit is the number of the version.
 type turning struct{ asked atomic.Int64 }
 
 func (r *turning) Rules() *rule.Set {
@@ -190,8 +188,8 @@ func (r *turning) Rules() *rule.Set {
 		{Name: "c", Default: true, Limits: limits}}).Numbered(n)
 }
 
-// TestOneVersionForOneRequest checks that whatever a request names is judged by one version, which
-// is not asked for if it names nothing.
+// TestOneVersionForOneRequest checks that one version judges all names in a request, and that a
+// request without names looks up none.
 func TestOneVersionForOneRequest(t *testing.T) {
 	changing := new(turning)
 	s := guarded(t, httpapi.Options{Rules: changing})
@@ -247,8 +245,8 @@ func TestRulesChooseTheNamespace(t *testing.T) {
 	}
 }
 
-// TestDefaultRulesAndOverrides acquires in a namespace with a default rule, which has other limits
-// for some keys, whatever the order of the fields.
+// TestDefaultRulesAndOverrides acquires in a namespace with a default rule that has overrides for
+// some keys, whatever the order of the fields.
 func TestDefaultRulesAndOverrides(t *testing.T) {
 	s := newServer(t, newFake())
 	for body, want := range map[string]string{

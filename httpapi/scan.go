@@ -42,7 +42,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// malformed says that the text at pos is not JSON.
+// malformed is the problem of text at pos that is not JSON.
 func (s *scanner) malformed(want string) *problem { return s.malformedAt(s.pos, want) }
 
 func (s *scanner) malformedAt(at int, want string) *problem {
@@ -58,7 +58,7 @@ func (s *scanner) malformedAt(at int, want string) *problem {
 		detail: fmt.Sprintf("malformed JSON at byte %d: want %s, got %s", at, want, got)}
 }
 
-// unexpected says that a value is of the wrong type, or malformed if no value begins at pos.
+// unexpected is the problem of a value of the wrong type, or of malformed text at pos.
 func (s *scanner) unexpected(want string) *problem {
 	got := ""
 	switch c := s.peek(); {
@@ -200,7 +200,7 @@ func (s *scanner) integer() (int64, *problem) {
 	return v, nil
 }
 
-// clip shortens what a client sent so that it fits in a message.
+// clip shortens a client's text so that it fits in a message.
 func clip(b []byte) string {
 	const most = 64
 	if len(b) <= most {

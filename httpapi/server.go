@@ -36,22 +36,22 @@ type Options struct {
 	// Tokens resolves bearer tokens. Default: anyone who can connect may do everything except
 	// administer.
 	Tokens Tokens
-	// Rules resolves the names of rules that requests have. Default: none, and no name is known.
+	// Rules resolves the names of rules in requests. Default: none, and no name is known.
 	Rules Rules
-	// Verdicts counts what acquires decide. Default: nothing is counted.
+	// Verdicts counts the verdicts on acquires. Default: nothing is counted.
 	Verdicts Verdicts
-	// Decisions records what acquires decide. Default: nothing is recorded.
+	// Decisions records the decisions on acquires. Default: nothing is recorded.
 	Decisions Decisions
-	// AccessLog takes a line about each request that is answered, of which AccessShare is the share
-	// that is chosen, from 0 to 1. Default: none.
+	// AccessLog receives one line per sampled request; AccessShare is the sampling rate, from 0 to
+	// 1. Default: none.
 	AccessLog   Lines
 	AccessShare float64
-	// Tracer records a span of each request that is part of a trace that is kept. Default: none.
+	// Tracer records a span of each request that is part of a sampled trace. Default: none.
 	Tracer Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.
 	RuleBook RuleBook
-	// Backtester says what rules would do. Default: none, and its path does not exist, nor does it
-	// without RuleBook.
+	// Backtester predicts the effect of rules. Default: none, and its path does not exist, nor does
+	// it without RuleBook.
 	Backtester Backtester
 	// Distincter counts distinct values. Default: none, and its path does not exist.
 	Distincter Distincter
@@ -60,14 +60,15 @@ type Options struct {
 	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed where a client's
 	// address matters, in /v1/forward-auth and the access log. Default: none.
 	TrustedProxies []netip.Prefix
-	// Warnings holds what is probably misconfigured on this node. Default: nothing is reported.
+	// Warnings holds the probable mistakes in this node's configuration. Default: nothing is
+	// reported.
 	Warnings Warnings
 	// AdminToken may do everything. Without Tokens it is required for calls that change how the
 	// cluster works. Default: none; without Tokens those calls are refused.
 	AdminToken string
-	// Hosts are names, besides localhost and addresses, that a request's Host header may have. The
-	// header is checked if there are any Hosts, and on loopback; it is never checked if there are
-	// Tokens.
+	// Hosts are the accepted names in a request's Host header, in addition to localhost and
+	// addresses. The header is checked if there are any Hosts, and on loopback; it is never checked
+	// if there are Tokens.
 	Hosts []string
 	// Listen is the TCP address, IPv4, IPv6 or a name; port 0 picks a free one. Default
 	// 127.0.0.1:8080.
@@ -88,20 +89,20 @@ type Options struct {
 	// MaxMemory bounds the bytes used by connections, request bodies, answers and sessions
 	// together, approximately. Default 160 MiB.
 	MaxMemory int64
-	// MaxConns bounds the open connections; one more is answered 503 and closed. Default: as many
-	// as fit in 7/16 of MaxMemory at 5 KiB each, 37 KiB with TLS. Admin and PeerListen have a
-	// number of their own: see [InnerConns].
+	// MaxConns bounds the open connections; one more is answered 429 and closed. Default: as many
+	// as fit in 7/16 of MaxMemory at 5 KiB each, 37 KiB with TLS. Admin and PeerListen have
+	// separate bounds: see [InnerConns].
 	MaxConns int
 	// MaxConnsPerAddress bounds the connections of one IPv4 address or IPv6 network (/64). An
 	// address may use the same share of the memory. Default: half of MaxConns.
 	MaxConnsPerAddress int
-	// Collectors add to what /metrics shows. Their metrics must have names of their own.
+	// Collectors add to the metrics in /metrics. Their names must differ from the server's.
 	Collectors []prometheus.Collector
 	// Logger receives changes of state and panics. Default: none.
 	Logger *slog.Logger
 }
 
-// withDefaults returns o with its defaults filled in, or says why it can't be used.
+// withDefaults returns o with its defaults filled in, or an error if it can't be used.
 func (o Options) withDefaults() (Options, error) {
 	if o.Service == nil {
 		return o, errors.New("httpapi: Options.Service is missing")
@@ -156,7 +157,7 @@ func ConnsFor(bytes int64, secure bool) int {
 // fewer.
 const leastInner = 64
 
-// InnerConns returns how many connections Admin may have, and PeerListen as many again, for this
+// InnerConns returns the number of connections for Admin, and again for PeerListen, with this
 // [Options].MaxConns.
 func InnerConns(conns int) int { return min(conns, max(leastInner, conns/16)) }
 
@@ -189,7 +190,7 @@ type Server struct {
 	service   Service
 	log       *slog.Logger
 	http      *fasthttp.Server
-	wide      *fasthttp.Server // serves what does not fit in http's buffers
+	wide      *fasthttp.Server // serves headers that don't fit in http's buffers
 	routes    map[string]route // of all endpoints
 	access    access
 	states    *statePool
@@ -241,7 +242,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// silent discards what fasthttp would print to stderr. What matters is returned as errors.
+// silent discards fasthttp's messages for stderr. The relevant ones are also returned as errors.
 type silent struct{}
 
 // Printf does nothing.

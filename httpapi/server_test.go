@@ -49,7 +49,8 @@ func open(t *testing.T, o httpapi.Options) (*httpapi.Server, string) {
 	return s, s.Addr().String()
 }
 
-// noLeak waits for the number of goroutines to fall to what it was. Those of clients take a moment.
+// noLeak waits until no more goroutines run than before. Goroutines of clients take a moment to
+// end.
 func noLeak(t *testing.T, before int) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()

@@ -7,11 +7,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Service is what a [Server] serves: it has one method for each kind of call in the API. A method
-// must not keep an operation, its keys or its context after it returns, because they are views into
-// the request.
+// Service executes the requests of a [Server]: it has one method for each kind of call in the API.
+// A method must not keep an operation, its keys or its context after it returns, because they are
+// views into the request.
 //
-// Errors are those of package syncer: a [syncer.InvalidError] is answered with status 422,
+// Errors come from package syncer: a [syncer.InvalidError] is answered with status 422,
 // [syncer.ErrOverload] with 429, [syncer.ErrUnavailable] and [syncer.ErrClosed] with 503, and
 // [syncer.ErrUnknownOutcome] with 503 and "outcome":"unknown". An add or acquire that returns its
 // context's error has an unknown outcome too. Any other error is a 500.
@@ -29,7 +29,7 @@ type Service interface {
 	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// TopRefused is Top for the keys that refused the most acquires.
 	TopRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
-	// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+	// TopShadowRefused is TopRefused for refusals by rules in shadow.
 	TopShadowRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
@@ -37,7 +37,7 @@ type Service interface {
 	Cluster() cluster.View
 	// Survey asks all members for their status and adds it to the view.
 	Survey(ctx context.Context, view *cluster.View)
-	// Events returns what the members have seen happen, the newest first.
+	// Events returns the events that the members have seen, the newest first.
 	Events(ctx context.Context) cluster.Events
 	// Owners returns, for every partition, the index of its owner in Cluster's members, and the
 	// seed of the hash that maps keys to partitions.

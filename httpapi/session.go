@@ -18,11 +18,11 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
-// headerTimeout says for how many milliseconds the sender waits for the answer.
+// headerTimeout is the sender's patience: how many milliseconds it waits for the answer.
 const headerTimeout = "Twotier-Timeout"
 
-// Bounds of what is remembered about sessions. If something is forgotten early, a client may not
-// learn an outcome, but nothing is counted twice.
+// Bounds of the memory of sessions. If something is forgotten early, a client may not learn an
+// outcome, but nothing is counted twice.
 const (
 	maxSessions     = 8192
 	maxSessionBytes = 32 << 20
@@ -64,7 +64,7 @@ func continues(last, next *token.Grant) bool {
 	return last == nil && next == nil || last != nil && next != nil && next.Covers(last)
 }
 
-// inSession executes a request of a session, or repeats the answer to it.
+// inSession executes a request of a session, or repeats its answer.
 func (s *Server) inSession(ctx *fasthttp.RequestCtx, name []byte,
 	carryOut func(*fasthttp.RequestCtx) *problem) *problem {
 	h := &ctx.Request.Header
@@ -130,7 +130,7 @@ func (s *Server) again(ctx *fasthttp.RequestCtx, request *sessionRequest) *probl
 	case a.problem != nil:
 		return a.problem
 	}
-	// Not busy(): that would say that nothing was done.
+	// Not busy(): that would mean that nothing was done.
 	if memoryOf(ctx).takeUpTo(int64(len(a.body))) != nil {
 		return &problem{kind: kindUnknown,
 			detail: "carried out, but there is no memory now to repeat the answer"}

@@ -194,7 +194,7 @@ func TestSessionsAreBounded(t *testing.T) {
 }
 
 // TestSessionAnswersAreBounded fills the memory for answers. A session whose answer was forgotten
-// is told so, and can continue.
+// gets an error that reports it, and can continue.
 func TestSessionAnswersAreBounded(t *testing.T) {
 	s := newServer(t, newFake())
 	var large strings.Builder
@@ -250,7 +250,7 @@ func TestFirstRequestOfAForgottenSession(t *testing.T) {
 	}
 }
 
-// TestRepetitionsShareTheAnswer: repetitions take no memory of their own.
+// TestRepetitionsShareTheAnswer: repetitions take no additional memory.
 func TestRepetitionsShareTheAnswer(t *testing.T) {
 	s := newServer(t, newFake())
 	inSession(s, sessionA, 1, "", adds(1000))
@@ -261,8 +261,8 @@ func TestRepetitionsShareTheAnswer(t *testing.T) {
 	}
 }
 
-// TestRepetitionWithoutMemory asks again for an answer when there is no memory for it: the error
-// must not say that nothing was done.
+// TestRepetitionWithoutMemory repeats a request when there is no memory for its answer: the error
+// must not claim that nothing was done.
 func TestRepetitionWithoutMemory(t *testing.T) {
 	f := newFake()
 	var blocking atomic.Bool

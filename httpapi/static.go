@@ -26,7 +26,7 @@ func openAPI(ctx *fasthttp.RequestCtx) *problem {
 
 // addPage adds the routes of the page and its files.
 func addPage(routes map[string]route) {
-	list, _ := assets.ReadDir("assets") // what is embedded can be read
+	list, _ := assets.ReadDir("assets") // embedded files can be read
 	for _, file := range list {
 		body, _ := assets.ReadFile("assets/" + file.Name())
 		at, mediaType := "/assets/"+file.Name(), mediaTypeOf(file.Name())

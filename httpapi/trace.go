@@ -21,8 +21,8 @@ const (
 
 // Tracer records spans of requests.
 type Tracer interface {
-	// Start begins a span of a trace, which serves what asked for it in the span parent, and
-	// returns it with its ID. The state is the header tracestate. It must not wait.
+	// Start begins a span of a trace, a child of the caller's span parent, and returns it with its
+	// ID. The state is the header tracestate. It must not wait.
 	Start(trace [16]byte, parent [8]byte, state, name string, began time.Time) (Span, [8]byte)
 }
 
@@ -30,14 +30,14 @@ type Tracer interface {
 type Span = interface {
 	// Set adds attributes.
 	Set(attributes ...slog.Attr)
-	// Fail says that the request failed for a reason of this side.
+	// Fail marks the request as failed for a reason of this side.
 	Fail(why string)
-	// End ends it. What is called later does nothing.
+	// End ends the span. Later calls do nothing.
 	End()
 }
 
-// traceOf returns which trace a request is part of, or nil if it says none, says several, or says
-// it in a way that the specification has receivers ignore.
+// traceOf returns the trace context of a request, or nil if it has none, several, or one that the
+// specification has receivers ignore.
 func traceOf(h *fasthttp.RequestHeader) *trace.Context {
 	all := h.PeekAll(headerTrace)
 	if len(all) != 1 {
@@ -54,7 +54,7 @@ func traceOf(h *fasthttp.RequestHeader) *trace.Context {
 	return trace.Parse(parent, string(state))
 }
 
-// traced is where a request says which trace it is part of.
+// traced provides the trace context of a request.
 type traced struct {
 	ctx *fasthttp.RequestCtx
 	of  *trace.Context // of its span, if that is recorded
@@ -68,11 +68,11 @@ func (t *traced) TraceContext() *trace.Context {
 	return traceOf(&t.ctx.Request.Header)
 }
 
-// spanKey is the key of the value of a request that has the context of its span.
+// spanKey is the key of the request value that holds the context of the request's span.
 const spanKey = "span"
 
-// startSpan begins the span of a request, if it is part of a trace that is kept. Messages of other
-// nodes say themselves what they are part of.
+// startSpan begins the span of a request that is part of a sampled trace. Messages of other nodes
+// carry the contexts of their operations.
 func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	of := traceOf(&ctx.Request.Header)
 	path := exactPath(ctx.Request.Header.RequestURI())
@@ -88,7 +88,7 @@ func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 		slog.String("url.scheme", s.scheme())}
 	name := cmp.Or(method, "HTTP")
 	if _, ok := s.endpointOf(ctx).routes[string(path)]; ok {
-		// No route has parameters in its path. What else is in a path may be somebody's key.
+		// No route has parameters in its path. An unknown path may contain a key.
 		name += " " + string(path)
 		attributes = append(attributes, slog.String("http.route", string(path)),
 			slog.String("url.path", string(path)))
@@ -100,7 +100,7 @@ func (s *Server) startSpan(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// knownMethod returns the text of a method, or nothing if this server knows no such method.
+// knownMethod returns the text of a method, or "" if this server does not know it.
 func knownMethod(method []byte) string {
 	for _, known := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 		if string(method) == known {
@@ -118,7 +118,7 @@ func (s *Server) scheme() string {
 	return "http"
 }
 
-// spanOf returns the context of a request's span, or nil if it has none that is recorded.
+// spanOf returns the context of a request's span, or nil if no span is recorded.
 func spanOf(ctx *fasthttp.RequestCtx) *trace.Context {
 	of, _ := ctx.UserValue(spanKey).(*trace.Context)
 	return of
@@ -139,7 +139,7 @@ func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
 	span.End()
 }
 
-// describe adds to the span of a request what the request asks for.
+// describe adds the number of operations and the namespace to the span of a request.
 func (x *requestState) describe(ns []byte, operations int) {
 	x.traced.of.Recorded().Set(trace.Operations(operations),
 		trace.Namespace(cmp.Or(string(ns), syncer.DefaultNamespace)))

@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// The headers of a request whose trace is kept, and of one whose trace is not.
+// The headers of a request whose trace is sampled, and of one whose trace is not.
 const (
 	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
@@ -41,8 +41,8 @@ func traced(parent, request, body string) *fasthttp.RequestCtx {
 	return ctx
 }
 
-// TestSpans compares the spans of requests of each kind. What the service is asked to do is part of
-// the span, and not of that which asked for it.
+// TestSpans compares the spans of requests of each kind. Calls of the service are part of the
+// server's span, not of the caller's.
 func TestSpans(t *testing.T) {
 	const twice = `{"key":"secret","n":2,"limits":[{"window":"1m","max":1}]}`
 	for _, tt := range []struct {
@@ -153,7 +153,7 @@ func TestTracerCostsNothing(t *testing.T) {
 }
 
 // BenchmarkTraced answers acquires without a tracer, and with one: part of no trace, and of one
-// that is kept. The tracer keeps nothing, so what it does itself is not in it.
+// that is sampled. The tracer keeps nothing, so its own work is not measured.
 func BenchmarkTraced(b *testing.B) {
 	const body = `{"key":"user:1234567","limits":[{"window":"1m","max":15}]}`
 	for _, bb := range []struct {

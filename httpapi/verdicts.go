@@ -8,27 +8,27 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Verdicts counts what acquires decide.
+// Verdicts counts the verdicts on acquires.
 type Verdicts interface {
-	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
-	// limits that are of none. An empty namespace is the default one. The door is "http" or
+	// Count counts n equal verdicts on keys of a namespace, by a rule or, if its name is empty, by
+	// limits without a rule. An empty namespace is the default one. The door is "http" or
 	// "forward-auth".
 	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
-	// Took counts decisions that took this long, from when the request was received until its
-	// answer was made, by what each came to as a whole: refused if anything refused it,
-	// shadow-refused if only rules in shadow would have.
+	// Took counts decisions that took this long, from the arrival of the request until its answer
+	// was made, by their verdicts as a whole: refused if anything refused it, shadow-refused if
+	// only rules in shadow would have.
 	Took(door string, d time.Duration, n [rule.Verdicts]int64)
 }
 
 // Decisions records decisions one by one, for audit and analytics. It must not wait.
 type Decisions interface {
-	// Chosen reports whether the next decision with this verdict is to be recorded.
+	// Chosen reports whether to record the next decision with this verdict.
 	Chosen(v rule.Verdict) bool
 	// Record records a decision. It keeps nothing of d.
 	Record(d *rule.Decision)
 }
 
-// countVerdicts counts what the operations of x decided: acquires, and those on values that have
+// countVerdicts counts the verdicts on the operations of x: acquires, and operations on values with
 // limits.
 func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 	if s.opts.Verdicts == nil && s.opts.Decisions == nil {
@@ -58,7 +58,7 @@ func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
 	}
 }
 
-// origins returns where the limits of check j of operation i are from, or nil if the request names
+// origins returns the origins of the limits of check j of operation i, or nil if the request names
 // no rules.
 func (d *decoder) origins(i, j int) func(k int) verdicts.Origin {
 	if len(d.named) == 0 {

@@ -14,7 +14,8 @@ import (
 	"twotier.dev/twotier/internal/verdicts"
 )
 
-// judging returns a server that counts its verdicts, and what reads them: a line for each row.
+// judging returns a server that counts its verdicts, and a function that reads them: a line for
+// each row.
 func judging(t testing.TB, f *fake) (*httpapi.Server, func() string) {
 	t.Helper()
 	c := verdicts.New()
@@ -33,7 +34,7 @@ func judging(t testing.TB, f *fake) (*httpapi.Server, func() string) {
 	}
 }
 
-// TestVerdictsAreCounted sends requests and compares what they add to the counters: allowed,
+// TestVerdictsAreCounted sends requests and compares their additions to the counters: allowed,
 // refused and refused in shadow.
 func TestVerdictsAreCounted(t *testing.T) {
 	const limit = `"limits":[{"window":"1m","max":1}]`
@@ -91,7 +92,7 @@ func TestFailuresHaveNoVerdict(t *testing.T) {
 	}
 }
 
-// TestVerdictsAreShown in the metrics, with how long decisions took.
+// TestVerdictsAreShown in the metrics, with the duration of decisions.
 func TestVerdictsAreShown(t *testing.T) {
 	s, _ := judging(t, newFake())
 	call(s, "POST /v1/acquire", `{"key":"k","rules":["login"]}`)

@@ -9,19 +9,19 @@ import (
 	"twotier.dev/twotier/httpapi/warning"
 )
 
-// Warnings holds what is probably misconfigured on a node.
+// Warnings holds the probable mistakes in a node's configuration.
 type Warnings interface {
-	// List returns all warnings, and Of those of a source: settings or rules.
+	// List returns all warnings, and Of the warnings of one source: settings or rules.
 	List() []warning.Warning
 	Of(source string) []warning.Warning
-	// Observe records that a request shows a warning.
+	// Observe records a warning triggered by a request.
 	Observe(code warning.Code, at string)
 }
 
 // headerWarnings is the header with the number of warnings.
 const headerWarnings = "Twotier-Warnings"
 
-// observe records that a request shows a warning.
+// observe records a warning triggered by a request.
 func (s *Server) observe(code warning.Code, at string) {
 	if s.opts.Warnings != nil {
 		s.opts.Warnings.Observe(code, at)
@@ -38,8 +38,8 @@ func (s *Server) setWarnings(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// showWarnings answers the warnings of this node, and which version of the rules they are about: 0
-// until one is known.
+// showWarnings answers with the warnings of this node, and the version of the rules that they are
+// about: 0 until one is known.
 func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
 	var list []warning.Warning
 	if s.opts.Warnings != nil {

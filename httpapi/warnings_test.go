@@ -31,8 +31,8 @@ func newWarned(t *testing.T, trusted ...string) (*httpapi.Server, *warning.Log) 
 	return s, log
 }
 
-// TestForwardedRequestsShowWarnings asks for decisions as proxies do that forward too little, or
-// are not trusted.
+// TestForwardedRequestsShowWarnings sends requests like proxies that forward too little, or are not
+// trusted.
 func TestForwardedRequestsShowWarnings(t *testing.T) {
 	for _, tt := range []struct {
 		about, trusted, peer, forwarded, key, want string
@@ -87,8 +87,7 @@ func TestForwardedRequestsShowWarnings(t *testing.T) {
 	}
 }
 
-// TestWarningsAreAnswered reads the warnings of a node, and those of a document that is put in
-// force.
+// TestWarningsAreAnswered reads the warnings of a node, and of a document that is put in force.
 func TestWarningsAreAnswered(t *testing.T) {
 	s, log := newWarned(t)
 	status(t, call(s, "GET /v1/rules?warnings=true", ""), 200, `{"version":0,"warnings":[]}`)

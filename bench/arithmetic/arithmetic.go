@@ -17,15 +17,14 @@ type Window interface {
 	Count(ts int64)
 }
 
-// Estimate is what a window answers about its events.
+// Estimate is a window's answer about its events.
 type Estimate struct {
-	// Events is the estimate. Min and Max bound the truth where there are such bounds, which is
-	// what Bounded says.
+	// Events is the estimate. If Bounded is set, Min and Max bound the truth.
 	Events, Min, Max int64
 	Bounded          bool
 }
 
-// Reader is a [Window] that also says how many events it holds.
+// Reader is a [Window] that also estimates the number of its events.
 type Reader interface {
 	Window
 	// Read returns the number of events in the window that ends at ts, which is not before the
@@ -41,7 +40,7 @@ type Method struct {
 	New func(length, most int64) Window
 }
 
-// Others returns the methods beside twotier's.
+// Others returns all methods except twotier's.
 func Others() []Method {
 	return []Method{
 		{"sub-windows, last n", newLastN},
@@ -57,8 +56,8 @@ func Others() []Method {
 	}
 }
 
-// Ladder returns twotier's method with a ladder, which must cover the windows, and of which so many
-// events keep their millisecond.
+// Ladder returns twotier's method with a ladder, which must cover the windows. exact is the number
+// of events that keep their millisecond.
 func Ladder(name string, exact int, levels ...leaparray.Level) (Method, error) {
 	l, err := leaparray.NewLadder(exact, levels...)
 	if err != nil {
@@ -69,7 +68,7 @@ func Ladder(name string, exact int, levels ...leaparray.Level) (Method, error) {
 	}}, nil
 }
 
-// buckets is twotier.
+// buckets is twotier's method.
 type buckets struct {
 	view         leaparray.View
 	folded       int64 // when the cells were last folded
@@ -99,9 +98,9 @@ func (b *buckets) Read(ts int64) Estimate {
 	return Estimate{Events: e.Count, Min: e.Lo, Max: e.Hi, Bounded: true}
 }
 
-// lastN sums as many sub-windows as fit into the window, the current one included, which has not
-// ended: what most scripts over a Hash do. They are as wide as the buckets from which twotier's
-// default ladder decides about the window.
+// lastN sums as many sub-windows as fit into the window, including the unfinished current one, like
+// most scripts over a Hash. They are as wide as the buckets from which twotier's default ladder
+// decides about the window.
 type lastN struct {
 	width, number, most int64
 	counts              map[int64]int64 // by index
@@ -135,10 +134,10 @@ func (w *lastN) Read(ts int64) Estimate {
 type fixed struct {
 	length, most int64
 	index, held  int64 // of the calendar window
-	before       int64 // what the one before it held
+	before       int64 // the count of the previous one
 }
 
-// advance goes on to the calendar window of ts.
+// advance moves on to the calendar window of ts.
 func (w *fixed) advance(ts int64) {
 	switch index := ts / w.length; cmp.Compare(index, w.index+1) {
 	case 1:
@@ -160,11 +159,11 @@ func (w *fixed) Read(ts int64) Estimate {
 	return Estimate{Events: w.held}
 }
 
-// weighted adds to the calendar window the share of the one before it that the sliding window still
-// touches, as if its events had been spread evenly: two numbers for each rule.
+// weighted adds to the calendar window the share of the previous one that the sliding window still
+// covers, as if its events had been spread evenly: two numbers for each rule.
 type weighted struct{ fixed }
 
-// sum is the weighted sum, times the length.
+// sum returns the weighted sum, times the length.
 func (w *weighted) sum(ts int64) int64 {
 	w.advance(ts)
 	return w.before*(w.length-ts%w.length) + w.held*w.length

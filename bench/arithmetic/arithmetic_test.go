@@ -22,7 +22,7 @@ func methods(t *testing.T) map[string]arithmetic.Method {
 	return all
 }
 
-// At most ten in any minute: nine at 0:50, and then one after the other.
+// TestWorked allows at most ten in any minute: nine come at 0:50, and then one after the other.
 func TestWorked(t *testing.T) {
 	for name, want := range map[string][]bool{
 		// at 0:59, 1:01 (nine in the last minute), 1:20, 1:20, 1:51
@@ -51,7 +51,7 @@ func TestWorked(t *testing.T) {
 	}
 }
 
-// Whatever reads does so at every event, and the ladder's bounds hold everywhere.
+// TestReads reads all Readers at every event. The ladder's bounds hold everywhere.
 func TestReads(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

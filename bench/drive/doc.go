@@ -1,3 +1,3 @@
-// Package drive asks limiters for decisions. Workloads say which decisions, and a closed or an open
-// loop of package load says when. It drives everything that is compared.
+// Package drive sends decisions to limiters. A workload determines the decisions, and a closed or
+// an open loop of package load their times. It drives all rivals.
 package drive

@@ -15,19 +15,19 @@ import (
 type Options struct {
 	// Workload is one of Workloads, or uniform. It has no default.
 	Workload string `json:"workload"`
-	// Keys is how many keys there are to draw from, NewKeys if hardly any shall be drawn twice.
+	// Keys is the number of keys to draw from, or NewKeys if hardly any shall be drawn twice.
 	// Default: a million; ten million for messages.
 	Keys uint64 `json:"keys"`
 	// Seed seeds the draws. Runs with different seeds have different distinct keys. Default: 1.
 	Seed uint64 `json:"seed"`
 	// Rules is how many of [Rules] a decision has, unless the workload has its own. Default: 2.
 	Rules int `json:"rules,omitempty"`
-	// Adds asks to count in place of deciding: there are no rules, and events are those of now.
-	// Only twotier's servers can be asked for that, and only with the workloads of one key.
+	// Adds counts instead of deciding: there are no rules, and events happen now. It requires
+	// twotier's servers and a workload of one key.
 	Adds bool `json:"adds,omitempty"`
-	// Ample makes the rules of messages such that they hold always.
+	// Ample raises the limits of messages so far that they always hold.
 	Ample bool `json:"ample,omitempty"`
-	// Batch is how many decisions are asked for in one call. Default 1.
+	// Batch is the number of decisions in one call. Default 1.
 	Batch int `json:"batch"`
 	// Workers is the number of calls in flight. Default: 64.
 	Workers int `json:"workers"`
@@ -39,22 +39,22 @@ type Options struct {
 	// Warmup is not measured, Duration is. Default 0 and 3 s.
 	Warmup   time.Duration `json:"warmup_ns"`
 	Duration time.Duration `json:"duration_ns"`
-	// Day is when the day of the diurnal workload ends. Default: ten minutes ago.
+	// Day is the end of the day of the diurnal workload. Default: ten minutes ago.
 	Day time.Time `json:"-"`
 }
 
-// NewKeys is so many keys to draw from evenly that hardly any is drawn twice.
+// NewKeys is a number of keys so large that hardly any key is drawn twice.
 const NewKeys = 1 << 62
 
-// Result is what a run measured. Its calls have Options.Batch decisions each.
+// Result is the measurement of a run. Its calls have Options.Batch decisions each.
 type Result struct {
 	Options Options `json:"options"`
 	load.Timing
-	// Decisions is the number of decisions, and Admitted how many of them were admitted, both
-	// including the warm-up.
+	// Decisions is the number of decisions, and Admitted the number of admissions, both including
+	// the warm-up.
 	Decisions int64 `json:"decisions"`
 	Admitted  int64 `json:"admitted"`
-	// PerSecond is decisions per second, without the warm-up.
+	// PerSecond is the rate of decisions, without the warm-up.
 	PerSecond float64 `json:"decisions_per_second"`
 }
 
@@ -73,12 +73,12 @@ func (o *Options) fill() error {
 	return nil
 }
 
-// worker asks for one call's decisions at a time.
+// worker makes one call at a time.
 type worker struct {
 	limiter limiter.Limiter
 	source  source
 	calls   []limiter.Call // memory for Options.Batch
-	n       int            // of them are asked for next
+	n       int            // number of calls to decide next
 	total   *totals
 }
 
@@ -108,8 +108,8 @@ func New(l limiter.Limiter, o Options) (*Drive, error) {
 	return d, nil
 }
 
-// Run runs, once, until the duration is over, the trace is, or ctx is done. Calls that fail are in
-// the result.
+// Run runs, once, until the duration is over, the trace is, or ctx is done. Failed calls are in the
+// result.
 func (d *Drive) Run(ctx context.Context) (Result, error) {
 	o := d.options
 	var workers []load.Worker
@@ -124,10 +124,10 @@ func (d *Drive) Run(ctx context.Context) (Result, error) {
 	return r, ctx.Err()
 }
 
-// scheduled says that decisions are due when the trace says so.
+// scheduled reports whether decisions are due at their times in the trace.
 func (o *Options) scheduled() bool { return o.Workload == "diurnal" && o.Rate > 0 }
 
-// next draws as many decisions as a call has. The last call of a trace may have fewer.
+// next draws the decisions of a call. The last call of a trace may have fewer.
 func (w *worker) next() (due time.Duration, ok bool) {
 	now := time.Now().UnixMilli()
 	for w.n = 0; w.n < len(w.calls); w.n++ {

@@ -16,20 +16,20 @@ const (
 	day    = 24 * 60 * minute
 )
 
-// The rules of message control: what one receiver may get, and how often one and the same content.
+// The rules of message control: for one receiver, and for one content to one receiver.
 var (
 	receiverRules = []limiter.Limit{{Window: minute, Max: 15}, {Window: day, Max: 50}}
 	contentRules  = []limiter.Limit{{Window: 59 * second, Max: 2}, {Window: 59 * minute, Max: 5}}
 )
 
-// Messages describes the message-control scenario: receivers of whom each gets single messages at a
-// rate that follows the hour of the day, and now and then a burst, as from a retry loop or an
-// attack on a verification code.
+// Messages describes the message-control scenario: each receiver gets single messages at a rate
+// that follows the hour of the day, and now and then a burst, as from a retry loop or an attack on
+// a verification code.
 type Messages struct {
 	Seed uint64
 	// From and To bound the times of the events, in unix milliseconds.
 	From, To int64
-	// Receivers is how many there are, First the number of the first.
+	// Receivers is the number of receivers, First the number of the first.
 	Receivers, First int
 }
 
@@ -57,8 +57,8 @@ func (m Messages) Events() []limiter.Call {
 }
 
 // arrivals draws the times of a Poisson process whose rate swings by the hour between 0.2 and 1.8
-// of perDay: candidates come at the highest rate, and are kept with the probability that their hour
-// has.
+// of perDay: candidates come at the highest rate, and are kept with a probability that depends on
+// the hour.
 func (m Messages) arrivals(r *rand.Rand, perDay float64) (times []int64) {
 	const swing = 0.8
 	gap := float64(day) / (perDay * (1 + swing))
@@ -74,7 +74,7 @@ func (m Messages) arrivals(r *rand.Rand, perDay float64) (times []int64) {
 	}
 }
 
-// appendBurst adds 4 to 40 messages, two seconds apart on average, half of the time all of one
+// appendBurst adds 4 to 40 messages, two seconds apart on average, half of the time all with one
 // content.
 func (m Messages) appendBurst(events []limiter.Call, r *rand.Rand, receiver int,
 	ts int64) []limiter.Call {

@@ -10,12 +10,12 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A source draws the decisions of one worker, which are of now unless they have times of their own,
-// into the memory of c: the names of its keys, too, are overwritten. due is when a decision is due
-// in the time of the trace, after its beginning; ok is false when there are no more.
+// A source draws the decisions of one worker into the memory of c, overwriting the names of its
+// keys, too. They happen now unless the workload sets their times. due is when a decision is due,
+// counted from the beginning of the trace; ok is false when there are no more.
 type source func(c *limiter.Call, now int64) (due time.Duration, ok bool)
 
-// Workload is one of the workloads that are compared.
+// Workload is one of the compared workloads.
 type Workload struct{ Name, About string }
 
 // Workloads returns all workloads.
@@ -62,8 +62,8 @@ func (o *Options) source(w int) (source, error) {
 // seed returns the seed of worker w.
 func (o *Options) seed(w int) uint64 { return o.Seed*1000 + uint64(w) }
 
-// keys returns a function that draws the keys of worker w. Distinct keys differ from those of other
-// seeds.
+// keys returns a function that draws the keys of worker w. Distinct keys of different seeds don't
+// overlap.
 func (o *Options) keys(w int, dist string) (func() uint64, error) {
 	next := o.seed(w) << 40
 	fresh := func() uint64 { next++; return next - 1 }
@@ -100,8 +100,8 @@ func (o *Options) byKey(w int) (source, error) {
 	}, nil
 }
 
-// renew returns checks of one event under these limits each, with names of no length, in memory
-// that the last decision had.
+// renew returns checks of one event under these limits each, with empty keys, in the memory of the
+// last decision.
 func renew(checks []limiter.Check, limits ...[]limiter.Limit) []limiter.Check {
 	if len(checks) != len(limits) {
 		checks = make([]limiter.Check, len(limits))
@@ -115,7 +115,7 @@ func renew(checks []limiter.Check, limits ...[]limiter.Limit) []limiter.Check {
 // messages draws a receiver and one of five contents. The receiver is the hash tag of both keys,
 // which matters only to a cluster that places keys by their tags.
 func (o *Options) messages(w int) source {
-	keys, _ := o.keys(w, "uniform") // there is such a way
+	keys, _ := o.keys(w, "uniform") // "uniform" exists
 	receiver, content := receiverRules, contentRules
 	if o.Ample {
 		receiver, content = ample(receiver), ample(content)
@@ -130,7 +130,7 @@ func (o *Options) messages(w int) source {
 	}
 }
 
-// ample returns limits of the same windows that nothing reaches.
+// ample returns limits with the same windows that nothing reaches.
 func ample(limits []limiter.Limit) (all []limiter.Limit) {
 	for _, l := range limits {
 		all = append(all, limiter.Limit{Window: l.Window, Max: 1 << 40})
@@ -139,14 +139,15 @@ func ample(limits []limiter.Limit) (all []limiter.Limit) {
 }
 
 const (
-	// diurnalReceivers are those of a closed loop, with perReceiver messages each in a day, about.
+	// diurnalReceivers is the number of receivers in a closed loop, with about perReceiver messages
+	// each in a day.
 	diurnalReceivers = 2000
 	perReceiver      = 100
 )
 
-// diurnal replays a day that ended ten minutes ago, each worker with receivers of its own: the
-// events of a key stay in order. In an open loop the day is as long as the run, and has as many
-// receivers as make the rate.
+// diurnal replays a day that ended ten minutes ago. Each worker has different receivers, so the
+// events of a key stay in order. In an open loop the day is as long as the run, and the rate
+// determines the number of receivers.
 func (o *Options) diurnal(w int) source {
 	receivers := diurnalReceivers
 	if o.scheduled() {
@@ -155,8 +156,8 @@ func (o *Options) diurnal(w int) source {
 	span := 24*time.Hour - 20*time.Minute
 	m := Messages{
 		Seed: o.seed(w), Receivers: (receivers + o.Workers - 1 - w) / o.Workers,
-		// No two loops meet: an event from the morning of a key that has had its evening is out of
-		// reach.
+		// No two loops share a key: an event in the morning of a key that has had its evening is
+		// out of reach.
 		First: (int(o.Seed)*o.Workers + w) * diurnalReceivers,
 		From:  o.Day.Add(-span).UnixMilli(), To: o.Day.UnixMilli(),
 	}

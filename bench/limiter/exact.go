@@ -26,8 +26,8 @@ func (e *Exact) Decide(_ context.Context, calls []Call) (int, error) {
 	})
 }
 
-// Excess returns the most by which a rule of a call would be exceeded if it were admitted, with
-// windows that are longer by a number of sub-windows.
+// Excess returns the largest excess over a rule of a call if the call were admitted, with windows
+// that are longer by a number of sub-windows.
 func (e *Exact) Excess(call Call, widths int64) int64 {
 	most := int64(math.MinInt64)
 	for _, c := range call.Checks {
@@ -39,7 +39,7 @@ func (e *Exact) Excess(call Call, widths int64) int64 {
 	return most
 }
 
-// Record counts the events of a call, whatever the rules say.
+// Record counts the events of a call, whatever the rules.
 func (e *Exact) Record(call Call) {
 	if e.times == nil {
 		e.times = make(map[string][]int64)

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewUnexpiring returns the limiter whose fields expire without the command that makes them. Its
+// NewUnexpiring returns the hash-field-expiry limiter without the command that expires fields. Its
 // decisions don't depend on that command, so the rest of its script can be tested on any server.
 func NewUnexpiring(ctx context.Context, rdb *redis.Client) (*Scripted, error) {
 	const expire = "redis.call('HPEXPIRE', KEYS[i], life, 'FIELDS', 1, field)"

@@ -16,20 +16,20 @@ import (
 	"twotier.dev/twotier/bench/proc"
 )
 
-// Gubernator is a set of mailgun/gubernator daemons in this process that share the keys. Decisions
-// are asked of the daemons in turn, in this process without a network in between; a daemon that
-// does not own a key asks its owner with gRPC over the loopback interface, as it would anywhere.
-// Every rule is a token bucket of its own: a fixed window that begins with its first event. It uses
-// its own clock, and what one rule has counted stays counted if another one refuses. The rules of
-// one call are not applied in order: each rule with another owner is asked in its own goroutine. So
-// if several events of a key are decided in one call, two rules may allow different events, and
-// then none is admitted although there was room.
+// Gubernator is a set of mailgun/gubernator daemons in this process that share the keys. Calls go
+// to the daemons in turn, in this process without a network in between; a daemon that does not own
+// a key calls its owner with gRPC over the loopback interface, as it would anywhere. Every rule is
+// a separate token bucket: a fixed window that begins with its first event. It uses its own clock,
+// and events counted by one rule stay counted if another one refuses. The rules of one call are not
+// applied in order: each rule with another owner runs in a separate goroutine. So if several events
+// of a key are decided in one call, two rules may allow different events, and then none is admitted
+// although there was room.
 type Gubernator struct {
 	daemons []*guber.Daemon
 	next    atomic.Uint32
 }
 
-// cacheKeys is more than any workload here uses. The default of 50,000 would forget keys.
+// cacheKeys exceeds the keys of any workload here. The default of 50,000 would forget keys.
 const cacheKeys = 4_000_000
 
 // NewGubernator starts daemons that know each other.
@@ -95,7 +95,8 @@ func (c *Gubernator) Name() string {
 	return "gubernator, " + strconv.Itoa(len(c.daemons)) + " nodes"
 }
 
-// Decide asks for the rules of all calls together. gubernator takes a thousand at a time.
+// Decide checks the rules of all calls together, at most a thousand at a time, gubernator's
+// maximum.
 func (c *Gubernator) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
 	var req guber.GetRateLimitsReq
 	for _, call := range calls {

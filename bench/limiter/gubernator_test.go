@@ -7,9 +7,9 @@ import (
 	"twotier.dev/twotier/bench/limiter"
 )
 
-// Whichever node is asked, one by one or many at a time, each rule of each key must admit exactly
-// its limit. Calls with many events have one rule each: events under several rules that are decided
-// together may be refused although there is room, see Gubernator.
+// TestGubernatorCountsOnce checks that, through any node, one by one or many at a time, each rule
+// of each key admits exactly its limit. Calls with many events have one rule each: events under
+// several rules that are decided together may be refused although there is room, see Gubernator.
 func TestGubernatorCountsOnce(t *testing.T) {
 	hour, day := limiter.Limit{Window: 3_600_000, Max: 4}, limiter.Limit{Window: 86_400_000, Max: 6}
 	for _, nodes := range []int{1, 3} {

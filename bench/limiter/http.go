@@ -15,9 +15,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// HTTP is twotier as its users see it: one POST /v1/acquire for one decision, or one quiet POST
-// /v1/batch for many, and adds in the same way. It asks several nodes in turn, whichever owns the
-// key.
+// HTTP is twotier's HTTP API: one POST /v1/acquire for one decision, or one quiet POST /v1/batch
+// for many, and adds in the same way. It calls several nodes in turn, whichever owns the key.
 type HTTP struct {
 	name   string
 	nodes  []*wire.Client
@@ -71,8 +70,8 @@ func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error)
 	return admitted, err
 }
 
-// The answers are read without parsing them, as twotier writes them.
-// TestDecideReadsWhatTheAnswersSay (package rival) compares that with what encoding/json reads.
+// The answers are read without parsing them, in the form that twotier writes.
+// TestDecideReadsWhatTheAnswersSay (package rival) compares the results with encoding/json.
 
 func readAcquire(answer []byte) (admitted int, err error) {
 	switch {
@@ -154,13 +153,13 @@ func (h *HTTP) appendCheck(b []byte, c *Check) []byte {
 	return append(b, h.prepare(c.Limits)...)
 }
 
-// prepared are limits and their text in a request.
+// prepared holds limits and their text in a request.
 type prepared struct {
 	limits []Limit
 	text   []byte
 }
 
-// mostPrepared bounds the limits that are prepared: a run has a few, which it repeats.
+// mostPrepared bounds the prepared limits: a run has a few, which it repeats.
 const mostPrepared = 8
 
 // prepare returns the text of limits, and keeps it for the next call.

@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// Counter carries out operations in this process: a syncer.Counter or a redisstore.Direct.
+// Counter executes operations in this process: a syncer.Counter or a redisstore.Direct.
 type Counter interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
@@ -22,7 +22,7 @@ type Library struct {
 	results sync.Pool // of *[]syncer.Result
 }
 
-// NewLibrary returns an adapter for a counter that is open.
+// NewLibrary returns an adapter for an open counter.
 func NewLibrary(name string, c Counter) *Library {
 	return &Library{name: name, counter: c,
 		results: sync.Pool{New: func() any { return new([]syncer.Result) }}}

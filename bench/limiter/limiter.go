@@ -28,17 +28,17 @@ func One[K string | []byte](key K, limits []Limit) Check {
 	return Check{Key: []byte(key), N: 1, Limits: limits}
 }
 
-// Limiter decides whether events may pass and remembers those that did.
+// Limiter decides whether events may pass and counts the admitted ones.
 type Limiter interface {
 	// Name returns the name in tables.
 	Name() string
 	// Decide decides calls in order, as if one by one: a call is admitted if every rule of every
-	// check holds, and otherwise counts nothing. It returns how many were admitted. Calls must be
-	// in the order of their times.
+	// check holds, and otherwise counts nothing. It returns the number of admitted calls. Calls
+	// must be in the order of their times.
 	Decide(ctx context.Context, calls []Call) (admitted int, err error)
 }
 
-// Ask asks for one decision.
+// Ask makes one decision.
 func Ask(ctx context.Context, l Limiter, c Call) (bool, error) {
 	admitted, err := l.Decide(ctx, []Call{c})
 	return admitted == 1, err

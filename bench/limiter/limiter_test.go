@@ -106,7 +106,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// The logs must decide exactly as the judge does; sub-windows may only err to their own side.
+// TestAgainstJudge: the logs decide exactly as the judge does; sub-windows only err in their own
+// direction.
 func TestAgainstJudge(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -170,7 +171,8 @@ func TestFieldExpiryDecidesLikeHash(t *testing.T) {
 	}
 }
 
-// These use their own clocks, so only decisions within a short moment can be predicted.
+// TestOwnClock makes decisions within a short moment: with their own clocks, no others are
+// predictable.
 func TestOwnClock(t *testing.T) {
 	limits := []limiter.Limit{{Window: 60 * minute, Max: 5}, {Window: 24 * 60 * minute, Max: 7}}
 	for _, l := range []limiter.Limiter{limiter.NewGCRA(startRedis(t)), limiter.NewSentinel()} {

@@ -12,8 +12,8 @@ import (
 
 // GCRA is go-redis/redis_rate: it stores one number per rule, the time at which the next event
 // would conform. It smooths rather than counts: after a burst of a rule's whole Max it admits more
-// as time passes, up to twice Max in a window. It always uses Redis's clock, and asks for one rule
-// after the other: what an earlier rule has counted stays counted if a later one refuses.
+// as time passes, up to twice Max in a window. It always uses Redis's clock, and checks one rule
+// after the other: events counted by an earlier rule stay counted if a later one refuses.
 type GCRA struct {
 	limiter *redis_rate.Limiter
 }
@@ -24,7 +24,7 @@ func NewGCRA(rdb *redis.Client) *GCRA { return &GCRA{redis_rate.NewLimiter(rdb)}
 // Name returns the name in tables.
 func (g *GCRA) Name() string { return "redis_rate (GCRA)" }
 
-// Decide asks for one rule after the other until one refuses, with a round trip for each.
+// Decide checks one rule after the other until one refuses, with a round trip for each.
 func (g *GCRA) Decide(ctx context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) {
 		for _, check := range c.Checks {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotAvailable says that the server lacks a command that a limiter needs.
+// ErrNotAvailable is returned if the server lacks a command that a limiter needs.
 var ErrNotAvailable = errors.New("not available on this server")
 
 // Scripted is a limiter that is one Lua script in Redis.
@@ -23,7 +23,7 @@ type Scripted struct {
 	encode encoder
 }
 
-// script is how a limiter is made of a script. Name is for command lines, and title for tables.
+// script is the recipe of a scripted limiter. name is for command lines, and title for tables.
 type script struct {
 	name, title, source string
 	encode              encoder
@@ -79,7 +79,7 @@ func NewScripted(ctx context.Context, name string, rdb *redis.Client) (*Scripted
 	return list[at].on(ctx, rdb)
 }
 
-// Command returns the command that asks for a decision at ts, in unix milliseconds.
+// Command returns the command for a decision at ts, in unix milliseconds.
 func (s *Scripted) Command(checks []Check, ts int64) []string {
 	keys, argv := s.encode(checks, ts)
 	words := append([]string{"EVALSHA", s.script.Hash(), strconv.Itoa(len(keys))}, keys...)

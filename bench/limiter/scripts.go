@@ -21,7 +21,7 @@ var (
 	incrScript string
 )
 
-// scripts are the limiters that are one Lua script in Redis.
+// scripts returns the limiters that are one Lua script in Redis.
 func scripts() []script {
 	return []script{
 		{"zset-lua", "zset log", zsetScript, zset()},
@@ -127,9 +127,9 @@ func hash(prefix string, oldest func(window, width, ts int64) int64, expire int)
 	}
 }
 
-// lastN returns the oldest sub-window that is summed for a window that ends at ts: as many as fit
-// into the window, including the current one, as most published scripts do. It looks back less than
-// the whole window, and can admit too many.
+// lastN returns the oldest sub-window to sum for a window that ends at ts: as many as fit into the
+// window, including the current one, as in most published scripts. It looks back less than the
+// whole window, and can admit too many.
 func lastN(window, width, ts int64) int64 { return ts/width - (window+width-1)/width + 1 }
 
 // wholeOldest includes the whole sub-window in which the window starts, as twotier does. It can

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ZSetPipe is the sorted set without a script, as it is most often written: one MULTI that adds the
+// ZSetPipe is the sorted set without a script, in its most common form: one MULTI that adds the
 // event before it counts, and a second round trip that takes the event back if a window is now too
 // full. It never admits too many, but events that are about to be taken back can cause others to be
 // refused.
@@ -28,7 +28,7 @@ func NewZSetPipe(rdb *redis.Client) *ZSetPipe {
 // Name returns the name in tables.
 func (z *ZSetPipe) Name() string { return "zset log, pipeline" }
 
-// Decide needs one or two round trips for each decision.
+// Decide takes one or two round trips for each decision.
 func (z *ZSetPipe) Decide(ctx context.Context, calls []Call) (int, error) {
 	return oneByOne(calls, func(c Call) (bool, error) { return z.decide(ctx, c.Checks, c.TS) })
 }

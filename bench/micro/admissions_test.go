@@ -14,7 +14,7 @@ type admissions struct {
 	all []admission
 }
 
-// admission is how many were admitted between two moments.
+// admission is the number of requests admitted between two moments.
 type admission struct {
 	asked, answered time.Time
 	n               int64
@@ -26,9 +26,9 @@ func (l *admissions) add(asked, answered time.Time, n int64) {
 	l.all = append(l.all, admission{asked, answered, n})
 }
 
-// most returns the most that was certainly admitted within any window of this length: of the
-// requests that were answered before it ended, those that were not asked before it began. The log
-// must not change meanwhile.
+// most returns the largest number that was certainly admitted within any window of this length: the
+// requests answered before its end, except the ones sent before its beginning. The log must not
+// change meanwhile.
 func (l *admissions) most(window time.Duration) (most int64) {
 	byAsked, byAnswered := slices.Clone(l.all), slices.Clone(l.all)
 	slices.SortFunc(byAsked, func(a, b admission) int { return a.asked.Compare(b.asked) })
@@ -46,7 +46,7 @@ func (l *admissions) most(window time.Duration) (most int64) {
 	return most
 }
 
-// TestMostAdmitted compares with a look at every pair.
+// TestMostAdmitted compares with known results.
 func TestMostAdmitted(t *testing.T) {
 	const window = time.Minute
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

@@ -19,16 +19,16 @@ import (
 )
 
 // The keys that BenchmarkBytes fills. They replace b.N, with which testing would fill keys several
-// times: that takes long. The limiters in Redis get fewer: the bytes of a key don't depend on how
-// many there are, and logs that are read for every event take long to fill.
+// times, which takes long. The limiters in Redis get fewer: the bytes of a key don't depend on the
+// number of keys, and logs that are read for every event take long to fill.
 var (
 	oneKeys    = flag.Int("one", 1000, "keys with one event")
 	thirtyKeys = flag.Int("thirty", 1000, "keys with thirty events")
 	everyKeys  = flag.Int("every", 100, "keys with every bucket live")
 )
 
-// BenchmarkBytes measures the memory of a key: in Redis, for twotier and for the limiters that live
-// there, and in twotier's own memory. One operation fills all keys, each with all its events.
+// BenchmarkBytes measures the memory of a key: in Redis, for twotier and for the limiters in Redis,
+// and in twotier's own memory. One operation fills all keys, each with all its events.
 func BenchmarkBytes(b *testing.B) {
 	env := programs(b)
 	rivals, err := rival.Select(rival.All(), limiter.ScriptNames())
@@ -48,14 +48,14 @@ func BenchmarkBytes(b *testing.B) {
 	}
 }
 
-// A shape is when each key has events.
+// A shape determines the times of a key's events.
 type shape struct {
 	name           string
 	keys, ofRivals int
 	ages           []time.Duration // before now, the oldest first
 }
 
-// shapes are one event, thirty spread over a day, and one in every bucket. A day is somewhat
+// shapes returns one event, thirty spread over a day, and one in every bucket. A day is somewhat
 // shorter, so that filling may take a while.
 func shapes() []shape {
 	const reach = 24*time.Hour - 20*time.Minute
@@ -77,11 +77,11 @@ func shapes() []shape {
 		{"thirty", *thirtyKeys, 20_000, spread}, {"every", *everyKeys, 1000, all}}
 }
 
-// A population is keys that all have events at the same times.
+// A population is a set of keys that all have events at the same times.
 type population struct {
 	stand *rival.Stand
 	ages  []time.Duration
-	// keys is how many there are, first the number of the first.
+	// keys is the number of keys, first the number of the first.
 	keys  int
 	first uint64
 }
@@ -116,7 +116,7 @@ const (
 	pipelined = 100
 )
 
-// fill counts the events, in the order of time for each key. What is pending is flushed before the
+// fill counts the events, in the order of time for each key. It flushes pending counts before the
 // next age: the replay is faster than the day was.
 func (p population) fill(ctx context.Context) error {
 	now := time.Now()
@@ -140,11 +140,11 @@ func (p population) fillAt(ctx context.Context, ts int64) error {
 	return errors.Join(errs...)
 }
 
-// key is the name of one of the keys.
+// key returns the name of one of the keys.
 func (p population) key(i int) string { return drive.Key(p.first + uint64(i)) }
 
-// fillShare adds, if there is a server. A limiter in Redis decides, for windows that cover what
-// twotier's ladder does, with room for all.
+// fillShare adds, if there is a server. A limiter in Redis decides instead, with room for all
+// events, for windows that reach back as far as twotier's ladder.
 func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
 	limits := []limiter.Limit{{Window: 60_000, Max: 1 << 30}, {Window: hour, Max: 1 << 30},
 		{Window: 24 * hour, Max: 1 << 30}}

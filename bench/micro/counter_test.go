@@ -62,20 +62,20 @@ func generate(b *testing.B, s *rival.Stand, o drive.Options) *rival.Run {
 	return r
 }
 
-// reportShare reports how much of the processor time the generator took.
+// reportShare reports the generator's share of the processor time.
 func reportShare(b *testing.B, u rival.Usage) { b.ReportMetric(u.Share(), "generator-share") }
 
 const hour = int64(3_600_000)
 
 // ackStore is a syncer.Store that acknowledges everything and keeps nothing. It stands in for Redis
-// where only the process that counts is measured: in earnest Redis keeps the counts, in a process
-// of its own. A counter above it must not need to read back what it wrote.
+// in measurements of the counting process alone: in production Redis keeps the counts, in another
+// process. A counter above it must not need to read its counts back.
 type ackStore struct {
 	mu       sync.Mutex
 	versions [syncer.DefaultPartitions]uint64
 }
 
-// Exchange acknowledges the rounds: it answers as if it had held nothing before them.
+// Exchange acknowledges the rounds as if it had held nothing before them.
 func (s *ackStore) Exchange(_ context.Context, rounds []*syncer.Round) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func openLarge(b *testing.B, store syncer.Store) *syncer.Counter {
 		LoadTimeout: time.Minute})
 }
 
-// limits are the rules of an acquire, which have room for everything; others have none.
+// limits returns the rules of an acquire, which have room for everything; other kinds have none.
 func limits(kind syncer.Kind) []syncer.Limit {
 	if kind != syncer.Acquire {
 		return nil
@@ -124,7 +124,7 @@ func limits(kind syncer.Kind) []syncer.Limit {
 	return []syncer.Limit{{Window: 60_000, Max: 1 << 40}, {Window: hour, Max: 1 << 40}}
 }
 
-// countAll carries out one operation for each key, in batches.
+// countAll executes one operation for each key, in batches.
 func countAll(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 	const round = 10_000
 	ops, res := make([]syncer.Op, 0, round), make([]syncer.Result, round)

@@ -26,9 +26,9 @@ import (
 var ratelimit = flag.String("ratelimit", "",
 	"version of github.com/envoyproxy/ratelimit that BenchmarkEnvoy compares with")
 
-// BenchmarkEnvoy asks Envoy's rate limit service by gRPC: that of twotier, and, if a version is
-// named, envoyproxy/ratelimit, which is then fetched and built. Each has a Redis of its own, and
-// both have the same rules. One operation is a run of -duration.
+// BenchmarkEnvoy calls rate limit services for Envoy by gRPC: twotier's and, if a version is named,
+// envoyproxy/ratelimit, which is then fetched and built. Each has a separate Redis, and both have
+// the same rules. One operation is a run of -duration.
 func BenchmarkEnvoy(b *testing.B) {
 	env, dir := programs(b), b.TempDir()
 	rules := filepath.Join(dir, "ratelimit", "config", "rules.yaml") // where the other looks for it
@@ -58,8 +58,8 @@ func BenchmarkEnvoy(b *testing.B) {
 	})
 }
 
-// startRatelimit starts the program in a directory over a Redis of its own, with a connection to it
-// for each caller, and without statistics.
+// startRatelimit starts the program in a directory over a new Redis, with a connection to it for
+// each caller, and without statistics.
 func startRatelimit(b *testing.B, dir string) (s *rival.Stand, grpcAddr string) {
 	s, err := rival.Redis()
 	if err != nil {
@@ -86,10 +86,10 @@ func startRatelimit(b *testing.B, dir string) (s *rival.Stand, grpcAddr string) 
 	return s, grpcAddr
 }
 
-// envoyCallers is how many calls are under way at a time, over an eighth as many connections.
+// envoyCallers is the number of concurrent calls, over an eighth as many connections.
 const envoyCallers = 64
 
-// benchmarkEnvoy asks for one descriptor of a million in each call, by Zipf.
+// benchmarkEnvoy sends one descriptor of a million in each call, by Zipf.
 func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Duration(b.N)**duration+time.Minute)
 	defer cancel()
@@ -107,7 +107,7 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 			client = ratelimitv3.NewRateLimitServiceClient(conn)
 		}
 		workers = append(workers, envoyCaller(ctx, client, uint64(w)))
-		if err := workers[w].Do(); err != nil { // the other listens somewhat later than it says
+		if err := workers[w].Do(); err != nil { // the other reports before it listens
 			b.Fatal(err)
 		}
 	}
@@ -133,7 +133,7 @@ func benchmarkEnvoy(b *testing.B, s *rival.Stand, addr string) {
 func envoyCaller(ctx context.Context, client ratelimitv3.RateLimitServiceClient,
 	seed uint64) load.Worker {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	keys, _ := load.Keys("zipf", rng, 1_000_000, nil) // there is such a way
+	keys, _ := load.Keys("zipf", rng, 1_000_000, nil) // "zipf" exists
 	user := &commonv3.RateLimitDescriptor_Entry{Key: "user"}
 	request := &ratelimitv3.RateLimitRequest{Domain: "edge",
 		Descriptors: []*commonv3.RateLimitDescriptor{

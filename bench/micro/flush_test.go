@@ -12,14 +12,14 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// intervals are the flush intervals that are compared.
+// intervals returns the compared flush intervals.
 func intervals() []time.Duration {
 	return []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond,
 		time.Second}
 }
 
-// BenchmarkFlush measures what each flush interval leaves to Redis: a server takes decisions on a
-// million keys (Zipf) at a fixed rate, in batches of 100.
+// BenchmarkFlush measures the work that each flush interval leaves to Redis: a server makes
+// decisions on a million keys (Zipf) at a fixed rate, in batches of 100.
 func BenchmarkFlush(b *testing.B) {
 	env := programs(b)
 	for _, interval := range intervals() {
@@ -41,9 +41,9 @@ func BenchmarkFlush(b *testing.B) {
 	}
 }
 
-// BenchmarkSteady sends a steady stream of adds, each to a key of its own, the worst case for a
-// counter that flushes in batches: what Redis has not acknowledged must stay below five seconds of
-// the stream, and in the end Redis must have every key.
+// BenchmarkSteady sends a steady stream of adds, each to a new key, the worst case for a counter
+// that flushes in batches: the unacknowledged counts must stay below five seconds of the stream,
+// and in the end Redis must have every key.
 func BenchmarkSteady(b *testing.B) {
 	s := start(b, rival.Twotier("twotier", 1, rival.TwoTier), programs(b))
 	watching, stop := context.WithCancel(b.Context())
@@ -65,7 +65,7 @@ func BenchmarkSteady(b *testing.B) {
 	reportShare(b, r.Usage)
 }
 
-// watchPending returns how many buckets were pending once a second, until ctx is done.
+// watchPending returns the number of pending buckets once a second, until ctx is done.
 func watchPending(ctx context.Context, s *proc.Server) (buckets []float64) {
 	for load.Sleep(ctx, time.Second) == nil {
 		if v, err := s.Metric(ctx, "twotier_pending_buckets"); err == nil {
@@ -75,7 +75,7 @@ func watchPending(ctx context.Context, s *proc.Server) (buckets []float64) {
 	return buckets
 }
 
-// reportPending reports what was pending, once a second.
+// reportPending reports the mean and the maximum of the pending buckets, and their bound.
 func reportPending(b *testing.B, buckets []float64, bound float64) {
 	most, sum := 0.0, 0.0
 	for _, n := range buckets {

@@ -22,7 +22,7 @@ import (
 const (
 	forwardNodes = 3
 	forwardKeys  = 1000 // all of one node
-	// sentOut is the metric of how many operations a node has sent to others.
+	// sentOut is the metric of the operations that a node has sent to others.
 	sentOut = `twotier_forwarded_total{direction="out"}`
 )
 
@@ -36,12 +36,12 @@ var forwardSizes = []struct {
 	{"messages", []int{50, 200, 1000}},
 }
 
-// BenchmarkForward measures what it costs to ask a node that doesn't own the key, compared with
-// asking the owner and with the routing client, which is told only of that other node and asks
-// owners itself. One operation is an add, an acquire of a key with one limit, or a message of
-// message control: an acquire of two keys of one node, with two limits each. Everything is
-// admitted, so that no node can answer from what it remembers of refusals. Batches of adds are
-// quiet; others ask for each answer.
+// BenchmarkForward measures the cost of sending requests to a node that doesn't own the key,
+// compared with sending them to the owner, and through the routing client, which starts with that
+// other node only and finds the owners itself. One operation is an add, an acquire of a key with
+// one limit, or a message of message control: an acquire of two keys of one node, with two limits
+// each. Everything is admitted, so that no node can answer from remembered refusals. Batches of
+// adds are quiet; others request each answer.
 func BenchmarkForward(b *testing.B) {
 	env := programs(b)
 	s := start(b, rival.Twotier("twotier", forwardNodes, rival.TwoTier, "--hot-rate", "0"), env)
@@ -64,7 +64,7 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// keysOf returns keys that a node of a cluster of this size owns.
+// keysOf returns keys of one node in a cluster of this size.
 func keysOf(ctx context.Context, s *proc.Server, members int) (keys []string, err error) {
 	var view struct {
 		Partitions int                   `json:"partitions"`
@@ -90,8 +90,8 @@ func keysOf(ctx context.Context, s *proc.Server, members int) (keys []string, er
 	return keys, nil
 }
 
-// benchmarkSending reports latencies, the processor time of all nodes, and how many operations one
-// node has sent to another.
+// benchmarkSending reports latencies, the processor time of all nodes, and the number of operations
+// that one node has sent to another.
 func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	send, stop, err := sender(b.Context(), s, way)
 	if err != nil {
@@ -118,8 +118,8 @@ func benchmarkSending(b *testing.B, s *rival.Stand, all []request, way string) {
 	reportShare(b, used)
 }
 
-// callers go through the requests in turn, 64 at a time, 16 with batches, until n operations have
-// been asked for.
+// callers send the requests in turn, 64 at a time, 16 with batches, until n operations have been
+// sent.
 func callers(n int, all []request, send func(*request) error) (workers []load.Worker) {
 	count, size := 64, len(all[0].ops)
 	if size > 1 {
@@ -139,7 +139,7 @@ func callers(n int, all []request, send func(*request) error) (workers []load.Wo
 	return workers
 }
 
-// sender sends requests to the owner of the keys, to another node, or by way of the client.
+// sender sends requests to the owner of the keys, to another node, or through the client.
 func sender(ctx context.Context, s *rival.Stand,
 	way string) (send func(*request) error, stop func(), err error) {
 	if way == "client" {

@@ -11,17 +11,17 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// request is operations for one HTTP request, and that request.
+// request is one HTTP request with its operations.
 type request struct {
 	path string
 	body []byte
 	ops  []operation
-	// The answer has the text want, many times.
+	// The answer must contain the text want, many times.
 	want string
 	many int
 }
 
-// operation is an add or an acquire, as its JSON is.
+// operation is the JSON of an add or an acquire.
 type operation struct {
 	Op     string  `json:"op,omitempty"`
 	Key    string  `json:"key,omitempty"`
@@ -75,7 +75,7 @@ func requests(kind string, keys []string, size int) (all []request) {
 	return all
 }
 
-// encode fills in the request and what is expected of its answer.
+// encode fills in the request and the expectation of its answer.
 func (r *request) encode(kind string) {
 	body := map[string]any{"ops": r.ops}
 	r.want, r.many = `"allowed":true`, len(r.ops)
@@ -106,7 +106,7 @@ func (r *request) post(c *wire.Client) error {
 
 func (r *request) append(b []byte) []byte { return append(b, r.body...) }
 
-// byClient asks for the operations, which are adds, by way of the client.
+// byClient executes the operations, which are adds, through the client.
 func (r *request) byClient(ctx context.Context, c *client.Client) error {
 	if len(r.ops) == 1 {
 		_, err := c.Add(ctx, client.AddRequest{Key: r.ops[0].Key})

@@ -22,8 +22,8 @@ const (
 	neverReached = 1 << 40
 )
 
-// BenchmarkHot measures a limit that everybody shares, a minute's on one key, beside one for each
-// user, in batches of 50. The users of a request belong to the node that is asked, so that all
+// BenchmarkHot measures a limit that everybody shares, a minute's on one key, together with one for
+// each user, in batches of 50. The users of a request belong to the receiving node, so that all
 // messages between nodes are about the shared key, or to any node. One operation is a run of
 // -duration.
 func BenchmarkHot(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkHot(b *testing.B) {
 }
 
 // BenchmarkEarly measures how much of such a limit is left when a cluster of three first refuses,
-// if a tenth of the limit is asked for every second: what is lent and not used then.
+// if a tenth of the limit is requested every second: the part that is lent and unused then.
 func BenchmarkEarly(b *testing.B) {
 	env := programs(b)
 	for _, most := range []int64{10_000, 100_000, 1_000_000} {
@@ -62,29 +62,29 @@ func BenchmarkEarly(b *testing.B) {
 	}
 }
 
-// crowd is callers that share a limit, and a log of what was admitted.
+// crowd is a set of callers that share a limit, with a log of their admissions.
 type crowd struct {
 	*rival.Stand
 	most    int64
 	clients []*wire.Client
-	// requests are the batches that each of the nodes is asked, in any order.
+	// requests are the prepared batches of each node, sent in any order.
 	requests [][]request
 	before   crowdCounts
 	log      admissions
 
 	asked, admitted, near, failed atomic.Int64
-	early                         atomic.Int64 // what was left at the first refusal, or -1
+	early                         atomic.Int64 // the rest of the limit at the first refusal, or -1
 	p99                           int64
 	seconds                       float64
 }
 
-// crowdCounts is what a cluster has used up.
+// crowdCounts is the usage of a cluster.
 type crowdCounts struct {
 	rival.Usage
 	messages, forwarded float64
 }
 
-// newCrowd returns callers that ask for users whom the asked node owns, or any node, in batches.
+// newCrowd returns callers that send batches for users of the receiving node, or of any node.
 func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool, batch int) *crowd {
 	c := &crowd{Stand: s, most: most}
 	c.early.Store(-1)
@@ -108,11 +108,10 @@ func newCrowd(b *testing.B, s *rival.Stand, most int64, own bool, batch int) *cr
 	return c
 }
 
-// preparedBatches is how many different batches a node is asked.
+// preparedBatches is the number of different batches for a node.
 const preparedBatches = 100
 
-// crowdRequests returns batches of random users, each under a limit of their own and the shared
-// one.
+// crowdRequests returns batches of random users, each under a separate limit and the shared one.
 func crowdRequests(users []string, most int64, batch int) (all []request) {
 	for range preparedBatches {
 		r := request{path: "/v1/batch"}
@@ -127,7 +126,7 @@ func crowdRequests(users []string, most int64, batch int) (all []request) {
 	return all
 }
 
-// counts returns what the cluster has used up so far.
+// counts returns the usage of the cluster so far.
 func (c *crowd) counts(b *testing.B) (n crowdCounts) {
 	var err error
 	if n.Usage, err = c.Usage(b.Context()); err != nil {
@@ -154,7 +153,7 @@ func totalOf(ctx context.Context, servers []*proc.Server, name string) (n float6
 	return n, nil
 }
 
-// run asks all nodes in turn.
+// run calls all nodes in turn.
 func (c *crowd) run(b *testing.B, l load.Loop, callers int) {
 	var workers []load.Worker
 	for at := range callers {
@@ -170,7 +169,7 @@ func (c *crowd) run(b *testing.B, l load.Loop, callers int) {
 	c.p99, c.seconds = t.Latency.P99, c.seconds+t.Seconds
 }
 
-// ask sends one of the prepared batches to a node, and notes what was admitted.
+// ask sends one of the prepared batches to a node, and records the admissions.
 func (c *crowd) ask(node int) error {
 	r := &c.requests[node][rand.IntN(preparedBatches)]
 	asked := time.Now()
@@ -195,12 +194,12 @@ func (c *crowd) note(answer []byte, asked time.Time, batch int) error {
 	return nil
 }
 
-// outcomes are how many acquires of a batch had which outcome, and how many were decided near.
+// outcomes are the numbers of acquires of a batch by outcome, and of the ones decided near.
 type outcomes struct{ allowed, refused, failed, near int }
 
 // readOutcomes reads the answer to a batch of acquires with checks without parsing it: only the
-// result of an operation begins with "allowed" or "error", and no key has such text in it.
-// TestOutcomesAreThoseOfTheAnswer compares that with what encoding/json reads.
+// result of an operation begins with "allowed" or "error", and no key contains such text.
+// TestOutcomesAreThoseOfTheAnswer compares it with encoding/json.
 func readOutcomes(answer []byte) (o outcomes) {
 	o.near = bytes.Count(answer, []byte(`"source":"near"`))
 	for {
@@ -220,7 +219,7 @@ func readOutcomes(answer []byte) (o outcomes) {
 	}
 }
 
-// report reports what a decision cost, and how far the limit was exceeded or not used.
+// report reports the cost of a decision, and the excess over the limit or its unused part.
 func (c *crowd) report(b *testing.B) {
 	after, asked := c.counts(b), float64(c.asked.Load())
 	b.ReportMetric(asked/c.seconds, "decisions/s")

@@ -13,10 +13,10 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// BenchmarkHTTP measures how close POST /v1/add comes to the least that an HTTP server can do:
-// twotier and a server that does nothing but return the same bytes are asked in turn by the same
-// generator, and what counts is the ratio within each pair. It also measures quiet batches. Both
-// without Redis and while everything that is counted is written to a Redis on the same cores.
+// BenchmarkHTTP measures how close POST /v1/add comes to the cheapest possible HTTP server: the
+// same generator calls twotier and a server that only returns the same bytes in turn, and the
+// result is the ratio within each pair. It also measures quiet batches. It does both without Redis,
+// and while all counts are flushed to a Redis on the same cores.
 func BenchmarkHTTP(b *testing.B) {
 	env := programs(b)
 	for _, rv := range []rival.Rival{rival.Twotier("memory", 1, rival.Memory),
@@ -34,7 +34,7 @@ func BenchmarkHTTP(b *testing.B) {
 	}
 }
 
-// benchmarkPair asks one server right after the other. Ratios are twotier's over the other's.
+// benchmarkPair measures one server right after the other. Ratios are twotier's over the other's.
 func benchmarkPair(b *testing.B, twotier, nothing *rival.Stand, keys int) {
 	warmUp(b, twotier, keys)
 	o := drive.Options{Workload: "uniform", Keys: uint64(keys), Adds: true}
@@ -65,7 +65,7 @@ func warmUp(b *testing.B, s *rival.Stand, keys int) {
 	}
 }
 
-// startTwin starts a server that answers every request with what a server answers to an add, and
+// startTwin starts a server that answers every request with the server's answer to an add, and
 // checks that the answers are equal byte by byte.
 func startTwin(b *testing.B, env rival.Env, s *proc.Server) *rival.Stand {
 	want, body, err := answerOf(s)

@@ -18,9 +18,9 @@ import (
 
 // BenchmarkKeys measures the cost of an operation with that many live keys, drawn evenly, on all
 // cores. Floor is drawing and naming a key, which the others include. Adds use a store that keeps
-// nothing, acquires (two rules) one that answers what it was told: a key that was only added to is
-// read from the store when a decision first needs its past. Server is a server in memory, which
-// takes adds in batches of 1,000.
+// nothing, acquires (two rules) one that returns its counts: a key that was only added to is read
+// from the store when a decision first needs its past. Server is a server in memory, which receives
+// adds in batches of 1,000.
 func BenchmarkKeys(b *testing.B) {
 	env := programs(b)
 	for keys := 10_000; keys <= *maxKeys; keys *= 10 {
@@ -42,8 +42,8 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// benchmarkAdds also says what a key takes: the growth of the process, and what the counter
-// accounts for.
+// benchmarkAdds also reports the memory of a key: the growth of the process, and the counter's own
+// accounting.
 func benchmarkAdds(b *testing.B, keys int) {
 	c, resident := largeCounter(b, keys)
 	counted := float64(c.Stats().MemoryBytes)
@@ -54,8 +54,8 @@ func benchmarkAdds(b *testing.B, keys int) {
 	})
 }
 
-// largeCounter opens a counter, adds to that many keys, and also returns by how many bytes the
-// process has grown.
+// largeCounter opens a counter, adds to that many keys, and also returns the growth of the process
+// in bytes.
 func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 	empty, err1 := rival.Resident()
 	c := openLarge(b, &ackStore{})
@@ -67,7 +67,7 @@ func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 	return c, float64(full - empty)
 }
 
-// operate carries out operations on random keys, and reports the time of one on one core.
+// operate executes operations on random keys, and reports the time of one on one core.
 func operate(b *testing.B, keys int, kind syncer.Kind,
 	do func(context.Context, *syncer.Op, *syncer.Result) error) {
 	parallel(b, func(r *rand.Rand) func() {
@@ -141,8 +141,8 @@ func reportPauses(b *testing.B, before, after *metrics.Float64Histogram) {
 }
 
 // BenchmarkCold measures the extra cost of reading a key back from Redis compared with one in
-// memory: one counter counts b.N keys, and another one, whose memory is empty at first, is asked
-// for all of them, twice. Times are of this process and of Redis, bytes to and from Redis.
+// memory: one counter counts b.N keys, and another one, whose memory is empty at first, reads all
+// of them, twice. Times are of this process and of Redis, bytes to and from Redis.
 func BenchmarkCold(b *testing.B) {
 	s, err := rival.Redis()
 	if err != nil {

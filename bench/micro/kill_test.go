@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A setting is what a user can choose for durability, and what it promises: how much of the stream
-// is lost at most.
+// A setting is a choice of durability, with its guarantee: the largest part of the stream that is
+// lost.
 type setting struct {
 	name            string
 	interval, bound time.Duration
@@ -33,9 +33,9 @@ func settings() (all []setting) {
 		setting{"mode=redis", 0, 0, []string{"--mode", "redis"}})
 }
 
-// BenchmarkKill kills a server while adds arrive, with every setting, and reports how many of those
-// that it had acknowledged Redis does not have. More are stored than were acknowledged if some were
-// stored whose answers did not arrive. One operation is one kill; every run has one.
+// BenchmarkKill kills a server while adds arrive, with every setting, and reports how many
+// acknowledged adds are not in Redis. More adds may be stored than acknowledged, because the
+// answers to some did not arrive. One operation is one kill; every run has one.
 func BenchmarkKill(b *testing.B) {
 	env := programs(b)
 	for _, set := range settings() {
@@ -57,7 +57,7 @@ func BenchmarkKill(b *testing.B) {
 }
 
 // kill sends adds, kills the server while they arrive, the duration after the first answer, and
-// returns how many succeeded and how many are in Redis.
+// returns the number of adds that succeeded and of adds in Redis.
 func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
 	const keys = 500
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
@@ -102,13 +102,13 @@ func (v *victim) Decide(ctx context.Context, calls []limiter.Call) (int, error) 
 	return admitted, err
 }
 
-// doer is a counter, or decides in Redis.
+// doer is a counter in memory, or in Redis.
 type doer interface {
 	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
 }
 
-// do carries out an operation on one key with a window of an hour and the given limit. It returns
-// the count afterwards and whether it was allowed.
+// do executes an operation on one key with a window of an hour and the given limit. It returns the
+// count afterwards and whether it was allowed.
 func do(b *testing.B, d doer, kind syncer.Kind, key string, n, limit int64) (count int64, ok bool) {
 	check := syncer.Check{Key: []byte(key), N: n}
 	if kind != syncer.Add {

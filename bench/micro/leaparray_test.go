@@ -11,9 +11,9 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Sentinel's array locks itself and reads the clock. Ours does neither: its users lock many keys at
-// once and read the clock once per request. So ours is measured twice: as it is, and with a mutex
-// and a clock reading on every call.
+// guarded is a view with a mutex. Sentinel's array locks itself and reads the clock. Ours does
+// neither: its users lock many keys at once and read the clock once per request. So ours is
+// measured twice: as it is, and with a mutex and a clock reading on every call.
 type guarded struct {
 	mu   sync.Mutex
 	view leaparray.View
@@ -118,7 +118,8 @@ func BenchmarkLeapArrayCount60(b *testing.B) {
 	})
 }
 
-// All cores on one key: Sentinel adds atomically, ours waits for its mutex.
+// BenchmarkLeapArrayAddParallel puts all cores on one key: Sentinel adds atomically, ours waits for
+// its mutex.
 func BenchmarkLeapArrayAddParallel(b *testing.B) {
 	b.Run("sentinel", func(b *testing.B) {
 		a := sentinel.NewBucketLeapArray(60, 60_000)

@@ -9,8 +9,8 @@ import (
 	"twotier.dev/twotier/bench/wire"
 )
 
-// TestOutcomesAreThoseOfTheAnswer compares what readOutcomes reads from the answer of a server with
-// what encoding/json reads from it.
+// TestOutcomesAreThoseOfTheAnswer compares readOutcomes with encoding/json on the answers of a
+// server.
 func TestOutcomesAreThoseOfTheAnswer(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
 	if err != nil {
@@ -33,7 +33,7 @@ func TestOutcomesAreThoseOfTheAnswer(t *testing.T) {
 		r.ops[7].Checks[0].Key = ""
 		r.encode("crowd")
 		if err := c.Post(r.path, r.append, func(answer []byte) error {
-			// A server that is alone has nothing that it decides near.
+			// A server without a cluster decides nothing near.
 			answer = bytes.Replace(answer, []byte(`"memory"`), []byte(`"near"`), 20)
 			got, want := readOutcomes(answer), decodeOutcomes(t, answer)
 			if got != want || got.failed != 1 || got.near != 20 {

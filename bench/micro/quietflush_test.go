@@ -14,9 +14,9 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// BenchmarkQuietFlush measures whether requests notice the flush: acquires one by one at half of
-// the highest rate that the server with Redis reaches, without Redis and with it in turn. The keys
-// are known, or each is new, which is the most that there can be to flush.
+// BenchmarkQuietFlush measures the effect of the flush on requests: acquires one by one at half of
+// the highest rate of the server with Redis, without Redis and with it in turn. The keys are known,
+// or each is new, which makes for the largest possible flush.
 func BenchmarkQuietFlush(b *testing.B) {
 	env := programs(b)
 	memory := start(b, rival.Twotier("memory", 1, rival.Memory), env)
@@ -47,9 +47,9 @@ func BenchmarkQuietFlush(b *testing.B) {
 	}
 }
 
-// watchBursts looks ten times in a flush interval at how much Redis has received, until ctx is
-// done. It returns how much came in the busiest tenth of the time, relative to the mean: 1 if all
-// tenths were equal, and 10 if all came at once.
+// watchBursts reads ten times in a flush interval how much Redis has received, until ctx is done.
+// It returns the amount in the busiest tenth, relative to the mean: 1 if all tenths were equal, and
+// 10 if everything came at once.
 func watchBursts(ctx context.Context, rdb *redis.Client) float64 {
 	const slice = 20 * time.Millisecond
 	var received []float64

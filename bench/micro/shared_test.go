@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// pair is two counters over one Redis, of which the second counts in place of the first, and a
+// pair is two counters over one Redis, the second of which counts in place of the first, and a
 // reader of that Redis.
 type pair struct {
 	b        *testing.B
@@ -46,7 +46,7 @@ func startPair(b *testing.B, interval time.Duration) *pair {
 	return p
 }
 
-// timed adds to a key with the first counter and returns how long it takes until seen sees it.
+// timed adds to a key with the first counter and returns the time until seen reads the new count.
 func (p *pair) timed(seen doer, key string, n int64) time.Duration {
 	before, _ := do(p.b, seen, syncer.Count, key, 1, 0)
 	start := time.Now()
@@ -61,8 +61,8 @@ func (p *pair) timed(seen doer, key string, n int64) time.Duration {
 	return 0
 }
 
-// BenchmarkShared measures what the flush interval trades: how long until an add is in Redis, how
-// long until another counter sees it that stands in for the owner (one operation is one add of
+// BenchmarkShared measures the trade-off of the flush interval: the time until an add is in Redis,
+// the time until another counter that stands in for the owner sees it (one operation is one add of
 // each), and how much both together admit beyond a limit of the key.
 func BenchmarkShared(b *testing.B) {
 	for _, interval := range intervals() {
@@ -74,8 +74,8 @@ func BenchmarkShared(b *testing.B) {
 	}
 }
 
-// staleness times adds that come at random moments of the flush interval, while the other counter
-// counts the same key all the time.
+// staleness times adds at random moments of the flush interval, while the other counter counts the
+// same key all the time.
 func (p *pair) staleness() {
 	const key = "stale"
 	busy, stop := context.WithCancel(p.b.Context())
@@ -106,9 +106,8 @@ func (p *pair) report(what string, of []time.Duration) {
 	}
 }
 
-// overshoot has both counters admit events of one key, at a fixed rate of each, until its limit is
-// reached and everybody knows: for as long as the limit lasts, twice over, and a few intervals
-// more.
+// overshoot has both counters admit events of one key, each at a fixed rate, until its limit is
+// reached and both know: twice as long as the limit lasts, and a few intervals more.
 func (p *pair) overshoot() int64 {
 	const (
 		key       = "overshoot"

@@ -15,7 +15,7 @@ import (
 
 const liveKeys = 1_000_000
 
-// BenchmarkAddByKey adds to keys drawn evenly from a million that live, on all cores. The floor is
+// BenchmarkAddByKey adds to keys drawn evenly from a million live ones, on all cores. The floor is
 // a count for each key and nothing else: no windows, no names, no store.
 func BenchmarkAddByKey(b *testing.B) {
 	b.Run("floor", func(b *testing.B) {
@@ -41,8 +41,8 @@ func BenchmarkAddByKey(b *testing.B) {
 			}
 		})
 	})
-	// By itself: nothing is flushed while it runs. Then flushing at its usual interval, to a store
-	// that costs nothing, and to the one that keeps everything in this process.
+	// First without any flush, then flushing at the usual interval, to a store that costs nothing
+	// and to one that keeps everything in this process.
 	for _, v := range []struct {
 		name string
 		opt  syncer.Options
@@ -56,8 +56,8 @@ func BenchmarkAddByKey(b *testing.B) {
 	}
 }
 
-// still is a clock that stands: an add is timed, not the first add to a bucket, which a flush
-// interval sees once a key.
+// still returns a clock that stands still, to time an add rather than the first add to a bucket,
+// which happens once per key and flush interval.
 func still() func() int64 {
 	now := time.Now().UnixMilli()
 	return func() int64 { return now }
@@ -77,7 +77,7 @@ func benchmarkSyncer(b *testing.B, opt syncer.Options) {
 	parallel(b, func(r *rand.Rand) func() {
 		add := adder(b, c)
 		// As in a request, the key's bytes are at hand: fetching them from a list would cost more
-		// than what is measured.
+		// than the measured add.
 		var key []byte
 		return func() {
 			key = drive.AppendKey(key[:0], r.Uint64N(liveKeys))
@@ -86,7 +86,7 @@ func benchmarkSyncer(b *testing.B, opt syncer.Options) {
 	})
 }
 
-// parallel runs what draw returns on all cores, each with random numbers of its own.
+// parallel runs the functions returned by draw on all cores, each with separate random numbers.
 func parallel(b *testing.B, draw func(r *rand.Rand) func()) {
 	var seed atomic.Uint64
 	b.ResetTimer()
@@ -106,7 +106,7 @@ func keyNames() [][]byte {
 	return names
 }
 
-// adder returns what adds one to a key, for one goroutine.
+// adder returns a function that adds one to a key, for one goroutine.
 func adder(b *testing.B, c *syncer.Counter) func(key []byte) {
 	op := syncer.Op{Kind: syncer.Add, Checks: make([]syncer.Check, 1)}
 	var res syncer.Result

@@ -24,17 +24,18 @@ type Process struct {
 }
 
 const (
-	// patience is how long a process may take to be ready.
+	// patience bounds the time until a process is ready.
 	patience = time.Minute
-	// grace is how long it may take to end: twotier flushes what Redis does not have, which can be
-	// much after a closed loop.
+	// grace bounds the time until it ends: twotier flushes its pending counts, which can be many
+	// after a closed loop.
 	grace = time.Minute
-	// PortAttempts is how many free ports are tried for a server that can't choose one itself:
+	// PortAttempts is the number of free ports to try for a server that can't choose one itself:
 	// another process may take a port before the server does.
 	PortAttempts = 5
 )
 
-// Start runs a program and returns when its output has a line with want in it: that line.
+// Start runs a program, waits until its output has a line that contains want, and returns that
+// line.
 func Start(want, name string, args ...string) (*Process, []byte, error) {
 	line := make(chan []byte, 1)
 	p := &Process{name: filepath.Base(name), output: &output{want: []byte(want), found: line}}
@@ -62,7 +63,7 @@ func (p *Process) Kill() {
 	_ = p.child.Kill()
 }
 
-// Stop asks the process to end and waits until it has; it may be called twice.
+// Stop terminates the process and waits until it has ended; it may be called twice.
 func (p *Process) Stop() error {
 	if err := p.child.Terminate(grace); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
@@ -79,10 +80,10 @@ func (p *Process) CPU() (float64, error) {
 	return stat.CPUTime(), err
 }
 
-// RSS is the memory in bytes that the process holds in RAM.
+// RSS returns the memory in bytes that the process holds in RAM.
 func (p *Process) RSS() (int64, error) { return RSS(p.child.Pid()) }
 
-// RSS is the memory in bytes that a process holds in RAM.
+// RSS returns the memory in bytes that a process holds in RAM.
 func RSS(pid int) (int64, error) {
 	stat, err := stat(pid)
 	return int64(stat.ResidentMemory()), err
@@ -96,7 +97,7 @@ func stat(pid int) (procfs.ProcStat, error) {
 	return p.Stat()
 }
 
-// FreeAddr asks the kernel for a port of 127.0.0.1 that nobody listens on.
+// FreeAddr returns an address of 127.0.0.1 with a port that is free now.
 func FreeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -105,7 +106,7 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// output reads what a process writes, so that the process never waits for a reader. It keeps the
+// output reads the output of a process, so that the process never waits for a reader. It keeps the
 // last part and passes on the first line that contains want.
 type output struct {
 	want []byte

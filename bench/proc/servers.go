@@ -49,11 +49,11 @@ func StartRedis() (*Redis, error) {
 // Stop ends the server and removes its directory.
 func (r *Redis) Stop() error { return errors.Join(r.Process.Stop(), os.RemoveAll(r.dir)) }
 
-// Server is an HTTP server that says where it listens in one line of JSON on its standard output.
+// Server is an HTTP server that reports its addresses in one line of JSON on its standard output.
 type Server struct {
 	*Process
-	// Addr is its host and port. Gossip is where it gossips, Resp where it serves Redis clients,
-	// and GRPC where it serves Envoy, if it does.
+	// Addr is its host and port. Gossip, Resp and GRPC are its addresses for gossip, Redis clients
+	// and Envoy, empty if it has none.
 	Addr, Gossip, Resp, GRPC string
 }
 

@@ -19,8 +19,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What Decide reads from the answers of a server, without parsing them, is what encoding/json reads
-// from the same bytes.
+// TestDecideReadsWhatTheAnswersSay compares Decide, which does not parse the answers of a server,
+// with encoding/json on the same bytes.
 func TestDecideReadsWhatTheAnswersSay(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
 	if err != nil {
@@ -89,7 +89,7 @@ func randomCall(r *rand.Rand) limiter.Call {
 	return call
 }
 
-// tap forwards connections to a server, and keeps what went both ways.
+// tap forwards connections to a server, and keeps the bytes of both directions.
 type tap struct {
 	addr string
 
@@ -139,10 +139,10 @@ func (p *tap) forward(t *testing.T, from net.Conn, to string) {
 	})
 }
 
-// tally is what requests and answers say in JSON.
+// tally counts operations in requests and admissions in answers, both read as JSON.
 type tally struct{ operations, admitted int }
 
-// decode reads everything that was kept, once the connections are closed.
+// decode reads all kept bytes, once the connections are closed.
 func (p *tap) decode(t *testing.T) (n tally) {
 	p.all.Wait()
 	p.mu.Lock()

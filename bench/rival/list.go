@@ -29,10 +29,10 @@ func All() []Rival {
 	), twotiers()...)
 }
 
-// poolSize is more than any driver uses at a time.
+// poolSize exceeds the concurrency of any driver.
 const poolSize = 128
 
-// inRedis is a limiter that is made of a Redis and its clients.
+// inRedis opens a limiter that consists of a Redis and its clients.
 func inRedis(create func(context.Context, *redis.Client) (limiter.Limiter, error)) opener {
 	return func(ctx context.Context, _ Env, s *Stand) (err error) {
 		if err := s.startRedis(); err != nil {
@@ -45,7 +45,7 @@ func inRedis(create func(context.Context, *redis.Client) (limiter.Limiter, error
 	}
 }
 
-// over is inRedis where nothing can go wrong.
+// over is inRedis for a create that can't fail.
 func over[L limiter.Limiter](create func(*redis.Client) L) opener {
 	return inRedis(func(_ context.Context, rdb *redis.Client) (limiter.Limiter, error) {
 		return create(rdb), nil
@@ -69,8 +69,8 @@ func openGubernator(nodes int) opener {
 	}
 }
 
-// Nothing is a server that answers every request with the same body: what a decision by HTTP can
-// cost at least.
+// Nothing is a server that answers every request with the same body: the least possible cost of a
+// decision by HTTP.
 func Nothing(body string) Rival {
 	return Rival{Name: "nothing", Own: true, open: func(_ context.Context, e Env, s *Stand) error {
 		server, err := proc.StartServer(e.Bench, "nop", "--body", body)
@@ -84,7 +84,7 @@ func Nothing(body string) Rival {
 	}}
 }
 
-// overHTTP makes the stand's limiter one that asks its servers.
+// overHTTP makes the stand's limiter one that calls its servers.
 func (s *Stand) overHTTP(name string) {
 	var addrs []string
 	for _, server := range s.Servers {

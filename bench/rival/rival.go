@@ -22,32 +22,33 @@ import (
 type Rival struct {
 	// Name is short, for command lines and the keys of results.
 	Name string
-	// Own says that it uses its own clock and ignores the time of an event.
+	// Own marks a rival that uses its own clock and ignores the time of an event.
 	Own bool
-	// OneByOne says that it takes one decision at a time: many in a call are no fewer round trips.
+	// OneByOne marks a rival that makes one decision at a time: many in a call save no round trips.
 	OneByOne bool
-	// MaxKeys bounds the keys that a run may use, where each takes very much memory; 0 is no bound.
+	// MaxKeys bounds the keys of a run if each takes very much memory; 0 is no bound.
 	MaxKeys int
-	// Named says that it runs only where its name is given: one more size of a cluster, or another
+	// Named marks a rival that runs only by its name: one more size of a cluster, or another
 	// placement of its keys.
 	Named bool
 	open  opener
 }
 
-// An opener starts what the limiter of a stand needs, which the stand closes also if this fails.
+// An opener starts the servers and clients of a stand's limiter, which the stand closes also if
+// this fails.
 type opener func(ctx context.Context, e Env, s *Stand) error
 
 // Stand is a running rival. It is safe for concurrent use.
 type Stand struct {
 	limiter.Limiter
-	// Rival is the rival that was started; zero for a stand without a limiter.
+	// Rival is the started rival; zero for a stand without a limiter.
 	Rival Rival
-	// Servers are the processes that decide; empty if it is done in this process or in Redis.
+	// Servers are the processes that decide; empty if this process or Redis decides.
 	Servers []*proc.Server
-	// Redis is its own, and RDB a connection to it for questions; nil if it has none.
+	// Redis is the stand's Redis, and RDB a connection to it for questions; nil if it has none.
 	Redis *proc.Redis
 	RDB   *redis.Client
-	// heap says that it keeps its counts in this process.
+	// heap marks a rival that keeps its counts in this process.
 	heap bool
 	// drain, if set, flushes the counts in this process to Redis.
 	drain func(context.Context) error
@@ -95,7 +96,7 @@ func (s *Stand) Close() error {
 	return errors.Join(errs...)
 }
 
-// Drain waits until Redis has acknowledged everything, if there is something that it has not.
+// Drain waits until Redis has acknowledged everything.
 func (s *Stand) Drain(ctx context.Context) error {
 	if s.drain != nil {
 		return s.drain(ctx)
@@ -115,7 +116,7 @@ func (s *Stand) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Env is the environment that rivals are started with.
+// Env is the environment of rivals.
 type Env struct {
 	// Twotier and Bench are the programs, built by Build.
 	Twotier, Bench string
@@ -144,7 +145,7 @@ func Build(ctx context.Context, dir string) (e Env, err error) {
 	return e, nil
 }
 
-// Select returns the rivals whose names are in a list, or all but those to be named if the list is
+// Select returns the rivals whose names are in a list, or all but the Named ones if the list is
 // empty. A name may end in "*".
 func Select(all []Rival, names []string) (some []Rival, err error) {
 	if len(names) == 0 {

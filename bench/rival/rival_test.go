@@ -9,14 +9,15 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Every rival must start, decide, also with many decisions in a call, report its usage, and stop.
+// TestEveryRival: every rival starts, decides, also with many decisions in a call, reports its
+// usage, and stops.
 func TestEveryRival(t *testing.T) {
 	env, err := rival.Build(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	limits := []limiter.Limit{{Window: 3_600_000, Max: 3}}
-	now := time.Now().UnixMilli() // of all events, as an hour may turn meanwhile
+	now := time.Now().UnixMilli() // for all events, as an hour may turn meanwhile
 	for _, rv := range rival.All() {
 		t.Run(rv.Name, func(t *testing.T) {
 			s, err := rv.Start(t.Context(), env)

@@ -13,11 +13,11 @@ import (
 type Run struct {
 	drive.Result
 	Usage Usage `json:"usage"`
-	// Drained is how long it took after the last decision until Redis had everything, in seconds.
+	// Drained is the time from the last decision until Redis had everything, in seconds.
 	Drained float64 `json:"drained_seconds"`
 }
 
-// Drive asks the stand for decisions and measures what they took. A call that fails is an error.
+// Drive has the stand make decisions and measures their cost. A failed call is an error.
 func (s *Stand) Drive(ctx context.Context, o drive.Options) (*Run, error) {
 	d, err := drive.New(s.Limiter, o)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// twotiers is twotier as a library and as a server, in memory, over Redis, in pure-Redis mode, and
-// as several nodes, which place keys by their names or by their hash tags.
+// twotiers returns twotier as a library and as a server, in memory, over Redis, in pure-Redis mode,
+// and as several nodes, which place keys by their names or by their hash tags.
 func twotiers() []Rival {
 	all := []Rival{
 		{Name: "twotier-lib-memory", open: libMemory},
@@ -41,21 +41,20 @@ func twotiers() []Rival {
 // mostNodes is the size of the largest cluster.
 const mostNodes = 5
 
-// Mode is what a twotier server keeps its counts in.
+// Mode is the place where a twotier server keeps its counts.
 type Mode int
 
-// Without Redis, in memory and Redis, and in Redis alone.
+// Memory is without Redis, TwoTier in memory and Redis, and PureRedis in Redis alone.
 const (
 	Memory Mode = iota
 	TwoTier
 	PureRedis
 )
 
-// memory is what a server may use for counts.
+// memory is the limit for a server's counts.
 const memory = "6GiB"
 
-// Twotier is a number of twotier servers that are one cluster, with further flags of `twotier
-// serve`.
+// Twotier is a cluster of so many twotier servers, with further flags of `twotier serve`.
 func Twotier(name string, nodes int, mode Mode, flags ...string) Rival {
 	return Rival{Name: name, open: func(ctx context.Context, e Env, s *Stand) error {
 		all := append([]string{"--max-memory", memory}, flags...)
@@ -175,7 +174,7 @@ func (s *Stand) OpenCounter(ctx context.Context, o syncer.Options) (*syncer.Coun
 	return c, nil
 }
 
-// onCloseWithin is OnClose of what flushes when it is closed, which gets a bounded time.
+// onCloseWithin is OnClose for a stop that flushes, which gets a bounded time.
 func (s *Stand) onCloseWithin(stop func(context.Context) error) {
 	s.OnClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -184,8 +183,8 @@ func (s *Stand) onCloseWithin(stop func(context.Context) error) {
 	})
 }
 
-// OpenStore opens a store over the stand's Redis with the default ladder and the hash seed that is
-// kept there, if one is; the stand closes it.
+// OpenStore opens a store over the stand's Redis with the default ladder and the hash seed kept
+// there, if any; the stand closes it.
 func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
 	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
@@ -200,7 +199,7 @@ func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
 	return store, store.Probe(ctx)
 }
 
-// OpenDirect opens what decides and reads in the stand's Redis; the stand closes it.
+// OpenDirect opens a counter that decides and reads in the stand's Redis; the stand closes it.
 func (s *Stand) OpenDirect(ctx context.Context) (*redisstore.Direct, error) {
 	store, err := s.OpenStore(ctx)
 	if err != nil {

@@ -15,34 +15,34 @@ import (
 	"twotier.dev/twotier/bench/proc"
 )
 
-// Usage is what a rival and its driver have used up to now, or between two moments.
+// Usage is the usage of a rival and its driver up to now, or between two moments.
 type Usage struct {
-	// Driver and Service are processor seconds: of this process, the generator, which also runs
-	// what is a library, and of the rival's own server processes.
+	// Driver and Service are processor seconds: of this process, which is the generator and also
+	// runs libraries, and of the rival's own server processes.
 	Driver  float64 `json:"driver_cpu_seconds"`
 	Service float64 `json:"service_cpu_seconds"`
-	// Redis is what its Redis did.
+	// Redis is the work of its Redis.
 	Redis Work `json:"redis"`
 	// Mallocs are the allocations in this process.
 	Mallocs uint64 `json:"mallocs"`
 }
 
-// Work is what a Redis has done.
+// Work is the work of a Redis.
 type Work struct {
 	// CPU is processor time in seconds.
 	CPU float64 `json:"cpu_seconds"`
-	// Scripts are the calls of scripts, Commands all commands, those within scripts included. Both
-	// leave out what it takes to connect and to ask for this.
+	// Scripts are the calls of scripts, Commands all commands, including commands within scripts.
+	// Both leave out the commands for connecting and for measuring.
 	Scripts  int64 `json:"scripts"`
 	Commands int64 `json:"commands"`
-	// Reads are how often Redis read from a connection: round trips, where callers don't share one.
+	// Reads is how often Redis read from a connection: round trips, where callers don't share one.
 	Reads int64 `json:"reads"`
 	// BytesIn and BytesOut went over its connections.
 	BytesIn  int64 `json:"bytes_in"`
 	BytesOut int64 `json:"bytes_out"`
 }
 
-// Usage returns what has been used so far.
+// Usage returns the usage so far.
 func (s *Stand) Usage(ctx context.Context) (u Usage, err error) {
 	for _, server := range s.Servers {
 		cpu, err := server.CPU()
@@ -67,13 +67,13 @@ func (s *Stand) Usage(ctx context.Context) (u Usage, err error) {
 	return u, nil
 }
 
-// housekeeping are commands that are not part of anybody's work.
+// housekeeping are commands that are not part of any rival's work.
 var housekeeping = map[string]bool{
 	"info": true, "config": true, "hello": true, "client": true, "ping": true,
 	"flushall": true, "dbsize": true, "select": true, "auth": true, "command": true,
 }
 
-// work asks Redis what it has done since it was started.
+// work returns the work of Redis since its start.
 func (s *Stand) work(ctx context.Context) (w Work, err error) {
 	info, err := s.RDB.InfoMap(ctx, "everything").Result()
 	if err != nil {
@@ -105,7 +105,7 @@ func number(text string) float64 {
 }
 
 // Share returns the generator's part of all processor time. It is 0 if there is no service: then
-// the generator runs the limiter, or its Redis client, and what it took for itself is not known.
+// the generator runs the limiter, or its Redis client, and its own part is unknown.
 func (u Usage) Share() float64 {
 	if u.Service == 0 {
 		return 0
@@ -113,7 +113,7 @@ func (u Usage) Share() float64 {
 	return u.Driver / (u.Driver + u.Service + u.Redis.CPU)
 }
 
-// Since returns what was used after an earlier answer.
+// Since returns the usage since an earlier one.
 func (u Usage) Since(o Usage) Usage {
 	w, p := u.Redis, o.Redis
 	return Usage{u.Driver - o.Driver, u.Service - o.Service, Work{
@@ -122,18 +122,18 @@ func (u Usage) Since(o Usage) Usage {
 	}, u.Mallocs - o.Mallocs}
 }
 
-// Footprint is what counts take up.
+// Footprint is the memory of counts.
 type Footprint struct {
-	// Keys are how many there are for the limiter's user. The others are bytes.
+	// Keys is the number of keys that the limiter's user sees. The others are bytes.
 	Keys int64 `json:"keys"`
 	// Service is the resident memory of the servers, of this process for a library.
 	Service int64 `json:"service_bytes"`
-	// Counted is what twotier's servers account for their counts.
+	// Counted is the memory that twotier's servers account for their counts.
 	Counted int64 `json:"counted_bytes"`
 	Redis   int64 `json:"redis_bytes"`
 }
 
-// Footprint asks for the memory that is taken now.
+// Footprint returns the memory in use now.
 func (s *Stand) Footprint(ctx context.Context) (m Footprint, err error) {
 	if s.heap {
 		m.Service, err = Resident()
@@ -154,7 +154,7 @@ func (s *Stand) Footprint(ctx context.Context) (m Footprint, err error) {
 	return m, err
 }
 
-// Since returns what was added after an earlier answer, at least 0.
+// Since returns the growth since an earlier footprint; bytes are at least 0.
 func (m Footprint) Since(o Footprint) Footprint {
 	return Footprint{m.Keys - o.Keys, max(m.Service-o.Service, 0), max(m.Counted-o.Counted, 0),
 		max(m.Redis-o.Redis, 0)}
@@ -163,7 +163,7 @@ func (m Footprint) Since(o Footprint) Footprint {
 // Resident returns the memory in bytes that this process holds in RAM, after garbage has been
 // returned to the system: the heap and other mappings.
 func Resident() (int64, error) {
-	// What a finalizer or a pool still holds goes with the second.
+	// FreeOSMemory collects again, and frees the memory that finalizers and pools still hold.
 	runtime.GC()
 	debug.FreeOSMemory()
 	return proc.RSS(os.Getpid())

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// patience is how long a call may take at least; after twice as long it fails.
+	// patience is the least time that a call gets; no call gets more than twice as much.
 	patience = 30 * time.Second
-	// idleFor is how long a connection may have been idle to be used again. Servers close those
-	// that are idle for longer than this and some more.
+	// idleFor is the idle time up to which a connection is reused. Servers close idle connections
+	// somewhat later.
 	idleFor = 20 * time.Second
 )
 
-// Client posts to one server. It keeps as many connections as there are calls at a time. It is safe
-// for concurrent use.
+// Client posts to one server. It keeps as many connections as there are concurrent calls. It is
+// safe for concurrent use.
 type Client struct {
 	addr string
 
@@ -73,7 +73,8 @@ func (c *Client) take() (*conn, error) {
 		k = &conn{Conn: socket, in: make([]byte, 16<<10)}
 	}
 	k.used = now
-	// To set a deadline for each call would cost as much as the rest of it outside the system.
+	// Setting a deadline for each call would cost as much as the rest of the call outside the
+	// system.
 	if now.Add(patience).After(k.deadline) {
 		k.deadline = now.Add(2 * patience)
 		if err := k.SetDeadline(k.deadline); err != nil {

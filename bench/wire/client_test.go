@@ -60,7 +60,8 @@ func keep(to *string) func([]byte) error {
 	return func(answer []byte) error { *to = string(answer); return nil }
 }
 
-// Bodies of all sizes arrive whole in both directions, however the answer is cut into pieces.
+// TestBodiesArriveWhole sends bodies of all sizes in both directions, with the answer cut into
+// pieces anywhere.
 func TestBodiesArriveWhole(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -95,7 +96,7 @@ func TestBodiesArriveWhole(t *testing.T) {
 	}
 }
 
-// Calls at the same time have connections of their own, and each gets its own answer.
+// TestCallsAtTheSameTime: concurrent calls have separate connections, and each gets its own answer.
 func TestCallsAtTheSameTime(t *testing.T) {
 	addr, conns := serve(t, func(r *http.Request, w io.Writer) {
 		sent, _ := io.ReadAll(r.Body)
@@ -120,7 +121,7 @@ func TestCallsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A failure is an error of its call, and the next call has a connection that works.
+// TestFailures: a failure is an error of its call, and the next call has a working connection.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"status":      {"HTTP/1.1 429 Busy\r\nContent-Length: 4\r\n\r\nlate", "status 429: late"},
@@ -163,7 +164,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A call allocates nothing once its connection has been made.
+// TestPostAllocatesNothing: a call allocates nothing once its connection has been made.
 func TestPostAllocatesNothing(t *testing.T) {
 	answer := []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

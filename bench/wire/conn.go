@@ -14,13 +14,12 @@ import (
 type conn struct {
 	net.Conn
 	out, in []byte
-	closing bool // the server said so
-	// used is when the last call began, deadline when the connection fails.
+	closing bool // the server has announced it
+	// used is the beginning of the last call, deadline the end of the connection.
 	used, deadline time.Time
 }
 
-// head ends the header of a request. The length of the body, which is known last, has zeros before
-// it.
+// head ends the header of a request. Zeros stand for the length of the body, which is known last.
 const head = "\r\nContent-Type: application/json\r\nContent-Length: 00000000\r\n\r\n"
 
 // post makes one call. The answer is valid until the next one.
@@ -48,7 +47,7 @@ var (
 	willClose     = []byte("\r\nConnection: close")
 )
 
-// answer reads the answer to the one request that is under way.
+// answer reads the answer to the one request in flight.
 func (k *conn) answer() (status int, body []byte, err error) {
 	have, begin := 0, -1
 	for begin < 0 {

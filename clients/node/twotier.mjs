@@ -8,22 +8,22 @@
 //   if (!answer.allowed) console.log("try again in", answer.retry_after_ms, "ms");
 //   tt.close();
 //
-// Operations and answers are the JSON objects of the HTTP API (/openapi.json); durations are strings
-// such as "90s" or numbers of milliseconds.
+// Operations and answers are the JSON objects of the HTTP API (/openapi.json); durations are
+// strings such as "90s" or numbers of milliseconds.
 //
-// A client has one connection, which it keeps open. Calls that are made while a request is under way
-// go out together with the next one. Every request is numbered within a session: if its answer is
-// lost, it is sent again, and the server carries it out once. While a server has no time or room, it
-// says when to try again, and the client waits for as long as its timeout allows. UnknownOutcome is
-// the only error after which something may have been counted.
+// A client has one connection, which it keeps open. Calls made while a request is in flight go out
+// together with the next one. Every request is numbered within a session: if its answer is lost, it
+// is sent again, and the server executes it once. An overloaded server answers when to try again,
+// and the client waits as long as its timeout allows. UnknownOutcome is the only error after which
+// something may have been counted.
 
 import { createHash, randomUUID } from "node:crypto";
 import http from "node:http";
 import https from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
 
-// TwotierError is what went wrong. status is that of HTTP, or 0 if there was no answer; retryAfter
-// is in milliseconds, or undefined if it is not known when another attempt makes sense.
+// TwotierError is the base of all errors. status is the HTTP status, or 0 if there was no answer;
+// retryAfter is in milliseconds, or undefined if it is unknown when to try again.
 export class TwotierError extends Error {
   constructor(detail, status = 0, retryAfter = undefined) {
     super(detail);
@@ -33,9 +33,9 @@ export class TwotierError extends Error {
   }
 }
 
-// Invalid: the operation can't be carried out as it is. Nothing was counted.
+// Invalid: the operation can't be executed as it is. Nothing was counted.
 export class Invalid extends TwotierError {}
-// Denied: the token is missing or unknown, or does not allow this. Nothing was counted.
+// Denied: the token is missing, unknown, or does not grant this. Nothing was counted.
 export class Denied extends TwotierError {}
 // Overloaded: a limit of the server itself is reached. Nothing was counted.
 export class Overloaded extends TwotierError {}
@@ -45,8 +45,8 @@ export class Unavailable extends TwotierError {}
 export class UnknownOutcome extends TwotierError {}
 
 const mostAtOnce = 1000; // operations in one request
-const leastAtOnce = 16; // whatever the server has found too large
-const mostText = 256 << 10; // characters of them, unless it is one: a body has at most 1 MiB
+const leastAtOnce = 16; // even if the server has found less too large
+const mostText = 256 << 10; // their characters, unless it is a single one: a body has at most 1 MiB
 
 // Twotier is a connection to a server at "host:port" or a URL. Options: token; timeout in
 // milliseconds, which bounds each call (5000); tls, options for node:tls where the URL is https.
@@ -57,7 +57,7 @@ export class Twotier {
   #request;
   #waiting = [];
   #busy = false;
-  #atOnce = mostAtOnce; // less once a request was too large
+  #atOnce = mostAtOnce; // less after a request that was too large
   #session;
   #process;
   #sequence = 0;
@@ -70,7 +70,7 @@ export class Twotier {
     this.#request = request;
   }
 
-  // close closes the connection. The next call would open another one.
+  // close closes the connection. The next call opens another one.
   close() {
     this.#agent.destroy();
   }
@@ -86,22 +86,22 @@ export class Twotier {
     return this.#one({ ...op, op: "count" });
   }
 
-  // acquire asks whether events may pass, and counts them if so.
+  // acquire decides whether events may pass, and counts them if so.
   // op: { key, n, ns, limits } or { checks: [...of these] }, and ts, ack, count_denied, dry_run
   acquire(op) {
     return this.#one({ ...op, op: "acquire" });
   }
 
-  // isActionAllowed says whether a user may do this once more, at most max times in any period, and
-  // counts it if so. Any texts will do.
+  // isActionAllowed reports whether a user may do this once more, at most max times in any period,
+  // and counts it if so. Any text will do.
   async isActionAllowed(user, action, period, max) {
     const key = safeKey(`${[...user].length}:${user}:${action}`);
     return (await this.acquire({ key, limits: [{ window: period, max }] })).allowed;
   }
 
-  // distinct adds values (texts) to a key, unless a limit, or one of a rule, forbids it, and says
-  // how many different ones each limit and window has. Without values it only counts. A value
-  // counts once, so what got no answer is sent again.
+  // distinct adds values (texts) to a key, unless a limit, or one of a rule, forbids it, and
+  // returns the number of different ones for each limit and window. Without values it only counts.
+  // A value counts once, so a request without an answer is sent again.
   // op: { key, values, limits, rules, window: ["1h", ...], ns, ts or at, ack }
   distinct(op) {
     const { values = [], ...rest } = encoded(op);
@@ -110,9 +110,9 @@ export class Twotier {
     return this.#repeat("GET", `/v1/distinct?${query}`);
   }
 
-  // batch carries out many operations, those on one key in order. Each has op ("add",
-  // "count", "acquire" or "distinct") and its fields. It returns their answers in order; where one
-  // was refused, a TwotierError stands in its place.
+  // batch executes many operations, in order for each key. Each has op ("add", "count", "acquire"
+  // or "distinct") and its fields. It returns their answers in order, with a TwotierError in the
+  // place of a refused one.
   batch(ops) {
     const deadline = Date.now() + this.#options.timeout;
     return Promise.all(ops.map((op) => this.#enqueue(op, deadline).catch((err) => err)));
@@ -129,7 +129,7 @@ export class Twotier {
     }
   }
 
-  // repeat sends a request, which it is safe to repeat, until there is an answer.
+  // repeat sends a request that is safe to repeat until there is an answer.
   async #repeat(method, path, message) {
     const deadline = Date.now() + this.#options.timeout;
     for (let sent = false; ; ) {
@@ -142,7 +142,7 @@ export class Twotier {
           sent = true;
           err = new (message ? UnknownOutcome : Unavailable)(err.message, status, 100);
         }
-        await waitOrThrow(err, deadline).catch((last) => { // it is about the last attempt only
+        await waitOrThrow(err, deadline).catch((last) => { // it only covers the last attempt
           throw sent && message ? new UnknownOutcome(last.message, last.status) : last;
         });
       } catch (err) {
@@ -159,10 +159,10 @@ export class Twotier {
     }
   }
 
-  // enqueue has an operation sent with the next request.
+  // enqueue sends an operation with the next request.
   #enqueue(op, deadline) {
     return new Promise((resolve, reject) => {
-      // What can't be sent must not fail the calls beside it.
+      // An operation that can't be sent must not fail the calls next to it.
       const sent = encoded(op);
       this.#waiting.push({ op: sent, text: JSON.stringify(sent, wellFormed), deadline, resolve,
         reject });
@@ -203,7 +203,7 @@ export class Twotier {
     }
   }
 
-  // inSession sends a request until there is an answer, so that it is carried out once.
+  // inSession sends a request until there is an answer; the server executes it once.
   async #inSession(calls) {
     const ops = calls.map((c) => c.op);
     const text = `{"ops":[${calls.map((c) => c.text).join()}]}`;
@@ -230,8 +230,8 @@ export class Twotier {
       if (answer.status === 200) return answer.body;
       if (!answer.process && (sent || answer.status >= 500 &&
           !(answer.status === 503 && ours(answer.body)))) {
-        // It says nothing about the request, which may have been carried out: it is of the server's
-        // before it looks at sessions, or of a proxy.
+        // The answer is not about the request, which may have been executed: the server sent it
+        // before it looked at sessions, or a proxy did.
         sent = true;
         if (this.#process && Date.now() + 100 < deadline) {
           await sleep(100);
@@ -241,14 +241,14 @@ export class Twotier {
         throw new Kind(failure(answer.body, answer.status).message, answer.status);
       }
       if (answer.status !== 409 && answer.status !== 421) throw failure(answer.body, answer.status);
-      this.#process = undefined; // it is gone, or what it knew of the session
+      this.#process = undefined; // it is gone, or has forgotten the session
       if (sent && !reads) throw new UnknownOutcome(`${this.#url.host} has restarted`);
       sent = false;
     }
   }
 
-  // begin begins a session, and learns which process it is with: no other one may carry out a
-  // request that is sent again.
+  // begin begins a session, and learns the name of its process: no other one may execute a repeated
+  // request.
   async #begin(deadline) {
     this.#session = randomUUID();
     this.#sequence = 1;
@@ -287,7 +287,7 @@ export class Twotier {
             const answer = parsed(Buffer.concat(parts).toString());
             if (answer) resolve({ status, body: answer, process });
             else if (status >= 400 && status < 500) resolve({ status, body: { title }, process });
-            else reject(new Error(title)); // whether the server had it is not known
+            else reject(new Error(title)); // the server may or may not have received it
           });
         });
       request.on("error", reject);
@@ -329,7 +329,7 @@ function encoded(op) {
   return rest;
 }
 
-// parsed returns a JSON object, or nothing if the text is not one.
+// parsed returns a JSON object, or undefined if the text is not one.
 function parsed(text) {
   try {
     const answer = JSON.parse(text);

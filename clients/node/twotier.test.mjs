@@ -1,6 +1,6 @@
 // Tests the client against the server at TWOTIER, which loses the first answers about "lost" and
-// "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that goes wrong once
-// for each of the keys "closed", "repeated", "reset" and "gateway".
+// "astray", and all about "vanished". TWOTIER_BEHIND_A_PROXY is behind a proxy that fails once for
+// each of the keys "closed", "repeated", "reset" and "gateway".
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -62,7 +62,7 @@ test("actions", async () => {
   assert.deepEqual(await Promise.all(all), [true, true, true, false, false]);
   assert.ok(await tt.isActionAllowed("js", "\nreply", 60000, 3));
   assert.ok(await tt.isActionAllowed("j\u00ff:\u{1f40d}", "reply", "1h", 1));
-  assert.equal(await counted("4:j\u00ff:\u{1f40d}:reply"), 1); // as the other clients
+  assert.equal(await counted("4:j\u00ff:\u{1f40d}:reply"), 1); // like the other clients
 });
 
 test("distinct", async () => {
@@ -117,7 +117,7 @@ test("lost answer", async () => {
 
 test("no answer", async () => {
   const hasty = new Twotier(address, { timeout: 500 });
-  // Without a session the error would be Unavailable. To begin one may take longer.
+  // Without a session the error would be Unavailable. Beginning one may take longer.
   for (let begun = false, i = 0; !begun && i < 40; i++) {
     begun = await hasty.add({ key: "js begun" }).then(() => true, () => false);
   }
@@ -144,10 +144,10 @@ test("strangers", async () => {
       response.writeHead(status).end(text);
     });
     await once(server.listen(0, "127.0.0.1"), "listening");
-    // Only 502 is asked about again, for as long as the timeout allows.
+    // Only a 502 makes the client try again, for as long as the timeout allows.
     const timeout = status === 502 ? 300 : 20000;
     const other = new Twotier(`127.0.0.1:${server.address().port}`, { timeout });
-    // There was never more than an empty batch.
+    // Only an empty batch was ever sent.
     await assert.rejects(other.add({ key: "js" }), Kind);
     await assert.rejects(other.count({ key: "js", window: ["1m"] }), Kind);
     await assert.rejects(other.distinct({ key: "js", window: ["1m"] }), Kind);

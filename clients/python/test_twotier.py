@@ -70,7 +70,7 @@ class Client(unittest.TestCase):
         self.assertEqual(allowed, [True] * 3 + [False] * 2)
         self.assertTrue(self.tt.isActionAllowed("py", "\nreply", 60, 3))
         self.assertTrue(self.tt.is_action_allowed("p\u00ff:\U0001f40d", "reply", "1h", 1))
-        self.assertEqual(self.counted("4:p\u00ff:\U0001f40d:reply"), 1)  # as the other clients
+        self.assertEqual(self.counted("4:p\u00ff:\U0001f40d:reply"), 1)  # like the other clients
 
     def test_distinct(self):
         limits = {"24h": 2}
@@ -152,9 +152,9 @@ class Client(unittest.TestCase):
                 (502, "<html>", Unavailable), (502, '{"status":"Failure"}', Unavailable),
                 (403, "<html>", Denied), (413, "[]", Invalid), (404, "{}", Invalid)):
             with self.subTest(status), stranger(status, answer) as address:
-                # Only 502 is asked about again, for as long as the timeout allows.
+                # Only a 502 makes the client try again, for as long as the timeout allows.
                 tt = Twotier(address, timeout=0.3 if status == 502 else 20)
-                with self.assertRaises(kind):  # there was never more than an empty batch
+                with self.assertRaises(kind):  # only an empty batch was ever sent
                     tt.add("py")
                 with self.assertRaises(kind):
                     tt.count("py", 60)

@@ -62,7 +62,7 @@ class UnknownOutcome(TwotierError):
     """It may have been counted, or not."""
 
 
-_MOST_IDLE = 30  # seconds, after which a connection may have been closed without a word
+_MOST_IDLE = 30  # seconds, after which the server may have closed a connection
 
 
 class Twotier:
@@ -124,7 +124,7 @@ class Twotier:
         they were seen, or where the windows end, in Unix milliseconds. A value counts once, so what
         got no answer is sent again."""
         windows = [_duration(w) for w in windows]
-        if values or limits or rules:  # the server says that limits and rules need values
+        if values or limits or rules:  # the server refuses limits and rules without values
             body = _check(key=key, ns=ns, values=list(values), limits=limits, rules=rules, ts=at,
                           ack=ack, window=windows or None)
             return self._repeat("POST", "/v1/distinct", json.dumps(body))
@@ -176,7 +176,7 @@ class Twotier:
                     continue
                 kind = UnknownOutcome if sent and body else Unavailable
                 raise kind("no answer from %s: %s" % (self._address, err)) from err
-            except TwotierError as err:  # it is about the last attempt only
+            except TwotierError as err:  # it only covers the last attempt
                 if sent and body:
                     raise UnknownOutcome(str(err), err.status) from err
                 raise
@@ -204,7 +204,7 @@ class Twotier:
 
     def _in_session(self, body, reads, deadline):
         """Sends a request until there is an answer, so that it is carried out once."""
-        sent = False  # it may have reached the process that the session is with
+        sent = False  # it may have reached the session's process
         while True:
             try:
                 if self._process is None:
@@ -228,15 +228,15 @@ class Twotier:
             if status == 200:
                 return answer
             if not about and (sent or status >= 500 and not (status == 503 and _ours(answer))):
-                # It says nothing about the request, which may have been carried out: it is of the
-                # server's before it looks at sessions, or of a proxy.
+                # The answer is not about the request, which may have been executed: the server sent
+                # it before it looked at sessions, or a proxy did.
                 sent = True
                 if self._process is not None and time.monotonic() + 0.1 < deadline:
                     time.sleep(0.1)
                     continue
                 kind = Unavailable if reads else UnknownOutcome
                 raise kind(str(_error(answer, status)), status)
-            if status in (409, 421):  # the process, or what it knew of the session, is gone
+            if status in (409, 421):  # the process is gone, or has forgotten the session
                 self._process = None
                 if not sent or reads:
                     sent = False
@@ -251,7 +251,7 @@ class Twotier:
         status, answer, _ = self._send({"ops": []}, deadline)
         if status != 200:
             error = _error(answer, status)
-            if isinstance(error, UnknownOutcome):  # of nothing
+            if isinstance(error, UnknownOutcome):  # nothing was sent to count
                 error = Unavailable(str(error), status, 1)
             raise error
 
@@ -271,7 +271,7 @@ class Twotier:
             headers["Authorization"] = "Bearer " + self._token
         left = max(0.001, deadline - time.monotonic())
         if self._connection is not None and (
-                self._connection.sock is None  # the server has closed it, and said so
+                self._connection.sock is None  # closed, as the server announced
                 or time.monotonic() - self._used > _MOST_IDLE):
             self._drop()
         if self._connection is None:
@@ -286,7 +286,7 @@ class Twotier:
             answer = None
         if not isinstance(answer, dict):  # it is a proxy's
             title = "status %d without a problem; is that a twotier server?" % response.status
-            if not 400 <= response.status < 500:  # whether the server had it is not known
+            if not 400 <= response.status < 500:  # the server may or may not have received it
                 raise http.client.HTTPException(title)
             answer = {"title": title}
         return response.status, answer, response.getheader("Twotier-Process")

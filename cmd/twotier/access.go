@@ -63,8 +63,8 @@ func (s *server) addTLS(web *httpapi.Options) error {
 		}})
 }
 
-// addSecrets passes the secrets in the file, if one is configured, to everything that talks to
-// other nodes, now and whenever the file changes.
+// addSecrets passes the secrets in the file, if one is configured, to all parts that talk to other
+// nodes, now and whenever the file changes.
 func (s *server) addSecrets(messages *peer.Server) error {
 	if s.cfg.ClusterSecretFile == "" {
 		return nil
@@ -76,7 +76,7 @@ func (s *server) addSecrets(messages *peer.Server) error {
 				return err
 			}
 			// Receive with a new secret before sending with it: first the server that opens
-			// messages, then whatever seals them.
+			// messages, then the clients that seal them.
 			messages.SetSecrets(secrets)
 			s.peers.SetSecrets(secrets)
 			s.passes.SetSecrets(secrets)

@@ -12,8 +12,9 @@ import (
 )
 
 // inherit returns the listener for the HTTP API that a supervisor has opened for this process
-// (LISTEN_FDS, as systemd with a .socket unit), or nil if there is none, and the settings with its
-// address in place of --listen: what holds for an address holds for one that was inherited.
+// (LISTEN_FDS, as systemd with a .socket unit), or nil if there is none. It also returns the
+// settings with the listener's address in place of --listen, so that rules about addresses apply to
+// an inherited one.
 func inherit(cfg config.Config) (net.Listener, config.Config, error) {
 	all, err := activation.Listeners()
 	if err != nil || len(all) == 0 {
@@ -31,7 +32,7 @@ func inherit(cfg config.Config) (net.Listener, config.Config, error) {
 	return tcp, cfg, err
 }
 
-// openHTTP starts to serve the HTTP API, on the listener that was inherited if there is one.
+// openHTTP starts to serve the HTTP API, on the inherited listener if there is one.
 func (s *server) openHTTP(ctx context.Context) error {
 	if s.inherited != nil {
 		return s.http.OpenOn(ctx, s.inherited)

@@ -11,15 +11,15 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// agreement returns what the members of the cluster must have in common.
+// agreement returns the settings that the members of the cluster must have in common.
 func (s *server) agreement() ring.Agreement {
 	return ring.Agreement{
 		Partitions: s.store.place.Partitions, Seed: s.store.place.Seed, Data: dataOf(s.store.place),
 	}
 }
 
-// dataOf returns a digest of what all nodes must agree on besides partitions and seed: which
-// namespaces have hash tags.
+// dataOf returns a digest of the namespaces that have hash tags, on which all nodes must agree as
+// on partitions and seed.
 func dataOf(place syncer.Placement) uint64 {
 	if place.HashTags == nil {
 		return 0
@@ -29,7 +29,7 @@ func dataOf(place syncer.Placement) uint64 {
 	return h.Sum64() >> 11 // 53 bits, which a JSON number holds exactly
 }
 
-// agree keeps in Redis what all its users must agree on, until disagree is called.
+// agree keeps the settings that all users of a Redis must share in Redis, until disagree is called.
 func (s *server) agree() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.disagree = func() { cancel(); s.agreeing.Wait() }
@@ -48,7 +48,7 @@ func (s *server) runAgree(ctx context.Context) {
 		case <-tick.C:
 		}
 		attempt, cancel := context.WithTimeout(ctx, s.cfg.RedisTimeout)
-		if err := s.store.redis.Agree(attempt); err != nil { // the flushes have it too
+		if err := s.store.redis.Agree(attempt); err != nil { // the flushes report it too
 			s.log.Debug("can't read what all users of Redis must agree on", "error", err)
 		}
 		cancel()

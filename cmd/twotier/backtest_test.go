@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestBacktestFromAShell tries rules on what three nodes have counted.
+// TestBacktestFromAShell tries rules on the counts of three nodes.
 func TestBacktestFromAShell(t *testing.T) {
 	const token = "the token of this test"
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--admin-token", token)
@@ -43,7 +43,7 @@ login  bob    4/24h      5     5       5        1  refuses now
 		"backtest", s.file, "--json")
 	s.rules(exitFailed, "want a document with at least one rule", "backtest")
 	s.rules(exitOK, "version 1 is in force", "apply", s.file)
-	s.rules(exitOK, "login  bob    4/24h", "backtest") // those in force
+	s.rules(exitOK, "login  bob    4/24h", "backtest") // the rules in force
 	if out := s.rules(exitOK, "looked at 1 key: 1 of default\n", "backtest", "--rule", "login",
 		"--top", "1"); strings.Contains(out, "sms") || !strings.Contains(out, "bob") {
 		t.Errorf("of one rule and one key:\n%s", out)

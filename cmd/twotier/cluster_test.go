@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// view returns the cluster as a node sees it, with what every member reports about itself.
+// view returns the cluster as a node sees it, with the status of every member.
 func view(t *testing.T, s *server) (v cluster.View) {
 	t.Helper()
 	decode(t, ask(t, "GET", "http://"+s.http.Addr().String()+"/v1/cluster?nodes=true", ""), &v)
@@ -32,7 +32,7 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-// TestAddressOfANodeAlone: with any free port, it says which it has.
+// TestAddressOfANodeAlone: a node that listens on any free port reports the port.
 func TestAddressOfANodeAlone(t *testing.T) {
 	s := startServe(t, t.Context(), "--gossip", "")
 	var v cluster.View
@@ -123,7 +123,7 @@ func TestFiguresOfACluster(t *testing.T) {
 	}
 }
 
-// TestSuspect checks what the cluster shows when a node stops answering without leaving.
+// TestSuspect checks the view of the cluster when a node stops answering without leaving.
 func TestSuspect(t *testing.T) {
 	nodes := startDemo(t)
 	if err := nodes[1].http.Close(t.Context()); err != nil {
@@ -178,8 +178,8 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 	}
 }
 
-// TestAnsweredOutcomeIsFinal asks the decider of an acquire for its outcome before it has heard of
-// the acquire, as a participant does whose reservation has waited long enough. Once the answer was
+// TestAnsweredOutcomeIsFinal requests the outcome of an acquire from its decider before the acquire
+// has reached it, like a participant whose reservation has waited long enough. Once the answer was
 // "not carried out", the participant gives up, so the acquire must not be decided afterwards.
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]

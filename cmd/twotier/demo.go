@@ -115,7 +115,7 @@ func wait(ctx context.Context, d time.Duration) {
 // close the nodes that it returns.
 func openDemo(ctx context.Context, log *slog.Logger) (nodes []*server, err error) {
 	shared := &inProcess{counts: embedded.New(embedded.Options{MaxMemory: demoMemory})}
-	seed := placement(config.Config{}).Seed // without Redis the nodes have no place to share one
+	seed := placement(config.Config{}).Seed // without Redis the nodes can't share one
 	for i := range demoNodes {
 		cfg, err := config.Parse(nil, nil)
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -162,7 +162,7 @@ func closeDemo(nodes []*server) error {
 	return errors.Join(errs...)
 }
 
-// printDemo prints what was started and what to try.
+// printDemo prints the nodes' addresses and commands to try.
 func printDemo(w io.Writer, nodes []*server, urls []string, opt demoOptions) {
 	fmt.Fprint(w, "\nthree nodes act as one counter, over one store in memory that ends with "+
 		"them:\n")

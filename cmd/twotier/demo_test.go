@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// output collects what a command prints.
+// output collects the output of a command.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -115,8 +115,8 @@ func TestDemo(t *testing.T) {
 		func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// sameCounts checks the last lines that a demo prints. If nodes did not hear of each other for
-// seconds, because the machine stood still, requests may have failed, and counts be under way.
+// sameCounts checks the last lines that a demo prints. If the machine has kept nodes from
+// contacting each other for seconds, requests may have failed, and counts may be under way.
 func sameCounts(t *testing.T, out, errs string) {
 	t.Helper()
 	m := regexp.MustCompile(

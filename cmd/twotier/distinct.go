@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// addCounters makes what counts events and distinct values.
+// addCounters makes the counters of events and of distinct values.
 func (s *server) addCounters(opt *node.Options) (err error) {
 	if opt.Counter, err = newCounter(s.cfg, s.store, s.clock, s.log); err == nil {
 		opt.Distinct, err = newDistinct(s.cfg, s.store, s.clock, s.log)
@@ -18,7 +18,7 @@ func (s *server) addCounters(opt *node.Options) (err error) {
 	return err
 }
 
-// newDistinct makes what counts distinct values. Without Redis they are in memory alone.
+// newDistinct makes the counter of distinct values. Without Redis they are in memory alone.
 func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 	log *slog.Logger) (*distinct.Engine, error) {
 	spaces := map[string]distinct.Namespace{}

@@ -30,10 +30,10 @@ not answer (its own included), or Redis is nearly full. A warning is no problem.
 const doctorExamples = `twotier doctor --redis redis://127.0.0.1:6379
 twotier doctor --config twotier.yaml --json`
 
-// errUnwell reports that there are problems, which have been printed.
+// errUnwell is the error of problems that have been printed.
 var errUnwell = errors.New("there are problems")
 
-// doctorTimeout bounds all that the command asks.
+// doctorTimeout bounds all questions of the command together.
 const doctorTimeout = 10 * time.Second
 
 func doctorCommand(o cli.IO) *cobra.Command {
@@ -68,7 +68,7 @@ func doctorCommand(o cli.IO) *cobra.Command {
 	return cmd
 }
 
-// examine looks at everything that the configuration names.
+// examine checks everything that the configuration names.
 func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 	if cfg.Redis == "" {
 		return []doctor.Finding{{Level: doctor.Warning, About: "--redis", Found: "not set",
@@ -87,7 +87,7 @@ func examine(ctx context.Context, cfg config.Config) ([]doctor.Finding, error) {
 	return findings, store.Close()
 }
 
-// unopenedStore returns the store of a server with these settings, which has asked nothing yet.
+// unopenedStore returns the store of a server with these settings, without connecting it.
 func unopenedStore(cfg config.Config) (*redisstore.Store, error) {
 	ladders, err := lint.LaddersOf(&cfg)
 	if err != nil {

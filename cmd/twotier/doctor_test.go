@@ -13,8 +13,8 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// diagnose runs doctor and returns its exit status and its findings by what they are about, without
-// the name of the server.
+// diagnose runs doctor and returns its exit status and its findings by subject, without the name of
+// the server.
 func diagnose(t *testing.T, args ...string) (int, map[string]doctor.Finding) {
 	t.Helper()
 	status, out, stderr := exec(t, nil, append([]string{"doctor", "--json"}, args...)...)
@@ -33,14 +33,14 @@ func diagnose(t *testing.T, args ...string) (int, map[string]doctor.Finding) {
 	return status, about
 }
 
-// TestDoctorFindsWhatIsWrong has doctor look at Redis servers that are badly configured, each in
-// one way. Each is found, and says what to do. Nothing is left behind in any of them.
+// TestDoctorFindsWhatIsWrong has doctor examine Redis servers that are badly configured, each in
+// one way. It finds each mistake and names a remedy. It leaves nothing behind in any of them.
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	const refused = "commands, permissions and what other nodes have agreed on"
 	for name, tt := range map[string]struct {
 		server      redistest.Option
-		meta        []any  // what nodes have agreed on
-		acl         string // what the user may not do
+		meta        []any  // agreement of earlier nodes
+		acl         string // missing permissions of the user
 		args        []string
 		about, says string
 		level       doctor.Level
@@ -98,7 +98,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// keysOf returns the keys of a Redis, with what nodes have agreed on.
+// keysOf returns the keys of a Redis, and the settings that nodes have agreed on.
 func keysOf(t *testing.T, c *redis.Client) string {
 	t.Helper()
 	keys, err := c.Keys(context.Background(), "*").Result()
@@ -108,8 +108,8 @@ func keysOf(t *testing.T, c *redis.Client) string {
 	return fmt.Sprint(keys, c.HGetAll(context.Background(), "tt:meta").Val())
 }
 
-// TestDoctorWithoutAnswer has doctor look for a Redis that is not there, that wants a password, and
-// at none at all.
+// TestDoctorWithoutAnswer has doctor examine a Redis that does not run, one that wants a password,
+// and none at all.
 func TestDoctorWithoutAnswer(t *testing.T) {
 	const gone = "127.0.0.1:1"
 	locked := redistest.Start(t, redistest.ACL("alice", "s3cret-s3cret"))

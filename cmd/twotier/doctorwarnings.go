@@ -21,9 +21,9 @@ import (
 // nodeTimeout bounds how long doctor waits for the warnings of the node at --listen.
 const nodeTimeout = 2 * time.Second
 
-// examineWarnings returns the findings about settings and rules: those of a server with these
-// settings, and those of the node at --listen if it runs, which knows the rules in force and what
-// its requests are like.
+// examineWarnings returns the findings about settings and rules: the warnings of a server with
+// these settings, and the warnings of the node at --listen if it runs, which knows the rules in
+// force and its requests.
 func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) []doctor.Finding {
 	list, err := lintConfig(cfg)
 	var findings []doctor.Finding
@@ -56,8 +56,8 @@ func examineWarnings(ctx context.Context, cfg *config.Config, environ []string) 
 	return append(findings, doctor.Warnings(list)...)
 }
 
-// onlyTo returns the settings of a client that talks to nobody but the owner of a certificate, by
-// whichever name, and presents that certificate itself, as nodes do.
+// onlyTo returns the settings of a client that talks only to the owner of a certificate, under any
+// name, and presents that certificate itself, as nodes do.
 func onlyTo(pair tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
 		InsecureSkipVerify: true, // in place of which the certificate is compared
@@ -69,7 +69,7 @@ func onlyTo(pair tls.Certificate) *tls.Config {
 		}}
 }
 
-// warningsOf asks the node at --listen for its warnings.
+// warningsOf requests the warnings of the node at --listen.
 func warningsOf(ctx context.Context, cfg *config.Config, environ []string) ([]warning.Warning,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)

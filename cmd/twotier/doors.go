@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// addResp makes the server for Redis clients, if there is to be one: with the tokens, the
-// certificate and the limits of the HTTP API, whose metrics include its own.
+// addResp makes the server for Redis clients, if configured: with the tokens, the certificate and
+// the limits of the HTTP API, whose metrics include the server's.
 func (s *server) addResp(web *httpapi.Options) error {
 	if s.cfg.Resp == "" {
 		return nil
@@ -35,7 +35,7 @@ func (s *server) addResp(web *httpapi.Options) error {
 }
 
 // addEnvoy makes the rate limiter for Envoy, which the HTTP API serves as JSON, and its gRPC
-// server, if there is to be one.
+// server, if configured.
 func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	limiter := envoy.NewLimiter(s.node, domains, web.Verdicts, web.Decisions)
 	limiter.Warnings = s.warnings
@@ -57,8 +57,8 @@ func (s *server) addEnvoy(web *httpapi.Options, domains envoy.Domains) error {
 	return err
 }
 
-// connsOf returns how many connections a door may have, and how many from one address: what was
-// chosen, or else as many as the HTTP API, and no more than there is memory for.
+// connsOf returns the maximum number of connections of a door, and of one address: the configured
+// number, or else the number of the HTTP API capped by the memory.
 func (s *server) connsOf(web *httpapi.Options, fit int) (all, each int) {
 	all = min(web.MaxConns, fit)
 	if s.cfg.MaxConnections > 0 {
@@ -67,13 +67,13 @@ func (s *server) connsOf(web *httpapi.Options, fit int) (all, each int) {
 	return all, min(web.MaxConnsPerAddress, all)
 }
 
-// door is a server that speaks something else than HTTP.
+// door is a server of another protocol than HTTP.
 type door struct {
 	flag, address string
 	server        doorServer
 }
 
-// doorServer is the part of a door's server that all of them have.
+// doorServer is the common part of all doors' servers.
 type doorServer interface {
 	prometheus.Collector
 	Open(ctx context.Context) error
@@ -83,13 +83,13 @@ type doorServer interface {
 	Close(ctx context.Context) error
 }
 
-// addDoor adds a door, whose metrics are shown with those of the HTTP API.
+// addDoor adds a door, and its metrics to the metrics of the HTTP API.
 func (s *server) addDoor(web *httpapi.Options, flag, address string, d doorServer) {
 	s.doors = append(s.doors, door{flag, address, d})
 	web.Collectors = append(web.Collectors, d)
 }
 
-// refusedAtDoors returns what was refused because of limits before it came to the node.
+// refusedAtDoors returns the refusals by limits before the node saw the request.
 func (s *server) refusedAtDoors() []events.Refused {
 	connections, requests := s.http.Refused()
 	for _, d := range s.doors {
@@ -103,7 +103,7 @@ func (s *server) refusedAtDoors() []events.Refused {
 	}
 }
 
-// openDoors starts to serve clients that don't speak HTTP.
+// openDoors starts to serve the other protocols than HTTP.
 func (s *server) openDoors(ctx context.Context) error {
 	for _, d := range s.doors {
 		if err := explainTaken(d.server.Open(ctx), d.flag, d.address); err != nil {
@@ -123,7 +123,7 @@ func (s *server) doorAddr(flag string) string {
 	return ""
 }
 
-// closeDoors finishes what clients have asked for, whatever they speak, all at the same time.
+// closeDoors finishes the requests in flight on all servers, at the same time.
 func (s *server) closeDoors(ctx context.Context) error {
 	done := make(chan error, len(s.doors))
 	for _, d := range s.doors {

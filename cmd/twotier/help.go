@@ -57,7 +57,7 @@ twotier serve --listen :8080 --tokens tokens.conf
 TWOTIER_REDIS=rediss://me:pass@redis:6380 twotier serve --config twotier.yaml
 twotier serve --config twotier.yaml --print-config`
 
-// versionLine returns what the command version prints.
+// versionLine returns the output of the command version.
 func versionLine() string {
 	return fmt.Sprintf("twotier %s %s %s/%s", version.String(), runtime.Version(), runtime.GOOS,
 		runtime.GOARCH)

@@ -12,9 +12,9 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until those that don't own it
-// count it too, and lets it cool down. No count is lost or doubled on the way, and at the end every
-// node reports the same count.
+// TestHotKeyIsSpreadAndFoldsBack adds to one key through three nodes until the other nodes than its
+// owner count it too, and lets it cool down. No count is lost or doubled on the way, and at the end
+// every node reports the same count.
 func TestHotKeyIsSpreadAndFoldsBack(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
 		"--flush-interval", "50ms")
@@ -115,7 +115,7 @@ func TestHotKeyWithoutRedis(t *testing.T) {
 		all.add(more)
 		return more.near == 0
 	})
-	// Of the one key only: what several owners have to tell each other takes long without Redis.
+	// With the one key only: without Redis, a decision of several owners takes long.
 	for more := 1; more > 0; {
 		next := crowdOf(t, nodes, 60, func() string { return everybody(limit) })
 		all.add(next)
@@ -127,9 +127,9 @@ func TestHotKeyWithoutRedis(t *testing.T) {
 	server.Restart(t) // the nodes flush before they stop
 }
 
-// TestLimitForEverybody acquires a key that everybody shares, beside one for each user, through
-// three nodes at once, until its limit is used up. Exactly the limit is admitted, although nodes
-// borrow from the owner.
+// TestLimitForEverybody acquires a key that everybody shares, together with one for each user,
+// through three nodes at once, until its limit is used up. Exactly the limit is admitted, although
+// nodes borrow from the owner.
 func TestLimitForEverybody(t *testing.T) {
 	nodes := startThree(t, t.Context(), "--redis", redistest.Start(t).URL(), "--hot-rate", "50",
 		"--flush-interval", "50ms")
@@ -146,16 +146,16 @@ func TestLimitForEverybody(t *testing.T) {
 		all.add(more)
 		return more.allowed == 0 && all.allowed+all.unknown >= limit
 	})
-	// A machine that stands still makes nodes time out. What they could not tell may be counted.
+	// Nodes time out on a machine that stands still. Their unknown outcomes may be counted.
 	if all.allowed > limit {
 		t.Errorf("%d were admitted, the limit is %d", all.allowed, limit)
 	}
 }
 
-// crowded is what came of the acquires of a crowd.
+// crowded is the outcome of the acquires of a crowd.
 type crowded struct {
 	allowed int
-	near    int            // of them without asking the owner
+	near    int            // those among them that did not involve the owner
 	unknown int            // may have been counted
 	errors  map[string]int // others, by their text
 }
@@ -167,8 +167,8 @@ func (c *crowded) add(o crowded) {
 	}
 }
 
-// untilBorrowed uses a limit, slowly, until nodes borrow from the key's owner. It returns what came
-// of it.
+// untilBorrowed uses a limit, slowly, until nodes borrow from the key's owner. It returns the
+// outcome.
 func untilBorrowed(t *testing.T, nodes []*served, limit int) crowded {
 	t.Helper()
 	all := crowded{errors: map[string]int{}}
@@ -180,8 +180,8 @@ func untilBorrowed(t *testing.T, nodes []*served, limit int) crowded {
 	return all
 }
 
-// slowCrowd is a crowd that a key survives for seconds: one that is used up before anybody looks is
-// of no use.
+// slowCrowd is a crowd slow enough for the limit to last for seconds: it must not be used up before
+// nodes borrow.
 func slowCrowd(t *testing.T, nodes []*served, limit int) crowded {
 	t.Helper()
 	time.Sleep(50 * time.Millisecond)

@@ -28,7 +28,7 @@ func watchSignals(signals <-chan os.Signal, cancel func(), leave func(os.Signal)
 	leave(<-signals)
 }
 
-// sayLeaving says why the program ends at once: in log, or to stderr if that is nil.
+// sayLeaving reports why the program ends at once: in log, or on stderr if log is nil.
 func sayLeaving(s os.Signal, log *slog.Logger, stderr io.Writer) {
 	if log != nil {
 		log.Error("leaving at once, without waiting for anything", "signal", s.String())

@@ -29,8 +29,8 @@ func residentMost(cfg config.Config) int64 {
 // which may exceed --max-memory by a quarter, and for the program itself.
 func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
-// doors returns how many servers share webMemory, and the file descriptors for connections, in
-// equal parts: the HTTP API and what serves other protocols.
+// doors returns the number of servers that share webMemory, and the file descriptors for
+// connections, in equal parts: the HTTP API and the servers of other protocols.
 func doors(cfg config.Config) int64 {
 	n := int64(1)
 	for _, address := range []string{cfg.Resp, cfg.GRPC} {
@@ -44,8 +44,8 @@ func doors(cfg config.Config) int64 {
 // distinctMemory returns the part of --max-memory that is for distinct values.
 func distinctMemory(cfg config.Config) int64 { return cfg.MaxMemory / 16 }
 
-// counterMemory returns the part of --max-memory that is for the counters: what is left, or without
-// Redis what is left of a half, because the embedded store gets the other half.
+// counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory.
+// Without Redis the embedded store gets half of --max-memory first.
 func counterMemory(cfg config.Config) int64 {
 	if cfg.Redis == "" {
 		return cfg.MaxMemory/2 - distinctMemory(cfg)
@@ -78,7 +78,7 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	return nil
 }
 
-// innerListeners returns how many listeners there are besides --listen.
+// innerListeners returns the number of listeners in addition to --listen.
 func innerListeners(cfg config.Config) (n int) {
 	for _, address := range []string{cfg.Admin, cfg.Peer} {
 		if address != "" {
@@ -95,7 +95,7 @@ func connsWithin(files, inner int) int {
 }
 
 // limitHeap sets the garbage collector's memory limit so that the process stays within residentMost
-// and within its cgroup's limit. If the environment sets GOMEMLIMIT, that one stays.
+// and within its cgroup's limit. A GOMEMLIMIT in the environment takes precedence.
 func limitHeap(cfg config.Config, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -121,7 +121,7 @@ func outsideHeap(cfg config.Config) int64 {
 }
 
 // cgroupMemory returns the lowest memory limit, in bytes, of this process's cgroup (version 2) and
-// those above it, or math.MaxInt64 if there is none. It looks for files below root.
+// its parents, or math.MaxInt64 if there is none. It looks for files below root.
 func cgroupMemory(root string) int64 {
 	least := int64(math.MaxInt64)
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))

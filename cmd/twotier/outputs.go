@@ -16,7 +16,7 @@ import (
 // outputTimeout is the time limit for writing the last lines of all outputs.
 const outputTimeout = time.Second
 
-// addDecisions makes the stream of decisions, if there is to be one.
+// addDecisions makes the stream of decisions, if configured.
 func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	if s.cfg.Decisions == "" {
 		return nil
@@ -29,7 +29,7 @@ func (s *server) addDecisions(web *httpapi.Options, stdout io.Writer) error {
 	return nil
 }
 
-// addAccessLog makes the access log, if there is to be one.
+// addAccessLog makes the access log, if configured.
 func (s *server) addAccessLog(web *httpapi.Options, stdout io.Writer) error {
 	if s.cfg.AccessLog == "" {
 		return nil
@@ -42,7 +42,7 @@ func (s *server) addAccessLog(web *httpapi.Options, stdout io.Writer) error {
 	return nil
 }
 
-// logCalls returns a function that writes a share of what this node did for others, as parts of
+// logCalls returns a function that writes a sample of this node's work for other nodes, as parts of
 // traces, to the access log.
 func logCalls(to httpapi.Lines, share float64) func(*trace.Call) {
 	return func(c *trace.Call) {
@@ -52,7 +52,7 @@ func logCalls(to httpapi.Lines, share float64) func(*trace.Call) {
 	}
 }
 
-// addOutput makes an output, whose metrics are shown with those of the HTTP API.
+// addOutput makes an output, and adds its metrics to the metrics of the HTTP API.
 func (s *server) addOutput(web *httpapi.Options, name, flag, path string,
 	stdout io.Writer) (*linelog.Log, error) {
 	opt := linelog.Options{Name: name, Flag: flag, Path: path, Logger: s.log}
@@ -75,14 +75,14 @@ func (s *server) openOutputs() {
 	}
 }
 
-// reopenOutputs opens their files again, which may have been renamed.
+// reopenOutputs opens the outputs' files again, which may have been renamed.
 func (s *server) reopenOutputs() {
 	for _, out := range s.outputs {
 		out.Reopen()
 	}
 }
 
-// closeOutputs writes what is left. What can't be written keeps no server from stopping well.
+// closeOutputs writes the remaining lines. A failure to do so does not fail the stop.
 func (s *server) closeOutputs() {
 	ctx, cancel := context.WithTimeout(context.Background(), outputTimeout)
 	defer cancel()

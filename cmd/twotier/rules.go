@@ -15,9 +15,9 @@ import (
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
-// addRules makes the keeper of the rules, which puts them into book, and offers it what the
-// configuration has: a list in the configuration file, or a file of their own, now and whenever it
-// changes.
+// addRules makes the keeper of the rules, which puts them into book. It offers the keeper the
+// configured rules, from a list in the configuration file or from a separate file, now and whenever
+// they change.
 func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 	s.rules = rulebook.New(rulebook.Options{Store: s.store.rules, Book: book, Check: s.checkRules,
 		InForce: s.warnOfRules, Joining: true, Timeout: s.cfg.RedisTimeout, Logger: s.log})
@@ -31,8 +31,8 @@ func (s *server) addRules(web *httpapi.Options, book *rules.Book) error {
 	return nil
 }
 
-// addRuleList offers the list in the configuration file, now and whenever it changes. Mistakes have
-// their place in that file.
+// addRuleList offers the list in the configuration file, now and whenever it changes. Mistakes are
+// reported with their place in that file.
 func (s *server) addRuleList() error {
 	offered, err := s.offerRuleList(s.cfg.RuleList, nil)
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *server) offerRuleList(list *strictyaml.Node, last []byte) (text []byte,
 	return text, s.rules.Offer(text, s.whoOf(s.cfg.File), last != nil)
 }
 
-// addRuleFile offers the file of rules, now and whenever it changes. The text that was offered last
-// is not offered again, as after a mistake that was taken back: rules may have changed by other
+// addRuleFile offers the file of rules, now and whenever it changes. It does not offer the same
+// text twice in a row, as after a mistake that was taken back: rules may have changed by other
 // means meanwhile.
 func (s *server) addRuleFile() error {
 	var offered []byte
@@ -102,7 +102,7 @@ func (s *server) addRuleFile() error {
 		}})
 }
 
-// whoOf says where rules of a file are from.
+// whoOf names the origin of rules from a file.
 func (s *server) whoOf(path string) string {
 	return fmt.Sprintf("file %s of node %s", filepath.Base(path), s.cfg.Node)
 }
@@ -117,7 +117,7 @@ func spell(ms int64) string {
 	return config.FormatDuration(time.Duration(ms) * time.Millisecond)
 }
 
-// rulesInForce returns the version of the rules in force and who made it; 0 while it is not known.
+// rulesInForce returns the version of the rules in force and its author, or 0 while it is unknown.
 func (s *server) rulesInForce() (version int64, who string) {
 	v, _, _ := s.rules.Current()
 	return v.Number, v.Who

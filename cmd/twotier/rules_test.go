@@ -18,7 +18,7 @@ type shell struct {
 	file    string // the file to apply
 }
 
-// rules runs twotier rules and fails the test unless it ends with that status and prints a text.
+// rules runs twotier rules and fails the test unless it ends with that status and prints want.
 func (s *shell) rules(status int, want string, args ...string) string {
 	s.t.Helper()
 	args = append(append([]string{"rules"}, args...), "--server", s.node.url)
@@ -92,7 +92,7 @@ func TestRulesFromAShell(t *testing.T) {
 }
 
 // TestMistakeInAFileIsTakenBack makes a mistake in the file of rules, applies others, and takes the
-// mistake back: what was applied stays in force until the file really changes.
+// mistake back: the applied rules stay in force until the file really changes.
 func TestMistakeInAFileIsTakenBack(t *testing.T) {
 	const token = "the token of this test"
 	file := filepath.Join(t.TempDir(), "rules.yaml")

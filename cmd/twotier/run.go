@@ -20,7 +20,7 @@ const (
 	exitRefused = 3
 )
 
-// errNoCommand reports an empty command line. The help has already been printed.
+// errNoCommand is the error of an empty command line. The help has already been printed.
 var errNoCommand = errors.New("no command")
 
 // run executes one command line, without the program's name, and returns its exit status.

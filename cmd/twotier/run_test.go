@@ -91,7 +91,7 @@ func TestExitStatus(t *testing.T) {
 	tests := []struct {
 		args           string
 		status         int
-		stdout, stderr string // parts of; empty means nothing at all
+		stdout, stderr string // parts of them; empty means no output
 	}{
 		{"", exitUsage, "", "usage: twotier COMMAND"},
 		{"help", exitOK, "usage: twotier COMMAND", ""},

@@ -22,17 +22,17 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// Time limits for stopping besides --drain-timeout: handoffTimeout for handing off the node's
-// partitions, finishTimeout for requests in flight, and leaveTimeout for telling the other nodes
-// that this one leaves and for closing the store.
+// Time limits for stopping, in addition to --drain-timeout: handoffTimeout for handing off the
+// node's partitions, finishTimeout for requests in flight, and leaveTimeout for announcing the
+// departure to other nodes and for closing the store.
 const (
 	handoffTimeout = 10 * time.Second
 	finishTimeout  = 5 * time.Second
 	leaveTimeout   = 5 * time.Second
 )
 
-// serve runs a server until ctx is done, then flushes what it counted. It prints one line to stdout
-// once the server is ready.
+// serve runs a server until ctx is done, then flushes its counts. It prints one line to stdout once
+// the server is ready.
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	log := newLogger(cfg, stderr)
 	hangups := make(chan os.Signal, 1)
@@ -69,8 +69,8 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	return nil
 }
 
-// runUntil waits until ctx is done. SIGHUP, from a terminal that hangs up or a supervisor that asks
-// for a reload, reloads files and does not end the server.
+// runUntil waits until ctx is done. SIGHUP, from a terminal that hangs up or a supervisor that
+// wants a reload, reloads files and does not end the server.
 func (s *server) runUntil(ctx context.Context, hangups <-chan os.Signal) {
 	for {
 		select {
@@ -93,7 +93,7 @@ func (s *server) reload() {
 	s.tell(daemon.SdNotifyReady)
 }
 
-// announce prints the line that scripts wait for to stdout, and tells who reads stderr where to go.
+// announce prints the line that scripts wait for to stdout, and the addresses for people to stderr.
 func (s *server) announce(stdout, stderr io.Writer) {
 	fmt.Fprintf(stdout, "%s\n", s.readyLine())
 	addr := s.http.Addr().String()
@@ -116,7 +116,7 @@ func (s *server) announce(stdout, stderr io.Writer) {
 		`{"key":"alice","limits":[{"window":"1m","max":15},{"window":"24h","max":50}]}`, base)
 }
 
-// readyLine returns the JSON that says where this server listens.
+// readyLine returns the addresses of this server as JSON.
 func (s *server) readyLine() []byte {
 	ready, _ := json.Marshal(struct {
 		Ready  bool   `json:"ready"`
@@ -174,7 +174,7 @@ func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opt))
 }
 
-// newNodeID makes up a name for a node that was not given one: the host name and a random suffix.
+// newNodeID makes up a name for a node without a configured one: the host name and a random suffix.
 func newNodeID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -52,8 +52,8 @@ type server struct {
 	inherited net.Listener // for http; nil if it listens itself
 	history   *verdicts.History
 	warnings  *warning.Log
-	doors     []door         // other ways in than http
-	outputs   []*linelog.Log // what is written besides the log
+	doors     []door         // servers of other protocols than HTTP
+	outputs   []*linelog.Log // files of lines, the log excluded
 	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
@@ -142,7 +142,7 @@ func (s *server) joinCluster(opt *node.Options) (err error) {
 	return err
 }
 
-// addPeers makes the part that takes messages of other nodes, if there is a cluster.
+// addPeers makes the part that receives messages of other nodes, if there is a cluster.
 func (s *server) addPeers(web *httpapi.Options) error {
 	if s.ring == nil {
 		return nil
@@ -159,7 +159,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 	return s.addSecrets(messages)
 }
 
-// ackOf is what a write waits for that doesn't say.
+// ackOf returns the ack level of writes that name none.
 func ackOf(cfg config.Config) syncer.Ack {
 	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica,
 		"disk": syncer.AckDisk}[cfg.Ack]
@@ -206,14 +206,14 @@ func (s *server) open(ctx context.Context) error {
 	if err := explainTaken(s.node.Open(ctx, address), "gossip", s.cfg.Gossip); err != nil {
 		return err
 	}
-	s.rules.Join(ctx) // what it stores is stored once, however often it is called
+	s.rules.Join(ctx) // idempotent: its rules are stored once
 	s.history.Open()
 	s.agree()
 	return nil
 }
 
 // openStore opens the store and reads the rules. A node of a cluster stores no rules before it has
-// joined; one without has nobody to join.
+// joined; a node without a cluster does so at once.
 func (s *server) openStore(ctx context.Context) error {
 	if err := s.store.open(ctx); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *server) openStore(ctx context.Context) error {
 	return nil
 }
 
-// publishPeerAddress announces the address at which this node takes messages of other nodes.
+// publishPeerAddress announces the address at which this node receives messages of other nodes.
 func (s *server) publishPeerAddress() error {
 	if s.ring == nil {
 		return nil
@@ -254,8 +254,8 @@ func (s *server) explainListen(err error) error {
 	return explainTaken(err, flag, refused.Address)
 }
 
-// explainTaken gives a clearer error if the address is in use. This is the most common mistake, and
-// often another twotier has the address.
+// explainTaken returns a clearer error if the address is in use. This is the most common mistake,
+// and often another twotier has the address.
 func explainTaken(err error, flag, address string) error {
 	// memberlist passes on only the text of an error.
 	if err == nil || !errors.Is(err, syscall.EADDRINUSE) &&
@@ -266,7 +266,7 @@ func explainTaken(err error, flag, address string) error {
 		"for any that is free", flag, address)
 }
 
-// linger makes the node say that it is not ready, and serves as before for --drain-delay.
+// linger makes the node report that it is not ready, and serves as before for --drain-delay.
 func (s *server) linger() {
 	s.node.Retire()
 	if s.cfg.DrainDelay == 0 {
@@ -278,8 +278,8 @@ func (s *server) linger() {
 }
 
 // close hands off the partitions of this node and flushes the rest, and still answers reads
-// meanwhile. Then it stops accepting requests, finishes those in flight, and only then closes the
-// store.
+// meanwhile. Then it stops accepting requests, finishes requests in flight, and only then closes
+// the store.
 func (s *server) close() error {
 	drainCtx, cancel := context.WithTimeout(context.Background(), handoffTimeout)
 	defer cancel()
@@ -291,7 +291,7 @@ func (s *server) close() error {
 	finish, cancel := context.WithTimeout(context.Background(), finishTimeout)
 	defer cancel()
 	err = errors.Join(err, s.closeDoors(finish))
-	s.history.Record() // what was decided meanwhile by other nodes, which also count it
+	s.history.Record() // decisions made meanwhile by other nodes, which also count them
 	leave, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	err = errors.Join(err, s.node.Close(leave))

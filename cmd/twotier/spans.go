@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/version"
 )
 
-// addSpans makes the exporter of spans, if they are to be recorded.
+// addSpans makes the exporter of spans, if configured.
 func (s *server) addSpans(ctx context.Context, web *httpapi.Options) (err error) {
 	if s.cfg.OTLPIgnored != nil {
 		s.log.Warn("the environment names a collector that can't be used: it gets no spans",
@@ -28,7 +28,7 @@ func (s *server) addSpans(ctx context.Context, web *httpapi.Options) (err error)
 	return nil
 }
 
-// tracer returns what records spans, or nil.
+// tracer returns the recorder of spans, or nil.
 func (s *server) tracer() trace.Tracer {
 	if s.spans == nil {
 		return nil
@@ -36,7 +36,7 @@ func (s *server) tracer() trace.Tracer {
 	return s.spans
 }
 
-// closeSpans sends what is left of them. What can't be sent keeps no server from stopping well.
+// closeSpans sends the remaining spans. A failure to do so does not fail the stop.
 func (s *server) closeSpans() {
 	if s.spans == nil {
 		return

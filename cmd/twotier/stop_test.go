@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestAllStopAtOnce stops all nodes of a cluster at the same time, as a supervisor does that allows
+// TestAllStopAtOnce stops all nodes of a cluster at the same time, like a supervisor that gives
 // them some seconds. No node waits for another to take over, and every count is in Redis.
 func TestAllStopAtOnce(t *testing.T) {
 	redis := redistest.Start(t)

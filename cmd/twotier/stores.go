@@ -39,7 +39,7 @@ type stores struct {
 	optional bool // --redis-optional: run even if Redis can't be used
 }
 
-// inProcess is what nodes without Redis share: all of one process, for as long as it runs.
+// inProcess holds the shared stores of the nodes without Redis in one process, while it runs.
 type inProcess struct {
 	counts *embedded.Store
 	rules  rulebook.Memory
@@ -52,9 +52,9 @@ const (
 	seedPause = 500 * time.Millisecond
 )
 
-// openStores makes the store that the configuration asks for. A Redis that doesn't fit is an error.
-// A Redis that does not answer is only a warning, because the node can count in memory until it
-// comes back; see meet for the exceptions.
+// openStores makes the configured store. An unsuitable Redis is an error. A Redis that does not
+// answer is only a warning, because the node can count in memory until it comes back; see connect
+// for the exceptions.
 func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 	clock *storeclock.Clock, log *slog.Logger) (st stores, err error) {
 	if st.ladders, err = lint.LaddersOf(&cfg); err != nil {
@@ -136,7 +136,7 @@ func placement(cfg config.Config) syncer.Placement {
 	return place
 }
 
-// hashTags returns which namespaces have hash tags, or nil if none has.
+// hashTags returns the namespaces with hash tags, or nil if none has.
 func hashTags(cfg config.Config) syncer.HashTags {
 	tags, some := syncer.HashTags{}, false
 	for name, ns := range cfg.Namespaces {
@@ -150,8 +150,8 @@ func hashTags(cfg config.Config) syncer.HashTags {
 }
 
 // connect makes the first contact with Redis. If Redis does not answer, a node that knows the seed
-// carries on, except in pure-Redis mode. A node that does not know the seed can't tell where in
-// Redis a key belongs or who owns it, so it waits.
+// carries on, except in pure-Redis mode. A node without the seed can't find a key in Redis or its
+// owner, so it waits.
 func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
@@ -182,7 +182,7 @@ func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 	}
 }
 
-// ask checks once that Redis answers and can do what the configuration needs.
+// ask checks once that Redis answers and supports the configuration.
 func (st stores) ask(ctx context.Context, cfg config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 // tellWithin bounds how long a supervisor that does not listen can hold up the node.
 const tellWithin = time.Second
 
-// tell tells the supervisor that started this process, if it wants to know (NOTIFY_SOCKET, as
-// systemd with Type=notify), about a state: see sd_notify(3).
+// tell reports a state to the supervisor that started this process, if it wants to know
+// (NOTIFY_SOCKET, as systemd with Type=notify): see sd_notify(3).
 func (s *server) tell(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -28,7 +28,7 @@ func (s *server) tell(state string) {
 }
 
 // notify sends a state to the socket of a supervisor. The kernel queues few messages, usually ten,
-// and makes whoever sends one more wait until the supervisor reads: in daemon.SdNotify for ever.
+// and blocks the next sender until the supervisor reads: in daemon.SdNotify for ever.
 func notify(socket, state string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
@@ -42,7 +42,8 @@ func notify(socket, state string) error {
 	return err
 }
 
-// reloading says that files are being read again. Type=notify-reload wants the time with it.
+// reloading returns the state "files are being read again". Type=notify-reload wants the time with
+// it.
 func reloading() string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -51,7 +52,7 @@ func reloading() string {
 	return fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000)
 }
 
-// startWatchdog starts runWatchdog, and returns what stops it.
+// startWatchdog starts runWatchdog, and returns a function that stops it.
 func (s *server) startWatchdog() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -59,9 +60,9 @@ func (s *server) startWatchdog() (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// runWatchdog tells the supervisor that the node is alive, twice as often as it asks for with
-// WATCHDOG_USEC, until ctx is done. A node whose locks nobody releases any more does not say so,
-// and is started again; one that is not ready, because Redis is down for example, does.
+// runWatchdog reports to the supervisor that the node is alive, twice per interval of
+// WATCHDOG_USEC, until ctx is done. A node with a deadlock stops reporting and is restarted; a node
+// that is not ready, because Redis is down for example, keeps reporting.
 func (s *server) runWatchdog(ctx context.Context) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

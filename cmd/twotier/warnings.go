@@ -17,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// addWarnings has the API show the warnings of this node, and warns about its settings.
+// addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
 func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) {
 	web.Warnings = s.warnings
 	web.Collectors = append(web.Collectors, s.warnings)
@@ -25,12 +25,13 @@ func (s *server) addWarnings(web *httpapi.Options, counters *verdicts.Counters) 
 	s.warnings.Replace(warning.Settings, lint.Settings(&s.cfg))
 }
 
-// warnOfRules replaces the warnings about rules by those about a document that is in force now.
+// warnOfRules replaces the warnings about rules by the warnings about a document that is now in
+// force.
 func (s *server) warnOfRules(doc *rules.Document) {
 	s.warnings.Replace(warning.Rules, lint.Rules(doc, s.store.ladders))
 }
 
-// coarseRefusals reports limits that requests bring along and that refused over a coarse window.
+// coarseRefusals reports limits of requests that have refused over a coarse window.
 type coarseRefusals struct{ log *warning.Log }
 
 // NoteRefused implements [verdicts.RefusalNoter].
@@ -44,8 +45,8 @@ func (c coarseRefusals) NoteRefused(ns []byte, limits []syncer.LimitResult) {
 	}
 }
 
-// lintConfig returns the warnings about settings and the rules that they name, or what is wrong
-// with these.
+// lintConfig returns the warnings about settings and the rules that they name, or an error if the
+// rules are wrong.
 func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
 	list := lint.Settings(cfg)
 	doc, err := rulesOf(cfg)
@@ -59,7 +60,7 @@ func lintConfig(cfg *config.Config) ([]warning.Warning, error) {
 	return append(list, lint.Rules(doc, ladders)...), ladders.Covers(doc)
 }
 
-// rulesOf returns the document of rules that settings name, nil if they name none.
+// rulesOf returns the document of rules that settings name, or nil if they name none.
 func rulesOf(cfg *config.Config) (*rules.Document, error) {
 	switch {
 	case cfg.RuleList != nil:
@@ -74,8 +75,8 @@ func rulesOf(cfg *config.Config) (*rules.Document, error) {
 	return rules.Read(cfg.Rules, text)
 }
 
-// printConfig prints settings to stdout and what is wrong with them, and with their rules, to
-// stderr. The rules may be in a file of another machine, where the settings are for.
+// printConfig prints settings to stdout, and the mistakes in them and in their rules to stderr. The
+// rules may be in a file of another machine, where the settings are for.
 func printConfig(cfg *config.Config, stdout, stderr io.Writer) error {
 	list, err := lintConfig(cfg)
 	for _, w := range list {

@@ -75,8 +75,8 @@ func (s *warned) warns(code warning.Code, at string) {
 	}
 }
 
-// TestNothingIsMisconfiguredInSilence misconfigures a server in the ways that users have: a proxy
-// that is not trusted, windows of few buckets, rules that share counts. Each warns in all places.
+// TestNothingIsMisconfiguredInSilence misconfigures a server in typical ways: an untrusted proxy,
+// windows of few buckets, rules that share counts. Each one warns in all places.
 func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) {
@@ -129,9 +129,9 @@ func TestNothingIsMisconfiguredInSilence(t *testing.T) {
 	})
 }
 
-// TestLimitsOfRequestsWarnWhenTheyRefuse brings limits along that no rule has. Those over a window
-// of few buckets warn once they refuse; others never do, and no limit on events that keep their
-// millisecond.
+// TestLimitsOfRequestsWarnWhenTheyRefuse sends limits that no rule has. A limit over a window of
+// few buckets warns once it refuses; others never do, and neither does a limit on events that keep
+// their millisecond.
 func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "twotier.yaml")
 	const text = "namespaces:\n  default: {ladder: [1s x 60, 1m x 60, 15m x 96], exact: 0}\n" +
@@ -175,8 +175,8 @@ func TestLimitsOfRequestsWarnWhenTheyRefuse(t *testing.T) {
 	}
 }
 
-// TestStarsInTheMiddleAreRefused has a value with a star inside, which matched only itself and left
-// everything else unlimited.
+// TestStarsInTheMiddleAreRefused has a value with a star inside, which used to match only itself
+// and leave everything else unlimited.
 func TestStarsInTheMiddleAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	const text = "domain: web\ndescriptors:\n- {key: path, value: \"/a*b\", rate_limit: " +

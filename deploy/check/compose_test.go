@@ -11,7 +11,7 @@ import (
 )
 
 // TestComposeLoads loads the project with Compose's own library. twotier accepts the settings of
-// each node, files that are mounted exist, and nodes are given the time that stopping takes.
+// each node, mounted files exist, and nodes have enough time to stop.
 func TestComposeLoads(t *testing.T) {
 	details := types.ConfigDetails{WorkingDir: "../compose", Environment: types.Mapping{},
 		ConfigFiles: []types.ConfigFile{{Filename: "compose.yaml",

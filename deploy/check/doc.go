@@ -1,5 +1,5 @@
-// Package check tests the files in deploy/ that can't be run everywhere: Kubernetes' are decoded
-// strictly into the types of its API, and what belongs together is compared, as is what the Helm
-// chart renders to; Compose's are loaded by its own library. It is a module of its own, so that
-// twotier needs none of that.
+// Package check tests the files in deploy/ that can't be run everywhere. It decodes Kubernetes'
+// files, and the output of the Helm chart, strictly into the types of its API, and compares related
+// parts; it loads Compose's files with Compose's own library. It is a separate module, so that
+// twotier does not depend on any of that.
 package check

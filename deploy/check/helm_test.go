@@ -18,7 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 )
 
-// render returns what the chart in deploy/helm makes of some values, as text by file.
+// render returns the output of the chart in deploy/helm for some values, as text by file.
 func render(release, values string) (map[string]string, error) {
 	chart, err := loader.LoadDir(filepath.Join("..", "helm"))
 	if err != nil {
@@ -36,7 +36,7 @@ func render(release, values string) (map[string]string, error) {
 	return engine.Engine{Strict: true}.Render(chart, all)
 }
 
-// rendered decodes what the chart makes of some values, strictly.
+// rendered strictly decodes the output of the chart for some values.
 func rendered(t *testing.T, release, values string) *manifests {
 	t.Helper()
 	files, err := render(release, values)
@@ -45,7 +45,7 @@ func rendered(t *testing.T, release, values string) *manifests {
 	}
 	m := newManifests()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasSuffix(name, ".txt") { // what Helm prints
+		if strings.HasSuffix(name, ".txt") { // Helm prints it
 			m.notes = files[name]
 			continue
 		}
@@ -54,7 +54,7 @@ func rendered(t *testing.T, release, values string) *manifests {
 			if err := yaml.Unmarshal(document, &kind); err != nil {
 				t.Fatalf("%s: %v\n%s", name, err, document)
 			}
-			if kind.Kind != "" { // not all of a file may be wanted
+			if kind.Kind != "" { // a file may render to nothing
 				m.add(t, kind.APIVersion+"/"+kind.Kind, document)
 			}
 		}
@@ -75,9 +75,8 @@ var charts = [...]struct{ release, values string }{
 	{"twotier-eu", secrets + "resp: {enabled: true}\n"},
 }
 
-// TestChart renders the chart with several values, and checks the objects as those of
-// deploy/kubernetes are checked: each is decoded strictly, all fit together, and twotier accepts
-// the settings.
+// TestChart renders the chart with several values, and checks the objects like the manifests of
+// deploy/kubernetes: each is decoded strictly, all fit together, and twotier accepts the settings.
 func TestChart(t *testing.T) {
 	for _, c := range charts {
 		t.Run(c.release, func(t *testing.T) {
@@ -95,8 +94,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// checkNames checks that the nodes that are joined are those of the set, and that its volumes
-// exist.
+// checkNames checks that the nodes to join are the nodes of the set, and that its volumes exist.
 func (m *manifests) checkNames(t *testing.T) {
 	t.Helper()
 	var join []string
@@ -131,8 +129,8 @@ func (m *manifests) checkNames(t *testing.T) {
 	}
 }
 
-// TestChartIsAsTheManifests compares the set of the chart with that of deploy/kubernetes: what it
-// is made of is the same.
+// TestChartIsAsTheManifests compares the set of the chart with the set of deploy/kubernetes: their
+// parts are the same.
 func TestChartIsAsTheManifests(t *testing.T) {
 	plain, chart := load(t).set.Spec, rendered(t, "twotier", secrets).set.Spec
 	for what, of := range map[string]func(p *corev1.PodSpec) any{
@@ -157,7 +155,7 @@ func TestChartIsAsTheManifests(t *testing.T) {
 	}
 }
 
-// TestChartWantsSecrets: without any, it says what to do.
+// TestChartWantsSecrets: without secrets, the error names a remedy.
 func TestChartWantsSecrets(t *testing.T) {
 	for _, values := range []string{"", "clusterSecret: x", "tokens: x"} {
 		if _, err := render("twotier", values); err == nil ||

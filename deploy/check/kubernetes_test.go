@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects in deploy/kubernetes, or those of the chart in deploy/helm.
+// manifests are the objects in deploy/kubernetes, or from the chart in deploy/helm.
 type manifests struct {
 	set        appsv1.StatefulSet
 	services   map[string]corev1.Service
@@ -25,7 +25,7 @@ type manifests struct {
 	network    networkingv1.NetworkPolicy
 	secrets    map[string]corev1.Secret
 	configs    map[string]corev1.ConfigMap
-	notes      string // what the chart says once it is installed
+	notes      string // the chart's message after installation
 }
 
 func read(t *testing.T, parts ...string) []byte {
@@ -100,8 +100,8 @@ func TestKubernetesSelectsItsPods(t *testing.T) { selectsItsPods(t, load(t)) }
 // TestKubernetesStartsWithItsSettings is startsWithItsSettings for deploy/kubernetes.
 func TestKubernetesStartsWithItsSettings(t *testing.T) { startsWithItsSettings(t, load(t)) }
 
-// selectsItsPods checks that everything that selects pods selects those of the set, and that ports
-// and the service that names the pods exist.
+// selectsItsPods checks that all selectors match the pods of the set, and that ports and the
+// service that names the pods exist.
 func selectsItsPods(t *testing.T, m *manifests) {
 	t.Helper()
 	pods := labels.Set(m.set.Spec.Template.Labels)
@@ -133,8 +133,8 @@ func selectsItsPods(t *testing.T, m *manifests) {
 	}
 }
 
-// startsWithItsSettings checks that twotier accepts the settings, that what they name is mounted,
-// and that the pod is given the time that stopping takes.
+// startsWithItsSettings checks that twotier accepts the settings, that the files in them are
+// mounted, and that the pod has enough time to stop.
 func startsWithItsSettings(t *testing.T, m *manifests) {
 	t.Helper()
 	pod := m.set.Spec.Template.Spec

@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// settings are what serve would run with.
+// settings are the settings that serve would use.
 type settings map[string]string
 
-// accepted has twotier read an environment, and checks that it uses every TWOTIER_ variable in it.
+// accepted runs twotier with an environment, and checks that it uses every TWOTIER_ variable in it.
 func accepted(t *testing.T, environ []string) settings {
 	t.Helper()
 	path, err := program()

@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// day is how far back events are replayed, in milliseconds.
+// day is how far back Replay goes, in milliseconds.
 const day = int64(24 * time.Hour / time.Millisecond)
 
 // Limit is at most Max events in any window of this many milliseconds.
@@ -16,45 +16,45 @@ type Limit struct {
 	Max    int64 `json:"m"`
 }
 
-// Bounds are what a number is at least and at most.
+// Bounds are the lower and the upper bound of a number.
 type Bounds struct {
 	Min int64 `json:"min"`
 	Max int64 `json:"max"`
 }
 
-// Now is how many events the window that ends now has.
+// Now is the number of events in the window that ends now.
 type Now struct {
 	Count int64 `json:"count"`
 	Bounds
 }
 
-// LimitOutcome is what a limit makes of a key.
+// LimitOutcome is the effect of a limit on a key.
 type LimitOutcome struct {
 	Now Now `json:"now"`
-	// Refuses says that an acquire for one event would be refused now.
+	// Refuses reports whether the limit would refuse an acquire for one event now.
 	Refuses bool `json:"refuses,omitempty"`
-	// Peak is the largest number of events that any window of the last day had.
+	// Peak is the largest number of events in any window of the last day.
 	Peak Bounds `json:"peak"`
-	// Refused is how many events of the last day the limit alone would have refused.
+	// Refused is the number of events of the last day that the limit alone would have refused.
 	Refused Bounds `json:"refused"`
 }
 
-// Outcome is what a rule makes of a key.
+// Outcome is the effect of a rule on a key.
 type Outcome struct {
-	// Refuses says that an acquire for one event would be refused now.
+	// Refuses reports whether the rule would refuse an acquire for one event now.
 	Refuses bool `json:"refuses,omitempty"`
 	// From is the beginning of the first bucket of the last day that has events, in unix
-	// milliseconds, 0 if there is none, and Events is how many there were since.
+	// milliseconds, or 0 if there is none. Events is the number of events since.
 	From   int64 `json:"from,omitempty"`
 	Events int64 `json:"events"`
-	// Refused is how many of them the rule would have refused.
+	// Refused is the number of these events that the rule would have refused.
 	Refused Bounds `json:"refused"`
 	// Limits has one element for each limit of the rule.
 	Limits []LimitOutcome `json:"limits"`
 }
 
-// Replay returns what a rule with some limits makes of a key with this history. The present is that
-// of the view.
+// Replay returns the effect of a rule with these limits on a key with this history. The present is
+// the view's Now.
 func Replay(v leaparray.View, limits []Limit) Outcome {
 	h := newHistory(v)
 	o := Outcome{Limits: make([]LimitOutcome, len(limits)), Events: h.events()}
@@ -77,12 +77,12 @@ func Replay(v leaparray.View, limits []Limit) Outcome {
 	return o
 }
 
-// history is the segments of a key, and running totals of them.
+// history holds the segments of a key, and their running totals.
 type history struct {
 	view     leaparray.View
 	segments []segment
 	first    int     // the first segment of the last day
-	sums     []int64 // of all segments before each one
+	sums     []int64 // of the segments before each one
 }
 
 func newHistory(v leaparray.View) *history {
@@ -94,7 +94,7 @@ func newHistory(v leaparray.View) *history {
 	return h
 }
 
-// since returns the first segment that reaches to that moment.
+// since returns the first segment that reaches to that moment or beyond.
 func (h *history) since(ms int64) int {
 	i, _ := slices.BinarySearchFunc(h.segments, ms, func(s segment, ms int64) int {
 		if s.to <= ms {
@@ -105,10 +105,10 @@ func (h *history) since(ms int64) int {
 	return i
 }
 
-// events returns how many events the last day had.
+// events returns the number of events of the last day.
 func (h *history) events() int64 { return h.sums[len(h.segments)] - h.sums[h.first] }
 
-// now counts the window that ends now.
+// now counts the events in the window that ends now.
 func (h *history) now(l Limit) Now {
 	if e, ok := h.view.Count(l.Window, h.view.Now, true); ok {
 		return Now{max(0, e.Count), Bounds{max(0, e.Lo), max(0, e.Hi)}}
@@ -125,7 +125,7 @@ func (h *history) now(l Limit) Now {
 	return n
 }
 
-// peak returns how many events any window of the last day had at most.
+// peak returns an upper bound of the events in any window of the last day.
 func (h *history) peak(l Limit) (most int64) {
 	for i := h.first; i < len(h.segments); i++ {
 		most = max(most, h.sums[i+1]-h.sums[h.since(h.segments[i].from-l.Window+1)])
@@ -133,15 +133,15 @@ func (h *history) peak(l Limit) (most int64) {
 	return most
 }
 
-// reach says, for each segment of the last day, what a decision about an event in it may look at.
+// reach bounds, for each segment of the last day, the segments that a decision in it looks at.
 type reach struct {
 	max  int64
-	from []int   // the first segment that it may look at
-	sum  []int64 // what that one and all up to this one hold at most
+	from []int   // the first segment that a decision may look at
+	sum  []int64 // the events from there up to this segment, at most
 }
 
-// reach returns the reach of a limit. A decision looks at whole buckets of the level that the
-// oldest events of the window are in, unless they keep their millisecond.
+// reach returns the reach of a limit. A decision looks at whole buckets, at the level of the
+// window's oldest events, unless those keep their millisecond.
 func (h *history) reach(l Limit) reach {
 	r := reach{max: l.Max}
 	width, ladder := int64(1), h.view.Ladder
@@ -163,17 +163,17 @@ func (h *history) reach(l Limit) reach {
 	return r
 }
 
-// atMost returns how many events of the last day limits that judge together refuse at most.
+// atMost bounds from above how many events of the last day these limits together refuse.
 func (h *history) atMost(limits []reach) int64 {
 	n := len(h.segments) - h.first
 	most := make([]int64, n+1) // of the segments before each one
 	for i := range n {
-		var here, since int64 // if one is refused in this segment: in it, and in all so far
+		var here, since int64 // if this segment has a refusal: in it, and in all so far
 		for _, l := range limits {
 			if over := l.sum[i] - l.max; over > 0 {
 				here = max(here, over)
-				// The limit was full at the last refusal, so all but max of what it looked at was
-				// refused, at most.
+				// The limit was full at the last refusal, so of the events it looked at, at least
+				// max were let through, and at most the others refused.
 				since = max(since, over+most[max(0, l.from[i]-h.first)])
 			}
 		}
@@ -183,14 +183,14 @@ func (h *history) atMost(limits []reach) int64 {
 	return most[n]
 }
 
-// atLeast returns how many events of the last day a limit refuses at least, and how many some
-// window has at least.
+// atLeast bounds from below how many events of the last day a limit refuses, and how many its
+// fullest window has.
 func (h *history) atLeast(l Limit) (refused, peak int64) {
 	n := len(h.segments)
 	least := make([]int64, n+1) // of the segments before each one
 	total := h.sums[n] - h.sums[h.first]
 	counts := h.windowCounts(l)
-	begins := make([]int, len(counts)) // the first segment of the longest run that so many cover
+	begins := make([]int, len(counts)) // start of the longest run that so many windows cover
 	for i := range begins {
 		begins[i] = h.first
 	}
@@ -214,7 +214,8 @@ func (h *history) atLeast(l Limit) (refused, peak int64) {
 	return least[n], peak
 }
 
-// windowCounts returns by how many windows to cover runs of segments: some that may be tight.
+// windowCounts returns the numbers of windows to cover runs of segments with: a few likely to give
+// a tight bound.
 func (h *history) windowCounts(l Limit) (counts []int64) {
 	const most = 4
 	for n := range int64(most) {

@@ -18,8 +18,8 @@ const (
 	hour = int64(time.Hour / time.Millisecond)
 )
 
-// ladders are one whose events don't keep their millisecond, the default one, one that reaches back
-// longer than a day, one with widths that are no round numbers, and one with a single level.
+// ladders returns one whose events don't keep their millisecond, the default one, one that reaches
+// back longer than a day, one with widths that are no round numbers, and one with a single level.
 func ladders(t *testing.T) (all []*leaparray.Ladder) {
 	t.Helper()
 	for _, of := range []struct {
@@ -44,8 +44,8 @@ func ladders(t *testing.T) (all []*leaparray.Ladder) {
 	return all
 }
 
-// counted returns a view at noon of a key with these events, of which some are in the second
-// counter, and some of those at the precision of another ladder.
+// counted returns the view of a key with these events at noon. Some of the events are in the second
+// counter, and some of these at the precision of another ladder.
 func counted(l, other *leaparray.Ladder, rnd *rand.Rand, events []int64) leaparray.View {
 	v := leaparray.View{Ladder: l}
 	for _, ms := range events {
@@ -77,7 +77,7 @@ func add(v *leaparray.View, ms int64) {
 	v.Put(&v.A, leaparray.Heap{}, v.Cell(ms), 1)
 }
 
-// happened returns random events of up to this many milliseconds before noon, oldest first: single
+// happened returns random events of the last back milliseconds before noon, oldest first: single
 // ones, and bursts of all lengths.
 func happened(rnd *rand.Rand, back int64) (events []int64) {
 	for range 1 + rnd.IntN(12) {
@@ -105,8 +105,8 @@ func within(events []int64, window, at int64) (n int64) {
 	return n
 }
 
-// refusedBy asks limits about one event after the other and returns those that are refused. Those
-// that are not are counted, as exact times or in the buckets of a key.
+// refusedBy submits one event after the other to limits and returns the refused ones. It counts the
+// others, either as exact times or in the buckets of a key.
 func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
 	exact bool) (refused []int64) {
 	var passed []int64
@@ -130,9 +130,9 @@ func refusedBy(limits []backtest.Limit, l *leaparray.Ladder, events []int64,
 	return refused
 }
 
-// TestBoundsHoldTheTruth replays random histories, and asks about each of their events with exact
-// windows and with buckets. Whatever that refuses is within the bounds, for each limit alone and
-// for the rule, and so are the peak and the present count.
+// TestBoundsHoldTheTruth replays random histories and decides about each event with exact windows
+// and with buckets. The actual refusals are within the bounds, for each limit alone and for the
+// rule, and so are the peak and the present count.
 func TestBoundsHoldTheTruth(t *testing.T) {
 	seed := *first
 	if seed == 0 {
@@ -202,7 +202,7 @@ func randomLimits(rnd *rand.Rand, l *leaparray.Ladder) (limits []backtest.Limit)
 	return limits
 }
 
-// judgeCounts compares the present counts and the peaks with the truth.
+// judgeCounts compares the present counts and the peaks with the true ones.
 func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.Limit,
 	events []int64) {
 	t.Helper()
@@ -231,8 +231,8 @@ func judgeCounts(t *testing.T, n uint64, o backtest.Outcome, limits []backtest.L
 	}
 }
 
-// TestReplayOfABurst is an example that can be worked out by hand: 20 events within one minute, six
-// hours ago, and 3 now.
+// TestReplayOfABurst replays an example small enough to check by hand: 20 events within one minute,
+// six hours ago, and 3 now.
 func TestReplayOfABurst(t *testing.T) {
 	l := ladders(t)[0]
 	v := leaparray.View{Ladder: l}
@@ -251,7 +251,7 @@ func TestReplayOfABurst(t *testing.T) {
 		peak    backtest.Bounds
 		now     bool
 	}{
-		// A quarter of an hour is all that is known of the burst: it may have been spread over it.
+		// The burst is known to a quarter of an hour: it may have been spread over all of it.
 		{limit(60_000, 5), backtest.Bounds{Min: 0, Max: 15}, backtest.Bounds{Min: 3, Max: 20},
 			false},
 		{limit(60_000, 1), backtest.Bounds{Min: 7, Max: 21}, backtest.Bounds{Min: 3, Max: 20},
@@ -273,8 +273,8 @@ func TestReplayOfABurst(t *testing.T) {
 	}
 }
 
-// TestReplayOfExactEvents is the same burst on the default ladder: its events keep their
-// millisecond, so there is no doubt.
+// TestReplayOfExactEvents replays the same burst on the default ladder: its events keep their
+// millisecond, so both bounds are equal.
 func TestReplayOfExactEvents(t *testing.T) {
 	v := leaparray.View{Ladder: leaparray.Default()}
 	for i := range int64(20) {
@@ -289,7 +289,7 @@ func TestReplayOfExactEvents(t *testing.T) {
 	}
 }
 
-// TestReplayOfNothing has nothing to say.
+// TestReplayOfNothing replays keys without events.
 func TestReplayOfNothing(t *testing.T) {
 	for _, l := range ladders(t) {
 		o := backtest.Replay(leaparray.View{Ladder: l, Now: noon},

@@ -7,29 +7,29 @@ import (
 	"twotier.dev/twotier/httpapi/rule"
 )
 
-// KeyReport is what a rule would do to a key.
+// KeyReport is the effect that a rule would have on a key.
 type KeyReport struct {
 	Key string `json:"key"`
-	// Refuses says that an acquire for one event would be refused now.
+	// Refuses reports whether the rule would refuse an acquire for one event now.
 	Refuses bool `json:"refuses"`
 	// From is the beginning of the first bucket of the last day that has events, in unix
-	// milliseconds, and Events is how many there were since.
+	// milliseconds. Events is the number of events since.
 	From   int64 `json:"from"`
 	Events int64 `json:"events"`
-	// Refused is how many of them the rule would have refused.
+	// Refused is the number of these events that the rule would have refused.
 	Refused Bounds `json:"refused"`
-	// Limits are those that the rule has for this key.
+	// Limits are the rule's limits for this key.
 	Limits []LimitReport `json:"limits"`
 }
 
-// LimitReport is a limit, and what it makes of a key.
+// LimitReport is a limit and its effect on a key.
 type LimitReport struct {
 	Window string `json:"window"`
 	Max    int64  `json:"max"`
 	LimitOutcome
 }
 
-// add adds what rules, by index, make of a key, nil if it could not be read.
+// add adds the outcomes of rules, by index, for a key. There are none if it could not be read.
 func (r *Report) add(key *Key, rules []int, outcomes []Outcome) {
 	if len(outcomes) != len(rules) {
 		r.Unread++
@@ -43,7 +43,7 @@ func (r *Report) add(key *Key, rules []int, outcomes []Outcome) {
 	}
 }
 
-// add adds what the rule makes of a key.
+// add adds the rule's outcome for a key.
 func (r *RuleReport) add(key string, o *Outcome) {
 	r.LookedAt++
 	r.Events += o.Events
@@ -65,7 +65,7 @@ func limitsOf(r *rule.Rule, key string, o *Outcome) (list []LimitReport) {
 	return list
 }
 
-// finish sorts the keys, and leaves out what is beyond top.
+// finish sorts the keys and drops all beyond top.
 func (r *RuleReport) finish(top int) {
 	first := func(yes bool) int {
 		if yes {

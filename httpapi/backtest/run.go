@@ -10,11 +10,11 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// What one backtest may take, see [Run].
+// Bounds of one backtest, see [Run].
 const (
-	// MaxTop is the largest number of keys in each of the three lists that are looked at.
+	// MaxTop is the largest number of keys in each of the three lists.
 	MaxTop = 1000
-	// MaxRules bounds the rules, and MaxLimits the limits of all of them.
+	// MaxRules bounds the rules, and MaxLimits the limits of all of them together.
 	MaxRules  = 32
 	MaxLimits = 64
 )
@@ -25,17 +25,17 @@ const recent = int64(time.Minute / time.Millisecond)
 // Source reads the counts of a cluster.
 type Source interface {
 	// Busiest returns up to n keys of some namespaces with the largest counts over a window in
-	// milliseconds, and which nodes did not answer.
+	// milliseconds, and the nodes that did not answer.
 	Busiest(ctx context.Context, namespaces []string, n int,
 		window int64) (keys []syncer.KeyCount, silent []string, err error)
 	// TopRefused returns up to n keys of any namespaces that refused the most acquires.
 	TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
-	// Replay returns, for each key, what each of its lists of limits makes of it, or nil if the key
-	// could not be read before ctx was done.
+	// Replay returns, for each key, one outcome per list of limits, or nil if the key could not be
+	// read before ctx was done.
 	Replay(ctx context.Context, ask *Ask) [][]Outcome
 }
 
-// Ask is what a [Source] replays: each key has some of the lists, by index.
+// Ask lists the keys that a [Source] replays, and the lists of limits that each key indexes.
 type Ask struct {
 	Lists [][]Limit
 	Keys  []Key
@@ -49,8 +49,8 @@ type Key struct {
 
 // Report is the result of a backtest.
 type Report struct {
-	// LookedAt is how many keys were looked at, in which namespaces, and Unread how many more could
-	// not be read. Silent are the nodes that did not say which keys they have.
+	// LookedAt is the number of keys read, in Namespaces; Unread counts the keys that could not be
+	// read. Silent are the nodes that did not report their keys.
 	LookedAt   int         `json:"looked_at"`
 	Unread     int         `json:"unread"`
 	Silent     []string    `json:"silent,omitempty"`
@@ -59,38 +59,38 @@ type Report struct {
 	Rules []RuleReport `json:"rules"`
 }
 
-// Namespace says how many keys of a namespace were looked at.
+// Namespace is the number of keys read in a namespace.
 type Namespace struct {
 	NS       string `json:"ns"`
 	LookedAt int    `json:"looked_at"`
 }
 
-// RuleReport is what a rule would do, were it on.
+// RuleReport is the effect that a rule would have if it were on.
 type RuleReport struct {
 	Rule  string `json:"rule"`
 	NS    string `json:"ns"`
 	State string `json:"state"`
-	// Distinct says that the rule has limits on different values, which are not replayed: the
-	// figures are those of its other limits, and there are none if it has no others.
+	// Distinct marks a rule with limits on different values, which are not replayed: the figures
+	// cover its other limits, and there are none if it has no others.
 	Distinct bool `json:"distinct,omitempty"`
 	LookedAt int  `json:"looked_at"`
-	// Refusing is how many of those keys it would refuse now.
+	// Refusing is the number of these keys that the rule would refuse now.
 	Refusing int `json:"refusing"`
-	// Events is how many events they had in the last day, and Refused how many of those it would
-	// have refused.
+	// Events is their number of events in the last day, and Refused the number of these that the
+	// rule would have refused.
 	Events  int64  `json:"events"`
 	Refused Bounds `json:"refused"`
-	// Keys are those that it would refuse now, and then those of which it may have refused
-	// something; LeftOut is how many more there are than the answer may have.
+	// Keys are the keys that the rule would refuse now, followed by the other keys with possible
+	// refusals. LeftOut counts the keys dropped for lack of room.
 	Keys    []KeyReport `json:"keys"`
 	LeftOut int         `json:"left_out"`
 
 	rule *rule.Rule
 }
 
-// Run says what rules would do to the busiest keys of their namespaces, in the last day and in the
-// last minute, and to the most refused ones: up to top of each list. It changes nothing. It takes
-// up to [MaxRules] and [MaxLimits], which are an *syncer.InvalidError otherwise.
+// Run reports what rules would do to the busiest keys of their namespaces, in the last day and in
+// the last minute, and to the most refused ones: up to top of each list. It changes nothing. More
+// than [MaxRules] rules or [MaxLimits] limits are an *syncer.InvalidError.
 func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report, error) {
 	if err := check(rules); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report
 	return r, nil
 }
 
-// check refuses more rules than are replayed at once.
+// check refuses more rules or limits than one backtest may have.
 func check(rules []*rule.Rule) error {
 	limits := 0
 	for _, r := range rules {
@@ -133,7 +133,7 @@ func check(rules []*rule.Rule) error {
 	return nil
 }
 
-// find returns the keys to look at.
+// find returns the keys to replay.
 func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCount, error) {
 	at := map[string]int{}
 	var names []string
@@ -176,10 +176,10 @@ func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCo
 	}), nil
 }
 
-// plan is what is asked of a source.
+// plan is a request to a source.
 type plan struct {
 	ask   Ask
-	rules [][]int // for each key, which rule each of its lists is of
+	rules [][]int // for each key, the rule of each of its lists
 }
 
 func newPlan(rules []*rule.Rule, keys []syncer.KeyCount) (p plan) {

@@ -14,8 +14,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// kept is a cluster that keeps the events of some keys of two namespaces, by "NS KEY". A key that
-// begins with "?" can't be read.
+// kept is a cluster with events of some keys in two namespaces, by "NS KEY". A key that begins with
+// "?" can't be read.
 type kept struct {
 	ladder  *leaparray.Ladder
 	views   map[string]leaparray.View
@@ -72,8 +72,8 @@ func limitsOf(most int64, windows ...string) (list []rule.Limit) {
 	return list
 }
 
-// TestRun looks at the busiest and the most refused keys, and judges each by the limits that a rule
-// has for it.
+// TestRun replays the busiest and the most refused keys, each with the limits that a rule has for
+// it.
 func TestRun(t *testing.T) {
 	k := &kept{ladder: ladders(t)[0], views: map[string]leaparray.View{},
 		refused: []syncer.KeyCount{{NS: "default", Key: "out"}, {NS: "other", Key: "x"},
@@ -121,7 +121,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunRefuses more than it can do at once, and says what its source says.
+// TestRunRefuses submits more rules and limits than allowed, and a source that fails.
 func TestRunRefuses(t *testing.T) {
 	k := &kept{ladder: ladders(t)[0]}
 	one := &rule.Rule{Name: "r", Limits: limitsOf(1, "1m")}

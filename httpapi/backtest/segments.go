@@ -13,9 +13,9 @@ type segment struct {
 	n        int64
 }
 
-// segments returns the history of a key up to the present, oldest first, without stretches in
-// which there was nothing. Each segment is a cell of the key. Cells that overlap, because nodes
-// have counted the same time at different precision, are one segment.
+// segments returns the history of a key up to the present, oldest first, without empty stretches.
+// Each segment is a cell of the key. Cells that overlap, because nodes have counted the same time
+// at different precision, form one segment.
 func segments(v leaparray.View) (all []segment) {
 	add := func(at leaparray.Stretch, n int64) bool {
 		if n != 0 && at.Start <= v.Now {
@@ -35,6 +35,6 @@ func segments(v leaparray.View) (all []segment) {
 			kept = append(kept, s)
 		}
 	}
-	// More may have been taken back than there was; that counts as nothing.
+	// Corrections may exceed the count; the segment is then empty.
 	return slices.DeleteFunc(kept, func(s segment) bool { return s.n <= 0 })
 }

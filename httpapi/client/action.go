@@ -15,7 +15,7 @@ import (
 // a limit is up to the caller.
 func (c *Client) IsActionAllowed(ctx context.Context, user, action string, period time.Duration,
 	limit int64) (bool, error) {
-	// The length keeps apart what would read the same: "a:b" doing "c" and "a" doing "b:c".
+	// The length separates texts that would read the same: "a:b" doing "c" and "a" doing "b:c".
 	key := strconv.Itoa(utf8.RuneCountInString(user)) + ":" + user + ":" + action
 	a, err := c.Acquire(ctx, AcquireRequest{Check: Check{Key: SafeKey(key),
 		Limits: []Limit{{Window: period, Max: limit}}}})

@@ -2,21 +2,21 @@ package client
 
 import "time"
 
-// Source says where an answer came from.
+// Source is the origin of an answer.
 type Source string
 
 // The values of Source.
 const (
-	// SourceMemory: the node that was asked owns the key.
+	// SourceMemory: the receiving node, which owns the key.
 	SourceMemory Source = "memory"
-	// SourceOwner: the node that was asked forwarded the call to the owner.
+	// SourceOwner: the owner, to which the receiving node forwarded the call.
 	SourceOwner Source = "owner"
-	// SourceNear: the node that was asked for the owner, which had refused a moment ago or lends it
-	// some of what is left of the key's limits.
+	// SourceNear: the receiving node in place of the owner, which had refused a moment ago or lends
+	// it a part of the key's remaining limits.
 	SourceNear Source = "near"
 	// SourceRedis: a script in Redis.
 	SourceRedis Source = "redis"
-	// SourceFallback: the node that was asked, in place of an owner that it can't reach.
+	// SourceFallback: the receiving node, in place of an owner that it can't reach.
 	SourceFallback Source = "fallback"
 	// SourceDegraded: memory alone, while Redis can't be reached.
 	SourceDegraded Source = "degraded"
@@ -29,24 +29,24 @@ type WindowCount struct {
 	// Count is the best estimate. Min leaves out the bucket in which the window begins, Max
 	// includes all of it.
 	Count, Min, Max int64
-	// Bucket is the width of the buckets that were read: the window's edge is uncertain by at most
-	// that. Only set by Count.
+	// Bucket is the width of the buckets read: the window's edge is uncertain by at most that. Only
+	// set by Count.
 	Bucket time.Duration
-	// Rule is the name of the rule that has this window, empty if the request has it itself. Shadow
-	// is set if that rule is in shadow.
+	// Rule is the name of the rule with this window, empty if the request has it itself. Shadow is
+	// set if that rule is in shadow.
 	Rule   string
 	Shadow bool
 }
 
 // AddAnswer is the answer to an AddRequest.
 type AddAnswer struct {
-	// Counts has one element for each limit, after counting: first those of the request, then those
-	// of its rules, except rules that are off.
+	// Counts has one element for each limit, after counting: first the limits of the request, then
+	// the limits of its rules, except rules that are off.
 	Counts []WindowCount
 	// Over is set if any limit is exceeded.
 	Over bool
-	// At is when it was counted, in whole milliseconds: taking N back at this time undoes it. It is
-	// zero if events were taken back without a time.
+	// At is the time of counting, in whole milliseconds: taking N back at this time undoes it. It
+	// is zero if events were taken back without a time.
 	At     time.Time
 	Source Source
 	// Degraded is set while Redis can't be reached.
@@ -58,7 +58,7 @@ type CountAnswer struct {
 	// Counts has one element for each window.
 	Counts []WindowCount
 	Source Source
-	// Age bounds how old this node's knowledge of counts by other nodes is, in whole milliseconds.
+	// Age bounds how far this node lags behind the counts of other nodes, in whole milliseconds.
 	Age time.Duration
 	// Degraded is set while Redis can't be reached.
 	Degraded bool
@@ -72,13 +72,13 @@ type LimitState struct {
 	// Count is the number the decision was based on, including N if it was admitted. Remaining is
 	// Max-Count, but at least 0.
 	Count, Remaining int64
-	// Lent is how many events more other nodes may have counted, or may yet count, of a hot key. A
+	// Lent is how many more events of a hot key other nodes may have counted, or may yet count. A
 	// refusal may be early by at most that.
 	Lent int64
 	// Refused is set if this limit refused, or would have refused if its rule were on.
 	Refused bool
-	// Rule is the name of the rule that has this limit, empty if the request has it itself. Shadow
-	// is set if that rule is in shadow, and refuses nothing.
+	// Rule is the name of the rule with this limit, empty if the request has it itself. Shadow is
+	// set if that rule is in shadow, and refuses nothing.
 	Rule   string
 	Shadow bool
 }
@@ -91,36 +91,36 @@ type CheckAnswer struct {
 	Limits []LimitState
 	// RetryAfter is as in AcquireAnswer.
 	RetryAfter time.Duration
-	// At is when the check was counted, in whole milliseconds: taking N back at this time undoes
-	// it. It is zero if nothing was counted.
+	// At is the time at which the check was counted, in whole milliseconds: taking N back at this
+	// time undoes it. It is zero if nothing was counted.
 	At time.Time
 }
 
-// Ban is a key that a rule has banned: it refuses until then, whatever is asked meanwhile.
+// Ban is a key that a rule has banned: until the end of the ban it refuses every request.
 type Ban struct {
 	Rule, Key string
 	// Until is when the ban ends, the same in all answers about it.
 	Until time.Time
-	// Started is set if this refusal is why, and not a ban that there was before.
+	// Started is set if this refusal started the ban.
 	Started bool
 }
 
 // AcquireAnswer is the answer to an AcquireRequest.
 type AcquireAnswer struct {
 	Allowed bool
-	// Limits has one element for each limit, unless the request had Checks: first those of the
-	// request, then those of its rules, except rules that are off.
+	// Limits has one element for each limit, unless the request had Checks: first the limits of the
+	// request, then the limits of its rules, except rules that are off.
 	Limits []LimitState
 	// Checks has one element for each of the request's Checks.
 	Checks []CheckAnswer
-	// Bans are those that hold now, of the rules that judged the request.
+	// Bans are the active bans under the rules that judged the request.
 	Bans []Ban
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
 	// RetryAfter is the earliest time at which the request may be allowed, in whole milliseconds
 	// from now: 0 if it was allowed, negative if it never will be.
 	RetryAfter time.Duration
-	// At is as in CheckAnswer, unless the request had Checks, whose answers have their own.
+	// At is as in CheckAnswer, unless the request had Checks, whose answers have it.
 	At     time.Time
 	Source Source
 	// Degraded is set while Redis can't be reached.
@@ -139,12 +139,12 @@ type Result struct {
 
 // Point is one bucket of a series.
 type Point struct {
-	// Start is when the bucket begins.
+	// Start is the beginning of the bucket.
 	Start time.Time
 	Count int64
 }
 
-// Series is the buckets of a key over a window that ends now.
+// Series holds the buckets of a key over a window that ends now.
 type Series struct {
 	// Bucket is the width of a bucket.
 	Bucket time.Duration

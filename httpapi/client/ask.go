@@ -40,12 +40,13 @@ func (c *Client) Top(ctx context.Context, n int, window time.Duration) ([]KeyCou
 	return c.top(ctx, n, window, url.Values{})
 }
 
-// TopRefused is Top for the keys that refused the most acquires: a KeyCount has how many.
+// TopRefused is Top for the keys that refused the most acquires: a KeyCount has the number of
+// refusals.
 func (c *Client) TopRefused(ctx context.Context, n int, window time.Duration) ([]KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"refused"}})
 }
 
-// TopShadowRefused is TopRefused for what rules in shadow would have refused.
+// TopShadowRefused is TopRefused for refusals by rules in shadow.
 func (c *Client) TopShadowRefused(ctx context.Context, n int,
 	window time.Duration) ([]KeyCount, error) {
 	return c.top(ctx, n, window, url.Values{"by": {"shadow"}})
@@ -82,7 +83,7 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 	answer any) error {
 	var tried trail
 	by := c.deadline(ctx)
-	err, sent := ErrUnavailable, false // an attempt that got no answer may have been carried out
+	err, sent := ErrUnavailable, false // an attempt without an answer may have been executed
 	for !tried.full() && ctx.Err() == nil && c.ctx.Err() == nil && time.Now().Before(by) {
 		l, _ := c.choose(at, &tried)
 		if l == nil {
@@ -98,7 +99,7 @@ func (c *Client) question(ctx context.Context, at int, method, uri string, body 
 		if status != 200 {
 			p := readProblem(status, text)
 			if err = p; errors.Is(err, ErrUnavailable) {
-				sent = sent || !p.ours() // a proxy's node may have had it
+				sent = sent || !p.ours() // the proxy's node may have received it
 				continue
 			}
 			if sent && body != nil {

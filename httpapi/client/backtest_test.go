@@ -22,7 +22,8 @@ func noDocument(t testing.TB) *rulebook.Keeper {
 	return k
 }
 
-// TestBacktest asks three nodes what proposed rules and rules in force would do to keys of each.
+// TestBacktest submits proposed rules and rules in force to three nodes, each with some of the
+// keys.
 func TestBacktest(t *testing.T) {
 	c := newBed(t, 3).client()
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {

@@ -76,13 +76,13 @@ func (o *Op) slow() bool {
 		o.Distinct != nil && o.Distinct.Ack.waits()
 }
 
-// writes reports whether the operation changes something.
+// writes reports whether the operation changes anything.
 func (o *Op) writes() bool {
 	return o.Count == nil && (o.Distinct == nil || len(o.Distinct.Values) > 0)
 }
 
-// again reports whether an operation without an outcome can be executed again: then nothing counts
-// twice.
+// again reports whether an operation without an outcome can be executed again without counting
+// anything twice.
 func (o *Op) again() bool { return o.Count != nil || o.Distinct != nil }
 
 // group executes the operations at some positions, which have the same owner, one request at a
@@ -107,8 +107,8 @@ func (c *Client) group(ctx context.Context, at int, group []int, ops []Op, res [
 	}
 }
 
-// most returns the number of bytes that the member at an index accepts in a request, or without an
-// owner any node.
+// most returns the number of bytes that the member at an index accepts in a request, or any node if
+// there is no owner.
 func (c *Client) most(at int) int {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && v.members[at] != nil {
@@ -144,8 +144,8 @@ func (k *call) add(o *Op) error {
 	return nil
 }
 
-// part executes a call and sets the results of the operations at these positions. If they are too
-// much for one request, their halves are executed, in order.
+// part executes a call and sets the results of the operations at these positions. If they don't fit
+// in one request, it executes their halves, in order.
 func (c *Client) part(ctx context.Context, k *call, at int, sent []int, ops []Op, res []Result) {
 	var tried trail
 	k.by = c.deadline(ctx)

@@ -45,7 +45,7 @@ type opener func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() err
 // server is one node.
 type server struct {
 	id      string
-	address string            // its own
+	address string            // the node's
 	proxy   *faultproxy.Proxy // in front of it, for clients and the other nodes
 	counter *syncer.Counter
 	ring    *ring.Ring
@@ -56,7 +56,7 @@ type server struct {
 	gone    bool
 }
 
-// health is the part of a store that a node needs besides counting.
+// health is the part of a store that a node needs in addition to counting.
 type health struct{}
 
 func (health) Clock(context.Context, func() time.Time) (time.Duration, error) { return 0, nil }
@@ -131,7 +131,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// start starts one more node, on its own or behind a proxy.
+// start starts one more node, optionally behind a proxy.
 func (b *bed) start(proxied bool) *server {
 	b.t.Helper()
 	s := &server{id: fmt.Sprint("n", len(b.nodes))}
@@ -204,7 +204,7 @@ func (s *server) stop() error {
 	return err
 }
 
-// settle waits until all nodes see the same members and hold what they own.
+// settle waits until all nodes see the same members and hold the partitions that they own.
 func (b *bed) settle() {
 	b.t.Helper()
 	live := 0
@@ -245,7 +245,7 @@ func (b *bed) until(what string, ok func() bool) {
 // client returns a client that knows the table.
 func (b *bed) client(change ...func(*client.Options)) *client.Client {
 	b.t.Helper()
-	// Time is the subject only of tests that set it.
+	// Generous timeouts: only tests that set them depend on time.
 	o := client.Options{Timeout: time.Minute, AttemptTimeout: 20 * time.Second}
 	for _, s := range b.nodes {
 		if !s.gone {
@@ -262,13 +262,13 @@ func (b *bed) client(change ...func(*client.Options)) *client.Client {
 		defer cancel()
 		must(b.t, c.Close(ctx))
 	})
-	// An attempt may time out where they are short.
+	// With short timeouts, an attempt may fail.
 	b.until("the client has a table", func() bool { return c.Refresh(b.t.Context()) == nil })
 	return c
 }
 
-// ops returns how many operations of a kind the nodes have answered, by source, according to their
-// metrics.
+// ops returns the number of operations of a kind that the nodes have answered, by source, according
+// to their metrics.
 func (b *bed) ops(kind string) map[string]int64 {
 	b.t.Helper()
 	sum := map[string]int64{}

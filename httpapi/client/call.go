@@ -16,7 +16,7 @@ type call struct {
 	batching.Call
 	ops   int
 	body  []byte // the operations, separated by commas
-	usual int    // checks of them that default rules judge
+	usual int    // checks among them that default rules judge
 	write bool   // it counts
 	slow  bool   // it waits for Redis
 	by    time.Time
@@ -26,7 +26,7 @@ type call struct {
 // Size implements batching.Item.
 func (k *call) Size() (ops, bytes int) { return k.ops, len(k.body) }
 
-// keep takes one result for each operation of the call and copies them.
+// keep takes one result for each operation of the call and copies it.
 func (k *call) keep(results *[]*fastjson.Value) error {
 	if len(*results) < k.ops {
 		*results = nil

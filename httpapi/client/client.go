@@ -15,7 +15,7 @@ type Client struct {
 	opt     Options
 	ctx     context.Context // done when Close begins
 	stop    context.CancelFunc
-	cut     context.Context // done when nothing may be waited for any more
+	cut     context.Context // done when nothing may wait any more
 	cutOff  context.CancelFunc
 	running sync.WaitGroup
 	calls   sync.Pool // of *call
@@ -55,9 +55,9 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close refuses further calls, fails those that still wait to be sent, and waits for those that
-// were sent to a node. When ctx ends, it cuts their connections. When Close returns, no goroutine
-// of the client runs any more. It may be called twice.
+// Close refuses further calls, fails calls that have not been sent, and waits for the others. When
+// ctx ends, it cuts their connections. When Close returns, no goroutine of the client runs any
+// more. It may be called twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.links = nil
@@ -108,7 +108,7 @@ func (c *Client) Count(ctx context.Context, r CountRequest) (a CountAnswer, err 
 	return a, err
 }
 
-// Acquire asks whether events may pass, and counts them if so. A refusal is an answer, not an
+// Acquire decides whether events may pass, and counts them if so. A refusal is an answer, not an
 // error.
 func (c *Client) Acquire(ctx context.Context, r AcquireRequest) (a AcquireAnswer, err error) {
 	k := c.calls.Get().(*call)
@@ -133,7 +133,7 @@ func (c *Client) single(ctx context.Context, k *call, at int, err error,
 	}
 	k.ops = 1
 	k.by = c.deadline(ctx)
-	var refused error // of a node that had no honest answer
+	var refused error // from a node that had no honest answer
 	for tried := (trail{}); err == nil; {
 		var l *link
 		var left bool
@@ -186,13 +186,13 @@ func (c *Client) deadline(ctx context.Context) time.Time {
 	return by
 }
 
-// counters count what a client did.
+// counters count the work of a client.
 type counters struct{ ops, requests, direct, repeated, refreshed atomic.Int64 }
 
 // Stats are the totals of a client since it was made.
 type Stats struct {
-	// Ops is the number of operations that were answered, Direct the number of those that were sent
-	// straight to their owner.
+	// Ops is the number of answered operations, Direct the number of these that were sent straight
+	// to their owner.
 	Ops, Direct int64
 	// Requests is the number of requests that carried operations, Repeated the number of additional
 	// attempts.

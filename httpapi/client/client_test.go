@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// TestIsActionAllowed: any texts will do, and the other clients count under the same key.
+// TestIsActionAllowed: any text will do, and the other clients count under the same key.
 func TestIsActionAllowed(t *testing.T) {
 	c := newBed(t, 1).client()
 	for _, tt := range []struct {

@@ -82,7 +82,7 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	for i := 0; !s.owns(b, key); i++ {
 		key = fmt.Sprint("k", i)
 	}
-	// The node that was the owner may take itself for it for a moment.
+	// The previous owner may still consider itself the owner for a moment.
 	b.until("an answer is of another node", func() bool {
 		a, err := c.Add(t.Context(), client.AddRequest{Key: key})
 		must(t, err)
@@ -96,8 +96,8 @@ func TestOldTableIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRedisModeHasNoOwners switches the cluster to Redis mode: the client asks any node, and counts
-// stay the same.
+// TestRedisModeHasNoOwners switches the cluster to Redis mode: the client calls any node, and
+// counts stay the same.
 func TestRedisModeHasNoOwners(t *testing.T) {
 	b := newRedisBed(t, 2, redistest.Start(t).URL())
 	c := b.client()
@@ -138,7 +138,7 @@ func TestOnlyAddresses(t *testing.T) {
 }
 
 // TestCallsEndWithTheirContext loses an answer, and ends the context of the call that waits for it:
-// what was sent may have been counted.
+// the operation may have been counted.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) { o.Lanes = 1 })

@@ -21,7 +21,7 @@ const (
 	headerProcess  = "Twotier-Process"
 )
 
-// headerTimeout says for how many milliseconds the answer is waited for.
+// headerTimeout is the number of milliseconds that the client waits for the answer.
 const headerTimeout = "Twotier-Timeout"
 
 const (
@@ -31,11 +31,11 @@ const (
 	maxIdleTime = 30 * time.Second // less than servers keep idle connections
 )
 
-// errDial says that there was no connection, so nothing was sent.
+// errDial: there was no connection, so nothing was sent.
 var errDial = errors.New("no connection")
 
-// errHandshake is an errDial of a server that takes connections. One that has too many closes them
-// before the handshake.
+// errHandshake is an errDial of a server that accepts connections. A server with too many closes
+// them before the handshake.
 var errHandshake = errors.New("TLS handshake")
 
 // wire is one connection to a node, made on first use. It serves one request at a time.
@@ -68,7 +68,7 @@ func newWire(address string, o *Options) *wire {
 }
 
 // send sends the request and reads the answer, which is valid until the next call. It stops early
-// when ctx ends. An error that wraps errDial says that nothing was sent.
+// when ctx ends. If the error wraps errDial, nothing was sent.
 func (w *wire) send(ctx context.Context, by time.Time) (err error) {
 	if w.conn != nil && (time.Since(w.used) > maxIdleTime || idle.Closed(w.conn)) {
 		w.close()

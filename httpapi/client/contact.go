@@ -8,17 +8,18 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// contact is what is known about whether a node can be reached at all. A node that is only slow, or
-// that refuses, can be.
+// contact tracks whether a node can be reached at all. A node that is only slow, or that refuses,
+// can be.
 type contact struct {
-	answers atomic.Bool  // it has answered since it could not be reached
-	asked   atomic.Int64 // when what it has not answered was sent, in unix ns; 0 if nothing
+	answers atomic.Bool  // it has answered since it last was unreachable
+	asked   atomic.Int64 // send time of the oldest unanswered request, in unix ns; 0 if none
 }
 
-// ask notes that something is sent to the node.
+// ask records that a request is being sent to the node.
 func (c *contact) ask(now time.Time) { c.asked.CompareAndSwap(0, now.UnixNano()) }
 
-// settle takes in what became of it. An answer of a proxy that it can't reach the node is none.
+// settle records the outcome of a request. A proxy's answer that it can't reach the node does not
+// count as an answer.
 func (c *contact) settle(answer *fasthttp.Response, err error) {
 	switch {
 	case err == nil && (answer.StatusCode() < 500 ||
@@ -30,15 +31,15 @@ func (c *contact) settle(answer *fasthttp.Response, err error) {
 	}
 }
 
-// isUp reports whether the node answers, as far as is known: it has answered, its address still
-// takes connections, and it has not been silent for longer than most.
+// isUp reports whether the node seems to answer: it has answered, its address still accepts
+// connections, and it has not been silent for longer than most.
 func (c *contact) isUp(now time.Time, most time.Duration) bool {
 	asked := c.asked.Load()
 	return c.answers.Load() && (asked == 0 || now.Sub(time.Unix(0, asked)) < most)
 }
 
-// reaches reports whether any node answers. If none does within Options.Timeout although it is
-// asked, none can be reached.
+// reaches reports whether any node answers. A node that leaves requests unanswered for
+// Options.Timeout can't be reached.
 func (c *Client) reaches() bool {
 	if c.ctx.Err() != nil {
 		return false

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/internal/ratefield"
 )
 
-// Decision is what a [Gate] decided about one request.
+// Decision is the outcome of one request at a [Gate].
 type Decision struct {
 	// Status is the HTTP status: 200 if the request passes, or else 429, 500 or 503, see [Gate].
 	Status int
@@ -44,9 +44,9 @@ func (d *Decision) SetHeaders(set func(name, value string)) {
 	}
 }
 
-// Decide asks for a decision about one request, which is counted if it passes. It is what the
-// handlers of a gate call, for servers of another kind. A request without checks passes. ctx is
-// that of the request: if it ends first, the request does not pass.
+// Decide decides about one request, which is counted if it passes. A gate's handlers call it; call
+// it directly for other kinds of servers. A request without checks passes. ctx is the context of
+// the request: if it ends first, the request does not pass.
 func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 	if len(checks) == 0 {
 		return passed
@@ -65,7 +65,7 @@ func (g *Gate) Decide(ctx context.Context, checks []Check) Decision {
 		d.Status = http.StatusTooManyRequests
 	}
 	if !a.Allowed && a.RetryAfter >= 0 {
-		// Even if it is room that the next millisecond brings, waiting helps.
+		// Waiting helps even if the next millisecond brings room.
 		d.RetryAfter = max(time.Millisecond, a.RetryAfter)
 	}
 	return d
@@ -95,7 +95,7 @@ func rateLimit(a *AcquireAnswer) (policy, state string) {
 	return fields.Policy(), fields.State()
 }
 
-// policyName returns what the headers call limit k of a check.
+// policyName returns the name in headers of limit k of a check.
 func policyName(limits []LimitState, k int) string {
 	name := limits[k].Rule
 	if name == "" {
@@ -117,7 +117,7 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// undecided returns the decision on a request for which err came instead of a decision.
+// undecided returns the decision on a request that got err instead of one.
 func (g *Gate) undecided(ctx context.Context, err error) Decision {
 	switch {
 	case errors.Is(err, ErrInvalid):
@@ -125,13 +125,12 @@ func (g *Gate) undecided(ctx context.Context, err error) Decision {
 	case errors.Is(err, ErrOverloaded):
 		return Decision{Status: http.StatusTooManyRequests, RetryAfter: RetryAfter(err)}
 	case ctx.Err() != nil:
-		// The sender has left. If the request were served anyway, leaving would be a way around the
-		// limit.
+		// The sender has left. Serving the request would make leaving a way around the limit.
 		return unavailable
 	case isAnswer(err):
 		return unavailable
 	case g.opt.Client.reaches():
-		// If the request were served, whoever overloads the service would switch the limits off.
+		// Serving the request would let a client switch the limits off by overloading the service.
 		return late
 	case g.opt.Outage == FailClosed:
 		return unavailable
@@ -139,7 +138,7 @@ func (g *Gate) undecided(ctx context.Context, err error) Decision {
 	return passed
 }
 
-// isAnswer reports whether an error is what a twotier server has answered.
+// isAnswer reports whether an error is the answer of a twotier server.
 func isAnswer(err error) bool {
 	p, ok := errors.AsType[*Problem](err)
 	return ok && p.ours()

@@ -10,7 +10,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// errAnswer says that an answer is not one a twotier server gives.
+// errAnswer is the error of an answer that no twotier server gives.
 var errAnswer = errors.New("the answer is malformed")
 
 // parse parses JSON of at most this many values. The parser allocates some hundred bytes for each
@@ -117,7 +117,7 @@ func (r *reader) booleans(v *fastjson.Value, name string, most int) map[string]b
 	return all
 }
 
-// source reads where an answer came from. It only allocates for sources that this version does not
+// source reads the origin of an answer. It only allocates for sources that this version does not
 // know.
 func (r *reader) source(v *fastjson.Value) Source {
 	text := r.text(v, "source")
@@ -185,19 +185,19 @@ func (a *AcquireAnswer) read(v *fastjson.Value, of *AcquireRequest) error {
 }
 
 // mostOfRule bounds the limits of one rule in an answer, and mostDefaults the default rules of a
-// namespace, which judge what names neither limits nor rules. Servers allow fewer limits.
+// namespace, which judge operations that name neither limits nor rules. Servers allow fewer limits.
 const (
 	mostOfRule   = 64
 	mostDefaults = 16
 )
 
-// window reads a window as a rule spells it.
+// window reads a window in the spelling of a rule.
 func (r *reader) window(v *fastjson.Value) time.Duration {
 	d, err := parseWindow(string(r.text(v, "window")))
 	return check(r, d, err)
 }
 
-// parseWindow reads a window as a rule spells it: a duration of Go, which may have days in front.
+// parseWindow reads a window in the spelling of a rule: a Go duration with optional days in front.
 func parseWindow(text string) (time.Duration, error) {
 	days, rest, found := strings.Cut(text, "d")
 	if !found {
@@ -211,7 +211,7 @@ func parseWindow(text string) (time.Duration, error) {
 	return time.Duration(n)*24*time.Hour + d, err
 }
 
-// counts reads as many counts as were asked for, and those of so many rules.
+// counts reads the requested counts, followed by the counts of so many rules.
 func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
 	list := r.list(v, "counts", want+rules*mostOfRule)
 	if len(list) == 0 {
@@ -231,7 +231,7 @@ func (r *reader) counts(v *fastjson.Value, want, rules int) []WindowCount {
 	return counts
 }
 
-// limits reads the states of the limits that were asked about, and of those of rules.
+// limits reads the states of the check's limits, followed by the states of its rules' limits.
 func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 	rules := len(asked.Rules)
 	if asked.usual() {
@@ -259,7 +259,7 @@ func (r *reader) limits(v *fastjson.Value, asked *Check) []LimitState {
 // mostBans bounds the bans of one check in an answer: servers judge it by no more rules.
 const mostBans = 16
 
-// bans reads the bans that hold for so many checks.
+// bans reads the active bans for so many checks.
 func (r *reader) bans(v *fastjson.Value, checks int) (bans []Ban) {
 	for _, b := range r.list(v, "bans", checks*mostBans) {
 		bans = append(bans, Ban{Rule: string(r.text(b, "rule")), Key: string(r.text(b, "key")),
@@ -268,7 +268,7 @@ func (r *reader) bans(v *fastjson.Value, checks int) (bans []Ban) {
 	return bans
 }
 
-// checks reads the outcomes of the checks that were asked about.
+// checks reads the outcomes of the request's checks.
 func (r *reader) checks(v *fastjson.Value, asked []Check) (answers []CheckAnswer) {
 	for i, c := range r.list(v, "checks", len(asked)) {
 		a := CheckAnswer{

@@ -78,7 +78,7 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// FuzzTable parses tables: in those that are accepted, all owners exist.
+// FuzzTable parses tables: in accepted ones, all owners exist.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte(goodTable), "key")
 	f.Add(
@@ -110,7 +110,7 @@ func asked() []client.Op {
 	}
 }
 
-// TestLentIsRead: an answer about a hot key says how much of it is lent.
+// TestLentIsRead: an answer about a hot key includes how much of it is lent.
 func TestLentIsRead(t *testing.T) {
 	r := asked()[3].Read([]byte(`{"allowed":true,"limits":[{"count":4,"remaining":11,"lent":3},` +
 		`{"count":4,"remaining":46}],"retry_after_ms":0,"source":"memory"}`))
@@ -119,7 +119,7 @@ func TestLentIsRead(t *testing.T) {
 	}
 }
 
-// TestBansAreRead: an answer says which rule bans which key until when, and by which version.
+// TestBansAreRead: an answer has the rule, the key and the end of each ban, and the rules' version.
 func TestBansAreRead(t *testing.T) {
 	const text = `{"allowed":false,"limits":[{"refused":true},{}],"refused_by":[],` +
 		`"bans":[{"rule":"login","key":"a","until":1767226200999,"started":true},` +
@@ -141,7 +141,7 @@ func TestBansAreRead(t *testing.T) {
 	}
 }
 
-// FuzzAnswer parses answers: those that are accepted match their requests.
+// FuzzAnswer parses answers: accepted ones match their requests.
 func FuzzAnswer(f *testing.F) {
 	for i, text := range []string{
 		`{"key":"a","counts":[],"over":false,"source":"memory"}`,
@@ -183,7 +183,7 @@ func FuzzSplit(f *testing.F) {
 			!errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrUnknownOutcome) {
 			t.Error(err)
 		}
-		// Of several results the first ones count, which are those behind the prefix.
+		// Of surplus results the first ones count, which directly follow the prefix.
 		list, ok := strings.CutPrefix(string(b), `{"results":`)
 		var want []json.RawMessage
 		if !ok || !json.Valid(b) || json.NewDecoder(strings.NewReader(list)).Decode(&want) != nil ||
@@ -196,7 +196,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// mostValues is how many values the answer to an empty request may have.
+// mostValues bounds the values in the answer to an empty request.
 const mostValues = 4096
 
 // values returns an upper bound of the number of values.

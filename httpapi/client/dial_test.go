@@ -9,7 +9,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// TestDialOfTheUsers reaches a node through Options.Dial, at an address where there is none.
+// TestDialOfTheUsers reaches a node through Options.Dial, at an address without a node.
 func TestDialOfTheUsers(t *testing.T) {
 	b := newBed(t, 1)
 	var asked atomic.Value

@@ -15,55 +15,55 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// DistinctRequest adds values to a key, and asks how many different ones it has had.
+// DistinctRequest adds values to a key, and counts its different values.
 type DistinctRequest struct {
 	// Namespace and Key are as in AddRequest.
 	Namespace, Key string
 	// Values, up to 1,000, are texts of 1 to 1,024 bytes. Without any, the request only counts.
 	Values []string
-	// Limits, up to 16, are how many different values a window may have: all Values are added, or
-	// none if any window would have more. Rules, up to 16, are names of rules of the server that
-	// have such limits. Both need Values, and no At. With neither, the default rules of the
-	// namespace judge Values that have no At.
+	// Limits, up to 16, bound the different values in a window: all Values are added, or none if
+	// any window would have more. Rules, up to 16, are names of rules of the server that have such
+	// limits. Both need Values, and no At. With neither, the default rules of the namespace judge
+	// Values that have no At.
 	Limits []Limit
 	Rules  []string
 	// Windows, up to 64, are counted as well.
 	Windows []time.Duration
-	// At is when the values were seen, or where the windows end, in whole milliseconds. Default:
-	// now.
+	// At is when the values were seen or, without Values, the end of the windows, in whole
+	// milliseconds. Default: now.
 	At time.Time
 	// Ack is AckMemory or AckRedis.
 	Ack Ack
 }
 
-// DistinctCount is how many different values a window has had.
+// DistinctCount is the number of different values in a window.
 type DistinctCount struct {
-	// Window and Max are those of a limit. Max is 0 in a count of Windows.
+	// Window and Max are the limit's. Max is 0 in a count of Windows.
 	Window time.Duration
 	Max    int64
-	// Rule is the name of the rule that the limit is of, if any, and Shadow says that the rule
-	// refuses nothing. Refused says that the values were too many for the limit.
+	// Rule is the name of the limit's rule, if any. Shadow marks a rule that refuses nothing.
+	// Refused is set if the values were too many for the limit.
 	Rule            string
 	Shadow, Refused bool
 	// Count is the number, and Error its relative standard error: 0 if it is exact.
 	Count int64
 	Error float64
-	// Bucket is the width of the buckets that were read: values that were seen up to that before
-	// the window may be among them.
+	// Bucket is the width of the buckets read: the count may include values seen up to that long
+	// before the window.
 	Bucket time.Duration
 }
 
 // DistinctAnswer is the answer to a DistinctRequest.
 type DistinctAnswer struct {
-	// Counts has one element for each limit, those of rules after the others, and then one for each
+	// Counts has one element for each limit, the request's before the rules', and then one for each
 	// window.
 	Counts []DistinctCount
-	// Over is set if a limit has kept the values from being added, and RefusedBy names those that
+	// Over is set if a limit has kept the values from being added. RefusedBy names the limits that
 	// did: limits[0] is the first of the request, and NAME or NAME/WINDOW one of a rule.
 	Over      bool
 	RefusedBy []string
 	// RetryAfter is when the values would be allowed, in whole milliseconds from now, if no others
-	// are added until then: 0 if they were, negative if they never would be or nobody knows.
+	// are added until then: 0 if they were, negative if they never would be or if it is unknown.
 	RetryAfter time.Duration
 	// RulesVersion is the version of the rules that judged, 0 if none did.
 	RulesVersion int64
@@ -72,7 +72,7 @@ type DistinctAnswer struct {
 	Degraded bool
 }
 
-// rawDistinct is a DistinctAnswer as HTTP has it.
+// rawDistinct is the JSON form of a DistinctAnswer.
 type rawDistinct struct {
 	Counts []struct {
 		Window   string
@@ -92,7 +92,7 @@ type rawDistinct struct {
 	Degraded     bool
 }
 
-// answer returns the answer, or errAnswer if it is none.
+// answer returns the answer, or errAnswer if it is malformed.
 func (raw *rawDistinct) answer() (DistinctAnswer, error) {
 	a := DistinctAnswer{Over: raw.Over, RefusedBy: raw.RefusedBy, RulesVersion: raw.RulesVersion,
 		RetryAfter: millis(raw.RetryAfterMS), Source: raw.Source, Degraded: raw.Degraded}
@@ -127,7 +127,7 @@ func (a *DistinctAnswer) read(v *fastjson.Value) error {
 }
 
 // Distinct adds values to a key, unless a limit forbids it, and counts different ones. A value
-// counts once, so a request that got no answer is sent again, and may be repeated after any error.
+// counts once, so a request without an answer is sent again, and may be repeated after any error.
 func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswer, error) {
 	method, uri, body, err := r.encode()
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *Client) Distinct(ctx context.Context, r DistinctRequest) (DistinctAnswe
 	return a, nil
 }
 
-// encode returns the request as HTTP has it.
+// encode returns the request in its HTTP form.
 func (r *DistinctRequest) encode() (method, uri string, body []byte, err error) {
 	if len(r.Values) > 0 {
 		body, err = r.append([]byte{'{'})
@@ -179,7 +179,7 @@ func (r *DistinctRequest) windows() string {
 	return strings.Join(all, ",")
 }
 
-// append appends the members of the request to an object that was begun, and ends it.
+// append appends the members of the request to an open object, and closes it.
 func (r *DistinctRequest) append(b []byte) ([]byte, error) {
 	if len(r.Values) == 0 && len(r.Limits)+len(r.Rules) > 0 {
 		return b, errNoValues

@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestDistinct adds values of keys of all nodes, with and without limits, and asks for them.
+// TestDistinct adds values to keys of all nodes, with and without limits, and counts them.
 func TestDistinct(t *testing.T) {
 	c := newBed(t, 3).client()
 	for i := range 10 {
@@ -52,7 +52,7 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// TestDistinctByRules has rules judge values, and says which did what.
+// TestDistinctByRules has rules judge values, and looks for each rule's part in the answer.
 func TestDistinctByRules(t *testing.T) {
 	c := newBed(t, 3).client()
 	r := client.DistinctRequest{Key: "k", Values: []string{"a", "b"}, Rules: []string{"spied",
@@ -78,8 +78,8 @@ func TestDistinctByRules(t *testing.T) {
 	}
 }
 
-// TestDistinctInBatch adds values of keys of all nodes in one batch, among other operations, judged
-// by limits, by rules that are named, and by none, and asks how many there are.
+// TestDistinctInBatch adds values to keys of all nodes in one batch, among other operations, judged
+// by limits, by named rules, and by none, and counts them.
 func TestDistinctInBatch(t *testing.T) {
 	c := newBed(t, 3).client()
 	hours := []time.Duration{time.Hour, 7 * time.Hour}
@@ -101,7 +101,7 @@ func TestDistinctInBatch(t *testing.T) {
 	}
 	res, err := c.Batch(t.Context(), ops)
 	must(t, err)
-	at := time.Now() // windows that end earlier may lack what was added
+	at := time.Now() // windows that end earlier may lack the added values
 	for i := range keys {
 		later = append(later, client.Op{Distinct: &client.DistinctRequest{Windows: hours, At: at,
 			Key: fmt.Sprint("key-", i)}})
@@ -149,7 +149,7 @@ func TestDistinctInBatch(t *testing.T) {
 	}
 }
 
-// TestDistinctOfManyValues asks for a number that is not exact.
+// TestDistinctOfManyValues counts too many values for an exact number.
 func TestDistinctOfManyValues(t *testing.T) {
 	c := newBed(t, 1).client()
 	for i := range 6 {
@@ -167,7 +167,7 @@ func TestDistinctOfManyValues(t *testing.T) {
 	}
 }
 
-// TestDistinctRefusals sends what is wrong, and asks where nobody is.
+// TestDistinctRefusals sends invalid requests, and one to an address without a node.
 func TestDistinctRefusals(t *testing.T) {
 	c := newBed(t, 1).client()
 	for _, r := range []client.DistinctRequest{
@@ -198,8 +198,8 @@ func TestDistinctRefusals(t *testing.T) {
 }
 
 // TestManyValuesOfOtherNodes gives one node many operations: half of them on one key that another
-// node owns, with a limit, the others on keys of all nodes. Each is answered by the owner, those on
-// the key in their order, and the owners get them in a few messages.
+// node owns, with a limit, the others on keys of all nodes. The owner answers each operation, in
+// order for the key, and receives a few messages.
 func TestManyValuesOfOtherNodes(t *testing.T) {
 	b := newBed(t, 3)
 	for round := range 10 {
@@ -207,13 +207,13 @@ func TestManyValuesOfOtherNodes(t *testing.T) {
 		if err == nil {
 			return
 		}
-		// While everything stood still, a node may have taken another one for gone.
+		// In a long pause of the machine, a node may have declared another one dead.
 		t.Logf("round %d: %v", round, err)
 	}
 	t.Error("it was so each time")
 }
 
-// manyValues is TestManyValuesOfOtherNodes with keys of its own.
+// manyValues is one round of TestManyValuesOfOtherNodes, with separate keys.
 func (b *bed) manyValues(t *testing.T, round int) error {
 	t.Helper()
 	s := b.nodes[0]
@@ -255,7 +255,7 @@ func (b *bed) manyValues(t *testing.T, round int) error {
 	return nil
 }
 
-// keyOf returns a key that a node owns, another one for each round.
+// keyOf returns a key that a node owns, a different one in each round.
 func (b *bed) keyOf(t *testing.T, owner *server, round int) string {
 	t.Helper()
 	table := owner.ring.Table()

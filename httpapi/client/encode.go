@@ -100,7 +100,7 @@ func (c *Check) append(b []byte) ([]byte, error) {
 	return appendRules(b, c.Rules)
 }
 
-// empty reports whether the check has nothing.
+// empty reports whether no field of the check is set.
 func (c *Check) empty() bool {
 	return c.Namespace == "" && c.Key == "" && c.N == 0 && len(c.Limits) == 0 && len(c.Rules) == 0
 }
@@ -108,7 +108,7 @@ func (c *Check) empty() bool {
 // usual reports whether only default rules judge the check.
 func (c *Check) usual() bool { return len(c.Limits)+len(c.Rules) == 0 }
 
-// usual returns how many of the checks only default rules judge.
+// usual returns the number of checks that only default rules judge.
 func (r *AcquireRequest) usual() (n int) {
 	for i := range r.Checks {
 		if r.Checks[i].usual() {
@@ -132,8 +132,8 @@ func appendWhen(b []byte, name string, at time.Time, ack Ack) []byte {
 	return b
 }
 
-// errLong says that an operation is longer than any that a server accepts, and so is a batch with
-// it.
+// errLong is the error of an operation that is longer than any that a server accepts; a batch with
+// it would be refused as well.
 var errLong = fmt.Errorf("%w: longer than any operation can be", ErrInvalid)
 
 func (r *AddRequest) append(b []byte) ([]byte, error) {

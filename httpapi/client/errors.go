@@ -17,7 +17,7 @@ var (
 	// ErrOverloaded: a node, or this client's queue for it, is full. Retrying at once makes it
 	// worse.
 	ErrOverloaded = errors.New("overloaded")
-	// ErrUnavailable: no node could be reached, or none that was reached can answer honestly.
+	// ErrUnavailable: no node could be reached, or no reachable node can answer honestly.
 	ErrUnavailable = errors.New("no node can answer")
 	// ErrClosed: the client is closed.
 	ErrClosed = errors.New("client is closed")
@@ -28,10 +28,10 @@ var (
 	ErrUnauthorized = errors.New("not granted")
 )
 
-// errNotDone says that a node certainly did not execute a request. Another node may be asked.
+// errNotDone: a node certainly did not execute a request. Another node may.
 var errNotDone = errors.New("not carried out")
 
-// errTimeout says that Options.Timeout has passed. It wraps context.DeadlineExceeded.
+// errTimeout: Options.Timeout has passed. It wraps context.DeadlineExceeded.
 var errTimeout = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 
 // Problem is an error that a node returned (RFC 9457). Depending on its status, errors.Is matches
@@ -41,7 +41,7 @@ type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail names the wrong field and says what would be right.
+	// Detail names the wrong field and a right value.
 	Detail string `json:"detail"`
 	// Outcome is "unknown" if a write may or may not have happened.
 	Outcome string `json:"outcome"`
@@ -73,7 +73,8 @@ const (
 // Code returns the short name of the problem: "refused", "overload", "unavailable" and so on.
 func (p *Problem) Code() string { return p.Type[strings.LastIndexByte(p.Type, ':')+1:] }
 
-// ours reports whether a twotier server says so, and not a proxy in front of one.
+// ours reports whether the problem comes from a twotier server, and not from a proxy in front of
+// one.
 func (p *Problem) ours() bool { return strings.HasPrefix(p.Type, "urn:twotier:problem:") }
 
 // Error returns the detail, or the title if there is none.
@@ -112,7 +113,7 @@ func readProblem(status int, body []byte) *Problem {
 	return p
 }
 
-// unknown returns the error of a call that got no answer: the outcome of a write is unknown, and a
+// unknown returns the error of a call without an answer: the outcome of a write is unknown, and a
 // read did nothing.
 func unknown(write bool, why error) error {
 	if write {

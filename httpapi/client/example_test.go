@@ -52,7 +52,8 @@ func ExampleClient_IsActionAllowed() {
 	// false <nil>
 }
 
-// A client learns the other nodes from one, asks the owner of a key itself, and may be shared.
+// A client learns the other nodes from one, sends each call to the owner of its key, and may be
+// shared.
 func ExampleClient_Acquire() {
 	address, stop := startNode()
 	defer stop()

@@ -48,7 +48,7 @@ func (t *Table) Owner(ns, key string) string {
 	return t.Addresses[at]
 }
 
-// Body returns the operation as it is sent.
+// Body returns the encoded operation.
 func (o *Op) Body() ([]byte, error) { return o.append(nil) }
 
 // Read parses an answer.

@@ -14,7 +14,7 @@ import (
 	"twotier.dev/twotier/internal/testing/faultproxy"
 )
 
-// proxied starts nodes that are reached through proxies, and a client that gives up late.
+// proxied starts nodes behind proxies, and a client that gives up late.
 func proxied(t testing.TB, nodes int) (*bed, *client.Client) {
 	b := newBed(t, 0)
 	for range nodes {
@@ -85,8 +85,8 @@ func TestLostFirstReply(t *testing.T) {
 }
 
 // TestRepliesLostAtRandom loses a third of the answers of three nodes under load: acknowledged adds
-// are counted once. Each answer is lost or not by itself. If the next one were lost whenever some
-// time has passed, a request that waits for longer before it is sent again would never get one.
+// are counted once. Each answer is lost independently. If losses were timed, a request that waits
+// for longer before it is sent again would never get an answer.
 func TestRepliesLostAtRandom(t *testing.T) {
 	b := newBed(t, 3)
 	network := lossy{probability: 1. / 3}
@@ -94,10 +94,10 @@ func TestRepliesLostAtRandom(t *testing.T) {
 		o.Timeout, o.AttemptTimeout, o.Lanes = 10*time.Second, 200*time.Millisecond, 1
 		o.Dial = network.dial
 	})
-	network.losing.Store(true) // not before the client has a table: it asks each node once for that
+	network.losing.Store(true) // once the client has a table: it requests it only once per node
 	var adding sync.WaitGroup
 	var acked, open [16]atomic.Int64
-	var refused atomic.Int64 // because no session could be begun: certainly not counted
+	var refused atomic.Int64 // because no session could begin: certainly not counted
 	for i := range 16 {
 		adding.Go(func() {
 			for range 25 {
@@ -137,15 +137,15 @@ func TestRepliesLostAtRandom(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeIsSaid makes the node unreachable after it has counted, so that nobody can tell
-// the outcome.
+// TestUnknownOutcomeIsSaid makes the node unreachable after it has counted, so that the client
+// can't learn the outcome.
 func TestUnknownOutcomeIsSaid(t *testing.T) {
 	b, _ := proxied(t, 1)
 	c := b.client(func(o *client.Options) {
 		o.Timeout, o.AttemptTimeout, o.Lanes = 700*time.Millisecond, 100*time.Millisecond, 1
 	})
 	var err error
-	for range 10 { // on a busy machine, its time may be up
+	for range 10 { // on a busy machine, a call may time out
 		if _, err = c.Add(t.Context(), client.AddRequest{Key: "a"}); err == nil {
 			break
 		}
@@ -226,7 +226,7 @@ func TestRestartBetweenCalls(t *testing.T) {
 	}
 }
 
-// TestReadsGoElsewhere loses the answer to a count for good: the client asks another node.
+// TestReadsGoElsewhere loses the answer to a count for good: the client turns to another node.
 func TestReadsGoElsewhere(t *testing.T) {
 	b, c := proxied(t, 2)
 	if _, err := c.Add(t.Context(), client.AddRequest{Key: "a"}); err != nil {
@@ -304,8 +304,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// TestAnswersOfAProxy: a proxy loses an answer, and refuses what is sent again; or it says that it
-// has lost the node, with a status and a text of its own. Everything is counted once.
+// TestAnswersOfAProxy: a proxy loses an answer and refuses the repetition, or reports that it has
+// lost the node, with another status and text. Everything is counted once.
 func TestAnswersOfAProxy(t *testing.T) {
 	b := newBed(t, 1)
 	address := faultproxy.Mishaps(t, b.nodes[0].reached())
@@ -324,7 +324,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 }
 
 // TestValuesThatMayHaveBeenAdded: the first node does not answer, the next one refuses. The refusal
-// says nothing of what the first one did.
+// is no evidence of the first one's outcome.
 func TestValuesThatMayHaveBeenAdded(t *testing.T) {
 	var asked atomic.Int32
 	o := client.Options{OnlyAddresses: true, Timeout: time.Minute}

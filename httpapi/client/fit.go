@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// fit is how many bytes of operations a node accepts in a request. It begins with what a server
-// accepts at most, shrinks when the node finds a request too large, and grows again slowly.
+// fit is the number of bytes of operations that a node accepts in a request. It begins with a
+// server's maximum, shrinks when the node finds a request too large, and grows again slowly.
 type fit struct{ less atomic.Int64 }
 
-// leastFit is how many bytes a request may have in any case.
+// leastFit is the number of bytes that a request may always have.
 const leastFit = 8 << 10
 
 // most returns the number of bytes.
 func (f *fit) most() int { return maxBody - int(f.less.Load()) }
 
-// shrink notes that a request of so many bytes was too large.
+// shrink records that a request of so many bytes was too large.
 func (f *fit) shrink(bytes int) {
 	f.less.Store(int64(maxBody - min(max(bytes/2, leastFit), maxBody)))
 }
 
-// grow notes that a request of so many bytes was accepted. Only one that nearly fills what is
-// accepted means that more may be.
+// grow records that a request of so many bytes was accepted. Only a nearly full one is evidence
+// that more would fit.
 func (f *fit) grow(bytes int) {
 	less := f.less.Load()
 	if most := maxBody - less; less > 0 && int64(bytes) > most*3/4 {

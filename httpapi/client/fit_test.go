@@ -20,13 +20,13 @@ import (
 const tooLarge = `{"type":"urn:twotier:problem:too-large","title":"Request body too large",` +
 	`"status":413,"detail":"send it in parts"}`
 
-// TestTooLargeBatchesAreHalved asks a node that reads few operations at a time. Each of them is
-// carried out once, in order if it is of one call, and the client remembers what the node accepts.
+// TestTooLargeBatchesAreHalved uses a node that reads few operations at a time. Each operation is
+// executed once, in order within one call, and the client remembers the accepted size.
 func TestTooLargeBatchesAreHalved(t *testing.T) {
 	const most, calls, ops = 7, 300, 50
 	var refusals atomic.Int64
 	var mu sync.Mutex
-	var seen []string // the keys carried out, in order
+	var seen []string // the executed keys, in order
 	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Twotier-Process", "p")
@@ -47,7 +47,7 @@ func TestTooLargeBatchesAreHalved(t *testing.T) {
 		fmt.Fprintf(w, `{"results":[%s]}`, strings.TrimSuffix(strings.Repeat(
 			`{"counts":[],"source":"memory"},`, len(keys)), ","))
 	}, func(*client.Options) {})
-	key := strings.Repeat("k", 200) // some of them are more than a request may have in any case
+	key := strings.Repeat("k", 200) // some calls exceed leastFit
 	var asking sync.WaitGroup
 	for i := range calls {
 		asking.Go(func() {
@@ -92,7 +92,7 @@ func TestTooLargeBatchesAreHalved(t *testing.T) {
 }
 
 // TestClientRemembersWhatFits sends one large batch after the other to a node that accepts a part
-// of it. Most requests are of a size that it accepts.
+// of it. Most requests have an accepted size.
 func TestClientRemembersWhatFits(t *testing.T) {
 	var refused, accepted atomic.Int64
 	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -124,9 +124,9 @@ func TestClientRemembersWhatFits(t *testing.T) {
 	}
 }
 
-// TestCrowdAtAGate asks a server with little memory for thousands of decisions at once, with many
-// limits and long keys. No request passes without a decision, and none is an error: what the server
-// can't read is its overload.
+// TestCrowdAtAGate requests thousands of decisions at once from a server with little memory, with
+// many limits and long keys. No request passes without a decision, and none is an error: a request
+// that the server can't read counts as overload.
 func TestCrowdAtAGate(t *testing.T) {
 	b := newBed(t, 1)
 	web, err := httpapi.New(httpapi.Options{Service: b.nodes[0].node, Listen: "127.0.0.1:0",

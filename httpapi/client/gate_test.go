@@ -84,8 +84,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateLimitsEveryKey lets an attacker choose the key: a key that a server would refuse is
-// limited all the same.
+// TestGateLimitsEveryKey lets an attacker choose the key: even a key that a server would refuse is
+// limited.
 func TestGateLimitsEveryKey(t *testing.T) {
 	b := newBed(t, 1)
 	g := gate(t, b.client(), func(o *client.GateOptions) {

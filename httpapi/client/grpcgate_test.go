@@ -73,7 +73,7 @@ func watch(ctx context.Context, c healthv1.HealthClient, user string) (metadata.
 	return headers, err
 }
 
-// retryDelay returns what the RetryInfo of an error says, or 0 if it has none.
+// retryDelay returns the delay in the RetryInfo of an error, or 0 if it has none.
 func retryDelay(err error) time.Duration {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
@@ -83,7 +83,7 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// TestGRPCInterceptors makes calls and opens streams, of each of which three a minute are allowed.
+// TestGRPCInterceptors makes calls and opens streams; three of each are allowed per minute.
 func TestGRPCInterceptors(t *testing.T) {
 	c := guarded(t, gate(t, newBed(t, 1).client(), asGiven))
 	for kind, call := range map[string]func(context.Context, healthv1.HealthClient, string) (
@@ -116,7 +116,8 @@ func TestGRPCInterceptors(t *testing.T) {
 	}
 }
 
-// TestGRPCWithoutADecision: what is no decision has a status of its own, and as the gate was told.
+// TestGRPCWithoutADecision: a missing decision has a distinct status, which depends on the gate's
+// Outage.
 func TestGRPCWithoutADecision(t *testing.T) {
 	gone, err := client.New(client.Options{Addresses: []string{"127.0.0.1:1"}})
 	must(t, err)
@@ -144,7 +145,7 @@ func TestGRPCWithoutADecision(t *testing.T) {
 			}
 		}
 	}
-	// A limit of none: no time brings room.
+	// A limit of none: no wait brings room.
 	never := gate(t, newBed(t, 1).client(), func(o *client.GateOptions) {
 		o.Limits = []client.Limit{{Window: time.Minute}}
 	})

@@ -16,8 +16,8 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// TestLongAnswers gets answers with more than was asked for: far too long ones are not read, and of
-// the others nothing is kept.
+// TestLongAnswers gets answers with surplus values: far too long ones are not read, and nothing of
+// the others is kept.
 func TestLongAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		ops, numbers int
@@ -46,8 +46,8 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersBehindAReadThatWasGivenBack lets the answer to a batch be late, so that its read is
-// given back. The answers to the others are their own all the same.
+// TestAnswersBehindAReadThatWasGivenBack delays the answer to a batch, so that its read is given
+// back. The other calls still get their answers.
 func TestAnswersBehindAReadThatWasGivenBack(t *testing.T) {
 	var attempts atomic.Int32
 	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -84,8 +84,8 @@ func TestAnswersBehindAReadThatWasGivenBack(t *testing.T) {
 	}
 }
 
-// TestProxyLosesTheAnswer has a proxy say that it got no answer, for one attempt or for all: either
-// the request is sent again under its number, or its outcome is unknown.
+// TestProxyLosesTheAnswer has a proxy report that it got no answer, for one attempt or for all:
+// either the request is sent again under its number, or its outcome is unknown.
 func TestProxyLosesTheAnswer(t *testing.T) {
 	for _, status := range []int{http.StatusBadGateway, http.StatusGatewayTimeout} {
 		for name, test := range map[string]struct {
@@ -120,8 +120,8 @@ func TestProxyLosesTheAnswer(t *testing.T) {
 	}
 }
 
-// TestSilentNodeIsLeftAfterOneAttempt has a node take requests and not answer: after the first, its
-// reads are given back.
+// TestSilentNodeIsLeftAfterOneAttempt has a node accept requests and not answer: after the first,
+// its reads are given back.
 func TestSilentNodeIsLeftAfterOneAttempt(t *testing.T) {
 	var attempts atomic.Int32
 	c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +141,7 @@ func TestSilentNodeIsLeftAfterOneAttempt(t *testing.T) {
 	}
 }
 
-// clientOf returns a client of one server that handles batches this way.
+// clientOf returns a client of one server that handles batches with batch.
 func clientOf(t *testing.T, batch http.HandlerFunc, with func(*client.Options)) *client.Client {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v1/batch" {
@@ -160,7 +160,7 @@ func clientOf(t *testing.T, batch http.HandlerFunc, with func(*client.Options)) 
 	return c
 }
 
-// verbose returns a client of a server that adds so many numbers to each first result.
+// verbose returns a client of a server that adds these numbers to each first result.
 func verbose(t *testing.T, numbers string) *client.Client {
 	return clientOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -50,7 +50,7 @@ type lane struct {
 	seq     int64
 	batch   []*call // being sent; nil for calls that were given back
 	ops     []int   // the number of operations of each call of batch
-	usual   int     // checks of all of them that default rules judge
+	usual   int     // checks of all calls that default rules judge
 	body    []byte
 	parser  fastjson.Parser // for answers
 }
@@ -63,13 +63,13 @@ func newLane(l *link) *lane {
 	return n
 }
 
-// run sends calls that wait until the link ends.
+// run sends waiting calls until the link ends.
 func (n *lane) run(queue *batching.Queue[*call]) {
 	defer n.w.close()
 	queue.Run(nil, n.carry)
 }
 
-// carry sends a batch, in as many requests as the node has been found to need.
+// carry sends a batch, in requests of the size that the node accepts.
 func (n *lane) carry(batch []*call) {
 	for len(batch) > 0 {
 		fits, bytes := 1, len(batch[0].body)
@@ -83,8 +83,8 @@ func (n *lane) carry(batch []*call) {
 }
 
 // send sends a batch of so many bytes as one request and gives each call its part of the answer. If
-// it is too large for the node, its halves are sent: how much memory it takes there depends on the
-// rules, and on what else the node reads for this address.
+// the request is too large for the node, send sends its halves: its memory on the node depends on
+// the rules, and on the other requests that the node reads for this address.
 func (n *lane) send(batch []*call, bytes int) {
 	n.batch, n.ops, n.usual = batch, n.ops[:0], 0
 	var by time.Time
@@ -122,7 +122,7 @@ func (n *lane) send(batch []*call, bytes int) {
 	}
 	for i, k := range n.batch {
 		switch {
-		case k == nil: // given back already, but answered all the same
+		case k == nil: // given back already, but answered nevertheless
 			results = results[min(n.ops[i], len(results)):]
 		case err != nil && !k.write:
 			k.Finish(fmt.Errorf("%w: %w", errNotDone, err))
@@ -150,22 +150,22 @@ func (n *lane) results() ([]*fastjson.Value, error) {
 	return v.GetArray("results"), nil
 }
 
-// maxValues is an upper bound for the number of values in the answer to a batch of which default
-// rules judge so many checks. A window has the most for its length: it takes five bytes to ask for,
-// and is answered with six values. Rules have more, as they are short names for limits; default
-// rules and those on distinct values judge without being named.
+// maxValues is an upper bound for the number of values in the answer to a batch in which default
+// rules judge usual checks. A window has the most values for its length: it takes five bytes to
+// request, and is answered with six values. Rules have more, as they are short names for limits;
+// default rules and rules on distinct values judge without being named.
 func maxValues(request []byte, usual int) int {
 	rules := bytes.Count(request, []byte(`"rules":[`)) + usual
 	return 4<<10 + 4*len(request) + rules*maxRuleValues +
 		bytes.Count(request, []byte(`{"op":"distinct"`))*maxDistinctValues
 }
 
-// maxRuleValues bounds the values that are answered for the rules of one check: 16 rules, each with
-// 16 limits of 9 values and a name among those that refused, and with a ban of 5 values.
+// maxRuleValues bounds the values in an answer for the rules of one check: 16 rules, each with 16
+// limits of 9 values and a name in "refused_by", and with a ban of 5 values.
 const maxRuleValues = 16 * (16*10 + 5)
 
-// maxDistinctValues bounds the values that are answered for the rules of one operation on distinct
-// values: 64 limits of 8 values and a name among those that refused.
+// maxDistinctValues bounds the values in an answer for the rules of one operation on distinct
+// values: 64 limits of 8 values and a name in "refused_by".
 const maxDistinctValues = 64*9 + 16
 
 // exchange executes the batch once. If the error is errNotDone, it was certainly not executed.
@@ -231,7 +231,7 @@ func (n *lane) attempt(body []byte, by time.Time) error {
 }
 
 // attempts sends a body under the same number until it gets a final answer or time is up. errAnew
-// says that the request was certainly not executed, and can be sent in a new session.
+// means that the request was certainly not executed, and can be sent in a new session.
 func (n *lane) attempts(body []byte, by time.Time) error {
 	n.l.c.stats.requests.Add(1)
 	failures := 0 // attempts that may have been executed
@@ -276,7 +276,7 @@ func (n *lane) pause(pause *time.Duration, by time.Time) bool {
 	return time.Now().Before(by) && n.l.c.cut.Err() == nil
 }
 
-// judge decides what an answer means. An answer that says nothing about the request is not final.
+// judge interprets an answer. An answer that is not about the request is not final.
 func (n *lane) judge(repeated bool) (final bool, err error) {
 	status := n.w.answer.StatusCode()
 	if status == 200 {
@@ -296,7 +296,7 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 		return true, errAnew
 	case !about && (repeated || errors.Is(p, ErrUnknownOutcome) || status >= 500 && !p.ours()):
 		return false, p
-	case status >= 500 && !p.ours(): // there is no process to ask again
+	case status >= 500 && !p.ours(): // there is no process to repeat it to
 		return true, unknown(true, p)
 	case errors.Is(p, ErrUnavailable):
 		return true, fmt.Errorf("%w: %w", errNotDone, p)
@@ -305,7 +305,7 @@ func (n *lane) judge(repeated bool) (final bool, err error) {
 }
 
 // giveReadsBack gives up calls that count nothing, so that they can be sent to another node while
-// this lane finds out about the others. It returns how many others there are.
+// this lane learns the outcome of the others. It returns the number of the others.
 func (n *lane) giveReadsBack() (writes int) {
 	for i, k := range n.batch {
 		switch {
@@ -320,8 +320,8 @@ func (n *lane) giveReadsBack() (writes int) {
 	return writes
 }
 
-// isTimeout reports whether an attempt failed for lack of an answer in time. The error of fasthttp
-// is no net.Error.
+// isTimeout reports whether an attempt failed for lack of an answer in time. fasthttp's error is no
+// net.Error.
 func isTimeout(err error) bool {
 	t, ok := errors.AsType[interface {
 		error

@@ -10,7 +10,7 @@ import (
 	"twotier.dev/twotier/internal/batching"
 )
 
-// askers is how many questions, not counting operations, may be in flight to a node.
+// askers is the number of questions, not counting operations, that may be in flight to a node.
 const askers = 4
 
 // link is the client's connection state for one node.
@@ -60,7 +60,7 @@ func (l *link) runEnd() {
 	}
 }
 
-// refused returns why no call may wait: no lane would send it.
+// refused returns the reason why no call may wait: no lane would send it.
 func (l *link) refused() error {
 	if l.ctx.Err() != nil {
 		return errNotDone
@@ -81,14 +81,14 @@ func (l *link) submit(k *call, slow bool) error {
 	return err
 }
 
-// drain gives all calls that wait back to their callers.
+// drain gives all waiting calls back to their callers.
 func (l *link) drain() {
 	l.fast.Drain(errNotDone)
 	l.slow.Drain(errNotDone)
 }
 
-// fail notes that the node did not answer, and gives back the calls that wait for it, so that other
-// nodes can take them.
+// fail records that the node did not answer, and gives back the calls that wait for it, so that
+// other nodes can take them.
 func (l *link) fail(err error) {
 	if l.ctx.Err() != nil {
 		return
@@ -105,15 +105,15 @@ func (l *link) down(err error) {
 	}
 }
 
-// succeed notes that the node answered.
+// succeed records that the node answered.
 func (l *link) succeed() {
 	if !l.up.Load() && !l.up.Swap(true) {
 		l.c.opt.Logger.Info("a node answers again", "address", l.address)
 	}
 }
 
-// ask sends a request that is not an operation, and returns the status and a copy of the answer. An
-// error that wraps errDial says that nothing was sent.
+// ask sends a request that is not an operation, and returns the status and a copy of the answer. If
+// the error wraps errDial, nothing was sent.
 func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 	by time.Time) (status int, answer []byte, err error) {
 	var w *wire
@@ -140,7 +140,7 @@ func (l *link) ask(ctx context.Context, method, uri string, body []byte,
 		if e == nil {
 			return w.answer.StatusCode(), append([]byte(nil), w.answer.Body()...), nil
 		}
-		if err == nil || !errors.Is(e, errDial) { // or what was sent first may have arrived
+		if err == nil || !errors.Is(e, errDial) { // or the first attempt may have arrived
 			err = e
 		}
 		if !kept || ctx.Err() != nil {

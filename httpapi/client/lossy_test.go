@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// lossy makes connections that lose answers from the time it is told to: each with this
-// probability, and of those one in five silently.
+// lossy makes connections that lose answers while losing is set: each with this probability, and
+// one in five of them silently.
 type lossy struct {
 	probability float64
 	losing      atomic.Bool
@@ -22,8 +22,8 @@ func (l *lossy) dial(ctx context.Context, network, address string) (net.Conn, er
 	return &lossyConn{nc, l}, err
 }
 
-// lossyConn is a connection with one request in flight at a time, so that what is read at once is
-// of one answer.
+// lossyConn is a connection with one request in flight at a time, so that each Read belongs to one
+// answer.
 type lossyConn struct {
 	net.Conn
 	lossy *lossy

@@ -11,7 +11,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Outage says what a [Gate] does with a request while no node can be reached. There is no default.
+// Outage determines a [Gate]'s treatment of requests while no node can be reached. There is no
+// default.
 type Outage int
 
 // The choices.
@@ -30,9 +31,9 @@ type GateOptions struct {
 	// or rule is required.
 	Limits []Limit
 	Rules  []string
-	// Namespace is as in [AcquireRequest], for checks that have none and name no rules themselves.
+	// Namespace is as in [AcquireRequest], for checks that have none and name no rules.
 	Namespace string
-	// Outage is what happens to requests while no node can be reached: [FailOpen] or [FailClosed].
+	// Outage is the treatment of requests while no node can be reached: [FailOpen] or [FailClosed].
 	// It applies to nothing else: see [Gate]. Required.
 	Outage Outage
 	// Wait bounds how long a request waits for the decision. Default: 250 ms.
@@ -43,7 +44,7 @@ type GateOptions struct {
 	OnError func(key string, err error)
 }
 
-// withDefaults returns o with its defaults filled in, or says why it can't be used.
+// withDefaults returns o with its defaults filled in, or an error if it can't be used.
 func (o GateOptions) withDefaults() (GateOptions, error) {
 	switch {
 	case o.Client == nil:
@@ -73,22 +74,22 @@ func (o GateOptions) withDefaults() (GateOptions, error) {
 // sender leaves before the decision is not served. Every answer to a decision has the headers
 // RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11, in which a limit is
 // called limits[0] or, if there are several checks, checks[1].limits[0]. A limit of a rule has the
-// rule's name in place of limits[0], followed by its window if the rule has several; those in
-// shadow are not shown. If the request does not pass, the answer is
+// rule's name in place of limits[0], followed by its window if the rule has several limits; rules
+// in shadow are not shown. If the request does not pass, the answer is
 //
 //   - 429 with Retry-After if a limit refuses it, if the service is overloaded ([ErrOverloaded],
 //     for example because memory is full), or if it does not decide within [GateOptions].Wait
 //     although it can be reached;
-//   - 500 if the service refuses what the gate asks ([ErrInvalid], for example because a window is
+//   - 500 if the service refuses the gate's request ([ErrInvalid], for example because a window is
 //     too long): no request passes until the gate's options are right;
 //   - 503 with Retry-After if a node answers that it can't decide now ([ErrUnavailable], for
 //     example because Redis is slow to send the key's counts);
-//   - as [GateOptions].Outage says if no node can be reached: connections are refused, or no node
-//     has answered anything for [Options].Timeout although it was asked. A proxy in place of a node
-//     can't reach one if it answers 5xx by itself.
+//   - determined by [GateOptions].Outage if no node can be reached: connections are refused, or
+//     requests to all nodes stay unanswered for [Options].Timeout. A proxy in place of a node can't
+//     reach one if it answers 5xx by itself.
 //
-// So whoever overloads the service can't switch the limits off. A service that stops answering
-// without closing its port, such as a machine that is cut off, refuses for Options.Timeout before
+// So overloading the service can't switch the limits off. A service that stops answering without
+// closing its port, such as a machine that is cut off, refuses for Options.Timeout before
 // [FailOpen] lets requests pass; one that is stopped or killed doesn't. Some of the requests
 // without a decision may have been counted.
 type Gate struct{ opt GateOptions }
@@ -105,13 +106,13 @@ func NewGate(o GateOptions) (*Gate, error) {
 
 // Handler passes requests to next if the limits allow it. key returns the key to count a request
 // under, and false if the request is not limited at all. An empty key is a key like any other:
-// requests that lack what should tell them apart share one limit.
+// requests that lack the distinguishing value share one limit.
 func (g *Gate) Handler(key func(*http.Request) (string, bool), next http.Handler) http.Handler {
 	return g.HandlerOf(func(r *http.Request) []Check { return oneCheck(key(r)) }, next)
 }
 
 // HandlerOf is Handler for several checks in one decision: a request passes, and is counted, only
-// if all limits of all its checks hold. Its checks may be a user, an address and what is sent. A
+// if all limits of all its checks hold. Its checks may be a user, an address and a content. A
 // request without checks is not limited.
 func (g *Gate) HandlerOf(checks func(*http.Request) []Check, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

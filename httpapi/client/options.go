@@ -11,8 +11,8 @@ import (
 
 // Options configure a [Client]. The zero value of a field means its default.
 type Options struct {
-	// Addresses are nodes to start with, as host:port. One that can be reached is enough: the
-	// client learns the others from it. Required.
+	// Addresses are nodes to start with, as host:port. One reachable node is enough: the client
+	// learns the others from it. Required.
 	Addresses []string
 	// Timeout bounds each call, with all its attempts. Default: 3 s. A context may end earlier.
 	Timeout time.Duration
@@ -26,8 +26,8 @@ type Options struct {
 	// nodes that can't be reached directly.
 	OnlyAddresses bool
 	// Lanes is how many requests may be in flight to a node at the same time, each on its own
-	// connection. The same number again is for slow operations: those with AckRedis, and those that
-	// the node has to forward. Default: 2.
+	// connection. There are as many lanes again for slow operations: operations with AckRedis, and
+	// operations that the node has to forward. Default: 2.
 	Lanes int
 	// MaxBatch is the number of operations at which a request is full, up to 5,000. Default: 1,000.
 	MaxBatch int
@@ -47,12 +47,12 @@ type Options struct {
 	// Authorization is the value of the Authorization header, in place of Token, for a proxy that
 	// requires it. Default: none.
 	Authorization string
-	// Logger is told when a node stops answering and when it answers again. Default: none.
+	// Logger logs when a node stops answering and when it answers again. Default: none.
 	Logger *slog.Logger
 }
 
-// maxBatch is half of what a server accepts in one request, because the last call added to a
-// request may have as many operations again.
+// maxBatch is half of a server's maximum for one request, because the last call added to a request
+// may have as many operations again.
 const maxBatch = 5_000
 
 func (o Options) withDefaults() (Options, error) {

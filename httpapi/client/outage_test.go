@@ -19,7 +19,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// busy is a node that does not get done with operations on some keys.
+// busy is a node that does not finish operations on some keys.
 type busy struct {
 	httpapi.Service
 	until chan struct{}
@@ -32,8 +32,8 @@ func (b *busy) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 	b.Service.DoAll(ctx, ops, res)
 }
 
-// overloaded returns a client of a server whose memory others use until the test ends. By itself
-// the server would let those who come wait for a minute.
+// overloaded returns a client of a server whose memory others use until the test ends. By default
+// the server would make further requests wait for a minute.
 func overloaded(t *testing.T, attempt time.Duration) *client.Client {
 	t.Helper()
 	service := &busy{newBed(t, 1).nodes[0].node, make(chan struct{})}
@@ -89,7 +89,7 @@ func largeChecks(key string) (checks []client.Check) {
 	return checks
 }
 
-// TestOverloadIsAnsweredInTime asks a server that would let the client wait for longer than an
+// TestOverloadIsAnsweredInTime calls a server that would let the client wait for longer than an
 // attempt may take.
 func TestOverloadIsAnsweredInTime(t *testing.T) {
 	c := overloaded(t, 4*time.Second)
@@ -98,8 +98,8 @@ func TestOverloadIsAnsweredInTime(t *testing.T) {
 	}
 }
 
-// TestOverloadDoesNotOpenAGate asks the same server through a gate that fails open, and waits for a
-// shorter time than the server.
+// TestOverloadDoesNotOpenAGate calls the same server through a gate that fails open, and waits for
+// a shorter time than the server.
 func TestOverloadDoesNotOpenAGate(t *testing.T) {
 	c := overloaded(t, time.Second)
 	g := gate(t, c, func(o *client.GateOptions) { o.Wait = 50 * time.Millisecond })
@@ -121,7 +121,7 @@ func TestOverloadDoesNotOpenAGate(t *testing.T) {
 	}
 }
 
-// moody is a server that answers as it is told to.
+// moody is a server that answers according to its mood.
 type moody struct {
 	mood atomic.Value // of string
 	done chan struct{}
@@ -143,9 +143,9 @@ func (m *moody) serve(w http.ResponseWriter, r *http.Request) {
 		`"status":%s}}]}`, mood)
 }
 
-// TestAGateOpensWhenNobodyAnswers asks a server that answers without a decision, then is slow, then
-// silent, then gone. A gate that fails open does so when it is silent for the client's timeout, or
-// gone.
+// TestAGateOpensWhenNobodyAnswers calls a server that answers without a decision, then is slow,
+// then silent, then gone. A gate that fails open does so when the server is silent for the client's
+// timeout, or gone.
 func TestAGateOpensWhenNobodyAnswers(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{
 		"gone": time.Minute, "silent": 500 * time.Millisecond,

@@ -11,8 +11,8 @@ import (
 
 const (
 	tablePath = "/v1/cluster?owners=true"
-	// firstRefresh bounds how often the table is read because answers show that it is out of date,
-	// and how soon a node that does not answer is tried again.
+	// firstRefresh bounds how often answers that reveal an outdated table make the client read it,
+	// and how soon it tries a node that does not answer again.
 	firstRefresh = 100 * time.Millisecond
 	// downRefresh is how often nodes that don't answer are tried.
 	downRefresh = 500 * time.Millisecond
@@ -99,7 +99,7 @@ func (c *Client) learn(ctx context.Context, hint *link) error {
 	return fmt.Errorf("read the table of owners: %w", errors.Join(err, ctx.Err()))
 }
 
-// table asks a node for the table.
+// table requests the table from a node.
 func (l *link) table(ctx context.Context) (*table, error) {
 	status, body, err := l.ask(ctx, "GET", tablePath, nil, time.Now().Add(l.c.opt.AttemptTimeout))
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *link) table(ctx context.Context) (*table, error) {
 	return readTable(body, l.address)
 }
 
-// ping finds out whether a node answers.
+// ping checks whether a node answers.
 func (l *link) ping(ctx context.Context) {
 	_, _, err := l.ask(ctx, "GET", "/healthz", nil, time.Now().Add(l.c.opt.AttemptTimeout))
 	if err == nil {
@@ -123,7 +123,7 @@ func (l *link) ping(ctx context.Context) {
 	}
 }
 
-// install makes a table the current one, once it has found out which of the members answer.
+// install makes a table the current one, after checking which members answer.
 func (c *Client) install(ctx context.Context, t *table) error {
 	v := &view{table: t, members: make([]*link, len(t.members))}
 	for i, m := range t.members {
@@ -190,7 +190,7 @@ func (c *Client) link(address string) (*link, error) {
 	return l, nil
 }
 
-// retire ends the links to addresses that are no members any more.
+// retire ends the links to addresses that are no longer members.
 func (c *Client) retire(v *view) {
 	keep := map[*link]bool{}
 	for _, list := range [][]*link{v.members, c.seeds} {

@@ -11,15 +11,15 @@ type Limit struct {
 	Max int64
 }
 
-// Ack says what must have happened before a call that counts returns.
+// Ack is the condition for a call that counts to return.
 type Ack string
 
 // The values of Ack.
 const (
 	// AckDefault is the server's configured default.
 	AckDefault Ack = ""
-	// AckMemory waits for the memory of a node: what the node has not flushed is lost if it is
-	// killed.
+	// AckMemory waits for the memory of a node: if the node is killed, its unflushed counts are
+	// lost.
 	AckMemory Ack = "memory"
 	// AckRedis waits for Redis.
 	AckRedis Ack = "redis"
@@ -42,20 +42,20 @@ type AddRequest struct {
 	// the buckets of At or, without it, from the newest buckets that hold something, and never more
 	// than a bucket holds.
 	N int64
-	// At is when they happened, in whole milliseconds, as far back as the namespace covers.
+	// At is when the events happened, in whole milliseconds, as far back as the namespace covers.
 	// Default: now.
 	At time.Time
-	// Ack is what to wait for.
+	// Ack is the condition for the call to return.
 	Ack Ack
 	// Limits, up to 16, are compared after counting.
 	Limits []Limit
-	// Rules, up to 16, are names of rules that the servers have; their limits are compared after
-	// Limits. The rules of one request have one namespace. If Namespace is left out, that is where
-	// it counts, but then the client can't tell which node owns the key, and asks any.
+	// Rules, up to 16, are names of the servers' rules; their limits are compared after Limits. The
+	// rules of one request have one namespace. If Namespace is left out, the request counts there,
+	// but then the client can't find the owner of the key, and calls any node.
 	Rules []string
 }
 
-// CountRequest asks for the counts of a key.
+// CountRequest reads the counts of a key.
 type CountRequest struct {
 	// Namespace and Key are as in AddRequest.
 	Namespace, Key string
@@ -68,16 +68,16 @@ type CountRequest struct {
 // Check is one key with its limits.
 type Check struct {
 	// Namespace, Key, Limits and Rules are as in AddRequest. With neither limits nor rules, the
-	// default rules of the namespace judge; without any, the request is refused.
+	// default rules of the namespace judge; if it has none, the request is refused.
 	Namespace, Key string
-	// N is how many events want to pass, up to 2^31-1. 0 means 1.
+	// N is the number of events that request to pass, up to 2^31-1. 0 means 1.
 	N      int64
 	Limits []Limit
 	Rules  []string
 }
 
-// AcquireRequest asks whether events may pass, and counts them if so. Either all checks hold or
-// nothing is counted.
+// AcquireRequest requests that events may pass, and counts them if they may. Either all checks hold
+// or nothing is counted.
 type AcquireRequest struct {
 	// Check is the only check, unless there are Checks.
 	Check
@@ -88,7 +88,7 @@ type AcquireRequest struct {
 	Ack Ack
 	// CountDenied counts even if refused.
 	CountDenied bool
-	// DryRun only asks: the answer is the one that the request would get, but nothing is counted.
+	// DryRun only tests: the answer is the one that the request would get, but nothing is counted.
 	DryRun bool
 }
 

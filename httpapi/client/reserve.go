@@ -52,8 +52,8 @@ func (c *Client) Reserve(ctx context.Context, r AcquireRequest) (*Reservation, A
 // the first place. A cost above the estimate is counted even if it exceeds a limit, because it was
 // spent.
 //
-// If Settle returns an error, what was not settled may be settled by another call, except after
-// [ErrUnknownOutcome], where it may have been. What was settled is not settled again.
+// If Settle returns an error, the unsettled checks may be settled by another call, except after
+// [ErrUnknownOutcome]: these may have been settled. No check is settled twice.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: a cost of %d", ErrInvalid, actual)
@@ -63,7 +63,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	var ops []Op
 	var of []reserved
 	for _, h := range r.left {
-		// The rules are named for their namespace, if the check has none of its own.
+		// The rules provide the namespace if the check has none.
 		if n := actual - max(1, h.check.N); n != 0 {
 			of = append(of, h)
 			ops = append(ops, Op{Add: &AddRequest{Namespace: h.check.Namespace, Key: h.check.Key,

@@ -11,7 +11,7 @@ import (
 )
 
 // A language model's answer costs tokens that nobody knows beforehand: reserve an estimate, and
-// settle what it took.
+// settle the actual cost.
 func ExampleClient_Reserve() {
 	address, stop := startNode()
 	defer stop()
@@ -43,7 +43,7 @@ func ExampleClient_Reserve() {
 	// settled 900
 }
 
-// Somebody else's API allows two requests a second for all of our machines together.
+// A third-party API allows two requests a second for all of our machines together.
 func ExampleTransport() {
 	address, stop := startNode()
 	defer stop()

@@ -16,7 +16,7 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// message is the four rules of message control: of a receiver, and of a receiver and a content.
+// message has the four rules of message control: for a receiver, and for a receiver and a content.
 func message(r *http.Request) []client.Check {
 	to, text := r.Header.Get("To"), r.Header.Get("Text")
 	return []client.Check{
@@ -27,8 +27,8 @@ func message(r *http.Request) []client.Check {
 	}
 }
 
-// TestGateOfSeveralChecks sends messages through one gate: all four rules are one decision, what is
-// refused is counted nowhere, and every answer says what is left.
+// TestGateOfSeveralChecks sends messages through one gate: all four rules are one decision, a
+// refused message is counted nowhere, and every answer shows the remaining limits.
 func TestGateOfSeveralChecks(t *testing.T) {
 	g := gate(t, newBed(t, 3).client(), asGiven)
 	var next served
@@ -80,8 +80,8 @@ func TestGateOfSeveralChecks(t *testing.T) {
 	}
 }
 
-// TestSettle reserves estimates and settles them later, from another node: what is left is what it
-// actually took.
+// TestSettle reserves estimates and settles them later, through another node: the final counts are
+// the actual costs.
 func TestSettle(t *testing.T) {
 	b := newBed(t, 3)
 	c := b.client()
@@ -119,7 +119,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleAgain: what could not be settled for certain may be settled later, and once.
+// TestSettleAgain: checks that were certainly not settled may be settled later, and only once.
 func TestSettleAgain(t *testing.T) {
 	b := newBed(t, 1)
 	c := b.client()
@@ -140,8 +140,8 @@ func TestSettleAgain(t *testing.T) {
 	}
 }
 
-// TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected where they were
-// counted, and nothing happens to the present.
+// TestSettleAtItsTime settles estimates of ten minutes ago: they are corrected in their old
+// buckets, and the present stays unchanged.
 func TestSettleAtItsTime(t *testing.T) {
 	c := newBed(t, 1).client()
 	then := time.Now().Add(-10 * time.Minute)
@@ -211,7 +211,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestTransportThatNeverMaySend has a limit of none: no time brings a turn, so it asks once.
+// TestTransportThatNeverMaySend has a limit of none: no wait brings a turn, so it tries once.
 func TestTransportThatNeverMaySend(t *testing.T) {
 	b := newBed(t, 1)
 	rt, err := client.NewTransport(client.TransportOptions{
@@ -219,7 +219,7 @@ func TestTransportThatNeverMaySend(t *testing.T) {
 			Wait: 5 * time.Second, Limits: []client.Limit{{Window: time.Second}}},
 		Checks:  func(*http.Request) []client.Check { return []client.Check{{Key: "k"}} },
 		MaxWait: 3 * time.Second,
-		Base:    http.NewFileTransport(nil), // panics if it is asked
+		Base:    http.NewFileTransport(nil), // panics if it is called
 	})
 	must(t, err)
 	body := &closed{Reader: strings.NewReader("x")}
@@ -237,7 +237,7 @@ func TestTransportThatNeverMaySend(t *testing.T) {
 	}
 }
 
-// closed is a body that knows whether it was closed.
+// closed is a body that records whether it was closed.
 type closed struct {
 	io.Reader
 	is bool

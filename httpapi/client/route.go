@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// view says where operations go. It is immutable.
+// view determines the nodes that operations go to. It is immutable.
 type view struct {
 	table   *table  // nil if there is none yet
 	members []*link // of the table; nil for one that can't be reached directly
 	any     []*link // nodes for keys that have no owner, or whose owner does not answer
 }
 
-// trail lists the nodes that were asked already.
+// trail lists the nodes tried so far.
 type trail struct {
 	links  [4]*link
 	n      int
@@ -28,8 +28,8 @@ func (t *trail) add(l *link)          { t.links[t.n] = l; t.n++ }
 func (t *trail) fits(l *link) bool    { return l != nil && !t.has(l) }
 func (t *trail) fitsNow(l *link) bool { return t.fits(l) && l.up.Load() }
 
-// choose returns the node to ask next, and whether it is the owner. It prefers the owner, then a
-// node that answers, then any node. It returns nil if all were asked.
+// choose returns the node to try next, and whether it is the owner. It prefers the owner, then a
+// node that answers, then any node. It returns nil if all were tried.
 func (c *Client) choose(at int, tried *trail) (l *link, direct bool) {
 	v := c.view.Load()
 	if at >= 0 && at < len(v.members) && tried.fitsNow(v.members[at]) {
@@ -130,8 +130,9 @@ func (t *table) ownerOf(r *AcquireRequest) int {
 	return at
 }
 
-// ownerUnder returns the index of the member that owns a key for which rules are named, or none:
-// without a namespace it is counted in that of the rules, which the client does not know.
+// ownerUnder returns the index of the member that owns a key judged by named rules, or none:
+// without a namespace the key is counted in the namespace of the rules, which the client does not
+// know.
 func (t *table) ownerUnder(rules []string, ns, key string) int {
 	if len(rules) > 0 && ns == "" {
 		return none

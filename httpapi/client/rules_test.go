@@ -23,7 +23,7 @@ type named struct{ set *rule.Set }
 
 func (n named) Rules() *rule.Set { return n.set }
 
-// someRules returns the rules that every bed has: some for tests, and those of message control.
+// someRules returns the rules of every bed: some for tests, and the rules of message control.
 func someRules() named {
 	const path = "../../deploy/message-control/rules.yaml"
 	text, err := os.ReadFile(path)
@@ -60,7 +60,7 @@ func someRules() named {
 	return named{rule.NewSet(list)}
 }
 
-// TestRules names rules beside limits. The answer has those of the request first.
+// TestRules names rules in addition to limits. In the answer, the request's limits come first.
 func TestRules(t *testing.T) {
 	c := newBed(t, 3).client()
 	check := client.Check{Key: "k", N: 2, Limits: []client.Limit{{Window: time.Hour, Max: 9}},
@@ -126,8 +126,8 @@ func TestRulesInABatch(t *testing.T) {
 	}
 }
 
-// TestDefaultRules: what names neither limits nor rules is answered with as many limits as the
-// default rules of its namespace have.
+// TestDefaultRules: an operation that names neither limits nor rules is answered with all limits of
+// the default rules of its namespace.
 func TestDefaultRules(t *testing.T) {
 	c := newBed(t, 1).client()
 	check := func(key string) client.Check { return client.Check{Namespace: "usual", Key: key} }
@@ -153,7 +153,7 @@ func TestDefaultRules(t *testing.T) {
 }
 
 // TestRulesAndOwners: with the namespace of its rules an operation goes to the owner of its key,
-// without one to any node.
+// without a namespace to any node.
 func TestRulesAndOwners(t *testing.T) {
 	c := newBed(t, 3).client()
 	ops := func(ns string) (list []client.Op) {
@@ -179,7 +179,7 @@ func TestRulesAndOwners(t *testing.T) {
 	}
 }
 
-// TestSettleInTheNamespaceOfARule reserves by a rule that counts in a namespace of its own.
+// TestSettleInTheNamespaceOfARule reserves by a rule that counts in another namespace.
 func TestSettleInTheNamespaceOfARule(t *testing.T) {
 	c := newBed(t, 3).client()
 	r, a, err := c.Reserve(t.Context(), client.AcquireRequest{Check: client.Check{Key: "k", N: 3,
@@ -199,8 +199,8 @@ func TestSettleInTheNamespaceOfARule(t *testing.T) {
 	}
 }
 
-// TestGateByRules names rules in place of limits, for all requests and for one check. Headers say
-// which rule it was, and nothing of rules that refuse nothing.
+// TestGateByRules names rules in place of limits, for all requests and for one check. Headers name
+// the rule, and leave out rules that refuse nothing.
 func TestGateByRules(t *testing.T) {
 	c := newBed(t, 1).client()
 	byRule := func(rules ...string) *client.Gate {
@@ -230,7 +230,7 @@ func TestGateByRules(t *testing.T) {
 				tt.policy)
 		}
 	}
-	// One check has a rule of another namespace than the gate's, the other what the gate has.
+	// One check has a rule of another namespace than the gate's, the other the gate's options.
 	both := gate(t, c, func(o *client.GateOptions) { o.Namespace = "default" })
 	w := httptest.NewRecorder()
 	both.HandlerOf(func(*http.Request) []client.Check {
@@ -242,8 +242,8 @@ func TestGateByRules(t *testing.T) {
 	}
 }
 
-// TestMessageControl sends messages under the rules of deploy/message-control, by their names. What
-// one of the four refuses is counted under none.
+// TestMessageControl sends messages under the rules of deploy/message-control, by their names. A
+// message that one of the four refuses is counted under none.
 func TestMessageControl(t *testing.T) {
 	c := newBed(t, 3).client()
 	g := gate(t, c, func(o *client.GateOptions) { o.Namespace = "sms" })

@@ -15,11 +15,11 @@ const hashedPrefix = "sha256:"
 // maxKey is the longest key that a server accepts, in bytes.
 const maxKey = 256
 
-// SafeKey returns a key that a server accepts. That is key itself if it is 1 to 256 bytes of UTF-8
-// without control characters. Otherwise it is "sha256:" and the SHA-256 digest (FIPS 180-4) of its
-// bytes in lower-case hexadecimal, 71 characters in all. A key that begins with "sha256:" is
-// replaced as well, so that nobody can choose a key that is the replacement of another. The mapping
-// is the same in every version, so counts under a replacement are always found again.
+// SafeKey returns a key that a server accepts: key itself if it is 1 to 256 bytes of UTF-8 without
+// control characters. Otherwise it is "sha256:" and the SHA-256 digest (FIPS 180-4) of its bytes in
+// lower-case hexadecimal, 71 characters in all. A key that begins with "sha256:" is replaced as
+// well, so that nobody can choose a key that is the replacement of another. The mapping is the same
+// in every version, so counts under a replacement are always found again.
 func SafeKey(key string) string {
 	if acceptable(key) && !strings.HasPrefix(key, hashedPrefix) {
 		return key

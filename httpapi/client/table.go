@@ -25,14 +25,14 @@ type member struct {
 	leaving bool
 }
 
-// Bounds of what the client accepts.
+// Bounds of an accepted table.
 const (
 	maxPartitions = 1 << 16 // as on the servers
 	maxMembers    = 1 << 12
 	maxNamespaces = 1 << 12
 )
 
-// errTable says that what a node reports about the cluster is inconsistent.
+// errTable is the error of a node's report about the cluster that is inconsistent.
 var errTable = errors.New("the table of owners is malformed")
 
 // rawTable is the answer to GET /v1/cluster?owners=true while it is being parsed.
@@ -69,8 +69,8 @@ func (r *rawTable) readMembers(v *fastjson.Value, address string) {
 }
 
 // reachable returns the address to reach a member at, or none if the member did not give one. If
-// the node that was asked listens on all addresses of its machine, its address is the one that the
-// client asked.
+// the reporting node listens on all addresses of its machine, its address is the one that the
+// client called.
 func reachable(address, at string, self bool) string {
 	host, _, err := net.SplitHostPort(address)
 	ip, notIP := netip.ParseAddr(host)
@@ -100,7 +100,7 @@ func (r *rawTable) check() (*table, error) {
 	if r.bad || len(t.members) == 0 {
 		return nil, errTable
 	}
-	// Without owners, Redis decides, or the node does not know who does.
+	// Without owners, Redis decides, or the node does not know the owners.
 	if r.mode != "two-tier" || len(t.owners) == 0 || !r.seeded {
 		t.owners = nil
 		return &t, nil
@@ -148,8 +148,8 @@ func (t *table) partition(ns, key string) int {
 
 const defaultNamespace = "default"
 
-// placedAs returns what a key is placed by: the key itself or, if it has a hash tag and its
-// namespace uses them, the tag as a key of the default namespace.
+// placedAs returns the namespace and text that place a key: its own or, if it has a hash tag and
+// its namespace uses them, the default namespace and the tag.
 func (t *table) placedAs(ns, key string) (string, string) {
 	tagged, listed := t.hashTags[ns]
 	if !listed {

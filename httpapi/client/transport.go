@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ErrNoTurn says that a request was not sent, because its limits leave no room for it within the
-// time that it may wait.
+// ErrNoTurn is returned for a request that was not sent, because its limits leave no room for it
+// within the time that it may wait.
 var ErrNoTurn = errors.New("no turn within the time to wait")
 
 // TransportOptions configure a [Transport].
 type TransportOptions struct {
-	// GateOptions are as for a [Gate]. With FailClosed, a request about which there is no decision
-	// fails with the reason.
+	// GateOptions are as for a [Gate]. With FailClosed, a request without a decision fails with the
+	// reason.
 	GateOptions
-	// Checks returns what a request counts; none if it is not limited. Required.
+	// Checks returns the checks of a request; none if it is not limited. Required.
 	Checks func(*http.Request) []Check
 	// MaxWait bounds how long a request waits for its turn; its context may end sooner. Default:
 	// 1 m.
@@ -28,7 +28,7 @@ type TransportOptions struct {
 
 // Transport is an [http.RoundTripper] for clients of other people's APIs: a request waits until its
 // limits, which all users of the cluster share, leave room for it. It is safe for concurrent use.
-// Nobody waits in a queue: of those that wait, whoever asks first when there is room is next.
+// Requests don't wait in a queue: once there is room, the first one to try again is next.
 type Transport struct {
 	opt  TransportOptions
 	gate *Gate
@@ -91,7 +91,7 @@ func (t *Transport) await(ctx context.Context, checks []Check) error {
 	}
 }
 
-// ask asks once. It returns how long to wait before asking again: 0 if it is the request's turn,
+// ask tries once. It returns how long to wait before trying again: 0 if it is the request's turn,
 // less than 0 if it never will be.
 func (t *Transport) ask(ctx context.Context, checks []Check) (after time.Duration, err error) {
 	o := &t.gate.opt

@@ -1,15 +1,15 @@
 package cluster
 
-// EventKind says what an [Event] is about.
+// EventKind is the kind of an [Event].
 type EventKind string
 
-// The kinds of events. Those that begin and end something come in pairs.
+// The kinds of events. Events that begin or end a condition come in pairs.
 const (
-	// Started: the node that saw the event is the one that it is about.
+	// Started: the event is about the node that saw it.
 	Started EventKind = "started"
 	Joined  EventKind = "joined"
-	// Draining: a member has announced that it leaves. Left follows; Crashed is a member that is
-	// gone without having announced it.
+	// Draining: a member has announced its departure. Left follows; Crashed is a member that
+	// disappeared without an announcement.
 	Draining EventKind = "draining"
 	Left     EventKind = "left"
 	Crashed  EventKind = "crashed"
@@ -28,8 +28,9 @@ const (
 	ClockDoubted EventKind = "clock-doubted"
 	ClockTrusted EventKind = "clock-trusted"
 
-	// Overload: Member refuses requests because of limits of its own, or has writes wait because
-	// the store is too far behind. Text says why, and that of OverloadOver how many were refused.
+	// Overload: Member has reached its own limits and refuses requests, or makes writes wait
+	// because the store is too far behind. Text gives the reason, and in OverloadOver the number of
+	// refusals.
 	Overload     EventKind = "overload"
 	OverloadOver EventKind = "overload-over"
 )
@@ -39,31 +40,31 @@ type Event struct {
 	// At is when the first of Nodes saw it, in unix milliseconds.
 	At   int64     `json:"at"`
 	Kind EventKind `json:"kind"`
-	// Member is the ID of the member that it is about, empty if it is not about one.
+	// Member is the ID of the member concerned, empty if the event is not about one.
 	Member string `json:"member,omitempty"`
-	// Text says it in words.
+	// Text describes the event in words.
 	Text string `json:"text"`
-	// Nodes are the IDs of those that saw it, sorted.
+	// Nodes are the IDs of the nodes that saw the event, sorted.
 	Nodes []string `json:"nodes"`
 }
 
-// Departed is a member that is not one any more.
+// Departed is a former member.
 type Departed struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
-	// Started is when its process began, and At when it was gone, in unix milliseconds.
+	// Started is when its process began, and At when it disappeared, in unix milliseconds.
 	Started int64 `json:"started,omitempty"`
 	At      int64 `json:"at"`
 	// Why is Left or Crashed.
 	Why EventKind `json:"why"`
 }
 
-// Events is what nodes remember of the cluster.
+// Events is the recent history of the cluster as its nodes saw it.
 type Events struct {
-	// Events are the newest first.
+	// Events are sorted, the newest first.
 	Events []Event `json:"events"`
-	// Departed are the members that are gone, the last one first.
+	// Departed are the former members, the last to leave first.
 	Departed []Departed `json:"departed"`
-	// Missing are the members that did not say what they have seen.
+	// Missing are the members that did not report their events.
 	Missing []string `json:"missing,omitempty"`
 }

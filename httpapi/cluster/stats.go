@@ -8,7 +8,7 @@ type Stats struct {
 	Mode        Mode
 	Members     int
 	RingVersion uint64
-	// TablesTotal is how often the set of members, or what one of them announces, has changed.
+	// TablesTotal is how often the members, or the announcements of one of them, have changed.
 	TablesTotal int64
 	// States is the number of members in each state.
 	States []StateCount
@@ -24,11 +24,12 @@ type Stats struct {
 	// owner, because it remembered the owner's last refusal.
 	RememberedRefusalsTotal int64
 	// Owned is the number of partitions that the table of owners assigns to this node. Held is the
-	// number whose counts it has: those that it decides for, and those that it is handing over.
+	// number whose counts it has: the partitions that it decides for and the ones that it is
+	// handing over.
 	Owned, Held int
 	Phases      Phases
 	Moves       Moves
-	// Links is how this node reaches each of the other members.
+	// Links is the connectivity to each of the other members.
 	Links []Link
 	Peers PeerStats
 	// ServedTotal is the number of operations that other members forwarded to this node.
@@ -56,12 +57,12 @@ type Phases struct {
 	// Own are decided here. Incoming are this node's by the table of owners, but it is still
 	// fetching their state.
 	Own, Incoming int
-	// Outgoing are another node's by the table, but still decided here until that node asks for
+	// Outgoing are another node's by the table, but still decided here until that node requests
 	// them. Moving are being handed over right now.
 	Outgoing, Moving int
 }
 
-// Moves is the number of partitions that changed hands since the node started, by how.
+// Moves counts the partitions that changed hands since the node started, by the kind of move.
 type Moves struct {
 	// Taken received their state from another node; Given were sent to another node.
 	Taken, Given int64
@@ -73,7 +74,7 @@ type Moves struct {
 	TakenBack int64
 }
 
-// Link is how a node reaches another member.
+// Link is a node's connectivity to another member.
 type Link struct {
 	ID string
 	// Up is false while the member does not answer, and operations on its keys fall back.
@@ -82,11 +83,11 @@ type Link struct {
 
 // PeerStats is the traffic from this node to other members.
 type PeerStats struct {
-	// MessagesTotal is the number of messages sent. Of those, ResentTotal were repetitions.
-	// FailedTotal got no answer in the end, probes of a silent member included.
+	// MessagesTotal is the number of messages sent, and ResentTotal the repetitions among them.
+	// FailedTotal messages never got an answer, probes of a silent member included.
 	MessagesTotal, ResentTotal, FailedTotal int64
 	// TasksTotal is the number of operations in these messages.
 	TasksTotal int64
-	// Silent has the names of the member processes that currently do not answer.
+	// Silent names the member processes that currently do not answer.
 	Silent []string
 }

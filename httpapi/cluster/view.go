@@ -37,23 +37,22 @@ type View struct {
 	Held    int      `json:"held"`
 	Members []Member `json:"members"`
 	// Owners has, for every partition, the index in Members of its owner. HashSeed is the seed of
-	// the hash that maps keys to partitions. Both are only set if the caller asked for them.
+	// the hash that maps keys to partitions. Both are only set on request.
 	Owners   []int   `json:"owners,omitempty"`
 	HashSeed *uint64 `json:"hash_seed,omitempty"`
-	// HashTags says by the names of namespaces whether they have hash tags, nil if none has. A
-	// namespace that is not in it is like the default one.
+	// HashTags maps the names of namespaces to whether they have hash tags; it is nil if none has.
+	// A namespace that is missing here is like the default one.
 	HashTags map[string]bool `json:"hash_tags,omitempty"`
 	Store    StoreHealth     `json:"redis"`
 	// ClockOffsetMS is the store's clock minus this machine's clock, and ClockSkewMS the part of it
 	// that this node does not follow yet.
 	ClockOffsetMS int64 `json:"clock_offset_ms"`
 	ClockSkewMS   int64 `json:"clock_skew_ms"`
-	// ClockDoubt says why the node does not trust its time; empty if it does.
+	// ClockDoubt is the reason why the node distrusts its time, empty if it trusts it.
 	ClockDoubt string `json:"clock_doubt,omitempty"`
-	// HotKeys is the number of this node's keys of which it lends others what is left of their
-	// limits, LeasedKeys the number of other nodes' keys that this node borrows. StaleAfterMS
-	// bounds how much a decision made in place of another node lags behind what other nodes
-	// counted.
+	// HotKeys is the number of this node's keys whose remaining limits it lends to other nodes.
+	// LeasedKeys is the number of other nodes' keys that this node borrows. StaleAfterMS bounds how
+	// far a decision made in place of another node lags behind the counts of other nodes.
 	HotKeys        int   `json:"hot_keys"`
 	LeasedKeys     int   `json:"leased_keys"`
 	StaleAfterMS   int64 `json:"stale_after_ms"`
@@ -73,17 +72,17 @@ type Member struct {
 	// Partitions is the number of partitions it owns, and Share that number divided by all.
 	Partitions int     `json:"partitions"`
 	Share      float64 `json:"share"`
-	// Mode is how it counts, empty if unknown. Started is when its process began, in unix
+	// Mode is the member's mode, empty if unknown. Started is when its process began, in unix
 	// milliseconds.
 	Mode    Mode  `json:"mode,omitempty"`
 	Started int64 `json:"started,omitempty"`
-	// Status is what the member reports about itself; nil if it was not asked or did not answer.
+	// Status is the member's own report; nil if it was not requested or did not arrive.
 	Status *Status `json:"status,omitempty"`
 }
 
-// Status is what a member reports about itself. Fields whose JSON names end in _total only grow.
+// Status is a member's report about itself. Fields whose JSON names end in _total only grow.
 type Status struct {
-	// Version is that of the program; empty if it is not known.
+	// Version is the version of the program, empty if unknown.
 	Version     string `json:"version,omitempty"`
 	Mode        Mode   `json:"mode"`
 	RingVersion uint64 `json:"ring_version"`
@@ -99,21 +98,21 @@ type Status struct {
 	Keys           int64 `json:"keys"`
 	MemoryBytes    int64 `json:"memory_bytes"`
 	StoreUp        bool  `json:"redis_up"`
-	// Ops is the number of operations that clients sent to this member and that it answered. Of
-	// those, Forwarded were answered by the owner of the key, and Fallback in place of an owner
-	// that did not answer. Served is the number of operations that other members forwarded to it.
+	// Ops is the number of client operations that this member answered. Of those, Forwarded were
+	// answered by the owner of the key, and Fallback in place of an owner that did not answer.
+	// Served is the number of operations that other members forwarded to it.
 	Ops       int64 `json:"ops_total"`
 	Forwarded int64 `json:"forwarded_total"`
 	Fallback  int64 `json:"fallback_total"`
 	Served    int64 `json:"served_total"`
-	// UnflushedAgeMS is the age of the oldest count that the store has not acknowledged, MaxLagMS
-	// its bound, 0 if there is none. Waiting is the number of operations that wait because of that
-	// bound, Behind the number that were refused because of it.
+	// UnflushedAgeMS is the age of the oldest count that the store has not acknowledged. MaxLagMS
+	// is its bound, 0 if there is none. Because of that bound, Waiting operations wait and Behind
+	// operations were refused.
 	UnflushedAgeMS int64 `json:"unflushed_age_ms"`
 	MaxLagMS       int64 `json:"max_lag_ms"`
 	Waiting        int64 `json:"waiting"`
 	Behind         int64 `json:"behind_total"`
-	// Latency is how long the decisions took that this member was asked for; nil if unknown.
+	// Latency is the duration of the decisions requested from this member; nil if unknown.
 	Latency *Latency `json:"latency,omitempty"`
 }
 
@@ -125,22 +124,22 @@ type Latency struct {
 	Counts []int64   `json:"counts"`
 }
 
-// StoreHealth is the condition of the store that a node flushes to.
+// StoreHealth is the condition of a node's store.
 type StoreHealth struct {
-	// Kind is "embedded", "redis", "redis-cluster" or "redis-sentinel". Address is where it is,
-	// without credentials.
+	// Kind is "embedded", "redis", "redis-cluster" or "redis-sentinel". Address is the store's
+	// address, without credentials.
 	Kind    string `json:"kind"`
 	Address string `json:"address,omitempty"`
 	Up      bool   `json:"up"`
 	// Fatal is true if the store can't be used as it is configured: waiting won't bring it up.
 	Fatal bool `json:"-"`
-	// Error says why the store is not up.
+	// Error is the reason why the store is not up.
 	Error string `json:"error,omitempty"`
 	// RTTMicros is the shortest round trip of the last probe, in microseconds.
 	RTTMicros int64 `json:"rtt_us"`
 	// RoundTrips is the number of exchanges with the store so far.
 	RoundTrips int64 `json:"round_trips"`
-	// Durations is how long exchanges took that read or wrote counts.
+	// Durations is the duration of exchanges that read or wrote counts.
 	Durations Durations `json:"-"`
 }
 

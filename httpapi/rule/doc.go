@@ -1,10 +1,10 @@
-// Package rule says what a rule is: limits that have a name, so that requests can name them in
-// place of carrying them.
+// Package rule defines rules: limits with a name, so that requests can name them instead of
+// carrying them.
 //
-// A rule says nothing about counts. What is counted is a key in a namespace, whichever rules judge
-// it: a new rule has all history at once, and two rules of one namespace judge the same counts of a
-// key. Rules for different things need different namespaces.
+// Rules and counts are independent. Events are counted by key and namespace, whichever rules judge
+// them: a new rule has all history at once, and two rules of one namespace judge the same counts of
+// a key. Rules for different things need different namespaces.
 //
-// A [Set] is immutable and safe for concurrent use. Whoever makes several look-ups for one decision
-// makes them in one Set.
+// A [Set] is immutable and safe for concurrent use. A decision that takes several look-ups makes
+// them in one Set.
 package rule

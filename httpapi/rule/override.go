@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// MaxPrefixes bounds the overrides of a rule that are for a prefix.
+// MaxPrefixes bounds the prefix overrides of a rule.
 const MaxPrefixes = 64
 
-// Override is the limits of a rule for some keys, in place of the rule's own. Its lists are its
-// own: other windows, and more or fewer of them.
+// Override replaces the limits of a rule for some keys. Its lists stand alone: they may have other
+// windows, and more or fewer of them.
 type Override struct {
-	// Key is the only key that it is for, or else Prefix is what its keys begin with.
+	// Key is the only key that the override applies to; if it is empty, Prefix begins all of them.
 	Key, Prefix string
-	// Limits and Distinct are compared in order. One that is empty leaves the rule's list as it is.
+	// Limits and Distinct are compared in order. An empty list leaves the rule's list as it is.
 	Limits, Distinct []Limit
 }
 
-// For returns the limits on events for a key: those of its override, else those of the override
-// with the longest prefix of the key, else the rule's own. It does not allocate.
+// For returns the limits on events for a key: the override for the key, else the override with the
+// longest prefix of the key, else the rule's own limits. It does not allocate.
 func (r *Rule) For(key []byte) []Limit {
 	if len(r.Overrides) == 0 {
 		return r.Limits
@@ -35,7 +35,7 @@ func (r *Rule) DistinctFor(key []byte) []Limit {
 	return r.distinct.of(key, r.Distinct)
 }
 
-// overridden is the overrides of one list of a rule.
+// overridden holds the overrides of one list of a rule.
 type overridden struct {
 	exact    map[string][]Limit
 	prefixes []prefixed // the longest first
@@ -46,7 +46,7 @@ type prefixed struct {
 	limits []Limit
 }
 
-// add adds what an override has for the list, if it has anything.
+// add adds the limits that an override has for the list, if any.
 func (o *overridden) add(of *Override, limits []Limit) {
 	switch {
 	case len(limits) == 0:
@@ -60,7 +60,7 @@ func (o *overridden) add(of *Override, limits []Limit) {
 	}
 }
 
-// of returns the limits for a key, which are the rule's own if no override has any.
+// of returns the limits for a key: the rule's own if no override applies.
 func (o *overridden) of(key []byte, own []Limit) []Limit {
 	if limits, ok := o.exact[string(key)]; ok {
 		return limits

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// State says what the verdict of a rule means.
+// State determines whether a rule is judged and whether it refuses.
 type State uint8
 
 // The states of a rule.
 const (
-	// On is a rule that refuses.
+	// On marks a rule that refuses.
 	On State = iota
-	// Shadow is a rule that is judged, and whose verdict is reported, but that never refuses.
+	// Shadow marks a rule that is judged and whose verdict is reported, but that never refuses.
 	Shadow
-	// Off is a rule that is not judged.
+	// Off marks a rule that is not judged.
 	Off
 )
 
@@ -33,8 +33,8 @@ func ParseState(text string) (State, error) {
 	return State(i), nil
 }
 
-// Unlimited is the Max of a limit that refuses nothing. It is far beyond what a key can count, and
-// small enough that nothing overflows when a count is added to it.
+// Unlimited is the Max of a limit that refuses nothing. It is far beyond any count of a key, and
+// small enough that adding a count to it does not overflow.
 const Unlimited = 1 << 53
 
 // MaxDistinct bounds the limits on different values that judge one request.
@@ -53,19 +53,20 @@ type Limit struct {
 type Rule struct {
 	// Name is unique in a [Set].
 	Name string
-	// Namespace is where the keys that it judges are counted; "" means the default one.
+	// Namespace is the namespace of the keys that the rule judges; "" means the default one.
 	Namespace string
-	// Limits are on events, and Distinct on how many different values a key has had. Each list is
-	// compared in order. One of them may be empty: such a rule judges only what the other is about.
+	// Limits are on events, Distinct on the number of different values of a key. Each list is
+	// compared in order. One of them may be empty: the rule then judges only events, or only
+	// values.
 	Limits, Distinct []Limit
 	State            State
-	// Ban is for how long, in milliseconds, the rule refuses a key that it has refused once by its
-	// Limits, if it is on; 0 means that it doesn't.
+	// Ban is how long, in milliseconds, the rule keeps refusing a key that its Limits have refused
+	// once, if the rule is on; 0 means no ban.
 	Ban int64
 	// Overrides are other limits for some keys, see For.
 	Overrides []Override
-	// Default says that the rule judges every acquire, and all that adds values now, in its
-	// namespace that names neither limits nor rules.
+	// Default applies the rule to every acquire, and every addition of values now, that names
+	// neither limits nor rules in the rule's namespace.
 	Default bool
 
 	limits, distinct overridden // by Overrides
@@ -79,7 +80,7 @@ func (r *Rule) Space() string {
 	return r.Namespace
 }
 
-// Enforced returns the Max to decide with for a limit of r: what the limit says if r is on, and
+// Enforced returns the Max to decide with for a limit of r: the limit's own if r is on, and
 // [Unlimited] otherwise.
 func (r *Rule) Enforced(l Limit) int64 {
 	if r.State != On {
@@ -88,11 +89,11 @@ func (r *Rule) Enforced(l Limit) int64 {
 	return l.Max
 }
 
-// Bans reports whether the rule bans what it refuses.
+// Bans reports whether the rule bans the keys that it refuses.
 func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == On }
 
-// PolicyName returns the name in headers of limit i of those that r has for a key: that of the
-// rule, and the window, too, if there are several.
+// PolicyName returns the name in headers of limit i of the rule's limits for a key: the name of the
+// rule, followed by the window if there are several limits.
 func (r *Rule) PolicyName(limits []Limit, i int) string {
 	if len(limits) == 1 {
 		return r.Name
@@ -100,18 +101,18 @@ func (r *Rule) PolicyName(limits []Limit, i int) string {
 	return r.Name + "/" + limits[i].Text
 }
 
-// Banned is a key that a rule has banned, with its namespace.
+// Banned is a key that a rule has banned.
 type Banned struct{ NS, Rule, Key string }
 
-// Set is rules by name. The zero value has none.
+// Set holds rules by name. The zero value is empty.
 type Set struct {
 	byName   map[string]*Rule
-	defaults map[string][]*Rule // by namespace: those with Limits
-	distinct map[string][]*Rule // the same of those with Distinct
+	defaults map[string][]*Rule // by namespace: default rules with Limits
+	distinct map[string][]*Rule // by namespace: default rules with Distinct
 	version  int64
 }
 
-// NewSet returns a set of rules. Of two with one name it has the first.
+// NewSet returns a set of rules. Of two rules with one name it keeps the first.
 func NewSet(rules []Rule) *Set {
 	s := &Set{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{},
 		distinct: map[string][]*Rule{}}
@@ -144,7 +145,7 @@ func (s *Set) Defaults(ns []byte) []*Rule {
 	return s.defaults[string(ns)]
 }
 
-// DistinctDefaults is Defaults for what adds values.
+// DistinctDefaults is Defaults for additions of values.
 func (s *Set) DistinctDefaults(ns []byte) []*Rule {
 	if s == nil {
 		return nil
@@ -155,12 +156,12 @@ func (s *Set) DistinctDefaults(ns []byte) []*Rule {
 	return s.distinct[string(ns)]
 }
 
-// Numbered returns a set of the same rules that is of that version of the document.
+// Numbered returns a set of the same rules with the given version of the document.
 func (s *Set) Numbered(version int64) *Set {
 	return &Set{s.byName, s.defaults, s.distinct, version}
 }
 
-// Version returns the number of the version that the rules are of, 0 if they are of none.
+// Version returns the version of the document that the rules are from, or 0 if they have none.
 func (s *Set) Version() int64 {
 	if s == nil {
 		return 0
@@ -168,7 +169,7 @@ func (s *Set) Version() int64 {
 	return s.version
 }
 
-// Find returns the rule of that name, or nil if there is none.
+// Find returns the rule with that name, or nil if there is none.
 func (s *Set) Find(name []byte) *Rule {
 	if s == nil {
 		return nil

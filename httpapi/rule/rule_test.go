@@ -63,7 +63,8 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestOverridesOfEachList looks up limits on events and on values, which overrides replace apart.
+// TestOverridesOfEachList looks up limits on events and on values, which overrides replace
+// independently.
 func TestOverridesOfEachList(t *testing.T) {
 	limits := func(text string) []rule.Limit { return []rule.Limit{{Text: text}} }
 	set := rule.NewSet([]rule.Rule{{Name: "r", Limits: limits("own"), Distinct: limits("few"),

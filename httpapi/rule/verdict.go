@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Verdict is what a rule, or a limit that is of no rule, has to say about an acquire.
+// Verdict is the outcome of an acquire under a rule, or under a limit without a rule.
 type Verdict uint8
 
 // The verdicts.
@@ -37,8 +37,8 @@ func ParseVerdict(text string) (Verdict, error) {
 	return Verdict(i), nil
 }
 
-// VerdictOf returns the verdict of limits that refuse, or don't, and that are of a rule in shadow,
-// or not.
+// VerdictOf returns the verdict of limits, given whether they refuse and whether their rule is in
+// shadow.
 func VerdictOf(refuses, shadow bool) Verdict {
 	switch {
 	case !refuses:

@@ -1,5 +1,4 @@
-// Package token says who may do what: it knows bearer tokens, each with a name, roles and
-// namespaces.
+// Package token defines access rights: bearer tokens, each with a name, roles and namespaces.
 //
 // A [Set] is read from a file of lines
 //

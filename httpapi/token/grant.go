@@ -48,7 +48,7 @@ func ParseRoles(text string) (r Role, err error) {
 	return r, nil
 }
 
-// Grant is what the holder of a token may do. It is immutable.
+// Grant is the set of rights of a token. It is immutable.
 type Grant struct {
 	name   string
 	roles  Role
@@ -61,7 +61,7 @@ const defaultNamespace = "default"
 // Full returns a grant of everything.
 func Full(name string) *Grant { return &Grant{name: name, roles: Any} }
 
-// newGrant returns the grant in three fields of a file. No namespaces, or a star, means all.
+// newGrant returns the grant in three fields of a file. No namespaces, or an asterisk, means all.
 func newGrant(name, roles, namespaces string) (*Grant, error) {
 	r, err := ParseRoles(roles)
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *Grant) HasNamespace(ns []byte) bool {
 }
 
 // Covers reports whether g has the same name as other and grants everything that other does: it is
-// the same token, or has replaced it.
+// the same token or its replacement.
 func (g *Grant) Covers(other *Grant) bool {
 	if g.name != other.name || other.roles&^g.roles != 0 || g.spaces != nil && other.spaces == nil {
 		return false

@@ -5,7 +5,7 @@ import (
 	"crypto/subtle"
 )
 
-// Master is a single token that may do everything. A nil Master knows no token.
+// Master is a single token with every right. A nil Master matches no token.
 type Master struct {
 	hash  [sha256.Size]byte
 	grant *Grant
@@ -19,7 +19,7 @@ func NewMaster(name, text string) *Master {
 	return &Master{hash: sha256.Sum256([]byte(text)), grant: Full(name)}
 }
 
-// Find returns a grant of everything, or nil if another token is presented.
+// Find returns a grant of everything, or nil if presented is another token.
 func (m *Master) Find(presented []byte) *Grant {
 	if m == nil {
 		return nil

@@ -21,7 +21,7 @@ const (
 	randomSize = 32
 )
 
-// New makes a random token, and its hash for the file.
+// New returns a random token, and its hash for the file.
 func New() (text, hash string) {
 	var b [randomSize]byte
 	rand.Read(b[:]) // never fails
@@ -37,7 +37,7 @@ func Line(name, hash string, roles Role, namespaces string) (string, error) {
 	return line, err
 }
 
-// Set is the tokens of one file. It is immutable.
+// Set holds the tokens of one file. It is immutable.
 type Set struct{ byHash map[[sha256.Size]byte]entry }
 
 type entry struct {
@@ -111,10 +111,10 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 	return hash, nil
 }
 
-// Len is the number of tokens.
+// Len returns the number of tokens.
 func (s *Set) Len() int { return len(s.byHash) }
 
-// Find returns what a presented token grants, nil if it is not in the set.
+// Find returns the grant of a presented token, or nil if the token is not in the set.
 func (s *Set) Find(presented []byte) *Grant {
 	sum := sha256.Sum256(presented)
 	e := s.byHash[sum]
@@ -131,7 +131,7 @@ type Store struct{ set atomic.Pointer[Set] }
 var ErrNone = errors.New("it holds no tokens; twotier token NAME makes one")
 
 // Load reads a file and starts using its tokens. If the file can't be used, the previous ones stay.
-// A file without tokens withdraws those that were loaded before.
+// A file without tokens withdraws the previously loaded ones.
 func (s *Store) Load(text []byte) error {
 	set, err := Parse(text)
 	if errors.Is(err, ErrNone) && s.set.Load() != nil {
@@ -143,7 +143,8 @@ func (s *Store) Load(text []byte) error {
 	return err
 }
 
-// Find returns what a presented token grants, nil if it is unknown or nothing was loaded.
+// Find returns the grant of a presented token, or nil if the token is unknown or nothing was
+// loaded.
 func (s *Store) Find(presented []byte) *Grant {
 	set := s.set.Load()
 	if set == nil {

@@ -80,7 +80,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 			" read": "line 1: the name is longer than 64 bytes, or holds what can't be shown",
 		"a\xff " + hash + " read": "line 1: the name is longer",
 		"a\x00 " + hash + " read": "line 1: the name is longer",
-		// U+202E has what follows it shown from right to left.
+		// U+202E displays the rest of the name from right to left.
 		"a\u202eb " + hash + " read":                   "line 1: the name is longer",
 		strings.Repeat("a", 65) + " " + hash + " read": "line 1: the name is longer",
 		"a " + hash + " read,":                         `line 1: "" is not one of`,
@@ -101,7 +101,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-// TestFilesOfOtherEditors: a byte order mark, other ends of lines, other alphabets.
+// TestFilesOfOtherEditors parses a byte order mark, other line endings and other alphabets.
 func TestFilesOfOtherEditors(t *testing.T) {
 	text, hash := token.New()
 	for _, file := range []string{
@@ -175,7 +175,7 @@ func TestCovers(t *testing.T) {
 }
 
 // TestTheLastTokenCanBeWithdrawn loads a file without tokens: at first that is an error, and later
-// nobody has a token any more.
+// it withdraws all tokens.
 func TestTheLastTokenCanBeWithdrawn(t *testing.T) {
 	var store token.Store
 	text, hash := token.New()

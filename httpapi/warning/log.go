@@ -11,17 +11,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of what requests can add to a [Log].
+// Bounds of the warnings that requests can add to a [Log].
 const (
-	// MaxObserved is the largest number of places that a Log holds for each code.
+	// MaxObserved is the largest number of places that a Log keeps for each code.
 	MaxObserved = 16
-	// forget is how long a warning is listed after the last request that shows it.
+	// forget is how long a warning stays listed after the last request that triggered it.
 	forget = time.Hour
 	// maxAt bounds the text of a place, in bytes.
 	maxAt = 128
 )
 
-// Log holds the warnings of a node, and logs each when it is new. Make it with [NewLog].
+// Log holds the warnings of a node, and logs each one when it is new. Make it with [NewLog].
 type Log struct {
 	logger *slog.Logger
 	now    func() time.Time
@@ -32,7 +32,7 @@ type Log struct {
 	places   map[Code]int
 }
 
-// place identifies a warning that requests show.
+// place identifies a warning triggered by requests.
 type place struct {
 	code Code
 	at   string
@@ -44,13 +44,13 @@ func NewLog(logger *slog.Logger, now func() time.Time) *Log {
 		observed: map[place]*atomic.Int64{}, places: map[Code]int{}}
 }
 
-// The sources of warnings that are found before a request shows them.
+// The sources of warnings that are found before any request arrives.
 const (
 	Settings = "settings"
 	Rules    = "rules"
 )
 
-// Replace makes list the warnings of a source. It logs those that the source did not have before.
+// Replace replaces the warnings of a source with list. It logs the new ones.
 func (l *Log) Replace(source string, list []Warning) {
 	l.mu.Lock()
 	before := l.found[source]
@@ -70,8 +70,8 @@ func (l *Log) Of(source string) []Warning {
 	return l.found[source]
 }
 
-// Observe records that a request shows a warning. After the first time it costs a look-up and does
-// not allocate. Beyond [MaxObserved] places of a code, further places are dropped.
+// Observe records a warning triggered by a request. After the first time it costs a look-up and
+// does not allocate. Beyond [MaxObserved] places of a code, further places are dropped.
 func (l *Log) Observe(code Code, at string) {
 	if len(at) > maxAt {
 		at = strings.ToValidUTF8(at[:maxAt], "")
@@ -90,8 +90,8 @@ func (l *Log) Observe(code Code, at string) {
 	}
 }
 
-// add adds an observation, and reports whether it is new. It replaces a forgotten one if there is
-// no room.
+// add adds an observation and reports whether it is new. If there is no room, it replaces an
+// outdated one.
 func (l *Log) add(p place, now int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +130,8 @@ func (l *Log) log(w Warning) {
 	l.logger.Warn(w.Reason, "warning", w.Code, "at", w.At, "instead", w.Instead)
 }
 
-// List returns the warnings: of all sources, and those that a request has shown within the last
-// hour. Sources, codes and places are sorted.
+// List returns the warnings of all sources, and the warnings that requests have triggered within
+// the last hour. Sources, codes and places are sorted.
 func (l *Log) List() []Warning {
 	now := l.now().Unix()
 	l.mu.RLock()

@@ -13,7 +13,7 @@ import (
 	"twotier.dev/twotier/httpapi/warning"
 )
 
-// bed is a log, its clock, and what it has logged.
+// bed is a log with its clock and its output.
 type bed struct {
 	*warning.Log
 	now    time.Time
@@ -30,8 +30,8 @@ func newBed() *bed {
 // lines returns how often a text was logged.
 func (b *bed) lines(text string) int { return strings.Count(b.logged.String(), text) }
 
-// TestWarningsAreLoggedOnce repeats warnings: each is logged when it is new, and those of a source
-// end with it.
+// TestWarningsAreLoggedOnce repeats warnings: each is logged when it is new, and a warning of a
+// source disappears with its cause.
 func TestWarningsAreLoggedOnce(t *testing.T) {
 	b := newBed()
 	old, kept := warning.Warning{Code: warning.NoEffect, At: "--old"},
@@ -71,8 +71,8 @@ func TestObservationsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestObservationsAreBounded has clients show more places than are held, and longer ones. What is
-// forgotten makes room.
+// TestObservationsAreBounded triggers warnings in more places than a log keeps, and in longer ones.
+// An outdated place makes room.
 func TestObservationsAreBounded(t *testing.T) {
 	b := newBed()
 	observe := func() {
@@ -101,7 +101,8 @@ func TestObservationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestObservingAgainDoesNotAllocate repeats what requests do under a misconfiguration.
+// TestObservingAgainDoesNotAllocate repeats an observation, as requests do under a
+// misconfiguration.
 func TestObservingAgainDoesNotAllocate(t *testing.T) {
 	b := newBed()
 	if n := testing.AllocsPerRun(100, func() {
@@ -111,7 +112,7 @@ func TestObservingAgainDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestWarningsAreCounted reads the metric: by code, and nothing of codes without warnings.
+// TestWarningsAreCounted reads the metric: a series for each code with warnings, and no others.
 func TestWarningsAreCounted(t *testing.T) {
 	b := newBed()
 	b.Observe(warning.ForwardedMissing, "10.0.0.1")
@@ -132,7 +133,8 @@ func TestWarningsAreCounted(t *testing.T) {
 	}
 }
 
-// TestObservedWarningsHaveText has a reason and a remedy for each code that requests can show.
+// TestObservedWarningsHaveText looks for a reason and a remedy for each code that requests can
+// trigger.
 func TestObservedWarningsHaveText(t *testing.T) {
 	for _, code := range []warning.Code{warning.CoarseWindow, warning.SecretKey,
 		warning.NoKeySource,

@@ -24,12 +24,12 @@ const (
 	ForwardedMalformed   Code = "forwarded-malformed"
 )
 
-// Warning is a setting, a rule or a kind of request that probably does not do what was intended.
+// Warning is a setting, a rule or a kind of request that probably does not work as intended.
 type Warning struct {
 	Code Code `json:"code"`
-	// At is where: FILE:LINE:COLUMN, a flag, a variable, or what requests have in common.
+	// At is the place: FILE:LINE:COLUMN, a flag, a variable, or a common trait of the requests.
 	At string `json:"at"`
-	// Reason is what happens as it is, and Instead what to write.
+	// Reason is the actual effect, and Instead the suggested spelling.
 	Reason  string `json:"reason"`
 	Instead string `json:"instead"`
 }
@@ -39,13 +39,13 @@ func (w Warning) String() string {
 	return fmt.Sprintf("%s: %s: %s; instead: %s", w.At, w.Code, w.Reason, w.Instead)
 }
 
-// Observed returns the warning that a request shows.
+// Observed returns the warning of that code for requests.
 func Observed(code Code, at string) Warning {
 	reason, instead := observed(code)
 	return Warning{Code: code, At: at, Reason: reason, Instead: instead}
 }
 
-// observed returns the text of a warning that only requests show.
+// observed returns the text of a warning that only requests trigger.
 func observed(code Code) (reason, instead string) {
 	switch code {
 	case CoarseWindow:

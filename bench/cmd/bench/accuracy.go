@@ -17,9 +17,9 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// Accuracy compares ways of counting with the truth: what they answer about windows of lengths that
-// are not multiples of their buckets, asked at random moments, and what they decide. The time is
-// simulated, so a result depends on nothing but the seed.
+// Accuracy compares ways of counting with the truth: their estimates, at random moments, of windows
+// whose lengths are not multiples of their buckets, and their decisions. The time is simulated, so
+// a result depends on nothing but the seed.
 type Accuracy struct {
 	Seed      uint64        `help:"Of the traffic and of the moments at which it is asked." default:"1"`
 	Length    time.Duration `help:"Of the time in which it is asked." default:"24h"`
@@ -39,7 +39,7 @@ type LadderOf struct {
 	Levels string `json:"levels"`
 }
 
-// AccuracyShape is what was measured with one shape of traffic.
+// AccuracyShape is the measurement with one shape of traffic.
 type AccuracyShape struct {
 	Name      string         `json:"name"`
 	About     string         `json:"about"`
@@ -47,8 +47,8 @@ type AccuracyShape struct {
 	Decisions []Decided      `json:"decisions"`
 }
 
-// AccuracyRead is how far the answers about one window were from the truth. The errors are relative
-// to the mean of the truth.
+// AccuracyRead is the error of the estimates of one window. The errors are relative to the mean of
+// the truth.
 type AccuracyRead struct {
 	Method   string  `json:"method"`
 	WindowMS int64   `json:"window_ms"`
@@ -56,20 +56,20 @@ type AccuracyRead struct {
 	Mean     float64 `json:"mean_error"`
 	P99      float64 `json:"p99_error"`
 	Most     float64 `json:"worst_error"`
-	// Bounds is the mean distance of the bounds, Outside how often the truth was not within them.
-	// A method without bounds has -1.
+	// Bounds is the mean distance of the bounds, Outside how often the truth was not within them. A
+	// method without bounds has -1.
 	Bounds  float64 `json:"mean_bounds"`
 	Outside int     `json:"outside_of_bounds"`
 }
 
-// Decided is what one method decided under one limit, judged by an exact log of what it admitted.
+// Decided is the record of one method under one limit, judged by an exact log of its admissions.
 type Decided struct {
 	WindowMS int64 `json:"window_ms"`
 	Limit    int64 `json:"limit"`
 	Tally
 }
 
-// ladders are the ladders that are compared, with the flags that make them.
+// ladders returns the compared ladders, with the flags that make them.
 func ladders() []LadderOf {
 	return []LadderOf{
 		{"twotier, default ladder", leaparray.Default().String()},
@@ -78,7 +78,7 @@ func ladders() []LadderOf {
 	}
 }
 
-// readWindows are the windows that are read. None is a multiple of the default ladder's buckets.
+// readWindows returns the windows to read. None is a multiple of the default ladder's buckets.
 func readWindows() []time.Duration {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	const half = 537 * time.Millisecond
@@ -87,7 +87,7 @@ func readWindows() []time.Duration {
 		11*h + 37*m, 23*h + 37*m}
 }
 
-// limitWindows are the windows that are decided about: round ones, and others.
+// limitWindows returns the windows of limits: round ones, and others.
 func limitWindows() []time.Duration {
 	return []time.Duration{time.Minute, 97 * time.Second, 30 * time.Minute, time.Hour,
 		5*time.Hour + 13*time.Minute}
@@ -102,7 +102,7 @@ func (o *Accuracy) Run(b *bench) error {
 	}
 	for i, s := range shapes() {
 		draw := rand.New(rand.NewPCG(o.Seed, uint64(i)))
-		// Before anything is asked there is traffic in two calendar windows of the longest.
+		// Before the first estimate, traffic fills two calendar windows of the longest.
 		warm := 2 * slices.Max(readWindows())
 		times := s.times(draw, (warm + o.Length).Milliseconds())
 		// A round number of days.
@@ -129,7 +129,7 @@ func (o *Accuracy) Run(b *bench) error {
 	return errors.Join(save(b, o, r), r.draw(b.out))
 }
 
-// methods returns all, with twotier's ladders first.
+// methods returns all methods, twotier's ladders first.
 func methods() ([]arithmetic.Method, error) {
 	var all []arithmetic.Method
 	for _, l := range ladders() {
@@ -204,7 +204,7 @@ func decideAll(methods []arithmetic.Method, times []int64) (list []Decided) {
 	return list
 }
 
-// decide asks a method about every event, and judges what it says.
+// decide has a method decide about every event, and judges its decisions.
 func decide(m arithmetic.Method, window, limit int64, times []int64) Decided {
 	d := Decided{WindowMS: window, Limit: limit, Tally: Tally{Name: m.Name, Events: len(times)}}
 	w := m.New(window, limit)
@@ -236,7 +236,7 @@ func (l *logOf) Fits(ts int64) bool { return l.Held([]byte("key"), l.length, ts)
 
 func (l *logOf) Count(ts int64) { l.Record(limiter.At(ts, limiter.One("key", nil))) }
 
-// Names returns the methods that read, in order.
+// Names returns the methods with reads, in order.
 func (s AccuracyShape) Names() []string {
 	return distinct(s.Reads, func(r AccuracyRead) string { return r.Method })
 }
@@ -246,7 +246,7 @@ func (s AccuracyShape) Windows() []int64 {
 	return distinct(s.Reads, func(r AccuracyRead) int64 { return r.WindowMS })
 }
 
-// distinct returns what fn returns for the values of a list, each once.
+// distinct returns the results of fn for the values of a list, each once.
 func distinct[T any, V comparable](list []T, fn func(T) V) (all []V) {
 	for _, of := range list {
 		if v := fn(of); !slices.Contains(all, v) {
@@ -256,7 +256,7 @@ func distinct[T any, V comparable](list []T, fn func(T) V) (all []V) {
 	return all
 }
 
-// Read returns what was measured of a method and a window.
+// Read returns the measurement of a method and a window.
 func (s AccuracyShape) Read(method string, window int64) AccuracyRead {
 	return s.Reads[slices.IndexFunc(s.Reads, func(r AccuracyRead) bool {
 		return r.Method == method && r.WindowMS == window

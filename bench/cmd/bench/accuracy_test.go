@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Over an hour of each shape the ladders' bounds hold and they admit no more than the limit, the
-// exact log is exact, and the judge notices what the others do wrong.
+// TestAccuracy checks that over an hour of each shape the ladders' bounds hold and they admit no
+// more than the limit, that the exact log is exact, and that the judge notices the errors of the
+// others.
 func TestAccuracy(t *testing.T) {
 	const hour, day, window, limit = 3_600_000, 24 * 3_600_000, 97_000, 97
 	all, err := methods()

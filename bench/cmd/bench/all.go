@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// All runs every command in order, each in a process of its own, so that none measures what another
-// has left in memory. If one fails, it continues with the next.
+// All runs every command in order, each in a separate process, so that none measures the memory of
+// another. If one fails, it continues with the next.
 type All struct {
 	Quick bool     `help:"Show that all works in a few minutes, in OUT/quick."`
 	Parts []string `help:"Names of the commands to run; all if there are none."`
 }
 
-// A step is a command that makes a result of its own name.
+// A step is a command with a result of the same name.
 type step struct {
 	name, help string
 	command    any
@@ -31,7 +31,7 @@ type step struct {
 	quick    string
 }
 
-// tags are the defaults as kong takes them.
+// tags returns the defaults in kong's form.
 func (s step) tags() (tags []string) {
 	for name, value := range s.defaults {
 		tags = append(tags, fmt.Sprintf("set:%q", name+"="+value))
@@ -115,7 +115,8 @@ func steps() []step {
 	}
 }
 
-// longest is well above what any step takes, so that a step that hangs does not block the others.
+// longest is well above the duration of any step, so that a step that hangs does not block the
+// others.
 const longest = 15 * time.Minute
 
 // Run runs the requested parts and the report.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// Benchmarks runs Go benchmarks of package micro. The result is what they print, which benchstat
+// Benchmarks runs Go benchmarks of package micro. The result is their output, which benchstat
 // reads; the template of the command makes its tables from that.
 type Benchmarks struct {
 	Bench map[string]string `help:"Patterns of names, and for how long or how often each is run." mapsep:"," default:"${bench}"`
@@ -72,10 +72,10 @@ func (o *Benchmarks) run(ctx context.Context, program, pattern string) (Lines, e
 	return strings.Split(strings.TrimSpace(text.String()), "\n"), nil
 }
 
-// Lines are what go test -bench prints.
+// Lines are the output of go test -bench.
 type Lines []string
 
-// Benchmark is one benchmark, which was run once or a few times.
+// Benchmark is one benchmark with its runs.
 type Benchmark struct {
 	path string // its name, with a slash at the end
 	runs []*benchfmt.Result
@@ -111,7 +111,7 @@ func path(n benchfmt.Name) string {
 	return text + "/"
 }
 
-// One returns the first benchmark of a name, one without runs if there is none.
+// One returns the first benchmark of a name, or one without runs if there is none.
 func (l Lines) One(name string) *Benchmark {
 	for _, b := range l.Of(name) {
 		return b
@@ -119,7 +119,7 @@ func (l Lines) One(name string) *Benchmark {
 	return &Benchmark{}
 }
 
-// Runs returns each run as a benchmark of its own.
+// Runs returns each run as a separate benchmark.
 func (b *Benchmark) Runs() (all []*Benchmark) {
 	for i := range b.runs {
 		all = append(all, &Benchmark{b.path, b.runs[i : i+1]})
@@ -137,7 +137,7 @@ func (b *Benchmark) Get(key string) string {
 	return ""
 }
 
-// Number is Get of a number, 0 if it is none.
+// Number is Get for a number, 0 if it is none.
 func (b *Benchmark) Number(key string) float64 {
 	v, _ := strconv.ParseFloat(b.Get(key), 64)
 	return v
@@ -152,7 +152,7 @@ func (b *Benchmark) Least(unit string) float64 { return b.spread(unit).Least }
 // Range formats the median and the range of the runs.
 func (b *Benchmark) Range(unit string) string { return b.spread(unit).String() }
 
-// spread returns the median and the range of the runs in a unit as it was printed: benchfmt turns
+// spread returns the median and the range of the runs in a unit, as printed: benchfmt turns
 // nanoseconds into seconds.
 func (b *Benchmark) spread(unit string) Spread {
 	var values []float64

@@ -7,16 +7,17 @@ import (
 	"testing"
 )
 
-// A counter that learns nothing from the other one admits the whole limit again.
+// overshootLimit is the limit of BenchmarkShared. A counter that learns nothing from the other one
+// admits the whole limit again.
 const overshootLimit = 2000
 
-// Every command that runs Go benchmarks finds what they measure by name and unit, and its page has
-// a figure in every place.
+// TestPagesOfBenchmarks checks that every command that runs Go benchmarks finds their measurements
+// by name and unit, and that its page has a figure in every place.
 func TestPagesOfBenchmarks(t *testing.T) {
 	programs := t.TempDir()
 	for _, c := range []struct {
 		args string
-		// want is what must have been measured: a benchmark, its unit, and between what values.
+		// want lists the expected measurements: a benchmark, its unit, and the bounds of its value.
 		want []want
 	}{
 		{"envoy --count=1 --sizes=duration=1s", []want{

@@ -23,14 +23,14 @@ type Picture struct {
 	logX, logY   bool
 }
 
-// series is a line, or a mark in each row that has a figure of it.
+// series is a line, or marks in the rows for which it has a figure.
 type series struct {
 	name string
 	at   plotter.XYs
 }
 
-// colour returns the colour of series i. The palette is that of Okabe and Ito, which colour-blind
-// readers can tell apart.
+// colour returns the colour of series i. The palette is by Okabe and Ito; colour-blind readers can
+// distinguish its colours.
 func colour(i int) color.Color {
 	return []color.RGBA{
 		{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255},
@@ -39,10 +39,10 @@ func colour(i int) color.Color {
 	}[i%6]
 }
 
-// room is extra space for fonts that are wider than the one measured.
+// room is extra space for fonts wider than the measured one.
 const room = "     "
 
-// svg draws the picture in a font whose widths match those of common fonts on other systems.
+// svg draws the picture in a font as wide as the common fonts of other systems.
 func (p *Picture) svg() ([]byte, error) {
 	c, height := plot.New(), 5*vg.Inch
 	for _, f := range []*font.Font{

@@ -42,7 +42,8 @@ func (f *findings) clusterGoals() []Goal {
 	return []Goal{messages, carry, over, asked, early, f.forwardGoal(), f.quietGoal()}
 }
 
-// forwardGoal compares what a batch costs that another node's keys are in.
+// forwardGoal compares the costs of batches with keys of another node and with keys of the
+// receiver.
 func (f *findings) forwardGoal() Goal {
 	g := Goal{Goal: "a forwarded batch costs at most 1.5 times the processor time of its owner",
 		Want: 1.5, Bound: "forward-cpu.md has the profile"}
@@ -74,7 +75,7 @@ func (f *findings) quietGoal() Goal {
 	return g
 }
 
-// doorGoals compares Redis clients with what they had, and Envoy's service with its own.
+// doorGoals compares twotier's doors with their alternatives: for Redis clients, and for Envoy.
 func (f *findings) doorGoals() []Goal {
 	const bound = "resp.md has the processor time of each server"
 	least := func(goal string, want float64, of string, value float64) Goal {

@@ -37,15 +37,15 @@ type CompareRow struct {
 	Title    string `json:"title"`
 	Workload string `json:"workload"`
 	Rules    int    `json:"rules"`
-	// Skipped says why it could not run.
+	// Skipped is the reason why it could not run.
 	Skipped string `json:"skipped,omitempty"`
-	// Single asks for one decision per call and Batched for many, both as fast as possible; Open
-	// asks for single decisions at a fixed rate. Batched is nil if the rival has no batches, Open
-	// if there is no rate.
+	// Single makes one decision per call and Batched many, both as fast as possible; Open makes
+	// single decisions at a fixed rate. Batched is nil if the rival has no batches, Open if there
+	// is no rate.
 	Single  *rival.Run `json:"single,omitempty"`
 	Batched *rival.Run `json:"batched,omitempty"`
 	Open    *rival.Run `json:"open,omitempty"`
-	// Memory is what all loops together have left in memory.
+	// Memory is the memory that all loops together have left in use.
 	Memory rival.Footprint `json:"memory"`
 }
 
@@ -119,7 +119,7 @@ func (o *Compare) measure(ctx context.Context, env rival.Env, rv rival.Rival,
 	return err
 }
 
-// drive runs the loops of a row. Each has its own seed, and so its own distinct keys.
+// drive runs the loops of a row. Each has a different seed, and so different distinct keys.
 func (o *Compare) drive(ctx context.Context, s *rival.Stand, row *CompareRow) (err error) {
 	loop := drive.Options{Workload: row.Workload, Rules: row.Rules, Workers: o.Workers,
 		Duration: o.Duration}
@@ -148,8 +148,8 @@ func (r CompareRow) progress() string {
 		r.Single.Lasting(), r.Best().Lasting(), r.Skipped)
 }
 
-// Best returns the run with the least work for Redis: in batches, if the rival has them. It is an
-// empty one if nothing was measured.
+// Best returns the run with the least work for Redis: in batches, if the rival has them. It returns
+// an empty run if nothing was measured.
 func (r CompareRow) Best() *rival.Run { return cmp.Or(r.Batched, r.Single, &rival.Run{}) }
 
 // Of returns the rows of a workload.

@@ -8,7 +8,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// The commands that Redis counted must be those that were sent.
+// TestWorkIsThatOfTheDecisions checks that Redis counted exactly the commands that were sent.
 func TestWorkIsThatOfTheDecisions(t *testing.T) {
 	some, err := rival.Select(rival.All(), []string{"hash-lua", "redis-rate", "sentinel",
 		"twotier-lib"})

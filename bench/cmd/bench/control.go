@@ -13,9 +13,9 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Control measures message control with hash tags, many messages in a call: how many a second there
-// are at most, with users that are new or known, at one node or several. Each run has servers of
-// its own, and rivals take turns.
+// Control measures message control with hash tags, many messages in a call: the highest rate, with
+// users that are new or known, at one node or several. Each run has new servers, and rivals take
+// turns.
 type Control struct {
 	Rivals   []string      `help:"Names; others are compared with the first." default:"${rivals}"`
 	Users    uint64        `help:"Receivers to draw from; 0: each message has a new one." default:"${users}"`
@@ -88,10 +88,9 @@ func (o *Control) drive(ctx context.Context, env rival.Env, rv rival.Rival, limi
 
 // ControlRow is the runs of one rival under the same limits.
 type ControlRow struct {
-	// Run is the one in the middle, by messages per second.
+	// Run is the median run by messages per second.
 	*ControlRun
-	// Relative is how many messages per second there were, relative to the first rival's in the
-	// same round.
+	// Relative is the rate of messages relative to the first rival's in the same round.
 	Relative Spread
 }
 

@@ -14,8 +14,8 @@ func controlRun(name, limits string, perSecond float64) *ControlRun {
 	return &ControlRun{name, limits, rival.Run{Result: drive.Result{PerSecond: perSecond}}}
 }
 
-// A row has the run in the middle, and is compared with the first rival round by round, under the
-// same limits. Rounds that are missing at the end are those of an interrupted run.
+// TestControlRows: a row has the median run, and is compared with the first rival round by round,
+// under the same limits. An interrupted run lacks rounds at the end.
 func TestControlRows(t *testing.T) {
 	r := ControlResult{Runs: []*ControlRun{
 		controlRun("one", "given", 100), controlRun("three", "given", 60),
@@ -35,7 +35,8 @@ func TestControlRows(t *testing.T) {
 	}
 }
 
-// Ample limits admit everything, given ones two messages of a user; and the page says it all.
+// TestMessageControlIsMeasured: ample limits admit everything, given ones two messages of a user;
+// and the page has all figures.
 func TestMessageControlIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	err := run(t.Context(), strings.Fields("messages-nodes --users=100 --batch=5 --workers=2 "+

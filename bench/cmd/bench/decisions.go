@@ -14,9 +14,9 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// Decisions replays one trace through every limiter and judges each decision: how many events it
-// admitted, how many it should not have admitted, and how many it refused too early. Limiters with
-// a clock of their own are only judged live.
+// Decisions replays one trace through every limiter and judges each decision: how many events the
+// limiter admitted, how many of these it should have refused, and how many it refused too early.
+// Limiters that use their own clock are only judged live.
 type Decisions struct {
 	Receivers int           `help:"Receivers; each gets about 100 messages a day." default:"400"`
 	Seed      uint64        `help:"Of the traces." default:"1"`
@@ -29,25 +29,25 @@ type DecisionsResult struct {
 	Hours float64 `json:"hours"`
 	// Messages are the tallies of the message-control day, with the exact log first.
 	Messages []*Tally `json:"messages"`
-	// Live are the tallies of the live trace, including limiters with a clock of their own.
+	// Live are the tallies of the live trace, including limiters that use their own clock.
 	Live []*Tally `json:"live"`
 	// Worked is the outcome of each worked example, in the order of Messages.
 	Worked []Worked `json:"worked_examples"`
-	// Missing are the limiters that can't run here, and why.
+	// Missing are the limiters that can't run here, with the reason.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Worked is one worked example, and how many of its last tries each limiter admitted.
+// Worked is one worked example, with the number of its last tries that each limiter admitted.
 type Worked struct {
 	Title    string `json:"title"`
 	Admitted []int  `json:"admitted"`
 }
 
-// margin is how much shorter than a day the trace is: twotier accepts events that are at most a day
-// old, and a replay takes a while.
+// margin is by how much the trace is shorter than a day: twotier accepts events that are at most a
+// day old, and a replay takes a while.
 const margin = 10 * time.Minute
 
-// Run plays a day that has passed, the worked examples, and the live trace.
+// Run plays a past day, the worked examples, and the live trace.
 func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	r := DecisionsResult{Hours: (24*time.Hour - margin).Hours()}
 	timed, all, stop, err := o.start(ctx, b, &r)
@@ -70,8 +70,8 @@ func (o *Decisions) Run(ctx context.Context, b *bench) (err error) {
 	return save(b, o, r)
 }
 
-// start starts the rivals, the judge first among all, and first among those that take the time of
-// an event as it is given.
+// start starts the rivals. all lists all limiters, and timed the ones that accept the time of an
+// event. The judge comes first in both.
 func (o *Decisions) start(ctx context.Context, b *bench,
 	r *DecisionsResult) (timed, all []limiter.Limiter, stop func() error, err error) {
 	rivals, err1 := rival.Select(rival.All(), o.Rivals)
@@ -128,8 +128,8 @@ func (r *DecisionsResult) play(ctx context.Context, all []limiter.Limiter, event
 
 const (
 	liveKeys = 8
-	// liveGap is the mean time between the events of a key, burstEvery how many come by themselves
-	// before a burst does.
+	// liveGap is the mean time between the events of a key, burstEvery the number of single events
+	// before a burst.
 	liveGap    = 120 * time.Millisecond
 	burstEvery = 30
 	burst      = 25
@@ -155,8 +155,8 @@ func liveTrace(seed uint64, length time.Duration) (events []limiter.Call) {
 	return events
 }
 
-// playLive plays one trace to all limiters at the same time, in real time, so that limiters with a
-// clock of their own can be judged.
+// playLive plays one trace to all limiters at the same time, in real time, so that it can judge
+// limiters that use their own clock.
 func playLive(ctx context.Context, all []limiter.Limiter, seed uint64,
 	length time.Duration) ([]*Tally, error) {
 	events := liveTrace(seed, length)

@@ -25,8 +25,8 @@ type Machine struct {
 	Go     string    `json:"go"`
 	Redis  string    `json:"redis"`
 	Time   time.Time `json:"time"`
-	// Load is the load average of the minute before the report was written: anything well above
-	// what the benchmark itself runs means that the machine was not quiet.
+	// Load is the load average of the minute before the report was written: a value well above the
+	// benchmark's own load means that the machine was not quiet.
 	Load string `json:"load_average"`
 }
 
@@ -46,7 +46,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// String is a machine without the moment.
+// String describes the machine without the moment.
 func (m Machine) String() string {
 	return fmt.Sprintf("%d cores of %s (%s), %s, Redis %s", m.Cores, m.CPU, m.System, m.Go, m.Redis)
 }
@@ -64,12 +64,12 @@ func redisVersion() string {
 	return "unknown"
 }
 
-// File is one result as it is stored.
+// File is one stored result.
 type File struct {
-	// Command reproduces the files. Options are what it says.
+	// Command reproduces the files. Options are its parsed options.
 	Command string `json:"command"`
 	Options any    `json:"-"`
-	// Note, which is written by hand, says what else one should know about how this was measured.
+	// Note, written by hand, has further remarks about the measurement.
 	Note    string  `json:"note,omitempty"`
 	Machine Machine `json:"machine"`
 	Result  any     `json:"result"`
@@ -90,15 +90,15 @@ func (f *File) Write(dir, name string, text *template.Template) (markdown []byte
 	)
 }
 
-// Page makes the Markdown of a result by the template of its name.
+// Page makes the Markdown of a result with the template of its name.
 func (f *File) Page(name string, text *template.Template) ([]byte, error) {
 	var md bytes.Buffer
 	err := text.ExecuteTemplate(&md, name+".md", f)
 	return md.Bytes(), err
 }
 
-// Read reads what Write has written into what Result points to. If there is nothing, it leaves the
-// file empty.
+// Read reads the output of Write into the value that Result points to. If there is none, it leaves
+// the file empty.
 func (f *File) Read(dir, name string) (found bool, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {

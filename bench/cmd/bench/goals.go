@@ -6,7 +6,7 @@ import (
 	"twotier.dev/twotier/bench/rival"
 )
 
-// stores are the names that BenchmarkHTTP gives to where counts are kept.
+// stores are BenchmarkHTTP's names for the places of counts.
 var stores = map[string]string{"memory": "no Redis", "redis": "flushing to Redis"}
 
 func (f *findings) httpGoals() []Goal {
@@ -27,8 +27,8 @@ func (f *findings) httpGoals() []Goal {
 	return []Goal{add, batch}
 }
 
-// compareGoals compares over the same Redis: like with like, and what one gets in the best way
-// against what one had.
+// compareGoals compares rivals over the same Redis: like with like, and twotier's best mode with
+// the limiter that it replaces.
 func (f *findings) compareGoals() []Goal {
 	zipf := Goal{Goal: "at Zipf at least 10x the decisions of the Hash-in-Lua limiter", Want: 10,
 		Least: true}
@@ -48,7 +48,7 @@ func (f *findings) compareGoals() []Goal {
 	return []Goal{zipf, distinct, commands, pure}
 }
 
-// speedup compares rates that can be kept up: until Redis has everything.
+// speedup compares sustainable rates, which include the time until Redis has everything.
 func (g *Goal) speedup(c CompareResult, workload string) {
 	lua, nop := c.Row(workload, "hash-lua"), c.Row(workload, "nothing")
 	for _, name := range []string{"twotier", "twotier-lib"} {
@@ -70,10 +70,10 @@ func (g *Goal) speedup(c CompareResult, workload string) {
 	}
 }
 
-// spared compares what is asked of Redis.
+// spared compares the work of Redis.
 func (g *Goal) spared(c CompareResult) {
 	lua := c.Row("zipf", "hash-lua")
-	lua.Batched = nil // it is asked one by one
+	lua.Batched = nil // it is called one by one
 	for _, name := range []string{"twotier", "twotier-lib", "twotier-3"} {
 		r := c.Row("zipf", name)
 		g.add(r.Title+", all commands", ratio(lua.Best().Commands(), r.Best().Commands()))
@@ -81,7 +81,7 @@ func (g *Goal) spared(c CompareResult) {
 	}
 }
 
-// pure compares what decides in Redis alone.
+// pure compares limiters that decide in Redis alone.
 func (g *Goal) pure(c CompareResult) {
 	for _, workload := range []string{"zipf", "distinct"} {
 		lua := c.Row(workload, "hash-lua-whole")
@@ -97,7 +97,7 @@ func (g *Goal) pure(c CompareResult) {
 	}
 }
 
-// share says where the processor time went.
+// share describes the division of the processor time.
 func share(r *rival.Run) string {
 	u := r.Usage
 	all := u.Driver + u.Service + u.Redis.CPU
@@ -169,7 +169,7 @@ func (f *findings) messageGoals() []Goal {
 	return append([]Goal{rate, mean}, f.controlGoals()...)
 }
 
-// controlGoals are those of many messages in a call, with hash tags.
+// controlGoals returns the goals of many messages in a call, with hash tags.
 func (f *findings) controlGoals() []Goal {
 	held := Goal{Goal: "message control with hash tags, every user new: 100,000 a second for a " +
 		"minute", Want: 100_000, Least: true,
@@ -188,7 +188,7 @@ func (f *findings) controlGoals() []Goal {
 	return []Goal{held, mean, known}
 }
 
-// controlRows returns the rows of a command, none if it was not run.
+// controlRows returns the rows of a command, or none if it was not run.
 func (f *findings) controlRows(name string) []ControlRow {
 	if r := f.control[name]; r != nil {
 		return r.Rows()
@@ -198,7 +198,7 @@ func (f *findings) controlRows(name string) []ControlRow {
 
 func (f *findings) lossGoals() (goals []Goal) {
 	for _, k := range f.lines["loss"].Of("Kill") {
-		// What is on its way to Redis when the process is killed comes on top of the interval.
+		// Rounds in flight to Redis when the process is killed add to the interval.
 		g := Goal{Goal: "kill -9, " + k.Get("setting") + ": lost, in ms of the stream",
 			Want: k.Median("bound-ms") * 1.25, Bound: "the flush interval"}
 		g.note("at most", k.spread("lost-ms").Most)

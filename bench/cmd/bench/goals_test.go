@@ -38,8 +38,8 @@ func TestVerdict(t *testing.T) {
 
 var update = flag.Bool("update", false, "make the pages of results again")
 
-// Every page in results is what its command's template makes of the JSON beside it, and the command
-// that it names is still one.
+// TestPagesOfTheResults checks that every page in results matches its command's template and the
+// JSON next to it, and that the command that it names still exists.
 func TestPagesOfTheResults(t *testing.T) {
 	for _, s := range steps() {
 		switch s.command.(type) {
@@ -91,7 +91,7 @@ func checkPage(t *testing.T, name string, result any) {
 	}
 }
 
-// The results that are kept are those that the report is made of.
+// TestReportOfTheResults checks that the kept report matches the kept results.
 func TestReportOfTheResults(t *testing.T) {
 	const results = "../../results"
 	kept, err := os.ReadFile(filepath.Join(results, "report.md"))

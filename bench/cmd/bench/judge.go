@@ -9,28 +9,28 @@ import (
 	"twotier.dev/twotier/internal/load"
 )
 
-// Tally is the outcome of one limiter with a trace. Each decision is judged by an exact log of what
-// that limiter itself had admitted before, so that a wrong decision counts only once.
+// Tally is the outcome of one limiter with a trace. An exact log of the limiter's own earlier
+// admissions judges each decision, so that a wrong decision counts only once.
 type Tally struct {
 	Name     string `json:"name"`
 	Events   int    `json:"events"`
 	Admitted int    `json:"admitted"`
-	// Over counts events that were admitted though a true window of theirs was full; WorstExcess is
-	// the most that a true window ever held above its limit.
+	// Over counts events that were admitted although a true window of theirs was full; WorstExcess
+	// is the largest excess of a true window over its limit.
 	Over        int   `json:"over_admitted"`
 	WorstExcess int64 `json:"worst_excess"`
-	// Early counts events that were refused though all their true windows had room.
+	// Early counts events that were refused although all their true windows had room.
 	Early int `json:"refused_early"`
-	// OverBeyond and EarlyBeyond count those that one width of the sub-windows doesn't explain:
-	// windows shorter (longer) by a width would have decided otherwise, too.
+	// OverBeyond and EarlyBeyond count the errors that one width of the sub-windows doesn't
+	// explain: windows shorter (longer) by a width would have decided otherwise, too.
 	OverBeyond  int `json:"over_admitted_beyond_one_width"`
 	EarlyBeyond int `json:"refused_early_beyond_one_width"`
-	// Differs counts decisions that differ from those of the exact log with the same trace. One
+	// Differs counts decisions that differ from the exact log's decisions on the same trace. One
 	// early difference causes later ones.
 	Differs int `json:"differs_from_exact"`
 
 	decisions []bool
-	own       limiter.Exact // what it admitted
+	own       limiter.Exact // the events that it admitted
 }
 
 // replay sends events one after the other and judges each decision. If there is a start, events are
@@ -55,7 +55,7 @@ func replay(ctx context.Context, l limiter.Limiter, events []limiter.Call,
 	return t, nil
 }
 
-// judge compares one decision with what the limiter had admitted before, and then records it.
+// judge compares one decision with the limiter's earlier admissions, and then records it.
 func (t *Tally) judge(e limiter.Call, allowed bool) {
 	t.decisions = append(t.decisions, allowed)
 	excess := t.own.Excess(e, 0)
@@ -78,7 +78,7 @@ func (t *Tally) judge(e limiter.Call, allowed bool) {
 	}
 }
 
-// compare counts how many decisions differ from those of the exact log.
+// compare counts the decisions that differ from the exact log's.
 func (t *Tally) compare(exact *Tally) {
 	for i, d := range t.decisions {
 		if d != exact.decisions[i] {

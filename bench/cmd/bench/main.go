@@ -23,7 +23,7 @@ import (
 	"twotier.dev/twotier/internal/config"
 )
 
-// cli is the command line, to which steps add a command each.
+// cli is the command line, to which each step adds a command.
 type cli struct {
 	Out        string `help:"Directory of the results." default:"results"`
 	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process."`
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// run carries out one command line.
+// run executes one command line.
 func run(ctx context.Context, args []string) (err error) {
 	var c cli
 	k, err := parse(ctx, &c, args)
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return profiled(c.CPUProfile, func() error { return k.Run(b) })
 }
 
-// parse reads a command line. A wrong one ends the process after saying how commands are used.
+// parse reads a command line. A wrong one prints the usage of commands and ends the process.
 func parse(ctx context.Context, c *cli, args []string) (*kong.Context, error) {
 	options := []kong.Option{kong.Name("bench"), kong.UsageOnError(),
 		kong.BindTo(ctx, (*context.Context)(nil))}
@@ -89,7 +89,7 @@ func commandLine(k *kong.Context) string {
 	return strings.Join(words, " ")
 }
 
-// profiled writes a profile of the processor's time in fn, if there is a path.
+// profiled writes a profile of the processor time in fn, if there is a path.
 func profiled(path string, fn func() error) error {
 	if path == "" {
 		return fn()
@@ -108,8 +108,8 @@ func profiled(path string, fn func() error) error {
 
 // bench is the state that all commands share.
 type bench struct {
-	name, out, command string // name is that of the command and of its result
-	// kept is the directory in which programs stay, temporary that of those that are removed.
+	name, out, command string // name of the command and of its result
+	// kept is the directory of programs that stay, temporary that of programs that are removed.
 	kept, temporary string
 	env             *rival.Env
 }
@@ -167,11 +167,10 @@ func templates() *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/*.md"))
 }
 
-// mostShare is how much of the processor time a generator may take before a page says that it was
-// much.
+// mostShare is the share of the processor time above which a page marks the generator's share.
 const mostShare = 0.1
 
-// formatShare formats a generator's share; 0 means that it is not known.
+// formatShare formats a generator's share; 0 means unknown.
 func formatShare(share float64) string {
 	switch {
 	case share == 0:
@@ -184,7 +183,7 @@ func formatShare(share float64) string {
 
 func number(v any) float64 { return reflect.ValueOf(v).Convert(reflect.TypeFor[float64]()).Float() }
 
-// save writes a result with the options it was measured under, and prints the page.
+// save writes a result with the options of its measurement, and prints the page.
 func save(b *bench, options, result any) error {
 	f := File{Command: b.command, Machine: ThisMachine(), Options: options, Result: result}
 	page, err := f.Write(b.out, b.name, templates())

@@ -40,18 +40,17 @@ type Search struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
 	Batch int    `json:"batch"`
-	// Highest is the largest rate that was good, in messages per second; 0 if none was.
+	// Highest is the largest good rate, in messages per second; 0 if none was good.
 	Highest float64 `json:"highest_per_second"`
-	// Steps are all that were tried. Held is a longer run at the highest rate, AtTarget at the rate
-	// that the scenario asks for.
+	// Steps are all tried rates. Held is a longer run at the highest rate, AtTarget at the rate
+	// that the scenario requires.
 	Steps    []RateStep   `json:"steps"`
 	Held     drive.Result `json:"held"`
 	AtTarget drive.Result `json:"at_target"`
 	Usage    rival.Usage  `json:"held_usage"`
-	// TargetUsage is what the run at the target used.
+	// TargetUsage is the usage of the run at the target.
 	TargetUsage rival.Usage `json:"at_target_usage"`
-	// HeldDrain and TargetDrain are how long it took afterwards until Redis had everything, in
-	// seconds.
+	// HeldDrain and TargetDrain are the time afterwards until Redis had everything, in seconds.
 	HeldDrain   float64 `json:"held_drained_seconds"`
 	TargetDrain float64 `json:"at_target_drained_seconds"`
 
@@ -68,10 +67,10 @@ type RateStep struct {
 
 const (
 	lowestRate = 2000.0
-	// mostDrain is how far Redis may be behind at the end: two flush intervals and the time that a
-	// flush takes.
+	// mostDrain is how far Redis may be behind at the end: two flush intervals and the duration of
+	// a flush.
 	mostDrain = 500 * time.Millisecond
-	// doublings bound the way up, halvings the way back: the result is good to 3 %.
+	// doublings bounds the way up, halvings the way back: the result is good to 3 %.
 	doublings = 9
 	halvings  = 5
 )

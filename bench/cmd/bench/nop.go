@@ -9,7 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Nop is the least that an HTTP server made with fasthttp can do. Its settings are those of
+// Nop is the cheapest possible HTTP server made with fasthttp. Its settings are the same as in
 // twotier's server.
 type Nop struct {
 	Body string `help:"The answer to every request." default:"{}"`

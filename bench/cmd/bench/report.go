@@ -13,20 +13,20 @@ import (
 )
 
 // Report makes one page from the results of the other commands: the pictures, and the goals with
-// what was measured, whether each is met, and what bounds it. It measures nothing itself.
+// their measurements, their verdicts and their bounds. It measures nothing itself.
 type Report struct{}
 
 // findings holds the results that exist. Missing ones are empty.
 type findings struct {
 	compare, rules, nodes CompareResult
 	messages              MessagesResult
-	// control is by the names of commands.
+	// control holds results by the names of commands.
 	control map[string]*ControlResult
 	resp    RespResult
 	lines   map[string]Lines // by the names of the commands that run Go benchmarks
-	// earlier are the goals as they were measured last time.
+	// earlier are the goals with their previous measurements.
 	earlier []Goal
-	// Sources are the files of all, in the order of the commands.
+	// Sources are the files of all results, in the order of the commands.
 	Sources []Source
 }
 
@@ -60,7 +60,7 @@ func readFindings(dir string) (*findings, error) {
 	return f, errors.Join(errs...)
 }
 
-// readEarlier reads before.json: the goals.json of an earlier run, which somebody has kept.
+// readEarlier reads before.json: the goals.json of an earlier run, kept by hand.
 func (f *findings) readEarlier(dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "before.json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -100,21 +100,21 @@ func (o *Report) Run(b *bench) error {
 // Goal is one goal and its measurements.
 type Goal struct {
 	Goal string `json:"goal"`
-	// Want is the figure, and Least whether it is one to be reached rather than kept below.
+	// Want is the figure. If Least is set, it is a minimum, otherwise a maximum.
 	Want  float64 `json:"want"`
 	Least bool    `json:"at_least"`
-	// Readings are what was measured; the goal is met if all are as wanted, and partly if some are.
+	// Readings are the measurements; the goal is met if all are good, and partly if some are.
 	Readings []Reading `json:"readings"`
 	Bound    string    `json:"bounded_by"`
 	Verdict  string    `json:"verdict"`
 }
 
-// Reading is one figure with what it is of.
+// Reading is one figure and its subject.
 type Reading struct {
 	Of    string  `json:"of"`
 	Value float64 `json:"value"`
 	Good  bool    `json:"-"`
-	// Before is what was measured last time, or 0.
+	// Before is the previous measurement, or 0.
 	Before float64 `json:"-"`
 }
 
@@ -129,7 +129,7 @@ func (g *Goal) note(of string, value float64) {
 	g.Readings = append(g.Readings, Reading{Of: of, Value: value})
 }
 
-// judge compares what was measured with what is wanted, and with what was measured last time.
+// judge compares the measurements with the goal, and finds the previous ones.
 func (g *Goal) judge(earlier []Goal) {
 	n := 0
 	for i := range g.Readings {
@@ -151,7 +151,7 @@ func (g *Goal) judge(earlier []Goal) {
 	}
 }
 
-// Figure is the value, and the one before it.
+// Figure returns the value, and the previous one.
 func (r Reading) Figure() string {
 	if r.Before == 0 {
 		return digits(r.Value)
@@ -159,7 +159,7 @@ func (r Reading) Figure() string {
 	return digits(r.Value) + ", before " + digits(r.Before)
 }
 
-// digits formats a value with as many digits as mean something.
+// digits formats a value with its meaningful digits.
 func digits(v float64) string {
 	switch {
 	case v >= 10_000:
@@ -180,7 +180,7 @@ func (f *findings) judge() []Goal {
 	return all
 }
 
-// before returns what was measured last time for a goal, or 0.
+// before returns the previous measurement for a goal, or 0.
 func before(earlier []Goal, goal, of string) float64 {
 	for _, g := range earlier {
 		for _, r := range g.Readings {

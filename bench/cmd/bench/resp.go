@@ -27,8 +27,8 @@ type Resp struct {
 	Pipelines []int `help:"Commands that a connection sends at once." default:"1,16"`
 	Threads   int   `help:"Of redis-benchmark; 0 is its default." default:"0"`
 	Count     int   `help:"Runs of each." default:"3"`
-	// redis-benchmark ends at the first error, also where so many new keys at once exceed
-	// --max-lag.
+	// redis-benchmark ends at the first error, even if it is only that so many new keys at once
+	// exceed --max-lag.
 	Flags []string `help:"Further flags of twotier serve, such as --max-lag=0."`
 }
 
@@ -44,11 +44,11 @@ type RespRun struct {
 	PerS     float64 `json:"per_second"`
 	P50MS    float64 `json:"p50_ms"`
 	P99MS    float64 `json:"p99_ms"`
-	// ServerUS is processor time of the server that was asked, in microseconds for each request,
-	// RedisUS that of the Redis behind it until that had everything.
+	// ServerUS is the processor time of the server, in microseconds per request. RedisUS is that of
+	// the Redis behind it, until it had everything.
 	ServerUS float64 `json:"server_us"`
 	RedisUS  float64 `json:"redis_us"`
-	// GeneratorUS is that of redis-benchmark, 0 if it was not measured.
+	// GeneratorUS is the processor time of redis-benchmark, 0 if it was not measured.
 	GeneratorUS float64 `json:"generator_us,omitempty"`
 }
 
@@ -65,7 +65,7 @@ const (
 	wayTwotier = "TT.ACQUIRE"
 )
 
-// respWay is a server, and the command that it is asked.
+// respWay is a server and the command to send.
 type respWay struct {
 	name    string
 	stand   *rival.Stand
@@ -73,7 +73,7 @@ type respWay struct {
 	command []string
 }
 
-// Run starts the servers and has all of them take turns.
+// Run starts the servers and has them take turns.
 func (o *Resp) Run(ctx context.Context, b *bench) (err error) {
 	ways, stop, err := o.start(ctx, b)
 	defer func() { err = errors.Join(err, stop()) }()
@@ -97,7 +97,7 @@ func (o *Resp) Run(ctx context.Context, b *bench) (err error) {
 	return save(b, o, r)
 }
 
-// start starts a Redis for the script and for INCR, and twotier over one of its own.
+// start starts a Redis for the script and for INCR, and twotier over another one.
 func (o *Resp) start(ctx context.Context, b *bench) (ways []respWay, stop func() error, err error) {
 	var all rival.Stand
 	stop = all.Close
@@ -171,7 +171,7 @@ func (o *Resp) drive(ctx context.Context, w respWay, pipeline int) (r RespRun, e
 	return r, r.read(string(out))
 }
 
-// read reads what redis-benchmark prints with --csv.
+// read reads the output of redis-benchmark --csv.
 func (r *RespRun) read(out string) error {
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil || len(rows) != 2 || len(rows[0]) != len(rows[1]) {
@@ -196,7 +196,7 @@ func (r RespResult) Pipelines() []int {
 	return distinct(r.Runs, func(run RespRun) int { return run.Pipeline })
 }
 
-// Of returns the run in the middle, by throughput, of one way and length of pipeline.
+// Of returns the median run, by throughput, of one way and length of pipeline.
 func (r RespResult) Of(way string, pipeline int) RespRun {
 	runs := slices.DeleteFunc(slices.Clone(r.Runs), func(run RespRun) bool {
 		return run.Way != way || run.Pipeline != pipeline
@@ -213,7 +213,7 @@ func (r RespResult) Ways() []string {
 	return distinct(r.Runs, func(run RespRun) string { return run.Way })
 }
 
-// Ratio returns twotier's throughput divided by that of another way, from the runs in the middle.
+// Ratio returns twotier's throughput divided by that of another way, from the median runs.
 func (r RespResult) Ratio(way string, pipeline int) float64 {
 	return ratio(r.Of(wayTwotier, pipeline).PerS, r.Of(way, pipeline).PerS)
 }

@@ -14,9 +14,9 @@ import (
 	"twotier.dev/twotier/httpapi/client"
 )
 
-// Checks returns what a call counts, all in one decision; none if it is not limited. method is its
-// full name, such as "/grpc.health.v1.Health/Check". request is its message, or nil if the call is
-// a stream. ctx is that of the call, with its metadata and its peer.
+// Checks returns the checks of a call, all in one decision; none if it is not limited. method is
+// its full name, such as "/grpc.health.v1.Health/Check". request is its message, or nil if the call
+// is a stream. ctx is the context of the call, with its metadata and its peer.
 type Checks func(ctx context.Context, method string, request any) []client.Check
 
 // Unary returns an interceptor that limits calls of one request and one response.
