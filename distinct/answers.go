@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/sketch"
-	"twotier.dev/twotier/syncer"
 )
 
 // answers caches results for a key that is asked again and again while its values stay the same:
@@ -147,7 +147,7 @@ func (en *entry) count(u *sketch.Union, window, at, now int64, more []uint64) Co
 // retryAfter returns the time in milliseconds until a window that is too full now would have room
 // for some hashes, if no others are added until then, and -1 if it never would. The values of a
 // bucket leave the window together, except the ones that newer buckets hold as well.
-func (en *entry) retryAfter(u *sketch.Union, l syncer.Limit, now int64, hashes []uint64) int64 {
+func (en *entry) retryAfter(u *sketch.Union, l twotier.Limit, now int64, hashes []uint64) int64 {
 	level, _, _, ok := en.ladder.span(l.Window, now, now)
 	var none sketch.Snapshot
 	if n, _ := none.Count(hashes); !ok || n > l.Max {

@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // pair is two engines that answer the same requests: one caches answers, the other forgets its
@@ -71,7 +71,7 @@ func TestRememberedAnswers(t *testing.T) {
 				op := distinct.Op{Key: key}
 				for i, c := range counts {
 					near := c.Values + random.Int64N(9) - 3 - c.Values/50*random.Int64N(3)
-					op.Limits = append(op.Limits, syncer.Limit{Window: windows[i],
+					op.Limits = append(op.Limits, twotier.Limit{Window: windows[i],
 						Max: max(0, near)})
 				}
 				for range 3 {
@@ -110,7 +110,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 	t.Parallel()
 	op := func(i int) *distinct.Op {
 		return &distinct.Op{Key: fmt.Append(nil, "k", i),
-			Limits: []syncer.Limit{{Window: 60_000, Max: 2}}}
+			Limits: []twotier.Limit{{Window: 60_000, Max: 2}}}
 	}
 	refused := func(e *distinct.Engine, keys int) {
 		for i := range keys {
@@ -184,7 +184,7 @@ func TestRememberedBesideEstimates(t *testing.T) {
 			p.c.ms.Add(minute)
 		}
 		known, other := op.Hashes[:1], []uint64{random.Uint64()}
-		op.Limits = []syncer.Limit{{Window: 60 * minute, Max: exact}}
+		op.Limits = []twotier.Limit{{Window: 60 * minute, Max: exact}}
 		for _, hashes := range [][]uint64{known, known, known, other} {
 			op.Hashes = hashes
 			if p.ask(t, op).Allowed {

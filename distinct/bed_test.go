@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -172,10 +173,10 @@ func engine(t testing.TB, c *clock, store distinct.Store, owner distinct.Owner,
 	gather distinct.Gather, change func(o *distinct.Options)) *distinct.Engine {
 	t.Helper()
 	opt := distinct.Options{
-		Store: store, Now: c.ms.Load, Placement: syncer.Placement{Partitions: 7, Seed: 5},
+		Store: store, Now: c.ms.Load, Placement: twotier.Placement{Partitions: 7, Seed: 5},
 		Namespaces: map[string]distinct.Namespace{
-			syncer.DefaultNamespace: {Ladder: ladder(t)},
-			"strict":                {Ladder: ladder(t), OnCold: syncer.OnColdDeny},
+			twotier.DefaultNamespace: {Ladder: ladder(t)},
+			"strict":                 {Ladder: ladder(t), OnCold: syncer.OnColdDeny},
 		},
 		FlushInterval: 2 * time.Millisecond, VerifyInterval: 20 * time.Millisecond,
 	}

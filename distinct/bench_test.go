@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // BenchmarkRefusal refuses a value of a key with n values in each quarter of an hour of a day: few
@@ -31,7 +31,7 @@ func BenchmarkRefusal(b *testing.B) {
 				c.ms.Add(day / 96)
 			}
 			op := distinct.Op{Key: key, Hashes: []uint64{e.Hash([]byte("another"))},
-				Limits: []syncer.Limit{{Window: day, Max: int64(n) * 90}}}
+				Limits: []twotier.Limit{{Window: day, Max: int64(n) * 90}}}
 			for b.Loop() {
 				if err := e.Do(b.Context(), &op, &res, false); err != nil || res.Allowed {
 					b.Fatal(res, err)
@@ -61,7 +61,7 @@ func BenchmarkAdd(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			op := distinct.Op{Limits: []syncer.Limit{{Window: 86_400_000, Max: 1 << 40}}}
+			op := distinct.Op{Limits: []twotier.Limit{{Window: 86_400_000, Max: 1 << 40}}}
 			for i := 0; b.Loop(); i++ {
 				name := i / keys
 				if tt.known {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/sketch"
-	"twotier.dev/twotier/syncer"
 )
 
 // DoInStore runs an operation in the store, as every node may: it writes the values, or answers,
@@ -134,15 +134,15 @@ func (e *Engine) conclude(sh *shard, en *entry, d *plan, res *Result) (done bool
 	e.weigh(en)
 	switch {
 	case x.Err != nil && x.Version != "" && !d.load:
-		return true, fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, x.Err)
+		return true, fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, x.Err)
 	case x.Err != nil:
-		return true, fmt.Errorf("%w: %v", syncer.ErrUnavailable, x.Err)
+		return true, fmt.Errorf("%w: %v", twotier.ErrUnavailable, x.Err)
 	case !x.Matched() || d.load || late:
 		return false, nil
 	}
 	res.Degraded = false
 	res.fill(&sh.union, en, d.op, d.ts, d.now)
 	e.answered(sh, en)
-	res.Source = syncer.SourceRedis
+	res.Source = twotier.SourceRedis
 	return true, nil
 }

@@ -7,24 +7,25 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/syncer"
 )
 
 var (
 	errLate = fmt.Errorf("%w: the key's values have not come in time",
-		syncer.ErrUnavailable)
+		twotier.ErrUnavailable)
 	errCold = fmt.Errorf("%w: the store can't be asked for the key's values, and on-cold is deny",
-		syncer.ErrUnavailable)
+		twotier.ErrUnavailable)
 	errRefused = fmt.Errorf("%w: the store refuses to read the key's values",
-		syncer.ErrUnavailable)
+		twotier.ErrUnavailable)
 	errVoided    = errors.New("a reset came before what was added")
 	errUnflushed = fmt.Errorf("%w: in memory, but the store did not acknowledge it in time",
-		syncer.ErrUnknownOutcome)
+		twotier.ErrUnknownOutcome)
 )
 
 // Do runs an operation in memory. If this node does not own the key, the error is
-// syncer.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
+// twotier.ErrNotOwner, unless inPlace is set: then the node decides in place of the owner.
 func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) error {
 	now := e.opt.Now()
 	ts, err := op.validate(e.space(op.NS).scale, now)
@@ -32,19 +33,19 @@ func (e *Engine) Do(ctx context.Context, op *Op, res *Result, inPlace bool) erro
 		return err
 	}
 	if len(op.Hashes) > 0 && e.draining.Load() {
-		return syncer.ErrClosed
+		return twotier.ErrClosed
 	}
 	e.makeRoom()
 	t := operation{e: e, op: op, res: res, ts: ts, now: now, inPlace: inPlace}
 	ack := op.Ack
-	if ack == syncer.AckDefault {
+	if ack == twotier.AckDefault {
 		ack = e.opt.Ack
 	}
 	for {
 		if err := t.run(ctx); err != nil {
 			return err
 		}
-		if t.seq == 0 || ack != syncer.AckStore {
+		if t.seq == 0 || ack != twotier.AckStore {
 			return nil
 		}
 		if err := e.awaitFlush(ctx, t.sh, t.en, t.seq); !errors.Is(err, errVoided) {
@@ -103,7 +104,7 @@ func (t *operation) try(ctx context.Context) (wait <-chan struct{}, err error) {
 	defer e.deciding.RUnlock()
 	if !t.inPlace && e.owner != nil {
 		if now, decides := e.owner.Term(e.Partition(t.op)); !decides || now != term {
-			return nil, syncer.ErrNotOwner
+			return nil, twotier.ErrNotOwner
 		}
 	}
 	sh, id := e.lock(t.op)
@@ -230,8 +231,8 @@ func (res *Result) after(ms int64) {
 // fill counts the values in the windows.
 func (res *Result) fill(u *sketch.Union, en *entry, op *Op, ts, now int64) {
 	res.Counts = res.Counts[:0]
-	if res.Source = syncer.SourceMemory; res.Degraded {
-		res.Source = syncer.SourceDegraded
+	if res.Source = twotier.SourceMemory; res.Degraded {
+		res.Source = twotier.SourceDegraded
 	}
 	for _, l := range op.Limits {
 		res.Counts = append(res.Counts, en.count(u, l.Window, now, now, nil))
@@ -251,7 +252,7 @@ func (e *Engine) compare(en *entry) <-chan struct{} {
 	if en.busy == nil {
 		en.busy = make(chan struct{})
 		if !e.spawn(func() { e.load(en) }) {
-			en.failed, en.tried = syncer.ErrClosed, time.Now()
+			en.failed, en.tried = twotier.ErrClosed, time.Now()
 			close(en.busy)
 			over := en.busy
 			en.busy = nil

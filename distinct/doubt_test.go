@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // cut is a store that one engine can't reach while gone is set.
@@ -48,7 +48,7 @@ func (r *resets) doubted(f fault, at *distinct.Engine, others ...*distinct.Engin
 	r.store.set(func() fault { return f })
 	reset, err := at.Forget(r.Context(), nil, oneKey)
 	r.store.set(nil)
-	if !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if !errors.Is(err, twotier.ErrUnknownOutcome) {
 		r.Fatalf("the reset says %v", err)
 	}
 	for _, e := range others {
@@ -163,9 +163,9 @@ func TestAnOldValueDuringADoubt(t *testing.T) {
 	for _, s := range []*cut{bs, cs, ds} {
 		s.gone.Store(true)
 	}
-	op := &distinct.Op{Key: oneKey, Hashes: values(b, 1), Ack: syncer.AckStore}
+	op := &distinct.Op{Key: oneKey, Hashes: values(b, 1), Ack: twotier.AckStore}
 	err := b.Do(t.Context(), op, new(distinct.Result), false)
-	if !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("without the store: %v", err)
 	}
 	r.handOver(b, c)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -43,11 +44,11 @@ type Options struct {
 	// Now returns the present in unix milliseconds. Required.
 	Now func() int64
 	// Placement maps keys to partitions; its seed also seeds the hashes. Required.
-	Placement syncer.Placement
-	// Namespaces by name. Unlisted ones use syncer.DefaultNamespace, which is required.
+	Placement twotier.Placement
+	// Namespaces by name. Unlisted ones use twotier.DefaultNamespace, which is required.
 	Namespaces map[string]Namespace
 	// Ack replaces AckDefault. Default: AckMemory.
-	Ack syncer.Ack
+	Ack twotier.Ack
 	// MaxMemory bounds the memory in bytes. Keys already in memory may exceed it by a quarter.
 	// Default: 64 MiB.
 	MaxMemory int64
@@ -109,15 +110,15 @@ type shard struct {
 // New returns an engine that decides about all keys until Open.
 func New(opt Options) (*Engine, error) {
 	if opt.Now == nil || opt.Placement.Partitions == 0 ||
-		opt.Namespaces[syncer.DefaultNamespace].Ladder == nil {
+		opt.Namespaces[twotier.DefaultNamespace].Ladder == nil {
 		return nil, errors.New("distinct: Options needs Now, Placement and a default namespace")
 	}
-	if opt.Ack == syncer.AckDefault {
-		opt.Ack = syncer.AckMemory
+	if opt.Ack == twotier.AckDefault {
+		opt.Ack = twotier.AckMemory
 	}
-	opt.Ack = min(opt.Ack, syncer.AckStore)
+	opt.Ack = min(opt.Ack, twotier.AckStore)
 	if opt.Store == nil {
-		opt.Ack = syncer.AckMemory
+		opt.Ack = twotier.AckMemory
 	}
 	if opt.MaxMemory == 0 {
 		opt.MaxMemory = 64 << 20
@@ -205,12 +206,12 @@ func (e *Engine) space(ns []byte) space {
 	if s, ok := e.spaces[string(ns)]; ok {
 		return s
 	}
-	return e.spaces[syncer.DefaultNamespace]
+	return e.spaces[twotier.DefaultNamespace]
 }
 
 // lock returns the locked shard of a key, and the key's name in the shard.
 func (e *Engine) lock(op *Op) (sh *shard, id []byte) {
-	check := syncer.Check{NS: op.NS, Key: op.Key}
+	check := twotier.Check{NS: op.NS, Key: op.Key}
 	var short [128]byte
 	id = check.AppendName(short[:0])
 	sh = &e.shards[maphash.Bytes(e.seed, id)%shards]
@@ -238,8 +239,8 @@ func (e *Engine) entry(sh *shard, id []byte, op *Op, create bool) (*entry, error
 	return en, nil
 }
 
-// errFull wraps syncer.ErrFull.
-var errFull = fmt.Errorf("%w (of distinct values)", syncer.ErrFull)
+// errFull wraps twotier.ErrFull.
+var errFull = fmt.Errorf("%w (of distinct values)", twotier.ErrFull)
 
 // weigh updates the memory accounted to an entry.
 func (e *Engine) weigh(en *entry) {

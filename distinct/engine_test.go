@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/syncer"
 )
@@ -76,13 +77,13 @@ func TestRefusals(t *testing.T) {
 	c := newClock()
 	e := engine(t, c, nil, nil, nil, nil)
 	day := 24 * time.Hour.Milliseconds()
-	limit := []syncer.Limit{{Window: day, Max: 1}}
+	limit := []twotier.Limit{{Window: day, Max: 1}}
 	for field, op := range map[string]*distinct.Op{
 		"window":           {Windows: []int64{day + 1}},
-		"limits[0].window": {Hashes: values(e, 1), Limits: []syncer.Limit{{Window: day + 1}}},
+		"limits[0].window": {Hashes: values(e, 1), Limits: []twotier.Limit{{Window: day + 1}}},
 		"ts":               {Hashes: values(e, 1), TS: start - 5, Limits: limit},
 		"values":           {Hashes: make([]uint64, distinct.MaxValues+1)},
-		"ack":              {Hashes: values(e, 1), Ack: syncer.AckDisk},
+		"ack":              {Hashes: values(e, 1), Ack: twotier.AckDisk},
 		"at":               {TS: start - 5000, Windows: []int64{day - 2000}, Key: []byte("far")},
 	} {
 		if field == "at" {
@@ -90,7 +91,7 @@ func TestRefusals(t *testing.T) {
 		}
 		var res distinct.Result
 		err := e.Do(t.Context(), op, &res, false)
-		if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok ||
+		if invalid, ok := errors.AsType[*twotier.InvalidError](err); !ok ||
 			fmt.Sprint(invalid)[:len(field)] != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -106,7 +107,7 @@ func TestLimits(t *testing.T) {
 			t.Parallel()
 			c := newClock()
 			e := engine(t, c, store, nil, nil, nil)
-			limits := []syncer.Limit{{Window: 60_000, Max: 2}, {Window: 3_600_000, Max: 3}}
+			limits := []twotier.Limit{{Window: 60_000, Max: 2}, {Window: 3_600_000, Max: 3}}
 			var shadow []int
 			ask := func(want bool, counts string, names ...int) {
 				t.Helper()
@@ -183,7 +184,7 @@ func TestRetryAfter(t *testing.T) {
 						t.Fatalf("%+v", res)
 					}
 				}
-				op := distinct.Op{Shadow: tt.shadow, Limits: []syncer.Limit{
+				op := distinct.Op{Shadow: tt.shadow, Limits: []twotier.Limit{
 					{Window: 60_000, Max: tt.most[0]}, {Window: 3_600_000, Max: tt.most[1]}}}
 				now := c.ms.Load()
 				res := ask(op, tt.names...)
@@ -200,14 +201,14 @@ func TestRetryAfter(t *testing.T) {
 					t.Errorf("%+v, after %d ms: %+v", tt, after, res)
 				}
 			}
-			minute := distinct.Op{Limits: []syncer.Limit{{Window: 60_000}}}
+			minute := distinct.Op{Limits: []twotier.Limit{{Window: 60_000}}}
 			for _, most := range []int64{0, 1} {
 				minute.Limits[0].Max = most
 				if res := ask(minute, 20, 21); res.Allowed || res.RetryAfter != -1 {
 					t.Errorf("a limit of %d: %+v", most, res)
 				}
 			}
-			minute.Limits = append([]syncer.Limit{{Window: 60_000, Max: 2}}, minute.Limits...)
+			minute.Limits = append([]twotier.Limit{{Window: 60_000, Max: 2}}, minute.Limits...)
 			ask(distinct.Op{}, 30)
 			if res := ask(minute, 20, 21); res.RetryAfter != -1 || len(res.Over) != 2 {
 				t.Errorf("one limit never allows it: %+v", res)
@@ -230,7 +231,7 @@ func TestReadsWhatTheStoreHas(t *testing.T) {
 		t.Errorf("%d keys were not flushed", s.Pending)
 	}
 	if err := e.Do(t.Context(), &distinct.Op{Key: []byte("k"), Hashes: values(e, 9)},
-		new(distinct.Result), false); !errors.Is(err, syncer.ErrClosed) {
+		new(distinct.Result), false); !errors.Is(err, twotier.ErrClosed) {
 		t.Errorf("add after Close: %v", err)
 	}
 	second := engine(t, c, store, nil, nil, nil)
@@ -249,7 +250,7 @@ func TestAckStore(t *testing.T) {
 	c, store := newClock(), newMemory()
 	// Nothing is flushed unless an operation waits for it.
 	e := engine(t, c, store, nil, nil, func(o *distinct.Options) { o.FlushInterval = time.Hour })
-	op := distinct.Op{Key: []byte("k"), Hashes: values(e, 1, 2), Ack: syncer.AckStore}
+	op := distinct.Op{Key: []byte("k"), Hashes: values(e, 1, 2), Ack: twotier.AckStore}
 	var res distinct.Result
 	for _, f := range []fault{none, unheard, lost} {
 		once := f
@@ -265,7 +266,7 @@ func TestAckStore(t *testing.T) {
 	}
 	store.set(func() fault { return lost })
 	op.Hashes = values(e, 99)
-	if err := e.Do(t.Context(), &op, &res, false); !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := e.Do(t.Context(), &op, &res, false); !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("without a store: %v", err)
 	}
 }
@@ -278,14 +279,14 @@ func TestStoreDown(t *testing.T) {
 	e := engine(t, c, store, nil, nil, nil)
 	add(t, e, "k", 1, 2)
 	ask := &distinct.Op{Key: []byte("k"), Windows: []int64{60_000}}
-	if res := do(t, e, ask); !res.Degraded || res.Source != syncer.SourceDegraded ||
+	if res := do(t, e, ask); !res.Degraded || res.Source != twotier.SourceDegraded ||
 		res.Counts[0].Values != 2 {
 		t.Errorf("without a store: %+v", res)
 	}
 	strict := &distinct.Op{NS: []byte("strict"), Key: []byte("k"), Hashes: values(e, 1),
-		Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}
+		Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}
 	if err := e.Do(t.Context(), strict, new(distinct.Result), false); !errors.Is(err,
-		syncer.ErrUnavailable) {
+		twotier.ErrUnavailable) {
 		t.Errorf("on-cold is deny: %v", err)
 	}
 	store.set(nil)
@@ -388,7 +389,7 @@ func TestReset(t *testing.T) {
 	})
 	store.set(func() fault { return lost })
 	if _, err := first.Forget(t.Context(), nil, []byte("k")); !errors.Is(err,
-		syncer.ErrUnknownOutcome) {
+		twotier.ErrUnknownOutcome) {
 		t.Errorf("without a store: %v", err)
 	}
 	alone := engine(t, c, nil, nil, nil, nil)
@@ -411,7 +412,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		op := &distinct.Op{Key: []byte(name(i)), Hashes: values(e, i, i+1, i+2)}
 		eventually(t, "room", func() bool {
 			err := e.Do(t.Context(), op, new(distinct.Result), false)
-			if err != nil && !errors.Is(err, syncer.ErrFull) {
+			if err != nil && !errors.Is(err, twotier.ErrFull) {
 				t.Fatal(err)
 			}
 			return err == nil
@@ -434,7 +435,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		op := &distinct.Op{Key: fmt.Append(nil, "more", i), Hashes: values(e, 1)}
 		err = e.Do(t.Context(), op, new(distinct.Result), false)
 	}
-	if !errors.Is(err, syncer.ErrFull) {
+	if !errors.Is(err, twotier.ErrFull) {
 		t.Errorf("memory full of what the store does not take: %v", err)
 	}
 }
@@ -451,7 +452,7 @@ func TestStoreIsBounded(t *testing.T) {
 	}
 	for i := range 3 * 24 * 4 {
 		c.ms.Add(15 * 60_000)
-		op := &distinct.Op{Key: []byte("k"), Hashes: values(e, i), Ack: syncer.AckStore}
+		op := &distinct.Op{Key: []byte("k"), Hashes: values(e, i), Ack: twotier.AckStore}
 		do(t, e, op)
 		if n := store.buckets(); n > most {
 			t.Fatalf("%d buckets in the store, the ladder has %d", n, most)
@@ -494,9 +495,9 @@ func TestManyWriters(t *testing.T) {
 		case err == nil:
 			sure[key][value] = true
 			fallthrough
-		case errors.Is(err, syncer.ErrUnknownOutcome):
+		case errors.Is(err, twotier.ErrUnknownOutcome):
 			maybe[key][value] = true
-		case !errors.Is(err, syncer.ErrUnavailable):
+		case !errors.Is(err, twotier.ErrUnavailable):
 			t.Fatal(err)
 		}
 	}
@@ -546,8 +547,8 @@ func TestWhatIsOnlyHereIsNotWritten(t *testing.T) {
 	r.store.set(func() fault { return unheard })
 	var res distinct.Result
 	op := &distinct.Op{Key: oneKey, Hashes: values(a, 2)}
-	if err := a.DoInStore(t.Context(), op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
-		errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := a.DoInStore(t.Context(), op, &res); !errors.Is(err, twotier.ErrUnavailable) ||
+		errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("%v, want that nothing was done", err)
 	}
 	r.store.set(nil)
@@ -575,9 +576,9 @@ func TestOnColdSaysNothingOfRefusedValues(t *testing.T) {
 	e := engine(t, newClock(), refuses{store}, nil, nil, nil)
 	for _, ns := range []string{"", "strict"} {
 		op := &distinct.Op{NS: []byte(ns), Key: []byte("k"), Hashes: values(e, 1),
-			Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}
+			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}
 		if err := e.Do(t.Context(), op, new(distinct.Result), false); !errors.Is(err,
-			syncer.ErrUnavailable) {
+			twotier.ErrUnavailable) {
 			t.Errorf("in namespace %q: %v", ns, err)
 		}
 		store.set(nil)

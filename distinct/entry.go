@@ -15,7 +15,7 @@ import (
 
 // entry is one key in memory. The lock of its shard guards it.
 type entry struct {
-	id        string // see syncer.Check.AppendName
+	id        string // see twotier.Check.AppendName
 	ns, key   []byte
 	partition int
 	ladder    *scale

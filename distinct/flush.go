@@ -9,7 +9,7 @@ import (
 	"maps"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 const (
@@ -191,7 +191,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: Redis lacks distinct values (keys: %d)",
-				syncer.ErrUnavailable, left)
+				twotier.ErrUnavailable, left)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/syncer"
@@ -84,13 +85,13 @@ func coldCrowd(t *testing.T, seed uint64) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			op := &distinct.Op{Key: fmt.Append(nil, "full", i), Hashes: values(e, 3),
-				Limits: []syncer.Limit{{Window: 3_600_000, Max: 2}}}
+				Limits: []twotier.Limit{{Window: 3_600_000, Max: 2}}}
 			var res distinct.Result
 			err := e.Do(ctx, op, &res, false)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case err != nil && !errors.Is(err, syncer.ErrUnavailable):
+			case err != nil && !errors.Is(err, twotier.ErrUnavailable):
 				t.Errorf("full%d: %v", i, err)
 			case err == nil && res.Allowed:
 				t.Errorf("full%d was let through: %+v", i, res)

@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/testing/seed"
-	"twotier.dev/twotier/syncer"
 )
 
 var (
@@ -104,8 +104,8 @@ func newModel(t *testing.T, seed uint64) *model {
 func (m *model) engine(i int) *distinct.Engine {
 	e, err := distinct.New(distinct.Options{
 		Store: takesTime{m.store}, Now: func() int64 { return time.Now().UnixMilli() },
-		Placement:  syncer.Placement{Partitions: 7, Seed: 5},
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: ladder(m)}},
+		Placement:  twotier.Placement{Partitions: 7, Seed: 5},
+		Namespaces: map[string]distinct.Namespace{twotier.DefaultNamespace: {Ladder: ladder(m)}},
 		// Nothing happens on its own schedule.
 		FlushInterval: time.Hour, VerifyInterval: time.Hour,
 	})
@@ -247,15 +247,15 @@ func (m *model) add() {
 		i = m.rnd.IntN(len(m.engines))
 		inPlace = i != m.decider
 	}
-	ack := syncer.AckDefault
+	ack := twotier.AckDefault
 	if m.rnd.IntN(3) == 0 {
-		ack = syncer.AckStore
+		ack = twotier.AckStore
 	}
 	m.addValue(key, i, m.value(m.keys[key]), inPlace, ack)
 }
 
 // addValue adds a value to a key at an engine.
-func (m *model) addValue(key string, i, value int, inPlace bool, ack syncer.Ack) {
+func (m *model) addValue(key string, i, value int, inPlace bool, ack twotier.Ack) {
 	k := m.keys[key]
 	op := &distinct.Op{Key: []byte(key), Hashes: values(m.engines[i], value), Ack: ack}
 	if m.rnd.IntN(2) == 0 {
@@ -313,7 +313,7 @@ func (m *model) lose() {
 		m.move()
 		key := m.key()
 		m.count(key)
-		m.addValue(key, m.at(), m.again(m.keys[key]), false, syncer.AckStore)
+		m.addValue(key, m.at(), m.again(m.keys[key]), false, twotier.AckStore)
 	}
 }
 
@@ -362,7 +362,7 @@ func (m *model) reset(key string) {
 		case err == nil:
 			clear(k.certain)
 			clear(k.maybe)
-		case errors.Is(err, syncer.ErrUnknownOutcome):
+		case errors.Is(err, twotier.ErrUnknownOutcome):
 			k.doubt()
 		}
 		// If the store loses a reset in doubt, some engines may not have found its mark yet.

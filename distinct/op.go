@@ -3,8 +3,8 @@ package distinct
 import (
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of one operation.
@@ -21,7 +21,7 @@ const (
 
 // Op adds values to a key, or only counts its values.
 type Op struct {
-	// NS and Key name the key, as in a syncer.Check.
+	// NS and Key name the key, as in a twotier.Check.
 	NS, Key []byte
 	// Hashes are the hashes of the values to add, see sketch.Hash; none in a query.
 	Hashes []uint64
@@ -29,11 +29,11 @@ type Op struct {
 	// 0 means now.
 	TS int64
 	// Ack is the acknowledgement that adding values waits for: AckMemory or AckStore.
-	Ack syncer.Ack
+	Ack twotier.Ack
 	// Limits are checked first: values are added only if no window would then have more than Max
 	// different ones. Shadow lists the positions of limits that are checked but forbid nothing.
 	// Windows, in milliseconds, are counted as well.
-	Limits  []syncer.Limit
+	Limits  []twotier.Limit
 	Shadow  []int
 	Windows []int64
 }
@@ -63,7 +63,7 @@ type Result struct {
 	// added; -1 if they never would be, or the time is unknown. 0 if they were allowed.
 	RetryAfter int64
 	// Source is where the answer came from.
-	Source syncer.Source
+	Source twotier.Source
 	// Degraded is set if the answer is from memory alone because the store can't be reached.
 	Degraded bool
 }
@@ -73,13 +73,13 @@ func (op *Op) reads() bool { return len(op.Limits)+len(op.Windows) > 0 }
 
 // validate refuses operations that the ladder can't answer, and returns the time of the operation.
 func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
-	check := syncer.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
-	q := syncer.Op{Kind: syncer.Add, TS: op.TS, Checks: []syncer.Check{check}}
+	check := twotier.Check{NS: op.NS, Key: op.Key, N: 1, Limits: op.Limits}
+	q := twotier.Op{Kind: twotier.Add, TS: op.TS, Checks: []twotier.Check{check}}
 	if len(op.Hashes) == 0 {
-		q.Kind = syncer.Count
+		q.Kind = twotier.Count
 	}
 	ladder := func([]byte) *leaparray.Ladder { return l.Ladder }
-	if ts, err = syncer.Validate(&q, ladder, now); err != nil {
+	if ts, err = twotier.Validate(&q, ladder, now); err != nil {
 		return 0, err
 	}
 	for _, w := range op.Windows {
@@ -95,19 +95,19 @@ func (op *Op) validate(l *scale, now int64) (ts int64, err error) {
 		return 0, invalid("values", fmt.Sprintf("want at most %d", MaxValues))
 	case op.TS != 0 && len(op.Limits) > 0:
 		return 0, invalid("ts", WantNoTS)
-	case op.Ack > syncer.AckStore:
+	case op.Ack > twotier.AckStore:
 		return 0, invalid("ack", `distinct values wait for "memory" or "redis"`)
 	case op.TS == 0:
 		return ts, nil
 	}
 	for _, w := range op.Windows {
 		if _, _, _, ok := l.span(w, ts, now); !ok {
-			return 0, syncer.OutOfReach(&q, l.Ladder, w, ts, now)
+			return 0, twotier.OutOfReach(&q, l.Ladder, w, ts, now)
 		}
 	}
 	return ts, nil
 }
 
 func invalid(field, detail string) error {
-	return &syncer.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
+	return &twotier.InvalidError{Check: -1, Limit: -1, Field: field, Detail: detail}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -22,7 +23,7 @@ type Reset struct {
 // Forget resets a key, in memory and in the store. Other nodes' values of it become void: the store
 // reports the reset to a node before it accepts any write of that node. r is to be passed to
 // [Engine.Void] on all other nodes at once. If the store does not answer, the error wraps
-// syncer.ErrUnknownOutcome, and r has to reach the other nodes as well.
+// twotier.ErrUnknownOutcome, and r has to reach the other nodes as well.
 func (e *Engine) Forget(ctx context.Context, ns, key []byte) (r Reset, err error) {
 	op := &Op{NS: ns, Key: key}
 	if e.opt.Store == nil {
@@ -65,11 +66,11 @@ func (e *Engine) concludeReset(sh *shard, en *entry, x *Exchange) (r Reset, done
 	}()
 	switch {
 	case errors.Is(x.Err, syncer.ErrNotApplied), errors.Is(x.Err, syncer.ErrRefused):
-		return Reset{}, true, fmt.Errorf("%w: reset: %v", syncer.ErrUnavailable, x.Err)
+		return Reset{}, true, fmt.Errorf("%w: reset: %v", twotier.ErrUnavailable, x.Err)
 	case x.Err != nil:
 		r = Reset{Mark: x.Mark, Doubt: true, Expect: x.Expect}
 		en.suspect(r)
-		return r, true, fmt.Errorf("%w: reset: %v", syncer.ErrUnknownOutcome, x.Err)
+		return r, true, fmt.Errorf("%w: reset: %v", twotier.ErrUnknownOutcome, x.Err)
 	case !x.Matched():
 		en.settle(x, 0, e.opt.Now())
 		return Reset{}, false, nil

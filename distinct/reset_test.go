@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // resets holds engines over one store, which they ask only when they have to, and acts on their one
@@ -42,7 +42,7 @@ func (r *resets) forget(e *distinct.Engine) {
 // flushed adds a value and waits for the store.
 func (r *resets) flushed(e *distinct.Engine, value int) {
 	r.Helper()
-	do(r.T, e, &distinct.Op{Key: oneKey, Hashes: values(e, value), Ack: syncer.AckStore})
+	do(r.T, e, &distinct.Op{Key: oneKey, Hashes: values(e, value), Ack: twotier.AckStore})
 }
 
 func (r *resets) wants(e *distinct.Engine, n int64) {
@@ -209,7 +209,7 @@ func TestResetBeforeWhatTheStoreAcknowledges(t *testing.T) {
 	inPlace := func(value int) {
 		t.Helper()
 		var res distinct.Result
-		op := &distinct.Op{Key: oneKey, Hashes: values(b, value), Ack: syncer.AckStore}
+		op := &distinct.Op{Key: oneKey, Hashes: values(b, value), Ack: twotier.AckStore}
 		if err := b.Do(t.Context(), op, &res, true); err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestVoidDuringAnExchange(t *testing.T) {
 				slow.after = reset
 			}
 			var res distinct.Result
-			op := &distinct.Op{Key: oneKey, Hashes: values(b, 2), Ack: syncer.AckStore}
+			op := &distinct.Op{Key: oneKey, Hashes: values(b, 2), Ack: twotier.AckStore}
 			do := b.DoInStore
 			if !inStore {
 				do = func(ctx context.Context, op *distinct.Op, res *distinct.Result) error {

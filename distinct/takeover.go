@@ -3,7 +3,7 @@ package distinct
 import (
 	"context"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // Pending holds a node's unflushed values of a key.
@@ -52,7 +52,7 @@ func (e *Engine) decide(ctx context.Context, op *Op, inPlace bool) (term int64, 
 	term, decides := e.owner.Term(p)
 	switch {
 	case !decides:
-		return 0, syncer.ErrNotOwner
+		return 0, twotier.ErrNotOwner
 	case e.gather != nil && e.terms[p].Load() != term:
 		return term, e.takeOver(ctx, p)
 	}
@@ -77,7 +77,7 @@ func (e *Engine) takeOver(ctx context.Context, partition int) error {
 		}
 	}) {
 		<-e.taking
-		return syncer.ErrClosed
+		return twotier.ErrClosed
 	}
 	select {
 	case <-over:

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -42,10 +43,10 @@ func TestTakeover(t *testing.T) {
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
 	limited := &distinct.Op{Key: []byte("k"), Hashes: values(after, 4),
-		Limits: []syncer.Limit{{Window: 60_000, Max: 3}}}
+		Limits: []twotier.Limit{{Window: 60_000, Max: 3}}}
 	var res distinct.Result
 	if err := after.Do(late, limited, &res, false); err != nil &&
-		!errors.Is(err, syncer.ErrUnavailable) {
+		!errors.Is(err, twotier.ErrUnavailable) {
 		t.Fatal(err)
 	}
 	if res := do(t, after, limited); res.Allowed || res.Counts[0].Values != 3 {
@@ -76,10 +77,10 @@ func TestATakeoverHoldsUpNobody(t *testing.T) {
 	go func() { first <- ask(brief) }()
 	<-asked
 	end()
-	if err := <-first; !errors.Is(err, syncer.ErrUnavailable) {
+	if err := <-first; !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("%v, want that there was no time", err)
 	}
-	if err := ask(brief); !errors.Is(err, syncer.ErrUnavailable) {
+	if err := ask(brief); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("%v, want that there was no time", err)
 	}
 	go func() { first <- ask(t.Context()) }()
@@ -135,7 +136,7 @@ func TestTakeoverBetweenLadders(t *testing.T) {
 		}
 		return engine(t, c, store, nil, nil, func(o *distinct.Options) {
 			o.FlushInterval = time.Hour
-			o.Namespaces = map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: l}}
+			o.Namespaces = map[string]distinct.Namespace{twotier.DefaultNamespace: {Ladder: l}}
 		})
 	}
 	for _, one := range texts {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/token"
-	"twotier.dev/twotier/syncer"
 )
 
 // Tokens resolves bearer tokens; [token.Store] implements it.
@@ -95,8 +95,8 @@ func grantOf(ctx *fasthttp.RequestCtx) *token.Grant {
 }
 
 // roleOf returns the role that an operation requires.
-func roleOf(kind syncer.Kind) token.Role {
-	if kind == syncer.Count {
+func roleOf(kind twotier.Kind) token.Role {
+	if kind == twotier.Count {
 		return token.Read
 	}
 	return token.Count

@@ -4,16 +4,16 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // appendAnswer appends the answer to operation i.
-func (d *decoder) appendAnswer(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendAnswer(b []byte, i int, res *twotier.Result) []byte {
 	switch d.ops[i].Kind {
-	case syncer.Add:
+	case twotier.Add:
 		b = d.appendAdd(b, i, res)
-	case syncer.Count:
+	case twotier.Count:
 		return d.appendCount(b, i, res)
 	default:
 		b = d.appendAcquire(b, i, res)
@@ -32,13 +32,13 @@ func appendKey(b, key []byte) []byte {
 	return appendString(append(b, `{"key":`...), key)
 }
 
-func appendSource(b []byte, res *syncer.Result) []byte {
+func appendSource(b []byte, res *twotier.Result) []byte {
 	b = append(b, `,"source":"`...)
 	b = append(b, res.Source...)
 	return append(b, '"')
 }
 
-func (d *decoder) appendAdd(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendAdd(b []byte, i int, res *twotier.Result) []byte {
 	b = appendKey(b, d.ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, false)
 	b = append(b, `,"over":`...)
@@ -47,14 +47,14 @@ func (d *decoder) appendAdd(b []byte, i int, res *syncer.Result) []byte {
 }
 
 // appendTime appends the time at which a check was counted, if there is a single one.
-func appendTime(b []byte, res *syncer.Result, check int) []byte {
+func appendTime(b []byte, res *twotier.Result, check int) []byte {
 	if check < len(res.Checks) && res.Checks[check].TS != 0 {
 		return appendField(b, "ts", res.Checks[check].TS)
 	}
 	return b
 }
 
-func (d *decoder) appendCount(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendCount(b []byte, i int, res *twotier.Result) []byte {
 	b = appendKey(b, d.ops[i].Checks[0].Key)
 	b = d.appendCounts(b, i, res, true)
 	b = appendSource(b, res)
@@ -65,7 +65,7 @@ func (d *decoder) appendCount(b []byte, i int, res *syncer.Result) []byte {
 }
 
 // appendCounts appends the "counts" of an add or a count.
-func (d *decoder) appendCounts(b []byte, i int, res *syncer.Result, buckets bool) []byte {
+func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets bool) []byte {
 	b = append(b, `,"counts":[`...)
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
@@ -97,7 +97,7 @@ func (d *decoder) appendWindow(b []byte, i, j, k int) []byte {
 	return append(b, '"')
 }
 
-func (d *decoder) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, res.Allowed)
 	if d.forms[i].checks {
@@ -118,7 +118,7 @@ func (d *decoder) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	return appendSource(b, res)
 }
 
-func (d *decoder) appendChecks(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendChecks(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"checks":[`...)
 	for j := range res.Checks {
 		c := &res.Checks[j]
@@ -135,7 +135,7 @@ func (d *decoder) appendChecks(b []byte, i int, res *syncer.Result) []byte {
 	return append(b, ']')
 }
 
-func (d *decoder) appendLimits(b []byte, i, j int, res *syncer.Result) []byte {
+func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	b = append(b, `,"limits":[`...)
 	limits := res.Checks[j].Limits
 	for k := range limits {
@@ -164,7 +164,7 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *syncer.Result) []byte {
 }
 
 // appendRefusedBy appends the paths of the limits that refused.
-func (d *decoder) appendRefusedBy(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendRefusedBy(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"refused_by":[`...)
 	for j := range res.Checks {
 		for k := range res.Checks[j].Limits {
@@ -194,7 +194,7 @@ func appendComma(b []byte) []byte {
 
 // appendBans appends the active bans: the rule, the key, the end, and whether this refusal started
 // the ban.
-func (d *decoder) appendBans(b []byte, i int, res *syncer.Result) []byte {
+func (d *decoder) appendBans(b []byte, i int, res *twotier.Result) []byte {
 	b = append(b, `,"bans":[`...)
 	for k := range res.Bans {
 		ban := &res.Bans[k]

@@ -12,10 +12,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // newServer returns a server that is not listening.
@@ -129,10 +129,10 @@ func TestAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake()
 			f.set([]byte("k"), 10)
-			f.points = []syncer.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
-			f.denied = []syncer.KeyCount{{NS: "sms", Key: "r", Count: 7}}
-			f.shadowed = []syncer.KeyCount{{NS: "sms", Key: "t", Count: 5}}
-			f.top = []syncer.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
+			f.points = []twotier.Point{{Start: 1000, Count: 3}, {Start: 2000, Count: 4}}
+			f.denied = []twotier.KeyCount{{NS: "sms", Key: "r", Count: 7}}
+			f.shadowed = []twotier.KeyCount{{NS: "sms", Key: "t", Count: 5}}
+			f.top = []twotier.KeyCount{{NS: "default", Key: `a"b`, Count: 9},
 				{NS: "x", Key: "c", Count: 3}}
 			ctx := call(newServer(t, f), tt.request, tt.body)
 			if got := string(ctx.Response.Body()); ctx.Response.StatusCode() != 200 ||
@@ -152,20 +152,20 @@ func TestOperationReachesService(t *testing.T) {
 	call(s, "POST /v1/acquire",
 		`{"count_denied":true,"ack":"redis","ts":1700000000123,"n":7,"ns":"n-1","key":"k","limits":[{"window":"1d2h3m4s","max":9}]}`)
 	op := f.last
-	if op.Kind != syncer.Acquire || !op.CountDenied || op.Ack != syncer.AckStore ||
+	if op.Kind != twotier.Acquire || !op.CountDenied || op.Ack != twotier.AckStore ||
 		op.TS != 1700000000123 || len(op.Checks) != 1 {
 		t.Fatalf("got %+v", op)
 	}
 	c := op.Checks[0]
 	if string(c.NS) != "n-1" || string(c.Key) != "k" || c.N != 7 || len(c.Limits) != 1 ||
-		c.Limits[0] != (syncer.Limit{Window: 93784000, Max: 9}) {
+		c.Limits[0] != (twotier.Limit{Window: 93784000, Max: 9}) {
 		t.Fatalf("got %+v", c)
 	}
 }
 
 func TestDegradedIsSaid(t *testing.T) {
 	f := newFake()
-	f.soft, f.source = true, syncer.SourceDegraded
+	f.soft, f.source = true, twotier.SourceDegraded
 	s := newServer(t, f)
 	for request, body := range map[string]string{
 		"POST /v1/add":     `{"key":"k"}`,
@@ -217,13 +217,13 @@ func TestServiceErrors(t *testing.T) {
 		want          string
 		retry         bool
 	}{
-		{fmt.Errorf("load: %w", syncer.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503,
+		{fmt.Errorf("load: %w", twotier.ErrUnavailable), "POST /v1/add", `{"key":"k"}`, 503,
 			`"detail":"load: unavailable"}`, true},
 		{fmt.Errorf("node b: %w", rpc.ErrUnreachable), "POST /v1/reset", `{"key":"k"}`, 503,
 			`"detail":"node b: the node can't be reached"}`, true},
-		{syncer.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
-		{syncer.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
-		{syncer.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503,
+		{twotier.ErrClosed, "POST /v1/add", `{"key":"k"}`, 503, `"detail":"closed"}`, true},
+		{twotier.ErrOverload, "POST /v1/add", `{"key":"k"}`, 429, `"detail":"overloaded"}`, true},
+		{twotier.ErrUnknownOutcome, "POST /v1/add", `{"key":"k"}`, 503,
 			`"detail":"unknown outcome","outcome":"unknown"}`, true},
 		{context.DeadlineExceeded, "POST /v1/add", `{"key":"k"}`, 503,
 			`"outcome":"unknown"}`, true},
@@ -235,28 +235,28 @@ func TestServiceErrors(t *testing.T) {
 			`"outcome":"unknown"}`, true},
 		{errors.New("boom"), "POST /v1/add", `{"key":"k"}`, 500,
 			`"detail":"an error of this server's own; its log says more"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"},
+		{&twotier.InvalidError{Check: 0, Limit: 1, Field: "window", Detail: "25h is too long"},
 			"POST /v1/acquire",
 			`{"key":"k","limits":[{"window":"1m","max":1},{"window":"25h","max":1}]}`, 422,
 			`"detail":"limits[1].window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
+		{&twotier.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
 			"POST /v1/acquire",
 			`{"checks":[{"key":"k","limits":[{"window":"25h","max":1}]}]}`, 422,
 			`"detail":"checks[0].limits[0].window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: -1, Limit: 1, Field: "window", Detail: "25h is too long"},
+		{&twotier.InvalidError{Check: -1, Limit: 1, Field: "window", Detail: "25h is too long"},
 			"POST /v1/acquire",
 			`{"checks":[{"key":"k","limits":[{"window":"1m","max":1},{"window":"25h","max":1}]}]}`,
 			422, `"detail":"checks[0].limits[1].window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"},
+		{&twotier.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"},
 			"POST /v1/acquire",
 			`{"checks":[{"key":"k","limits":[{"window":"1m","max":1}]}],"ts":5}`, 422,
 			`"detail":"ts: too old"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
+		{&twotier.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "25h is too long"},
 			"GET /v1/count?key=k&window=25h", "", 422,
 			`"detail":"window: 25h is too long"}`, false},
-		{&syncer.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"},
+		{&twotier.InvalidError{Check: -1, Limit: -1, Field: "ts", Detail: "too old"},
 			"GET /v1/count?key=k&window=1h&at=5", "", 422, `"detail":"at: too old"}`, false},
-		{&syncer.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"},
+		{&twotier.InvalidError{Check: 0, Limit: 0, Field: "window", Detail: "too long"},
 			"GET /v1/top?window=25h", "", 422, `"detail":"window: too long"}`, false},
 	}
 	for _, tt := range tests {
@@ -284,7 +284,7 @@ func TestRetryAfterIsAnEstimate(t *testing.T) {
 		time.Hour: "60|60000", -time.Hour: "1|1",
 	} {
 		f := newFake()
-		f.err = fmt.Errorf("node b: %w", &syncer.RetryError{Err: syncer.ErrBehind, After: after})
+		f.err = fmt.Errorf("node b: %w", &twotier.RetryError{Err: twotier.ErrBehind, After: after})
 		for request, body := range map[string]string{
 			"POST /v1/add":   `{"key":"k"}`,
 			"POST /v1/batch": `{"ops":[{"op":"add","key":"k"}]}`,

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // backtester repeats its arguments in the only rule of its report.
@@ -100,8 +100,8 @@ func TestBacktestsThatAreRefused(t *testing.T) {
 
 // TestBacktestsThatFail covers the errors of the Backtester.
 func TestBacktestsThatFail(t *testing.T) {
-	for code, err := range map[int]error{429: syncer.ErrOverload, 503: syncer.ErrUnavailable,
-		422: &syncer.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: "too many"}} {
+	for code, err := range map[int]error{429: twotier.ErrOverload, 503: twotier.ErrUnavailable,
+		422: &twotier.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: "too many"}} {
 		s, failed := httpapi.New(httpapi.Options{Service: newFake(), Rules: testRules{},
 			RuleBook: newRuleBook(t), Backtester: &backtester{err}})
 		if failed != nil {

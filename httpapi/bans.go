@@ -7,11 +7,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // Banner lists bans. A [Service] may be one.
@@ -135,7 +135,7 @@ type heldBan struct {
 // held checks known bans against the rules in force and returns the active ones, the last to end
 // first.
 func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) ([]heldBan, error) {
-	var ops []syncer.Op
+	var ops []twotier.Op
 	var of []rule.Banned
 	for _, b := range known {
 		if r := set.Find([]byte(b.Rule)); r != nil && r.Bans() && r.Space() == b.NS {
@@ -146,7 +146,7 @@ func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) (
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	s.service.DoAll(ctx, ops, res)
 	var list []heldBan
 	for i := range res {
@@ -186,7 +186,7 @@ func (s *Server) lift(x *requestState, r *rule.Rule, key []byte) *problem {
 	held, err := s.held(x.context, x.inForce, []rule.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})
 	if err == nil {
-		ns, name := syncer.BanKey([]byte(r.Space()), r.Name, key)
+		ns, name := twotier.BanKey([]byte(r.Space()), r.Name, key)
 		err = s.service.Reset(x.context, ns, name)
 	}
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
-	"twotier.dev/twotier/syncer"
 )
 
 // banning is a service that bans some keys, and records the rules of each call.
@@ -18,18 +18,18 @@ type banning struct {
 	*fake
 	held  map[string]bool
 	known []rule.Banned
-	rules [][]syncer.BanRule
+	rules [][]twotier.BanRule
 	reset []string
 }
 
-func (b *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
-	b.rules = append(b.rules, append([]syncer.BanRule(nil), op.Rules...))
+func (b *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	b.rules = append(b.rules, append([]twotier.BanRule(nil), op.Rules...))
 	err := b.fake.Do(ctx, op, res)
 	for _, r := range op.Rules {
 		if b.held[string(op.Checks[r.Check].Key)] {
 			res.Allowed, res.RetryAfter = false, 500_000
 			res.Checks[r.Check].Refused, res.Checks[r.Check].RetryAfter = true, 500_000
-			res.Bans = append(res.Bans, syncer.BanResult{Check: r.Check, Rule: r.Rule, Until: 9,
+			res.Bans = append(res.Bans, twotier.BanResult{Check: r.Check, Rule: r.Rule, Until: 9,
 				Started: string(op.Checks[r.Check].Key) == "new"})
 		}
 	}
@@ -37,13 +37,13 @@ func (b *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 }
 
 // DoAll also decides about bans themselves.
-func (b *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (b *banning) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		c := &ops[i].Checks[0]
-		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && syncer.IsBan(c.NS) {
+		if _, key, ok := strings.Cut(string(c.Key), "/"); ok && twotier.IsBan(c.NS) {
 			res[i].Allowed = !b.held[key]
 			res[i].RetryAfter = int64(len(key))
-			res[i].AddCheck().Limits = []syncer.LimitResult{{Hi: 9}}
+			res[i].AddCheck().Limits = []twotier.LimitResult{{Hi: 9}}
 		} else {
 			res[i].Err = b.Do(ctx, &ops[i], &res[i])
 		}
@@ -77,30 +77,30 @@ func banningServer(t *testing.T) (*httpapi.Server, *banning) {
 // only the keys that they judge.
 func TestBansAreShown(t *testing.T) {
 	s, b := banningServer(t)
-	strict := syncer.BanRule{Rule: "strict", Window: 600_000}
-	at := func(check, from, to int) (r syncer.BanRule) {
+	strict := twotier.BanRule{Rule: "strict", Window: 600_000}
+	at := func(check, from, to int) (r twotier.BanRule) {
 		r = strict
 		r.Check, r.From, r.To = check, from, to
 		return r
 	}
 	for _, test := range []struct {
 		path, body, want string
-		rules            []syncer.BanRule
+		rules            []twotier.BanRule
 	}{
 		{"acquire", `{"key":"old","rules":["strict"]}`, `"refused_by":["strict/ban"],"bans":[` +
 			`{"rule":"strict","key":"old","until":9}],"retry_after_ms":500000`,
-			[]syncer.BanRule{at(0, 0, 2)}},
+			[]twotier.BanRule{at(0, 0, 2)}},
 		{"acquire", `{"key":"new","limits":[{"window":"1m","max":9}],"rules":["login","strict"]}`,
 			`"refused_by":[],"bans":[{"rule":"strict","key":"new","until":9,"started":true}]`,
-			[]syncer.BanRule{at(0, 3, 5)}},
+			[]twotier.BanRule{at(0, 3, 5)}},
 		{"acquire", `{"checks":[{"key":"a","rules":["login"]},{"key":"old","rules":["strict"]}]}`,
 			`"refused_by":["checks[1].strict/ban"],"bans":[{"rule":"strict","key":"old"`,
-			[]syncer.BanRule{at(1, 0, 2)}},
+			[]twotier.BanRule{at(1, 0, 2)}},
 		{"acquire", `{"key":"old","rules":["strict-off","login"]}`, `"allowed":true`, nil},
 		{"add", `{"key":"old","rules":["strict"]}`, `"over":`, nil},
 		{"batch", `{"ops":[{"op":"acquire","key":"a","rules":["login"]},{"op":"acquire","n":0,` +
 			`"key":"old","rules":["strict"]},{"op":"acquire","key":"old","rules":["strict"]}]}`,
-			`"strict/ban"],"bans":[{"rule":"strict"`, []syncer.BanRule{at(0, 0, 2)}},
+			`"strict/ban"],"bans":[{"rule":"strict"`, []twotier.BanRule{at(0, 0, 2)}},
 	} {
 		got := string(call(s, "POST /v1/"+test.path, test.body).Response.Body())
 		if !strings.Contains(got, test.want) {

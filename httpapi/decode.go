@@ -3,10 +3,10 @@ package httpapi
 import (
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of a body, in bytes: of one operation, and of a batch or of several descriptors.
@@ -34,18 +34,18 @@ type bad struct {
 // body allows.
 type decoder struct {
 	scanner
-	ops     []syncer.Op
+	ops     []twotier.Op
 	forms   []form // parallel to ops
-	checks  []syncer.Check
+	checks  []twotier.Check
 	starts  []int // parallel to checks: where the limits of each begin
-	limits  []syncer.Limit
-	texts   [][]byte         // parallel to limits: the window as the request spelled it
-	named   []namedLimit     // the limits from rules, in order
-	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
-	rules   Rules            // resolves the names of rules; nil if there are none
-	inForce *rule.Set        // the rules of this request, once one is named
-	naming  []*rule.Rule     // the rules named by the current check
-	values  []valueOp        // the operations of a batch on distinct values
+	limits  []twotier.Limit
+	texts   [][]byte          // parallel to limits: the window as the request spelled it
+	named   []namedLimit      // the limits from rules, in order
+	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
+	rules   Rules             // resolves the names of rules; nil if there are none
+	inForce *rule.Set         // the rules of this request, once one is named
+	naming  []*rule.Rule      // the rules named by the current check
+	values  []valueOp         // the operations of a batch on distinct values
 	bads    []bad
 	quiet   bool
 	grant   *token.Grant   // nil allows everything
@@ -101,7 +101,7 @@ func (d *decoder) windowText(op, check, limit int) []byte {
 }
 
 // single reads a body that is one operation of the given kind.
-func (d *decoder) single(body []byte, kind syncer.Kind) *problem {
+func (d *decoder) single(body []byte, kind twotier.Kind) *problem {
 	d.reset(body)
 	p := d.op(kind, false)
 	if p == nil {
@@ -224,21 +224,21 @@ func (d *decoder) batchOp(i int) *problem {
 
 // limit appends one limit to the last check.
 func (d *decoder) limit(ms, most int64, text []byte) {
-	d.limits = append(d.limits, syncer.Limit{Window: ms, Max: most})
+	d.limits = append(d.limits, twotier.Limit{Window: ms, Max: most})
 	d.texts = append(d.texts, text)
 }
 
 // ackOf parses the value of "ack".
-func ackOf(b []byte) (syncer.Ack, *problem) {
+func ackOf(b []byte) (twotier.Ack, *problem) {
 	switch string(b) {
 	case "memory":
-		return syncer.AckMemory, nil
+		return twotier.AckMemory, nil
 	case "redis":
-		return syncer.AckStore, nil
+		return twotier.AckStore, nil
 	case "replica":
-		return syncer.AckReplica, nil
+		return twotier.AckReplica, nil
 	case "disk":
-		return syncer.AckDisk, nil
+		return twotier.AckDisk, nil
 	}
 	return 0, refused("", `want "memory", "redis", "replica" or "disk", got "`+clip(b)+`"`)
 }

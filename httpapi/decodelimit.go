@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // checkList reads the "checks" of an acquire.
@@ -39,7 +39,7 @@ func (d *decoder) check() *problem {
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	c, seen, start := syncer.Check{N: 1}, fields(0), len(d.limits)
+	c, seen, start := twotier.Check{N: 1}, fields(0), len(d.limits)
 	d.naming = d.naming[:0]
 	for first := true; ; first = false {
 		name, p := d.member(first)
@@ -58,7 +58,7 @@ func (d *decoder) check() *problem {
 			return p.in(string(name))
 		}
 	}
-	return d.addCheck(&c, syncer.Acquire, start)
+	return d.addCheck(&c, twotier.Acquire, start)
 }
 
 // limitList reads "limits".

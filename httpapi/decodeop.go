@@ -3,8 +3,8 @@ package httpapi
 import (
 	"math/bits"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // fields is a set of fields of an operation.
@@ -71,11 +71,11 @@ func fieldOf(name []byte) fields {
 }
 
 // fieldsOf returns the fields that operations of a kind have, and their names for error messages.
-func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
+func fieldsOf(kind twotier.Kind, named bool) (fields, string) {
 	switch {
-	case named && kind == syncer.Add:
+	case named && kind == twotier.Add:
 		return ofCheck | fieldTS | fieldAck, "add has ns, key, n, ts, ack, limits and rules"
-	case named && kind == syncer.Count:
+	case named && kind == twotier.Count:
 		return fieldNS | fieldKey | fieldWindow | fieldAt, "count has ns, key, window and at"
 	case named:
 		return ofCheck | fieldTS | fieldAck | fieldChecks | fieldCountDenied | fieldDryRun,
@@ -86,22 +86,22 @@ func fieldsOf(kind syncer.Kind, named bool) (fields, string) {
 
 // draft is an operation while it is being read.
 type draft struct {
-	op     syncer.Op
+	op     twotier.Op
 	named  bool // op.Kind is known
 	batch  bool // the operation names its kind itself
 	values bool // it is one on distinct values, which is none of the kinds
 	seen   fields
-	check  syncer.Check // the fields next to "op", unless there are "checks"
+	check  twotier.Check // the fields next to "op", unless there are "checks"
 	form   form
 }
 
 // op reads one operation: of the given kind or, in a batch, of the kind that its field "op" names.
-func (d *decoder) op(kind syncer.Kind, batch bool) *problem {
+func (d *decoder) op(kind twotier.Kind, batch bool) *problem {
 	from := d.pos
 	if p := d.enter('{', "an object"); p != nil {
 		return p
 	}
-	o := draft{named: !batch, batch: batch, op: syncer.Op{Kind: kind},
+	o := draft{named: !batch, batch: batch, op: twotier.Op{Kind: kind},
 		form: form{first: len(d.checks)}}
 	o.check.N = 1
 	start := len(d.limits)
@@ -185,14 +185,14 @@ func (d *decoder) opValue(o *draft, f fields) (p *problem) {
 	return p
 }
 
-func kindOf(b []byte) (syncer.Kind, *problem) {
+func kindOf(b []byte) (twotier.Kind, *problem) {
 	switch string(b) {
 	case "add":
-		return syncer.Add, nil
+		return twotier.Add, nil
 	case "count":
-		return syncer.Count, nil
+		return twotier.Count, nil
 	case "acquire":
-		return syncer.Acquire, nil
+		return twotier.Acquire, nil
 	}
 	return 0, refused("", `want "add", "count", "acquire" or "distinct", got "`+clip(b)+`"`)
 }
@@ -226,7 +226,7 @@ func (d *decoder) finish(o *draft, start int) *problem {
 func (f fields) name() string { return fieldNames[bits.TrailingZeros16(uint16(f))] }
 
 // checkValue reads the value of one field of a check.
-func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
+func (d *decoder) checkValue(c *twotier.Check, f fields) (p *problem) {
 	switch f {
 	case fieldNS:
 		if c.NS, p = d.text(); p == nil && !request.ValidNS(c.NS) {
@@ -248,7 +248,7 @@ func (d *decoder) checkValue(c *syncer.Check, f fields) (p *problem) {
 
 // addCheck adds a decoded check, whose limits begin at start, if it has everything that its
 // operation needs.
-func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *problem {
+func (d *decoder) addCheck(c *twotier.Check, kind twotier.Kind, start int) *problem {
 	if p := d.addRules(c, kind, start); p != nil {
 		return p
 	}
@@ -258,13 +258,13 @@ func (d *decoder) addCheck(c *syncer.Check, kind syncer.Kind, start int) *proble
 	switch {
 	case c.Key == nil:
 		return refused("key", "missing; "+request.WantKey)
-	case kind == syncer.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
+	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
 		return refused("n", request.WantAddN)
-	case kind == syncer.Acquire && (c.N < 1 || c.N > request.MaxN):
+	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
 		return refused("n", request.WantN)
-	case kind == syncer.Acquire && len(d.limits) == start:
+	case kind == twotier.Acquire && len(d.limits) == start:
 		return refused("limits", "missing; want at least one limit, or rules")
-	case kind == syncer.Count && len(d.limits) == start:
+	case kind == twotier.Count && len(d.limits) == start:
 		return refused("window", "missing; "+request.WantWindow)
 	}
 	d.checks = append(d.checks, *c)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // noon is the time at which the fake counts distinct values.
@@ -34,7 +34,7 @@ func (f *fake) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 	if f.engine == nil {
 		var err error
 		if f.engine, err = distinct.New(distinct.Options{
-			Now: func() int64 { return noon }, Placement: syncer.Placement{Partitions: 1},
+			Now: func() int64 { return noon }, Placement: twotier.Placement{Partitions: 1},
 			Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}},
 		}); err != nil {
 			return err
@@ -226,8 +226,9 @@ func TestDistinctRefusals(t *testing.T) {
 func TestDistinctErrors(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
-	for err, code := range map[error]int{syncer.ErrUnavailable: 503, syncer.ErrUnknownOutcome: 503,
-		syncer.ErrFull: 429} {
+	for err, code := range map[error]int{twotier.ErrUnavailable: 503,
+		twotier.ErrUnknownOutcome: 503,
+		twotier.ErrFull:           429} {
 		f.err = err
 		status(t, call(s, "POST /v1/distinct", `{"key":"k","values":["v"]}`), code, "")
 		status(t, call(s, "GET /v1/distinct?key=k&window=1m", ""), code, "")

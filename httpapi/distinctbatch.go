@@ -6,8 +6,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // startValues begins the operations on values of a batch: in order for each key, concurrently for
@@ -42,7 +42,7 @@ func (s *Server) startValues(ctx *fasthttp.RequestCtx, x *requestState) (wait fu
 
 // errNoValues is the error of a server that does not count distinct values.
 func errNoValues() error {
-	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "op",
+	return &twotier.InvalidError{Check: -1, Limit: -1, Field: "op",
 		Detail: "there are no distinct values here"}
 }
 
@@ -102,13 +102,13 @@ func (t *totals) values(v *valueOp) {
 }
 
 // events adds another operation that was executed.
-func (t *totals) events(kind syncer.Kind, allowed bool) {
+func (t *totals) events(kind twotier.Kind, allowed bool) {
 	switch {
-	case kind == syncer.Add:
+	case kind == twotier.Add:
 		t.added++
-	case kind == syncer.Acquire && allowed:
+	case kind == twotier.Acquire && allowed:
 		t.allowed++
-	case kind == syncer.Acquire:
+	case kind == twotier.Acquire:
 		t.refused++
 	}
 }

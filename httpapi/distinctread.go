@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // valueOp is an operation on distinct values with its outcome.
@@ -135,7 +135,7 @@ func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 		return refused("at", "is for counting; values that are added have ts")
 	case query && o.seen&adding != 0:
 		return refused((o.seen & adding).name(), "is for values that are added; want values")
-	case o.op.Ack > syncer.AckStore:
+	case o.op.Ack > twotier.AckStore:
 		return refused("ack", `distinct values wait for "memory" or "redis"`)
 	}
 	into.Op = distinct.Op{NS: o.check.NS, Key: o.check.Key, TS: o.op.TS, Ack: o.op.Ack,

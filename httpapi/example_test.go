@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/syncer"
 )
 
 // quota is a Service that gives every key 2 events, ever. It implements acquire; the calls that
@@ -20,16 +20,16 @@ type quota struct {
 	used map[string]int64
 }
 
-func (q *quota) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
+func (q *quota) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
 	const most = 2
-	if op.Kind != syncer.Acquire || len(op.Checks) != 1 {
-		return syncer.ErrUnavailable
+	if op.Kind != twotier.Acquire || len(op.Checks) != 1 {
+		return twotier.ErrUnavailable
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	check := &op.Checks[0]
 	key := string(check.Key) // the key is a view into the request: copy it to keep it
-	res.Source, res.Allowed = syncer.SourceMemory, q.used[key]+check.N <= most
+	res.Source, res.Allowed = twotier.SourceMemory, q.used[key]+check.N <= most
 	if res.Allowed {
 		q.used[key] += check.N
 	} else {
@@ -39,7 +39,7 @@ func (q *quota) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 	answer.Refused, answer.RetryAfter = !res.Allowed, res.RetryAfter
 	for _, l := range check.Limits {
 		n := q.used[key]
-		answer.Limits = append(answer.Limits, syncer.LimitResult{Window: l.Window, Max: l.Max,
+		answer.Limits = append(answer.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: n, Lo: n, Hi: n, Refused: !res.Allowed})
 	}
 	return nil

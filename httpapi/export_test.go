@@ -3,9 +3,9 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // Handle answers one request without a connection.
@@ -36,7 +36,7 @@ func (s *Server) Served() map[string]bool {
 type Parser struct{ d decoder }
 
 // Single reads one operation. The result is valid until the next call.
-func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong string) {
+func (p *Parser) Single(body []byte, kind twotier.Kind) (op *twotier.Op, wrong string) {
 	if pr := p.d.single(body, kind); pr != nil {
 		return nil, pr.text()
 	}
@@ -44,7 +44,7 @@ func (p *Parser) Single(body []byte, kind syncer.Kind) (op *syncer.Op, wrong str
 }
 
 // Batch reads a batch and returns the accepted operations and the positions of the others.
-func (p *Parser) Batch(body []byte) (ops []syncer.Op, bads []int, quiet bool, wrong string) {
+func (p *Parser) Batch(body []byte) (ops []twotier.Op, bads []int, quiet bool, wrong string) {
 	if pr := p.d.batch(body); pr != nil {
 		return nil, nil, false, pr.text()
 	}

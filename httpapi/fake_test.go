@@ -4,10 +4,10 @@ import (
 	"context"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/syncer"
 )
 
 var _ httpapi.Service = (*fake)(nil)
@@ -21,24 +21,24 @@ type fake struct {
 
 	mu     sync.Mutex
 	counts map[string]*int64
-	last   syncer.Op
-	points []syncer.Point
-	top    []syncer.KeyCount
-	denied []syncer.KeyCount
+	last   twotier.Op
+	points []twotier.Point
+	top    []twotier.KeyCount
+	denied []twotier.KeyCount
 	// shadowed are the acquires that rules in shadow would have refused.
-	shadowed []syncer.KeyCount
+	shadowed []twotier.KeyCount
 	stats    cluster.Stats
 	view     cluster.View
 	events   cluster.Events
 	ready    error
-	source   syncer.Source
+	source   twotier.Source
 	soft     bool // degraded
 	engine   *distinct.Engine
 }
 
-func newFake() *fake { return &fake{counts: map[string]*int64{}, source: syncer.SourceMemory} }
+func newFake() *fake { return &fake{counts: map[string]*int64{}, source: twotier.SourceMemory} }
 
-func (f *fake) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (f *fake) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if f.fault != nil {
 		if err := f.fault(ctx); err != nil {
 			return err
@@ -54,7 +54,7 @@ func (f *fake) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 	for i := range op.Checks {
 		f.check(op, &op.Checks[i], res)
 	}
-	count := op.Kind == syncer.Add || op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied)
+	count := op.Kind == twotier.Add || op.Kind == twotier.Acquire && (res.Allowed || op.CountDenied)
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		n := f.countOf(c.Key)
@@ -62,7 +62,7 @@ func (f *fake) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 			n += c.N
 			f.set(c.Key, n)
 		}
-		if op.Kind == syncer.Count || count && res.Allowed || op.Kind == syncer.Add {
+		if op.Kind == twotier.Count || count && res.Allowed || op.Kind == twotier.Add {
 			for k := range res.Checks[i].Limits {
 				l := &res.Checks[i].Limits[k]
 				l.Count, l.Lo, l.Hi = n, n, n+lent(c.Key)
@@ -92,13 +92,13 @@ func (f *fake) set(key []byte, n int64) {
 }
 
 // check decides about one check.
-func (f *fake) check(op *syncer.Op, c *syncer.Check, res *syncer.Result) {
+func (f *fake) check(op *twotier.Op, c *twotier.Check, res *twotier.Result) {
 	out := res.AddCheck()
 	n := f.countOf(c.Key)
 	for _, l := range c.Limits {
-		r := syncer.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n,
+		r := twotier.LimitResult{Window: l.Window, Max: l.Max, Count: n, Lo: n,
 			Hi: n + lent(c.Key), BucketMS: 1000}
-		if op.Kind != syncer.Count && n+c.N > l.Max {
+		if op.Kind != twotier.Count && n+c.N > l.Max {
 			r.Refused, out.Refused, res.Allowed = true, true, false
 			out.RetryAfter = max(out.RetryAfter, 1500)
 			if c.N > l.Max {
@@ -114,27 +114,27 @@ func (f *fake) check(op *syncer.Op, c *syncer.Check, res *syncer.Result) {
 	}
 }
 
-func (f *fake) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (f *fake) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Err = f.Do(ctx, &ops[i], &res[i])
 	}
 }
 
 func (f *fake) Series(ctx context.Context, ns, key []byte,
-	window int64) (int64, []syncer.Point, error) {
+	window int64) (int64, []twotier.Point, error) {
 	return 1000, f.points, f.err
 }
 
-func (f *fake) TopRefused(_ context.Context, limit int, _ int64) ([]syncer.KeyCount, error) {
+func (f *fake) TopRefused(_ context.Context, limit int, _ int64) ([]twotier.KeyCount, error) {
 	return f.denied[:min(limit, len(f.denied))], f.err
 }
 
 func (f *fake) TopShadowRefused(_ context.Context, limit int,
-	_ int64) ([]syncer.KeyCount, error) {
+	_ int64) ([]twotier.KeyCount, error) {
 	return f.shadowed[:min(limit, len(f.shadowed))], f.err
 }
 
-func (f *fake) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {
+func (f *fake) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error) {
 	return f.top[:min(limit, len(f.top))], f.err
 }
 

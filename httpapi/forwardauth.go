@@ -7,10 +7,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // headerRules is the header with the version of the rules that judged a forwarded request.
@@ -144,12 +144,12 @@ func (d *decoder) forwarded(all []judged) *problem {
 				d.naming = append(d.naming, j.rule)
 			}
 		}
-		if p := d.addCheck(&syncer.Check{Key: first.key, N: 1}, syncer.Acquire, start); p != nil {
+		if p := d.addCheck(&twotier.Check{Key: first.key, N: 1}, twotier.Acquire, start); p != nil {
 			return p
 		}
 		all = rest
 	}
-	d.ops = append(d.ops, syncer.Op{Kind: syncer.Acquire})
+	d.ops = append(d.ops, twotier.Op{Kind: twotier.Acquire})
 	d.forms = append(d.forms, form{count: len(d.checks), checks: true})
 	d.link()
 	return d.account(d.checks, len(d.limits))

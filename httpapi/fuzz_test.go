@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/syncer"
 )
 
 // plainCheck and plainOp are the body of an operation as encoding/json reads it.
@@ -31,14 +31,14 @@ type plainOp struct {
 }
 
 // sameOp checks that an operation means the same as the one that encoding/json read.
-func sameOp(t *testing.T, got *syncer.Op, want *plainOp) {
+func sameOp(t *testing.T, got *twotier.Op, want *plainOp) {
 	t.Helper()
 	if got.TS != want.TS+want.At || got.CountDenied != want.CountDenied {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
-	if acks := map[syncer.Ack]string{syncer.AckDefault: "", syncer.AckMemory: "memory",
-		syncer.AckStore: "redis", syncer.AckReplica: "replica",
-		syncer.AckDisk: "disk"}; acks[got.Ack] != want.Ack {
+	if acks := map[twotier.Ack]string{twotier.AckDefault: "", twotier.AckMemory: "memory",
+		twotier.AckStore: "redis", twotier.AckReplica: "replica",
+		twotier.AckDisk: "disk"}; acks[got.Ack] != want.Ack {
 		t.Fatalf("ack %v, want %q", got.Ack, want.Ack)
 	}
 	checks := want.Checks
@@ -53,7 +53,7 @@ func sameOp(t *testing.T, got *syncer.Op, want *plainOp) {
 	}
 }
 
-func sameCheck(t *testing.T, kind syncer.Kind, got *syncer.Check, want *plainCheck) {
+func sameCheck(t *testing.T, kind twotier.Kind, got *twotier.Check, want *plainCheck) {
 	t.Helper()
 	n := int64(1)
 	if want.N != nil {
@@ -62,7 +62,7 @@ func sameCheck(t *testing.T, kind syncer.Kind, got *syncer.Check, want *plainChe
 	if string(got.Key) != want.Key || string(got.NS) != want.NS || got.N != n {
 		t.Fatalf("got %q %q %d, want %+v", got.NS, got.Key, got.N, want)
 	}
-	if kind == syncer.Count {
+	if kind == twotier.Count {
 		return
 	}
 	if len(got.Limits) != len(want.Limits) {
@@ -70,7 +70,7 @@ func sameCheck(t *testing.T, kind syncer.Kind, got *syncer.Check, want *plainChe
 	}
 	for k, l := range want.Limits {
 		ms, wrong := httpapi.ParseWindow(l.Window)
-		if wrong != "" || got.Limits[k] != (syncer.Limit{Window: ms, Max: l.Max}) {
+		if wrong != "" || got.Limits[k] != (twotier.Limit{Window: ms, Max: l.Max}) {
 			t.Fatalf("got %+v, want %+v", got.Limits[k], l)
 		}
 	}
@@ -91,7 +91,7 @@ func FuzzOp(f *testing.F) {
 			`{"checks":[{"key":"a\u0041\ud83d\ude00\"","n":2,"limits":[{"max":3,"window":"1d2h"}]}],"ts":5,"ack":"redis","count_denied":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var p httpapi.Parser
-		for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {
+		for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
 			op, wrong := p.Single(bytes.Clone(body), kind)
 			if wrong != "" {
 				continue

@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
@@ -14,7 +14,7 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	p := x.decoder.single(ctx.PostBody(), syncer.Add)
+	p := x.decoder.single(ctx.PostBody(), twotier.Add)
 	if p == nil {
 		p = s.execute(ctx, x)
 	}
@@ -29,7 +29,7 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	x := s.begin(ctx)
-	if p = x.decoder.single(ctx.PostBody(), syncer.Acquire); p == nil {
+	if p = x.decoder.single(ctx.PostBody(), twotier.Acquire); p == nil {
 		p = s.execute(ctx, x)
 	}
 	if p == nil {
@@ -112,7 +112,7 @@ func (s *Server) operations(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // appendResults appends the answers and errors of a batch in the order of its operations.
-func (s *Server) appendResults(x *requestState, results []syncer.Result) {
+func (s *Server) appendResults(x *requestState, results []twotier.Result) {
 	b := append(x.out, `{"results":[`...)
 	all, total := x.merge()
 	for i := range total {
@@ -142,7 +142,7 @@ func appendError(b []byte, p *problem) []byte {
 }
 
 // appendQuiet appends the totals and errors of a batch.
-func (s *Server) appendQuiet(x *requestState, results []syncer.Result) {
+func (s *Server) appendQuiet(x *requestState, results []twotier.Result) {
 	var t totals
 	all, total := x.merge()
 	version := int64(-1)

@@ -1,7 +1,7 @@
 package httpapi_test
 
 import (
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 
 	"encoding/json"
 	"fmt"
@@ -75,9 +75,9 @@ func scannerParse() func([]byte) int {
 
 func fastjsonParse() func([]byte) int {
 	var p fastjson.Parser
-	var ops []syncer.Op
-	var checks []syncer.Check
-	var limits []syncer.Limit
+	var ops []twotier.Op
+	var checks []twotier.Check
+	var limits []twotier.Limit
 	return func(body []byte) int {
 		v, err := p.ParseBytes(body)
 		if err != nil {
@@ -85,15 +85,15 @@ func fastjsonParse() func([]byte) int {
 		}
 		ops, checks, limits = ops[:0], checks[:0], limits[:0]
 		for _, o := range v.GetArray("ops") {
-			op := syncer.Op{Kind: syncer.Add}
+			op := twotier.Op{Kind: twotier.Add}
 			if string(o.GetStringBytes("op")) == "acquire" {
-				op.Kind = syncer.Acquire
+				op.Kind = twotier.Acquire
 			}
-			c := syncer.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
+			c := twotier.Check{NS: o.GetStringBytes("ns"), Key: o.GetStringBytes("key"),
 				N: o.GetInt64("n")}
 			for _, l := range o.GetArray("limits") {
 				ms, _ := httpapi.ParseWindow(string(l.GetStringBytes("window")))
-				limits = append(limits, syncer.Limit{Window: ms, Max: l.GetInt64("max")})
+				limits = append(limits, twotier.Limit{Window: ms, Max: l.GetInt64("max")})
 			}
 			checks = append(checks, c)
 			ops = append(ops, op)

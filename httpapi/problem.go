@@ -7,9 +7,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // problemKind holds the common properties of all problems of a kind.
@@ -152,7 +152,7 @@ func (s *Server) problemOf(err error, write bool) *problem {
 
 // problemOfOp is problemOf for an operation. It names the operation's fields the way the request
 // did.
-func (s *Server) problemOfOp(err error, op *syncer.Op, checksForm bool) *problem {
+func (s *Server) problemOfOp(err error, op *twotier.Op, checksForm bool) *problem {
 	return s.problemOfFailure(err, request.FailureOfOp(err, op, checksForm))
 }
 

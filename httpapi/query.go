@@ -3,8 +3,8 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // clusterQuery reads the query of /v1/cluster: the optional parts of the answer.
@@ -63,7 +63,7 @@ func unknownArg(name []byte, has string) *problem {
 
 // target is the common part of queries about one key.
 type target struct {
-	check syncer.Check
+	check twotier.Check
 	at    int64
 }
 
@@ -109,10 +109,10 @@ func (d *decoder) countQuery(ctx *fasthttp.RequestCtx) *problem {
 		return p
 	}
 	t.check.N = 1
-	if p := d.addCheck(&t.check, syncer.Count, 0); p != nil {
+	if p := d.addCheck(&t.check, twotier.Count, 0); p != nil {
 		return p
 	}
-	d.ops = append(d.ops, syncer.Op{Kind: syncer.Count, TS: t.at})
+	d.ops = append(d.ops, twotier.Op{Kind: twotier.Count, TS: t.at})
 	d.forms = append(d.forms, form{count: 1})
 	d.link()
 	return nil

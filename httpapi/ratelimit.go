@@ -5,16 +5,16 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/ratefield"
-	"twotier.dev/twotier/syncer"
 )
 
 // setRateLimit sets the RateLimit and RateLimit-Policy headers of
 // draft-ietf-httpapi-ratelimit-headers for operation 0, an acquire. Policies are named by the paths
 // that "refused_by" uses, or by their rule. A header has no room for several checks, so it shows
 // the first one that refused, or else the first one. It does not show rules that refuse nothing.
-func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
+func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *twotier.Result) {
 	shown := 0
 	for j := range res.Checks {
 		if res.Checks[j].Refused {
@@ -50,7 +50,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *syncer.Result) {
 }
 
 // banned reports whether a ban under the named rule has refused check j.
-func banned(res *syncer.Result, j int, name string) bool {
+func banned(res *twotier.Result, j int, name string) bool {
 	for k := range res.Bans {
 		if b := &res.Bans[k]; b.Check == j && !b.Started && b.Rule == name {
 			return true

@@ -8,10 +8,10 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
@@ -46,7 +46,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 
 // problemOfQuery is problemOf for a query about one key and one window.
 func (s *Server) problemOfQuery(err error) *problem {
-	if invalid, ok := errors.AsType[*syncer.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*twotier.InvalidError](err); ok {
 		named := *invalid
 		named.Check, named.Limit = -1, -1
 		err = &named
@@ -54,7 +54,7 @@ func (s *Server) problemOfQuery(err error) *problem {
 	return s.problemOf(err, false)
 }
 
-func appendSeries(b, key []byte, bucketMS int64, points []syncer.Point) []byte {
+func appendSeries(b, key []byte, bucketMS int64, points []twotier.Point) []byte {
 	b = appendKey(b, key)
 	b = appendField(b, "bucket_ms", bucketMS)
 	b = append(b, `,"points":[`...)
@@ -98,7 +98,7 @@ func (s *Server) top(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-func appendTop(b []byte, window string, keys []syncer.KeyCount) []byte {
+func appendTop(b []byte, window string, keys []twotier.KeyCount) []byte {
 	b = appendString(append(b, `{"window":`...), window)
 	b = append(b, `,"keys":[`...)
 	for i := range keys {
@@ -134,7 +134,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // resetBody reads {"ns","key"}.
-func (d *decoder) resetBody(body []byte) (c syncer.Check, p *problem) {
+func (d *decoder) resetBody(body []byte) (c twotier.Check, p *problem) {
 	d.reset(body)
 	c, p = d.nameOfKey()
 	if p == nil {
@@ -146,7 +146,7 @@ func (d *decoder) resetBody(body []byte) (c syncer.Check, p *problem) {
 	return c, nil
 }
 
-func (d *decoder) nameOfKey() (c syncer.Check, p *problem) {
+func (d *decoder) nameOfKey() (c twotier.Check, p *problem) {
 	if p := d.enter('{', "an object with key"); p != nil {
 		return c, p
 	}

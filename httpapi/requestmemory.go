@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -261,7 +261,7 @@ const (
 
 // account reserves the memory that the last operation, with these checks and this many limits, uses
 // until it is answered.
-func (d *decoder) account(checks []syncer.Check, limits int) *problem {
+func (d *decoder) account(checks []twotier.Check, limits int) *problem {
 	keys := 0
 	for i := range checks {
 		keys += len(checks[i].Key)

@@ -5,16 +5,16 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // requestState is the memory for answering one request. It is pooled, so that answering allocates
 // nothing.
 type requestState struct {
 	decoder
-	results []syncer.Result
+	results []twotier.Result
 	out     []byte
 	context *request.Context
 	traced  traced
@@ -134,9 +134,9 @@ func (s *Server) finish(x *requestState) {
 }
 
 // room returns n results that reuse the memory of earlier ones.
-func (x *requestState) room(n int) []syncer.Result {
+func (x *requestState) room(n int) []twotier.Result {
 	if n > cap(x.results) {
-		grown := make([]syncer.Result, n)
+		grown := make([]twotier.Result, n)
 		copy(grown, x.results[:cap(x.results)])
 		x.results = grown
 	}

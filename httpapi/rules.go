@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // Rules resolves the names of rules.
@@ -93,8 +93,8 @@ func (d *decoder) ruleNamed(name []byte) *problem {
 // addRules adds the limits for the check's key of the rules that the check names; the check then
 // counts in their namespace. An acquire whose check has neither rules nor limits, which would begin
 // at start, is judged by the default rules of its namespace.
-func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *problem {
-	if len(d.naming) == 0 && kind == syncer.Acquire && len(d.limits) == start {
+func (d *decoder) addRules(c *twotier.Check, kind twotier.Kind, start int) *problem {
+	if len(d.naming) == 0 && kind == twotier.Acquire && len(d.limits) == start {
 		if p := d.nameDefaults(c.NS); p != nil {
 			return p
 		}
@@ -113,8 +113,8 @@ func (d *decoder) addRules(c *syncer.Check, kind syncer.Kind, start int) *proble
 		if p := d.addRule(r, c.Key); p != nil {
 			return p
 		}
-		if r.Bans() && kind == syncer.Acquire {
-			d.bans = append(d.bans, syncer.BanRule{Check: len(d.checks), Rule: r.Name,
+		if r.Bans() && kind == twotier.Acquire {
+			d.bans = append(d.bans, twotier.BanRule{Check: len(d.checks), Rule: r.Name,
 				Window: r.Ban, From: from, To: len(d.limits) - start})
 			if p := d.spend(costBan); p != nil {
 				return p
@@ -175,7 +175,7 @@ func (d *decoder) addRule(r *rule.Rule, key []byte) *problem {
 	limits := r.For(key)
 	for i, l := range limits {
 		d.named = append(d.named, namedLimit{len(d.limits), r, limits, i})
-		d.limits = append(d.limits, syncer.Limit{Window: l.Window, Max: r.Enforced(l)})
+		d.limits = append(d.limits, twotier.Limit{Window: l.Window, Max: r.Enforced(l)})
 		d.texts = append(d.texts, []byte(l.Text))
 	}
 	d.answers += len(limits) * answerNamed
@@ -193,7 +193,7 @@ func sameNamespace(a, b *rule.Rule) *problem {
 
 // setNamespace sets the namespace of a check that has none to its rule's, and refuses a different
 // one.
-func setNamespace(c *syncer.Check, r *rule.Rule) *problem {
+func setNamespace(c *twotier.Check, r *rule.Rule) *problem {
 	if space := r.Space(); c.NS == nil {
 		c.NS = []byte(space)
 	} else if string(c.NS) != space {

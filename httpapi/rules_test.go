@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // testRules are the rules of newServer.
@@ -239,7 +239,7 @@ func TestRulesChooseTheNamespace(t *testing.T) {
 	f := newFake()
 	s := newServer(t, f)
 	call(s, "POST /v1/acquire", `{"rules":["sms-day","sms"],"key":"k"}`)
-	if f.last.Kind != syncer.Acquire || string(f.last.Checks[0].NS) != "sms" ||
+	if f.last.Kind != twotier.Acquire || string(f.last.Checks[0].NS) != "sms" ||
 		len(f.last.Checks[0].Limits) != 2 {
 		t.Errorf("executed %+v", f.last)
 	}

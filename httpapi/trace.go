@@ -8,9 +8,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // The headers of W3C Trace Context, https://www.w3.org/TR/trace-context/.
@@ -142,7 +142,7 @@ func (s *Server) endSpan(ctx *fasthttp.RequestCtx) {
 // describe adds the number of operations and the namespace to the span of a request.
 func (x *requestState) describe(ns []byte, operations int) {
 	x.traced.of.Recorded().Set(trace.Operations(operations),
-		trace.Namespace(cmp.Or(string(ns), syncer.DefaultNamespace)))
+		trace.Namespace(cmp.Or(string(ns), twotier.DefaultNamespace)))
 }
 
 // firstNamespace returns the namespace of the first operation of a batch.

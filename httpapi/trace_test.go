@@ -9,11 +9,11 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // The headers of a request whose trace is sampled, and of one whose trace is not.
@@ -75,7 +75,7 @@ func TestSpans(t *testing.T) {
 			"http.request.method": "POST", "http.route": "/v1/add", "url.path": "/v1/add",
 			"url.scheme": "http", "http.response.status_code": "503", "error.type": "503",
 			"twotier.operations": "1", "twotier.namespace": "default"},
-			func(context.Context) error { return syncer.ErrUnavailable }},
+			func(context.Context) error { return twotier.ErrUnavailable }},
 		{"POST /v1/add", `{"key":"secret"}`, "POST /v1/add", map[string]string{
 			"http.request.method": "POST", "http.route": "/v1/add", "url.path": "/v1/add",
 			"url.scheme": "http", "http.response.status_code": "500", "error.type": "500",

@@ -3,9 +3,9 @@ package httpapi
 import (
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // Verdicts counts the verdicts on acquires.
@@ -30,7 +30,7 @@ type Decisions interface {
 
 // countVerdicts counts the verdicts on the operations of x: acquires, and operations on values with
 // limits.
-func (s *Server) countVerdicts(x *requestState, results []syncer.Result) {
+func (s *Server) countVerdicts(x *requestState, results []twotier.Result) {
 	if s.opts.Verdicts == nil && s.opts.Decisions == nil {
 		return
 	}

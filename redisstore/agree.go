@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // layout is the version of the data layout. Layouts before 4 counted every event in all levels.
@@ -33,7 +33,7 @@ const (
 
 // Placement returns how keys are placed: by the options or, with AnySeed, by Redis's seed once a
 // probe has succeeded.
-func (s *Store) Placement() syncer.Placement { return s.opt.Placement }
+func (s *Store) Placement() twotier.Placement { return s.opt.Placement }
 
 // agree checks this store's configuration against tt:meta, which the first store wrote.
 func (s *Store) agree(ctx context.Context) error {
@@ -98,7 +98,7 @@ func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("read %s: %w", metaKey, err)
 	}
 	if _, ok := have[tagsField]; !ok && len(have) > 0 {
-		have[tagsField] = syncer.HashTags(nil).String()
+		have[tagsField] = twotier.HashTags(nil).String()
 	}
 	return have, nil
 }

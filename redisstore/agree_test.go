@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -23,7 +24,7 @@ func TestTheFirstSeedStays(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range stores {
 		stores[i] = open(t, redisstore.Options{
-			URL: srv.URL(), Placement: syncer.Placement{Partitions: 17, Seed: 1<<63 + uint64(i)},
+			URL: srv.URL(), Placement: twotier.Placement{Partitions: 17, Seed: 1<<63 + uint64(i)},
 			AnySeed: true,
 		})
 		wg.Go(func() {
@@ -44,13 +45,13 @@ func TestTheFirstSeedStays(t *testing.T) {
 		t.Errorf("stored: %s, %v", text, err)
 	}
 	works(t, open(t, redisstore.Options{URL: srv.URL(), Placement: want}))
-	other := syncer.Placement{Partitions: 17, Seed: want.Seed + 100}
+	other := twotier.Placement{Partitions: 17, Seed: want.Seed + 100}
 	if err := probe(t,
 		open(t, redisstore.Options{URL: srv.URL(), Placement: other})); !errors.Is(err,
 		redisstore.ErrMismatch) {
 		t.Errorf("a node with a seed of its own: %v", err)
 	}
-	few := syncer.Placement{Partitions: 16}
+	few := twotier.Placement{Partitions: 16}
 	if err := probe(t, open(t, redisstore.Options{URL: srv.URL(), Placement: few,
 		AnySeed: true})); !errors.Is(err, redisstore.ErrMismatch) {
 		t.Errorf("a node with fewer partitions: %v", err)
@@ -65,13 +66,13 @@ func TestNodesTakeOneSeed(t *testing.T) {
 	for run := range 40 {
 		srv.Do("FLUSHALL")
 		if run%4 == 3 {
-			srv.Do("HSET", redisstore.MetaKey, "hash-tags", syncer.HashTags(nil).String())
+			srv.Do("HSET", redisstore.MetaKey, "hash-tags", twotier.HashTags(nil).String())
 		}
 		stores := make([]*redisstore.Store, 6)
 		var wg sync.WaitGroup
 		for i := range stores {
 			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: true,
-				Placement: syncer.Placement{Seed: 1 + uint64(i)}})
+				Placement: twotier.Placement{Seed: 1 + uint64(i)}})
 			wg.Go(func() {
 				if err := probe(t, stores[i]); err != nil {
 					t.Error(err)
@@ -93,13 +94,13 @@ func TestNodesTakeOneSeed(t *testing.T) {
 func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	first := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Seed: 5},
+	first := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 5},
 		AnySeed: true})
 	works(t, first)
 	if err := srv.Do("FLUSHALL").Err(); err != nil {
 		t.Fatal(err)
 	}
-	late := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Seed: 6},
+	late := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 6},
 		AnySeed: true})
 	if err := probe(t, late); err != nil || late.Placement().Seed != 6 {
 		t.Fatalf("%v, %+v", err, late.Placement())
@@ -112,7 +113,7 @@ func TestTheSeedOutlivesALossOfData(t *testing.T) {
 	if send(t, first, r); r.Err != nil {
 		t.Errorf("the next one: %v", r.Err)
 	}
-	next := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Seed: 7},
+	next := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 7},
 		AnySeed: true})
 	if err := probe(t, next); err != nil || next.Placement().Seed != 5 {
 		t.Errorf("whoever comes now: %v, %+v", err, next.Placement())
@@ -129,7 +130,7 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 	for run := range 12 {
 		srv.Do("FLUSHALL")
 		opt := redisstore.Options{URL: srv.URL(), AnySeed: run%2 == 0,
-			Placement: syncer.Placement{Seed: 5}}
+			Placement: twotier.Placement{Seed: 5}}
 		works(t, open(t, opt))
 		if run%4 > 1 {
 			srv.Do("HDEL", redisstore.MetaKey, "hash-seed-since")
@@ -141,7 +142,7 @@ func TestTheYoungerOfTwoSeedsGivesWay(t *testing.T) {
 			}
 		}
 		srv.Do("FLUSHALL")
-		late := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Seed: 6},
+		late := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Seed: 6},
 			AnySeed: true})
 		if err := probe(t, late); err != nil || late.Placement().Seed != 6 {
 			t.Fatalf("%v, %+v", err, late.Placement())
@@ -198,7 +199,7 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 					"hash-seed-since", since)
 			}
 			stores[i] = open(t, redisstore.Options{URL: srv.URL(), AnySeed: i == 1,
-				Placement: syncer.Placement{Seed: seed}})
+				Placement: twotier.Placement{Seed: seed}})
 			if err := probe(t, stores[i]); err != nil || stores[i].Placement().Seed != seed {
 				t.Fatalf("run %d: %v, %+v", run, err, stores[i].Placement())
 			}
@@ -225,21 +226,21 @@ func TestOfTwoSeedsOfOneMomentTheSmallerStays(t *testing.T) {
 func TestHashTagsAreAgreedOn(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	probeWith := func(tags syncer.HashTags) error {
+	probeWith := func(tags twotier.HashTags) error {
 		t.Helper()
 		return probe(t, open(t, redisstore.Options{URL: srv.URL(),
-			Placement: syncer.Placement{HashTags: tags}}))
+			Placement: twotier.Placement{HashTags: tags}}))
 	}
-	if err := probeWith(syncer.HashTags{"sms": true}); err != nil {
+	if err := probeWith(twotier.HashTags{"sms": true}); err != nil {
 		t.Fatal(err)
 	}
-	for _, same := range []syncer.HashTags{{"sms": true},
+	for _, same := range []twotier.HashTags{{"sms": true},
 		{"default": false, "sms": true, "login": false}} {
 		if err := probeWith(same); err != nil {
 			t.Errorf("%s: %v", same, err)
 		}
 	}
-	for _, other := range []syncer.HashTags{nil, {"sms": true, "login": true}, {"default": true}} {
+	for _, other := range []twotier.HashTags{nil, {"sms": true, "login": true}, {"default": true}} {
 		if err := probeWith(other); !errors.Is(err, redisstore.ErrMismatch) ||
 			!strings.Contains(err.Error(), "hash-tags = sms, this node has "+other.String()) {
 			t.Errorf("%s: %v", other, err)
@@ -247,7 +248,7 @@ func TestHashTagsAreAgreedOn(t *testing.T) {
 	}
 	// Follow the refusal's advice.
 	srv.Do("HSET", redisstore.MetaKey, "hash-tags", "every namespace")
-	if err := probeWith(syncer.HashTags{"default": true}); err != nil {
+	if err := probeWith(twotier.HashTags{"default": true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -262,7 +263,7 @@ func TestDataFromBeforeHashTags(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	tagged := plain
-	tagged.Placement.HashTags = syncer.HashTags{"sms": true}
+	tagged.Placement.HashTags = twotier.HashTags{"sms": true}
 	if err := probe(t, open(t, tagged)); !errors.Is(err, redisstore.ErrMismatch) {
 		t.Errorf("a node with hash tags: %v", err)
 	}
@@ -276,12 +277,12 @@ func TestDataFromBeforeHashTags(t *testing.T) {
 func TestOnlyOneOfSeveralHashTags(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	tags := []syncer.HashTags{nil, {"sms": true}, {"login": true}, {"default": true}}
+	tags := []twotier.HashTags{nil, {"sms": true}, {"login": true}, {"default": true}}
 	var agreed [12]bool
 	var wg sync.WaitGroup
 	for i := range agreed {
 		s := open(t, redisstore.Options{URL: srv.URL(),
-			Placement: syncer.Placement{HashTags: tags[i%len(tags)]}})
+			Placement: twotier.Placement{HashTags: tags[i%len(tags)]}})
 		wg.Go(func() { agreed[i] = probe(t, s) == nil })
 	}
 	wg.Wait()
@@ -306,12 +307,12 @@ func TestOneOfSeveralConfigurations(t *testing.T) {
 		return map[string]*leaparray.Ladder{"default": defaultLadder(t), name: fine}
 	}
 	configurations := []redisstore.Options{
-		{Placement: syncer.Placement{Partitions: 31, Seed: 1}},
-		{Placement: syncer.Placement{Partitions: 41, Seed: 2,
-			HashTags: syncer.HashTags{"sms": true}}},
-		{Placement: syncer.Placement{Partitions: 31, Seed: 3}, Ladders: with("login")},
-		{Placement: syncer.Placement{Partitions: 51, Seed: 4,
-			HashTags: syncer.HashTags{"default": true}}, Ladders: with("sms")},
+		{Placement: twotier.Placement{Partitions: 31, Seed: 1}},
+		{Placement: twotier.Placement{Partitions: 41, Seed: 2,
+			HashTags: twotier.HashTags{"sms": true}}},
+		{Placement: twotier.Placement{Partitions: 31, Seed: 3}, Ladders: with("login")},
+		{Placement: twotier.Placement{Partitions: 51, Seed: 4,
+			HashTags: twotier.HashTags{"default": true}}, Ladders: with("sms")},
 	}
 	for range 10 {
 		srv.Do("FLUSHALL")
@@ -349,7 +350,7 @@ func TestAnOldLayoutIsRefused(t *testing.T) {
 	srv.Do(old...)
 	srv.Do("HSET", "tt:{p3}:default:k", "17630000000000", "5")
 	for _, opt := range []redisstore.Options{{AnySeed: true},
-		{Placement: syncer.Placement{Partitions: 5, Seed: 8}}} {
+		{Placement: twotier.Placement{Partitions: 5, Seed: 8}}} {
 		opt.URL = srv.URL()
 		s := open(t, opt)
 		err := probe(t, s)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // TestDirectBanKeepsItsEnd changes the length in a rule: a longer one revives no ban, and a shorter
@@ -14,13 +14,13 @@ func TestDirectBanKeepsItsEnd(t *testing.T) {
 	t.Parallel()
 	d, clk := newDirect(t)
 	now := clk.now.Load()
-	ask := func(key string, n int64, length time.Duration) (ban *syncer.CheckResult) {
+	ask := func(key string, n int64, length time.Duration) (ban *twotier.CheckResult) {
 		t.Helper()
 		key = "k" + key
-		op := syncer.Op{Kind: syncer.Acquire, DryRun: n == 1, Checks: []syncer.Check{
+		op := twotier.Op{Kind: twotier.Acquire, DryRun: n == 1, Checks: []twotier.Check{
 			check(key, n, 1000, 1),
-			{Ban: syncer.Ban{To: 1}, Limits: limits(length.Milliseconds(), 0)}}}
-		op.Checks[1].NS, op.Checks[1].Key = syncer.BanKey(nil, "rule", []byte(key))
+			{Ban: twotier.Ban{To: 1}, Limits: limits(length.Milliseconds(), 0)}}}
+		op.Checks[1].NS, op.Checks[1].Key = twotier.BanKey(nil, "rule", []byte(key))
 		res := do(t, d, op)
 		return &res.Checks[1]
 	}

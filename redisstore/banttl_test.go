@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -20,21 +21,22 @@ func TestBansLiveAsLongAsTheyLast(t *testing.T) {
 func testBansLive(t *testing.T, open opener) {
 	short := ladderOf(t, leaparray.Level{Width: 100 * time.Millisecond, Count: 20})
 	s := open(t, redisstore.Options{Ladders: map[string]*leaparray.Ladder{
-		syncer.DefaultNamespace: short, "shop": defaultLadder(t)}})
+		twotier.DefaultNamespace: short, "shop": defaultLadder(t)}})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+	place := twotier.Placement{Partitions: twotier.DefaultPartitions}
 	for i, ns := range []string{"", "shop", "of nobody"} {
-		ban := syncer.Check{Ban: syncer.Ban{To: 1}, Limits: limits(syncer.MaxBan.Milliseconds(), 0)}
+		ban := twotier.Check{Ban: twotier.Ban{To: 1}, Limits: limits(twotier.MaxBan.Milliseconds(),
+			0)}
 		key := check(fmt.Sprint("k", i), 2, 1000, 1)
 		key.NS = []byte(ns)
-		ban.NS, ban.Key = syncer.BanKey(key.NS, "rule", key.Key)
+		ban.NS, ban.Key = twotier.BanKey(key.NS, "rule", key.Key)
 		if res := acquire(t, d, key, ban); !res.Checks[1].Refused {
 			t.Fatalf("no ban has started: %+v", res)
 		}
 		name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
 		ttl, err := s.Client().PTTL(t.Context(), name).Result()
 		most := syncer.KeyTTL(syncer.BanLadder())
-		if err != nil || ttl < syncer.MaxBan || ttl.Milliseconds() > most {
+		if err != nil || ttl < twotier.MaxBan || ttl.Milliseconds() > most {
 			t.Errorf("a ban in %q lives for %v, %v", ns, ttl, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -259,9 +260,9 @@ func TestCellsThatDoNotFold(t *testing.T) {
 func TestOneFieldForEachEvent(t *testing.T) {
 	t.Parallel()
 	s := open(t, redisstore.Options{URL: redistest.Start(t).URL(),
-		Placement: syncer.Placement{Partitions: 1}})
+		Placement: twotier.Placement{Partitions: 1}})
 	clk := newClock(t0)
-	c := openCounter(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 1},
+	c := openCounter(t, syncer.Options{Store: s, Placement: twotier.Placement{Partitions: 1},
 		Now: clk.now.Load})
 	for i := range int64(40) {
 		clk.now.Add(7001)

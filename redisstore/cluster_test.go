@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -41,7 +42,7 @@ func inOnePartition(s *redisstore.Store, n int) (keys []string) {
 func TestSlotMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
-	placement := syncer.Placement{Partitions: 3}
+	placement := twotier.Placement{Partitions: 3}
 	s := open(t, redisstore.Options{URL: c.URL(), Placement: placement})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	keys := inOnePartition(s, 20)
@@ -80,10 +81,10 @@ func TestSlotMigration(t *testing.T) {
 		r = migrationRound(s, keys, r.Seq+1)
 	})
 	loop(func() {
-		op := syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{check(name, 1, 60_000, 1_000_000)}}
+		op := twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{check(name, 1, 60_000, 1_000_000)}}
 		op.Checks[0].NS = []byte("direct")
-		var res syncer.Result
+		var res twotier.Result
 		if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
 			t.Error(err, res)
 			return
@@ -160,10 +161,10 @@ func TestDirectClusterSpread(t *testing.T) {
 		wg.Go(func() {
 			for i := range 10 {
 				a, b := (g+i)%4, (g+i+1+i%3)%4
-				op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+				op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 					check(fmt.Sprint("k", a), 1, 60_000, limit),
 					check(fmt.Sprint("k", b), 1, 60_000, limit)}}
-				var res syncer.Result
+				var res twotier.Result
 				if err := d.Do(t.Context(), &op, &res); err != nil {
 					t.Error(err)
 				} else if res.Allowed {
@@ -187,13 +188,13 @@ func TestDirectClusterSpread(t *testing.T) {
 func TestDirectClusterTakesATagAtOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	s := open(t, redisstore.Options{URL: c.URL(), Placement: syncer.Placement{
-		Partitions: syncer.DefaultPartitions, HashTags: syncer.HashTags{"default": true}}})
+	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{
+		Partitions: twotier.DefaultPartitions, HashTags: twotier.HashTags{"default": true}}})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
 	if err := probe(t, s); err != nil {
 		t.Fatal(err)
 	}
-	message := []syncer.Check{check("{188}", 1, 60_000, 15), check("{188}:hello", 1, 60_000, 2)}
+	message := []twotier.Check{check("{188}", 1, 60_000, 15), check("{188}:hello", 1, 60_000, 2)}
 	before := s.Health().RoundTrips
 	for i := range 4 {
 		if res := acquire(t, d, message...); res.Allowed != (i < 2) || res.Checks[0].Refused ||
@@ -216,7 +217,7 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 0)
 	s := open(t, redisstore.Options{URL: c.URL()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
+	checks := []twotier.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
 		check("x", 1, 60_000, 3)}
 	if res := acquire(t, d, checks...); !res.Allowed {
 		t.Errorf("first: %+v", res)
@@ -228,7 +229,7 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 	if x, y := count(t, d, "x", 60_000), count(t, d, "y", 60_000); x != 2 || y != 1 {
 		t.Errorf("stored x=%d y=%d, want 2 and 1", x, y)
 	}
-	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: checks}
+	op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: checks}
 	if res := do(t, d, op); res.Allowed {
 		t.Errorf("count denied: %+v", res)
 	}
@@ -240,9 +241,9 @@ func TestDirectClusterSeveralChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op.CountDenied = range []bool{false, true} {
-		op.Checks = []syncer.Check{check("z", 1, 60_000, 3), check("foreign", 1, 60_000, 3)}
-		var res syncer.Result
-		if err := d.Do(t.Context(), &op, &res); err == nil || errors.Is(err, syncer.ErrClosed) {
+		op.Checks = []twotier.Check{check("z", 1, 60_000, 3), check("foreign", 1, 60_000, 3)}
+		var res twotier.Result
+		if err := d.Do(t.Context(), &op, &res); err == nil || errors.Is(err, twotier.ErrClosed) {
 			t.Errorf("a key that can't be counted: %v", err)
 		}
 		if got := count(t, d, "z", 60_000); got != 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -14,12 +15,12 @@ import (
 
 // fullKey counts "a" to a limit of 3, and returns a function that acquires it once more in a
 // counter that has nothing in memory and decides about cold keys while the store is down.
-func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*syncer.Result, error)) {
+func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*twotier.Result, error)) {
 	t.Helper()
 	works(t, s)
-	op := func(kind syncer.Kind, n int64) *syncer.Op {
-		return &syncer.Op{Kind: kind, Ack: syncer.AckStore, Checks: []syncer.Check{{
-			Key: []byte("full"), N: n, Limits: []syncer.Limit{{Window: 3_600_000, Max: 3}}}}}
+	op := func(kind twotier.Kind, n int64) *twotier.Op {
+		return &twotier.Op{Kind: kind, Ack: twotier.AckStore, Checks: []twotier.Check{{
+			Key: []byte("full"), N: n, Limits: []twotier.Limit{{Window: 3_600_000, Max: 3}}}}}
 	}
 	counter := func() *syncer.Counter {
 		// Without its list of keys, every key is loaded.
@@ -40,22 +41,22 @@ func fullKey(t testing.TB, s *redisstore.Store) (ask func() (*syncer.Result, err
 		})
 		return c
 	}
-	if err := counter().Do(t.Context(), op(syncer.Add, 3), new(syncer.Result)); err != nil {
+	if err := counter().Do(t.Context(), op(twotier.Add, 3), new(twotier.Result)); err != nil {
 		t.Fatal(err)
 	}
 	c := counter()
-	return func() (*syncer.Result, error) {
-		res, asked := new(syncer.Result), op(syncer.Acquire, 1)
-		asked.Ack = syncer.AckMemory
+	return func() (*twotier.Result, error) {
+		res, asked := new(twotier.Result), op(twotier.Acquire, 1)
+		asked.Ack = twotier.AckMemory
 		return res, c.Do(t.Context(), asked, res)
 	}
 }
 
 // undecided asks some times, and then again until the key is decided once Redis serves it again.
-func undecided(t testing.TB, ask func() (*syncer.Result, error), heal func()) {
+func undecided(t testing.TB, ask func() (*twotier.Result, error), heal func()) {
 	t.Helper()
 	for range 5 {
-		if res, err := ask(); !errors.Is(err, syncer.ErrUnavailable) {
+		if res, err := ask(); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("it is decided: %+v, %v", res, err)
 		}
 	}
@@ -140,23 +141,23 @@ func TestDirectReadsNothingOfARefusedConnection(t *testing.T) {
 	order(t, srv, "ACL", "SETUSER", "node", "on", ">before", "~*", "&*", "+@all")
 	s := open(t, redisstore.Options{URL: "redis://node:before@" + srv.Addr()})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load})
-	op := func(kind syncer.Kind) *syncer.Op {
-		return &syncer.Op{Kind: kind, Checks: []syncer.Check{{Key: []byte("k"), N: 1,
-			Limits: []syncer.Limit{{Window: 60_000, Max: 9}}}}}
+	op := func(kind twotier.Kind) *twotier.Op {
+		return &twotier.Op{Kind: kind, Checks: []twotier.Check{{Key: []byte("k"), N: 1,
+			Limits: []twotier.Limit{{Window: 60_000, Max: 9}}}}}
 	}
-	if err := d.Do(t.Context(), op(syncer.Add), new(syncer.Result)); err != nil {
+	if err := d.Do(t.Context(), op(twotier.Add), new(twotier.Result)); err != nil {
 		t.Fatal(err)
 	}
 	order(t, srv, "ACL", "SETUSER", "node", "resetpass", ">after")
 	order(t, srv, "CLIENT", "KILL", "USER", "node")
 	for range 5 {
-		var res syncer.Result
-		if err := d.Do(t.Context(), op(syncer.Count), &res); !errors.Is(err,
-			syncer.ErrUnavailable) {
+		var res twotier.Result
+		if err := d.Do(t.Context(), op(twotier.Count), &res); !errors.Is(err,
+			twotier.ErrUnavailable) {
 			t.Errorf("it is read: %+v, %v", res, err)
 		}
-		if err := d.Do(t.Context(), op(syncer.Acquire), &res); !errors.Is(err,
-			syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := d.Do(t.Context(), op(twotier.Acquire), &res); !errors.Is(err,
+			twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("it is counted: %+v, %v", res, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -63,9 +64,9 @@ func BenchmarkColdFullKeys(b *testing.B) {
 func refusedCold(b *testing.B, c *syncer.Counter, i int64) bool {
 	ctx, cancel := context.WithTimeout(b.Context(), 1800*time.Millisecond)
 	defer cancel()
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{check(fmt.Sprint("full", i), 1, 86_000_000, 95)}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{check(fmt.Sprint("full", i), 1, 86_000_000, 95)}}
+	var res twotier.Result
 	err := c.Do(ctx, &op, &res)
 	if err == nil && (res.Allowed || res.Degraded) {
 		b.Errorf("full%d: %+v", i, res)
@@ -111,8 +112,9 @@ func begin(b *testing.B, s *redisstore.Store, n int, now int64) {
 		b.Fatal(err)
 	}
 	for i := range n {
-		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(fmt.Sprint("full", 1+i), 1)}}
-		if err := c.Do(b.Context(), &op, new(syncer.Result)); err != nil {
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check(fmt.Sprint("full", 1+i),
+			1)}}
+		if err := c.Do(b.Context(), &op, new(twotier.Result)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -124,12 +125,12 @@ func TestCommandsAreAllThatIsUsed(t *testing.T) {
 			d := openDirect(t,
 				redisstore.DirectOptions{Store: open(t, redisstore.Options{URL: url, Expiry: e}),
 					Now: newClock(t0).now.Load})
-			for _, op := range []syncer.Op{
-				{Kind: syncer.Acquire,
-					Checks: []syncer.Check{check("a", 1, 60_000, 10), check("b", 1, 60_000, 10)}},
-				{Kind: syncer.Add, Checks: []syncer.Check{check("a", 3)}},
-				{Kind: syncer.Add, Checks: []syncer.Check{check("a", -1, 60_000, 10)}},
-				{Kind: syncer.Add, TS: t0 - 7_200_000, Checks: []syncer.Check{check("b", 1)}},
+			for _, op := range []twotier.Op{
+				{Kind: twotier.Acquire,
+					Checks: []twotier.Check{check("a", 1, 60_000, 10), check("b", 1, 60_000, 10)}},
+				{Kind: twotier.Add, Checks: []twotier.Check{check("a", 3)}},
+				{Kind: twotier.Add, Checks: []twotier.Check{check("a", -1, 60_000, 10)}},
+				{Kind: twotier.Add, TS: t0 - 7_200_000, Checks: []twotier.Check{check("b", 1)}},
 			} {
 				do(t, d, op)
 			}
@@ -232,7 +233,8 @@ func TestProbeAgreesOnTheWayOfExpiring(t *testing.T) {
 // hi checks the count of a key.
 func hi(t *testing.T, d doer, key string, want int64) {
 	t.Helper()
-	res := do(t, d, syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 60_000, 0)}})
+	res := do(t, d, twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check(key, 0, 60_000,
+		0)}})
 	if got := res.Checks[0].Limits[0].Hi; got != want {
 		t.Errorf("%s counts %d, want %d", key, got, want)
 	}

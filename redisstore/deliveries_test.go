@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -72,7 +73,7 @@ func TestBusyIsLate(t *testing.T) {
 		srv.Do("EVAL", "while true do end", "0")
 	}()
 	r := loadOf(s, "a")
-	for send(t, s, r); r.Err == nil || errors.Is(r.Err, syncer.ErrUnknownOutcome); {
+	for send(t, s, r); r.Err == nil || errors.Is(r.Err, twotier.ErrUnknownOutcome); {
 		send(t, s, r) // the script has not begun, or not run for long
 	}
 	if !errors.Is(r.Err, syncer.ErrLate) {
@@ -86,7 +87,7 @@ func TestBusyIsLate(t *testing.T) {
 func TestADeadNodeOfAClusterIsNotLate(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
-	s := open(t, redisstore.Options{URL: c.URL(), Placement: syncer.Placement{Partitions: 64},
+	s := open(t, redisstore.Options{URL: c.URL(), Placement: twotier.Placement{Partitions: 64},
 		Timeout: 500 * time.Millisecond})
 	if err := probe(t, s); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -29,7 +30,7 @@ type DirectOptions struct {
 	Lanes int
 	// Ack is the level that AckDefault stands for. Default: AckStore, which also replaces weaker
 	// levels.
-	Ack syncer.Ack
+	Ack twotier.Ack
 	// Timeout bounds operations whose context has no deadline. Default: 2 s.
 	Timeout time.Duration
 }
@@ -102,7 +103,7 @@ func (d *Direct) Close(ctx context.Context) error {
 		return nil
 	}
 	for _, l := range d.lanes {
-		l.calls.Close(syncer.ErrClosed)
+		l.calls.Close(twotier.ErrClosed)
 	}
 	if d.stop == nil {
 		return nil
@@ -113,7 +114,7 @@ func (d *Direct) Close(ctx context.Context) error {
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		err = fmt.Errorf("direct: %w: operations under way were cut off", syncer.ErrUnknownOutcome)
+		err = fmt.Errorf("direct: %w: operations under way were cut off", twotier.ErrUnknownOutcome)
 	}
 	d.stop()
 	<-idle
@@ -124,14 +125,14 @@ func (d *Direct) ladder(ns []byte) *leaparray.Ladder {
 	if l, ok := d.opt.Store.opt.Ladders[string(ns)]; ok {
 		return l
 	}
-	if syncer.IsBan(ns) {
+	if twotier.IsBan(ns) {
 		return d.bans
 	}
-	return d.opt.Store.opt.Ladders[syncer.DefaultNamespace]
+	return d.opt.Store.opt.Ladders[twotier.DefaultNamespace]
 }
 
 // Do runs one operation, with the errors of syncer.Counter.Do.
-func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (d *Direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if err := d.keeps(ctx, op); err != nil {
 		return err
 	}
@@ -144,10 +145,10 @@ func (d *Direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 
 // do is Do without waiting for an ack stronger than AckStore. It returns the marks of the scripts
 // that carried out the operation.
-func (d *Direct) do(ctx context.Context, op *syncer.Op,
-	res *syncer.Result) (marks []mark, err error) {
+func (d *Direct) do(ctx context.Context, op *twotier.Op,
+	res *twotier.Result) (marks []mark, err error) {
 	now := d.opt.Now()
-	ts, err := syncer.Validate(op, d.ladder, now)
+	ts, err := twotier.Validate(op, d.ladder, now)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func (d *Direct) do(ctx context.Context, op *syncer.Op,
 
 // ask has a lane carry out a call for an operation. For part of an acquire, it waits for the
 // outcome even if ctx ends once the lane has the call: the part's counts may have to be taken back.
-func (d *Direct) ask(ctx context.Context, op *syncer.Op, c *directCall, res *syncer.Result,
+func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result,
 	part bool) (marks []mark, err error) {
 	if ctx.Err() != nil {
 		return nil, errNotSent
@@ -168,13 +169,13 @@ func (d *Direct) ask(ctx context.Context, op *syncer.Op, c *directCall, res *syn
 		return nil, err
 	}
 	err = c.wait(ctx, d.opt.Timeout)
-	if part && errors.Is(err, syncer.ErrUnknownOutcome) {
+	if part && errors.Is(err, twotier.ErrUnknownOutcome) {
 		err = c.wait(context.WithoutCancel(ctx), d.opt.Timeout)
 	}
 	if err != nil {
 		return nil, err // it may still be carried out, so c is not reused
 	}
-	if d.ackOf(op) > syncer.AckStore {
+	if d.ackOf(op) > twotier.AckStore {
 		marks = []mark{c.mark}
 	}
 	err = c.outcome(op, res)
@@ -184,8 +185,8 @@ func (d *Direct) ask(ctx context.Context, op *syncer.Op, c *directCall, res *syn
 
 // crossesPartitions reports whether the keys of an acquire are in several partitions of a cluster,
 // so that a single script can't reach them.
-func (d *Direct) crossesPartitions(op *syncer.Op) bool {
-	if op.Kind != syncer.Acquire || !d.opt.Store.cluster {
+func (d *Direct) crossesPartitions(op *twotier.Op) bool {
+	if op.Kind != twotier.Acquire || !d.opt.Store.cluster {
 		return false
 	}
 	place := d.opt.Store.opt.Placement
@@ -200,7 +201,7 @@ func (d *Direct) crossesPartitions(op *syncer.Op) bool {
 
 // DoAll runs operations together and sets Err in each result. Operations that share a key, in
 // whichever position, are carried out in their order.
-func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	list := newDirectList()
 	calls := d.encodeAll(ctx, list, ops, res)
 	together := d.laneOfAll(calls)
@@ -227,7 +228,7 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 		case c == nil:
 		case all || c.answered.Load():
 			res[i].Err = c.outcome(&ops[i], &res[i])
-			if res[i].Err == nil && d.ackOf(&ops[i]) > syncer.AckStore {
+			if res[i].Err == nil && d.ackOf(&ops[i]) > twotier.AckStore {
 				marks[i] = []mark{c.mark}
 			}
 			d.calls.Put(c)
@@ -242,13 +243,13 @@ func (d *Direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 
 // encodeAll returns the calls of a list's operations. It returns nil for operations that cross
 // partitions and for refused ones, whose Err it sets.
-func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []syncer.Op,
-	res []syncer.Result) []*directCall {
+func (d *Direct) encodeAll(ctx context.Context, list *directList, ops []twotier.Op,
+	res []twotier.Result) []*directCall {
 	calls := make([]*directCall, len(ops))
 	for i := range ops {
 		op := &ops[i]
 		now := d.opt.Now()
-		ts, err := syncer.Validate(op, d.ladder, now)
+		ts, err := twotier.Validate(op, d.ladder, now)
 		if err == nil {
 			err = d.keeps(ctx, op)
 		}
@@ -285,7 +286,7 @@ func (d *Direct) submit(c *directCall) error {
 
 func refusedToWait(err error) error {
 	if errors.Is(err, batching.ErrFull) {
-		return fmt.Errorf("%w: %d operations wait for Redis", syncer.ErrOverload, maxWaiting)
+		return fmt.Errorf("%w: %d operations wait for Redis", twotier.ErrOverload, maxWaiting)
 	}
 	return err
 }
@@ -293,10 +294,10 @@ func refusedToWait(err error) error {
 // acquireInTurn acquires over several partitions of a cluster, one after the other. If one refuses,
 // the earlier ones take back their counts. Others may see the temporary counts, which can cause a
 // refusal but never let one too many through.
-func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
-	res *syncer.Result) (marks []mark, err error) {
+func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
+	res *twotier.Result) (marks []mark, err error) {
 	res.Reset()
-	res.Allowed, res.Source = true, syncer.SourceRedis
+	res.Allowed, res.Source = true, twotier.SourceRedis
 	for range op.Checks {
 		res.AddCheck()
 	}
@@ -331,7 +332,7 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *syncer.Op, ts int64,
 
 // byPartition groups the positions of an operation's checks by partition. A key and its bans share
 // a partition, and so do all checks of a key, whose limits apply to the sum of their counts.
-func (d *Direct) byPartition(op *syncer.Op) (parts [][]int) {
+func (d *Direct) byPartition(op *twotier.Op) (parts [][]int) {
 	at := map[int]int{} // by partition, the position in parts
 	for i := range op.Checks {
 		c := &op.Checks[i]
@@ -347,14 +348,14 @@ func (d *Direct) byPartition(op *syncer.Op) (parts [][]int) {
 
 // acquirePart acquires the given checks of an operation, which share a partition. It adds their
 // results to the operation's result, and records which of them have counted.
-func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, checks []int,
-	counted []bool, res *syncer.Result) (marks []mark, err error) {
-	one := syncer.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
+func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, checks []int,
+	counted []bool, res *twotier.Result) (marks []mark, err error) {
+	one := twotier.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
 		DryRun: op.DryRun}
 	for _, i := range checks {
 		one.Checks = append(one.Checks, op.Checks[i])
 	}
-	var part syncer.Result
+	var part twotier.Result
 	call := d.encode(&one, ts, d.opt.Now())
 	if marks, err = d.ask(ctx, &one, call, &part, true); err != nil {
 		return nil, err
@@ -372,23 +373,23 @@ func (d *Direct) acquirePart(ctx context.Context, op *syncer.Op, ts int64, check
 
 // takeBack takes back the counts of some checks of an acquire, even if ctx has ended. If one can't
 // be taken back, it still takes back the others.
-func (d *Direct) takeBack(ctx context.Context, op *syncer.Op, ts int64, counted []bool) error {
-	var ops []syncer.Op
+func (d *Direct) takeBack(ctx context.Context, op *twotier.Op, ts int64, counted []bool) error {
+	var ops []twotier.Op
 	for i, back := range op.Checks {
 		if counted[i] {
 			back.N, back.Limits = -back.N, nil
-			ops = append(ops, syncer.Op{Kind: syncer.Add, TS: ts, Ack: syncer.AckStore,
-				Checks: []syncer.Check{back}})
+			ops = append(ops, twotier.Op{Kind: twotier.Add, TS: ts, Ack: twotier.AckStore,
+				Checks: []twotier.Check{back}})
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.Timeout)
 	defer cancel()
 	var errs []error
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	d.DoAll(ctx, ops, res)
 	for i := range res {
 		if err := res[i].Err; err != nil {
-			errs = append(errs, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, err))
+			errs = append(errs, fmt.Errorf("%w: take back: %w", twotier.ErrUnknownOutcome, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // clock is a clock that tests drive.
@@ -25,7 +25,7 @@ func newClock(now int64) *clock {
 
 // doer is the part that both modes share.
 type doer interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
 }
 
 const t0 = 1_763_000_000_000
@@ -68,40 +68,40 @@ func newDirect(t testing.TB, levels ...leaparray.Level) (*redisstore.Direct, *cl
 	return openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load}), clk
 }
 
-func do(t testing.TB, d doer, op syncer.Op) syncer.Result {
+func do(t testing.TB, d doer, op twotier.Op) twotier.Result {
 	t.Helper()
-	var res syncer.Result
+	var res twotier.Result
 	if err := d.Do(t.Context(), &op, &res); err != nil {
 		t.Fatalf("Do(%+v): %v", op, err)
 	}
 	return res
 }
 
-func limits(pairs ...int64) (l []syncer.Limit) {
+func limits(pairs ...int64) (l []twotier.Limit) {
 	for i := 0; i < len(pairs); i += 2 {
-		l = append(l, syncer.Limit{Window: pairs[i], Max: pairs[i+1]})
+		l = append(l, twotier.Limit{Window: pairs[i], Max: pairs[i+1]})
 	}
 	return l
 }
 
-func check(key string, n int64, pairs ...int64) syncer.Check {
-	return syncer.Check{Key: []byte(key), N: n, Limits: limits(pairs...)}
+func check(key string, n int64, pairs ...int64) twotier.Check {
+	return twotier.Check{Key: []byte(key), N: n, Limits: limits(pairs...)}
 }
 
 func add(t testing.TB, d doer, key string, n, ts int64) {
 	t.Helper()
-	do(t, d, syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{check(key, n)}})
+	do(t, d, twotier.Op{Kind: twotier.Add, TS: ts, Checks: []twotier.Check{check(key, n)}})
 }
 
 func count(t testing.TB, d doer, key string, window int64) int64 {
 	t.Helper()
-	return do(t, d, syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{check(key, 0, window, 0)}}).Checks[0].Limits[0].Hi
+	return do(t, d, twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{check(key, 0, window, 0)}}).Checks[0].Limits[0].Hi
 }
 
-func acquire(t testing.TB, d doer, checks ...syncer.Check) syncer.Result {
+func acquire(t testing.TB, d doer, checks ...twotier.Check) twotier.Result {
 	t.Helper()
-	return do(t, d, syncer.Op{Kind: syncer.Acquire, Checks: checks})
+	return do(t, d, twotier.Op{Kind: twotier.Acquire, Checks: checks})
 }
 
 func TestDirectFivePerMinute(t *testing.T) {
@@ -110,7 +110,7 @@ func TestDirectFivePerMinute(t *testing.T) {
 	for i := range 7 {
 		res := acquire(t, d, check("18829340001", 1, 60_000, 5))
 		if res.Allowed != (i < 5) || res.Checks[0].Limits[0].Count != int64(min(i+1, 5)) ||
-			res.Source != syncer.SourceRedis {
+			res.Source != twotier.SourceRedis {
 			t.Errorf("try %d: %+v", i+1, res)
 		}
 		if i >= 5 && (res.RetryAfter < 60_000 || res.RetryAfter > 61_000) {
@@ -162,8 +162,8 @@ func TestDirectThreshold(t *testing.T) {
 		n    int64
 		over bool
 	}{{50, false}, {60, true}, {10, true}} {
-		res := do(t, d, syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{check("add", tc.n, 60_000, 100)}})
+		res := do(t, d, twotier.Op{Kind: twotier.Add,
+			Checks: []twotier.Check{check("add", tc.n, 60_000, 100)}})
 		if res.Allowed == tc.over {
 			t.Errorf("add %d: %+v", tc.n, res)
 		}
@@ -184,7 +184,7 @@ func TestDirectThreshold(t *testing.T) {
 func TestDirectSeveralChecksAllOrNothing(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	checks := []syncer.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
+	checks := []twotier.Check{check("x", 1, 60_000, 3), check("y", 1, 60_000, 2),
 		check("x", 1, 60_000, 3)}
 	if res := acquire(t, d, checks...); !res.Allowed || res.Checks[0].Limits[0].Count != 2 ||
 		res.Checks[2].Limits[0].Count != 2 {
@@ -207,8 +207,8 @@ func TestDirectSeveralChecksAllOrNothing(t *testing.T) {
 func TestDirectCountDenied(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true,
-		Checks: []syncer.Check{check("a", 2, 60_000, 3), check("b", 1, 60_000, 9)}}
+	op := twotier.Op{Kind: twotier.Acquire, CountDenied: true,
+		Checks: []twotier.Check{check("a", 2, 60_000, 3), check("b", 1, 60_000, 9)}}
 	for i, want := range []bool{true, false, false} {
 		res := do(t, d, op)
 		if res.Allowed != want || res.Checks[0].Limits[0].Count != int64(2*(i+1)) {
@@ -241,22 +241,22 @@ func TestDirectTakingBackStopsAtZero(t *testing.T) {
 func TestDirectRefusesWhatItCantAnswer(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	for want, op := range map[string]syncer.Op{
-		"limits[0].window: 25h is longer than the namespace covers (24h)": {Kind: syncer.Acquire,
-			Checks: []syncer.Check{check("k", 1, 90_000_000, 1)}},
+	for want, op := range map[string]twotier.Op{
+		"limits[0].window: 25h is longer than the namespace covers (24h)": {Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("k", 1, 90_000_000, 1)}},
 		"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), " +
 			"want at most 2000 ms": {TS: t0 + 5000,
-			Checks: []syncer.Check{check("k", 1)}},
+			Checks: []twotier.Check{check("k", 1)}},
 	} {
-		var res syncer.Result
+		var res twotier.Result
 		if err := d.Do(t.Context(), &op, &res); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	add(t, d, "k", 1, 0)
-	op := syncer.Op{Kind: syncer.Acquire, TS: t0 - 86_000_000,
-		Checks: []syncer.Check{check("k", 1, 86_400_000, 10)}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire, TS: t0 - 86_000_000,
+		Checks: []twotier.Check{check("k", 1, 86_400_000, 10)}}
+	var res twotier.Result
 	// The longest window covers even the latest possible event.
 	if err := d.Do(t.Context(), &op, &res); err != nil || !res.Allowed {
 		t.Errorf("%+v, %v", res, err)
@@ -274,7 +274,7 @@ func TestDirectForgetAndSeries(t *testing.T) {
 		clk.now.Add(1000)
 	}
 	width, points, err := d.Series(t.Context(), nil, []byte("a"), 5000)
-	points = slices.DeleteFunc(points, func(p syncer.Point) bool { return p.Count == 0 })
+	points = slices.DeleteFunc(points, func(p twotier.Point) bool { return p.Count == 0 })
 	got := fmt.Sprint(width, points, err)
 	want := fmt.Sprintf("100 [{%d 1} {%d 2} {%d 3}] <nil>", t0, t0+1000, t0+2000)
 	if got != want {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
 
@@ -21,7 +21,7 @@ func TestDirectDecidesAsTheModel(t *testing.T) {
 	takesLongUnderRace(t)
 	t.Parallel()
 	for _, exact := range []int{0, 1, 5, 64} {
-		for name, draw := range map[string]func(dice *rand.Rand, now int64) syncer.Op{
+		for name, draw := range map[string]func(dice *rand.Rand, now int64) twotier.Op{
 			"all kinds": randomOp, "mostly counted": opThatCounts} {
 			t.Run(fmt.Sprintf("%d exact, %s", exact, name), func(t *testing.T) {
 				testDecidesAsTheModel(t, exact, draw)
@@ -31,8 +31,8 @@ func TestDirectDecidesAsTheModel(t *testing.T) {
 }
 
 // opThatCounts draws an operation on few keys that is rarely refused, so they get many cells.
-func opThatCounts(dice *rand.Rand, now int64) syncer.Op {
-	op := syncer.Op{Kind: syncer.Kind(dice.IntN(2)), TS: now - dice.Int64N(3)}
+func opThatCounts(dice *rand.Rand, now int64) twotier.Op {
+	op := twotier.Op{Kind: twotier.Kind(dice.IntN(2)), TS: now - dice.Int64N(3)}
 	switch dice.IntN(12) {
 	case 0:
 		op.TS = 0
@@ -43,22 +43,22 @@ func opThatCounts(dice *rand.Rand, now int64) syncer.Op {
 	}
 	c := check(fmt.Sprint("k", dice.IntN(2)), 1+dice.Int64N(8)/7)
 	c.NS = []byte([]string{"default", "other"}[dice.IntN(2)])
-	if dice.IntN(8) == 0 && op.Kind == syncer.Add {
+	if dice.IntN(8) == 0 && op.Kind == twotier.Add {
 		c.N = -dice.Int64N(4)
 	}
 	for range 1 + dice.IntN(2) {
-		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
+		if op.Kind == twotier.Add && dice.IntN(2) == 0 {
 			break
 		}
 		c.Limits = append(c.Limits,
-			syncer.Limit{Window: 1 + dice.Int64N(40_000), Max: 1 + dice.Int64N(300)})
+			twotier.Limit{Window: 1 + dice.Int64N(40_000), Max: 1 + dice.Int64N(300)})
 	}
-	op.Checks = []syncer.Check{c}
+	op.Checks = []twotier.Check{c}
 	return op
 }
 
 func testDecidesAsTheModel(t *testing.T, exact int,
-	draw func(dice *rand.Rand, now int64) syncer.Op) {
+	draw func(dice *rand.Rand, now int64) twotier.Op) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), uint64(exact)))
 	plain, _ := twoSpaces(t)
 	ladders := map[string]*leaparray.Ladder{}
@@ -97,7 +97,7 @@ func testDecidesAsTheModel(t *testing.T, exact int,
 }
 
 // cells returns how many cells the keys of an operation have.
-func (m *model) cells(op *syncer.Op) (n int) {
+func (m *model) cells(op *twotier.Op) (n int) {
 	for i := range op.Checks {
 		n += len(m.key(&op.Checks[i]).cells)
 	}
@@ -105,10 +105,10 @@ func (m *model) cells(op *syncer.Op) (n int) {
 }
 
 // held lists the cells that Redis has of a check's key.
-func held(t *testing.T, s *redisstore.Store, c *syncer.Check) string {
+func held(t *testing.T, s *redisstore.Store, c *twotier.Check) string {
 	t.Helper()
-	place, ns := syncer.Placement{Partitions: syncer.DefaultPartitions}, c.NS
-	if string(ns) == syncer.DefaultNamespace {
+	place, ns := twotier.Placement{Partitions: twotier.DefaultPartitions}, c.NS
+	if string(ns) == twotier.DefaultNamespace {
 		ns = nil
 	}
 	flat, err := s.Client().Do(t.Context(), "HGETALL",

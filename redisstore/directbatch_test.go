@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -21,7 +22,7 @@ func TestBatchesAreEquivalent(t *testing.T) {
 	takesLongUnderRace(t)
 	t.Parallel()
 	for name, test := range map[string]struct {
-		draw  func(dice *rand.Rand, now int64) syncer.Op
+		draw  func(dice *rand.Rand, now int64) twotier.Op
 		steps int
 	}{
 		"all kinds":                     {randomOp, redisstore.MaxSteps},
@@ -36,22 +37,22 @@ func TestBatchesAreEquivalent(t *testing.T) {
 }
 
 // opByFewRules returns an operation on one of a few keys, with one of a few sets of limits.
-func opByFewRules(dice *rand.Rand, now int64) syncer.Op {
-	op := syncer.Op{Kind: syncer.Acquire}
+func opByFewRules(dice *rand.Rand, now int64) twotier.Op {
+	op := twotier.Op{Kind: twotier.Acquire}
 	op.TS = now - dice.Int64N(3)*dice.Int64N(2)
 	if dice.IntN(20) == 0 {
 		op.TS = now - dice.Int64N(3000)
 	}
 	if dice.IntN(10) == 0 {
-		op.Kind = syncer.Add
+		op.Kind = twotier.Add
 	}
-	rules := [][]syncer.Limit{limits(1500, 9, 9000, 30), limits(1900, 6, 50_000, 90, 20_000, 60)}
+	rules := [][]twotier.Limit{limits(1500, 9, 9000, 30), limits(1900, 6, 50_000, 90, 20_000, 60)}
 	for range 1 + dice.IntN(8)/7 {
 		c := check(fmt.Sprint("k", dice.IntN(3)), 1+dice.Int64N(8)/7)
 		c.Limits = rules[dice.IntN(10)/9]
 		op.Checks = append(op.Checks, c)
 	}
-	if op.Kind == syncer.Add {
+	if op.Kind == twotier.Add {
 		op.Checks = op.Checks[:1]
 		if dice.IntN(2) == 0 {
 			op.Checks[0].N = -1 - dice.Int64N(3)
@@ -63,7 +64,7 @@ func opByFewRules(dice *rand.Rand, now int64) syncer.Op {
 // fieldAt returns the field of a cell around a moment.
 func fieldAt(width, ms int64) string { return redisstore.Field(bucketAt(width, ms)) }
 
-func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) syncer.Op,
+func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64) twotier.Op,
 	steps int) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 7))
 	ladders, _ := twoSpaces(t)
@@ -72,13 +73,13 @@ func testBatchesAreEquivalent(t *testing.T, draw func(dice *rand.Rand, now int64
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	direct.SetMaxSteps(steps)
 	alone := newModel(ladders, clk.now.Load)
-	res := make([]syncer.Result, 60)
+	res := make([]twotier.Result, 60)
 	for round := range 80 {
 		clk.now.Add(dice.Int64N(900) * dice.Int64N(2))
 		if dice.IntN(30) == 0 {
 			clk.now.Add(dice.Int64N(200_000))
 		}
-		ops := make([]syncer.Op, 1+dice.IntN(len(res)))
+		ops := make([]twotier.Op, 1+dice.IntN(len(res)))
 		for i := range ops {
 			ops[i] = draw(dice, clk.now.Load())
 			for j := range ops[i].Checks {
@@ -143,9 +144,9 @@ func TestDirectForeignFields(t *testing.T) {
 			if err := srv.Do("HSET", s.Address(key), field, bad).Err(); err != nil {
 				t.Fatal(err)
 			}
-			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 1000, 5)}}
-			var res syncer.Result
-			if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check(key, 1, 1000, 5)}}
+			var res twotier.Result
+			if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
 				t.Errorf("%s %q: %+v, %v", key, bad, res, err)
 			}
 			if got := srv.Do("HGET", s.Address(key), field).Val(); got != bad {
@@ -209,9 +210,10 @@ func TestBelowZeroInABatch(t *testing.T) {
 		"8").Err(); err != nil {
 		t.Fatal(err)
 	}
-	ops, res := make([]syncer.Op, 3), make([]syncer.Result, 3)
+	ops, res := make([]twotier.Op, 3), make([]twotier.Result, 3)
 	for i := range ops {
-		ops[i] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 30_000, 10)}}
+		ops[i] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check("k", 1, 30_000,
+			10)}}
 	}
 	d.DoAll(t.Context(), ops, res)
 	for i := range res {
@@ -231,16 +233,16 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 	if err := srv.Do("SET", s.Address("k7"), "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for i := range 20 {
 		key := fmt.Sprint("k", i)
-		ops = append(ops, syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{check("all", 1, 1000, 100), check(key, 1, 1000, 5)}},
-			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1, 1000, 5)}},
-			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check(key, 1)}},
-			syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(key, 0, 1000, 0)}})
+		ops = append(ops, twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("all", 1, 1000, 100), check(key, 1, 1000, 5)}},
+			twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check(key, 1, 1000, 5)}},
+			twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check(key, 1)}},
+			twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check(key, 0, 1000, 0)}})
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i, r := range res {
 		if (r.Err != nil) != (i/4 == 7) {
@@ -259,12 +261,12 @@ func TestDirectOneBadKeyOfABatch(t *testing.T) {
 func TestDirectManyPlans(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for i := range int64(300) {
-		ops = append(ops, syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
+		ops = append(ops, twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("k", 1, 1000+i, 1000+i, 60_000+i*1000, i)}})
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i, r := range res {
 		if r.Err != nil || r.Allowed != (i > 0) ||
@@ -308,7 +310,7 @@ func TestDirectFullHash(t *testing.T) {
 			t.Errorf("%d ms: passes before %d ms are over", window, res.RetryAfter)
 		}
 		clk.now.Store(now + res.RetryAfter)
-		op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check("k", 0, window, 0)}}
+		op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check("k", 0, window, 0)}}
 		if r := do(t, d, op); r.Checks[0].Limits[0].Hi >= held {
 			t.Errorf("%d ms: still full after %d ms: %+v", window, res.RetryAfter, r.Checks[0])
 		}
@@ -375,9 +377,9 @@ func TestDirectSentAgainToAnotherHash(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
 	acquire(t, d, check("warm", 1, 1000, 1))
 	p.SwallowReplies(true)
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{check("k", 1, 1000, 1, 2000, 1), check("other", 1, 1000, 5)}}
+	var res twotier.Result
 	done := make(chan error)
 	go func() { done <- d.Do(t.Context(), &op, &res) }()
 	for srv.Do("EXISTS", s.Address("k")).Val() != int64(1) {

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // cpuOfRedis returns the processor time that a server has used, in microseconds.
@@ -23,7 +23,8 @@ func cpuOfRedis(b *testing.B, srv *redistest.Server) (us float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(info, -1) {
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys):([0-9.]+)`).FindAllStringSubmatch(
+		info, -1) {
 		s, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
 			b.Fatal(err)
@@ -60,7 +61,7 @@ func busyKey(int) decisions { return func() uint64 { return 0 } }
 
 func fill(b *testing.B, d *redisstore.Direct) {
 	b.Helper()
-	op, res := syncer.Op{Checks: []syncer.Check{check("", 1)}}, syncer.Result{}
+	op, res := twotier.Op{Checks: []twotier.Check{check("", 1)}}, twotier.Result{}
 	setDecision(&op, 0)
 	now := time.Now().UnixMilli()
 	for ago := int64(0); ago < 86_000_000; {
@@ -79,14 +80,14 @@ func fill(b *testing.B, d *redisstore.Direct) {
 	}
 }
 
-func setDecision(op *syncer.Op, key uint64) {
+func setDecision(op *twotier.Op, key uint64) {
 	c := &op.Checks[0]
 	c.Key = strconv.AppendUint(append(c.Key[:0], "user:"...), key, 10)
 }
 
-func newDecision() syncer.Op {
-	return syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
+func newDecision() twotier.Op {
+	return twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{check("", 1, 60_000, 15, 3_600_000, 50)}}
 }
 
 func askAlone(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
@@ -105,7 +106,7 @@ func askSingly(b *testing.B, d *redisstore.Direct, keys func(int) decisions, cal
 	for worker := range callers {
 		next := keys(worker)
 		wg.Go(func() {
-			op, res := newDecision(), syncer.Result{}
+			op, res := newDecision(), twotier.Result{}
 			for left.Add(-1) >= 0 {
 				setDecision(&op, next())
 				if err := d.Do(context.Background(), &op, &res); err != nil {
@@ -127,7 +128,7 @@ func askTogether(b *testing.B, d *redisstore.Direct, keys func(int) decisions) {
 	for worker := range 8 {
 		next := keys(worker)
 		wg.Go(func() {
-			ops, res := make([]syncer.Op, batch), make([]syncer.Result, batch)
+			ops, res := make([]twotier.Op, batch), make([]twotier.Result, batch)
 			for i := range ops {
 				ops[i] = newDecision()
 			}
@@ -165,7 +166,7 @@ func BenchmarkDirect(b *testing.B) {
 			b.Run(keys.name+"/"+ask.name, func(b *testing.B) {
 				srv := redistest.Start(b)
 				store := open(b, redisstore.Options{URL: srv.URL(),
-					Placement: syncer.Placement{Partitions: syncer.DefaultPartitions}})
+					Placement: twotier.Placement{Partitions: twotier.DefaultPartitions}})
 				d := openDirect(b, redisstore.DirectOptions{Store: store,
 					Now: func() int64 { return time.Now().UnixMilli() }})
 				acquire(b, d, check("warm", 1, 1000, 1))

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -18,13 +19,13 @@ import (
 type directCall struct {
 	batching.Call
 	list    *directList // the DoAll it belongs to, or nil
-	kind    syncer.Kind
+	kind    twotier.Kind
 	mode    int64 // how it counts, for the script
 	ts, now int64
 	present int64 // of the script that carries it out
 	checks  []directCheck
-	limits  []syncer.Limit // the limits of all checks
-	names   []byte         // the names of all hashes, one after the other
+	limits  []twotier.Limit // the limits of all checks
+	names   []byte          // the names of all hashes, one after the other
 
 	mark   mark // the mark of the script that carries it out
 	divide bool // its keys are too much for one script
@@ -52,7 +53,7 @@ type directCheck struct {
 	limits, end int // where its limits and its name end
 }
 
-func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
+func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 	c := d.calls.Get().(*directCall)
 	c.Reset()
 	c.answered.Store(false)
@@ -76,8 +77,8 @@ func (d *Direct) encode(op *syncer.Op, ts, now int64) *directCall {
 }
 
 // packedN returns the n of a check for the script. For a ban, it packs the watched checks.
-func packedN(op *syncer.Op, c *syncer.Check) int64 {
-	if c.N == 0 && op.Kind == syncer.Acquire {
+func packedN(op *twotier.Op, c *twotier.Check) int64 {
+	if c.N == 0 && op.Kind == twotier.Acquire {
 		return -1 - int64(c.Ban.From)<<16 - int64(c.Ban.To)
 	}
 	return c.N
@@ -87,7 +88,7 @@ func packedN(op *syncer.Op, c *syncer.Check) int64 {
 // the script receives.
 func (c *directCall) Size() (ops, bytes int) { return 1, len(c.checks) + len(c.limits) }
 
-func (c *directCall) read() bool { return c.kind == syncer.Count }
+func (c *directCall) read() bool { return c.kind == twotier.Count }
 
 // The script's ways of counting.
 const (
@@ -97,11 +98,11 @@ const (
 	modeDry            // count nothing
 )
 
-func modeOf(op *syncer.Op) int64 {
+func modeOf(op *twotier.Op) int64 {
 	switch {
 	case op.TakesNewest():
 		return modeNewest
-	case op.Kind != syncer.Count && op.Reads():
+	case op.Kind != twotier.Count && op.Reads():
 		return modeDry
 	case op.CountDenied:
 		return modeAlways
@@ -125,7 +126,7 @@ func (c *directCall) name(i int) []byte {
 	return c.names[c.checks[i-1].end:c.checks[i].end]
 }
 
-func (c *directCall) limitsOf(i int) []syncer.Limit {
+func (c *directCall) limitsOf(i int) []twotier.Limit {
 	if i == 0 {
 		return c.limits[:c.checks[0].limits]
 	}
@@ -146,7 +147,7 @@ func (c *directCall) wait(ctx context.Context, timeout time.Duration) error {
 }
 
 // errNotSent reports that an operation was not carried out and never will be.
-var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", syncer.ErrUnavailable)
+var errNotSent = fmt.Errorf("%w: there was no time left to ask Redis", twotier.ErrUnavailable)
 
 // Finish implements batching.Item: it wakes the caller, who owns the call from then on.
 func (c *directCall) Finish(err error) {
@@ -194,25 +195,25 @@ func (l *directList) wait(ctx context.Context, timeout time.Duration) bool {
 // gaveUp returns the error for a call whose caller stopped waiting while a lane had it.
 func (c *directCall) gaveUp() error {
 	if c.read() || c.mode == modeDry {
-		return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnavailable)
 	}
-	return fmt.Errorf("%w: Redis did not answer in time", syncer.ErrUnknownOutcome)
+	return fmt.Errorf("%w: Redis did not answer in time", twotier.ErrUnknownOutcome)
 }
 
 // outcome turns the answer into a result.
-func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
+func (c *directCall) outcome(op *twotier.Op, res *twotier.Result) error {
 	if c.err != nil {
 		return c.err
 	}
 	res.Reset()
-	res.Source, res.Allowed = syncer.SourceRedis, true
+	res.Source, res.Allowed = twotier.SourceRedis, true
 	switch {
 	case c.read():
 		held, err := c.held()
 		return cmp.Or(err, c.estimate(op, 0, held, res))
 	case c.refusal != "":
 		return c.refused(op)
-	case op.Kind == syncer.Add:
+	case op.Kind == twotier.Add:
 		err := c.added(op, res)
 		c.setTimes(op, res)
 		return err
@@ -232,7 +233,7 @@ func (c *directCall) outcome(op *syncer.Op, res *syncer.Result) error {
 }
 
 // setTimes records when the checks were counted.
-func (c *directCall) setTimes(op *syncer.Op, res *syncer.Result) {
+func (c *directCall) setTimes(op *twotier.Op, res *twotier.Result) {
 	if op.TakesNewest() || !op.Counts(res) {
 		return
 	}
@@ -245,7 +246,7 @@ func (c *directCall) setTimes(op *syncer.Op, res *syncer.Result) {
 func (c *directCall) held() ([]leaparray.Cell, error) {
 	buckets := parseBuckets(c.flat, nil)
 	if err := syncer.CheckCounts(buckets); err != nil {
-		return nil, fmt.Errorf("%w: Redis refuses this key: %w", syncer.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: Redis refuses this key: %w", twotier.ErrUnavailable, err)
 	}
 	cells, lacks := make([]leaparray.Cell, len(buckets)), false
 	for i, b := range buckets {
@@ -260,7 +261,7 @@ func (c *directCall) held() ([]leaparray.Cell, error) {
 
 // added reads the hashes of an add, as they are afterwards: for each, the number of cells, and each
 // cell's start, width and count.
-func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
+func (c *directCall) added(op *twotier.Op, res *twotier.Result) error {
 	values := c.values
 	for i := range op.Checks {
 		cells := make([]leaparray.Cell, values[0])
@@ -277,15 +278,15 @@ func (c *directCall) added(op *syncer.Op, res *syncer.Result) error {
 }
 
 // refused turns the script's refusal to carry out an operation into an error.
-func (c *directCall) refused(op *syncer.Op) error {
+func (c *directCall) refused(op *twotier.Op) error {
 	if i, window, ok := c.outOfReach(); ok && i >= 1 && i <= len(c.checks) {
-		return syncer.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
+		return twotier.OutOfReach(op, c.checks[i-1].ladder, window, c.ts, c.now)
 	}
-	return fmt.Errorf("%w: Redis refuses this key: %s", syncer.ErrUnavailable, c.refusal)
+	return fmt.Errorf("%w: Redis refuses this key: %s", twotier.ErrUnavailable, c.refusal)
 }
 
 // judged reads the script's findings for the limits of one check of an acquire.
-func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Result) {
+func (c *directCall) judged(op *twotier.Op, i int, values []int64, res *twotier.Result) {
 	r := res.AddCheck()
 	for j, limit := range op.Checks[i].Limits {
 		peak, width, retry := values[valuesOfLimit*j], values[valuesOfLimit*j+1],
@@ -293,7 +294,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 		if width < 0 {
 			width, r.TS = -width, c.now // a ban that has started
 		}
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: peak, Lo: peak,
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: peak, Lo: peak,
 			Hi: peak, BucketMS: width}
 		// A batch that was sent twice finds its own counts the second time.
 		if lr.Refused = retry != 0 && !(c.repeated && c.allowed); lr.Refused {
@@ -312,7 +313,7 @@ func (c *directCall) judged(op *syncer.Op, i int, values []int64, res *syncer.Re
 }
 
 // raise adds the counts of an admitted acquire to the figures it returns.
-func raise(op *syncer.Op, res *syncer.Result) {
+func raise(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
 		n := countOf(op, i)
 		for j := range res.Checks[i].Limits {
@@ -323,7 +324,7 @@ func raise(op *syncer.Op, res *syncer.Result) {
 }
 
 // countOf returns the sum that all checks of an operation count for the key of check i.
-func countOf(op *syncer.Op, i int) (n int64) {
+func countOf(op *twotier.Op, i int) (n int64) {
 	c := &op.Checks[i]
 	for j := range op.Checks {
 		o := &op.Checks[j]
@@ -336,15 +337,15 @@ func countOf(op *syncer.Op, i int) (n int64) {
 
 // spaceOf returns a namespace as it is stored: empty for the default one.
 func spaceOf(ns []byte) []byte {
-	if string(ns) == syncer.DefaultNamespace {
+	if string(ns) == twotier.DefaultNamespace {
 		return nil
 	}
 	return ns
 }
 
 // estimate reads the windows of a check from the cells of its hash.
-func (c *directCall) estimate(op *syncer.Op, i int, cells []leaparray.Cell,
-	res *syncer.Result) error {
+func (c *directCall) estimate(op *twotier.Op, i int, cells []leaparray.Cell,
+	res *twotier.Result) error {
 	r := res.AddCheck()
 	if len(op.Checks[i].Limits) == 0 {
 		return nil
@@ -354,11 +355,12 @@ func (c *directCall) estimate(op *syncer.Op, i int, cells []leaparray.Cell,
 	for _, limit := range op.Checks[i].Limits {
 		e, ok := v.Count(limit.Window, c.ts, c.ts >= c.now)
 		if !ok {
-			return syncer.OutOfReach(op, l, limit.Window, c.ts, c.now)
+			return twotier.OutOfReach(op, l, limit.Window, c.ts, c.now)
 		}
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: e.Count, Lo: e.Lo,
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound(), Count: e.Count,
+			Lo: e.Lo,
 			Hi: e.Hi, BucketMS: e.Width}
-		if op.Kind == syncer.Add && e.Hi > lr.Max {
+		if op.Kind == twotier.Add && e.Hi > lr.Max {
 			lr.Refused, r.Refused, res.Allowed = true, true, false
 		}
 		r.Limits = append(r.Limits, lr)

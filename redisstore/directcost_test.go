@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // stepMeter reads the number of steps in the replies of scripts.
@@ -60,7 +60,7 @@ func fillKey(t testing.TB, srv *redistest.Server, s *redisstore.Store, l *leapar
 type costly struct {
 	ladder *leaparray.Ladder
 	keys   int // with all buckets of the ladder
-	ops    []syncer.Op
+	ops    []twotier.Op
 }
 
 // costlyBatches returns the extremes of a valid request: late acquires, which must hold in every
@@ -72,18 +72,18 @@ func costlyBatches(t testing.TB) map[string]costly {
 		leaparray.Level{Width: time.Minute, Count: 1440})
 	long := ladderOf(t, leaparray.Level{Width: time.Second, Count: leaparray.MaxBuckets})
 	const most = 1 << 40
-	acquire := func(keys int, late, window, limit int64) syncer.Op {
-		op := syncer.Op{Kind: syncer.Acquire, TS: t0 - late}
+	acquire := func(keys int, late, window, limit int64) twotier.Op {
+		op := twotier.Op{Kind: twotier.Acquire, TS: t0 - late}
 		for i := range keys {
 			c := check(fmt.Sprint("k", i), 1)
 			for j := range int64(16) {
-				c.Limits = append(c.Limits, syncer.Limit{Window: window + 1000*j, Max: limit})
+				c.Limits = append(c.Limits, twotier.Limit{Window: window + 1000*j, Max: limit})
 			}
 			op.Checks = append(op.Checks, c)
 		}
 		return op
 	}
-	batch := func(n int, op func(i int64) syncer.Op) (ops []syncer.Op) {
+	batch := func(n int, op func(i int64) twotier.Op) (ops []twotier.Op) {
 		for i := range int64(n) {
 			ops = append(ops, op(i))
 		}
@@ -91,40 +91,40 @@ func costlyBatches(t testing.TB) map[string]costly {
 	}
 	const day, half = 86_000_000, 1_700_000
 	return map[string]costly{
-		"late and refused": {usual, 1, batch(256, func(int64) syncer.Op {
+		"late and refused": {usual, 1, batch(256, func(int64) twotier.Op {
 			return acquire(1, day/2, day/2, 1)
 		})},
-		"late and counted": {usual, 1, batch(256, func(i int64) syncer.Op {
+		"late and counted": {usual, 1, batch(256, func(i int64) twotier.Op {
 			return acquire(1, day/2-60_000*i, day/2, most)
 		})},
-		"late, of many keys": {usual, 64, batch(3, func(int64) syncer.Op {
+		"late, of many keys": {usual, 64, batch(3, func(int64) twotier.Op {
 			return acquire(64, day/2, day/2, most)
 		})},
-		"late, in a wide ladder": {wide, 1, batch(5, func(i int64) syncer.Op {
+		"late, in a wide ladder": {wide, 1, batch(5, func(i int64) twotier.Op {
 			return acquire(1, half-i, half, 1)
 		})},
-		"late, in a long level": {long, 1, batch(5, func(i int64) syncer.Op {
+		"late, in a long level": {long, 1, batch(5, func(i int64) twotier.Op {
 			return acquire(1, 2_020_000-i, 2_000_000, 1)
 		})},
-		"late, in short windows": {long, 1, batch(5, func(i int64) syncer.Op {
+		"late, in short windows": {long, 1, batch(5, func(i int64) twotier.Op {
 			return acquire(1, 4_000_000-i, 1, 1)
 		})},
-		"of many keys, in a wide ladder": {wide, 20, batch(1, func(int64) syncer.Op {
+		"of many keys, in a wide ladder": {wide, 20, batch(1, func(int64) twotier.Op {
 			return acquire(20, half, half, most)
 		})},
-		"with different limits": {wide, 1, batch(20, func(i int64) syncer.Op {
+		"with different limits": {wide, 1, batch(20, func(i int64) twotier.Op {
 			return acquire(1, 0, half+i, 1)
 		})},
-		"compared adds": {wide, 1, batch(5, func(i int64) syncer.Op {
+		"compared adds": {wide, 1, batch(5, func(i int64) twotier.Op {
 			op := acquire(1, i*1000, half, 1)
-			op.Kind = syncer.Add
+			op.Kind = twotier.Add
 			return op
 		})},
-		"late adds": {wide, 1, batch(20, func(i int64) syncer.Op {
-			return syncer.Op{TS: t0 - i*600_000, Checks: []syncer.Check{check("k0", 1)}}
+		"late adds": {wide, 1, batch(20, func(i int64) twotier.Op {
+			return twotier.Op{TS: t0 - i*600_000, Checks: []twotier.Check{check("k0", 1)}}
 		})},
-		"taken back": {wide, 1, batch(20, func(int64) syncer.Op {
-			return syncer.Op{Checks: []syncer.Check{check("k0", -1_000_000)}}
+		"taken back": {wide, 1, batch(20, func(int64) twotier.Op {
+			return twotier.Op{Checks: []twotier.Check{check("k0", -1_000_000)}}
 		})},
 	}
 }
@@ -144,7 +144,7 @@ func TestScriptsAreBounded(t *testing.T) {
 			}
 			meter := &stepMeter{}
 			s.Client().AddHook(meter)
-			res := make([]syncer.Result, len(test.ops))
+			res := make([]twotier.Result, len(test.ops))
 			d.DoAll(t.Context(), test.ops, res)
 			for i := range res {
 				if res[i].Err != nil {
@@ -170,10 +170,10 @@ func TestReadsAreBounded(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
 	add(t, d, "warm", 1, 0)
 	before := s.Health().RoundTrips
-	ops, res := make([]syncer.Op, 24), make([]syncer.Result, 24)
+	ops, res := make([]twotier.Op, 24), make([]twotier.Result, 24)
 	for i := range ops {
-		ops[i] = syncer.Op{Kind: syncer.Count,
-			Checks: []syncer.Check{check(fmt.Sprint("k", i), 0, 1000, 0)}}
+		ops[i] = twotier.Op{Kind: twotier.Count,
+			Checks: []twotier.Check{check(fmt.Sprint("k", i), 0, 1000, 0)}}
 	}
 	d.DoAll(t.Context(), ops, res)
 	if n := s.Health().RoundTrips - before; n < 8 {
@@ -194,7 +194,7 @@ func BenchmarkCostly(b *testing.B) {
 			}
 			meter := &stepMeter{}
 			s.Client().AddHook(meter)
-			res := make([]syncer.Result, len(test.ops))
+			res := make([]twotier.Result, len(test.ops))
 			before := cpuOfRedis(b, srv)
 			for b.Loop() {
 				d.DoAll(b.Context(), test.ops, res)

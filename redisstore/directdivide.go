@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // maxSteps bounds the work of a script, during which Redis serves nobody else. An operation waits
@@ -55,7 +55,7 @@ func (l *directLane) takeBack(ctx context.Context, counted []*directCall) error 
 		for i := range part.checks {
 			if part.checks[i].n > 0 {
 				back := part.part([]int{i})
-				back.kind, back.mode, back.limits = syncer.Add, modeAllowed, nil
+				back.kind, back.mode, back.limits = twotier.Add, modeAllowed, nil
 				back.checks[0].n, back.checks[0].limits = -back.checks[0].n, 0
 				calls = append(calls, back)
 			}
@@ -70,7 +70,8 @@ func (l *directLane) takeBack(ctx context.Context, counted []*directCall) error 
 			back.err = errors.New(back.refusal)
 		}
 		if back.err != nil {
-			errs = append(errs, fmt.Errorf("%w: take back: %w", syncer.ErrUnknownOutcome, back.err))
+			errs = append(errs, fmt.Errorf("%w: take back: %w", twotier.ErrUnknownOutcome,
+				back.err))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -77,13 +78,13 @@ func TestLargeCountsAreDecidedAlike(t *testing.T) {
 		}
 		for range 20 {
 			sum := int64(1) << (1 + dice.IntN(57))
-			op := syncer.Op{Kind: syncer.Acquire, DryRun: true, TS: t0 - dice.Int64N(20_000),
-				Checks: []syncer.Check{check(key, 1+dice.Int64N(5), 1+dice.Int64N(20_000),
+			op := twotier.Op{Kind: twotier.Acquire, DryRun: true, TS: t0 - dice.Int64N(20_000),
+				Checks: []twotier.Check{check(key, 1+dice.Int64N(5), 1+dice.Int64N(20_000),
 					sum-3+dice.Int64N(6), 1+dice.Int64N(56_000), dice.Int64N(sum))}}
-			ops, res := []syncer.Op{op, op}, make([]syncer.Result, 2)
+			ops, res := []twotier.Op{op, op}, make([]twotier.Result, 2)
 			direct.DoAll(t.Context(), ops, res) // the second one reads the index of the first
 			for j := range res {
-				var want syncer.Result
+				var want twotier.Result
 				if err := counter.Do(t.Context(), &op, &want); (err == nil) != (res[j].Err == nil) {
 					t.Fatalf("%+v: %v and %v", op, err, res[j].Err)
 				} else if err != nil {
@@ -130,8 +131,8 @@ func TestLongWaitsAreAlike(t *testing.T) {
 	waits := map[int64]bool{}
 	for range 400 {
 		window := 1 + dice.Int64N(2000)
-		op := syncer.Op{Kind: syncer.Acquire, DryRun: true, TS: t0 - dice.Int64N(l.Span()-window),
-			Checks: []syncer.Check{check(fmt.Sprint("k", dice.IntN(keys)), 1, window,
+		op := twotier.Op{Kind: twotier.Acquire, DryRun: true, TS: t0 - dice.Int64N(l.Span()-window),
+			Checks: []twotier.Check{check(fmt.Sprint("k", dice.IntN(keys)), 1, window,
 				1+dice.Int64N(1+window/50))}}
 		a, b := outcome(t.Context(), counter, op), do(t, direct, op)
 		if got := fmt.Sprintf("allowed %v, retry after %d, %+v", b.Allowed, b.RetryAfter,

@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // proxied starts a Direct that reaches its server through a proxy.
@@ -45,7 +45,8 @@ func TestDirectReplyLost(t *testing.T) {
 		}
 	}
 	lost := p.SwallowNext("evalsha")
-	res := do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 3, 60_000, 100)}})
+	res := do(t, d, twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 3, 60_000,
+		100)}})
 	<-lost
 	if got := count(t, d, "k", 60_000); got != 9 || res.Checks[0].Limits[0].Hi != 9 {
 		t.Errorf("count %d, the add said %+v, want 9", got, res.Checks[0])
@@ -65,9 +66,9 @@ func TestDirectRepliesLostUnderLoad(t *testing.T) {
 				if i%20 == 7 {
 					p.SwallowNext("evalsha")
 				}
-				op := syncer.Op{Kind: syncer.Acquire,
-					Checks: []syncer.Check{check("k", 1, 60_000, 300)}}
-				var res syncer.Result
+				op := twotier.Op{Kind: twotier.Acquire,
+					Checks: []twotier.Check{check("k", 1, 60_000, 300)}}
+				var res twotier.Result
 				if err := d.Do(t.Context(), &op, &res); err != nil {
 					t.Error(err)
 				} else if res.Allowed {
@@ -104,17 +105,17 @@ func TestDirectHangs(t *testing.T) {
 				}
 			}()
 		}
-		op := syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{check("k", each, 60_000, 1000)}}
-		var res syncer.Result
+		op := twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("k", each, 60_000, 1000)}}
+		var res twotier.Result
 		err := d.Do(ctx, &op, &res)
-		if errors.Is(err, syncer.ErrUnknownOutcome) {
+		if errors.Is(err, twotier.ErrUnknownOutcome) {
 			sent++
-		} else if i == 0 || !errors.Is(err, syncer.ErrUnavailable) {
+		} else if i == 0 || !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("acquire %d: %v", i, err)
 		}
-		op.Kind = syncer.Count
-		if err := d.Do(ctx, &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+		op.Kind = twotier.Count
+		if err := d.Do(ctx, &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("count: %v, want unavailable", err)
 		}
 		cancel()
@@ -138,8 +139,8 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 	_, p, d := proxied(t, 700*time.Millisecond)
 	var err error
 	for range 10 { // on a busy machine, its time may be up
-		first := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
-		if err = d.Do(t.Context(), &first, new(syncer.Result)); err == nil {
+		first := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}}
+		if err = d.Do(t.Context(), &first, new(twotier.Result)); err == nil {
 			break
 		}
 	}
@@ -147,8 +148,8 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.SwallowReplies(true)
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check("k", 1, 60_000, 1000)}}
+	var res twotier.Result
 	done := make(chan error, 1)
 	go func() { done <- d.Do(t.Context(), &op, &res) }()
 	for p.Stats().Swallowed == 0 {
@@ -159,8 +160,8 @@ func TestDirectReplyLostThenGone(t *testing.T) {
 		}
 	}
 	p.Close()
-	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) ||
-		errors.Is(err, syncer.ErrUnavailable) {
+	if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) ||
+		errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 }
@@ -174,15 +175,15 @@ func TestDirectGone(t *testing.T) {
 		Timeout: 5 * time.Second})
 	add(t, d, "k", 1, 0)
 	srv.Kill()
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}}
+	var res twotier.Result
 	var err error
 	for range 10 { // the first may find an open connection
-		if err = d.Do(t.Context(), &op, &res); errors.Is(err, syncer.ErrUnavailable) {
+		if err = d.Do(t.Context(), &op, &res); errors.Is(err, twotier.ErrUnavailable) {
 			break
 		}
 	}
-	if !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+	if !errors.Is(err, twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("%v, want unavailable", err)
 	}
 }
@@ -196,12 +197,12 @@ func TestDirectClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}}
-	res := make([]syncer.Result, 1)
-	if err := d.Do(t.Context(), &op, &res[0]); !errors.Is(err, syncer.ErrClosed) {
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}}
+	res := make([]twotier.Result, 1)
+	if err := d.Do(t.Context(), &op, &res[0]); !errors.Is(err, twotier.ErrClosed) {
 		t.Error(err)
 	}
-	if d.DoAll(t.Context(), []syncer.Op{op}, res); !errors.Is(res[0].Err, syncer.ErrClosed) {
+	if d.DoAll(t.Context(), []twotier.Op{op}, res); !errors.Is(res[0].Err, twotier.ErrClosed) {
 		t.Error(res[0].Err)
 	}
 	if err := d.Open(t.Context()); err == nil {
@@ -223,9 +224,9 @@ func TestDirectConcurrentAcquires(t *testing.T) {
 		for range 10 {
 			wg.Go(func() {
 				for range 40 {
-					op := syncer.Op{Kind: syncer.Acquire,
-						Checks: []syncer.Check{check("k", 1, 60_000, 1000)}}
-					var res syncer.Result
+					op := twotier.Op{Kind: twotier.Acquire,
+						Checks: []twotier.Check{check("k", 1, 60_000, 1000)}}
+					var res twotier.Result
 					if err := d.Do(t.Context(), &op, &res); err != nil {
 						t.Error(err)
 					} else if res.Allowed {
@@ -245,13 +246,13 @@ func TestDirectConcurrentAcquires(t *testing.T) {
 func TestDirectBatchInOrder(t *testing.T) {
 	t.Parallel()
 	d, _ := newDirect(t)
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for range 50 {
-		ops = append(ops, syncer.Op{Kind: syncer.Count,
-			Checks: []syncer.Check{check("k", 0, 60_000, 0)}},
-			syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("k", 1)}})
+		ops = append(ops, twotier.Op{Kind: twotier.Count,
+			Checks: []twotier.Check{check("k", 0, 60_000, 0)}},
+			twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("k", 1)}})
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i := 0; i < len(res); i += 2 {
 		if res[i].Err != nil || res[i+1].Err != nil {
@@ -300,9 +301,9 @@ func TestAcquireWhoseCallerLeftKeepsNoCounts(t *testing.T) {
 		acquire(t, d, check(key, 1, 60_000, 10))
 		ctx, leave := context.WithCancel(t.Context())
 		s.Client().AddHook(&leaver{s.Address(key), leave})
-		op := syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{check(key, 1, 60_000, 10), check(full, 1, 60_000, 1)}}
-		var res syncer.Result
+		op := twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{check(key, 1, 60_000, 10), check(full, 1, 60_000, 1)}}
+		var res twotier.Result
 		left := d.Do(ctx, &op, &res)
 		if left == nil {
 			t.Errorf("try %d: %+v, want an error", i, res)
@@ -355,17 +356,17 @@ func TestAcquireThatWaitsForALaneIsWithdrawn(t *testing.T) {
 	s.Client().AddHook(h)
 	busy := make(chan error, 1)
 	go func() {
-		busy <- d.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{check("busy", 1)}}, new(syncer.Result))
+		busy <- d.Do(t.Context(), &twotier.Op{Kind: twotier.Add,
+			Checks: []twotier.Check{check("busy", 1)}}, new(twotier.Result))
 	}()
 	<-h.held
 	first, second := "first", elsewhere(s, "first", "second-")
 	ctx, leave := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, leave)
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{check(first, 1, 60_000, 10), check(second, 1, 60_000, 10)}}
-	err := d.Do(ctx, &op, new(syncer.Result))
-	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) {
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{check(first, 1, 60_000, 10), check(second, 1, 60_000, 10)}}
+	err := d.Do(ctx, &op, new(twotier.Result))
+	if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("got %v, want an error that says that nothing was counted", err)
 	}
 	close(h.free)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
-func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
-	if op.Ack == syncer.AckDefault {
+func (d *Direct) ackOf(op *twotier.Op) twotier.Ack {
+	if op.Ack == twotier.AckDefault {
 		return d.opt.Ack
 	}
 	return op.Ack
@@ -16,8 +16,8 @@ func (d *Direct) ackOf(op *syncer.Op) syncer.Ack {
 
 // keeps returns an error if Redis can't offer the ack that an operation asks for. It is called
 // before anything is counted.
-func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
-	if d.ackOf(op) <= syncer.AckStore || op.Reads() {
+func (d *Direct) keeps(ctx context.Context, op *twotier.Op) error {
+	if d.ackOf(op) <= twotier.AckStore || op.Reads() {
 		return nil
 	}
 	partitions := make([]int, len(op.Checks))
@@ -28,8 +28,9 @@ func (d *Direct) keeps(ctx context.Context, op *syncer.Op) error {
 }
 
 // keep waits until an operation's counts are kept as its ack demands.
-func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, marks []mark) error {
-	if d.ackOf(op) <= syncer.AckStore || !op.Changes(res) {
+func (d *Direct) keep(ctx context.Context, op *twotier.Op, res *twotier.Result,
+	marks []mark) error {
+	if d.ackOf(op) <= twotier.AckStore || !op.Changes(res) {
 		return nil
 	}
 	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
@@ -37,9 +38,9 @@ func (d *Direct) keep(ctx context.Context, op *syncer.Op, res *syncer.Result, ma
 
 // keepAll is keep for a batch. It waits for everything together, but the outcome of an operation
 // depends only on its own marks.
-func (d *Direct) keepAll(ctx context.Context, ops []syncer.Op, res []syncer.Result,
+func (d *Direct) keepAll(ctx context.Context, ops []twotier.Op, res []twotier.Result,
 	marks [][]mark) {
-	for _, ack := range []syncer.Ack{syncer.AckReplica, syncer.AckDisk} {
+	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
 		var list []mark
 		var of []int // positions of the operations
 		for i := range ops {

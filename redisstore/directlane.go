@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/syncer"
 )
@@ -77,7 +78,7 @@ func (l *directLane) serve(ctx context.Context, batch []*directCall) {
 	defer cancel()
 	if err := l.d.opt.Store.ensureReady(ctx); err != nil {
 		for _, c := range batch {
-			c.Finish(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
+			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
 		}
 		return
 	}
@@ -214,7 +215,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 				relearn(ctx, s.client)
 			}
 			s.setFailedUnlessReply(err)
-			c.Finish(fmt.Errorf("%w: %w", syncer.ErrUnavailable, err))
+			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
 			continue
 		}
 		s.setFailed(nil)
@@ -302,7 +303,7 @@ func (s *Store) deliver(g *directScript) {
 	} else {
 		s.setFailedUnlessReply(err)
 		if err = g.call.classify(err); errors.Is(err, syncer.ErrNotApplied) {
-			err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+			err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 		}
 	}
 	if err != nil {

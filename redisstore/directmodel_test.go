@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -31,14 +32,14 @@ func (m *model) ladder(ns []byte) *leaparray.Ladder {
 	switch l := m.ladders[string(ns)]; {
 	case l != nil:
 		return l
-	case syncer.IsBan(ns):
+	case twotier.IsBan(ns):
 		return syncer.BanLadder()
 	}
-	return m.ladders[syncer.DefaultNamespace]
+	return m.ladders[twotier.DefaultNamespace]
 }
 
 // key returns the key of a check.
-func (m *model) key(c *syncer.Check) *modelKey {
+func (m *model) key(c *twotier.Check) *modelKey {
 	name := string(c.AppendName(nil))
 	if m.keys[name] == nil {
 		m.keys[name] = &modelKey{ladder: m.ladder(c.NS)}
@@ -122,15 +123,15 @@ func (k *modelKey) fold(now int64) {
 }
 
 // Do carries out an operation.
-func (m *model) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
+func (m *model) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
 	now := m.now()
-	ts, err := syncer.Validate(op, m.ladder, now)
+	ts, err := twotier.Validate(op, m.ladder, now)
 	if err != nil {
 		return err
 	}
 	res.Reset()
 	res.Allowed = true
-	if op.Kind == syncer.Add {
+	if op.Kind == twotier.Add {
 		if err := m.reach(op, ts, now); err != nil {
 			return err
 		}
@@ -141,14 +142,14 @@ func (m *model) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 			return err
 		}
 	}
-	if op.Kind == syncer.Acquire && !op.DryRun && (res.Allowed || op.CountDenied &&
+	if op.Kind == twotier.Acquire && !op.DryRun && (res.Allowed || op.CountDenied &&
 		!op.Banned(res)) {
 		m.count(op, ts, now)
 	}
-	if op.Kind == syncer.Acquire && (res.Allowed || op.CountDenied && !op.Banned(res)) {
+	if op.Kind == twotier.Acquire && (res.Allowed || op.CountDenied && !op.Banned(res)) {
 		m.include(op, res)
 	}
-	if op.Kind == syncer.Acquire && !res.Allowed && !op.DryRun {
+	if op.Kind == twotier.Acquire && !res.Allowed && !op.DryRun {
 		m.ban(op, now, res)
 	}
 	if op.Counts(res) && !op.TakesNewest() {
@@ -163,19 +164,19 @@ func (m *model) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
 }
 
 // reach refuses an add with a window that is out of reach.
-func (m *model) reach(op *syncer.Op, ts, now int64) error {
+func (m *model) reach(op *twotier.Op, ts, now int64) error {
 	for i := range op.Checks {
 		v := m.key(&op.Checks[i]).view(now)
 		for _, limit := range op.Checks[i].Limits {
 			if !v.Covers(limit.Window, ts) {
-				return syncer.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+				return twotier.OutOfReach(op, v.Ladder, limit.Window, ts, now)
 			}
 		}
 	}
 	return nil
 }
 
-func (m *model) count(op *syncer.Op, ts, now int64) {
+func (m *model) count(op *twotier.Op, ts, now int64) {
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		k := m.key(c)
@@ -210,21 +211,21 @@ func (k *modelKey) mark(ts, now int64) {
 }
 
 // compare appends the result of a check.
-func (m *model) compare(op *syncer.Op, i int, ts, now int64, res *syncer.Result) error {
+func (m *model) compare(op *twotier.Op, i int, ts, now int64, res *twotier.Result) error {
 	c, r := &op.Checks[i], res.AddCheck()
 	v := m.key(c).view(now)
 	for _, limit := range c.Limits {
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Bound()}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound()}
 		switch {
-		case op.Kind == syncer.Acquire && c.N == 0:
+		case op.Kind == twotier.Acquire && c.N == 0:
 			lr.BucketMS = 1
 			if end := syncer.BanEnd(v); end > now {
 				lr.Count, lr.Lo, lr.Hi, lr.Refused = 1, 1, end, true
 				r.RetryAfter = end - now
 			}
 		case !v.Covers(limit.Window, ts):
-			return syncer.OutOfReach(op, v.Ladder, limit.Window, ts, now)
-		case op.Kind == syncer.Acquire:
+			return twotier.OutOfReach(op, v.Ladder, limit.Window, ts, now)
+		case op.Kind == twotier.Acquire:
 			n := sumOf(op, i)
 			peak, _ := v.Peak(limit.Window, ts)
 			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak,
@@ -238,7 +239,7 @@ func (m *model) compare(op *syncer.Op, i int, ts, now int64, res *syncer.Result)
 		default:
 			e, _ := m.key(c).viewBy(v.Ladder, now).Count(limit.Window, ts, ts >= now)
 			lr.Count, lr.Lo, lr.Hi, lr.BucketMS = e.Count, e.Lo, e.Hi, e.Width
-			lr.Refused = op.Kind == syncer.Add && e.Hi > lr.Max
+			lr.Refused = op.Kind == twotier.Add && e.Hi > lr.Max
 		}
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
@@ -251,7 +252,7 @@ func (m *model) compare(op *syncer.Op, i int, ts, now int64, res *syncer.Result)
 }
 
 // sumOf returns the sum that all checks of an operation count for the key of check i.
-func sumOf(op *syncer.Op, i int) (n int64) {
+func sumOf(op *twotier.Op, i int) (n int64) {
 	name := string(op.Checks[i].AppendName(nil))
 	for j := range op.Checks {
 		if string(op.Checks[j].AppendName(nil)) == name {
@@ -262,7 +263,7 @@ func sumOf(op *syncer.Op, i int) (n int64) {
 }
 
 // include adds the counts of the acquire to the figures.
-func (m *model) include(op *syncer.Op, res *syncer.Result) {
+func (m *model) include(op *twotier.Op, res *twotier.Result) {
 	for i := range op.Checks {
 		for j := range res.Checks[i].Limits {
 			lr, n := &res.Checks[i].Limits[j], sumOf(op, i)
@@ -272,8 +273,8 @@ func (m *model) include(op *syncer.Op, res *syncer.Result) {
 }
 
 // ban starts the bans of a refused acquire.
-func (m *model) ban(op *syncer.Op, now int64, res *syncer.Result) {
-	var banned *syncer.CheckResult
+func (m *model) ban(op *twotier.Op, now int64, res *twotier.Result) {
+	var banned *twotier.CheckResult
 	for i := range op.Checks {
 		c, r := &op.Checks[i], &res.Checks[i]
 		if c.N != 0 {

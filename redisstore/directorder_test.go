@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestBatchKeepsTheOrderOfEveryKey: the operations of a batch share a key that is the second one of
@@ -20,12 +20,12 @@ func TestBatchKeepsTheOrderOfEveryKey(t *testing.T) {
 		for i := range 100 {
 			a := fmt.Sprint("a", i)
 			b := elsewhere(s, a, fmt.Sprint("b", i, "-"))
-			once := func(key string) syncer.Check { return check(key, 1, 60_000, 1) }
-			read := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check(b, 0, 60_000, 0)}}
-			ops := []syncer.Op{read,
-				{Kind: syncer.Acquire, Checks: []syncer.Check{once(a), once(b)}},
-				{Kind: syncer.Acquire, Checks: []syncer.Check{once(b)}}, read}
-			res := make([]syncer.Result, len(ops))
+			once := func(key string) twotier.Check { return check(key, 1, 60_000, 1) }
+			read := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check(b, 0, 60_000, 0)}}
+			ops := []twotier.Op{read,
+				{Kind: twotier.Acquire, Checks: []twotier.Check{once(a), once(b)}},
+				{Kind: twotier.Acquire, Checks: []twotier.Check{once(b)}}, read}
+			res := make([]twotier.Result, len(ops))
 			d.DoAll(t.Context(), ops, res)
 			for j := range res {
 				if res[j].Err != nil {

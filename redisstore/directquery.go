@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -12,17 +13,17 @@ import (
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
 // first, and their width.
 func (d *Direct) Series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []syncer.Point, err error) {
+	window int64) (bucketMS int64, points []twotier.Point, err error) {
 	op := readOf(ns, key, window)
 	v, now, err := d.read(ctx, &op)
 	if err != nil {
 		return 0, nil, err
 	}
 	bucketMS, ok := v.Series(window, now, func(start, n int64) {
-		points = append(points, syncer.Point{Start: start, Count: n})
+		points = append(points, twotier.Point{Start: start, Count: n})
 	})
 	if !ok {
-		return 0, nil, syncer.OutOfReach(&op, v.Ladder, window, now, now)
+		return 0, nil, twotier.OutOfReach(&op, v.Ladder, window, now, now)
 	}
 	return bucketMS, points, nil
 }
@@ -34,15 +35,16 @@ func (d *Direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View
 	return d.read(ctx, &op)
 }
 
-func readOf(ns, key []byte, window int64) syncer.Op {
-	return syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{NS: ns, Key: key, Limits: []syncer.Limit{{Window: window}}}}}
+func readOf(ns, key []byte, window int64) twotier.Op {
+	return twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
 }
 
 // read reads the key of an operation.
-func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now int64, err error) {
+func (d *Direct) read(ctx context.Context, op *twotier.Op) (v leaparray.View, now int64,
+	err error) {
 	now = d.opt.Now()
-	if _, err := syncer.Validate(op, d.ladder, now); err != nil {
+	if _, err := twotier.Validate(op, d.ladder, now); err != nil {
 		return v, now, err
 	}
 	c := d.encode(op, now, now)
@@ -52,7 +54,7 @@ func (d *Direct) read(ctx context.Context, op *syncer.Op) (v leaparray.View, now
 	if err := c.wait(ctx, d.opt.Timeout); err != nil {
 		return v, now, err
 	}
-	var res syncer.Result
+	var res twotier.Result
 	if err := c.outcome(op, &res); err != nil {
 		return v, now, err
 	}
@@ -66,7 +68,7 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	ns = spaceOf(ns)
 	s := d.opt.Store
 	if err := s.ensureReady(ctx); err != nil {
-		return fmt.Errorf("reset: %w: %w", syncer.ErrUnavailable, err)
+		return fmt.Errorf("reset: %w: %w", twotier.ErrUnavailable, err)
 	}
 	partition := s.opt.Placement.Of(ns, key)
 	call := &scriptCall{
@@ -75,7 +77,7 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 	}
 	err := s.runOne(ctx, call)
 	if errors.Is(err, syncer.ErrNotApplied) {
-		err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	}
 	if err != nil {
 		return fmt.Errorf("reset: %w", err)

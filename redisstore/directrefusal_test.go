@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // elsewhere returns a key of another partition.
@@ -34,17 +34,17 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	if err := srv.Do("SET", redisstore.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
 		t.Fatal(err)
 	}
-	ops := []syncer.Op{
-		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10)}},
-		{Kind: syncer.Acquire, Checks: []syncer.Check{check(bad, 1, 60_000, 10)}},
-		{Kind: syncer.Acquire, Checks: []syncer.Check{check(good, 1, 60_000, 10),
+	ops := []twotier.Op{
+		{Kind: twotier.Acquire, Checks: []twotier.Check{check(good, 1, 60_000, 10)}},
+		{Kind: twotier.Acquire, Checks: []twotier.Check{check(bad, 1, 60_000, 10)}},
+		{Kind: twotier.Acquire, Checks: []twotier.Check{check(good, 1, 60_000, 10),
 			check(bad, 1, 60_000, 10)}},
-		{Kind: syncer.Add, Checks: []syncer.Check{check(good, 1)}},
+		{Kind: twotier.Add, Checks: []twotier.Check{check(good, 1)}},
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	d.DoAll(t.Context(), ops, res)
 	for i, refused := range []bool{false, true, true, false} {
-		if errors.Is(res[i].Err, syncer.ErrUnavailable) != refused ||
+		if errors.Is(res[i].Err, twotier.ErrUnavailable) != refused ||
 			!refused && res[i].Err != nil {
 			t.Errorf("operation %d: %v, want it refused: %v", i, res[i].Err, refused)
 		}
@@ -65,13 +65,13 @@ func TestDirectTakesBackWhatARefusedKeyLeaves(t *testing.T) {
 	if err := srv.Do("HSET", s.Address("full"), full, "9223372036854775807").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, op := range []syncer.Op{
-		{Kind: syncer.Acquire, CountDenied: true,
-			Checks: []syncer.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
-		{Kind: syncer.Add, Checks: []syncer.Check{check("full", 1)}},
+	for _, op := range []twotier.Op{
+		{Kind: twotier.Acquire, CountDenied: true,
+			Checks: []twotier.Check{check("a", 1, 1000, 10), check("full", 1, 1000, 10)}},
+		{Kind: twotier.Add, Checks: []twotier.Check{check("full", 1)}},
 	} {
-		var res syncer.Result
-		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+		var res twotier.Result
+		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("%+v: %v", op, err)
 		}
 	}
@@ -98,22 +98,22 @@ func TestDirectWithoutACommand(t *testing.T) {
 			Store: s, Now: newClock(t0).now.Load, Writer: command, Timeout: time.Minute,
 		})
 		key, other := fmt.Sprint("k", i), fmt.Sprint("o", i)
-		ops := []syncer.Op{
-			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10)}},
-			{Kind: syncer.Acquire, Checks: []syncer.Check{check(key, 1, 60_000, 10),
+		ops := []twotier.Op{
+			{Kind: twotier.Acquire, Checks: []twotier.Check{check(key, 1, 60_000, 10)}},
+			{Kind: twotier.Acquire, Checks: []twotier.Check{check(key, 1, 60_000, 10),
 				check(other, 1, 60_000, 10)}},
-			{Kind: syncer.Add, Checks: []syncer.Check{check(key, 3)}},
-			{Kind: syncer.Add, Checks: []syncer.Check{check(key, -1)}},
-			{Kind: syncer.Add, TS: t0 - 20_000,
-				Checks: []syncer.Check{check(other, 5, 60_000, 100)}},
+			{Kind: twotier.Add, Checks: []twotier.Check{check(key, 3)}},
+			{Kind: twotier.Add, Checks: []twotier.Check{check(key, -1)}},
+			{Kind: twotier.Add, TS: t0 - 20_000,
+				Checks: []twotier.Check{check(other, 5, 60_000, 100)}},
 		}
 		wants := []map[string]int64{{key: 1}, {key: 1, other: 1}, {key: 3}, {key: -1}, {other: 5}}
 		allow(t, srv, "-"+command)
 		counted := map[string]int64{}
-		res := make([]syncer.Result, len(ops))
+		res := make([]twotier.Result, len(ops))
 		d.DoAll(t.Context(), ops, res)
 		for j := range ops {
-			if errors.Is(res[j].Err, syncer.ErrUnknownOutcome) {
+			if errors.Is(res[j].Err, twotier.ErrUnknownOutcome) {
 				t.Errorf("without %s the outcome of operation %d is unknown: %v", command, j,
 					res[j].Err)
 			}
@@ -166,7 +166,7 @@ func TestDirectSeesLargeCounts(t *testing.T) {
 // more events than two days have.
 func TestDirectDropsOldCells(t *testing.T) {
 	t.Parallel()
-	for name, checks := range map[string][]syncer.Check{
+	for name, checks := range map[string][]twotier.Check{
 		"acquire": {check("k", 1, 60_000, 100)}, "add": {check("k", 1)},
 		"add, compared": {check("k", 1, 60_000, 100)},
 	} {
@@ -178,9 +178,9 @@ func TestDirectDropsOldCells(t *testing.T) {
 			most := int64(0)
 			for range 120 {
 				clk.now.Add(2 * 3_600_000)
-				op := syncer.Op{Kind: syncer.Add, Checks: checks}
+				op := twotier.Op{Kind: twotier.Add, Checks: checks}
 				if name == "acquire" {
-					op.Kind = syncer.Acquire
+					op.Kind = twotier.Acquire
 				}
 				do(t, d, op)
 				n, err := srv.Do("HLEN", s.Address("k")).Int64()
@@ -208,16 +208,16 @@ func TestDirectBanThatRedisRefuses(t *testing.T) {
 	key := check("k", 1, 60_000, 2)
 	acquire(t, d, key)
 	acquire(t, d, key)
-	ban := syncer.Check{Ban: syncer.Ban{To: 1}, Limits: limits(2000, 0)}
-	ban.NS, ban.Key = syncer.BanKey(nil, "rule", key.Key)
-	place := syncer.Placement{Partitions: syncer.DefaultPartitions}
+	ban := twotier.Check{Ban: twotier.Ban{To: 1}, Limits: limits(2000, 0)}
+	ban.NS, ban.Key = twotier.BanKey(nil, "rule", key.Key)
+	place := twotier.Placement{Partitions: twotier.DefaultPartitions}
 	name := redisstore.Key(place.Of(ban.NS, ban.Key), ban.NS, ban.Key)
 	if err := srv.Do("SET", name, "foreign").Err(); err != nil {
 		t.Fatal(err)
 	}
-	op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{key, ban}}
-	var res syncer.Result
-	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) {
+	op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: []twotier.Check{key, ban}}
+	var res twotier.Result
+	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	hi(t, d, "k", 2)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -45,7 +46,7 @@ type directScript struct {
 // directPlan holds the rules that some checks have in common.
 type directPlan struct {
 	ladder int // from 1
-	limits []syncer.Limit
+	limits []twotier.Limit
 }
 
 func newDirectScript(s *Store, most int) *directScript {
@@ -83,7 +84,7 @@ func (g *directScript) encode(seq uint64) {
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
 	for _, c := range g.calls {
-		g.pack(flagNumber(c.kind == syncer.Acquire), c.mode, c.ts,
+		g.pack(flagNumber(c.kind == twotier.Acquire), c.mode, c.ts,
 			int64(len(c.checks)))
 		g.names = append(g.names, c.names...)
 		for i := range c.checks {
@@ -119,7 +120,7 @@ func (g *directScript) pack(numbers ...int64) {
 }
 
 // plan returns the number of a plan, counted from 1 as in Lua.
-func (g *directScript) plan(l *leaparray.Ladder, limits []syncer.Limit) int {
+func (g *directScript) plan(l *leaparray.Ladder, limits []twotier.Limit) int {
 	for i := len(g.plans) - 1; i >= max(0, len(g.plans)-plansSeen); i-- {
 		if p := &g.plans[i]; g.ladders[p.ladder-1] == l && slices.Equal(p.limits, limits) {
 			return i + 1
@@ -191,7 +192,7 @@ func (g *directScript) decode(reply string) error {
 		}
 		for i := range c.checks {
 			n := valuesOfLimit * len(c.limitsOf(i))
-			if c.kind == syncer.Add {
+			if c.kind == twotier.Add {
 				cells := u.integer()
 				u.bad = u.bad || cells < 0
 				c.values = append(c.values, cells)

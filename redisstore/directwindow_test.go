@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 	"twotier.dev/twotier/syncer/storetest"
 )
 
@@ -62,10 +62,10 @@ func TestDirectNeverExceedsTheLimit(t *testing.T) {
 		case 1:
 			ts += dice.Int64N(2000)
 		}
-		op := syncer.Op{Kind: syncer.Acquire, TS: ts,
-			Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: rules}}}
-		var res syncer.Result
-		var invalid *syncer.InvalidError
+		op := twotier.Op{Kind: twotier.Acquire, TS: ts,
+			Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: rules}}}
+		var res twotier.Result
+		var invalid *twotier.InvalidError
 		if err := d.Do(t.Context(), &op, &res); errors.As(err, &invalid) {
 			continue
 		} else if err != nil {
@@ -98,8 +98,8 @@ func TestDirectRefusesNoMoreThanABucketEarly(t *testing.T) {
 	d, clk := newDirect(t, shortLevels()...)
 	rules := limits(1500, 8, 9_000, 20, 40_000, 50)
 	var log timestamps
-	try := func() syncer.Result {
-		res := acquire(t, d, syncer.Check{Key: []byte("k"), N: 1, Limits: rules})
+	try := func() twotier.Result {
+		res := acquire(t, d, twotier.Check{Key: []byte("k"), N: 1, Limits: rules})
 		if res.Allowed {
 			log = append(log, clk.now.Load())
 		}
@@ -162,8 +162,8 @@ func TestDirectLateAfterTakingBack(t *testing.T) {
 	add(t, d, "k", 1, t0-2000)
 	add(t, d, "k", 1, 0)
 	add(t, d, "k", -1, 0)
-	res := do(t, d, syncer.Op{Kind: syncer.Add, TS: t0 - 22_500,
-		Checks: []syncer.Check{check("k", 3, 100, 10)}})
+	res := do(t, d, twotier.Op{Kind: twotier.Add, TS: t0 - 22_500,
+		Checks: []twotier.Check{check("k", 3, 100, 10)}})
 	if lr := res.Checks[0].Limits[0]; lr.Hi < 3 {
 		t.Errorf("three events are read as %+v", lr)
 	}
@@ -180,7 +180,7 @@ func TestDirectTakesBackWhatAMomentHolds(t *testing.T) {
 		now := clk.now.Load()
 		shows := func(want int64) {
 			t.Helper()
-			op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+			op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{
 				{Key: []byte("k"), Limits: limits(1900, 0, 19_000, 0, 55_000, 0)}}}
 			for _, lr := range do(t, d, op).Checks[0].Limits {
 				if lr.Lo > want || lr.Hi != want {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/syncer"
 )
@@ -58,7 +59,7 @@ func takeDistinct(x *distinct.Exchange, c *scriptCall) {
 	if err != nil {
 		switch {
 		case c.mayHaveRun:
-			err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+			err = fmt.Errorf("%w: %w", twotier.ErrUnknownOutcome, err)
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			err = fmt.Errorf("%w: %w", distinct.ErrForeign, err)
 		case isRefusal(err):

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // exchange makes one exchange of key k, whose partition is 1.
@@ -84,7 +84,8 @@ func TestDistinctWritesOnlyWhatItExpects(t *testing.T) {
 		Sets:    []distinct.Bucket{bucketOf(1000, 9, "y")},
 		Deletes: []distinct.Bucket{bucketOf(1000, 9, "")}}
 	exchange(t, d, again)
-	if x := exchange(t, d, distinct.Exchange{}); !slices.Equal(contentOf(x), []string{"-910004=y"}) {
+	if x := exchange(t, d, distinct.Exchange{}); !slices.Equal(contentOf(x),
+		[]string{"-910004=y"}) {
 		t.Errorf("written and deleted: %+v", x)
 	}
 	if x := exchange(t, d, reset); x.Matched() || len(x.Buckets) != 1 {
@@ -107,7 +108,7 @@ func distinctOver(t *testing.T, store *redisstore.Store) *distinct.Engine {
 	e, err := distinct.New(distinct.Options{
 		Store: store.Distinct(), Placement: store.Placement(),
 		Now: func() int64 { return time.Now().UnixMilli() },
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
+		Namespaces: map[string]distinct.Namespace{twotier.DefaultNamespace: {
 			Ladder: defaultLadder(t)}},
 		FlushInterval: 5 * time.Millisecond, VerifyInterval: 50 * time.Millisecond,
 	})
@@ -179,7 +180,7 @@ func TestDistinctInRedis(t *testing.T) {
 	engines, reader := []*distinct.Engine{fresh(), fresh()}, fresh()
 	var res distinct.Result
 	for i := range 100 {
-		op := &distinct.Op{Key: []byte("k"), Ack: syncer.AckStore}
+		op := &distinct.Op{Key: []byte("k"), Ack: twotier.AckStore}
 		for j := range 20 { // 2000 in all: more than two buckets hold exactly
 			op.Hashes = append(op.Hashes, reader.Hash([]byte{byte(i), byte(j)}))
 		}
@@ -231,9 +232,9 @@ func TestDistinctByOtherLadders(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := distinct.New(distinct.Options{
-			Store: s.Distinct(), Placement: s.Placement(), Ack: syncer.AckStore,
+			Store: s.Distinct(), Placement: s.Placement(), Ack: twotier.AckStore,
 			Now: func() int64 { return now },
-			Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {
+			Namespaces: map[string]distinct.Namespace{twotier.DefaultNamespace: {
 				Ladder: l}},
 			Timeout: time.Minute,
 		})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -99,8 +100,8 @@ func expiries(t *testing.T, each func(t *testing.T, open opener)) {
 }
 
 // randomOp draws any operation over a few keys.
-func randomOp(dice *rand.Rand, now int64) syncer.Op {
-	op := syncer.Op{Kind: syncer.Kind(dice.IntN(3))}
+func randomOp(dice *rand.Rand, now int64) twotier.Op {
+	op := twotier.Op{Kind: twotier.Kind(dice.IntN(3))}
 	switch dice.IntN(8) {
 	case 0:
 		op.TS = now - dice.Int64N(60_000)
@@ -110,7 +111,7 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 		op.TS = now + dice.Int64N(2500)
 	}
 	checks := 1
-	if op.Kind == syncer.Acquire {
+	if op.Kind == twotier.Acquire {
 		checks = 1 + dice.IntN(2)*dice.IntN(4)
 		op.CountDenied, op.DryRun = dice.IntN(6) == 0, dice.IntN(6) == 0
 	}
@@ -120,23 +121,23 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 		case 0, 1:
 			c.NS = []byte("other")
 		case 2:
-			c.NS = []byte(syncer.DefaultNamespace)
+			c.NS = []byte(twotier.DefaultNamespace)
 		}
 		c.Key = keyOf(string(c.NS), i)
 		windows := []int64{1, 100, 777, 1500, 3000, 9000, 20_000, 56_000}
 		for range 1 + dice.IntN(3) {
 			c.Limits = append(c.Limits,
-				syncer.Limit{Window: windows[dice.IntN(len(windows))], Max: 1 + dice.Int64N(40)})
+				twotier.Limit{Window: windows[dice.IntN(len(windows))], Max: 1 + dice.Int64N(40)})
 		}
-		if op.Kind == syncer.Add && dice.IntN(2) == 0 {
+		if op.Kind == twotier.Add && dice.IntN(2) == 0 {
 			c.Limits = nil
 		}
-		if op.Kind == syncer.Add && dice.IntN(4) == 0 {
+		if op.Kind == twotier.Add && dice.IntN(4) == 0 {
 			c.N = -c.N
 		}
 		op.Checks = append(op.Checks, c)
 		for i := range dice.IntN(3) {
-			if op.Kind == syncer.Acquire {
+			if op.Kind == twotier.Acquire {
 				op.Checks = append(op.Checks, banOf(dice, &c, i))
 			}
 		}
@@ -145,7 +146,7 @@ func randomOp(dice *rand.Rand, now int64) syncer.Op {
 }
 
 // opOfOneKey is randomOp with the first key and its bans.
-func opOfOneKey(dice *rand.Rand, now int64) syncer.Op {
+func opOfOneKey(dice *rand.Rand, now int64) twotier.Op {
 	op := randomOp(dice, now)
 	for i := 1; i < len(op.Checks); i++ {
 		if op.Checks[i].N != 0 {
@@ -156,19 +157,19 @@ func opOfOneKey(dice *rand.Rand, now int64) syncer.Op {
 }
 
 // opAtPresent is randomOp without late events.
-func opAtPresent(dice *rand.Rand, now int64) syncer.Op {
+func opAtPresent(dice *rand.Rand, now int64) twotier.Op {
 	op := randomOp(dice, now)
 	op.TS = 0
 	return op
 }
 
 // banOf draws a ban of a key by one of two rules, which cover some of its limits.
-func banOf(dice *rand.Rand, c *syncer.Check, i int) syncer.Check {
+func banOf(dice *rand.Rand, c *twotier.Check, i int) twotier.Check {
 	from := dice.IntN(len(c.Limits))
-	b := syncer.Check{Ban: syncer.Ban{From: uint16(from),
+	b := twotier.Check{Ban: twotier.Ban{From: uint16(from),
 		To: uint16(from + 1 + dice.IntN(len(c.Limits)-from))},
-		Limits: []syncer.Limit{{Window: 1000 + dice.Int64N(5000)}}}
-	b.NS, b.Key = syncer.BanKey(c.NS, fmt.Sprint("rule", i), c.Key)
+		Limits: []twotier.Limit{{Window: 1000 + dice.Int64N(5000)}}}
+	b.NS, b.Key = twotier.BanKey(c.NS, fmt.Sprint("rule", i), c.Key)
 	return b
 }
 
@@ -182,8 +183,8 @@ func keyOf(ns string, i int) []byte {
 }
 
 // outcome returns the part of an answer that must be the same in both modes.
-func outcome(ctx context.Context, d doer, op syncer.Op) string {
-	var res syncer.Result
+func outcome(ctx context.Context, d doer, op twotier.Op) string {
+	var res twotier.Result
 	if err := d.Do(ctx, &op, &res); err != nil {
 		return err.Error()
 	}
@@ -192,7 +193,7 @@ func outcome(ctx context.Context, d doer, op syncer.Op) string {
 
 // agrees reports whether the bounds of both modes overlap in a read. Their cells may have folded at
 // different times.
-func agrees(t *testing.T, op syncer.Op, a, b doer) bool {
+func agrees(t *testing.T, op twotier.Op, a, b doer) bool {
 	t.Helper()
 	x, y := do(t, a, op), do(t, b, op)
 	for i, lr := range x.Checks[0].Limits {
@@ -213,11 +214,11 @@ func bounce(t *testing.T, dice *rand.Rand, both ...doer) {
 }
 
 // rob takes more back from the present cells of a key than is ever counted in them.
-func rob(t *testing.T, s *redisstore.Store, at syncer.Placement,
+func rob(t *testing.T, s *redisstore.Store, at twotier.Placement,
 	ladders map[string]*leaparray.Ladder, key string, now int64) {
 	for name, l := range ladders {
 		ns := []byte(name)
-		if name == syncer.DefaultNamespace {
+		if name == twotier.DefaultNamespace {
 			ns = nil
 		}
 		// The key may be new, and is only listed with its time to live.
@@ -242,9 +243,9 @@ func bucketAt(width, ms int64) leaparray.Stretch {
 
 // sameCounts compares the counts of both modes for the first key of an operation in its windows, up
 // to the time of the operation or up to now.
-func sameCounts(t *testing.T, now int64, op syncer.Op, a, b doer) {
+func sameCounts(t *testing.T, now int64, op twotier.Op, a, b doer) {
 	t.Helper()
-	op = syncer.Op{Kind: syncer.Count, TS: op.TS, Checks: op.Checks[:1]}
+	op = twotier.Op{Kind: twotier.Count, TS: op.TS, Checks: op.Checks[:1]}
 	op.TS = min(op.TS, now)
 	if a, b := outcome(t.Context(), a, op), outcome(t.Context(), b, op); a != b {
 		t.Fatalf("at %d: %+v\none that begins: %s\ndirect:          %s", now, op, a, b)
@@ -293,7 +294,7 @@ func testModesAreEquivalent(t *testing.T, open opener) {
 			}
 		}
 		a, b := outcome(t.Context(), counter, op), outcome(t.Context(), direct, op)
-		if op.Kind == syncer.Acquire {
+		if op.Kind == twotier.Acquire {
 			a, b = widths.ReplaceAllString(a, ""), widths.ReplaceAllString(b, "")
 		}
 		if a != b {
@@ -321,7 +322,7 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 	spaces map[string]syncer.Namespace, same bool) {
 	dice := rand.New(rand.NewPCG(storetest.Seed(t), 6))
 	clk := newClock(t0)
-	few := syncer.Placement{Partitions: 7, HashTags: syncer.HashTags{"other": true}}
+	few := twotier.Placement{Partitions: 7, HashTags: twotier.HashTags{"other": true}}
 	store := open(t, redisstore.Options{Ladders: ladders, Placement: few})
 	direct := openDirect(t, redisstore.DirectOptions{Store: store, Now: clk.now.Load})
 	for phase := range 12 {
@@ -345,7 +346,7 @@ func testModesReadEachOther(t *testing.T, open opener, ladders map[string]*leapa
 			Placement: few})
 		for _, ns := range []string{"default", "other"} {
 			for i := range 4 {
-				op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
+				op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{
 					{NS: []byte(ns), Key: keyOf(ns, i),
 						Limits: limits(1000, 0, 3000, 0, 20_000, 0, 56_000, 0)}}}
 				a, b := outcome(t.Context(), reader, op), outcome(t.Context(), direct, op)

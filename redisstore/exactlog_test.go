@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -88,7 +89,7 @@ func TestAnswersAgainstExactLog(t *testing.T) {
 // acquire draws an acquire, and judges its answer. It returns the log with the new counts.
 func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exactLog {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Acquire, TS: now}
+	op := twotier.Op{Kind: twotier.Acquire, TS: now}
 	if dice.IntN(4) == 0 {
 		op.TS += 1500 - dice.Int64N(3000)
 	}
@@ -96,16 +97,16 @@ func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exac
 		c := check(fmt.Sprint("k", dice.IntN(3)), 1+dice.Int64N(3))
 		c.NS = []byte([]string{"", "default", "other"}[dice.IntN(3)])
 		for range 1 + dice.IntN(2) {
-			c.Limits = append(c.Limits, syncer.Limit{Window: 1 + dice.Int64N(9000),
+			c.Limits = append(c.Limits, twotier.Limit{Window: 1 + dice.Int64N(9000),
 				Max: 3 + dice.Int64N(40)})
 		}
 		op.Checks = append(op.Checks, c)
 	}
 	dry := op
 	dry.DryRun = true
-	var asked, res syncer.Result
+	var asked, res twotier.Result
 	errAsked, err := d.Do(t.Context(), &dry, &asked), d.Do(t.Context(), &op, &res)
-	if errors.As(err, new(*syncer.InvalidError)) && errAsked != nil {
+	if errors.As(err, new(*twotier.InvalidError)) && errAsked != nil {
 		return l
 	}
 	if errAsked != nil || err != nil || asked.Allowed != res.Allowed {
@@ -132,7 +133,7 @@ func (l exactLog) acquire(t *testing.T, dice *rand.Rand, d doer, now int64) exac
 
 // decidesAlike compares the reported result of each limit of an acquire with the log, where events
 // keep their millisecond.
-func (l exactLog) decidesAlike(t *testing.T, op *syncer.Op, res *syncer.Result) {
+func (l exactLog) decidesAlike(t *testing.T, op *twotier.Op, res *twotier.Result) {
 	t.Helper()
 	for i := range op.Checks {
 		c := &op.Checks[i]
@@ -165,7 +166,7 @@ func (l exactLog) count(t *testing.T, dice *rand.Rand, d doer, now int64,
 		width := ladder.Width(dice.IntN(ladder.Len()))
 		return min(now, ms-ms%width-1+dice.Int64N(3))
 	}
-	op := syncer.Op{Kind: syncer.Count}
+	op := twotier.Op{Kind: twotier.Count}
 	at := now
 	if dice.IntN(2) == 0 {
 		at = edge(now - dice.Int64N([]int64{300, 3000}[dice.IntN(2)]))
@@ -173,9 +174,9 @@ func (l exactLog) count(t *testing.T, dice *rand.Rand, d doer, now int64,
 	}
 	for range 3 {
 		window := max(1, at-edge(at-1-dice.Int64N([]int64{100, 9000}[dice.IntN(2)])))
-		c.Limits = append(c.Limits, syncer.Limit{Window: window})
+		c.Limits = append(c.Limits, twotier.Limit{Window: window})
 	}
-	op.Checks = []syncer.Check{c}
+	op.Checks = []twotier.Check{c}
 	for i, lr := range do(t, d, op).Checks[0].Limits {
 		window := c.Limits[i].Window
 		name := string(c.AppendName(nil))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -20,7 +21,7 @@ func Example() {
 	defer server.Close()
 	store, err := redisstore.New(redisstore.Options{
 		URL:       "redis://" + server.Addr(),
-		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
+		Placement: twotier.Placement{Partitions: twotier.DefaultPartitions},
 		Ladders:   map[string]*leaparray.Ladder{"default": leaparray.Default()},
 	})
 	if err != nil {
@@ -36,11 +37,11 @@ func Example() {
 		panic(err)
 	}
 
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{
 		Key: []byte("alice"), N: 1,
-		Limits: []syncer.Limit{{Window: 60_000, Max: 2}, {Window: 86_400_000, Max: 50}},
+		Limits: []twotier.Limit{{Window: 60_000, Max: 2}, {Window: 86_400_000, Max: 50}},
 	}}}
-	var res syncer.Result
+	var res twotier.Result
 	for range 3 {
 		if err := counter.Do(ctx, &op, &res); err != nil {
 			panic(err)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -88,7 +89,7 @@ func (s *Store) takeCall(c *scriptCall) {
 		s.takeRestored(c.rounds[0], reply)
 		return
 	case err == nil && len(reply) != len(c.rounds):
-		err = fmt.Errorf("%w: %d rounds, %d replies", syncer.ErrUnknownOutcome, len(c.rounds),
+		err = fmt.Errorf("%w: %d rounds, %d replies", twotier.ErrUnknownOutcome, len(c.rounds),
 			len(reply))
 	}
 	for i, r := range c.rounds {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
@@ -43,7 +44,7 @@ func TestReplyLost(t *testing.T) {
 		r := oneRound(s, "a", seq)
 		send(t, s, r)
 		if r.Err == nil || errors.Is(r.Err, syncer.ErrNotApplied) ||
-			!errors.Is(r.Err, syncer.ErrUnknownOutcome) {
+			!errors.Is(r.Err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%s: %v, want an unknown outcome", name, r.Err)
 		}
 		<-lost
@@ -210,10 +211,10 @@ func TestOutOfMemory(t *testing.T) {
 	if send(t, s, read); read.Err != nil || len(read.Keys[0].Loaded) != 1 {
 		t.Errorf("a read: %v, %v", read.Err, read.Keys[0].Loaded)
 	}
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check("direct", 1)}}
-	var res syncer.Result
-	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
-		errors.Is(err, syncer.ErrUnknownOutcome) {
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check("direct", 1)}}
+	var res twotier.Result
+	if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) ||
+		errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("direct: %v", err)
 	}
 	config("0")
@@ -273,14 +274,14 @@ func TestForeignType(t *testing.T) {
 	if send(t, s, again); again.Err != nil {
 		t.Error(again.Err)
 	}
-	for name, op := range map[string]syncer.Op{
-		"add": {Kind: syncer.Add, Checks: []syncer.Check{check("foreign", 1)}},
-		"acquire": {Kind: syncer.Acquire,
-			Checks: []syncer.Check{check("ours", 1, 1000, 9), check("foreign", 1, 1000, 9)}},
-		"count": {Kind: syncer.Count, Checks: []syncer.Check{check("foreign", 0, 1000, 0)}},
+	for name, op := range map[string]twotier.Op{
+		"add": {Kind: twotier.Add, Checks: []twotier.Check{check("foreign", 1)}},
+		"acquire": {Kind: twotier.Acquire,
+			Checks: []twotier.Check{check("ours", 1, 1000, 9), check("foreign", 1, 1000, 9)}},
+		"count": {Kind: twotier.Count, Checks: []twotier.Check{check("foreign", 0, 1000, 0)}},
 	} {
-		var res syncer.Result
-		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrUnavailable) ||
+		var res twotier.Result
+		if err := d.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -313,7 +314,7 @@ func TestLossRestoresTheLayout(t *testing.T) {
 	}
 	send(t, s, r)
 	err := probe(t,
-		open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 11}}))
+		open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Partitions: 11}}))
 	if !errors.Is(err, redisstore.ErrMismatch) {
 		t.Errorf("%v, want it to be refused", err)
 	}

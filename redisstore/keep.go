@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -35,13 +36,13 @@ type keepers struct {
 	life context.Context
 	stop context.CancelFunc
 	done sync.WaitGroup
-	all  map[syncer.Ack]*keeper
+	all  map[twotier.Ack]*keeper
 }
 
 // keeper serves one ack: it holds the requested fences, and caches whether Redis offers the ack.
 type keeper struct {
 	s   *Store
-	ack syncer.Ack
+	ack twotier.Ack
 
 	mu    sync.Mutex
 	lines map[*redis.Client]*line // of the servers that callers wait for
@@ -73,14 +74,14 @@ const maxFences = 4
 
 func (k *keepers) init(s *Store) {
 	k.life, k.stop = context.WithCancel(context.Background())
-	k.all = map[syncer.Ack]*keeper{}
-	for _, ack := range []syncer.Ack{syncer.AckReplica, syncer.AckDisk} {
+	k.all = map[twotier.Ack]*keeper{}
+	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
 		k.all[ack] = &keeper{s: s, ack: ack, lines: map[*redis.Client]*line{}}
 	}
 }
 
 // Keep implements syncer.Keeper.
-func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) []error {
+func (s *Store) Keep(ctx context.Context, ack twotier.Ack, marks []syncer.Mark) []error {
 	list := make([]mark, len(marks))
 	for i, m := range marks {
 		list[i] = mark{writerKey(m.Partition, m.Writer), m.Seq}
@@ -90,7 +91,7 @@ func (s *Store) Keep(ctx context.Context, ack syncer.Ack, marks []syncer.Mark) [
 
 // keep waits until the servers that have the marks have kept them. It returns an error or nil for
 // each mark, or nil if all are kept.
-func (s *Store) keep(ctx context.Context, ack syncer.Ack, marks []mark) []error {
+func (s *Store) keep(ctx context.Context, ack twotier.Ack, marks []mark) []error {
 	k := s.keepers.all[ack]
 	errs := make([]error, len(marks))
 	homes := map[*redis.Client][]int{}
@@ -137,7 +138,7 @@ func (k *keeper) outcome(ctx context.Context, f *fence, key string) error {
 
 func (k *keeper) unknown(err error) error {
 	return fmt.Errorf("%w: counted in Redis, but not kept as ack=%s asks for: %v",
-		syncer.ErrUnknownOutcome, k.name(), err)
+		twotier.ErrUnknownOutcome, k.name(), err)
 }
 
 // join adds some of the marks to the next fence of a server.
@@ -240,7 +241,7 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 
 // await sends the command that waits.
 func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
-	if k.ack == syncer.AckReplica {
+	if k.ack == twotier.AckReplica {
 		replicas, err := conn.Wait(ctx, k.s.opt.KeepReplicas, k.s.opt.KeepTimeout).Result()
 		if err == nil && replicas < int64(k.s.opt.KeepReplicas) {
 			return fmt.Errorf("%w: %d of %d replicas have it", errNotKept, replicas,

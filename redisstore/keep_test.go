@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
@@ -42,7 +43,7 @@ func follow(t *testing.T, primary *redistest.Server) (link *faultproxy.Proxy) {
 	}
 }
 
-func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
+func keep(t *testing.T, s *redisstore.Store, ack twotier.Ack, seq uint64) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,10 +52,10 @@ func keep(t *testing.T, s *redisstore.Store, ack syncer.Ack, seq uint64) error {
 }
 
 // never checks that an ack is refused for good, for the given reason.
-func never(t *testing.T, s *redisstore.Store, ack syncer.Ack, reason string) {
+func never(t *testing.T, s *redisstore.Store, ack twotier.Ack, reason string) {
 	t.Helper()
 	err := s.Keeps(t.Context(), ack)
-	if invalid, ok := errors.AsType[*syncer.InvalidError](err); !ok || invalid.Field != "ack" ||
+	if invalid, ok := errors.AsType[*twotier.InvalidError](err); !ok || invalid.Field != "ack" ||
 		!strings.Contains(invalid.Detail, reason) {
 		t.Errorf("ack %d: %v, want it refused because of %q", ack, err, reason)
 	}
@@ -67,18 +68,18 @@ func TestKeepWaitsForAReplica(t *testing.T) {
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 300 * time.Millisecond})
 	works(t, s)
 	patient := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
-	if err := patient.Keeps(t.Context(), syncer.AckReplica); err != nil {
+	if err := patient.Keeps(t.Context(), twotier.AckReplica); err != nil {
 		t.Fatal(err)
 	}
-	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+	if err := keep(t, patient, twotier.AckReplica, 1); err != nil {
 		t.Errorf("with a replica: %v", err)
 	}
 	link.Hang()
-	if err := keep(t, s, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := keep(t, s, twotier.AckReplica, 1); !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("with a replica that lags: %v, want an unknown outcome", err)
 	}
 	link.Pass()
-	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+	if err := keep(t, patient, twotier.AckReplica, 1); err != nil {
 		t.Errorf("with a replica that is back: %v", err)
 	}
 }
@@ -95,22 +96,22 @@ func TestKeepWaitsForSeveralReplicas(t *testing.T) {
 	}
 	one, both, patient := with(1, time.Minute), with(2, 300*time.Millisecond), with(2, time.Minute)
 	works(t, one)
-	never(t, with(3, time.Minute), syncer.AckReplica, "2 of 3 replicas are connected to Redis at "+
+	never(t, with(3, time.Minute), twotier.AckReplica, "2 of 3 replicas are connected to Redis at "+
 		primary.Addr())
-	if err := errors.Join(both.Keeps(t.Context(), syncer.AckReplica),
-		keep(t, patient, syncer.AckReplica, 1)); err != nil {
+	if err := errors.Join(both.Keeps(t.Context(), twotier.AckReplica),
+		keep(t, patient, twotier.AckReplica, 1)); err != nil {
 		t.Errorf("with two replicas: %v", err)
 	}
 	link.Hang()
-	if err := keep(t, one, syncer.AckReplica, 1); err != nil {
+	if err := keep(t, one, twotier.AckReplica, 1); err != nil {
 		t.Errorf("one replica is asked for, and there: %v", err)
 	}
-	if err := keep(t, both, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) ||
+	if err := keep(t, both, twotier.AckReplica, 1); !errors.Is(err, twotier.ErrUnknownOutcome) ||
 		!strings.Contains(err.Error(), "1 of 2 replicas have it") {
 		t.Errorf("one of two lags: %v, want an unknown outcome", err)
 	}
 	link.Pass()
-	if err := keep(t, patient, syncer.AckReplica, 1); err != nil {
+	if err := keep(t, patient, twotier.AckReplica, 1); err != nil {
 		t.Errorf("with one that is back: %v", err)
 	}
 }
@@ -125,7 +126,7 @@ func TestKeepIsShared(t *testing.T) {
 	const many = 50
 	errs := make(chan error, many)
 	for range many {
-		go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
+		go func() { errs <- keep(t, s, twotier.AckReplica, 1) }()
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if list, err := primary.Do("CLIENT", "LIST").Text(); err == nil &&
@@ -158,13 +159,13 @@ func TestKeepNoticesALoss(t *testing.T) {
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: time.Minute})
 	works(t, s)
 	for _, seq := range []uint64{2, 1} {
-		if err := keep(t, s, syncer.AckReplica, seq); errors.Is(err,
-			syncer.ErrUnknownOutcome) != (seq == 2) {
+		if err := keep(t, s, twotier.AckReplica, seq); errors.Is(err,
+			twotier.ErrUnknownOutcome) != (seq == 2) {
 			t.Errorf("asked for number %d where 1 is stored: %v", seq, err)
 		}
 	}
 	flushAll(t, primary)
-	if err := keep(t, s, syncer.AckReplica, 1); !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := keep(t, s, twotier.AckReplica, 1); !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("after a loss: %v, want an unknown outcome", err)
 	}
 }
@@ -178,10 +179,10 @@ func TestKeepsOfOneWhoLeaves(t *testing.T) {
 	works(t, s)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if err := s.Keeps(gone, syncer.AckReplica); err == nil {
+	if err := s.Keeps(gone, twotier.AckReplica); err == nil {
 		t.Error("who has left is told that it can be waited for")
 	}
-	if err := s.Keeps(t.Context(), syncer.AckReplica); err != nil {
+	if err := s.Keeps(t.Context(), twotier.AckReplica); err != nil {
 		t.Errorf("after somebody has left: %v", err)
 	}
 }
@@ -198,12 +199,12 @@ func TestKeepEndsWithTheStore(t *testing.T) {
 	works(t, s)
 	link.Hang()
 	errs := make(chan error, 1)
-	go func() { errs <- keep(t, s, syncer.AckReplica, 1) }()
+	go func() { errs <- keep(t, s, twotier.AckReplica, 1) }()
 	time.Sleep(10 * time.Millisecond) // the wait may or may not have begun
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-errs; !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := <-errs; !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 }
@@ -213,11 +214,11 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	alone := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: alone.URL()})
-	never(t, s, syncer.AckReplica, "0 of 1 replicas are connected to Redis at "+alone.Addr())
+	never(t, s, twotier.AckReplica, "0 of 1 replicas are connected to Redis at "+alone.Addr())
 	if redistest.Features(t, alone).WaitAOF {
-		never(t, s, syncer.AckDisk, "appendonly")
+		never(t, s, twotier.AckDisk, "appendonly")
 	} else {
-		never(t, s, syncer.AckDisk, "unknown command")
+		never(t, s, twotier.AckDisk, "unknown command")
 	}
 	if err := alone.Do("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all",
 		"-wait").Err(); err != nil {
@@ -225,7 +226,7 @@ func TestKeepsSaysWhatIsMissing(t *testing.T) {
 	}
 	limited := open(t,
 		redisstore.Options{URL: strings.Replace(alone.URL(), "redis://", "redis://u:p@", 1)})
-	never(t, limited, syncer.AckReplica, "permission")
+	never(t, limited, twotier.AckReplica, "permission")
 }
 
 // TestKeepsOfAReplicaThatLeft: a replica that was there once may come back.
@@ -233,14 +234,14 @@ func TestKeepsOfAReplicaThatLeft(t *testing.T) {
 	t.Parallel()
 	primary, link := replicated(t)
 	s := open(t, redisstore.Options{URL: primary.URL()})
-	if err := s.Keeps(t.Context(), syncer.AckReplica); err != nil {
+	if err := s.Keeps(t.Context(), twotier.AckReplica); err != nil {
 		t.Fatal(err)
 	}
 	link.Close()
 	deadline := time.Now().Add(time.Minute)
 	for err := error(nil); !errors.Is(err,
-		syncer.ErrUnavailable); time.Sleep(10 * time.Millisecond) {
-		if err = s.Keeps(t.Context(), syncer.AckReplica); time.Now().After(deadline) {
+		twotier.ErrUnavailable); time.Sleep(10 * time.Millisecond) {
+		if err = s.Keeps(t.Context(), twotier.AckReplica); time.Now().After(deadline) {
 			t.Fatalf("%v, want it unavailable", err)
 		}
 	}
@@ -255,10 +256,10 @@ func TestKeepWaitsForTheDisk(t *testing.T) {
 	}
 	s := open(t, redisstore.Options{URL: srv.URL(), KeepTimeout: time.Minute})
 	works(t, s)
-	if err := s.Keeps(t.Context(), syncer.AckDisk); err != nil {
+	if err := s.Keeps(t.Context(), twotier.AckDisk); err != nil {
 		t.Fatal(err)
 	}
-	if err := keep(t, s, syncer.AckDisk, 1); err != nil {
+	if err := keep(t, s, twotier.AckDisk, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -269,30 +270,30 @@ func TestDirectKeeps(t *testing.T) {
 	primary, link := replicated(t)
 	s := open(t, redisstore.Options{URL: primary.URL(), KeepTimeout: 2 * time.Second})
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: func() int64 { return t0 }})
-	ops := func() []syncer.Op {
-		return []syncer.Op{
-			{Kind: syncer.Add, Ack: syncer.AckReplica, Checks: []syncer.Check{check("a", 1)}},
-			{Kind: syncer.Add, Ack: syncer.AckStore, Checks: []syncer.Check{check("b", 1)}},
-			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
-				Checks: []syncer.Check{check("c", 1, 60_000, 100)}},
+	ops := func() []twotier.Op {
+		return []twotier.Op{
+			{Kind: twotier.Add, Ack: twotier.AckReplica, Checks: []twotier.Check{check("a", 1)}},
+			{Kind: twotier.Add, Ack: twotier.AckStore, Checks: []twotier.Check{check("b", 1)}},
+			{Kind: twotier.Acquire, Ack: twotier.AckReplica,
+				Checks: []twotier.Check{check("c", 1, 60_000, 100)}},
 			// This one counts nothing.
-			{Kind: syncer.Acquire, Ack: syncer.AckReplica,
-				Checks: []syncer.Check{check("d", 1, 60_000, 0)}},
-			{Kind: syncer.Count, Checks: []syncer.Check{check("a", 0, 60_000, 0)}},
+			{Kind: twotier.Acquire, Ack: twotier.AckReplica,
+				Checks: []twotier.Check{check("d", 1, 60_000, 0)}},
+			{Kind: twotier.Count, Checks: []twotier.Check{check("a", 0, 60_000, 0)}},
 		}
 	}
 	outcomes := func(unknown ...bool) {
 		t.Helper()
-		list, res := ops(), make([]syncer.Result, 5)
+		list, res := ops(), make([]twotier.Result, 5)
 		d.DoAll(t.Context(), list, res)
 		for i, want := range unknown {
-			if errors.Is(res[i].Err, syncer.ErrUnknownOutcome) != want ||
+			if errors.Is(res[i].Err, twotier.ErrUnknownOutcome) != want ||
 				!want && res[i].Err != nil {
 				t.Errorf("operation %d of a batch: %v, want unknown: %v", i, res[i].Err, want)
 			}
-			var one syncer.Result
+			var one twotier.Result
 			if err := d.Do(t.Context(), &list[i], &one); errors.Is(err,
-				syncer.ErrUnknownOutcome) != want || !want && err != nil {
+				twotier.ErrUnknownOutcome) != want || !want && err != nil {
 				t.Errorf("operation %d: %v, want unknown: %v", i, err, want)
 			}
 		}
@@ -322,7 +323,7 @@ func TestKeepWaitsThoughOtherMarksAreGone(t *testing.T) {
 	for i := range 50 {
 		marks = append(marks, syncer.Mark{Partition: i, Writer: "gone", Seq: 1})
 	}
-	if err := errors.Join(s.Keep(t.Context(), syncer.AckReplica, marks)...); err == nil ||
+	if err := errors.Join(s.Keep(t.Context(), twotier.AckReplica, marks)...); err == nil ||
 		!strings.Contains(err.Error(), "no longer exists") {
 		t.Errorf("%v, want those that are gone told", err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // offer is the ability of the servers to wait, at a moment.
@@ -37,7 +37,7 @@ const offerAge = time.Second
 
 // Keeps implements syncer.Keeper. It tries what Keep will need rather than guessing from a version.
 // In a cluster only the primaries of the given partitions matter.
-func (s *Store) Keeps(ctx context.Context, ack syncer.Ack, partitions ...int) error {
+func (s *Store) Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error {
 	offer, err := s.keepers.all[ack].offered(ctx)
 	switch {
 	case err != nil:
@@ -48,7 +48,7 @@ func (s *Store) Keeps(ctx context.Context, ack syncer.Ack, partitions ...int) er
 	for _, p := range partitions {
 		server, err := s.home(ctx, Key(p, nil, nil))
 		if err != nil {
-			return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 		}
 		if err := offer.of(server); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (s *Store) eachMaster(ctx context.Context,
 
 // try asks a server whether it offers the keeper's ack.
 func (k *keeper) try(ctx context.Context, node *redis.Client) error {
-	if k.ack == syncer.AckDisk {
+	if k.ack == twotier.AckDisk {
 		return k.refusal("WAITAOF", node.WaitAOF(ctx, 1, 0, time.Millisecond).Err())
 	}
 	if err := k.refusal("WAIT", node.Wait(ctx, 0, time.Millisecond).Err()); err != nil {
@@ -124,7 +124,7 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s",
 		connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
 	if k.seen {
-		return fmt.Errorf("%w: %s", syncer.ErrUnavailable, lack)
+		return fmt.Errorf("%w: %s", twotier.ErrUnavailable, lack)
 	}
 	return k.never("replica needs all that are asked for: " + lack)
 }
@@ -155,16 +155,16 @@ func (k *keeper) refusal(command string, err error) error {
 		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v",
 			strings.ToLower(k.name()), command, err))
 	}
-	return fmt.Errorf("%w: %s: %w", syncer.ErrUnavailable, command, err)
+	return fmt.Errorf("%w: %s: %w", twotier.ErrUnavailable, command, err)
 }
 
 func (k *keeper) name() string {
-	if k.ack == syncer.AckDisk {
+	if k.ack == twotier.AckDisk {
 		return "disk"
 	}
 	return "replica"
 }
 
 func (k *keeper) never(detail string) error {
-	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
+	return &twotier.InvalidError{Check: -1, Limit: -1, Field: "ack", Detail: detail}
 }

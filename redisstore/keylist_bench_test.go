@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -29,8 +30,8 @@ func BenchmarkNewOwner(b *testing.B) {
 		u.report("fill", *listedKeys, func() { fillListed(b, s, seq) })
 		u.report("scan", *listedKeys, func() { scanAll(b, s) })
 		u.report("reads", 100_000, func() { readEach(b, s) })
-		u.report("lists", syncer.DefaultPartitions/10, func() { listTenth(b, s) })
-		u.report("owner", syncer.DefaultPartitions/10, func() { ownTenth(b, s) })
+		u.report("lists", twotier.DefaultPartitions/10, func() { listTenth(b, s) })
+		u.report("owner", twotier.DefaultPartitions/10, func() { ownTenth(b, s) })
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -74,7 +75,7 @@ func (u *usage) report(name string, n int, fn func()) {
 
 // fillListed fills Redis with keys, the same number in each partition.
 func fillListed(b *testing.B, s *redisstore.Store, seq int) {
-	const parts, most = syncer.DefaultPartitions, 128
+	const parts, most = twotier.DefaultPartitions, 128
 	for from, round := 0, uint64(seq)<<32; from < *listedKeys; round++ {
 		rounds := make([]*syncer.Round, 0, parts)
 		for p := 0; p < parts && from < *listedKeys; p++ {
@@ -126,7 +127,7 @@ func readEach(b *testing.B, s *redisstore.Store) {
 
 // listTenth reads the lists of a tenth of the partitions, as fast as it can.
 func listTenth(b *testing.B, s *redisstore.Store) {
-	for p := range syncer.DefaultPartitions / 10 {
+	for p := range twotier.DefaultPartitions / 10 {
 		l := &syncer.KeyList{Partition: p, More: true}
 		for l.More {
 			if s.ListKeys(context.Background(), []*syncer.KeyList{l}); l.Err != nil {
@@ -139,7 +140,7 @@ func listTenth(b *testing.B, s *redisstore.Store) {
 // ownTenth makes a counter the owner of a tenth of the partitions, and acquires new keys in all of
 // them until no more need to be read. It logs the time that takes, and the number of reads.
 func ownTenth(b *testing.B, s *redisstore.Store) {
-	const parts = syncer.DefaultPartitions / 10
+	const parts = twotier.DefaultPartitions / 10
 	c, err := syncer.New(syncer.Options{Store: s, NotOwner: true, Placement: s.Placement()})
 	if err != nil {
 		b.Fatal(err)
@@ -163,15 +164,15 @@ func ownTenth(b *testing.B, s *redisstore.Store) {
 }
 
 // newKeysIn returns an acquire of a new key in each of the first partitions.
-func newKeysIn(place syncer.Placement, parts int, i *int) ([]syncer.Op, []syncer.Result) {
-	ops := make([]syncer.Op, parts)
+func newKeysIn(place twotier.Placement, parts int, i *int) ([]twotier.Op, []twotier.Result) {
+	ops := make([]twotier.Op, parts)
 	for left := parts; left > 0; *i++ {
 		key := fmt.Appendf(nil, "new:%d", *i)
 		if p := place.Of(nil, key); p < parts && ops[p].Checks == nil {
-			ops[p] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1,
-				Limits: []syncer.Limit{{Window: 60_000, Max: 10}}}}}
+			ops[p] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
+				Limits: []twotier.Limit{{Window: 60_000, Max: 10}}}}}
 			left--
 		}
 	}
-	return ops, make([]syncer.Result, parts)
+	return ops, make([]twotier.Result, parts)
 }

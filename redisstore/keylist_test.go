@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -54,9 +55,9 @@ func TestPureRedisModeListsKeys(t *testing.T) {
 	for i := range 40 {
 		a, b := fmt.Sprint("a-", i), fmt.Sprint("b-", i)
 		acquire(t, d, check(a, 1, 60_000, 2))
-		do(t, d, syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{check(b, 1, 60_000, 9), check(a, 1, 60_000, 9)}})
-		do(t, d, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(a + b), N: 1}}})
+		do(t, d, twotier.Op{Kind: twotier.Add,
+			Checks: []twotier.Check{check(b, 1, 60_000, 9), check(a, 1, 60_000, 9)}})
+		do(t, d, twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(a + b), N: 1}}})
 		want[a], want[b], want[a+b] = true, true, true
 	}
 	place, lists := s.Placement(), map[int]*syncer.KeyList{}

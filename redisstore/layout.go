@@ -3,6 +3,7 @@ package redisstore
 import (
 	"strconv"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -28,7 +29,7 @@ func Key(partition int, ns, key []byte) string {
 func appendKey(b []byte, partition int, ns, key []byte) []byte {
 	b = append(appendTag(b, partition), ':')
 	if len(ns) == 0 {
-		b = append(b, syncer.DefaultNamespace...)
+		b = append(b, twotier.DefaultNamespace...)
 	} else {
 		b = append(b, ns...)
 	}

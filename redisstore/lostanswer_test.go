@@ -13,6 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -87,8 +88,8 @@ const (
 // unknownOutcome checks that an error means an unknown outcome and nothing else.
 func unknownOutcome(t testing.TB, err error) {
 	t.Helper()
-	if !errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, syncer.ErrNotApplied) ||
-		errors.Is(err, syncer.ErrUnavailable) {
+	if !errors.Is(err, twotier.ErrUnknownOutcome) || errors.Is(err, syncer.ErrNotApplied) ||
+		errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 }
@@ -153,11 +154,11 @@ func TestClusterRefusalIsCertain(t *testing.T) {
 			})
 			r := oneRound(s, "a", 2)
 			if send(t, s, r); !errors.Is(r.Err, syncer.ErrNotApplied) ||
-				errors.Is(r.Err, syncer.ErrUnknownOutcome) {
+				errors.Is(r.Err, twotier.ErrUnknownOutcome) {
 				t.Errorf("round: %v", r.Err)
 			}
 			if err := d.Forget(t.Context(), nil, []byte("a")); !errors.Is(err,
-				syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+				twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 				t.Errorf("reset: %v", err)
 			}
 		})
@@ -326,11 +327,11 @@ func TestDirectClusterTakesBackWhatItCan(t *testing.T) {
 		}
 		return true
 	})
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check(a, 1, 60_000, 10),
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check(a, 1, 60_000, 10),
 		check(b, 1, 60_000, 10), check(c, 1, 60_000, 0)}}
-	var res syncer.Result
+	var res twotier.Result
 	err := d.Do(t.Context(), &op, &res)
-	if !errors.Is(err, syncer.ErrUnknownOutcome) || !strings.Contains(err.Error(), "take back") {
+	if !errors.Is(err, twotier.ErrUnknownOutcome) || !strings.Contains(err.Error(), "take back") {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 	if n := sumIn(t, srv, s.Address(a)); n != 1 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -63,7 +64,7 @@ func TestNewKeysAreNotRead(t *testing.T) {
 	for _, start := range []string{"empty", "full"} {
 		counter := openCounter(t, syncer.Options{VerifyInterval: time.Hour,
 			Store:     open(t, redisstore.Options{URL: srv.URL()}),
-			Placement: syncer.Placement{Partitions: partitions}})
+			Placement: twotier.Placement{Partitions: partitions}})
 		// reads counts new keys and returns how many of them were read.
 		reads := func(keys int) int64 {
 			before := counter.Stats().LoadsTotal

@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // Expiry is how buckets leave Redis once no window needs them.
@@ -59,7 +59,7 @@ type Options struct {
 	// how many must be connected to each server that takes writes. Default: 1.
 	KeepReplicas int
 	// Placement must be the same for all users of the data, and is compared with the one in Redis.
-	Placement syncer.Placement
+	Placement twotier.Placement
 	// Ladders holds the ladder of each namespace; "default" serves all that are not listed. Keys
 	// and the records stored along with them live as long as the ladders need. Other processes may
 	// have different ladders, and fold the same keys by theirs. Required.
@@ -120,12 +120,12 @@ func New(opt Options) (*Store, error) {
 		opt.KeepReplicas = 1
 	}
 	if opt.Placement.Partitions == 0 {
-		opt.Placement.Partitions = syncer.DefaultPartitions
+		opt.Placement.Partitions = twotier.DefaultPartitions
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opt.Ladders[syncer.DefaultNamespace] == nil {
+	if opt.Ladders[twotier.DefaultNamespace] == nil {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
 	opt.Ladders = maps.Clone(opt.Ladders)

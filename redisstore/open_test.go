@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -34,7 +35,7 @@ func counts(at leaparray.Stretch, n int64) syncer.Bucket {
 }
 
 func ladders(l *leaparray.Ladder) map[string]*leaparray.Ladder {
-	return map[string]*leaparray.Ladder{syncer.DefaultNamespace: l}
+	return map[string]*leaparray.Ladder{twotier.DefaultNamespace: l}
 }
 
 // open returns a store that is closed with the test. It fills in the ladders, and a timeout that is

@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -91,7 +92,7 @@ func TestProbeComparesTheLayout(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	good := redisstore.Options{URL: srv.URL(),
-		Placement: syncer.Placement{Partitions: 1021, Seed: 7}}
+		Placement: twotier.Placement{Partitions: 1021, Seed: 7}}
 	works(t, open(t, good))
 	works2 := open(t, good)
 	if err := probe(t, works2); err != nil {
@@ -108,7 +109,7 @@ func TestProbeComparesTheLayout(t *testing.T) {
 		"seed": {func(o *redisstore.Options) { o.Placement.Seed = 8 },
 			"hash-seed = 7, this node has 8"},
 		"hash tags": {func(o *redisstore.Options) {
-			o.Placement.HashTags = syncer.HashTags{"sms": true}
+			o.Placement.HashTags = twotier.HashTags{"sms": true}
 		}, "hash-tags = no namespace, this node has sms; use the same, another Redis (or " +
 			`database), or write what this node has into the field "hash-tags" of the hash tt:meta`},
 	} {

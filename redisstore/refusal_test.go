@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
@@ -47,7 +48,7 @@ func TestEachCommandThatRedisRefuses(t *testing.T) {
 			f := &refusing{t: t, srv: srv, l: l}
 			f.allow("+", command)
 			f.s = open(t, redisstore.Options{URL: "redis://limited:secret@" + srv.Addr(),
-				Placement: syncer.Placement{Partitions: 1}})
+				Placement: twotier.Placement{Partitions: 1}})
 			works(t, f.s)
 			f.round()
 			f.allow("-", command)

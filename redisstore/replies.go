@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -21,7 +22,7 @@ const (
 func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	reply, _ := v.([]any)
 	if len(reply) < 5 {
-		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", twotier.ErrUnknownOutcome, v)
 		return nil, false
 	}
 	r.Version, r.Quieted, r.Epoch = whole(reply[1]), whole(reply[2]), whole(reply[3])
@@ -44,7 +45,7 @@ func (s *Store) take(r *syncer.Round, v any) {
 		return
 	}
 	if len(rest) < 3 {
-		r.Err = fmt.Errorf("%w: round: unexpected reply %v", syncer.ErrUnknownOutcome, v)
+		r.Err = fmt.Errorf("%w: round: unexpected reply %v", twotier.ErrUnknownOutcome, v)
 		return
 	}
 	takeValues(r, rest[2], rest[3:])
@@ -154,7 +155,7 @@ func takeLoaded(r *syncer.Round, reply any) {
 // the last one, Redis can be reached: it is late.
 func (c *scriptCall) classify(err error) error {
 	if c.mayHaveRun || mayHaveRun(err) {
-		return markLate(fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err),
+		return markLate(fmt.Errorf("%w: %w", twotier.ErrUnknownOutcome, err),
 			c.late || isRefusal(err))
 	}
 	return markLate(notApplied(err), c.late || isBusy(err))

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -22,7 +23,7 @@ func TestResetStaysResetWhenCountsAreRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			flushAll(t, srv)
-			one, clk := syncer.Placement{Partitions: 1}, newClock(t0)
+			one, clk := twotier.Placement{Partitions: 1}, newClock(t0)
 			s := open(t, redisstore.Options{URL: srv.URL(), Placement: one})
 			d := openDirect(t, redisstore.DirectOptions{Store: s, Now: clk.now.Load})
 			c := openCounter(t, syncer.Options{Store: s, Now: clk.now.Load, Placement: one})

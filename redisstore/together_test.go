@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -83,7 +84,7 @@ func TestRoundsGoTogether(t *testing.T) {
 func TestRoundsTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: srv.URL(), Placement: syncer.Placement{Partitions: 1021}})
+	s := open(t, redisstore.Options{URL: srv.URL(), Placement: twotier.Placement{Partitions: 1021}})
 	works(t, s)
 	var rounds []*syncer.Round
 	taken := map[int]bool{}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -41,7 +42,7 @@ func TestAbsenceIsNotBelievedAfterAnEviction(t *testing.T) {
 }
 
 func testAbsence(t *testing.T, oldest bool) {
-	place, clk := syncer.Placement{Partitions: 2}, &clock{now: t0}
+	place, clk := twotier.Placement{Partitions: 2}, &clock{now: t0}
 	key, slow := keyIn(place, 0, "key-"), keyIn(place, 1, "slow-")
 	store := tardy{embedded.New(embedded.Options{}), 1, make(chan struct{})}
 	begin(store.Store, place.Partitions)
@@ -57,8 +58,8 @@ func testAbsence(t *testing.T, oldest bool) {
 		use(crowd[i])
 		clk.set(clk.Now() + 3000)
 	}
-	ops, res := []syncer.Op{*acquireOp(key, 1, 1), *acquireOp(slow, 1, 1), *acquireOp(key, 1, 1)},
-		make([]syncer.Result, 3)
+	ops, res := []twotier.Op{*acquireOp(key, 1, 1), *acquireOp(slow, 1, 1), *acquireOp(key, 1, 1)},
+		make([]twotier.Result, 3)
 	done := make(chan struct{})
 	go func() { c.DoAll(context.Background(), ops, res); close(done) }()
 	synctest.Wait() // the batch waits for the slow key
@@ -89,20 +90,20 @@ func testAbsence(t *testing.T, oldest bool) {
 // keys when the batch is over, and keys that another counter decides about are not requested at
 // all.
 func TestKeysOfFailedOperationsAreNotWaitedFor(t *testing.T) {
-	place := syncer.Placement{Partitions: 2}
+	place := twotier.Placement{Partitions: 2}
 	moved, cold := keyIn(place, 0, "moved-"), keyIn(place, 1, "cold-")
 	tooLong, both := *acquireOp(cold, 1, 1), *acquireOp(moved, 1, 1)
 	tooLong.Checks[0].Limits[0].Window = 1 << 50
 	both.Checks = append(both.Checks, acquireOp(cold, 1, 1).Checks...)
 	for name, c := range map[string]struct {
 		before func(c *syncer.Counter)
-		ops    []syncer.Op
+		ops    []twotier.Op
 		most   int // keys that may be requested
 	}{
-		"invalid":     {func(*syncer.Counter) {}, []syncer.Op{tooLong, tooLong}, 1},
-		"draining":    {(*syncer.Counter).Drain, []syncer.Op{*acquireOp(cold, 1, 1)}, 1},
-		"not owned":   {stopOwningFirst, []syncer.Op{*acquireOp(moved, 1, 1)}, 0},
-		"after moved": {stopOwningFirst, []syncer.Op{*acquireOp(moved, 1, 1), both}, 1},
+		"invalid":     {func(*syncer.Counter) {}, []twotier.Op{tooLong, tooLong}, 1},
+		"draining":    {(*syncer.Counter).Drain, []twotier.Op{*acquireOp(cold, 1, 1)}, 1},
+		"not owned":   {stopOwningFirst, []twotier.Op{*acquireOp(moved, 1, 1)}, 0},
+		"after moved": {stopOwningFirst, []twotier.Op{*acquireOp(moved, 1, 1), both}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestKeysOfFailedOperationsAreNotWaitedFor(t *testing.T) {
 				counter := open(t, syncer.Options{Store: store, Placement: place,
 					RoundTimeout: time.Minute})
 				c.before(counter)
-				res := make([]syncer.Result, len(c.ops))
+				res := make([]twotier.Result, len(c.ops))
 				counter.DoAll(t.Context(), c.ops, res)
 				for i := range res {
 					if res[i].Err == nil {

@@ -6,17 +6,18 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
 // banned returns an Acquire of n events of a key. The limits from the first on start a ban of
 // window milliseconds.
-func banned(key string, n, window int64, first uint16, l []syncer.Limit) syncer.Op {
-	ns, name := syncer.BanKey(nil, "rule", []byte(key))
-	return syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+func banned(key string, n, window int64, first uint16, l []twotier.Limit) twotier.Op {
+	ns, name := twotier.BanKey(nil, "rule", []byte(key))
+	return twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 		{Key: []byte(key), N: n, Limits: l},
 		{NS: ns, Key: name, Limits: limits(window, 0),
-			Ban: syncer.Ban{From: first, To: uint16(len(l))}},
+			Ban: twotier.Ban{From: first, To: uint16(len(l))}},
 	}}
 }
 
@@ -86,10 +87,10 @@ func TestBansAgainstAModel(t *testing.T) {
 
 // TestABanIsPlacedWithItsKey checks the placement in every namespace, with hash tags and without.
 func TestABanIsPlacedWithItsKey(t *testing.T) {
-	p := syncer.Placement{Partitions: 1021, Seed: 7, HashTags: syncer.HashTags{"sms": true}}
+	p := twotier.Placement{Partitions: 1021, Seed: 7, HashTags: twotier.HashTags{"sms": true}}
 	for _, ns := range []string{"", "default", "login", "sms"} {
 		for _, key := range []string{"a", "{1}:x", "a/b", "login/a", "{}"} {
-			banNS, name := syncer.BanKey([]byte(ns), "rule", []byte(key))
+			banNS, name := twotier.BanKey([]byte(ns), "rule", []byte(key))
 			if got, want := p.Of(banNS, name), p.Of([]byte(ns), []byte(key)); got != want {
 				t.Errorf("%s %s: partition %d, its key has %d", ns, key, got, want)
 			}
@@ -104,8 +105,8 @@ func TestABanIsAllOrNothing(t *testing.T) {
 	c := open(t, syncer.Options{Now: clk.Now})
 	a := banned("a", 2, 60_000, 0, limits(60_000, 1))
 	b := banned("b", 1, 60_000, 0, limits(60_000, 9))
-	both := syncer.Op{Kind: syncer.Acquire, CountDenied: true,
-		Checks: append(append([]syncer.Check(nil), b.Checks...), a.Checks...)}
+	both := twotier.Op{Kind: twotier.Acquire, CountDenied: true,
+		Checks: append(append([]twotier.Check(nil), b.Checks...), a.Checks...)}
 	both.CountDenied = false
 	res := do(t, c, both)
 	if res.Allowed || res.Checks[1].Refused || !res.Checks[3].Refused || res.Checks[3].TS == 0 {
@@ -121,7 +122,7 @@ func TestABanIsAllOrNothing(t *testing.T) {
 	if res = do(t, c, b); !res.Allowed {
 		t.Errorf("the other key: %+v", res)
 	}
-	ns, name := syncer.BanKey(nil, "rule", []byte("a"))
+	ns, name := twotier.BanKey(nil, "rule", []byte("a"))
 	if err := c.Forget(context.Background(), ns, name); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestReservationsStartNoBan(t *testing.T) {
 	if res := do(t, c, op); res.Allowed || res.Checks[1].Refused {
 		t.Errorf("beside a reservation: %+v", res)
 	}
-	if err := c.Confirm(context.Background(), "held", syncer.AckMemory); err != nil {
+	if err := c.Confirm(context.Background(), "held", twotier.AckMemory); err != nil {
 		t.Fatal(err)
 	}
 	if res := do(t, c, op); res.Allowed || res.Checks[1].TS == 0 {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -29,7 +30,7 @@ func (s heldLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 
 // openHeldLane returns a counter with two flushers. The flusher of odd partitions has no room until
 // release.
-func openHeldLane(t *testing.T, place syncer.Placement) (c *syncer.Counter, release func()) {
+func openHeldLane(t *testing.T, place twotier.Placement) (c *syncer.Counter, release func()) {
 	s := heldLane{embedded.New(embedded.Options{}), make(chan struct{})}
 	c = open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2,
 		MaxLag:        time.Millisecond, // room for one key
@@ -45,7 +46,7 @@ func openHeldLane(t *testing.T, place syncer.Placement) (c *syncer.Counter, rele
 // nothing before there is room for all of it. If its ban had started meanwhile, it would find that
 // ban, and count nothing.
 func TestABreachThatWaitsForRoomIsCounted(t *testing.T) {
-	place := syncer.Placement{Partitions: 4}
+	place := twotier.Placement{Partitions: 4}
 	roomy, full := keyIn(place, 2, "k"), keyIn(place, 3, "k")
 	for name, test := range map[string]struct{ breached, beside string }{
 		"there is room for the ban":    {roomy, full},
@@ -56,9 +57,9 @@ func TestABreachThatWaitsForRoomIsCounted(t *testing.T) {
 				c, release := openHeldLane(t, place)
 				op := banned(test.breached, 2, 60_000, 0, limits(60_000, 1))
 				op.CountDenied = true
-				op.Checks = append(op.Checks, syncer.Check{Key: []byte(test.beside), N: 1,
+				op.Checks = append(op.Checks, twotier.Check{Key: []byte(test.beside), N: 1,
 					Limits: limits(60_000, 9)})
-				var res syncer.Result
+				var res twotier.Result
 				told := make(chan error, 1)
 				go func() {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

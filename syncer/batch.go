@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 )
 
@@ -14,9 +15,9 @@ import (
 const atOnce = 8
 
 // plainAdds returns how many operations at the front are adds without limits.
-func plainAdds(ops []Op) int {
+func plainAdds(ops []twotier.Op) int {
 	for i := range ops {
-		if !ops[i].unconditional() {
+		if !unconditional(&ops[i]) {
 			return i
 		}
 	}
@@ -28,8 +29,8 @@ func plainAdds(ops []Op) int {
 // all others are done, and only then wait for room.
 type batch struct {
 	c         *Counter
-	ops       []Op
-	res       []Result
+	ops       []twotier.Op
+	res       []twotier.Result
 	ahead     []*pendingLoad // requested loads that no call has taken over, by check; nil if none
 	admission admission
 	putOff    []putOff
@@ -46,7 +47,7 @@ type putOff struct {
 }
 
 // runBatch is DoAll for operations whose acks can be waited for.
-func (c *Counter) runBatch(ctx context.Context, ops []Op, res []Result) {
+func (c *Counter) runBatch(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	b := batch{c: c, ops: ops, res: res, admission: admission{ctx: ctx, opt: &c.opt, never: true}}
 	b.ahead = b.askAhead()
 	for i, checks := 0, 0; i < len(ops); {
@@ -101,11 +102,11 @@ func (b *batch) one(at, checks int) {
 	}
 	if sharesKey(op, b.moved) {
 		b.res[at].Reset()
-		b.res[at].Err = ErrNotOwner
+		b.res[at].Err = twotier.ErrNotOwner
 		return
 	}
 	overtaken := sharesKey(op, b.overtaken)
-	if op.unconditional() {
+	if unconditional(op) {
 		if overtaken {
 			b.wait(at, nil)
 		} else {
@@ -126,7 +127,7 @@ func (b *batch) one(at, checks int) {
 }
 
 // prepare returns a call, ready to be decided, for an operation. checks is as in one.
-func (b *batch) prepare(op *Op, checks int) (*call, error) {
+func (b *batch) prepare(op *twotier.Op, checks int) (*call, error) {
 	if err := b.c.closedTo(op); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (b *batch) prepare(op *Op, checks int) (*call, error) {
 func (b *batch) decide(at int, k *call) {
 	op, res := &b.ops[at], &b.res[at]
 	counted, err := k.decide(&b.admission, res)
-	if b.admission.never && errors.Is(err, ErrBehind) {
+	if b.admission.never && errors.Is(err, twotier.ErrBehind) {
 		b.wait(at, k)
 		return
 	}
@@ -174,8 +175,8 @@ func (b *batch) wait(at int, k *call) {
 // noteMoved records the names of an operation's keys if it failed with ErrNotOwner. The operation
 // is executed elsewhere, so no later operation that shares a key with it may be executed here
 // first.
-func (b *batch) noteMoved(op *Op, err error) {
-	if !errors.Is(err, ErrNotOwner) {
+func (b *batch) noteMoved(op *twotier.Op, err error) {
+	if !errors.Is(err, twotier.ErrNotOwner) {
 		return
 	}
 	if b.moved == nil {
@@ -185,14 +186,14 @@ func (b *batch) noteMoved(op *Op, err error) {
 }
 
 // addNames adds the names of an operation's keys.
-func addNames(names map[string]bool, op *Op) {
+func addNames(names map[string]bool, op *twotier.Op) {
 	for i := range op.Checks {
 		names[string(op.Checks[i].AppendName(nil))] = true
 	}
 }
 
 // sharesKey reports whether one of an operation's keys is in names.
-func sharesKey(op *Op, names map[string]bool) bool {
+func sharesKey(op *twotier.Op, names map[string]bool) bool {
 	if len(names) == 0 {
 		return false
 	}
@@ -237,7 +238,7 @@ func (b *batch) add(from, to int) {
 	}
 }
 
-func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, ErrBehind) }
+func (b *batch) behind(at int) bool { return errors.Is(b.res[at].Err, twotier.ErrBehind) }
 
 // addSome is add, but doesn't wait for room.
 func (b *batch) addSome(from, to int) {
@@ -270,7 +271,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	op, res := &b.ops[at], &b.res[at]
 	res.Reset()
 	ticket := uint64(0)
-	ts, err := moment(op, t.sp.ladder, k.now)
+	ts, err := op.Moment(t.sp.ladder, k.now)
 	if err == nil {
 		ticket, err = t.add(op, res, ts, k.now, &b.admission)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -19,20 +20,20 @@ func TestBatchIsWhatOneByOneIs(t *testing.T) {
 	for _, parts := range []int{1, 3, 1021} {
 		clk := &clock{now: t0}
 		// No answer may depend on the duration of anything.
-		opt := syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: parts},
+		opt := syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: parts},
 			LoadTimeout: time.Hour, RoundTimeout: time.Hour,
 			Namespaces: map[string]syncer.Namespace{"other": {}}}
 		together, apart := open(t, opt), open(t, opt)
 		for range 30 {
 			clk.set(clk.Now() + int64(r.IntN(3000)))
-			ops := make([]syncer.Op, 1+r.IntN(40))
+			ops := make([]twotier.Op, 1+r.IntN(40))
 			for i := range ops {
 				ops[i] = randomOp(r, clk.Now())
 			}
-			res := make([]syncer.Result, len(ops))
+			res := make([]twotier.Result, len(ops))
 			together.DoAll(t.Context(), ops, res)
 			for i := range ops {
-				var want syncer.Result
+				var want twotier.Result
 				want.Err = apart.Do(t.Context(), &ops[i], &want)
 				compareResults(t, fmt.Sprintf("%d partitions, operation %d of %d: %+v", parts, i,
 					len(ops), ops[i]), &res[i], &want)
@@ -49,9 +50,9 @@ func TestBatchIsWhatOneByOneIs(t *testing.T) {
 }
 
 // randomOp returns an add, sometimes an invalid one, or an acquire.
-func randomOp(r *rand.Rand, now int64) syncer.Op {
-	check := syncer.Check{Key: fmt.Append(nil, "k", r.IntN(30)), N: 1 + int64(r.IntN(3))}
-	op := syncer.Op{}
+func randomOp(r *rand.Rand, now int64) twotier.Op {
+	check := twotier.Check{Key: fmt.Append(nil, "k", r.IntN(30)), N: 1 + int64(r.IntN(3))}
+	op := twotier.Op{}
 	switch r.IntN(12) {
 	case 0:
 		check.N = -2
@@ -62,17 +63,17 @@ func randomOp(r *rand.Rand, now int64) syncer.Op {
 	case 3:
 		check.NS = []byte("other")
 	case 4:
-		op.Ack = syncer.AckStore
+		op.Ack = twotier.AckStore
 	case 5:
-		op.Kind, check.Limits = syncer.Acquire, limits(60_000, 20)
+		op.Kind, check.Limits = twotier.Acquire, limits(60_000, 20)
 	case 6:
 		check.Limits = limits(60_000, 20)
 	}
-	op.Checks = []syncer.Check{check}
+	op.Checks = []twotier.Check{check}
 	return op
 }
 
-func compareResults(t *testing.T, what string, got, want *syncer.Result) {
+func compareResults(t *testing.T, what string, got, want *twotier.Result) {
 	t.Helper()
 	if fmt.Sprint(got.Err) != fmt.Sprint(want.Err) {
 		t.Fatalf("%s: %v, one by one %v", what, got.Err, want.Err)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -25,16 +26,16 @@ func TestNothingOfABatchIsCountedAfterItsDeadline(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
-		ops := []syncer.Op{*acquireOp("cold", 1, 10)}
+		ops := []twotier.Op{*acquireOp("cold", 1, 10)}
 		for range 3 * 8 { // more than are carried out at once
-			ops = append(ops, *addOp("added", 1, syncer.AckMemory))
+			ops = append(ops, *addOp("added", 1, twotier.AckMemory))
 		}
-		ops = append(ops, *acquireOp("acquired", 1, 10), *addOp("added", 1, syncer.AckStore))
-		res := make([]syncer.Result, len(ops))
+		ops = append(ops, *acquireOp("acquired", 1, 10), *addOp("added", 1, twotier.AckStore))
+		res := make([]twotier.Result, len(ops))
 		c.DoAll(ctx, ops, res)
 		for i := range res {
-			if err := res[i].Err; !errors.Is(err, syncer.ErrUnavailable) ||
-				errors.Is(err, syncer.ErrUnknownOutcome) {
+			if err := res[i].Err; !errors.Is(err, twotier.ErrUnavailable) ||
+				errors.Is(err, twotier.ErrUnknownOutcome) {
 				t.Errorf("operation %d: %v, %+v", i, err, res[i])
 			}
 		}
@@ -64,22 +65,22 @@ func (e *ended) Err() error {
 // operations that have not begun are not carried out.
 func TestABatchStopsWithItsRequest(t *testing.T) {
 	c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for range 100 {
 		ops = append(ops, *acquireOp("acquired", 1, 1000))
 	}
 	for range 100 {
-		ops = append(ops, *addOp("added", 1, syncer.AckMemory))
+		ops = append(ops, *addOp("added", 1, twotier.AckMemory))
 	}
 	for _, after := range []int{0, 1, 50, 105} {
-		res := make([]syncer.Result, len(ops))
+		res := make([]twotier.Result, len(ops))
 		acquired, added := count(t, c, "acquired", 60_000), count(t, c, "added", 60_000)
 		c.DoAll(&ended{context.Background(), after}, ops, res)
 		done := int64(0)
 		for i := range res {
 			if res[i].Err == nil {
 				done++
-			} else if !errors.Is(res[i].Err, syncer.ErrUnavailable) {
+			} else if !errors.Is(res[i].Err, twotier.ErrUnavailable) {
 				t.Error(res[i].Err)
 			}
 		}

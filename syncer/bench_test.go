@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -27,8 +28,8 @@ func idle(b *testing.B) *syncer.Counter {
 func fill(b *testing.B, c *syncer.Counter) [][]byte {
 	b.Helper()
 	keys := make([][]byte, liveKeys)
-	var res syncer.Result
-	op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
+	var res twotier.Result
+	op := twotier.Op{Checks: []twotier.Check{{N: 1}}}
 	for i := range keys {
 		keys[i] = strconv.AppendInt([]byte("user:"), int64(i), 10)
 		op.Checks[0].Key = keys[i]
@@ -46,8 +47,8 @@ func BenchmarkAddAmongAMillion(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
-		op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
-		var res syncer.Result
+		op := twotier.Op{Checks: []twotier.Check{{N: 1}}}
+		var res twotier.Result
 		for pb.Next() {
 			op.Checks[0].Key = keys[rnd.IntN(liveKeys)]
 			if err := c.Do(context.Background(), &op, &res); err != nil {
@@ -98,9 +99,9 @@ func BenchmarkAcquire(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
 				key := make([]byte, 8)
-				op := syncer.Op{Kind: syncer.Acquire,
-					Checks: []syncer.Check{{Key: key, N: 1, Limits: all[:n]}}}
-				var res syncer.Result
+				op := twotier.Op{Kind: twotier.Acquire,
+					Checks: []twotier.Check{{Key: key, N: 1, Limits: all[:n]}}}
+				var res twotier.Result
 				for pb.Next() {
 					binary.BigEndian.PutUint64(key, uint64(rnd.IntN(keys))|0x4141414141410000)
 					if err := c.Do(context.Background(), &op, &res); err != nil {
@@ -137,8 +138,8 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 		for b.Loop() {
 			c := idle(b)
 			before := reservedKey(c)
-			var res syncer.Result
-			op := syncer.Op{Checks: []syncer.Check{{N: 1}}}
+			var res twotier.Result
+			op := twotier.Op{Checks: []twotier.Check{{N: 1}}}
 			for i := range keys {
 				op.Checks[0].Key = append(op.Checks[0].Key[:0], name(i)...)
 				if err := c.Do(context.Background(), &op, &res); err != nil {

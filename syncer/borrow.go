@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/leaparray"
 )
@@ -13,7 +14,7 @@ import (
 type allowance struct {
 	loan   string
 	number uint64 // of the last request
-	limits []Limit
+	limits []twotier.Limit
 	// Up to ceiling events may be counted. counted have been, and the store has acknowledged
 	// inStore of them.
 	ceiling, counted, inStore int64
@@ -67,29 +68,21 @@ func (a *allowance) use(n int64) {
 }
 
 // covers reports whether the allowance is enough to decide about a target of an operation.
-func (a *allowance) covers(op *Op, t *target, now time.Time) bool {
-	if !op.MayBorrow() || op.Kind == Acquire && !slices.Equal(t.check.Limits, a.limits) {
+func (a *allowance) covers(op *twotier.Op, t *target, now time.Time) bool {
+	if !op.MayBorrow() || op.Kind == twotier.Acquire && !slices.Equal(t.check.Limits, a.limits) {
 		return false
 	}
 	if t.check.N+t.extra <= a.left() {
 		return true
 	}
 	a.missed += t.check.N
-	return op.Kind == Acquire && now.Before(a.refusedUntil) &&
+	return op.Kind == twotier.Acquire && now.Before(a.refusedUntil) &&
 		t.check.N <= a.limits[a.refusedBy].Max
-}
-
-// MayBorrow reports whether a counter may execute the operation on borrowed keys, although another
-// counter owns them: it happens now, counts no more than the allowance, starts no ban, and needs no
-// further knowledge of the keys.
-func (op *Op) MayBorrow() bool {
-	return op.TS == 0 && !op.CountDenied && !op.mayBan() &&
-		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
 }
 
 // borrow reports whether this counter may execute its part of an operation on another one's key.
 // The partition is locked.
-func (t *target) borrow(op *Op) bool {
+func (t *target) borrow(op *twotier.Op) bool {
 	t.allowance, t.borrowed = nil, false
 	if t.p.ownership != notOwned || len(t.p.shared) == 0 || t.p.degraded() {
 		return false
@@ -98,7 +91,7 @@ func (t *target) borrow(op *Op) bool {
 	if k == nil || k.allowance == nil || !k.allowance.valid(now) {
 		return false
 	}
-	if op.Kind == Count {
+	if op.Kind == twotier.Count {
 		t.borrowed = op.MayBorrow()
 		return t.borrowed
 	}
@@ -133,14 +126,14 @@ func (k *call) giveBack() {
 
 // compare answers a check from the allowance. The owner's count is at least the local one, and each
 // limit has at least the rest of the allowance left.
-func (a *allowance) compare(k *call, t *target, v leaparray.View, r *CheckResult) {
+func (a *allowance) compare(k *call, t *target, v leaparray.View, r *twotier.CheckResult) {
 	left := a.left()
 	refused := t.check.N+t.extra > left
 	for i := range a.limits {
 		limit := &a.limits[i]
 		peak, blur, _ := v.PeakBlur(limit.Window, k.ts)
 		peak = max(0, peak) // as for an owner
-		lr := LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max, Count: peak, Lo: peak,
 			Hi: max(peak, limit.Max-left), BucketMS: blur}
 		if lr.Refused = refused && i == a.refusedBy; lr.Refused {
 			lr.Count = max(peak, limit.Max)
@@ -189,7 +182,7 @@ func (c *Counter) Borrow(q *LoanRequest, spare int64) (used Demand, ok bool) {
 // has none or one of another loan.
 func (c *Counter) lockAllowance(q *LoanRequest) (*target, *allowance) {
 	t := new(target)
-	c.locate(t, &Check{NS: q.NS, Key: q.Key})
+	c.locate(t, &twotier.Check{NS: q.NS, Key: q.Key})
 	t.p.mu.Lock()
 	k := t.p.shared.find(t)
 	if k == nil || k.allowance == nil || k.allowance.loan != q.Loan {

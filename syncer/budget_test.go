@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
@@ -33,7 +34,7 @@ func newCrowd(t *testing.T, memory int64) *crowd {
 	s := &crowd{t: t, clk: &clock{now: t0}, store: embedded.New(embedded.Options{})}
 	s.c = open(t, syncer.Options{
 		Store: s.store, Now: s.clk.Now, MaxMemory: memory,
-		Placement: syncer.Placement{Partitions: budgetParts, Seed: 7},
+		Placement: twotier.Placement{Partitions: budgetParts, Seed: 7},
 	})
 	return s
 }
@@ -45,15 +46,15 @@ func (s *crowd) add(partition, n int) (refused int, keys []string) {
 	for len(keys)+refused < n {
 		s.next++
 		key := fmt.Sprint("key", s.next)
-		if (syncer.Placement{Partitions: budgetParts, Seed: 7}).Of(nil, []byte(key)) != partition {
+		if (twotier.Placement{Partitions: budgetParts, Seed: 7}).Of(nil, []byte(key)) != partition {
 			continue
 		}
 		err := s.c.Do(context.Background(),
-			&syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}}, new(syncer.Result))
+			&twotier.Op{Checks: []twotier.Check{{Key: []byte(key), N: 1}}}, new(twotier.Result))
 		switch {
 		case err == nil:
 			keys = append(keys, key)
-		case errors.Is(err, syncer.ErrFull):
+		case errors.Is(err, twotier.ErrFull):
 			refused++
 		default:
 			s.t.Fatal(err)
@@ -135,13 +136,13 @@ func TestSmallPartitionsTakeRoomFromWideCounters(t *testing.T) {
 			t.Fatal(err)
 		}
 		clk := &clock{now: t0}
-		place := syncer.Placement{Partitions: 4}
+		place := twotier.Placement{Partitions: 4}
 		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10, Placement: place,
 			Namespaces: map[string]syncer.Namespace{"wide": {Ladder: wide}}})
 		for i := 0; c.Stats().EvictedTotal == 0; i++ {
-			check := syncer.Check{NS: []byte("wide"), Key: fmt.Append(nil, i), N: 1 << 40}
+			check := twotier.Check{NS: []byte("wide"), Key: fmt.Append(nil, i), N: 1 << 40}
 			if place.Of(check.NS, check.Key) == 2 {
-				do(t, c, syncer.Op{Checks: []syncer.Check{check}})
+				do(t, c, twotier.Op{Checks: []twotier.Check{check}})
 				flush(t, c)
 				clk.set(clk.Now() + 3000)
 			}
@@ -172,7 +173,7 @@ func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
 		store.SetDown(true)
 		clk := &clock{now: t0}
-		place := syncer.Placement{Partitions: budgetParts, Seed: 7}
+		place := twotier.Placement{Partitions: budgetParts, Seed: 7}
 		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20,
 			Placement: place})
 		counted := map[string]bool{}
@@ -181,11 +182,11 @@ func TestLargePartitionGivesNothingUnflushed(t *testing.T) {
 			if p := place.Of(nil, []byte(key)); i < 10_000 != (p == 5) {
 				continue
 			}
-			err := c.Do(t.Context(), &syncer.Op{Checks: []syncer.Check{{Key: []byte(key), N: 1}}},
-				new(syncer.Result))
+			err := c.Do(t.Context(), &twotier.Op{Checks: []twotier.Check{{Key: []byte(key), N: 1}}},
+				new(twotier.Result))
 			if err == nil {
 				counted[key] = true
-			} else if !errors.Is(err, syncer.ErrOverload) {
+			} else if !errors.Is(err, twotier.ErrOverload) {
 				t.Fatal(err)
 			}
 			if i%500 == 0 {
@@ -210,12 +211,12 @@ func TestMemoryStaysBoundedWhenTheBacklogIsFlushed(t *testing.T) {
 		store.SetDown(true)
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: store, Now: clk.Now, MaxMemory: 1 << 20,
-			Placement: syncer.Placement{Partitions: 4}})
+			Placement: twotier.Placement{Partitions: 4}})
 		var err error
 		for i := 0; err == nil; i++ {
 			err = c.Do(t.Context(),
-				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
-				new(syncer.Result))
+				&twotier.Op{Checks: []twotier.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
+				new(twotier.Result))
 		}
 		clk.set(clk.Now() + 3000)
 		store.SetDown(false)
@@ -233,13 +234,13 @@ func TestMemoryIsBoundedWhileNothingIsIdle(t *testing.T) {
 	for _, parts := range []int{1, 8, 64} {
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 512 << 10,
-			Placement: syncer.Placement{Partitions: parts}})
+			Placement: twotier.Placement{Partitions: parts}})
 		refused := 0
 		for i := range 20_000 {
 			err := c.Do(context.Background(),
-				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
-				new(syncer.Result))
-			if errors.Is(err, syncer.ErrOverload) || errors.Is(err, syncer.ErrFull) {
+				&twotier.Op{Checks: []twotier.Check{{Key: fmt.Append(nil, "k", i), N: 1}}},
+				new(twotier.Result))
+			if errors.Is(err, twotier.ErrOverload) || errors.Is(err, twotier.ErrFull) {
 				refused++
 			} else if err != nil {
 				t.Fatal(err)
@@ -260,7 +261,7 @@ func TestMemoryIsBoundedWhileNothingIsIdle(t *testing.T) {
 func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 	const goroutines, each, keys = 8, 3000, 4000
 	clk := &clock{now: t0}
-	place := syncer.Placement{Partitions: 8}
+	place := twotier.Placement{Partitions: 8}
 	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 256 << 10, Placement: place,
 		FlushInterval: time.Millisecond})
 	var counted [keys]atomic.Int64
@@ -276,11 +277,11 @@ func TestNothingIsLostWhileMemoryMoves(t *testing.T) {
 				}
 				clk.set(t0 + int64(i)*20)
 				err := c.Do(context.Background(),
-					&syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}, new(syncer.Result))
+					&twotier.Op{Checks: []twotier.Check{{Key: key, N: 1}}}, new(twotier.Result))
 				switch {
 				case err == nil:
 					counted[n].Add(1)
-				case errors.Is(err, syncer.ErrOverload):
+				case errors.Is(err, twotier.ErrOverload):
 					runtime.Gosched()
 				default:
 					t.Error(err)

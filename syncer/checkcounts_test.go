@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -44,7 +45,7 @@ func TestTakenBackTwice(t *testing.T) {
 		co := newCompany(t, 1, nil)
 		late := &slow{Store: co.store, sent: make(chan struct{}), answer: make(chan struct{})}
 		co.counters = append(co.counters, open(t, syncer.Options{Store: late, Writer: "late",
-			NotOwner: true, Placement: syncer.Placement{Partitions: 1}, FlushInterval: time.Hour,
+			NotOwner: true, Placement: twotier.Placement{Partitions: 1}, FlushInterval: time.Hour,
 			MaxRoundKeys: 2, Now: func() int64 { return t0 }}))
 		co.add(0, "k", 5)
 		co.flush(0)
@@ -62,8 +63,8 @@ func TestTakenBackTwice(t *testing.T) {
 		late.hold.Store(true)
 		late.answer <- struct{}{} // with the news
 		<-late.sent
-		res := do(t, co.counters[1], syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
-			Checks: []syncer.Check{{Key: []byte("k"), Limits: []syncer.Limit{{Window: 30_000}}}}})
+		res := do(t, co.counters[1], twotier.Op{Kind: twotier.Count, AllowNonOwner: true,
+			Checks: []twotier.Check{{Key: []byte("k"), Limits: []twotier.Limit{{Window: 30_000}}}}})
 		if l := res.Checks[0].Limits[0]; l.Count != 0 || l.Lo != 0 || l.Hi != 0 {
 			t.Errorf("before it is flushed: %+v", l)
 		}

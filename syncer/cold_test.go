@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -16,7 +17,7 @@ import (
 
 // withOnCold returns a default namespace with this setting.
 func withOnCold(cold syncer.OnCold) map[string]syncer.Namespace {
-	return map[string]syncer.Namespace{syncer.DefaultNamespace: {OnCold: cold}}
+	return map[string]syncer.Namespace{twotier.DefaultNamespace: {OnCold: cold}}
 }
 
 // foreign is a store with a value that is no count under the name of one key.
@@ -57,7 +58,7 @@ func TestOnColdSaysNothingOfARefusedKey(t *testing.T) {
 }
 
 func testRefusedKey(t *testing.T, cold syncer.OnCold) {
-	inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+	inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
 	before := open(t, syncer.Options{Store: inner, Placement: place})
 	add(t, before, "full", 10, 0)
 	flush(t, before)
@@ -66,9 +67,9 @@ func testRefusedKey(t *testing.T, cold syncer.OnCold) {
 	c := open(t, syncer.Options{Store: store, Placement: place, Namespaces: withOnCold(cold)})
 	ctx := context.Background()
 	for range 20 {
-		var res syncer.Result
+		var res twotier.Result
 		err := c.Do(ctx, acquireOp("bad", 1, 10), &res)
-		if !errors.Is(err, syncer.ErrUnavailable) || errors.Is(err, syncer.ErrUnknownOutcome) {
+		if !errors.Is(err, twotier.ErrUnavailable) || errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Fatalf("the refused key: %+v, %v", res, err)
 		}
 		if res := acquire(t, c, "full", 1, 0, limits(3_600_000, 10)); res.Allowed || res.Degraded {
@@ -79,20 +80,20 @@ func testRefusedKey(t *testing.T, cold syncer.OnCold) {
 	if n := c.Stats().PendingBuckets; n != 0 {
 		t.Errorf("%d buckets are pending: something was counted", n)
 	}
-	ops := []syncer.Op{*acquireOp("bad", 1, 10), *acquireOp("full", 1, 11)}
-	res := make([]syncer.Result, 2)
+	ops := []twotier.Op{*acquireOp("bad", 1, 10), *acquireOp("full", 1, 11)}
+	res := make([]twotier.Result, 2)
 	c.DoAll(ctx, ops, res)
-	if !errors.Is(res[0].Err, syncer.ErrUnavailable) || res[1].Err != nil || !res[1].Allowed {
+	if !errors.Is(res[0].Err, twotier.ErrUnavailable) || res[1].Err != nil || !res[1].Allowed {
 		t.Errorf("a batch: %+v", res)
 	}
 	both := *acquireOp("full", 1, 20)
 	both.Checks = append(both.Checks, acquireOp("bad", 1, 10).Checks...)
-	if err := c.Do(ctx, &both, new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+	if err := c.Do(ctx, &both, new(twotier.Result)); !errors.Is(err, twotier.ErrUnavailable) {
 		t.Errorf("both keys at once: %v", err)
 	}
-	read := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte("bad"),
-		Limits: []syncer.Limit{{Window: 60_000}}}}}
-	var counts syncer.Result
+	read := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{Key: []byte("bad"),
+		Limits: []twotier.Limit{{Window: 60_000}}}}}
+	var counts twotier.Result
 	if err := c.Do(ctx, &read, &counts); err != nil || !counts.Degraded {
 		t.Errorf("a count of the refused key: %+v, %v", counts, err)
 	}
@@ -111,7 +112,7 @@ func TestOnColdSaysNothingOfAStoreThatRefuses(t *testing.T) {
 
 func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
 	const n = 200
-	place := syncer.Placement{Partitions: 64}
+	place := twotier.Placement{Partitions: 64}
 	inner := embedded.New(embedded.Options{})
 	before := open(t, syncer.Options{Store: inner, Placement: place})
 	for i := range n {
@@ -124,8 +125,8 @@ func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
 		Decide: func(*syncer.Round) faultstore.Fault { return faultstore.Fault(now.Load()) }})
 	c := open(t, syncer.Options{Store: store, Placement: place, LoadTimeout: 100 * time.Millisecond,
 		Namespaces: withOnCold(cold)})
-	ask := func(i int) (syncer.Result, error) {
-		var res syncer.Result
+	ask := func(i int) (twotier.Result, error) {
+		var res twotier.Result
 		err := c.Do(context.Background(), acquireOp(fmt.Sprint("full-", i%n), 1, 10), &res)
 		return res, err
 	}
@@ -140,7 +141,7 @@ func testStoreRefuses(t *testing.T, cold syncer.OnCold) {
 	now.Store(int32(faultstore.WriteRefused)) // reads as well
 	time.Sleep(3 * time.Second)               // each partition has been asked again
 	for i := range 100 {
-		if res, err := ask(i); !errors.Is(err, syncer.ErrUnavailable) {
+		if res, err := ask(i); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Fatalf("refusing, after %d answers: %+v, %v", i, res, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"twotier.dev/twotier"
 )
 
 // countedKey is a key that an operation has counted, while the operation waits for the store.
@@ -47,7 +48,7 @@ func (p *partition) commitIf(ctx context.Context, ticket uint64, keys []countedK
 		case <-ctx.Done():
 			return Mark{},
 				fmt.Errorf("%w: counted in memory, but the store has not acknowledged it in time",
-					ErrUnknownOutcome)
+					twotier.ErrUnknownOutcome)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
@@ -136,7 +137,7 @@ func (c *Counter) Close(ctx context.Context) error {
 		if l := c.left(); l.buckets > 0 {
 			c.err = fmt.Errorf(
 				"close: %w: the store has not acknowledged %d events of %d keys, in %d buckets",
-				ErrUnknownOutcome, l.events, l.keys, l.buckets)
+				twotier.ErrUnknownOutcome, l.events, l.keys, l.buckets)
 		}
 		c.stop()
 		c.done.Wait()
@@ -172,7 +173,7 @@ func (c *Counter) Flush(ctx context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("flush: %w: the store has not acknowledged %d buckets",
-				ErrUnknownOutcome, c.pendingBuckets())
+				twotier.ErrUnknownOutcome, c.pendingBuckets())
 		}
 	}
 	return nil

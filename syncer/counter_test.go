@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -62,40 +63,40 @@ func open(t testing.TB, opt syncer.Options) *syncer.Counter {
 	return c
 }
 
-func limits(pairs ...int64) (l []syncer.Limit) {
+func limits(pairs ...int64) (l []twotier.Limit) {
 	for i := 0; i < len(pairs); i += 2 {
-		l = append(l, syncer.Limit{Window: pairs[i], Max: pairs[i+1]})
+		l = append(l, twotier.Limit{Window: pairs[i], Max: pairs[i+1]})
 	}
 	return l
 }
 
-func do(t testing.TB, c *syncer.Counter, op syncer.Op) syncer.Result {
+func do(t testing.TB, c *syncer.Counter, op twotier.Op) twotier.Result {
 	t.Helper()
-	var res syncer.Result
+	var res twotier.Result
 	if err := c.Do(context.Background(), &op, &res); err != nil {
 		t.Fatalf("Do(%+v): %v", op, err)
 	}
 	return res
 }
 
-func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) syncer.Result {
+func add(t testing.TB, c *syncer.Counter, key string, n, ts int64) twotier.Result {
 	t.Helper()
-	return do(t, c, syncer.Op{Kind: syncer.Add, TS: ts,
-		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+	return do(t, c, twotier.Op{Kind: twotier.Add, TS: ts,
+		Checks: []twotier.Check{{Key: []byte(key), N: n}}})
 }
 
 func count(t testing.TB, c *syncer.Counter, key string, window int64) int64 {
 	t.Helper()
-	res := do(t, c, syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
+	res := do(t, c, twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Key: []byte(key), Limits: limits(window, 0)}}})
 	return res.Checks[0].Limits[0].Hi
 }
 
 func acquire(t testing.TB, c *syncer.Counter, key string, n, ts int64,
-	l []syncer.Limit) syncer.Result {
+	l []twotier.Limit) twotier.Result {
 	t.Helper()
-	return do(t, c, syncer.Op{Kind: syncer.Acquire, TS: ts,
-		Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: l}}})
+	return do(t, c, twotier.Op{Kind: twotier.Acquire, TS: ts,
+		Checks: []twotier.Check{{Key: []byte(key), N: n, Limits: l}}})
 }
 
 func flush(t testing.TB, c *syncer.Counter) {
@@ -121,7 +122,7 @@ func TestAddIsVisibleAtOnceAndReachesTheStore(t *testing.T) {
 	}
 	add(t, c, "a", 4, 0)
 	flush(t, c)
-	got := store.Get(syncer.Placement{Partitions: syncer.DefaultPartitions}.Of(nil, []byte("a")),
+	got := store.Get(twotier.Placement{Partitions: twotier.DefaultPartitions}.Of(nil, []byte("a")),
 		nil, []byte("a"))
 	if len(got) != 1 || got[0].N != 7 {
 		t.Errorf("store holds %+v", got)
@@ -198,8 +199,8 @@ func TestThreshold(t *testing.T) {
 		n    int64
 		over bool
 	}{{50, false}, {60, true}, {10, true}} {
-		res := do(t, c, syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
+		res := do(t, c, twotier.Op{Kind: twotier.Add,
+			Checks: []twotier.Check{{Key: []byte("add"), N: tc.n, Limits: limits(60_000, 100)}}})
 		if res.Allowed == tc.over {
 			t.Errorf("add %d: %+v", tc.n, res)
 		}
@@ -223,7 +224,7 @@ func TestThreshold(t *testing.T) {
 func TestSeveralChecksAllOrNothing(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
 		{Key: []byte("y"), N: 1, Limits: limits(60_000, 2)},
 		{Key: []byte("x"), N: 1, Limits: limits(60_000, 3)},
@@ -244,21 +245,22 @@ func TestSeveralChecksAllOrNothing(t *testing.T) {
 // spelling of the namespace, each limit of a key is compared with the whole operation's count of
 // it.
 func TestLimitsCompareWithTheSumOfAllChecksOfAKey(t *testing.T) {
-	strict := syncer.Check{Key: []byte("x"), N: 1, Limits: limits(60_000, 1)}
-	wide := syncer.Check{Key: []byte("x"), N: 5, Limits: limits(3_600_000, 10)}
+	strict := twotier.Check{Key: []byte("x"), N: 1, Limits: limits(60_000, 1)}
+	wide := twotier.Check{Key: []byte("x"), N: 5, Limits: limits(3_600_000, 10)}
 	spelled := wide
-	spelled.NS = []byte(syncer.DefaultNamespace)
-	for _, checks := range [][]syncer.Check{{strict, wide}, {wide, strict}, {strict, spelled},
+	spelled.NS = []byte(twotier.DefaultNamespace)
+	for _, checks := range [][]twotier.Check{{strict, wide}, {wide, strict}, {strict, spelled},
 		{spelled, strict}} {
 		for _, reserve := range []string{"", "id"} {
 			c := open(t, syncer.Options{Now: (&clock{now: t0}).Now})
 			for _, dry := range []bool{true, false} {
-				op := syncer.Op{Kind: syncer.Acquire, DryRun: dry, Reserve: reserve, Checks: checks}
+				op := twotier.Op{Kind: twotier.Acquire, DryRun: dry, Reserve: reserve,
+					Checks: checks}
 				if res := do(t, c, op); res.Allowed || res.RetryAfter != -1 {
 					t.Errorf("dry run %v, reserve %q: 6 of 1: %+v", dry, reserve, res)
 				}
 			}
-			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{checks[0]}}
+			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{checks[0]}}
 			if res := do(t, c, op); !res.Allowed {
 				t.Errorf("what was refused has counted: %+v", res)
 			}
@@ -279,7 +281,7 @@ func TestNamespacesFitIntoAnEntry(t *testing.T) {
 			spaces[fmt.Sprint("ns", i)] = syncer.Namespace{}
 		}
 		if test.listed {
-			spaces[syncer.DefaultNamespace] = syncer.Namespace{}
+			spaces[twotier.DefaultNamespace] = syncer.Namespace{}
 		}
 		_, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
 			Namespaces: spaces})
@@ -340,8 +342,8 @@ func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := open(t, syncer.Options{
-		Store: store, Now: clk.Now, Placement: syncer.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: hour}},
+		Store: store, Now: clk.Now, Placement: twotier.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: hour}},
 	})
 	add(t, c, "k", 1, 0)
 	flush(t, c)
@@ -361,9 +363,10 @@ func TestReadsDoNotUseUpTheTimeToLive(t *testing.T) {
 func TestDeletedKeyHasATimeToLiveAgain(t *testing.T) {
 	store := embedded.New(embedded.Options{})
 	now := func() int64 { return t0 }
-	c := open(t, syncer.Options{Store: store, Now: now, Placement: syncer.Placement{Partitions: 1}})
+	c := open(t, syncer.Options{Store: store, Now: now,
+		Placement: twotier.Placement{Partitions: 1}})
 	rival := open(t, syncer.Options{Store: store, Now: now,
-		Placement: syncer.Placement{Partitions: 1}})
+		Placement: twotier.Placement{Partitions: 1}})
 	add(t, c, "k", 1, 0)
 	flush(t, c)
 	if err := rival.Forget(context.Background(), nil, []byte("k")); err != nil {
@@ -411,21 +414,21 @@ func TestInvalid(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
 	for name, tc := range map[string]struct {
-		op   syncer.Op
+		op   twotier.Op
 		want string
 	}{
-		"long": {syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
+		"long": {twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: limits(1, 1, 90_000_000, 1)}}},
 			"limits[1].window: 25h is longer than the namespace covers (24h)"},
-		"future": {syncer.Op{TS: t0 + 5000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+		"future": {twotier.Op{TS: t0 + 5000, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
 			"ts: 1763000005000 is 5000 ms in the future (it is 1763000000000 now), want at most " +
 				"2000 ms"},
-		"past": {syncer.Op{TS: t0 - 90_000_000, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
+		"past": {twotier.Op{TS: t0 - 90_000_000, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
 			"ts: 1762910000000 is 25h ago, farther back than the namespace covers (24h)"},
 	} {
-		var res syncer.Result
+		var res twotier.Result
 		err := c.Do(context.Background(), &tc.op, &res)
-		var invalid *syncer.InvalidError
+		var invalid *twotier.InvalidError
 		if !errors.As(err, &invalid) || err.Error() != tc.want {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)
 		}
@@ -443,7 +446,7 @@ func TestEviction(t *testing.T) {
 	clk := &clock{now: t0}
 	store := embedded.New(embedded.Options{})
 	c := open(t, syncer.Options{Store: store, Now: clk.Now,
-		Placement: syncer.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
+		Placement: twotier.Placement{Partitions: 4}, MaxMemory: 4 * 64 << 10,
 		Namespaces: map[string]syncer.Namespace{"default": {Ladder: ladder}}})
 	const keys = 10_000
 	for i := range keys {
@@ -493,9 +496,9 @@ func (m *meter) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestColdKeysOfABatchAreReadTogether(t *testing.T) {
 	m := &meter{Store: embedded.New(embedded.Options{}), reads: map[string]int{}}
 	c := open(t, syncer.Options{Store: m, FlushInterval: time.Hour, Exchanges: 2})
-	ops, res := make([]syncer.Op, 500), make([]syncer.Result, 500)
+	ops, res := make([]twotier.Op, 500), make([]twotier.Result, 500)
 	for i := range ops {
-		ops[i] = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+		ops[i] = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 			{Key: fmt.Append(nil, "a", i), N: 1, Limits: limits(60_000, 1)},
 			{Key: fmt.Append(nil, "b", i/2), N: 1, Limits: limits(60_000, 5)},
 		}}

@@ -8,13 +8,14 @@ import (
 	"math"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 )
 
 // Do runs one operation. It fills in res, whose memory it reuses. After an error res is meaningless
 // and nothing was counted, except with ErrUnknownOutcome. Other errors are ErrClosed, ErrOverload,
 // ErrUnavailable and *InvalidError.
-func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
+func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if err := c.durability.check(ctx, op); err != nil {
 		return err
 	}
@@ -28,13 +29,13 @@ func (c *Counter) Do(ctx context.Context, op *Op, res *Result) error {
 
 // do is Do, but reports in refused, instead of returning an error, whether the store refuses one of
 // the counted keys.
-func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error) {
+func (c *Counter) do(w *admission, op *twotier.Op, res *twotier.Result) (refused bool, err error) {
 	res.Reset()
 	if err := c.closedTo(op); err != nil {
 		return false, err
 	}
 	now := c.opt.Now()
-	if op.unconditional() {
+	if unconditional(op) {
 		return c.addOnly(w, op, res, now)
 	}
 	k := c.calls.Get().(*call)
@@ -50,9 +51,9 @@ func (c *Counter) do(w *admission, op *Op, res *Result) (refused bool, err error
 }
 
 // closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
-func (c *Counter) closedTo(op *Op) error {
+func (c *Counter) closedTo(op *twotier.Op) error {
 	if c.closed.Load() || !op.Reads() && c.draining.Load() {
-		return ErrClosed
+		return twotier.ErrClosed
 	}
 	return nil
 }
@@ -60,13 +61,13 @@ func (c *Counter) closedTo(op *Op) error {
 // DoAll runs operations in order and sets Err in each result. Operations that need the past of keys
 // not in memory wait for all those loads together, and operations that need the store's
 // acknowledgement wait for it together.
-func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
+func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	kept, at := c.durability.thoseKept(ctx, ops, res)
 	if at == nil {
 		c.runBatch(ctx, ops, res)
 		return
 	}
-	out := make([]Result, len(kept))
+	out := make([]twotier.Result, len(kept))
 	c.runBatch(ctx, kept, out)
 	for k, i := range at {
 		res[i] = out[k]
@@ -74,16 +75,17 @@ func (c *Counter) DoAll(ctx context.Context, ops []Op, res []Result) {
 }
 
 // addOnly runs an Add without limits, which needs no knowledge of the key's past.
-func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused bool, err error) {
+func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result,
+	now int64) (refused bool, err error) {
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
-	ts, err := moment(op, t.sp.ladder, now)
+	ts, err := op.Moment(t.sp.ladder, now)
 	if err != nil {
 		return false, err
 	}
 	p, ticket := t.p, uint64(0)
-	for again := true; again; again = errors.Is(err, ErrBehind) && w.wait() {
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && w.wait() {
 		if err != nil {
 			now = c.opt.Now() // it has waited
 		}
@@ -106,21 +108,21 @@ func (c *Counter) addOnly(w *admission, op *Op, res *Result, now int64) (refused
 // durability determines the ack level of an operation, and waits for it.
 type durability struct {
 	store     Store
-	ack       Ack // the level of AckDefault
-	placement Placement
+	ack       twotier.Ack // the level of AckDefault
+	placement twotier.Placement
 }
 
 // check returns an error if an operation can't reach its ack level. It is called before anything is
 // counted.
-func (d *durability) check(ctx context.Context, op *Op) error {
+func (d *durability) check(ctx context.Context, op *twotier.Op) error {
 	ack := d.of(op)
-	if ack < AckReplica || op.Reads() {
+	if ack < twotier.AckReplica || op.Reads() {
 		return nil
 	}
 	keeper, ok := d.store.(Keeper)
 	if !ok {
-		return &InvalidError{-1, -1, "ack",
-			"counts are kept in the memory of this server alone, want memory or redis"}
+		return &twotier.InvalidError{Check: -1, Limit: -1, Field: "ack",
+			Detail: "counts are kept in the memory of this server alone, want memory or redis"}
 	}
 	partitions := make([]int, len(op.Checks))
 	for i := range op.Checks {
@@ -130,20 +132,22 @@ func (d *durability) check(ctx context.Context, op *Op) error {
 }
 
 // of returns the ack level of an operation.
-func (d *durability) of(op *Op) Ack {
-	if op.Ack == AckDefault {
+func (d *durability) of(op *twotier.Op) twotier.Ack {
+	if op.Ack == twotier.AckDefault {
 		return d.ack
 	}
 	return op.Ack
 }
 
 // waits reports whether an operation waits for the store.
-func (d *durability) waits(op *Op) bool { return d.of(op) >= AckStore && !op.reserves() }
+func (d *durability) waits(op *twotier.Op) bool {
+	return d.of(op) >= twotier.AckStore && !op.Reserves()
+}
 
 // call is the scratch memory of one operation: its checks, and the partitions of their keys, which
 // are locked together.
 type call struct {
-	op          *Op
+	op          *twotier.Op
 	now, ts     int64
 	present     int64 // now, or the end of the operation's last wait
 	targets     []target
@@ -156,7 +160,7 @@ type call struct {
 }
 
 // begin prepares the scratch memory for an operation.
-func (k *call) begin(op *Op, now int64) {
+func (k *call) begin(op *twotier.Op, now int64) {
 	k.op, k.now, k.present = op, now, now
 	k.targets, k.parts, k.refused, k.reservation = k.targets[:0], k.parts[:0], false, nil
 }
@@ -165,9 +169,9 @@ func (k *call) begin(op *Op, now int64) {
 func (k *call) hasWaited() { k.present = k.targets[0].p.keys.clock.now() }
 
 // prepare locates and validates everything before anything is locked.
-func (k *call) prepare(d *directory, op *Op, now int64) error {
+func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
 	k.begin(op, now)
-	ts, err := Validate(op, d.namespaces.ladder, now)
+	ts, err := twotier.Validate(op, d.namespaces.ladder, now)
 	if err != nil {
 		return err
 	}
@@ -225,9 +229,9 @@ func (k *call) unlock() {
 }
 
 // decide evaluates an operation once its keys are loaded and there is room for its counts.
-func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
+func (k *call) decide(w *admission, res *twotier.Result) (counted bool, err error) {
 	k.admission = *w
-	for again := true; again; again = errors.Is(err, ErrBehind) && k.admission.wait() {
+	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && k.admission.wait() {
 		if err != nil {
 			k.hasWaited()
 		}
@@ -246,7 +250,7 @@ func (k *call) decide(w *admission, res *Result) (counted bool, err error) {
 
 // target is one check of an operation and the place of its key.
 type target struct {
-	check      *Check
+	check      *twotier.Check
 	ns         []byte // empty for the default namespace
 	p          *partition
 	sp         *space
@@ -274,16 +278,17 @@ const noTicket = math.MaxUint64
 
 // add counts an Add without limits. The partition is locked. The count is in the store once the
 // ticket is acknowledged.
-func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket uint64, err error) {
+func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
+	w *admission) (ticket uint64, err error) {
 	p := t.p
 	t.allowance, t.borrowed = nil, false
 	switch {
 	case t.refused(op) && !t.borrow(op):
-		return 0, ErrNotOwner
+		return 0, twotier.ErrNotOwner
 	case p.draining:
-		return 0, ErrClosed
+		return 0, twotier.ErrClosed
 	case !w.admits(t):
-		return 0, ErrBehind
+		return 0, twotier.ErrBehind
 	}
 	r, e, err := t.entry(now)
 	if err != nil {
@@ -298,7 +303,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 	t.allowance.use(t.check.N)
 	res.Allowed, res.Source = true, t.source()
 	if p.degraded() {
-		res.Degraded, res.Source = true, SourceDegraded
+		res.Degraded, res.Source = true, twotier.SourceDegraded
 	}
 	res.AddCheck().TS = ts
 	if e.has(flagParked) {
@@ -311,7 +316,7 @@ func (t *target) add(op *Op, res *Result, ts, now int64, w *admission) (ticket u
 func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	p := t.p
 	if p.closed {
-		return 0, nil, ErrClosed
+		return 0, nil, twotier.ErrClosed
 	}
 	sec := p.keys.clock.seconds(now)
 	r := p.keys.find(t.hash, t.ns, t.check.Key)
@@ -333,7 +338,15 @@ func (t *target) entry(now int64) (arena.Ref, entry, error) {
 	e := p.keys.entry(r)
 	e.setUsed(sec)
 	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
-		return 0, nil, fmt.Errorf("%w: no memory for more buckets", ErrOverload)
+		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
 	return r, e, nil
+}
+
+// unconditional reports whether an operation can be carried out without knowing its key's past: it
+// counts and compares with nothing. Taking counts back needs the past, because it never takes back
+// more than there is.
+func unconditional(op *twotier.Op) bool {
+	return op.Kind == twotier.Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
+		op.Checks[0].N >= 0
 }

@@ -1,103 +1,44 @@
 package syncer
 
 import (
-	"errors"
 	"fmt"
-	"time"
+	"twotier.dev/twotier"
 )
 
-// Errors that the operations of this package return, possibly wrapped. Nothing was counted unless
-// the error's comment states otherwise.
+// Errors that the operations of a [Counter] wrap.
 var (
-	// ErrClosed is returned by every operation after Close.
-	ErrClosed = errors.New("closed")
-	// ErrUnknownOutcome means that a write may or may not have happened, or that it happened but
-	// the store did not acknowledge it in time.
-	ErrUnknownOutcome = errors.New("unknown outcome")
-	// ErrUnavailable means that no honest answer is possible right now; retrying later can help.
-	ErrUnavailable = errors.New("unavailable")
-	// ErrOverload means that one of this node's limits is reached (memory, waiting requests).
-	ErrOverload = errors.New("overloaded")
-	// ErrNotOwner means that another counter decides about the key.
-	ErrNotOwner = errors.New("another node decides about this key")
 	// errLate is an ErrUnavailable: the store can be reached but has not answered in time.
 	errLate = fmt.Errorf("%w: the store has not sent the key's counts in time",
-		ErrUnavailable)
+		twotier.ErrUnavailable)
 	// errKeyRefused is an ErrUnavailable of an Acquire: the store can be reached, but sends no
 	// counts of this key.
 	errKeyRefused = fmt.Errorf("%w: the store refuses to read this key (another type under its "+
-		"name?)", ErrUnavailable)
+		"name?)", twotier.ErrUnavailable)
 	// errExpired is an ErrUnavailable of an operation in a batch whose request ran out of time
 	// first.
-	errExpired = fmt.Errorf("%w: the time of the request was up before its turn", ErrUnavailable)
+	errExpired = fmt.Errorf("%w: the time of the request was up before its turn",
+		twotier.ErrUnavailable)
 	// errUnread is an ErrUnavailable for a query whose answer can't be marked as coming from memory
 	// alone.
 	errUnread = fmt.Errorf("%w: the store can't be asked for the key's counts, or they "+
-		"can't be read", ErrUnavailable)
+		"can't be read", twotier.ErrUnavailable)
 	// errRefusedKey is the ErrUnknownOutcome of an operation that waits for the store.
 	errRefusedKey = fmt.Errorf(
 		"%w: counted in memory, but the store refuses this key (another type under its name?)",
-		ErrUnknownOutcome)
+		twotier.ErrUnknownOutcome)
 	// errStoreDown is an ErrUnavailable of an operation that is impossible without the store.
 	errStoreDown = fmt.Errorf("%w: without the store it is unknown how much can be taken back",
-		ErrUnavailable)
+		twotier.ErrUnavailable)
 	// errStopped is the ErrUnknownOutcome of an operation that was waiting for the store when the
 	// counter closed.
 	errStopped = fmt.Errorf("%w: counted in memory, but closed before the store acknowledged it",
-		ErrUnknownOutcome)
+		twotier.ErrUnknownOutcome)
 	// errFailing means that the caller doesn't wait for a count while the store can't accept it.
-	errFailing = fmt.Errorf("%w: the store does not accept it", ErrUnknownOutcome)
+	errFailing = fmt.Errorf("%w: the store does not accept it", twotier.ErrUnknownOutcome)
 	// errOnTheWay is the ErrUnknownOutcome of Drop.
 	errOnTheWay = fmt.Errorf("%w: counts of the key, or an earlier reset, are on their way to "+
-		"the store", ErrUnknownOutcome)
+		"the store", twotier.ErrUnknownOutcome)
 	// errHandedOff is the ErrUnknownOutcome of an operation that waited for the store.
 	errHandedOff = fmt.Errorf("%w: counted, and handed over to another node before the store "+
-		"acknowledged it", ErrUnknownOutcome)
-	// ErrFull is an ErrOverload: there is no memory for another key, and nothing can be evicted.
-	ErrFull = fmt.Errorf("%w: the memory for counts is full", ErrOverload)
-	// ErrMaxKeys is an ErrOverload: the namespace has the maximum number of keys in memory, and
-	// none of them can be evicted.
-	ErrMaxKeys = fmt.Errorf("%w: the namespace has as many keys in memory as it may have",
-		ErrOverload)
-	// ErrBehind is an ErrOverload: so many keys wait for the store that another one would exceed
-	// Options.MaxLag, and no room became free in time.
-	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
+		"acknowledged it", twotier.ErrUnknownOutcome)
 )
-
-// RetryError is an ErrOverload with an estimate of its duration.
-type RetryError struct {
-	Err error
-	// After estimates the time until there is room: more than 0, at most a minute.
-	After time.Duration
-}
-
-// Error returns the text of Err.
-func (e *RetryError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *RetryError) Unwrap() error { return e.Err }
-
-// InvalidError refuses an operation because of one of its fields. It is returned before anything is
-// counted.
-type InvalidError struct {
-	// Check and Limit are the positions of the offending check and limit, or -1 if the error
-	// concerns neither.
-	Check, Limit int
-	// Field is the name of the field within the check, the limit or the operation, as in the HTTP
-	// API: "key", "window".
-	Field string
-	// Detail describes the error and a correct value.
-	Detail string
-}
-
-// Error names the field and describes the error.
-func (e *InvalidError) Error() string {
-	field := e.Field
-	if e.Limit >= 0 {
-		field = fmt.Sprintf("limits[%d].%s", e.Limit, field)
-	}
-	if e.Check >= 0 {
-		field = fmt.Sprintf("checks[%d].%s", e.Check, field)
-	}
-	return field + ": " + e.Detail
-}

@@ -3,6 +3,7 @@ package syncer
 import (
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -15,10 +16,10 @@ const (
 
 // evaluate decides an operation whose partitions are locked and whose keys are as warm as they will
 // get, and counts if the decision allows it. It reports whether anything was counted.
-func (k *call) evaluate(res *Result) (counted bool, err error) {
+func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 	op := k.op
 	k.use()
-	if op.Kind == Add {
+	if op.Kind == twotier.Add {
 		if err := k.checkReach(); err != nil {
 			return false, err
 		}
@@ -45,10 +46,10 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 	}
 	k.setSource(res)
 	switch {
-	case op.Kind == Add:
+	case op.Kind == twotier.Add:
 		k.setTimes(res)
 		return true, nil
-	case op.Kind == Count:
+	case op.Kind == twotier.Count:
 		return false, nil
 	case !res.Allowed && (!op.CountDenied || k.reservation != nil || op.Banned(res)):
 		return k.refuse(res)
@@ -61,7 +62,7 @@ func (k *call) evaluate(res *Result) (counted bool, err error) {
 }
 
 // refuse starts the bans of an Acquire that counts nothing. It reports whether it has started any.
-func (k *call) refuse(res *Result) (started bool, err error) {
+func (k *call) refuse(res *twotier.Result) (started bool, err error) {
 	starting, err := k.breached(res)
 	if err != nil {
 		return false, err
@@ -72,7 +73,7 @@ func (k *call) refuse(res *Result) (started bool, err error) {
 
 // carryOut counts an Acquire, or reserves it, and starts bans if the Acquire was refused. On an
 // error it does none of these.
-func (k *call) carryOut(res *Result) error {
+func (k *call) carryOut(res *twotier.Result) error {
 	if err := k.admitsAll(); err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ func (k *call) carryOut(res *Result) error {
 }
 
 // setTimes records when the checks were counted.
-func (k *call) setTimes(res *Result) {
+func (k *call) setTimes(res *twotier.Result) {
 	if k.op.TakesNewest() {
 		return
 	}
@@ -110,7 +111,7 @@ const evictableAge = 2
 // kept longer than unused ones, but may be evicted at once to make room for the next read.
 func (k *call) use() {
 	age := uint32(0)
-	if k.op.Kind == Count {
+	if k.op.Kind == twotier.Count {
 		age = evictableAge
 	}
 	for i := range k.targets {
@@ -148,18 +149,18 @@ func (k *call) checkReach() error {
 }
 
 // setSource records the origin of the answer.
-func (k *call) setSource(res *Result) {
-	res.Source = SourceMemory
+func (k *call) setSource(res *twotier.Result) {
+	res.Source = twotier.SourceMemory
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.unread() || t.p.degraded() {
-			res.Degraded, res.Source = true, SourceDegraded
-		} else if source := t.source(); source != SourceMemory && !res.Degraded {
+			res.Degraded, res.Source = true, twotier.SourceDegraded
+		} else if source := t.source(); source != twotier.SourceMemory && !res.Degraded {
 			res.Source = source
 		}
 		if shared := t.p.shared.find(t); shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
-		} else if k.op.Kind == Count || res.Degraded || t.p.ownership == notOwned {
+		} else if k.op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
 		}
 	}
@@ -216,20 +217,20 @@ func (k *call) view(t *target) leaparray.View {
 	return v
 }
 
-func (k *call) compare(t *target, r *CheckResult) error {
-	if k.op.Kind == Acquire && t.keyRefused {
+func (k *call) compare(t *target, r *twotier.CheckResult) error {
+	if k.op.Kind == twotier.Acquire && t.keyRefused {
 		return errKeyRefused
 	}
 	v := k.view(t)
-	if t.allowance != nil && k.op.Kind == Acquire {
+	if t.allowance != nil && k.op.Kind == twotier.Acquire {
 		t.allowance.compare(k, t, v, r)
 		return nil
 	}
 	for i := range t.check.Limits {
 		limit := &t.check.Limits[i]
-		lr := LimitResult{Window: limit.Window, Max: limit.Bound()}
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Bound()}
 		ok := false
-		if k.op.Kind == Acquire {
+		if k.op.Kind == twotier.Acquire {
 			ok = k.admits(t, v, &lr, r)
 		} else {
 			var e leaparray.Estimate
@@ -237,7 +238,7 @@ func (k *call) compare(t *target, r *CheckResult) error {
 			// Pending may take back counts that another counter has meanwhile taken back as well.
 			lr.Count, lr.Lo, lr.Hi = max(0, e.Count), max(0, e.Lo), max(0, e.Hi)
 			lr.BucketMS = e.Width
-			lr.Refused = k.op.Kind == Add && e.Hi > lr.Max
+			lr.Refused = k.op.Kind == twotier.Add && e.Hi > lr.Max
 		}
 		if !ok {
 			return k.outOfReach(t, limit)
@@ -245,10 +246,10 @@ func (k *call) compare(t *target, r *CheckResult) error {
 		r.Refused = r.Refused || lr.Refused
 		r.Limits = append(r.Limits, lr)
 	}
-	if k.op.Kind == Acquire {
+	if k.op.Kind == twotier.Acquire {
 		t.markLimit(r.Refused)
 	}
-	if k.op.Kind == Acquire && t.storeDown && t.sp.onCold == OnColdDeny {
+	if k.op.Kind == twotier.Acquire && t.storeDown && t.sp.onCold == OnColdDeny {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil
@@ -268,7 +269,8 @@ func (t *target) markLimit(at bool) {
 
 // admits compares one limit of an Acquire with the sum of all its checks of the key, see
 // target.extra. It returns false if the limit's window is out of reach.
-func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResult) bool {
+func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
+	r *twotier.CheckResult) bool {
 	if t.check.N == 0 {
 		k.forbids(t, v, lr, r)
 		return true
@@ -299,7 +301,7 @@ func (k *call) admits(t *target, v leaparray.View, lr *LimitResult, r *CheckResu
 }
 
 // includeCounted adds an admitted Acquire's own counts to its figures.
-func (k *call) includeCounted(res *Result) {
+func (k *call) includeCounted(res *twotier.Result) {
 	for i := range k.targets {
 		n := k.targets[i].check.N + k.targets[i].extra
 		for j := range res.Checks[i].Limits {
@@ -309,6 +311,6 @@ func (k *call) includeCounted(res *Result) {
 	}
 }
 
-func (k *call) outOfReach(t *target, limit *Limit) error {
-	return OutOfReach(k.op, t.sp.ladder, limit.Window, k.ts, k.now)
+func (k *call) outOfReach(t *target, limit *twotier.Limit) error {
+	return twotier.OutOfReach(k.op, t.sp.ladder, limit.Window, k.ts, k.now)
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -34,9 +35,9 @@ func TestWhoHasWaitedEvictsWhatIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{
 			Store:     struct{ syncer.Store }{slowKey{embedded.New(embedded.Options{}), "late"}},
-			Placement: syncer.Placement{Partitions: 1}, Exchanges: 1, RoundTimeout: time.Minute,
+			Placement: twotier.Placement{Partitions: 1}, Exchanges: 1, RoundTimeout: time.Minute,
 			FlushInterval: 50 * time.Millisecond,
-			Namespaces:    map[string]syncer.Namespace{syncer.DefaultNamespace: {MaxKeys: 4}}})
+			Namespaces:    map[string]syncer.Namespace{twotier.DefaultNamespace: {MaxKeys: 4}}})
 		for i := range 3 {
 			add(t, c, fmt.Sprint("idle-", i), 1, 0)
 		}
@@ -44,7 +45,7 @@ func TestWhoHasWaitedEvictsWhatIsIdle(t *testing.T) {
 		time.Sleep(time.Second)
 		done := make(chan error)
 		go func() {
-			done <- c.Do(context.Background(), acquireOp("late", 1, 5), new(syncer.Result))
+			done <- c.Do(context.Background(), acquireOp("late", 1, 5), new(twotier.Result))
 		}()
 		for range 79 {
 			time.Sleep(100 * time.Millisecond)

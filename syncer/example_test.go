@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -29,8 +30,8 @@ func Example() {
 
 	first := open("first")
 	key := []byte("alice")
-	add := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: key, N: 3}}}
-	var res syncer.Result
+	add := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: key, N: 3}}}
+	var res twotier.Result
 	if err := first.Do(ctx, &add, &res); err != nil {
 		panic(err)
 	}
@@ -40,8 +41,8 @@ func Example() {
 	}
 
 	second := open("second")
-	acquire := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{
-		Key: key, N: 1, Limits: []syncer.Limit{{Window: time.Hour.Milliseconds(), Max: 4}},
+	acquire := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{
+		Key: key, N: 1, Limits: []twotier.Limit{{Window: time.Hour.Milliseconds(), Max: 4}},
 	}}}
 	for range 2 {
 		if err := second.Do(ctx, &acquire, &res); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // noStore is a store that is never called.
@@ -13,7 +14,8 @@ func (noStore) Exchange(context.Context, []*Round) { panic("asked") }
 
 // lonely returns the only partition of a counter that is not running.
 func lonely(t testing.TB) *partition {
-	c, err := New(Options{Store: noStore{}, Placement: Placement{Partitions: 1}, Writer: "w"})
+	c, err := New(Options{Store: noStore{}, Placement: twotier.Placement{Partitions: 1},
+		Writer: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -29,8 +30,8 @@ func testExpired(t *testing.T, interval time.Duration) {
 		t.Fatal(err)
 	}
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), FlushInterval: interval,
-		Placement:  syncer.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
+		Placement:  twotier.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
 	sent := int64(0)
 	check := func() (held int64) {
 		t.Helper()

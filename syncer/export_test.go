@@ -3,6 +3,7 @@ package syncer
 import (
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
 )
@@ -21,7 +22,7 @@ type Held struct {
 // Held returns the state of a key in memory, at one moment.
 func (c *Counter) Held(ns, key []byte) (h Held) {
 	var t target
-	c.locate(&t, &Check{NS: ns, Key: key})
+	c.locate(&t, &twotier.Check{NS: ns, Key: key})
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	r := t.p.keys.find(t.hash, t.ns, key)
@@ -68,7 +69,7 @@ func (c *Counter) Loads() (all, waited int) {
 // Share starts or ends counting a key in several counters at the same time, without a loan.
 func (c *Counter) Share(ns, key []byte, on bool) error {
 	var t target
-	c.locate(&t, &Check{NS: ns, Key: key})
+	c.locate(&t, &twotier.Check{NS: ns, Key: key})
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	k, err := t.share(c.opt.Now())

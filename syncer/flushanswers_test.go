@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -49,8 +50,8 @@ func flushesChangeNoAnswer(t *testing.T, seed uint64) {
 	p := &pair{dice: rand.New(rand.NewPCG(seed, 11)), clk: &clock{now: t0},
 		left: map[int64]int64{}}
 	opt := syncer.Options{Now: p.clk.Now, FlushInterval: time.Hour, VerifyInterval: time.Hour,
-		Placement:  syncer.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}}
+		Placement:  twotier.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}}
 	p.eager = open(t, opt)
 	p.store = &waitingStore{embedded.New(embedded.Options{}), make(chan chan struct{}, 1)}
 	opt.Store = p.store
@@ -74,7 +75,7 @@ type pair struct {
 	clk         *clock
 	store       *waitingStore // of lazy
 	eager, lazy *syncer.Counter
-	last        syncer.Op
+	last        twotier.Op
 	paused      bool            // a flush of lazy is under way
 	left        map[int64]int64 // events counted and not taken back, by time
 }
@@ -112,8 +113,8 @@ func (p *pair) add(t *testing.T, ts, n int64) {
 	if p.left[ts] += n; p.left[ts] == 0 {
 		delete(p.left, ts)
 	}
-	p.last = syncer.Op{Kind: syncer.Add, TS: ts,
-		Checks: []syncer.Check{{Key: []byte("k"), N: n}}}
+	p.last = twotier.Op{Kind: twotier.Add, TS: ts,
+		Checks: []twotier.Check{{Key: []byte("k"), N: n}}}
 	do(t, p.eager, p.last)
 	flush(t, p.eager)
 	do(t, p.lazy, p.last)
@@ -140,7 +141,7 @@ func (p *pair) countDuringFlush(t *testing.T) {
 
 // compare compares the answers of both for windows that end now or earlier.
 func (p *pair) compare(t *testing.T) {
-	ask := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte("k"),
+	ask := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{Key: []byte("k"),
 		Limits: limits(1+p.dice.Int64N(800), 0, 1+p.dice.Int64N(5000), 0,
 			1+p.dice.Int64N(40_000), 0)}}}
 	if p.dice.IntN(2) == 0 {
@@ -159,8 +160,8 @@ func (p *pair) compare(t *testing.T) {
 	}
 }
 
-func (p *pair) answer(t *testing.T, c *syncer.Counter, ask syncer.Op) []syncer.LimitResult {
-	var res syncer.Result
+func (p *pair) answer(t *testing.T, c *syncer.Counter, ask twotier.Op) []twotier.LimitResult {
+	var res twotier.Result
 	if err := c.Do(t.Context(), &ask, &res); err != nil {
 		return nil // it is out of reach
 	}

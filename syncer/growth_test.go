@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
 
 // warmAll reads the keys of these adds, so that none of them is cold.
-func warmAll(c *syncer.Counter, ops []syncer.Op, res []syncer.Result) {
+func warmAll(c *syncer.Counter, ops []twotier.Op, res []twotier.Result) {
 	reads := slices.Clone(ops)
 	for i := range reads {
-		reads[i].Kind, reads[i].Checks = syncer.Count, slices.Clone(reads[i].Checks)
+		reads[i].Kind, reads[i].Checks = twotier.Count, slices.Clone(reads[i].Checks)
 		reads[i].Checks[0].Limits = limits(60_000, 0)
 	}
 	c.DoAll(context.Background(), reads, res)
@@ -41,10 +42,10 @@ func BenchmarkAddsAmong(b *testing.B) {
 			_ = c.Close(done) // there is no need to flush
 		})
 		const batch = 1000
-		ops, res, names := make([]syncer.Op, batch), make([]syncer.Result, batch),
+		ops, res, names := make([]twotier.Op, batch), make([]twotier.Result, batch),
 			make([][16]byte, batch)
 		for i := range ops {
-			ops[i].Checks = []syncer.Check{{Key: names[i][:], N: 1}}
+			ops[i].Checks = []twotier.Check{{Key: names[i][:], N: 1}}
 		}
 		for key := range keys / batch {
 			for i := range names {
@@ -81,12 +82,12 @@ func BenchmarkAddsAmong(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("keys=%d/acquires", keys), func(b *testing.B) {
 			for i := range ops {
-				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Acquire,
+				ops[i].Kind, ops[i].Checks[0].Limits = twotier.Acquire,
 					limits(60_000, 1<<40, 3_600_000, 1<<40)
 			}
 			measure(b, func() { c.DoAll(context.Background(), ops, res) })
 			for i := range ops {
-				ops[i].Kind, ops[i].Checks[0].Limits = syncer.Add, nil
+				ops[i].Kind, ops[i].Checks[0].Limits = twotier.Add, nil
 			}
 		})
 		b.Run(fmt.Sprintf("keys=%d/single", keys), func(b *testing.B) {

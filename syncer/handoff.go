@@ -1,6 +1,9 @@
 package syncer
 
-import "time"
+import (
+	"time"
+	"twotier.dev/twotier"
+)
 
 // Handoff is the state of a partition, or a page of it, that one counter passes to the next owner.
 // Every count in Rounds is counted exactly once, no matter which counter sends it to the store,
@@ -71,7 +74,7 @@ func (h *handoff) prepare() {
 	h.times++
 	h.reportOwed()
 	h.dirty.handOff(refused)
-	h.loads.refuseAll(ErrNotOwner)
+	h.loads.refuseAll(twotier.ErrNotOwner)
 	h.settled.wake()
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -51,7 +52,7 @@ func pages(t testing.TB, from *syncer.Counter, partition, budget int) *syncer.Ha
 
 func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-	one := syncer.Placement{Partitions: 1}
+	one := twotier.Placement{Partitions: 1}
 	a := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one,
 		FlushInterval: time.Hour})
 	b := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one,
@@ -80,13 +81,13 @@ func TestHandoverIsExactFromTheFirstRequest(t *testing.T) {
 	if s := a.Stats(); s.Keys != 0 || s.PendingBuckets != 0 {
 		t.Errorf("%d keys and %d pending buckets are left behind", s.Keys, s.PendingBuckets)
 	}
-	var res syncer.Result
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte("k1"), N: 1}}}
-	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, syncer.ErrNotOwner) {
+	var res twotier.Result
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte("k1"), N: 1}}}
+	if err := a.Do(context.Background(), &op, &res); !errors.Is(err, twotier.ErrNotOwner) {
 		t.Errorf("the old owner still counts: %v", err)
 	}
 	if err := a.Forget(context.Background(), nil, []byte("k1")); !errors.Is(err,
-		syncer.ErrNotOwner) {
+		twotier.ErrNotOwner) {
 		t.Errorf("the old owner still resets: %v", err)
 	}
 }
@@ -102,7 +103,7 @@ func ownerAndOther(t *testing.T) (inner *embedded.Store, list []*syncer.Counter,
 		s := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 		stores = append(stores, s)
 		list = append(list, open(t, syncer.Options{Store: s, Now: clk.Now, NotOwner: i > 0,
-			Placement: syncer.Placement{Partitions: 1}, FlushInterval: 50 * time.Millisecond}))
+			Placement: twotier.Placement{Partitions: 1}, FlushInterval: 50 * time.Millisecond}))
 	}
 	return inner, list, stores
 }
@@ -137,7 +138,7 @@ func TestHandoverOfWhatCancelsOut(t *testing.T) {
 func TestHandoverWithTheStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-		one := syncer.Placement{Partitions: 1}
+		one := twotier.Placement{Partitions: 1}
 		var list []*syncer.Counter
 		var stores []*faultstore.Store
 		for i := range 4 {
@@ -186,7 +187,7 @@ func TestHandoverWithTheStoreDown(t *testing.T) {
 func TestHandoverTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-		one := syncer.Placement{Partitions: 1}
+		one := twotier.Placement{Partitions: 1}
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one,
 			FlushInterval: 50 * time.Millisecond}
@@ -227,7 +228,7 @@ func TestHandoverTakenBack(t *testing.T) {
 func TestForeignCountsMeetInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, clk := embedded.New(embedded.Options{}), &clock{now: t0}
-		one := syncer.Placement{Partitions: 1}
+		one := twotier.Placement{Partitions: 1}
 		opt := syncer.Options{Store: store, Now: clk.Now, Placement: one,
 			FlushInterval: 100 * time.Millisecond, VerifyInterval: 200 * time.Millisecond}
 		owner := open(t, opt)
@@ -237,11 +238,11 @@ func TestForeignCountsMeetInTheStore(t *testing.T) {
 		time.Sleep(time.Second)
 		for round := range int64(5) {
 			for _, other := range []*syncer.Counter{b, c} {
-				op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: true,
-					Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
+				op := twotier.Op{Kind: twotier.Acquire, AllowNonOwner: true,
+					Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: limits(60_000, 8)}}}
 				res := do(t, other, op)
 				if want := 2*round + 1; res.Allowed != (want < 8) && round != 3 ||
-					res.Source != syncer.SourceFallback {
+					res.Source != twotier.SourceFallback {
 					t.Errorf("round %d: allowed %v (%s) on %+v", round, res.Allowed, res.Source,
 						res.Checks)
 				}
@@ -260,12 +261,12 @@ func TestReservations(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
 	reserve := func(id string, n int64, keys ...string) bool {
-		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Reserve: id}
+		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Reserve: id}
 		for _, k := range keys {
 			op.Checks = append(op.Checks,
-				syncer.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
+				twotier.Check{Key: []byte(k), N: n, Limits: limits(60_000, 10)})
 		}
-		var res syncer.Result
+		var res twotier.Result
 		if err := c.Do(context.Background(), &op, &res); err != nil {
 			t.Fatal(err)
 		}
@@ -283,20 +284,20 @@ func TestReservations(t *testing.T) {
 	if !c.Undo("one") || c.Undo("one") || c.Undo("nobody's") {
 		t.Error("a reservation can be undone once")
 	}
-	if err := c.Confirm(context.Background(), "one", syncer.AckMemory); !errors.Is(err,
-		syncer.ErrUnavailable) {
+	if err := c.Confirm(context.Background(), "one", twotier.AckMemory); !errors.Is(err,
+		twotier.ErrUnavailable) {
 		t.Errorf("confirmed after it was undone: %v", err)
 	}
 	if !acquire(t, c, "a", 5, 0, limits(60_000, 10)).Allowed {
 		t.Error("an undone reservation stands in the way")
 	}
-	if err := c.Confirm(context.Background(), "three", syncer.AckStore); err != nil {
+	if err := c.Confirm(context.Background(), "three", twotier.AckStore); err != nil {
 		t.Fatal(err)
 	}
 	if got := count(t, c, "c", 60_000); got != 6 {
 		t.Errorf("a confirmed reservation is read as %d, want 6", got)
 	}
-	if err := c.Confirm(context.Background(), "three", syncer.AckMemory); err == nil {
+	if err := c.Confirm(context.Background(), "three", twotier.AckMemory); err == nil {
 		t.Error("confirmed twice")
 	}
 }
@@ -340,7 +341,7 @@ func TestWhatIsHandedOverTakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, old := openHeld(t, time.Second)
 		to, s := openHeld(t, time.Second)
-		place, keys := syncer.Placement{Partitions: 2}, to.MostRoom()-1
+		place, keys := twotier.Placement{Partitions: 2}, to.MostRoom()-1
 		for i := range keys {
 			add(t, from, keyIn(place, 1, fmt.Sprint("k", i, "-")), 1, 0)
 		}
@@ -355,8 +356,8 @@ func TestWhatIsHandedOverTakesRoom(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			told <- to.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory),
-				new(syncer.Result))
+			told <- to.Do(ctx, addOp(keyIn(place, 0, "new"), 1, twotier.AckMemory),
+				new(twotier.Result))
 		}()
 		synctest.Wait()
 		if _, _, waiting := to.Room(); waiting != 1 || len(told) != 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -54,13 +55,13 @@ func runHandovers(t *testing.T, seed uint64) {
 			Decide: faultstore.Random(seed+uint64(i), mix), Report: t.Errorf, Adopts: true})
 		r.stores = append(r.stores, s)
 		r.list = append(r.list, open(t, syncer.Options{
-			Store: s, Now: r.clk.Now, Placement: syncer.Placement{Partitions: 2}, NotOwner: i > 0,
+			Store: s, Now: r.clk.Now, Placement: twotier.Placement{Partitions: 2}, NotOwner: i > 0,
 			Exchanges:      1,
 			Writer:         fmt.Sprint("w", i),
 			FlushInterval:  time.Duration(10+rnd.IntN(200)) * time.Millisecond,
 			VerifyInterval: time.Second,
 			Namespaces: map[string]syncer.Namespace{
-				syncer.DefaultNamespace: {OnCold: syncer.OnColdDeny},
+				twotier.DefaultNamespace: {OnCold: syncer.OnColdDeny},
 			},
 			MaxLag: shortLag(rnd),
 		}))
@@ -82,9 +83,9 @@ func (r *relay) step() {
 		r.add(fmt.Sprint("free", r.rnd.IntN(5)))
 	case n < 60:
 		key := fmt.Sprint("limited", r.rnd.IntN(3))
-		var res syncer.Result
-		op := syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
+		var res twotier.Result
+		op := twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits(86_400_000, r.limit)}}}
 		if r.do(key, op, &res) && res.Allowed {
 			if r.truth[key]++; r.truth[key] > r.limit {
 				r.t.Errorf("%s: %d admitted, limit %d", key, r.truth[key], r.limit)
@@ -115,7 +116,7 @@ func (r *relay) step() {
 // add counts a key at its owner.
 func (r *relay) add(key string) {
 	n := 1 + r.rnd.Int64N(4)
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: n}}}
 	if r.do(key, op, nil) {
 		r.truth[key] += n
 	}
@@ -137,7 +138,7 @@ func (r *relay) resetAtOwner(key string) {
 		time.Duration(r.rnd.IntN(500))*time.Millisecond)
 	defer cancel()
 	err := r.list[r.owner[r.partition(key)]].Forget(ctx, nil, []byte(key))
-	if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) {
 		r.truth[key] = 0
 	}
 	r.add(key)
@@ -148,29 +149,29 @@ func (r *relay) resetAtOwner(key string) {
 func (r *relay) giveOrTake() {
 	key := fmt.Sprint("taken", r.rnd.IntN(2))
 	n := max(1-2*r.rnd.Int64N(2), -r.truth[key])
-	if r.do(key, syncer.Op{Kind: syncer.Add, TS: t0,
-		Checks: []syncer.Check{{Key: []byte(key), N: n}}}, nil) {
+	if r.do(key, twotier.Op{Kind: twotier.Add, TS: t0,
+		Checks: []twotier.Check{{Key: []byte(key), N: n}}}, nil) {
 		r.truth[key] += n
 	}
 }
 
 func (r *relay) partition(key string) int {
-	return syncer.Placement{Partitions: 2}.Of(nil, []byte(key))
+	return twotier.Placement{Partitions: 2}.Of(nil, []byte(key))
 }
 
 // do carries out an operation at the owner of a key.
-func (r *relay) do(key string, op syncer.Op, res *syncer.Result) bool {
+func (r *relay) do(key string, op twotier.Op, res *twotier.Result) bool {
 	return r.doAt(r.owner[r.partition(key)], key, op, res)
 }
 
-func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool {
+func (r *relay) doAt(at int, key string, op twotier.Op, res *twotier.Result) bool {
 	if res == nil {
-		res = new(syncer.Result)
+		res = new(twotier.Result)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := r.list[at].Do(ctx, &op, res)
-	if err != nil && !errors.Is(err, syncer.ErrUnavailable) && !errors.Is(err, syncer.ErrBehind) {
+	if err != nil && !errors.Is(err, twotier.ErrUnavailable) && !errors.Is(err, twotier.ErrBehind) {
 		r.t.Errorf("%s: %v", key, err)
 	}
 	return err == nil
@@ -178,8 +179,8 @@ func (r *relay) doAt(at int, key string, op syncer.Op, res *syncer.Result) bool 
 
 // standIn counts a key at any counter, owner or not.
 func (r *relay) standIn(key string) {
-	op := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
-		Checks: []syncer.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
+	op := twotier.Op{Kind: twotier.Add, AllowNonOwner: true,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1 + r.rnd.Int64N(4)}}}
 	if r.doAt(r.rnd.IntN(3), key, op, nil) {
 		r.away[key].n += op.Checks[0].N
 	}
@@ -213,7 +214,7 @@ func (r *relay) split(key string) {
 	c, pause := r.list[at], func() { time.Sleep(time.Duration(r.rnd.IntN(300)) * time.Millisecond) }
 	c.StartOwning(p)
 	r.stores[at].SetDown(r.rnd.IntN(2) == 0)
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
 	r.doAt(at, key, op, nil)
 	pause()
 	r.away[key].open = true

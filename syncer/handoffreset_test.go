@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -28,7 +29,7 @@ func newResetBed(t *testing.T) *resetBed {
 		b.stores[i] = faultstore.New(faultstore.Options{Store: b.inner, Report: t.Errorf,
 			Adopts: true})
 		b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now, NotOwner: i > 0,
-			MaxRoundKeys: 2, Placement: syncer.Placement{Partitions: 1},
+			MaxRoundKeys: 2, Placement: twotier.Placement{Partitions: 1},
 			FlushInterval: 50 * time.Millisecond, VerifyInterval: time.Hour})
 	}
 	return b
@@ -54,7 +55,7 @@ func (b *resetBed) reset(i int, key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if err := b.counters[i].Forget(ctx, nil, []byte(key)); !errors.Is(err,
-		syncer.ErrUnknownOutcome) {
+		twotier.ErrUnknownOutcome) {
 		b.t.Errorf("reset without a store: %v", err)
 	}
 }
@@ -169,8 +170,8 @@ func TestAResetThatAnotherCounterHasCarriedOut(t *testing.T) {
 		}
 		b.counters[1].StartOwning(0) // it does not notice the takeover
 		b.stores[0].SetDown(false)
-		do(t, b.counters[0], syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
-			Checks: []syncer.Check{{Key: []byte("k"), N: 4}}})
+		do(t, b.counters[0], twotier.Op{Kind: twotier.Add, AllowNonOwner: true,
+			Checks: []twotier.Check{{Key: []byte("k"), N: 4}}})
 		flush(t, b.counters[0])
 		b.setDown(false)
 		flush(t, b.counters[1])

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -12,7 +13,7 @@ import (
 // how much memory they keep.
 func TestBusyKeysDoNotHoardMemory(t *testing.T) {
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},
+	c := open(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 8},
 		FlushInterval: time.Millisecond})
 	const keys = 200
 	for step := range 120 {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -17,7 +18,7 @@ import (
 func TestAnIdleCounterRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := embedded.New(embedded.Options{})
-		c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 64},
+		c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 64},
 			FlushInterval: 100 * time.Millisecond, VerifyInterval: 5 * time.Second})
 		for range 3 {
 			for i := range 100 {
@@ -46,9 +47,9 @@ func TestAnEmptyCounterKeepsItsSequence(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := &forgetful{Store: embedded.New(embedded.Options{}), heard: time.Now()}
-		c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 1},
+		c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1},
 			FlushInterval: time.Minute, VerifyInterval: time.Minute,
-			Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
+			Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
 		for range 2 {
 			add(t, c, "k", 1, 0)
 			flush(t, c)

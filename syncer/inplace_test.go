@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -12,7 +13,7 @@ import (
 // runs if the operation marks each such key as in place.
 func TestInPlaceOfOneOwner(t *testing.T) {
 	const partitions = 8
-	placement := syncer.Placement{Partitions: partitions}
+	placement := twotier.Placement{Partitions: partitions}
 	c := open(t, syncer.Options{Placement: placement})
 	keys := make([]string, 2)
 	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
@@ -35,13 +36,13 @@ func TestInPlaceOfOneOwner(t *testing.T) {
 				for p := range op.Checks {
 					op.Checks[p].InPlace = inPlace>>p&1 == 1
 				}
-				var res syncer.Result
+				var res twotier.Result
 				err := c.Do(t.Context(), op, &res)
 				if ok := own|inPlace == 3; ok != (err == nil) ||
-					!ok && !errors.Is(err, syncer.ErrNotOwner) {
+					!ok && !errors.Is(err, twotier.ErrNotOwner) {
 					t.Errorf("owns %b, in place %b: %v", own, inPlace, err)
 				}
-				if err == nil && (res.Source == syncer.SourceFallback) != (own < 3) {
+				if err == nil && (res.Source == twotier.SourceFallback) != (own < 3) {
 					t.Errorf("owns %b, in place %b: source %s", own, inPlace, res.Source)
 				}
 				c.Undo("id")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
@@ -31,7 +32,7 @@ func TestI2I3ConcurrentCountsArriveOnce(t *testing.T) {
 		Refused: 50})
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Store: store, Now: clk.Now, FlushInterval: time.Millisecond,
-		Placement: syncer.Placement{Partitions: 7}})
+		Placement: twotier.Placement{Partitions: 7}})
 	const goroutines, each, keys = 16, 400, 20
 	var wg sync.WaitGroup
 	for range goroutines {
@@ -46,7 +47,7 @@ func TestI2I3ConcurrentCountsArriveOnce(t *testing.T) {
 	store.Deliver()
 	for i := range keys {
 		key := fmt.Sprint("k", i)
-		got := inner.Sum(syncer.Placement{Partitions: 7}.Of(nil, []byte(key)), nil, []byte(key))
+		got := inner.Sum(twotier.Placement{Partitions: 7}.Of(nil, []byte(key)), nil, []byte(key))
 		if got != goroutines*each/keys {
 			t.Errorf("%s: %d in the store, want %d", key, got, goroutines*each/keys)
 		}
@@ -78,18 +79,18 @@ func TestI6NeverMoreThanTheLimit(t *testing.T) {
 // TestAcquiresInOppositeOrders would deadlock if partitions were locked in the order of the checks.
 func TestAcquiresInOppositeOrders(t *testing.T) {
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 13}})
+	c := open(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 13}})
 	const goroutines, each, keys = 8, 200, 6
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		wg.Go(func() {
-			op := syncer.Op{Kind: syncer.Acquire}
+			op := twotier.Op{Kind: twotier.Acquire}
 			for i := range keys {
 				if g%2 == 1 {
 					i = keys - 1 - i
 				}
 				op.Checks = append(op.Checks,
-					syncer.Check{Key: []byte(fmt.Sprint("k", i)), N: 1,
+					twotier.Check{Key: []byte(fmt.Sprint("k", i)), N: 1,
 						Limits: limits(60_000, 1<<40)})
 			}
 			for range each {
@@ -114,7 +115,7 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 		store.SetDown(true)
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: store, Now: clk.Now,
-			Placement: syncer.Placement{Partitions: 2}, MaxMemory: 2 * 512 << 10})
+			Placement: twotier.Placement{Partitions: 2}, MaxMemory: 2 * 512 << 10})
 		const keys = 10
 		for range 2 * 24 * 60 {
 			clk.set(clk.Now() + 60_000)
@@ -127,15 +128,15 @@ func TestI7BoundedWithoutTheStore(t *testing.T) {
 			t.Errorf("%d buckets are pending", n)
 		}
 		accepted := 0
-		var res syncer.Result
+		var res twotier.Result
 		var err error
 		for err == nil && accepted < 100_000 {
 			err = c.Do(t.Context(),
-				&syncer.Op{Checks: []syncer.Check{{Key: fmt.Append(nil, "new", accepted), N: 1}}},
+				&twotier.Op{Checks: []twotier.Check{{Key: fmt.Append(nil, "new", accepted), N: 1}}},
 				&res)
 			accepted++
 		}
-		if !errors.Is(err, syncer.ErrOverload) {
+		if !errors.Is(err, twotier.ErrOverload) {
 			t.Errorf("%d new keys: %v", accepted, err)
 		}
 		if s := c.Stats(); s.MemoryBytes > 3*s.MaxMemory || s.EvictedTotal > 0 {
@@ -172,15 +173,15 @@ func TestI9CloseSaysWhatIsLeft(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		err = c.Close(ctx)
-		if !errors.Is(err, syncer.ErrUnknownOutcome) ||
+		if !errors.Is(err, twotier.ErrUnknownOutcome) ||
 			!strings.Contains(fmt.Sprint(err), "1 buckets") {
 			t.Errorf("Close: %v", err)
 		}
 		if again := c.Close(ctx); !errors.Is(again, err) {
 			t.Errorf("Close again: %v", again)
 		}
-		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
-			new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
+		if err := c.Do(ctx, &twotier.Op{Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
+			new(twotier.Result)); !errors.Is(err, twotier.ErrClosed) {
 			t.Errorf("Do after Close: %v", err)
 		}
 	})
@@ -194,7 +195,7 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	var counters []*syncer.Counter
 	for range 100 {
 		c, err := syncer.New(syncer.Options{Store: store, Now: clk.Now,
-			Placement: syncer.Placement{Partitions: 5}, Exchanges: 1})
+			Placement: twotier.Placement{Partitions: 5}, Exchanges: 1})
 		if err == nil {
 			err = c.Open(t.Context())
 		}
@@ -213,11 +214,11 @@ func TestI12ManyCountersInOneProcess(t *testing.T) {
 	}
 	flush(t, last)
 	fresh := open(t, syncer.Options{Store: store, Now: clk.Now,
-		Placement: syncer.Placement{Partitions: 5}})
-	res := syncer.Result{Degraded: true}
+		Placement: twotier.Placement{Partitions: 5}})
+	res := twotier.Result{Degraded: true}
 	for i := 0; i < 100 && res.Degraded; i++ { // two replies in a row may get lost
-		res = do(t, fresh, syncer.Op{Kind: syncer.Count,
-			Checks: []syncer.Check{{Key: []byte("shared"), Limits: limits(60_000, 0)}}})
+		res = do(t, fresh, twotier.Op{Kind: twotier.Count,
+			Checks: []twotier.Check{{Key: []byte("shared"), Limits: limits(60_000, 0)}}})
 		time.Sleep(10 * time.Millisecond)
 	}
 	if got := res.Checks[0].Limits[0].Hi; res.Degraded || got != 100 {
@@ -241,11 +242,11 @@ func TestKnownKeysTakeNoMemory(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour})
 	key := []byte("k")
-	plain := syncer.Op{Checks: []syncer.Check{{Key: key, N: 1}}}
-	limited := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: key, N: 1, Limits: limits(60_000, 1<<40, 86_400_000, 1<<40)}}}
-	var res syncer.Result
-	for name, op := range map[string]*syncer.Op{"add": &plain, "acquire": &limited} {
+	plain := twotier.Op{Checks: []twotier.Check{{Key: key, N: 1}}}
+	limited := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: key, N: 1, Limits: limits(60_000, 1<<40, 86_400_000, 1<<40)}}}
+	var res twotier.Result
+	for name, op := range map[string]*twotier.Op{"add": &plain, "acquire": &limited} {
 		do := func() {
 			if err := c.Do(context.Background(), op, &res); err != nil {
 				t.Fatal(err)

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"twotier.dev/twotier"
 )
 
 // await waits until everything up to the marks would survive a loss of the store's server at the
 // level of ack. It returns an error or nil for each mark, or nil if all would survive.
-func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
-	if ack < AckReplica || len(marks) == 0 {
+func (d *durability) await(ctx context.Context, ack twotier.Ack, marks []Mark) []error {
+	if ack < twotier.AckReplica || len(marks) == 0 {
 		return nil
 	}
 	return d.store.(Keeper).Keep(ctx, ack, marks)
@@ -19,7 +20,8 @@ func (d *durability) await(ctx context.Context, ack Ack, marks []Mark) []error {
 
 // thoseKept excludes operations that can't reach their ack level, and sets the errors of their
 // results. It returns the others with their positions. If none is excluded, at is nil.
-func (d *durability) thoseKept(ctx context.Context, ops []Op, res []Result) (kept []Op, at []int) {
+func (d *durability) thoseKept(ctx context.Context, ops []twotier.Op,
+	res []twotier.Result) (kept []twotier.Op, at []int) {
 	var refused []int
 	for i := range ops {
 		if err := d.check(ctx, &ops[i]); err != nil {
@@ -94,7 +96,7 @@ type fate struct {
 // keeping is an ack level that operations wait for in one partition.
 type keeping struct {
 	p   *partition
-	ack Ack
+	ack twotier.Ack
 }
 
 // commitSome waits for partitions. If patient is false, it skips partitions whose rounds are
@@ -112,13 +114,13 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 		marks[p], f.failed[p] = mark, err
 		delete(b.tickets, p)
 	}
-	asked := map[Ack]map[*partition]bool{AckReplica: {}, AckDisk: {}}
+	asked := map[twotier.Ack]map[*partition]bool{twotier.AckReplica: {}, twotier.AckDisk: {}}
 	for _, i := range b.stored {
 		op := &b.ops[i]
 		for j := range op.Checks {
 			p := b.c.partitionOf(&op.Checks[j])
 			if _, committed := marks[p]; committed && f.failed[p] == nil &&
-				b.c.durability.of(op) >= AckReplica {
+				b.c.durability.of(op) >= twotier.AckReplica {
 				asked[b.c.durability.of(op)][p] = true
 			}
 		}
@@ -129,7 +131,7 @@ func (b *batch) commitSome(ctx context.Context, f *fate, patient bool) {
 }
 
 // keep waits until the counts in the partitions are kept at the level of ack.
-func (b *batch) keep(ctx context.Context, f *fate, ack Ack, parts []*partition,
+func (b *batch) keep(ctx context.Context, f *fate, ack twotier.Ack, parts []*partition,
 	marks map[*partition]Mark) {
 	list := make([]Mark, len(parts))
 	for i, p := range parts {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -30,18 +31,18 @@ func (s *apart) Exchange(ctx context.Context, rounds []*syncer.Round) {
 	}
 }
 
-func (s *apart) Keeps(context.Context, syncer.Ack, ...int) error { return nil }
+func (s *apart) Keeps(context.Context, twotier.Ack, ...int) error { return nil }
 
 var _ syncer.Keeper = (*apart)(nil)
 
-func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []error {
+func (s *apart) Keep(ctx context.Context, _ twotier.Ack, marks []syncer.Mark) []error {
 	s.failover()
 	errs := make([]error, len(marks))
 	for i, m := range marks {
 		r := &syncer.Round{Partition: m.Partition, Writer: m.Writer, Acked: m.Seq}
 		if s.parts[m.Partition].Exchange(ctx, []*syncer.Round{r}); r.Lost {
 			errs[i] = fmt.Errorf("%w: round %d of partition %d is not there",
-				syncer.ErrUnknownOutcome, m.Seq, m.Partition)
+				twotier.ErrUnknownOutcome, m.Seq, m.Partition)
 		}
 	}
 	return errs
@@ -53,7 +54,7 @@ func (s *apart) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []e
 func TestAckReplicaAcrossTwoFailovers(t *testing.T) { synctest.Test(t, testAckAcrossTwoFailovers) }
 
 func testAckAcrossTwoFailovers(t *testing.T) {
-	place := syncer.Placement{Partitions: 2}
+	place := twotier.Placement{Partitions: 2}
 	s := &apart{held: make(chan struct{})}
 	for i := range s.parts {
 		s.parts[i] = embedded.New(embedded.Options{})
@@ -61,12 +62,12 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 	c := open(t, syncer.Options{Store: s, Placement: place, Exchanges: 2,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
 		RoundTimeout: time.Hour})
-	op := &syncer.Op{Kind: syncer.Add, Ack: syncer.AckReplica}
+	op := &twotier.Op{Kind: twotier.Add, Ack: twotier.AckReplica}
 	for i := range s.parts {
-		op.Checks = append(op.Checks, syncer.Check{Key: []byte(keyIn(place, i, "k")), N: 7})
+		op.Checks = append(op.Checks, twotier.Check{Key: []byte(keyIn(place, i, "k")), N: 7})
 	}
 	done := make(chan error)
-	go func() { done <- c.Do(context.Background(), op, new(syncer.Result)) }()
+	go func() { done <- c.Do(context.Background(), op, new(twotier.Result)) }()
 	time.Sleep(5 * verifyEvery)
 	s.parts[1].Flush()
 	behind := s.parts[1].Image()
@@ -76,7 +77,7 @@ func testAckAcrossTwoFailovers(t *testing.T) {
 	}
 	s.failover = func() { s.parts[1].Rewind(behind) }
 	close(s.held)
-	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("what was acknowledged is not there any more: %v", err)
 	}
 	time.Sleep(5 * verifyEvery)
@@ -88,13 +89,13 @@ type partly struct {
 	unkept int
 }
 
-func (s partly) Keeps(context.Context, syncer.Ack, ...int) error { return nil }
+func (s partly) Keeps(context.Context, twotier.Ack, ...int) error { return nil }
 
-func (s partly) Keep(ctx context.Context, _ syncer.Ack, marks []syncer.Mark) []error {
+func (s partly) Keep(ctx context.Context, _ twotier.Ack, marks []syncer.Mark) []error {
 	errs := make([]error, len(marks))
 	for i, m := range marks {
 		if m.Partition == s.unkept || ctx.Err() != nil {
-			errs[i] = fmt.Errorf("%w: partition %d is not kept", syncer.ErrUnknownOutcome,
+			errs[i] = fmt.Errorf("%w: partition %d is not kept", twotier.ErrUnknownOutcome,
 				m.Partition)
 		}
 	}
@@ -109,35 +110,35 @@ func TestBatchIsKeptByPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at atomic.Int64
 		at.Store(broken)
-		place := syncer.Placement{Partitions: 4}
+		place := twotier.Placement{Partitions: 4}
 		c := open(t, syncer.Options{Placement: place, Exchanges: 1,
 			Store: partly{halfStore{newPaced(time.Millisecond), &at}, unkept}})
-		key := func(partition int) syncer.Check {
-			return syncer.Check{Key: []byte(keyIn(place, partition, "k")), N: 1,
+		key := func(partition int) twotier.Check {
+			return twotier.Check{Key: []byte(keyIn(place, partition, "k")), N: 1,
 				Limits: limits(60_000, 100)}
 		}
-		plain := func(partition int) syncer.Check {
-			return syncer.Check{Key: key(partition).Key, N: 1}
+		plain := func(partition int) twotier.Check {
+			return twotier.Check{Key: key(partition).Key, N: 1}
 		}
-		var ops []syncer.Op
+		var ops []twotier.Op
 		var unknown []bool
-		count := func(kind syncer.Kind, ack syncer.Ack, open bool, checks ...syncer.Check) {
-			ops = append(ops, syncer.Op{Kind: kind, Ack: ack, Checks: checks})
+		count := func(kind twotier.Kind, ack twotier.Ack, open bool, checks ...twotier.Check) {
+			ops = append(ops, twotier.Op{Kind: kind, Ack: ack, Checks: checks})
 			unknown = append(unknown, open)
 		}
-		count(syncer.Add, syncer.AckReplica, true, plain(broken))
-		count(syncer.Add, syncer.AckReplica, true, plain(unkept))
-		count(syncer.Add, syncer.AckReplica, false, plain(well))
-		count(syncer.Add, syncer.AckStore, false, plain(unkept))
-		count(syncer.Add, syncer.AckMemory, false, plain(broken))
-		count(syncer.Acquire, syncer.AckReplica, false, key(0), key(well))
-		count(syncer.Acquire, syncer.AckReplica, true, key(0), key(unkept))
-		count(syncer.Acquire, syncer.AckDisk, false, key(well))
-		count(syncer.Acquire, syncer.AckStore, true, key(well), key(broken))
-		res := make([]syncer.Result, len(ops))
+		count(twotier.Add, twotier.AckReplica, true, plain(broken))
+		count(twotier.Add, twotier.AckReplica, true, plain(unkept))
+		count(twotier.Add, twotier.AckReplica, false, plain(well))
+		count(twotier.Add, twotier.AckStore, false, plain(unkept))
+		count(twotier.Add, twotier.AckMemory, false, plain(broken))
+		count(twotier.Acquire, twotier.AckReplica, false, key(0), key(well))
+		count(twotier.Acquire, twotier.AckReplica, true, key(0), key(unkept))
+		count(twotier.Acquire, twotier.AckDisk, false, key(well))
+		count(twotier.Acquire, twotier.AckStore, true, key(well), key(broken))
+		res := make([]twotier.Result, len(ops))
 		c.DoAll(within(t, 4*time.Second), ops, res)
 		for i, want := range unknown {
-			if err := res[i].Err; errors.Is(err, syncer.ErrUnknownOutcome) != want ||
+			if err := res[i].Err; errors.Is(err, twotier.ErrUnknownOutcome) != want ||
 				!want && err != nil {
 				t.Errorf("operation %d: %v, want unknown: %v", i, err, want)
 			}

@@ -59,7 +59,7 @@ type Told struct {
 // keys of a partition rarely have the same hash.
 func KeyHash(ns, key []byte) uint32 {
 	h := xxhash.Sum64(key)
-	if !isDefault(ns) {
+	if !isDefaultSpace(ns) {
 		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
 	}
 	return uint32(h)

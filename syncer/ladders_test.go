@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -26,7 +27,7 @@ func testHandoverBetweenLadders(t *testing.T, seed uint64) {
 	var counters [2]*syncer.Counter
 	for i, l := range laddersOfAChange(t) {
 		counters[i] = open(t, syncer.Options{Store: store, Now: clk.Now, NotOwner: i > 0,
-			Placement: syncer.Placement{Partitions: 1}, FlushInterval: time.Hour,
+			Placement: twotier.Placement{Partitions: 1}, FlushInterval: time.Hour,
 			Namespaces: map[string]syncer.Namespace{"default": {Ladder: l}}})
 	}
 	const keys = 5

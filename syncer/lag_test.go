@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -78,10 +79,11 @@ func (f *flood) start(callers int) *flood {
 func (f *flood) one(key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
-	switch err := f.c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result)); {
+	switch err := f.c.Do(ctx, addOp(key, 1, twotier.AckMemory), new(twotier.Result)); {
 	case err == nil:
 		f.counted.Add(1)
-	case errors.Is(err, syncer.ErrBehind) && errors.Is(err, syncer.ErrOverload) && ctx.Err() == nil:
+	case errors.Is(err, twotier.ErrBehind) && errors.Is(err, twotier.ErrOverload) &&
+		ctx.Err() == nil:
 		f.refused.Add(1)
 	default:
 		f.t.Errorf("%s: %v", key, err)
@@ -108,7 +110,7 @@ const (
 
 func openLagging(t *testing.T, s syncer.Store) *syncer.Counter {
 	return open(t, syncer.Options{Store: s, MaxLag: testLag, FlushInterval: 50 * time.Millisecond,
-		Placement: syncer.Placement{Partitions: 64}})
+		Placement: twotier.Placement{Partitions: 64}})
 }
 
 func newKeys(caller, i int) string { return fmt.Sprint("new-", caller, "-", i) }
@@ -145,7 +147,7 @@ func TestCountsAreNeverOlderThanMaxLag(t *testing.T) {
 func TestManyNewKeysInOnePartition(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
-		place := syncer.Placement{Partitions: 64}
+		place := twotier.Placement{Partitions: 64}
 		c := open(t, syncer.Options{Store: newPaced(perKey), MaxLag: testLag,
 			FlushInterval: 50 * time.Millisecond, Placement: place,
 			Exchanges: 1, MaxRoundKeys: 64})
@@ -224,8 +226,8 @@ func TestLagWithoutTheStore(t *testing.T) {
 		if age := c.Stats().UnflushedAge; age < 2*testLag {
 			t.Errorf("the oldest count is %v old", age)
 		}
-		var res syncer.Result
-		if err := c.Do(context.Background(), addOp("marked", 1, syncer.AckMemory),
+		var res twotier.Result
+		if err := c.Do(context.Background(), addOp("marked", 1, twotier.AckMemory),
 			&res); err != nil || !res.Degraded {
 			t.Errorf("an answer without the store is not marked: %+v, %v", res, err)
 		}
@@ -258,7 +260,7 @@ func TestWhatHasCountedMostIsFlushedFirst(t *testing.T) {
 		store := newPaced(perKey)
 		c := open(t, syncer.Options{Store: store, MaxLag: 200 * time.Second,
 			FlushInterval: 50 * time.Millisecond,
-			Placement:     syncer.Placement{Partitions: 4}, Exchanges: 1})
+			Placement:     twotier.Placement{Partitions: 4}, Exchanges: 1})
 		f := (&flood{t: t, c: c, patience: 200 * time.Millisecond, name: newKeys}).start(4)
 		time.Sleep(6 * time.Second)
 		for i := range 4000 {
@@ -290,9 +292,9 @@ func TestClosingEndsTheWaitForRoom(t *testing.T) {
 		var waiting sync.WaitGroup
 		for i := range 20_000 {
 			waiting.Go(func() {
-				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, syncer.AckMemory),
-					new(syncer.Result))
-				if err != nil && !errors.Is(err, syncer.ErrClosed) {
+				err := c.Do(context.Background(), addOp(fmt.Sprint("k", i), 1, twotier.AckMemory),
+					new(twotier.Result))
+				if err != nil && !errors.Is(err, twotier.ErrClosed) {
 					t.Error(err)
 				}
 			})
@@ -335,7 +337,7 @@ func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(time.Millisecond),
 			FlushInterval: 50 * time.Millisecond, MaxRoundKeys: 64,
-			Placement: syncer.Placement{Partitions: 1}, Exchanges: 1})
+			Placement: twotier.Placement{Partitions: 1}, Exchanges: 1})
 		busy := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().
 				Before(end); time.Sleep(10 * time.Millisecond) {
@@ -381,7 +383,7 @@ func (s halfStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // is room for.
 func TestWhatCannotBeToldTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		place := syncer.Placement{Partitions: 4}
+		place := twotier.Placement{Partitions: 4}
 		var broken atomic.Int64
 		broken.Store(1)
 		c := open(t, syncer.Options{Store: halfStore{newPaced(perKey), &broken}, MaxLag: testLag,

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -89,11 +90,11 @@ func (s *gated) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func (co *company) asks(at int) {
 	ctx, cancel := context.WithTimeout(co.t.Context(), 50*verifyEvery)
 	defer cancel()
-	check := syncer.Check{Key: fmt.Append(nil, time.Now()),
-		Limits: []syncer.Limit{{Window: 60_000}}}
-	var res syncer.Result
-	_ = co.counters[at].Do(ctx, &syncer.Op{Kind: syncer.Count, AllowNonOwner: true,
-		Checks: []syncer.Check{check}}, &res)
+	check := twotier.Check{Key: fmt.Append(nil, time.Now()),
+		Limits: []twotier.Limit{{Window: 60_000}}}
+	var res twotier.Result
+	_ = co.counters[at].Do(ctx, &twotier.Op{Kind: twotier.Count, AllowNonOwner: true,
+		Checks: []twotier.Check{check}}, &res)
 	time.Sleep(50 * verifyEvery)
 }
 

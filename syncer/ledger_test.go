@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
 )
@@ -26,7 +27,7 @@ func newLedger(t testing.TB) *ledger {
 		t.Fatal(err)
 	}
 	names := &namespaces{}
-	opt := Options{Namespaces: map[string]Namespace{DefaultNamespace: {Ladder: l}}}
+	opt := Options{Namespaces: map[string]Namespace{twotier.DefaultNamespace: {Ladder: l}}}
 	if err := names.init(&opt); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ type fakeBudget struct {
 
 func (f *fakeBudget) admitKey(int, int, uint32) error {
 	if f.full {
-		return ErrFull
+		return twotier.ErrFull
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // LoanTime is how long a loan is valid for its borrower, from the request on.
@@ -21,7 +22,7 @@ type LoanRequest struct {
 	NS, Key []byte
 	// Limits bound the loan: the owner lends only as many events as they allow. Without limits, it
 	// may lend any number.
-	Limits []Limit
+	Limits []twotier.Limit
 	// Loan is the name of the loan, which is used once. Number grows with each of its requests.
 	Loan   string
 	Number uint64
@@ -115,7 +116,8 @@ func (s sharedKeys) lent(t *target, window, now int64) (n int64) {
 // events that the borrower does not need or that are no longer available. While nothing can be
 // lent, the ceiling stays as it is. After an error the request may be repeated.
 func (c *Counter) Lend(ctx context.Context, q *LoanRequest) (a LoanResponse, err error) {
-	op := Op{Kind: Acquire, Checks: []Check{{NS: q.NS, Key: q.Key, N: 1, Limits: q.Limits}}}
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: q.NS, Key: q.Key, N: 1,
+		Limits: q.Limits}}}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	if err := k.prepare(&c.directory, &op, c.opt.Now()); err != nil {
@@ -136,7 +138,7 @@ func (c *Counter) Lend(ctx context.Context, q *LoanRequest) (a LoanResponse, err
 func (k *call) lend(q *LoanRequest) (a LoanResponse, err error) {
 	t := &k.targets[0]
 	if t.p.ownership != owned {
-		return a, ErrNotOwner
+		return a, twotier.ErrNotOwner
 	}
 	key, err := t.share(k.present)
 	if err != nil {
@@ -183,7 +185,7 @@ func (k *sharedKey) loan(q *LoanRequest) (*loan, error) {
 	}
 	l := &k.loans[i]
 	if q.Number <= l.Number {
-		return nil, fmt.Errorf("%w: the request is out of date", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the request is out of date", twotier.ErrUnavailable)
 	}
 	l.Number, l.Ceiling, l.inStore = q.Number, q.Ceiling, min(q.InStore, q.Ceiling)
 	l.doubtful = l.doubtful || !l.running()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -53,7 +54,7 @@ type loans struct {
 	t        *testing.T
 	rnd      *rand.Rand
 	store    *embedded.Store
-	limits   []syncer.Limit
+	limits   []twotier.Limit
 	owner    int
 	counters []*borrower
 	admitted []time.Time
@@ -91,7 +92,7 @@ func aged() time.Duration {
 
 // newLoans returns three counters, the first of which is the owner. age holds the ages of their
 // stores' answers; if it is nil, aged draws them.
-func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...syncer.Limit) *loans {
+func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...twotier.Limit) *loans {
 	l := &loans{t: t, rnd: rand.New(rand.NewPCG(seed, 13)), limits: limits,
 		store: embedded.New(embedded.Options{})}
 	for i := range 3 {
@@ -103,7 +104,7 @@ func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...syncer.L
 		b.Counter = open(t, syncer.Options{
 			Store:     &laggard{l.store, old, &b.heldUp},
 			Now:       func() int64 { return l.now().UnixMilli() + b.skew.Load() },
-			Placement: syncer.Placement{Partitions: 1}, FlushInterval: 100 * time.Millisecond,
+			Placement: twotier.Placement{Partitions: 1}, FlushInterval: 100 * time.Millisecond,
 			NotOwner: i > 0, Exchanges: 1,
 		})
 		t.Cleanup(func() { b.heldUp.Store(false) })
@@ -140,14 +141,14 @@ func (l *loans) ask(b *borrower, spare int64) {
 }
 
 // acquire acquires one, and returns the source of the verdict, or "" if there was none.
-func (l *loans) acquire(b *borrower) syncer.Source {
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: l.limits}}}
-	var res syncer.Result
+func (l *loans) acquire(b *borrower) twotier.Source {
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: []byte("hot"), N: 1, Limits: l.limits}}}
+	var res twotier.Result
 	asked := l.now().Truncate(time.Millisecond) // the time that counts, even if the answer is late
 	err := b.Do(l.t.Context(), &op, &res)
 	switch {
-	case errors.Is(err, syncer.ErrNotOwner):
+	case errors.Is(err, twotier.ErrNotOwner):
 		return ""
 	case err != nil:
 		l.t.Fatal(err)
@@ -189,14 +190,14 @@ var prompt = make([]time.Duration, 3)
 // each side.
 func TestBorrowedEventsAreAdmittedWithoutTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 10_000})
 		b, owner := l.counters[1], l.counters[0]
 		if source := l.acquire(b); source != "" {
 			t.Fatalf("decides (%s) without a loan", source)
 		}
 		l.ask(b, 100)
 		for range 100 {
-			if source := l.acquire(b); source != syncer.SourceNear {
+			if source := l.acquire(b); source != twotier.SourceNear {
 				t.Fatalf("%q within the loan", source)
 			}
 		}
@@ -220,10 +221,10 @@ func TestBorrowedEventsAreAdmittedWithoutTheOwner(t *testing.T) {
 	})
 }
 
-func acquireHot(t *testing.T, c *syncer.Counter, limits []syncer.Limit) (res syncer.Result) {
+func acquireHot(t *testing.T, c *syncer.Counter, limits []twotier.Limit) (res twotier.Result) {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: []byte("hot"), N: 1, Limits: limits}}}
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: []byte("hot"), N: 1, Limits: limits}}}
 	if err := c.Do(t.Context(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -242,10 +243,10 @@ func TestALoanEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+				l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 10_000})
 				b := l.counters[1]
 				l.ask(b, 100)
-				if l.acquire(b) != syncer.SourceNear {
+				if l.acquire(b) != twotier.SourceNear {
 					t.Fatal("nothing was lent")
 				}
 				end(b)
@@ -260,28 +261,28 @@ func TestALoanEnds(t *testing.T) {
 // TestWhatALoanDoesNotCover tries operations that only the owner can execute.
 func TestWhatALoanDoesNotCover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 10_000})
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 10_000})
 		b := l.counters[1]
 		l.ask(b, 100)
-		check := func(n int64, limits ...syncer.Limit) []syncer.Check {
-			return []syncer.Check{{Key: []byte("hot"), N: n, Limits: limits}}
+		check := func(n int64, limits ...twotier.Limit) []twotier.Check {
+			return []twotier.Check{{Key: []byte("hot"), N: n, Limits: limits}}
 		}
-		for name, op := range map[string]syncer.Op{
+		for name, op := range map[string]twotier.Op{
 			"taking back": {Checks: check(-1)},
 			"the past":    {TS: 1, Checks: check(1)},
-			"other limits": {Kind: syncer.Acquire,
-				Checks: check(1, syncer.Limit{Window: 60_000, Max: 9_999})},
-			"too many": {Kind: syncer.Acquire, Checks: check(101, l.limits...)},
-			"refused ones are counted": {Kind: syncer.Acquire, CountDenied: true,
+			"other limits": {Kind: twotier.Acquire,
+				Checks: check(1, twotier.Limit{Window: 60_000, Max: 9_999})},
+			"too many": {Kind: twotier.Acquire, Checks: check(101, l.limits...)},
+			"refused ones are counted": {Kind: twotier.Acquire, CountDenied: true,
 				Checks: check(1, l.limits...)},
 			"counts, then compares": {Checks: check(1, l.limits...)},
-			"another key":           {Checks: []syncer.Check{{Key: []byte("cold"), N: 1}}},
+			"another key":           {Checks: []twotier.Check{{Key: []byte("cold"), N: 1}}},
 		} {
 			if op.TS != 0 {
 				op.TS = l.now().UnixMilli() - 1000
 			}
-			var res syncer.Result
-			if err := b.Do(t.Context(), &op, &res); !errors.Is(err, syncer.ErrNotOwner) {
+			var res twotier.Result
+			if err := b.Do(t.Context(), &op, &res); !errors.Is(err, twotier.ErrNotOwner) {
 				t.Errorf("%s: %v, want ErrNotOwner", name, err)
 			}
 		}
@@ -295,7 +296,7 @@ func TestOnlyWhatTheOwnerHasReadIsRepaid(t *testing.T) {
 	for wait := range 8 {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLoans(t, 1, []time.Duration{500 * time.Millisecond, 0, 0},
-				syncer.Limit{Window: 60_000, Max: 1600})
+				twotier.Limit{Window: 60_000, Max: 1600})
 			b, owner := l.counters[1], l.counters[0]
 			l.ask(b, 200)
 			time.Sleep(time.Duration(wait) * 50 * time.Millisecond)
@@ -322,7 +323,7 @@ func TestABorrowerThatBecomesOwnerReadsTheKeyAgain(t *testing.T) {
 	for wait := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLoans(t, 1, []time.Duration{0, 90 * time.Millisecond, 0},
-				syncer.Limit{Window: 60_000, Max: 10_000})
+				twotier.Limit{Window: 60_000, Max: 10_000})
 			l.ask(l.counters[1], 100)
 			time.Sleep(time.Second)
 			for range 50 {
@@ -343,7 +344,7 @@ func TestABorrowerThatBecomesOwnerReadsTheKeyAgain(t *testing.T) {
 // window.
 func TestDeadLoanCountsForItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 10_000, Max: 1600})
 		l.ask(l.counters[1], 200)
 		l.drain(l.counters[0])
 		if n := l.counters[0].admitted; n != 1400 {
@@ -366,7 +367,7 @@ func TestDeadLoanCountsForItsWindow(t *testing.T) {
 // time of the loan, when the loan is in no window that ends now. It is in the events' windows.
 func TestLateAcquireBesideADeadLoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 10_000, Max: 1600})
 		at := l.now().UnixMilli()
 		l.ask(l.counters[1], 200)
 		time.Sleep(13 * time.Second)
@@ -388,7 +389,7 @@ func TestLateAcquireBesideADeadLoan(t *testing.T) {
 func TestALoanOfADeadOwner(t *testing.T) {
 	for _, unused := range []int64{0, 100, 200} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 1600})
+			l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 1600})
 			b, next := l.counters[1], l.counters[2]
 			l.ask(b, 200)
 			for b.admitted < 200-unused {
@@ -417,15 +418,15 @@ func TestALoanOfADeadOwner(t *testing.T) {
 func TestALoanBesideAnotherDecider(t *testing.T) {
 	for _, used := range []int64{0, 50, 150, 200} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLoans(t, 1, prompt, syncer.Limit{Window: 60_000, Max: 1600})
+			l := newLoans(t, 1, prompt, twotier.Limit{Window: 60_000, Max: 1600})
 			b := l.counters[1]
 			l.ask(b, 200)
 			for b.admitted < used {
 				l.acquire(b)
 			}
-			other := syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
-				Checks: []syncer.Check{{Key: []byte("hot"), N: 1500}}}
-			var res syncer.Result
+			other := twotier.Op{Kind: twotier.Add, AllowNonOwner: true,
+				Checks: []twotier.Check{{Key: []byte("hot"), N: 1500}}}
+			var res twotier.Result
 			if err := l.counters[2].Do(t.Context(), &other, &res); err != nil {
 				t.Fatal(err)
 			}
@@ -446,7 +447,7 @@ func TestALoanBesideAnotherDecider(t *testing.T) {
 // used and not flushed: the events lie after the step, and still block the owner.
 func TestClockThatStepsOverAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLoans(t, 1, prompt, syncer.Limit{Window: 10_000, Max: 1600})
+		l := newLoans(t, 1, prompt, twotier.Limit{Window: 10_000, Max: 1600})
 		b, owner := l.counters[1], l.counters[0]
 		l.ask(b, 200)
 		b.heldUp.Store(true)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestLoansNeverExceedALimit(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
 		m := &loanModel{loans: newLoans(t, seed, nil,
-			syncer.Limit{Window: 2_000, Max: 500}, syncer.Limit{Window: 20_000, Max: 2_500})}
+			twotier.Limit{Window: 2_000, Max: 500}, twotier.Limit{Window: 20_000, Max: 2_500})}
 		m.run(m.moving)
 	})
 }
@@ -27,7 +28,7 @@ func TestLoansNeverExceedALimit(t *testing.T) {
 // owner stays the same, as its clock is the one that counts.
 func TestLoansBetweenClocksThatDiffer(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
-		m := &loanModel{loans: newLoans(t, seed, nil, syncer.Limit{Window: 2_000, Max: 500})}
+		m := &loanModel{loans: newLoans(t, seed, nil, twotier.Limit{Window: 2_000, Max: 500})}
 		for _, b := range m.counters[1:] {
 			b.skew.Store(int64(m.rnd.IntN(4000) - 2000))
 		}
@@ -195,9 +196,9 @@ func (m *loanModel) deliver() {
 func (m *loanModel) reserve() {
 	r := reserved{id: fmt.Sprint("r", m.names, len(m.reserved)), n: 1 + int64(m.rnd.IntN(50)),
 		at: m.now().Truncate(time.Millisecond)}
-	op := syncer.Op{Kind: syncer.Acquire, Reserve: r.id,
-		Checks: []syncer.Check{{Key: []byte("hot"), N: r.n, Limits: m.limits}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire, Reserve: r.id,
+		Checks: []twotier.Check{{Key: []byte("hot"), N: r.n, Limits: m.limits}}}
+	var res twotier.Result
 	if err := m.lender().Do(m.t.Context(), &op, &res); err != nil {
 		m.t.Fatal(err)
 	}
@@ -214,8 +215,8 @@ func (m *loanModel) settle() {
 			m.lender().Undo(r.id)
 			continue
 		}
-		err := m.lender().Confirm(context.Background(), r.id, syncer.AckMemory)
-		if err != nil && !errors.Is(err, syncer.ErrUnavailable) {
+		err := m.lender().Confirm(context.Background(), r.id, twotier.AckMemory)
+		if err != nil && !errors.Is(err, twotier.ErrUnavailable) {
 			m.t.Fatal(err)
 		}
 		for range r.n {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -105,7 +106,7 @@ func TestBusyKeyIsListedFourTimesADay(t *testing.T) {
 	width, first := l.Coarsest(), int64(t0)/l.Coarsest()
 	lists := newKeyLists(t, embedded.New(embedded.Options{}), clk.Now, l)
 	c := open(t, syncer.Options{Store: lists, Now: clk.Now,
-		Placement: syncer.Placement{Partitions: 1}})
+		Placement: twotier.Placement{Partitions: 1}})
 	for i := range int64(2 * 96) {
 		clk.set(t0 + i*width)
 		addIn(t, c, "busy", 1, 0)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -92,7 +93,7 @@ func newDuo(t *testing.T, memory, maxKeys int64) *duo {
 func newDuoOf(t *testing.T, memory, maxKeys int64) *duo {
 	p := &duo{t: t, store: newClerk()}
 	for i := range p.c {
-		p.c[i] = open(t, syncer.Options{Store: p.store, Placement: syncer.Placement{Partitions: 1},
+		p.c[i] = open(t, syncer.Options{Store: p.store, Placement: twotier.Placement{Partitions: 1},
 			FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery, NotOwner: i > 0,
 			MaxMemory:  memory,
 			Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: maxKeys}}})
@@ -105,13 +106,13 @@ func newDuoOf(t *testing.T, memory, maxKeys int64) *duo {
 func (p *duo) take(at int, key string) bool {
 	p.t.Helper()
 	for {
-		var res syncer.Result
-		err := p.c[at].Do(p.t.Context(), &syncer.Op{Kind: syncer.Acquire, AllowNonOwner: true,
-			Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits(3_600_000, 2)}}}, &res)
+		var res twotier.Result
+		err := p.c[at].Do(p.t.Context(), &twotier.Op{Kind: twotier.Acquire, AllowNonOwner: true,
+			Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits(3_600_000, 2)}}}, &res)
 		switch {
 		case err == nil:
 			return res.Allowed
-		case !errors.Is(err, syncer.ErrOverload):
+		case !errors.Is(err, twotier.ErrOverload):
 			p.t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -251,7 +252,7 @@ func TestEndOfTheListIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
 		flushed := func(key string) {
-			c := open(t, syncer.Options{Store: p.store, Placement: syncer.Placement{Partitions: 1},
+			c := open(t, syncer.Options{Store: p.store, Placement: twotier.Placement{Partitions: 1},
 				NotOwner: true})
 			addIn(t, c, key, 2, 0)
 			if err := c.Close(t.Context()); err != nil {
@@ -281,14 +282,14 @@ func TestLossBehindAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newDuo(t, 0, 0)
 		visit := func(key string) bool {
-			c := open(t, syncer.Options{Store: p.store, Placement: syncer.Placement{Partitions: 1},
+			c := open(t, syncer.Options{Store: p.store, Placement: twotier.Placement{Partitions: 1},
 				NotOwner: true})
 			defer func() {
 				if err := c.Close(context.Background()); err != nil {
 					t.Error(err)
 				}
 			}()
-			op, res := acquireOp(key, 2, 2), syncer.Result{}
+			op, res := acquireOp(key, 2, 2), twotier.Result{}
 			op.AllowNonOwner = true
 			if err := c.Do(t.Context(), op, &res); err != nil {
 				t.Fatal(err)

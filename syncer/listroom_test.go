@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestTheLongestListGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, long, short = 4, 1500, 50
-		place := syncer.Placement{Partitions: partitions}
+		place := twotier.Placement{Partitions: partitions}
 		p := &duo{t: t, store: newClerk()}
 		for i := range p.c {
 			p.c[i] = open(t, syncer.Options{Store: p.store, Placement: place, NotOwner: i > 0,

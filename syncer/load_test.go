@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -121,7 +122,7 @@ func TestALoadWithoutMemory(t *testing.T) {
 	r := l.cut()
 	(&fakeStore{epoch: 7, version: 1,
 		counts: map[string]map[leaparray.Stretch]int64{"k": {second(4).Stretch: 4}}}).answer(r)
-	if l.settle(r); !k.done || !errors.Is(k.err, ErrOverload) || l.keys.table.Len() != 0 {
+	if l.settle(r); !k.done || !errors.Is(k.err, twotier.ErrOverload) || l.keys.table.Len() != 0 {
 		t.Errorf("%+v, %d keys in memory", k, l.keys.table.Len())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -48,7 +49,7 @@ func begin(s syncer.Store, partitions int) {
 
 func (co *company) open(s syncer.Store, name string, foreign bool) *syncer.Counter {
 	return open(co.t, syncer.Options{
-		Store: s, Writer: name, NotOwner: foreign, Placement: syncer.Placement{Partitions: 1},
+		Store: s, Writer: name, NotOwner: foreign, Placement: twotier.Placement{Partitions: 1},
 		MaxRoundKeys:  2,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: verifyEvery,
 		Now: func() int64 { return t0 },
@@ -64,8 +65,8 @@ func (co *company) add(at int, key string, n int64) {
 // addIn counts at a counter that need not own the key.
 func addIn(t *testing.T, c *syncer.Counter, key string, n, ts int64) {
 	t.Helper()
-	do(t, c, syncer.Op{Kind: syncer.Add, TS: ts, AllowNonOwner: true,
-		Checks: []syncer.Check{{Key: []byte(key), N: n}}})
+	do(t, c, twotier.Op{Kind: twotier.Add, TS: ts, AllowNonOwner: true,
+		Checks: []twotier.Check{{Key: []byte(key), N: n}}})
 }
 
 // visit starts a counter, counts a key and closes the counter.
@@ -85,9 +86,9 @@ func (co *company) counts(at int, key string) int64 {
 	return do(co.t, co.counters[at], counting(key)).Checks[0].Limits[0].Hi
 }
 
-func counting(key string) syncer.Op {
-	return syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{
-		{Key: []byte(key), Limits: []syncer.Limit{{Window: 60_000}}}}}
+func counting(key string) twotier.Op {
+	return twotier.Op{Kind: twotier.Count, AllowNonOwner: true, Checks: []twotier.Check{
+		{Key: []byte(key), Limits: []twotier.Limit{{Window: 60_000}}}}}
 }
 
 // stored returns the store's count of a key.
@@ -407,7 +408,7 @@ func TestWriterNameUsedTwice(t *testing.T) {
 		store := embedded.New(embedded.Options{})
 		twin := func() *syncer.Counter {
 			return open(t, syncer.Options{Store: store, Writer: "twin",
-				Placement: syncer.Placement{Partitions: 1}, FlushInterval: 10 * time.Millisecond})
+				Placement: twotier.Placement{Partitions: 1}, FlushInterval: 10 * time.Millisecond})
 		}
 		a, b := twin(), twin()
 		for range 20 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -306,9 +307,9 @@ func (l *losing) refuse(at int) {
 // may not notice the changes of others, or may not be able to read the key.
 func (l *losing) knows(at int, key string) bool {
 	op := counting(key)
-	var res syncer.Result
+	var res twotier.Result
 	err := l.counters[at].Do(context.Background(), &op, &res)
-	if err != nil && !errors.Is(err, syncer.ErrUnavailable) {
+	if err != nil && !errors.Is(err, twotier.ErrUnavailable) {
 		l.t.Fatal(err)
 	}
 	return err == nil && res.Checks[0].Limits[0].Hi == l.truth[key]

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/internal/slab"
 )
@@ -49,12 +50,12 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	if !m.withinQuota(g, space, sec) {
 		m.warnFull("a namespace has its most keys in memory: new ones are refused",
 			"namespace", m.spaces[space].name, "max_keys", m.spaces[space].maxKeys)
-		return ErrMaxKeys
+		return twotier.ErrMaxKeys
 	}
 	if !m.roomFor(g, words, sec) {
 		m.warnFull("the memory for counts is full of what the store does not have, or was used "+
 			"just now: new keys are refused, or served by the store", "max_bytes", m.maxBytes)
-		return ErrFull
+		return twotier.ErrFull
 	}
 	return nil
 }

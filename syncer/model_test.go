@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
@@ -103,8 +104,8 @@ func (w *world) restart() {
 func (w *world) open(writer string) *syncer.Counter {
 	c, err := syncer.New(syncer.Options{
 		Store: w.faults, Now: w.now, Writer: writer, Ack: w.plan.ack, MaxMemory: w.plan.memory,
-		Placement: syncer.Placement{Partitions: w.plan.parts},
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: w.ladder,
+		Placement: twotier.Placement{Partitions: w.plan.parts},
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: w.ladder,
 			OnCold: w.plan.onCold}},
 		FlushInterval:  time.Duration(10+w.rnd.IntN(200)) * time.Millisecond,
 		VerifyInterval: time.Second, Exchanges: 2,
@@ -191,8 +192,8 @@ func (w *world) end() {
 		if err := c.Close(ctx); err != nil {
 			w.t.Error(err)
 		}
-		if err := c.Do(ctx, &syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
-			new(syncer.Result)); !errors.Is(err, syncer.ErrClosed) {
+		if err := c.Do(ctx, &twotier.Op{Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
+			new(twotier.Result)); !errors.Is(err, twotier.ErrClosed) {
 			w.t.Errorf("after Close: %v", err)
 		}
 	}

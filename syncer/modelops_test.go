@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -16,8 +17,8 @@ type truth struct {
 	buckets map[int64]int64 // by the start of the bucket of the coarsest level
 	own     map[int64]int64 // counted by the first counter
 	log     []event
-	limits  []syncer.Limit // nil for keys that are added to
-	taken   bool           // something was taken back: the list is not complete
+	limits  []twotier.Limit // nil for keys that are added to
+	taken   bool            // something was taken back: the list is not complete
 }
 
 type event struct {
@@ -59,7 +60,7 @@ func (w *world) truth(key string) *truth {
 			for i, lv := range w.plan.levels {
 				span := lv.Span().Milliseconds()
 				k.limits = append(k.limits,
-					syncer.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
+					twotier.Limit{Window: span - span/3*int64(len(key)%3), Max: 4 + 6*int64(i)})
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func (w *world) key(kind string) string {
 }
 
 func (w *world) partition(key string) int {
-	return syncer.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
+	return twotier.Placement{Partitions: w.plan.parts}.Of(nil, []byte(key))
 }
 
 // actor returns the counter that carries out the next operation.
@@ -117,7 +118,7 @@ func (w *world) moment() (ts, is int64) {
 // do carries out an operation whose keys are in memory that is overwritten right afterwards (I10).
 // It doesn't wait for the store forever. It reports whether the operation was carried out, even if
 // it is unknown when the store will have it.
-func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.Result) bool {
+func (w *world) do(c *syncer.Counter, op *twotier.Op, keys []string, res *twotier.Result) bool {
 	w.buf = w.buf[:0]
 	for _, key := range keys {
 		w.buf = append(w.buf, key...)
@@ -136,15 +137,15 @@ func (w *world) do(c *syncer.Counter, op *syncer.Op, keys []string, res *syncer.
 		w.buf[i] = 'X'
 	}
 	switch {
-	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
 		w.used(c, keys, began)
 		return true
-	case errors.Is(err, syncer.ErrUnavailable):
-	case errors.Is(err, syncer.ErrBehind) && w.plan.lag > 0:
+	case errors.Is(err, twotier.ErrUnavailable):
+	case errors.Is(err, twotier.ErrBehind) && w.plan.lag > 0:
 		w.behind++
-	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0:
 		w.full(4 << 10)
-	case op.Kind != syncer.Add && op.TS != 0 && errors.As(err, new(*syncer.InvalidError)):
+	case op.Kind != twotier.Add && op.TS != 0 && errors.As(err, new(*twotier.InvalidError)):
 		// It is late, and out of a window's reach.
 	default:
 		w.t.Errorf("%+v: %v", op, err)
@@ -188,8 +189,8 @@ func (w *world) add() {
 	c, own := w.actor()
 	ts, is := w.moment()
 	n := w.amount()
-	op := syncer.Op{Kind: syncer.Add, TS: ts, Checks: []syncer.Check{{N: n}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Add, TS: ts, Checks: []twotier.Check{{N: n}}}
+	var res twotier.Result
 	if w.rnd.IntN(6) == 0 && w.two == nil && !w.plan.rewinds {
 		w.takeBack(key, k, &op)
 		return
@@ -208,12 +209,12 @@ func (w *world) bounce() {
 	}
 	key, now := w.key("limited"), w.now()
 	k := w.truth(key)
-	op := syncer.Op{Kind: syncer.Add, TS: now, Checks: []syncer.Check{{N: 1}}}
-	if !w.do(w.c, &op, []string{key}, new(syncer.Result)) {
+	op := twotier.Op{Kind: twotier.Add, TS: now, Checks: []twotier.Check{{N: 1}}}
+	if !w.do(w.c, &op, []string{key}, new(twotier.Result)) {
 		return
 	}
 	op.Checks[0].N = -1
-	if w.now() == now && w.do(w.c, &op, []string{key}, new(syncer.Result)) {
+	if w.now() == now && w.do(w.c, &op, []string{key}, new(twotier.Result)) {
 		return
 	}
 	w.record(k, true, now, 1)
@@ -223,7 +224,7 @@ func (w *world) bounce() {
 func (w *world) acquire() {
 	c, own := w.actor()
 	ts, is := w.moment()
-	op := syncer.Op{Kind: syncer.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
+	op := twotier.Op{Kind: twotier.Acquire, TS: ts, CountDenied: w.rnd.IntN(20) == 0,
 		DryRun: w.rnd.IntN(20) == 0}
 	var keys []string
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(2) {
@@ -240,7 +241,7 @@ func (w *world) acquire() {
 	if w.two == nil && w.rnd.IntN(8) == 0 {
 		op.Reserve, op.DryRun = "id", false
 	}
-	var res syncer.Result
+	var res twotier.Result
 	if !w.do(c, &op, keys, &res) {
 		return
 	}
@@ -261,14 +262,14 @@ func (w *world) acquire() {
 
 // check draws a check of a key: all of its limits or one of them, so that checks of the same key
 // may have different ones, and either spelling of its namespace.
-func (w *world) check(key string) syncer.Check {
-	c := syncer.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits}
+func (w *world) check(key string) twotier.Check {
+	c := twotier.Check{N: 1 + w.rnd.Int64N(2), Limits: w.truth(key).limits}
 	if w.rnd.IntN(4) == 0 {
 		i := w.rnd.IntN(len(c.Limits))
 		c.Limits = c.Limits[i : i+1]
 	}
 	if w.rnd.IntN(4) == 0 {
-		c.NS = []byte(syncer.DefaultNamespace)
+		c.NS = []byte(twotier.DefaultNamespace)
 	}
 	return c
 }
@@ -279,8 +280,8 @@ func (w *world) confirm(c *syncer.Counter) bool {
 		c.Undo("id")
 		return false
 	}
-	err := c.Confirm(context.Background(), "id", syncer.AckMemory)
-	if err != nil && !(errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0) {
+	err := c.Confirm(context.Background(), "id", twotier.AckMemory)
+	if err != nil && !(errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0) {
 		w.t.Errorf("confirm: %v", err)
 	}
 	return err == nil
@@ -289,7 +290,7 @@ func (w *world) confirm(c *syncer.Counter) bool {
 // judge compares a decision with the list of events. An admission must leave no true window
 // overfull (I6). A refusal must not have had room even with a bucket to spare at each blurred edge;
 // with a limit no larger than the number of exact events, no edge is blurred (I17).
-func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
+func (w *world) judge(op *twotier.Op, keys []string, res *twotier.Result) {
 	counts := map[string]int64{}
 	for i, key := range keys {
 		counts[key] += op.Checks[i].N
@@ -324,7 +325,7 @@ func (w *world) judge(op *syncer.Op, keys []string, res *syncer.Result) {
 // exact reports whether a limit of a key is decided exactly at a moment: unless the key was once so
 // busy that it kept no milliseconds, or the store has lost some of it, or so many events are later
 // that the window's events no longer keep their milliseconds.
-func (w *world) exact(k *truth, limit *syncer.LimitResult, at int64) bool {
+func (w *world) exact(k *truth, limit *twotier.LimitResult, at int64) bool {
 	if limit.Max > int64(w.plan.exact) || w.two != nil {
 		return false
 	}
@@ -343,7 +344,8 @@ func (w *world) exact(k *truth, limit *syncer.LimitResult, at int64) bool {
 
 // figures compares the figures of an admission, or a reservation, with the list of events. They
 // include the operation's counts of each key.
-func (w *world) figures(op *syncer.Op, keys []string, res *syncer.Result, counts map[string]int64) {
+func (w *world) figures(op *twotier.Op, keys []string, res *twotier.Result,
+	counts map[string]int64) {
 	if !res.Allowed {
 		return
 	}
@@ -400,12 +402,12 @@ func (w *world) forget() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	switch err := w.c.Forget(ctx, nil, []byte(key)); {
-	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
 		k := w.truth(key)
 		clear(k.buckets)
 		clear(k.own)
 		k.log, k.taken = nil, false
-	case errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0:
 	default:
 		w.t.Error(err)
 	}

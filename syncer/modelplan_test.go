@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -26,7 +27,7 @@ type plan struct {
 	// between two operations.
 	restarts, weeks bool
 
-	ack    syncer.Ack
+	ack    twotier.Ack
 	onCold syncer.OnCold
 	keys   int
 	skewed bool // most keys are of one partition
@@ -64,7 +65,7 @@ func newPlan(rnd *rand.Rand) plan {
 		p.rival = true
 	}
 	if rnd.IntN(5) == 0 {
-		p.ack = syncer.AckStore
+		p.ack = twotier.AckStore
 	}
 	p.exact = []int{leaparray.DefaultExact, leaparray.DefaultExact, 5, 1, 0}[rnd.IntN(5)]
 	p.lag = shortLag(rnd)

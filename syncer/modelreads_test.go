@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // edge returns a time, or a nearby one at the edge of a bucket or a millisecond off.
@@ -35,8 +35,8 @@ func (w *world) count() {
 	key := w.pick()
 	k := w.truth(key)
 	window := w.window()
-	op := syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Limits: []syncer.Limit{{Window: window}}}}}
+	op := twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Limits: []twotier.Limit{{Window: window}}}}}
 	now := w.now()
 	at := now
 	if w.rnd.IntN(2) == 0 {
@@ -50,7 +50,7 @@ func (w *world) count() {
 	}
 	window = min(w.ladder.Span(), max(1, at-w.edge(at-window)))
 	op.Checks[0].Limits[0].Window = window
-	var res syncer.Result
+	var res twotier.Result
 	if !w.do(w.c, &op, []string{key}, &res) || w.now() != now || k.taken {
 		return
 	}
@@ -106,8 +106,8 @@ func (w *world) series() {
 	now := w.now()
 	width, points, err := w.c.Series(ctx, nil, []byte(key), window, false)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syncer.ErrUnavailable),
-		errors.Is(err, syncer.ErrOverload) && w.plan.memory > 0:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, twotier.ErrUnavailable),
+		errors.Is(err, twotier.ErrOverload) && w.plan.memory > 0:
 		return
 	case err != nil:
 		w.t.Errorf("series of %s over %d ms: %v", key, window, err)

@@ -4,15 +4,15 @@ import (
 	"maps"
 	"slices"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // takeBack takes back without a time, or at the time of an event no more than the event's count.
-func (w *world) takeBack(key string, k *truth, op *syncer.Op) {
+func (w *world) takeBack(key string, k *truth, op *twotier.Op) {
 	if op.TS = 0; len(k.log) == 0 || k.taken || w.rnd.IntN(2) == 0 {
 		n := op.Checks[0].N
 		k.taken, op.Checks[0].N = true, -n
-		if w.do(w.c, op, []string{key}, new(syncer.Result)) {
+		if w.do(w.c, op, []string{key}, new(twotier.Result)) {
 			k.takeNewest(n)
 		}
 		return
@@ -23,7 +23,7 @@ func (w *world) takeBack(key string, k *truth, op *syncer.Op) {
 		return
 	}
 	op.TS, op.Checks[0].N = e.ts, -n
-	if w.do(w.c, op, []string{key}, new(syncer.Result)) {
+	if w.do(w.c, op, []string{key}, new(twotier.Result)) {
 		e.n -= n
 		k.buckets[w.coarse(e.ts)] -= n
 	}

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -38,15 +39,16 @@ const maxSpaces = 256
 // init checks the options' namespaces and adds them.
 func (n *namespaces) init(opt *Options) error {
 	n.seed, n.byName = maphash.MakeSeed(), map[string]int{}
-	if err := n.add(DefaultNamespace, opt.Namespaces[DefaultNamespace]); err != nil {
+	if err := n.add(twotier.DefaultNamespace,
+		opt.Namespaces[twotier.DefaultNamespace]); err != nil {
 		return err
 	}
 	bans := Namespace{Ladder: BanLadder(), Unlisted: true}
-	if err := n.add(BanNamespace, bans); err != nil {
+	if err := n.add(twotier.BanNamespace, bans); err != nil {
 		return err
 	}
 	for name, ns := range opt.Namespaces {
-		if name == DefaultNamespace || name == BanNamespace {
+		if name == twotier.DefaultNamespace || name == twotier.BanNamespace {
 			continue
 		}
 		if err := n.add(name, ns); err != nil {
@@ -111,8 +113,8 @@ func (n *namespaces) index(ns []byte) int {
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
 	}
-	if IsBan(ns) {
-		return n.byName[BanNamespace]
+	if twotier.IsBan(ns) {
+		return n.byName[twotier.BanNamespace]
 	}
 	return 0
 }
@@ -136,7 +138,7 @@ func (n *namespaces) hash(ns, key []byte) uint32 {
 // longestSpan returns the longest span of any namespace that clients use, in milliseconds.
 func (n *namespaces) longestSpan() (span int64) {
 	for _, sp := range n.all {
-		if sp.name != BanNamespace {
+		if sp.name != twotier.BanNamespace {
 			span = max(span, sp.ladder.Span())
 		}
 	}
@@ -145,15 +147,15 @@ func (n *namespaces) longestSpan() (span int64) {
 
 // directory finds the partition and the namespace of a key.
 type directory struct {
-	placement  Placement
+	placement  twotier.Placement
 	parts      []partition
 	namespaces namespaces
 }
 
 // locate finds the partition and namespace of a check.
-func (d *directory) locate(t *target, check *Check) {
+func (d *directory) locate(t *target, check *twotier.Check) {
 	t.check = check
-	if !isDefault(check.NS) {
+	if !isDefaultSpace(check.NS) {
 		t.ns = check.NS
 		t.spIdx = d.namespaces.index(check.NS)
 	}
@@ -163,6 +165,11 @@ func (d *directory) locate(t *target, check *Check) {
 }
 
 // partitionOf returns the partition of a check's key.
-func (d *directory) partitionOf(check *Check) *partition {
+func (d *directory) partitionOf(check *twotier.Check) *partition {
 	return &d.parts[d.placement.Of(check.NS, check.Key)]
+}
+
+func isDefaultSpace(ns []byte) bool {
+	return len(ns) == 0 ||
+		string(ns) == twotier.DefaultNamespace
 }

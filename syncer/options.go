@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -45,11 +46,11 @@ type Options struct {
 	// Default: the wall clock at start, advanced by the monotonic clock.
 	Now func() int64
 	// Placement maps keys to partitions. Default: DefaultPartitions, seed 0.
-	Placement Placement
+	Placement twotier.Placement
 	// Namespaces by name. A namespace that is not in the map is counted like DefaultNamespace.
 	Namespaces map[string]Namespace
 	// Ack is the meaning of AckDefault. Default: AckMemory.
-	Ack Ack
+	Ack twotier.Ack
 	// Writer identifies this incarnation of the process to the store. Default: 12 random
 	// characters.
 	Writer string
@@ -94,7 +95,7 @@ func (o *Options) fill() error {
 		return errors.New("syncer: Options.Store is missing")
 	}
 	if o.Placement.Partitions == 0 {
-		o.Placement.Partitions = DefaultPartitions
+		o.Placement.Partitions = twotier.DefaultPartitions
 	}
 	if o.Now == nil {
 		start := time.Now()
@@ -103,8 +104,8 @@ func (o *Options) fill() error {
 	if o.Writer == "" {
 		o.Writer = newWriter()
 	}
-	if o.Ack == AckDefault {
-		o.Ack = AckMemory
+	if o.Ack == twotier.AckDefault {
+		o.Ack = twotier.AckMemory
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // ownership is the state of a counter's authority over a partition's keys.
@@ -87,7 +88,7 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 			patient = false
 		case <-ctx.Done():
 			return fmt.Errorf("partition %d: %w: it can't be handed over now", partition,
-				ErrUnavailable)
+				twotier.ErrUnavailable)
 		}
 	}
 }
@@ -112,14 +113,14 @@ func (p *partition) trySeal(patient bool) (news <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ownership != handingOff {
-		return nil, fmt.Errorf("partition %d: %w", p.id, ErrNotOwner)
+		return nil, fmt.Errorf("partition %d: %w", p.id, twotier.ErrNotOwner)
 	}
 	switch {
 	case p.sealed:
 	case p.readyToHandOff(patient):
 		p.handoff.prepare()
 	case p.stopped:
-		return nil, ErrClosed
+		return nil, twotier.ErrClosed
 	default:
 		p.dirty.due = true
 		return p.settled.wait(), nil

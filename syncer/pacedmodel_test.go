@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -23,7 +24,7 @@ type pacedWorld struct {
 	seed  uint64
 	store *serialStore
 	c     *syncer.Counter
-	place syncer.Placement
+	place twotier.Placement
 	keys  int
 	now   int64
 }
@@ -37,7 +38,7 @@ func TestPacedModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runPaced) }
 func runPaced(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	w := &pacedWorld{t: t, seed: seed, keys: 60 + rnd.IntN(60),
-		place: syncer.Placement{Partitions: 1 + rnd.IntN(20)}, now: time.Now().UnixMilli()}
+		place: twotier.Placement{Partitions: 1 + rnd.IntN(20)}, now: time.Now().UnixMilli()}
 	inner := embedded.New(embedded.Options{})
 	w.fill(inner)
 	w.store = newSerialStore(t, inner, w.pace(rnd))
@@ -83,7 +84,7 @@ func (w *pacedWorld) weather(ctx context.Context, rnd *rand.Rand) {
 // fill counts each key in every bucket of its ladder, and bans every other one.
 func (w *pacedWorld) fill(inner *embedded.Store) {
 	before := open(w.t, syncer.Options{Store: inner, Placement: w.place, Now: w.clock})
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for i := range w.keys {
 		key := fmt.Sprint("full", i)
 		ops = ops[:0]
@@ -94,7 +95,7 @@ func (w *pacedWorld) fill(inner *embedded.Store) {
 				ops = append(ops, *op)
 			}
 		}
-		res := make([]syncer.Result, len(ops))
+		res := make([]twotier.Result, len(ops))
 		if before.DoAll(context.Background(), ops, res); res[0].Err != nil {
 			w.t.Fatal(res[0].Err)
 		}
@@ -109,7 +110,7 @@ func (w *pacedWorld) fill(inner *embedded.Store) {
 
 // op returns an operation that must be refused: a key at its limit, or one that is banned and has
 // plenty of room.
-func (w *pacedWorld) op(rnd *rand.Rand) syncer.Op {
+func (w *pacedWorld) op(rnd *rand.Rand) twotier.Op {
 	i := rnd.IntN(w.keys)
 	key := fmt.Sprint("full", i)
 	if i%2 == 0 {
@@ -123,11 +124,11 @@ func (w *pacedWorld) caller(rnd *rand.Rand) {
 	for range 8 {
 		ctx, cancel := context.WithTimeout(context.Background(),
 			time.Duration(1+rnd.Int64N([]int64{1e8, 2e9, 8e9}[rnd.IntN(3)])))
-		ops := make([]syncer.Op, 1+rnd.IntN(2)*rnd.IntN(w.keys))
+		ops := make([]twotier.Op, 1+rnd.IntN(2)*rnd.IntN(w.keys))
 		for i := range ops {
 			ops[i] = w.op(rnd)
 		}
-		res := make([]syncer.Result, len(ops))
+		res := make([]twotier.Result, len(ops))
 		if len(ops) == 1 {
 			res[0].Err = w.c.Do(ctx, &ops[0], &res[0])
 		} else {
@@ -142,9 +143,9 @@ func (w *pacedWorld) caller(rnd *rand.Rand) {
 }
 
 // refused checks an answer: refused, or not in time.
-func (w *pacedWorld) refused(op *syncer.Op, res *syncer.Result) {
+func (w *pacedWorld) refused(op *twotier.Op, res *twotier.Result) {
 	switch key := op.Checks[0].Key; {
-	case res.Err != nil && !errors.Is(res.Err, syncer.ErrUnavailable):
+	case res.Err != nil && !errors.Is(res.Err, twotier.ErrUnavailable):
 		w.t.Errorf("%s: %v", key, res.Err)
 	case res.Err == nil && res.Allowed:
 		w.t.Errorf("%s was let through: %+v", key, *res)
@@ -162,7 +163,7 @@ func (w *pacedWorld) calm() {
 	var crowd sync.WaitGroup
 	for i := range w.keys {
 		crowd.Go(func() {
-			var res syncer.Result
+			var res twotier.Result
 			err := c.Do(within(w.t, 30*time.Second), acquireOp(fmt.Sprint("full", i), 1, 1), &res)
 			if err != nil || res.Allowed {
 				w.t.Errorf("full%d: %+v, %v", i, res, err)

@@ -3,6 +3,7 @@ package syncer
 import (
 	"sync"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // partition is a lock with the state it guards, and the batchers that exchange rounds with the
@@ -77,7 +78,9 @@ func (g *guarded) refuses(nonOwner bool) bool {
 }
 
 // refused reports whether the target's partition accepts no operations now, see refuses.
-func (t *target) refused(op *Op) bool { return t.p.refuses(op.AllowNonOwner || t.check.InPlace) }
+func (t *target) refused(op *twotier.Op) bool {
+	return t.p.refuses(op.AllowNonOwner || t.check.InPlace)
+}
 
 // failedLoadsDown is how many consecutive loads of a partition must fail before it counts as
 // unreadable. A single broken connection is not enough.

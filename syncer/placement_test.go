@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 func TestHashTag(t *testing.T) {
@@ -27,7 +27,7 @@ func TestHashTag(t *testing.T) {
 		"none":                 "none",
 		"":                     "",
 	} {
-		if got := string(syncer.HashTag([]byte(key))); got != want {
+		if got := string(twotier.HashTag([]byte(key))); got != want {
 			t.Errorf("%q: %q, want %q", key, got, want)
 		}
 	}
@@ -37,12 +37,12 @@ func TestHashTag(t *testing.T) {
 // unlikely to be equal by chance.
 func TestHashTagsPlaceKeysTogether(t *testing.T) {
 	const many = 1 << 16
-	with := syncer.Placement{Partitions: many, Seed: 9,
-		HashTags: syncer.HashTags{"sms": true, "mail": true, "plain": false}}
+	with := twotier.Placement{Partitions: many, Seed: 9,
+		HashTags: twotier.HashTags{"sms": true, "mail": true, "plain": false}}
 	usual := with
-	usual.HashTags = syncer.HashTags{"default": true, "plain": false}
-	without := syncer.Placement{Partitions: many, Seed: 9}
-	at := func(p syncer.Placement, ns, key string) int { return p.Of([]byte(ns), []byte(key)) }
+	usual.HashTags = twotier.HashTags{"default": true, "plain": false}
+	without := twotier.Placement{Partitions: many, Seed: 9}
+	at := func(p twotier.Placement, ns, key string) int { return p.Of([]byte(ns), []byte(key)) }
 
 	tag := at(with, "sms", "{188}")
 	for name, got := range map[string]int{
@@ -58,7 +58,7 @@ func TestHashTagsPlaceKeysTogether(t *testing.T) {
 			t.Errorf("%s is in partition %d, %d has the tag", name, got, tag)
 		}
 	}
-	for _, place := range []syncer.Placement{with, usual} {
+	for _, place := range []twotier.Placement{with, usual} {
 		for _, of := range [][2]string{{"plain", "{188}"}, {"plain", "{188}:hello"},
 			{"sms", "188"}, {"sms", "{}188"}, {"", "188"}} {
 			if got, want := at(place, of[0], of[1]), at(without, of[0], of[1]); got != want {
@@ -74,15 +74,15 @@ func TestHashTagsPlaceKeysTogether(t *testing.T) {
 
 func TestHashTagsInWords(t *testing.T) {
 	for _, tc := range []struct {
-		tags syncer.HashTags
+		tags twotier.HashTags
 		want string
 	}{
 		{nil, "no namespace"},
-		{syncer.HashTags{"default": false, "a": false}, "no namespace"},
-		{syncer.HashTags{"sms": true, "login": true, "a": false}, "login, sms"},
-		{syncer.HashTags{"default": true}, "every namespace"},
-		{syncer.HashTags{"default": true, "sms": true}, "every namespace"},
-		{syncer.HashTags{"default": true, "sms": true, "a": false}, "every namespace but a"},
+		{twotier.HashTags{"default": false, "a": false}, "no namespace"},
+		{twotier.HashTags{"sms": true, "login": true, "a": false}, "login, sms"},
+		{twotier.HashTags{"default": true}, "every namespace"},
+		{twotier.HashTags{"default": true, "sms": true}, "every namespace"},
+		{twotier.HashTags{"default": true, "sms": true, "a": false}, "every namespace but a"},
 	} {
 		if got := tc.tags.String(); got != tc.want {
 			t.Errorf("%v: %q, want %q", map[string]bool(tc.tags), got, tc.want)
@@ -91,7 +91,7 @@ func TestHashTagsInWords(t *testing.T) {
 }
 
 func TestPlacementAllocatesNothing(t *testing.T) {
-	place := syncer.Placement{Partitions: 1021, HashTags: syncer.HashTags{"sms": true}}
+	place := twotier.Placement{Partitions: 1021, HashTags: twotier.HashTags{"sms": true}}
 	ns, key := []byte("sms"), []byte("{18829340001}:hello")
 	if n := testing.AllocsPerRun(100, func() { place.Of(ns, key) }); n > 0 {
 		t.Errorf("%v allocations", n)
@@ -101,16 +101,16 @@ func TestPlacementAllocatesNothing(t *testing.T) {
 func BenchmarkPlacement(b *testing.B) {
 	for _, bm := range []struct {
 		name    string
-		tags    syncer.HashTags
+		tags    twotier.HashTags
 		ns, key string
 	}{
 		{"none", nil, "", "00000000000a1b2c"},
-		{"others", syncer.HashTags{"sms": true}, "", "00000000000a1b2c"},
-		{"untagged", syncer.HashTags{"sms": true}, "sms", "00000000000a1b2c"},
-		{"tagged", syncer.HashTags{"sms": true}, "sms", "{00000000000a1b2c}:hello"},
+		{"others", twotier.HashTags{"sms": true}, "", "00000000000a1b2c"},
+		{"untagged", twotier.HashTags{"sms": true}, "sms", "00000000000a1b2c"},
+		{"tagged", twotier.HashTags{"sms": true}, "sms", "{00000000000a1b2c}:hello"},
 	} {
 		b.Run(fmt.Sprintf("tags=%s", bm.name), func(b *testing.B) {
-			place := syncer.Placement{Partitions: syncer.DefaultPartitions, Seed: 7,
+			place := twotier.Placement{Partitions: twotier.DefaultPartitions, Seed: 7,
 				HashTags: bm.tags}
 			ns, key, sum := []byte(bm.ns), []byte(bm.key), 0
 			for b.Loop() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -21,7 +22,7 @@ func TestPoolMemoryGoesWithTheCounter(t *testing.T) {
 	var most int64
 	for range 30 {
 		c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
-			Placement: syncer.Placement{Partitions: 4}})
+			Placement: twotier.Placement{Partitions: 4}})
 		if err != nil {
 			t.Fatal(err)
 		}

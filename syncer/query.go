@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
 // first, and their width in milliseconds. allowNonOwner is as in Op.AllowNonOwner.
 func (c *Counter) Series(ctx context.Context, ns, key []byte, window int64,
-	allowNonOwner bool) (bucketMS int64, points []Point, err error) {
+	allowNonOwner bool) (bucketMS int64, points []twotier.Point, err error) {
 	err = c.read(ctx, ns, key, window, allowNonOwner, func(k *call) error {
 		var ok bool
 		bucketMS, ok = k.view(&k.targets[0]).Series(window, k.ts, func(start, n int64) {
-			points = append(points, Point{start, max(0, n)})
+			points = append(points, twotier.Point{Start: start, Count: max(0, n)})
 		})
 		if !ok {
 			return k.outOfReach(&k.targets[0], &k.op.Checks[0].Limits[0])
@@ -40,10 +41,10 @@ func (c *Counter) Snapshot(ctx context.Context, ns, key []byte,
 // read calls fn with a Count of a key, whose counts are in memory and whose partition is locked.
 func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowNonOwner bool,
 	fn func(k *call) error) error {
-	op := Op{Kind: Count, AllowNonOwner: allowNonOwner,
-		Checks: []Check{{NS: ns, Key: key, Limits: []Limit{{Window: window}}}}}
+	op := twotier.Op{Kind: twotier.Count, AllowNonOwner: allowNonOwner,
+		Checks: []twotier.Check{{NS: ns, Key: key, Limits: []twotier.Limit{{Window: window}}}}}
 	if c.closed.Load() {
-		return ErrClosed
+		return twotier.ErrClosed
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
@@ -62,13 +63,13 @@ func (c *Counter) read(ctx context.Context, ns, key []byte, window int64, allowN
 
 // Top returns up to n keys in memory with the largest counts in the window that ends now, largest
 // first. It scans every key, and locks a partition for a few hundred keys at a time.
-func (c *Counter) Top(ctx context.Context, n int, window int64) ([]KeyCount, error) {
+func (c *Counter) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return c.top(ctx, n, window, nil)
 }
 
 // TopOf is Top for some namespaces. If the window exceeds a namespace's span, the span is used.
 func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
-	window int64) ([]KeyCount, error) {
+	window int64) ([]twotier.KeyCount, error) {
 	only := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {
 		only[name] = true
@@ -78,14 +79,16 @@ func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
 
 // top is Top for the namespaces in only, or for all if it is nil.
 func (c *Counter) top(ctx context.Context, n int, window int64,
-	only map[string]bool) ([]KeyCount, error) {
+	only map[string]bool) ([]twotier.KeyCount, error) {
 	if window < 1 || only == nil && window > c.namespaces.longestSpan() {
-		return nil, &InvalidError{-1, -1, "window", fmt.Sprintf(
-			"%v is longer than any namespace covers (%v)", duration(window),
-			duration(c.namespaces.longestSpan()))}
+		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",
+			Detail: fmt.Sprintf(
+				"%v is longer than any namespace covers (%v)", twotier.FormatMillis(window),
+				twotier.FormatMillis(c.namespaces.longestSpan()))}
 	}
 	if n < 1 {
-		return nil, &InvalidError{-1, -1, "n", fmt.Sprintf("%d, want at least 1", n)}
+		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "n",
+			Detail: fmt.Sprintf("%d, want at least 1", n)}
 	}
 	t := topper{n: n, window: window, now: c.opt.Now(), only: only}
 	for i := range c.parts {
@@ -104,7 +107,7 @@ type topper struct {
 	n           int
 	window, now int64
 	least       int64 // a count must exceed it to be among the first n
-	rows        []KeyCount
+	rows        []twotier.KeyCount
 	only        map[string]bool // namespaces; nil for all
 }
 
@@ -136,7 +139,7 @@ func (t *topper) add(p *partition, e entry) {
 		return
 	}
 	ns, key := e.name()
-	row := KeyCount{NS: DefaultNamespace, Key: string(key), Count: est.Count}
+	row := twotier.KeyCount{NS: twotier.DefaultNamespace, Key: string(key), Count: est.Count}
 	if len(ns) > 0 {
 		row.NS = string(ns)
 	}
@@ -150,7 +153,7 @@ func (t *topper) add(p *partition, e entry) {
 }
 
 func (t *topper) cut(n int) {
-	slices.SortFunc(t.rows, func(a, b KeyCount) int {
+	slices.SortFunc(t.rows, func(a, b twotier.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS),
 			cmp.Compare(a.Key, b.Key))
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -22,19 +23,19 @@ func TestTopOfSomeNamespaces(t *testing.T) {
 		Store:      embedded.New(embedded.Options{}),
 		Namespaces: map[string]syncer.Namespace{"short": {Ladder: short}},
 	})
-	for _, row := range []syncer.KeyCount{{NS: "busy", Key: "k", Count: 9},
+	for _, row := range []twotier.KeyCount{{NS: "busy", Key: "k", Count: 9},
 		{NS: "default", Key: "d", Count: 2}, {NS: "short", Key: "s", Count: 3},
 		{NS: "short", Key: "t", Count: 1}} {
-		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{NS: []byte(row.NS),
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{NS: []byte(row.NS),
 			Key: []byte(row.Key), N: row.Count}}}
-		var res syncer.Result
+		var res twotier.Result
 		if err := c.Do(t.Context(), &op, &res); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const week = 7 * 86_400_000
 	rows, err := c.TopOf(t.Context(), []string{"short", "default"}, 2, week)
-	if want := []syncer.KeyCount{{NS: "short", Key: "s", Count: 3},
+	if want := []twotier.KeyCount{{NS: "short", Key: "s", Count: 3},
 		{NS: "default", Key: "d", Count: 2}}; err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
 	}
@@ -47,8 +48,8 @@ func TestTopOfSomeNamespaces(t *testing.T) {
 func TestSnapshotStaysAsItIs(t *testing.T) {
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{})})
 	add := func(n int64) {
-		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte("k"), N: n}}}
-		var res syncer.Result
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte("k"), N: n}}}
+		var res twotier.Result
 		if err := c.Do(t.Context(), &op, &res); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestSnapshotStaysAsItIs(t *testing.T) {
 			t.Errorf("%d ms: %+v, want 3", window, e)
 		}
 	}
-	later, now, err := c.Snapshot(t.Context(), []byte(syncer.DefaultNamespace), []byte("k"), false)
+	later, now, err := c.Snapshot(t.Context(), []byte(twotier.DefaultNamespace), []byte("k"), false)
 	if e, _ := later.Count(60_000, now, true); err != nil || e.Count != 7 {
 		t.Errorf("%+v, %v, want 7", e, err)
 	}

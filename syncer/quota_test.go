@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -17,17 +18,17 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 	const most = 100
 	var log strings.Builder
 	clk := &clock{now: t0}
-	c := open(t, syncer.Options{Now: clk.Now, Placement: syncer.Placement{Partitions: 8},
+	c := open(t, syncer.Options{Now: clk.Now, Placement: twotier.Placement{Partitions: 8},
 		Logger:     slog.New(slog.NewTextHandler(&log, nil)),
 		Namespaces: map[string]syncer.Namespace{"few": {MaxKeys: most}}})
 	count := func(ns, key string) error {
-		op := syncer.Op{Checks: []syncer.Check{{NS: []byte(ns), Key: []byte(key), N: 1}}}
-		return c.Do(context.Background(), &op, new(syncer.Result))
+		op := twotier.Op{Checks: []twotier.Check{{NS: []byte(ns), Key: []byte(key), N: 1}}}
+		return c.Do(context.Background(), &op, new(twotier.Result))
 	}
 	for i := range 3 * most {
 		err := count("few", fmt.Sprint("a", i))
-		if want := i >= most; errors.Is(err, syncer.ErrMaxKeys) != want ||
-			errors.Is(err, syncer.ErrOverload) != want || errors.Is(err, syncer.ErrFull) {
+		if want := i >= most; errors.Is(err, twotier.ErrMaxKeys) != want ||
+			errors.Is(err, twotier.ErrOverload) != want || errors.Is(err, twotier.ErrFull) {
 			t.Fatalf("key %d: %v", i, err)
 		}
 		if err := count("", fmt.Sprint("other", i)); err != nil {
@@ -55,7 +56,7 @@ func TestNamespaceHasItsMostKeys(t *testing.T) {
 
 // TestHandedOverKeysAreNoneOfANamespace hands a partition over: its keys no longer count.
 func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
-	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1},
+	c := open(t, syncer.Options{Placement: twotier.Placement{Partitions: 1},
 		Namespaces: map[string]syncer.Namespace{"default": {MaxKeys: 2}}})
 	add(t, c, "a", 1, 0)
 	add(t, c, "b", 1, 0)
@@ -68,8 +69,8 @@ func TestHandedOverKeysAreNoneOfANamespace(t *testing.T) {
 	c.StartOwning(0)
 	add(t, c, "c", 1, 0)
 	add(t, c, "d", 1, 0)
-	if err := c.Do(t.Context(), addOp("e", 1, syncer.AckMemory),
-		new(syncer.Result)); !errors.Is(err, syncer.ErrMaxKeys) {
+	if err := c.Do(t.Context(), addOp("e", 1, twotier.AckMemory),
+		new(twotier.Result)); !errors.Is(err, twotier.ErrMaxKeys) {
 		t.Errorf("a third key: %v", err)
 	}
 }
@@ -89,8 +90,8 @@ func TestKeysAtALimitAreTheLastToBeEvicted(t *testing.T) {
 	flush(t, s.c)
 	s.clk.set(s.clk.Now() + 3000)
 	for i := range 15_000 {
-		if err := s.c.Do(context.Background(), addOp(fmt.Sprint("flood", i), 1, syncer.AckMemory),
-			new(syncer.Result)); err != nil && !errors.Is(err, syncer.ErrFull) {
+		if err := s.c.Do(context.Background(), addOp(fmt.Sprint("flood", i), 1, twotier.AckMemory),
+			new(twotier.Result)); err != nil && !errors.Is(err, twotier.ErrFull) {
 			t.Fatal(err)
 		}
 		if i%1000 == 0 {

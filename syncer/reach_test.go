@@ -3,6 +3,7 @@ package syncer_test
 import (
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -20,7 +21,7 @@ func TestLateAcquireAfterTakingBack(t *testing.T) {
 }
 
 func testLateAcquireAfterTakingBack(t *testing.T, flushes, loses bool) {
-	store, one := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+	store, one := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Store: store, Now: clk.Now, Placement: one})
 	l := limits(10_000, 10)

@@ -5,22 +5,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"twotier.dev/twotier"
 )
 
 // ErrLent refuses to take counts back while others may have counted some of them. It is an
 // ErrUnavailable.
 var ErrLent = fmt.Errorf("%w: other nodes count this key for its owner, which does not know yet "+
-	"what there is to take back", ErrUnavailable)
-
-// TakesBack reports whether the operation takes back earlier counts.
-func (op *Op) TakesBack() bool {
-	return op.Kind == Add && len(op.Checks) > 0 && op.Checks[0].N < 0
-}
+	"what there is to take back", twotier.ErrUnavailable)
 
 // Lent reports whether this counter decides about a key and, if it does, whether borrowers may have
 // counts of the key that this one does not see yet. Then there may be more to take back than it
-// knows: see [Op.Recalled].
-func (c *Counter) Lent(check *Check) (lent, decides bool) {
+// knows: see [twotier.Op.Recalled].
+func (c *Counter) Lent(check *twotier.Check) (lent, decides bool) {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
@@ -44,7 +40,7 @@ func (s sharedKeys) lentOut(t *target) bool {
 // made until now and still answers for; and, if this counter decides about the key and shares it
 // with others, it has read the counts that they had stored when CatchUp was called. It does not
 // wait for a store that is known to be unreachable.
-func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
+func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
@@ -64,7 +60,7 @@ func (c *Counter) CatchUp(ctx context.Context, check *Check) error {
 		_, err := t.p.commitIf(ctx, ticket, keys, reachable)
 		if err = cmp.Or(err, keys[0].err); err != nil {
 			return fmt.Errorf("%w: what was counted is not in the store yet: %v",
-				ErrUnavailable, err)
+				twotier.ErrUnavailable, err)
 		}
 	}
 }

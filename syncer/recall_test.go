@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -22,14 +23,14 @@ func TestCatchUpAfterAHandover(t *testing.T) {
 				s.SetDown(is)
 			}
 		}
-		check := syncer.Check{Key: []byte("k")}
+		check := twotier.Check{Key: []byte("k")}
 		down(true)
 		add(t, list[0], "k", 1, 0)
 		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := list[0].CatchUp(ctx, &check); !errors.Is(err, syncer.ErrUnavailable) ||
+		if err := list[0].CatchUp(ctx, &check); !errors.Is(err, twotier.ErrUnavailable) ||
 			time.Since(began) > 0 {
 			t.Errorf("while the store is known to be down, after %v: %v", time.Since(began), err)
 		}
@@ -66,14 +67,14 @@ func (s *refusingOnce) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestCatchUpBehindARefusedRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refusingOnce{Store: embedded.New(embedded.Options{})}
-		opt := syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 1},
+		opt := syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1},
 			Now: func() int64 { return time.Now().UnixMilli() }, FlushInterval: time.Hour}
 		owner := open(t, opt)
 		opt.Store, opt.NotOwner, opt.FlushInterval = store.Store, true, 50*time.Millisecond
 		other := open(t, opt)
 		share(t, []*syncer.Counter{owner, other}, true)
 		beside(t, owner, false, 1000)
-		check := syncer.Check{Key: []byte("hot")}
+		check := twotier.Check{Key: []byte("hot")}
 		if err := owner.CatchUp(t.Context(), &check); err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -60,7 +61,7 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &strict{Store: embedded.New(embedded.Options{}), key: "bad",
 			delay: func([]*syncer.Round) { time.Sleep(300 * time.Millisecond) }}
-		c := open(t, syncer.Options{Store: store, Placement: syncer.Placement{Partitions: 1}})
+		c := open(t, syncer.Options{Store: store, Placement: twotier.Placement{Partitions: 1}})
 		until := time.Now().Add(30 * time.Second) // the store is asked to take it five times or so
 		var callers sync.WaitGroup
 		repeat := func(name string, pause time.Duration, fn func() error) {
@@ -74,27 +75,27 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 				}
 			})
 		}
-		bad, ctx := *addOp("bad", 1, syncer.AckStore), context.Background()
+		bad, ctx := *addOp("bad", 1, twotier.AckStore), context.Background()
 		held := *acquireOp("bad", 1, 1_000_000)
-		held.Ack = syncer.AckStore
-		together := func(ops ...syncer.Op) func() error {
+		held.Ack = twotier.AckStore
+		together := func(ops ...twotier.Op) func() error {
 			return func() error {
-				res := make([]syncer.Result, len(ops))
+				res := make([]twotier.Result, len(ops))
 				c.DoAll(ctx, ops, res)
 				return res[0].Err
 			}
 		}
 		repeat("add", 70*time.Millisecond, func() error {
-			return c.Do(ctx, &bad, new(syncer.Result))
+			return c.Do(ctx, &bad, new(twotier.Result))
 		})
 		repeat("acquire", 110*time.Millisecond, func() error {
-			return c.Do(ctx, &held, new(syncer.Result))
+			return c.Do(ctx, &held, new(twotier.Result))
 		})
 		repeat("batch of adds", 130*time.Millisecond,
-			together(bad, *addOp("good", 1, syncer.AckStore)))
+			together(bad, *addOp("good", 1, twotier.AckStore)))
 		repeat("batch", 170*time.Millisecond, together(held, *acquireOp("good", 1, 1_000_000)))
 		for time.Now().Before(until) {
-			do(t, c, *addOp("good", 1, syncer.AckStore)) // others are not delayed
+			do(t, c, *addOp("good", 1, twotier.AckStore)) // others are not delayed
 		}
 		callers.Wait()
 		if got := store.Get(0, nil, []byte("bad")); len(got) > 0 {
@@ -113,7 +114,7 @@ func TestARefusedKeyIsNeverAcknowledged(t *testing.T) {
 // sent at the very moment when the key is tried again.
 func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		place := syncer.Placement{Partitions: 2}
+		place := twotier.Placement{Partitions: 2}
 		bad, good := keyIn(place, 0, "bad-"), keyIn(place, 1, "good-")
 		again, tries := make(chan struct{}), 0
 		store := &strict{Store: embedded.New(embedded.Options{}), key: bad,
@@ -131,8 +132,9 @@ func TestARefusedKeyIsNotAcknowledgedWhileItIsTriedAgain(t *testing.T) {
 			}}
 		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2,
 			RoundTimeout: time.Minute})
-		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)},
-			make([]syncer.Result, 2)
+		ops, res := []twotier.Op{*addOp(bad, 1, twotier.AckStore), *addOp(good, 1,
+			twotier.AckStore)},
+			make([]twotier.Result, 2)
 		c.DoAll(context.Background(), ops, res)
 		if res[0].Err == nil || res[1].Err != nil {
 			t.Errorf("of the key that is refused: %v, of the other: %v", res[0].Err, res[1].Err)
@@ -155,7 +157,7 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 		faults := faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: faults, Now: clk.Now,
-			Placement: syncer.Placement{Partitions: 1}})
+			Placement: twotier.Placement{Partitions: 1}})
 		store.healed.Store(true)
 		add(t, c, "bad", 1, 0) // so the next count sets no time to live
 		flush(t, c)
@@ -184,7 +186,7 @@ func TestARefusedKeyIsTriedAgainAfterAnOutage(t *testing.T) {
 // other keys, next to another that has as many. They take turns.
 func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		place := syncer.Placement{Partitions: 2}
+		place := twotier.Placement{Partitions: 2}
 		var mu sync.Mutex
 		var rounds [2]int
 		most := 0
@@ -228,7 +230,7 @@ func TestARefusedKeyGivesNoPrecedence(t *testing.T) {
 func TestWhatIsInUseIsEvictedLast(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, MaxMemory: 128 << 10,
-		Placement: syncer.Placement{Partitions: 1}})
+		Placement: twotier.Placement{Partitions: 1}})
 	add(t, c, "refused", 10, 0)
 	add(t, c, "read", 10, 0)
 	for i := range 3000 {

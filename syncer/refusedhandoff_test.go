@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -33,7 +34,7 @@ func TestARefusedKeyIsNotAcknowledgedOnceItIsHandedOver(t *testing.T) {
 }
 
 func testRefusedHandover(t *testing.T, batch, canceled bool, badAt int) {
-	place := syncer.Placement{Partitions: 2}
+	place := twotier.Placement{Partitions: 2}
 	bad, good := keyIn(place, badAt, "bad-"), keyIn(place, 1-badAt, "good-")
 	release, tries := make(chan struct{}), 0
 	store := &strict{Store: embedded.New(embedded.Options{}), key: bad,
@@ -65,7 +66,7 @@ func testRefusedHandover(t *testing.T, batch, canceled bool, badAt int) {
 		}
 		close(release)
 	}
-	if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) {
+	if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 		t.Errorf("%v, and the store has %v", err, store.Get(badAt, nil, []byte(bad)))
 	}
 	store.healed.Store(true)
@@ -77,12 +78,13 @@ func testRefusedHandover(t *testing.T, batch, canceled bool, badAt int) {
 func countBoth(c *syncer.Counter, bad, good string, batch bool) error {
 	ctx := context.Background()
 	if batch {
-		ops, res := []syncer.Op{*addOp(bad, 1, syncer.AckStore), *addOp(good, 1, syncer.AckStore)},
-			make([]syncer.Result, 2)
+		ops, res := []twotier.Op{*addOp(bad, 1, twotier.AckStore), *addOp(good, 1,
+			twotier.AckStore)},
+			make([]twotier.Result, 2)
 		c.DoAll(ctx, ops, res)
 		return res[0].Err
 	}
 	op := acquireOp(bad, 1, 100)
-	op.Ack, op.Checks = syncer.AckStore, append(op.Checks, acquireOp(good, 1, 100).Checks...)
-	return c.Do(ctx, op, new(syncer.Result))
+	op.Ack, op.Checks = twotier.AckStore, append(op.Checks, acquireOp(good, 1, 100).Checks...)
+	return c.Do(ctx, op, new(twotier.Result))
 }

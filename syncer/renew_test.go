@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -18,7 +19,7 @@ func TestRenewedHandoff(t *testing.T) {
 		inner := embedded.New(embedded.Options{})
 		store := faultstore.New(faultstore.Options{Store: inner, Report: t.Errorf, Adopts: true})
 		opt := syncer.Options{Store: store, Now: (&clock{now: t0}).Now,
-			Placement: syncer.Placement{Partitions: 1}}
+			Placement: twotier.Placement{Partitions: 1}}
 		a := open(t, opt)
 		opt.NotOwner, opt.Store = true, inner
 		b := open(t, opt)
@@ -38,8 +39,8 @@ func TestRenewedHandoff(t *testing.T) {
 		for _, nonOwner := range []bool{false, true} {
 			op := acquireOp("k", 1, 100)
 			op.AllowNonOwner = nonOwner
-			if err := a.Do(t.Context(), op, new(syncer.Result)); !errors.Is(err,
-				syncer.ErrNotOwner) {
+			if err := a.Do(t.Context(), op, new(twotier.Result)); !errors.Is(err,
+				twotier.ErrNotOwner) {
 				t.Errorf("in place of the owner %v: %v", nonOwner, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"twotier.dev/twotier"
 )
 
 // reservation is an Acquire that was decided but is counted only when it is confirmed: one
@@ -13,7 +14,7 @@ import (
 type reservation struct {
 	in     *reservations // where it is registered once decided
 	id     string
-	checks []Check
+	checks []twotier.Check
 	ts     int64
 }
 
@@ -35,18 +36,15 @@ type reservedKey struct {
 }
 
 // prepare prepares a call for an operation, which may reserve.
-func (c *Counter) prepare(k *call, op *Op, now int64) error {
+func (c *Counter) prepare(k *call, op *twotier.Op, now int64) error {
 	if err := k.prepare(&c.directory, op, now); err != nil {
 		return err
 	}
-	if op.reserves() {
+	if op.Reserves() {
 		k.reservation = &reservation{in: &c.reservations, id: op.Reserve, ts: k.ts}
 	}
 	return nil
 }
-
-// reserves reports whether an operation reserves instead of counting.
-func (op *Op) reserves() bool { return op.Reserve != "" && op.Kind == Acquire }
 
 // reserve reserves all checks of the operation. The partitions are locked.
 func (k *call) reserve() {
@@ -59,7 +57,8 @@ func (k *call) reserve() {
 		h := reservedKey{id: k.reservation.id, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
 			key: b[len(t.ns):], n: t.check.N}
 		t.p.reservations = append(t.p.reservations, h)
-		k.reservation.checks = append(k.reservation.checks, Check{NS: h.ns, Key: h.key, N: h.n})
+		k.reservation.checks = append(k.reservation.checks, twotier.Check{NS: h.ns, Key: h.key,
+			N: h.n})
 	}
 	k.reservation.in.put(k.reservation)
 }
@@ -92,7 +91,7 @@ func (r *reservations) put(held *reservation) {
 }
 
 // Reserved lists the reserved checks of an id, and the time at which they will be counted.
-func (c *Counter) Reserved(id string) (checks []Check, ts int64) {
+func (c *Counter) Reserved(id string) (checks []twotier.Check, ts int64) {
 	c.reservations.mu.Lock()
 	defer c.reservations.mu.Unlock()
 	if r := c.reservations.byID[id]; r != nil {
@@ -105,12 +104,12 @@ func (c *Counter) Reserved(id string) (checks []Check, ts int64) {
 // wraps ErrUnavailable. After ErrClosed nothing was counted either, but the reservation still
 // exists. With AckStore it returns after the store has acknowledged the counts; with a stronger
 // ack, after they are kept.
-func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
+func (c *Counter) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
 	r := c.reservations.take(id)
 	if r == nil {
-		return fmt.Errorf("%w: no reservation %q", ErrUnavailable, id)
+		return fmt.Errorf("%w: no reservation %q", twotier.ErrUnavailable, id)
 	}
-	op := Op{Kind: Acquire, TS: r.ts, Ack: ack, Checks: r.checks}
+	op := twotier.Op{Kind: twotier.Acquire, TS: r.ts, Ack: ack, Checks: r.checks}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
 	k.begin(&op, c.opt.Now())
@@ -137,7 +136,7 @@ func (c *Counter) Confirm(ctx context.Context, id string, ack Ack) error {
 func (k *call) countReserved(id string) error {
 	for _, p := range k.parts {
 		if p.closed {
-			return ErrClosed
+			return twotier.ErrClosed
 		}
 	}
 	for i := range k.targets {
@@ -161,7 +160,7 @@ func (c *Counter) Undo(id string) bool {
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	k.begin(&Op{Kind: Acquire, TS: r.ts, Checks: r.checks}, c.opt.Now())
+	k.begin(&twotier.Op{Kind: twotier.Acquire, TS: r.ts, Checks: r.checks}, c.opt.Now())
 	k.locate(&c.directory)
 	k.lock()
 	k.unreserve(id)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
@@ -15,8 +16,8 @@ import (
 func exhaust(t *testing.T, c *syncer.Counter, now int64) {
 	t.Helper()
 	countNew := func(key, ts int64) error {
-		op := syncer.Op{TS: ts, Checks: []syncer.Check{{Key: fmt.Append(nil, "new-", key), N: 1}}}
-		return c.Do(t.Context(), &op, new(syncer.Result))
+		op := twotier.Op{TS: ts, Checks: []twotier.Check{{Key: fmt.Append(nil, "new-", key), N: 1}}}
+		return c.Do(t.Context(), &op, new(twotier.Result))
 	}
 	keys := int64(0)
 	for countNew(keys, now) == nil {
@@ -24,7 +25,7 @@ func exhaust(t *testing.T, c *syncer.Counter, now int64) {
 	}
 	for i := range int64(2_000_000) {
 		err := countNew(i%keys, now-i/keys*1000)
-		if errors.Is(err, syncer.ErrOverload) {
+		if errors.Is(err, twotier.ErrOverload) {
 			return
 		} else if err != nil {
 			t.Fatal(err)
@@ -40,7 +41,7 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 		store, _ := faulty(t, faultstore.Mix{})
 		store.SetDown(true)
 		c := open(t, syncer.Options{Store: store, Now: (&clock{now: t0}).Now,
-			Placement: syncer.Placement{Partitions: 1}, MaxMemory: 256 << 10})
+			Placement: twotier.Placement{Partitions: 1}, MaxMemory: 256 << 10})
 		add(t, c, "known", 1, 0)
 		op := *acquireOp("known", 5, 10)
 		op.Reserve, op.Checks = "id", append(op.Checks, acquireOp("unknown", 7, 10).Checks...)
@@ -48,7 +49,7 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 			t.Fatalf("%+v", res)
 		}
 		exhaust(t, c, t0)
-		if err := c.Confirm(t.Context(), "id", syncer.AckMemory); err != nil {
+		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); err != nil {
 			t.Errorf("Confirm: %v", err)
 		}
 		for key, want := range map[string]int64{"known": 6, "unknown": 7} {
@@ -56,8 +57,8 @@ func TestConfirmNeedsNoMemory(t *testing.T) {
 				t.Errorf("%s: counted %d, want %d", key, got, want)
 			}
 		}
-		if err := c.Confirm(t.Context(), "id", syncer.AckMemory); !errors.Is(err,
-			syncer.ErrUnavailable) {
+		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); !errors.Is(err,
+			twotier.ErrUnavailable) {
 			t.Errorf("confirmed twice: %v", err)
 		}
 		store.SetDown(false)
@@ -77,8 +78,8 @@ func TestConfirmAfterCloseLeavesTheReservation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.Confirm(t.Context(), "id", syncer.AckMemory); !errors.Is(err,
-			syncer.ErrClosed) {
+		if err := c.Confirm(t.Context(), "id", twotier.AckMemory); !errors.Is(err,
+			twotier.ErrClosed) {
 			t.Errorf("Confirm: %v", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
@@ -13,9 +14,9 @@ import (
 // is reset as soon as it answers, unless a Drop comes first.
 func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	if c.draining.Load() {
-		return ErrClosed
+		return twotier.ErrClosed
 	}
-	check := Check{NS: ns, Key: key}
+	check := twotier.Check{NS: ns, Key: key}
 	var t target
 	c.locate(&t, &check)
 	t.absent = true
@@ -23,7 +24,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 	p.mu.Lock()
 	if p.refuses(false) {
 		p.mu.Unlock()
-		return ErrNotOwner
+		return twotier.ErrNotOwner
 	}
 	r, e, err := t.entry(c.opt.Now())
 	if err != nil {
@@ -52,7 +53,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 // than ctx allows, or another counter receives counts of the key, the error wraps
 // ErrUnknownOutcome.
 func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error {
-	check := Check{NS: ns, Key: key}
+	check := twotier.Check{NS: ns, Key: key}
 	var t target
 	c.locate(&t, &check)
 	p := t.p

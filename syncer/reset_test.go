@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
@@ -50,8 +51,8 @@ func (b *resetBed) keeps() {
 		b.t.Errorf("7 were counted since the last reset, and the store has %d", got)
 	}
 	for i := range 2 {
-		op := syncer.Op{Kind: syncer.Count, AllowNonOwner: true, Checks: []syncer.Check{
-			{Key: []byte("k"), Limits: []syncer.Limit{{Window: 60_000}}}}}
+		op := twotier.Op{Kind: twotier.Count, AllowNonOwner: true, Checks: []twotier.Check{
+			{Key: []byte("k"), Limits: []twotier.Limit{{Window: 60_000}}}}}
 		if got := do(b.t, b.counters[i], op).Checks[0].Limits[0].Count; got != 7 {
 			b.t.Errorf("7 were counted since the last reset, and counter %d says %d", i, got)
 		}
@@ -111,7 +112,7 @@ func TestADropWaitsForAResetThatSomebodyWaitsFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := b.counters[1].Drop(ctx, nil, []byte("k"), false); !errors.Is(err,
-			syncer.ErrUnknownOutcome) {
+			twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
 		go func() { dropped <- b.counters[1].Drop(context.Background(), nil, []byte("k"), false) }()
@@ -157,7 +158,7 @@ func TestADropWithdrawsAResetThatTheStoreRefuses(t *testing.T) {
 		for i := range 2 {
 			b.stores[i] = faultstore.New(faultstore.Options{Store: store, Report: t.Errorf})
 			b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now,
-				NotOwner: i > 0, Placement: syncer.Placement{Partitions: 1}})
+				NotOwner: i > 0, Placement: twotier.Placement{Partitions: 1}})
 		}
 		b.stores[2] = b.stores[1]
 		b.counters[1].StartOwning(0)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -48,7 +49,7 @@ func TestAKeyRefusedDuringARestorationIsToldAgain(t *testing.T) {
 		store := &choosy{Store: embedded.New(embedded.Options{}), key: "bad"}
 		clk := &clock{now: t0}
 		c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second,
-			Placement: syncer.Placement{Partitions: 1}})
+			Placement: twotier.Placement{Partitions: 1}})
 		for _, key := range []string{"a", "bad", "c"} {
 			add(t, c, key, 7, 0)
 		}
@@ -103,7 +104,7 @@ func TestForgetDuringARestoration(t *testing.T) {
 
 func testForgetDuringARestoration(t *testing.T, keys []string, which func(told string) string) {
 	store := pausing{embedded.New(embedded.Options{}), make(chan string), make(chan struct{})}
-	clk, one := &clock{now: t0}, syncer.Placement{Partitions: 1}
+	clk, one := &clock{now: t0}, twotier.Placement{Partitions: 1}
 	c := open(t, syncer.Options{Store: store, Now: clk.Now, VerifyInterval: time.Second,
 		MaxRoundKeys: 1, Placement: one})
 	for _, key := range keys {

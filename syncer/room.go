@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // room limits how many keys of a flusher wait for the store at a time, so that none waits longer
@@ -150,9 +151,9 @@ func (k *call) admitsAll() error {
 		switch t := &k.targets[i]; {
 		case t.check.N == 0:
 		case t.p.draining:
-			return ErrClosed
+			return twotier.ErrClosed
 		case !k.admission.admits(t):
-			return ErrBehind
+			return twotier.ErrBehind
 		}
 	}
 	return nil
@@ -161,10 +162,10 @@ func (k *call) admitsAll() error {
 // explain adds an estimate of when there will be room to the refusal of an operation that waited
 // for it. Other errors stay unchanged.
 func (w *admission) explain(err error) error {
-	if w.never || !errors.Is(err, ErrBehind) {
+	if w.never || !errors.Is(err, twotier.ErrBehind) {
 		return err
 	}
-	return &RetryError{Err: err, After: w.flusher.room.expected(w.class)}
+	return &twotier.RetryError{Err: err, After: w.flusher.room.expected(w.class)}
 }
 
 // end gives back the granted room: either it was not used, or the counted key now takes it.

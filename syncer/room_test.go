@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -20,14 +21,14 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond),
 			VerifyInterval: time.Hour, Exchanges: 1,
 			MaxLag: time.Millisecond, FlushInterval: 50 * time.Millisecond, // room for one key
-			Placement:  syncer.Placement{Partitions: 4},
+			Placement:  twotier.Placement{Partitions: 4},
 			Namespaces: map[string]syncer.Namespace{"full": {MaxKeys: 1}}})
 		one := func(ns, key string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			op := addOp(key, 1, syncer.AckMemory)
+			op := addOp(key, 1, twotier.AckMemory)
 			op.Checks[0].NS = []byte(ns)
-			return c.Do(ctx, op, new(syncer.Result))
+			return c.Do(ctx, op, new(twotier.Result))
 		}
 		if err := one("full", "first"); err != nil {
 			t.Fatal(err)
@@ -36,7 +37,7 @@ func TestRoomThatIsNotUsedGoesToTheNext(t *testing.T) {
 		for i := range 5 {
 			waiting.Go(func() {
 				if err := one("full", fmt.Sprint("another-", i)); !errors.Is(err,
-					syncer.ErrMaxKeys) {
+					twotier.ErrMaxKeys) {
 					t.Errorf("one too many in its namespace: %v", err)
 				}
 			})
@@ -57,14 +58,14 @@ func TestLeastRoom(t *testing.T) {
 	takesLongUnderRace(t)
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), MaxLag: time.Microsecond,
 		FlushInterval: time.Hour, VerifyInterval: time.Hour, Exchanges: 1,
-		Placement: syncer.Placement{Partitions: 4}})
+		Placement: twotier.Placement{Partitions: 4}})
 	var callers sync.WaitGroup
 	for n := range 8 {
 		callers.Go(func() {
 			for i := range 2000 {
 				ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
-				err := c.Do(ctx, addOp(fmt.Sprint(n, "-", i), 1, syncer.AckMemory),
-					new(syncer.Result))
+				err := c.Do(ctx, addOp(fmt.Sprint(n, "-", i), 1, twotier.AckMemory),
+					new(twotier.Result))
 				cancel()
 				if err != nil {
 					t.Errorf("caller %d, key %d: %v", n, i, err)
@@ -91,7 +92,7 @@ func (s slowLane) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // soon has room again.
 func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		place := syncer.Placement{Partitions: 4}
+		place := twotier.Placement{Partitions: 4}
 		c := open(t, syncer.Options{Store: slowLane{embedded.New(embedded.Options{})}, Exchanges: 2,
 			Placement: place,
 			MaxLag:    time.Millisecond, RoundTimeout: time.Minute})
@@ -99,11 +100,11 @@ func TestBatchWaitsWhereThereIsNoRoom(t *testing.T) {
 		add(t, c, keyIn(place, 1, "first"), 1, 0)
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
-		ops := []syncer.Op{*addOp(keyIn(place, 2, "a"), 1, syncer.AckMemory),
-			*addOp(keyIn(place, 3, "a"), 1, syncer.AckMemory)}
-		res := make([]syncer.Result, len(ops))
+		ops := []twotier.Op{*addOp(keyIn(place, 2, "a"), 1, twotier.AckMemory),
+			*addOp(keyIn(place, 3, "a"), 1, twotier.AckMemory)}
+		res := make([]twotier.Result, len(ops))
 		c.DoAll(ctx, ops, res)
-		if res[0].Err != nil || !errors.Is(res[1].Err, syncer.ErrBehind) {
+		if res[0].Err != nil || !errors.Is(res[1].Err, twotier.ErrBehind) {
 			t.Errorf("%v where there was room, %v where there was none", res[0].Err, res[1].Err)
 		}
 		time.Sleep(time.Minute) // until all is in the store
@@ -130,10 +131,10 @@ func (s heldStore) Exchange(ctx context.Context, rounds []*syncer.Round) {
 // flight.
 func openHeld(t *testing.T, lag time.Duration) (*syncer.Counter, heldStore) {
 	s := heldStore{embedded.New(embedded.Options{}), make(chan struct{})}
-	c := open(t, syncer.Options{Store: s, Placement: syncer.Placement{Partitions: 2}, Exchanges: 1,
+	c := open(t, syncer.Options{Store: s, Placement: twotier.Placement{Partitions: 2}, Exchanges: 1,
 		MaxLag:        lag,
 		FlushInterval: 10 * time.Millisecond, VerifyInterval: time.Hour, RoundTimeout: time.Second})
-	add(t, c, keyIn(syncer.Placement{Partitions: 2}, 0, "first"), 1, 0)
+	add(t, c, keyIn(twotier.Placement{Partitions: 2}, 0, "first"), 1, 0)
 	time.Sleep(time.Second)
 	return c, s
 }
@@ -148,11 +149,11 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, s := openHeld(t, time.Millisecond)
-				key, told := keyIn(syncer.Placement{Partitions: 2}, 1, "k"), make(chan error, 1)
+				key, told := keyIn(twotier.Placement{Partitions: 2}, 1, "k"), make(chan error, 1)
 				go func() {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 					defer cancel()
-					told <- c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
+					told <- c.Do(ctx, addOp(key, 1, twotier.AckMemory), new(twotier.Result))
 				}()
 				synctest.Wait()
 				if _, _, waiting := c.Room(); waiting != 1 {
@@ -160,7 +161,7 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 				}
 				began := time.Now()
 				go give(c)
-				if err := <-told; !errors.Is(err, syncer.ErrNotOwner) || time.Since(began) > 0 {
+				if err := <-told; !errors.Is(err, twotier.ErrNotOwner) || time.Since(began) > 0 {
 					t.Errorf("after %v: %v", time.Since(began), err)
 				}
 				close(s.answer)
@@ -174,7 +175,7 @@ func TestChangingHandsEndsTheWaitForRoom(t *testing.T) {
 func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := openHeld(t, time.Second)
-		place, keys := syncer.Placement{Partitions: 2}, c.MostRoom()-1
+		place, keys := twotier.Placement{Partitions: 2}, c.MostRoom()-1
 		for i := range keys {
 			add(t, c, keyIn(place, 1, fmt.Sprint("k", i, "-")), 1, 0)
 		}
@@ -182,8 +183,8 @@ func TestWhatIsSealedTakesNoRoom(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
-			told <- c.Do(ctx, addOp(keyIn(place, 0, "new"), 1, syncer.AckMemory),
-				new(syncer.Result))
+			told <- c.Do(ctx, addOp(keyIn(place, 0, "new"), 1, twotier.AckMemory),
+				new(twotier.Result))
 		}()
 		synctest.Wait()
 		if _, _, waiting := c.Room(); waiting != 1 {
@@ -218,10 +219,10 @@ func TestBatchGoesOnBehindWhatWaitsForRoom(t *testing.T) {
 		}
 		both := acquireOp("new", 1, 2)
 		both.Checks = append(both.Checks, acquireOp("fill-1", 10, 100).Checks...)
-		ops := []syncer.Op{*acquireOp("new", 1, 2), *addOp(known, 1, 0), *both,
+		ops := []twotier.Op{*acquireOp("new", 1, 2), *addOp(known, 1, 0), *both,
 			*addOp("fill-1", 7, 0), *addOp(known, 100, 0), *addOp("new", 50, 0),
 			*acquireOp("new", 1, 60), *acquireOp("fill-1", 1, 100)}
-		res, done := make([]syncer.Result, len(ops)), make(chan struct{})
+		res, done := make([]twotier.Result, len(ops)), make(chan struct{})
 		go func() {
 			c.DoAll(within(t, time.Hour), ops, res)
 			close(done)
@@ -256,17 +257,17 @@ func TestRefusalSaysHowLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, syncer.Options{Store: newPaced(100 * time.Millisecond), Exchanges: 1,
 			VerifyInterval: time.Hour, MaxLag: time.Millisecond, // room for one key
-			FlushInterval: 50 * time.Millisecond, Placement: syncer.Placement{Partitions: 4}})
+			FlushInterval: 50 * time.Millisecond, Placement: twotier.Placement{Partitions: 4}})
 		var waiting sync.WaitGroup
 		for i := range 200 {
 			waiting.Go(func() {
 				op := addOp(fmt.Sprint("patient-", i), 1, 0)
-				_ = c.Do(within(t, time.Hour), op, new(syncer.Result))
+				_ = c.Do(within(t, time.Hour), op, new(twotier.Result))
 			})
 		}
 		synctest.Wait()
-		batch := []syncer.Op{*addOp("b1", 1, 0), *acquireOp("b2", 1, 9)}
-		res := make([]syncer.Result, len(batch))
+		batch := []twotier.Op{*addOp("b1", 1, 0), *acquireOp("b2", 1, 9)}
+		res := make([]twotier.Result, len(batch))
 		for name, try := range map[string]func() error{
 			"add": func() error {
 				return c.Do(within(t, 4*time.Second), addOp("a", 1, 0), &res[0])
@@ -281,8 +282,8 @@ func TestRefusalSaysHowLong(t *testing.T) {
 		} {
 			err := try()
 			_, _, line := c.Room()
-			var later *syncer.RetryError
-			if !errors.As(err, &later) || !errors.Is(err, syncer.ErrBehind) {
+			var later *twotier.RetryError
+			if !errors.As(err, &later) || !errors.Is(err, twotier.ErrBehind) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			// The first guess at the pace of a store fades.
@@ -309,8 +310,8 @@ func TestRoomIsGrantedToAsManyAsThereIsFor(t *testing.T) {
 			callers.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Hour)
 				defer cancel()
-				if err := c.Do(ctx, addOp(fmt.Sprint("k", i), 1, syncer.AckMemory),
-					new(syncer.Result)); err != nil {
+				if err := c.Do(ctx, addOp(fmt.Sprint("k", i), 1, twotier.AckMemory),
+					new(twotier.Result)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -339,9 +340,10 @@ func TestRoomOfThoseWhoLeave(t *testing.T) {
 				callers.Go(func() {
 					ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 					defer cancel()
-					key := keyIn(syncer.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-", i, "-"))
+					key := keyIn(twotier.Placement{Partitions: 2}, 1, fmt.Sprint(round, "-",
+						i, "-"))
 					// It makes no difference whether there was room.
-					_ = c.Do(ctx, addOp(key, 1, syncer.AckMemory), new(syncer.Result))
+					_ = c.Do(ctx, addOp(key, 1, twotier.AckMemory), new(twotier.Result))
 				})
 			}
 			time.Sleep(3 * time.Second) // three quarters of their time

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -20,7 +21,7 @@ type scarceWorld struct {
 	t     *testing.T
 	seed  uint64
 	c     *syncer.Counter
-	place syncer.Placement
+	place twotier.Placement
 	began time.Time
 
 	mu       sync.Mutex
@@ -58,7 +59,7 @@ func (m *moody) Exchange(ctx context.Context, rounds []*syncer.Round) {
 func TestScarceModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runScarce) }
 
 func runScarce(t *testing.T, seed uint64) {
-	w := &scarceWorld{t: t, seed: seed, place: syncer.Placement{Partitions: 3}, began: time.Now(),
+	w := &scarceWorld{t: t, seed: seed, place: twotier.Placement{Partitions: 3}, began: time.Now(),
 		admitted: map[string]int64{}}
 	store := embedded.New(embedded.Options{})
 	begin(store, w.place.Partitions)
@@ -87,9 +88,9 @@ func (w *scarceWorld) caller(ctx context.Context, id int) {
 	rnd := w.rand(1 + id)
 	for n := 0; ctx.Err() == nil && !w.t.Failed(); n++ {
 		if id%2 == 0 {
-			op := addOp(fmt.Sprint("once", id, "-", n), 1, syncer.AckMemory)
-			err := w.c.Do(ctx, op, new(syncer.Result))
-			if err != nil && !errors.Is(err, syncer.ErrOverload) {
+			op := addOp(fmt.Sprint("once", id, "-", n), 1, twotier.AckMemory)
+			err := w.c.Do(ctx, op, new(twotier.Result))
+			if err != nil && !errors.Is(err, twotier.ErrOverload) {
 				w.t.Errorf("add: %v", err)
 			}
 			time.Sleep(time.Duration(rnd.Int64N(2e6)))
@@ -102,22 +103,22 @@ func (w *scarceWorld) caller(ctx context.Context, id int) {
 
 // batch acquires shared keys, some of them several times.
 func (w *scarceWorld) batch(rnd *rand.Rand) {
-	ops := make([]syncer.Op, 1+rnd.IntN(6))
+	ops := make([]twotier.Op, 1+rnd.IntN(6))
 	while := time.Since(w.began) / scarceWhile
 	for i := range ops {
 		op := acquireOp(fmt.Sprint("shared", while, "-", rnd.IntN(scarceKeys)), 1, scarceLimit)
 		op.Checks[0].Limits[0].Window = 43_200_000 // longer than the model runs
 		ops[i] = *op
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	w.c.DoAll(context.Background(), ops, res)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range ops {
 		key := string(ops[i].Checks[0].Key)
 		switch err := res[i].Err; {
-		case err != nil && !errors.Is(err, syncer.ErrOverload) &&
-			!errors.Is(err, syncer.ErrUnavailable):
+		case err != nil && !errors.Is(err, twotier.ErrOverload) &&
+			!errors.Is(err, twotier.ErrUnavailable):
 			w.t.Errorf("%s: %v", key, err)
 		case err == nil && res[i].Allowed:
 			if w.admitted[key]++; w.admitted[key] > scarceLimit {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // newHandoff returns the handoff of a separate ledger that knows the store's version.
@@ -88,7 +89,7 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
 	}
-	k := &target{check: &Check{Key: []byte("k")}, hash: h.keys.names.hash(nil, []byte("k"))}
+	k := &target{check: &twotier.Check{Key: []byte("k")}, hash: h.keys.names.hash(nil, []byte("k"))}
 	if !h.offers(k) {
 		t.Error("the key is not part of what is offered")
 	}
@@ -153,7 +154,7 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 func TestAHandoffEndsTheWaitForLoads(t *testing.T) {
 	h := newHandoff(t)
 	w := h.loads.want("k")
-	if h.prepare(); !w.done || !errors.Is(w.err, ErrNotOwner) {
+	if h.prepare(); !w.done || !errors.Is(w.err, twotier.ErrNotOwner) {
 		t.Errorf("%+v", w)
 	}
 }

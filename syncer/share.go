@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // sharedKeys holds a partition's shared keys, of which there are few. It is guarded by the
@@ -159,12 +160,12 @@ func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
 
 // source returns the source of an answer while the store can be reached.
-func (t *target) source() Source {
+func (t *target) source() twotier.Source {
 	switch {
 	case t.borrowed:
-		return SourceNear
+		return twotier.SourceNear
 	case t.p.ownership == notOwned:
-		return SourceFallback
+		return twotier.SourceFallback
 	}
-	return SourceMemory
+	return twotier.SourceMemory
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -19,7 +20,7 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 	for i := range 3 {
 		list = append(list, open(t, syncer.Options{
 			Store: store, Now: func() int64 { return time.Now().UnixMilli() },
-			Placement:     syncer.Placement{Partitions: 1},
+			Placement:     twotier.Placement{Partitions: 1},
 			FlushInterval: interval, NotOwner: i > 0, Exchanges: 1,
 		}))
 	}
@@ -27,12 +28,12 @@ func trio(t *testing.T, interval time.Duration) []*syncer.Counter {
 }
 
 // beside acquires one, on the counter that owns the key or on another one.
-func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) syncer.Result {
+func beside(t *testing.T, c *syncer.Counter, foreign bool, limit int64) twotier.Result {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Acquire, AllowNonOwner: foreign, Checks: []syncer.Check{
-		{Key: []byte("hot"), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: limit}}},
+	op := twotier.Op{Kind: twotier.Acquire, AllowNonOwner: foreign, Checks: []twotier.Check{
+		{Key: []byte("hot"), N: 1, Limits: []twotier.Limit{{Window: 60_000, Max: limit}}},
 	}}
-	var res syncer.Result
+	var res twotier.Result
 	if err := c.Do(context.Background(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestSharedKeyFoldsBack(t *testing.T) {
 			t.Errorf("the owner counts %d, want 101", got)
 		}
 		if res := beside(t, list[0], false, 102); !res.Allowed ||
-			res.Source != syncer.SourceMemory {
+			res.Source != twotier.SourceMemory {
 			t.Errorf("%+v after all is as before", res)
 		}
 		for _, c := range list {
@@ -181,8 +182,8 @@ func TestFirstLoadIsOutOfDateOnceOthersCount(t *testing.T) {
 		list := trio(t, 100*time.Millisecond)
 		owner, other := list[0], list[1]
 		add := func() {
-			do(t, other, syncer.Op{Kind: syncer.Add, AllowNonOwner: true,
-				Checks: []syncer.Check{{Key: []byte("k"), N: 1}}})
+			do(t, other, twotier.Op{Kind: twotier.Add, AllowNonOwner: true,
+				Checks: []twotier.Check{{Key: []byte("k"), N: 1}}})
 			flush(t, other)
 		}
 		add()
@@ -243,7 +244,7 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.Drop(ctx, nil, []byte("k"), true); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := c.Drop(ctx, nil, []byte("k"), true); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
 		dropped := make(chan error)
@@ -270,7 +271,7 @@ func TestDropOfWhatIsBeingHandedOff(t *testing.T) {
 		if err := c.FinishHandoff(0); err != nil {
 			t.Error(err)
 		}
-		if err := <-dropped; !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := <-dropped; !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("another counter has it now: %v, want an unknown outcome", err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -42,7 +43,7 @@ func TestSlowStoreGetsNoMoreThanItTakes(t *testing.T) {
 	takesLongUnderRace(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: embedded.New(embedded.Options{})}
-		place := syncer.Placement{Partitions: 1021}
+		place := twotier.Placement{Partitions: 1021}
 		c := open(t, syncer.Options{Store: s, Placement: place, RoundTimeout: time.Second,
 			FlushInterval: 200 * time.Millisecond, Exchanges: 1})
 		for i := range place.Partitions {
@@ -84,7 +85,7 @@ func TestAPauseIsNotDown(t *testing.T) {
 			var allowed atomic.Int64
 			for i := range n {
 				crowd.Go(func() {
-					var res syncer.Result
+					var res twotier.Result
 					key := fmt.Sprint("full-", i)
 					err := c.Do(within(t, 3*time.Second), acquireOp(key, 1, 1), &res)
 					if err != nil {

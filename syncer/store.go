@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
 )
@@ -51,12 +52,12 @@ type Keeper interface {
 	// Keeps returns nil if ack is available for counts in the partitions, in all partitions if none
 	// is named. It returns an *InvalidError if the store or its configuration can't provide ack, or
 	// an error that wraps ErrUnavailable if it can't at the moment.
-	Keeps(ctx context.Context, ack Ack, partitions ...int) error
+	Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error
 	// Keep waits until everything up to the marks is kept at the level of ack. It returns an error
 	// for each mark, in their order, or nil if all are kept. A non-nil error wraps
 	// ErrUnknownOutcome: the mark is not kept yet when ctx is done, or the store has lost it
 	// already.
-	Keep(ctx context.Context, ack Ack, marks []Mark) []error
+	Keep(ctx context.Context, ack twotier.Ack, marks []Mark) []error
 }
 
 // Bucket is one bucket of a key, with a number.

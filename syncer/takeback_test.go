@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -22,7 +23,7 @@ func TestTakingBackRefunds(t *testing.T) {
 	} {
 		for _, flushes := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.back, " flushed ", flushes), func(t *testing.T) {
-				store, one := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 1}
+				store, one := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 1}
 				clk := &clock{now: t0}
 				opt := syncer.Options{Store: store, Now: clk.Now, Placement: one}
 				counter := open(t, opt)
@@ -69,11 +70,11 @@ func TestTakingBackAtAnEmptySecond(t *testing.T) {
 }
 
 // shows compares the sums of windows of key k.
-func shows(t *testing.T, c *syncer.Counter, windows []syncer.Limit, want string) {
+func shows(t *testing.T, c *syncer.Counter, windows []twotier.Limit, want string) {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Key: []byte("k"), Limits: windows}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Key: []byte("k"), Limits: windows}}}
+	var res twotier.Result
 	if err := c.Do(t.Context(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -112,9 +113,9 @@ func TestDryRun(t *testing.T) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Store: embedded.New(embedded.Options{}), Now: clk.Now})
 	for n, counted := range map[int64]bool{2: false, 4: false, 5: true} {
-		op := syncer.Op{Kind: syncer.Acquire, DryRun: true, CountDenied: counted,
-			Checks: []syncer.Check{{Key: []byte("k"), N: n, Limits: limits(10_000, 3)}}}
-		var dry, counting syncer.Result
+		op := twotier.Op{Kind: twotier.Acquire, DryRun: true, CountDenied: counted,
+			Checks: []twotier.Check{{Key: []byte("k"), N: n, Limits: limits(10_000, 3)}}}
+		var dry, counting twotier.Result
 		for range 2 {
 			if err := c.Do(t.Context(), &op, &dry); err != nil {
 				t.Fatal(err)

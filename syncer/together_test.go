@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
 )
@@ -17,7 +18,7 @@ import (
 func TestIdlePartitionsAreVerifiedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &exchanges{Store: embedded.New(embedded.Options{})}
-		place := syncer.Placement{Partitions: 256}
+		place := twotier.Placement{Partitions: 256}
 		c := open(t, syncer.Options{Store: store, Placement: place, Exchanges: 2,
 			FlushInterval: 100 * time.Millisecond, VerifyInterval: 5 * time.Second})
 		used := map[int]bool{}

@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/syncer"
 )
 
 // keyIn returns a key of a partition.
-func keyIn(place syncer.Placement, partition int, prefix string) string {
+func keyIn(place twotier.Placement, partition int, prefix string) string {
 	if partition >= place.Partitions {
 		panic(fmt.Sprint("there is no partition ", partition))
 	}
@@ -34,24 +35,25 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-func acquireOp(key string, n, most int64) *syncer.Op {
-	return &syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
+func acquireOp(key string, n, most int64) *twotier.Op {
+	return &twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: []byte(key), N: n, Limits: limits(3_600_000, most)}}}
 }
 
-func addOp(key string, n int64, ack syncer.Ack) *syncer.Op {
-	return &syncer.Op{Kind: syncer.Add, Ack: ack, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+func addOp(key string, n int64, ack twotier.Ack) *twotier.Op {
+	return &twotier.Op{Kind: twotier.Add, Ack: ack, Checks: []twotier.Check{{Key: []byte(key),
+		N: n}}}
 }
 
 // TestNobodyWaitsForOthersForEver: 256 callers wait for the store all the time. Counts that no
 // caller waits for are flushed as if the waiting ones did not exist.
 func TestNobodyWaitsForOthersForEver(t *testing.T) {
 	takesLongUnderRace(t)
-	for name, op := range map[string]func(i, j int) *syncer.Op{
-		"ack=redis": func(i, _ int) *syncer.Op {
-			return addOp(fmt.Sprint("hot-", i), 1, syncer.AckStore)
+	for name, op := range map[string]func(i, j int) *twotier.Op{
+		"ack=redis": func(i, _ int) *twotier.Op {
+			return addOp(fmt.Sprint("hot-", i), 1, twotier.AckStore)
 		},
-		"cold loads": func(i, j int) *syncer.Op {
+		"cold loads": func(i, j int) *twotier.Op {
 			return acquireOp(fmt.Sprint("cold-", i, "-", j), 1, 10)
 		},
 	} {
@@ -62,14 +64,14 @@ func TestNobodyWaitsForOthersForEver(t *testing.T) {
 					Delay:  func() time.Duration { return time.Millisecond }})
 				// Without its list of keys, every new key is loaded.
 				c := open(t, syncer.Options{Store: struct{ syncer.Store }{store},
-					Placement: syncer.Placement{Partitions: 64}, Exchanges: 1,
+					Placement: twotier.Placement{Partitions: 64}, Exchanges: 1,
 					FlushInterval: 20 * time.Millisecond})
 				ctx, stop := context.WithCancel(context.Background())
 				var callers sync.WaitGroup
 				for i := range 256 {
 					callers.Go(func() {
 						for j := 0; ctx.Err() == nil; j++ {
-							_ = c.Do(ctx, op(i, j), new(syncer.Result))
+							_ = c.Do(ctx, op(i, j), new(twotier.Result))
 						}
 					})
 				}
@@ -108,12 +110,12 @@ func TestLateIsNotDown(t *testing.T) {
 			if d > 0 {
 				ctx = within(t, d)
 			}
-			if err := c.Do(ctx, acquireOp("full", 1, 10), new(syncer.Result)); !errors.Is(err,
-				syncer.ErrUnavailable) {
+			if err := c.Do(ctx, acquireOp("full", 1, 10), new(twotier.Result)); !errors.Is(err,
+				twotier.ErrUnavailable) {
 				t.Errorf("within %v: %v", d, err)
 			}
 		}
-		var res syncer.Result
+		var res twotier.Result
 		if err := c.Do(within(t, 5*time.Second), acquireOp("full", 1, 10), &res); err != nil ||
 			res.Allowed || res.Degraded {
 			t.Errorf("%+v, %v", res, err)
@@ -128,7 +130,7 @@ func TestLateIsNotDown(t *testing.T) {
 func TestFullStoreIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
-		place := syncer.Placement{Partitions: 4}
+		place := twotier.Placement{Partitions: 4}
 		before := open(t, syncer.Options{Store: inner, Placement: place})
 		for i := range 20 {
 			add(t, before, fmt.Sprint("full-", i), 10, 0)
@@ -157,7 +159,7 @@ func TestFullStoreIsRead(t *testing.T) {
 // are idle at first.
 func TestOneFailingPartitionSaysNothingOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, place := embedded.New(embedded.Options{}), syncer.Placement{Partitions: 64}
+		inner, place := embedded.New(embedded.Options{}), twotier.Placement{Partitions: 64}
 		before := open(t, syncer.Options{Store: inner, Placement: place})
 		var full []string
 		for p := range 64 {
@@ -203,7 +205,7 @@ func TestDownIsAnsweredAtOnce(t *testing.T) {
 						return fault
 					}})
 				c := open(t, syncer.Options{Store: store,
-					Placement: syncer.Placement{Partitions: 64}})
+					Placement: twotier.Placement{Partitions: 64}})
 				if res := acquire(t, c, "first", 1, 0, limits(3_600_000, 10)); !res.Degraded ||
 					!res.Allowed {
 					t.Errorf("%+v", res)
@@ -238,16 +240,16 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 		add(t, before, "batch", 5, 0)
 		flush(t, before)
 		c := open(t, syncer.Options{Store: store})
-		do(t, c, *addOp("k", -3, syncer.AckStore))
+		do(t, c, *addOp("k", -3, twotier.AckStore))
 		if got := count(t, c, "k", 3_600_000); got != 2 {
 			t.Errorf("counts %d, want 2", got)
 		}
-		do(t, c, *addOp("k", -9, syncer.AckStore))
+		do(t, c, *addOp("k", -9, twotier.AckStore))
 		if got := count(t, c, "k", 3_600_000); got != 0 {
 			t.Errorf("counts %d, want 0", got)
 		}
-		ops := []syncer.Op{*addOp("batch", -2, 0), *addOp("other", 1, 0), *addOp("batch", -2, 0)}
-		res := make([]syncer.Result, len(ops))
+		ops := []twotier.Op{*addOp("batch", -2, 0), *addOp("other", 1, 0), *addOp("batch", -2, 0)}
+		res := make([]twotier.Result, len(ops))
 		c.DoAll(context.Background(), ops, res)
 		if got := count(t, c, "batch", 3_600_000); got != 1 ||
 			errors.Join(res[0].Err, res[1].Err, res[2].Err) != nil {
@@ -255,7 +257,7 @@ func TestTakingBackLoadsFirst(t *testing.T) {
 		}
 		store.SetDown(true)
 		if err := c.Do(within(t, 5*time.Second), addOp("cold", -1, 0),
-			new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+			new(twotier.Result)); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("without the store: %v", err)
 		}
 		store.SetDown(false)
@@ -290,22 +292,25 @@ func TestWaitersEndWithClose(t *testing.T) {
 		}
 		ctx := context.Background()
 		wait("add", func() error {
-			return c.Do(ctx, addOp("k", 1, syncer.AckStore), new(syncer.Result))
+			return c.Do(ctx, addOp("k", 1, twotier.AckStore), new(twotier.Result))
 		})
-		wait("load", func() error { return c.Do(ctx, acquireOp("cold", 1, 1), new(syncer.Result)) })
+		wait("load", func() error {
+			return c.Do(ctx, acquireOp("cold", 1, 1),
+				new(twotier.Result))
+		})
 		wait("forget", func() error { return c.Forget(ctx, nil, []byte("k")) })
 		wait("batch", func() error {
-			res := make([]syncer.Result, 1)
-			c.DoAll(ctx, []syncer.Op{*addOp("k", 1, syncer.AckStore)}, res)
+			res := make([]twotier.Result, 1)
+			c.DoAll(ctx, []twotier.Op{*addOp("k", 1, twotier.AckStore)}, res)
 			return res[0].Err
 		})
 		time.Sleep(time.Second)
-		if err := c.Close(within(t, time.Second)); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := c.Close(within(t, time.Second)); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("Close: %v", err)
 		}
 		callers.Wait()
 		for name, err := range ends {
-			if !errors.Is(err, syncer.ErrUnknownOutcome) && !errors.Is(err, syncer.ErrClosed) {
+			if !errors.Is(err, twotier.ErrUnknownOutcome) && !errors.Is(err, twotier.ErrClosed) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -317,7 +322,7 @@ func TestWaitersEndWithClose(t *testing.T) {
 func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := faulty(t, faultstore.Mix{})
-		place := syncer.Placement{Partitions: 1}
+		place := twotier.Placement{Partitions: 1}
 		owner := open(t, syncer.Options{Store: inner, Placement: place})
 		other := open(t, syncer.Options{Store: store, Placement: place, NotOwner: true})
 		op := addOp("k", 5, 0)
@@ -329,7 +334,7 @@ func TestDropWaitsForWhatMayStillBeWritten(t *testing.T) {
 		do(t, other, *op)
 		time.Sleep(100 * time.Millisecond)
 		if err := other.Drop(within(t, time.Second), nil, []byte("k"), false); !errors.Is(err,
-			syncer.ErrUnknownOutcome) {
+			twotier.ErrUnknownOutcome) {
 			t.Errorf("Drop: %v", err)
 		}
 		store.SetDown(false)
@@ -359,7 +364,7 @@ func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 				}
 				return faultstore.None
 			}})
-		place := syncer.Placement{Partitions: 1}
+		place := twotier.Placement{Partitions: 1}
 		c := open(t, syncer.Options{Store: store, Placement: place,
 			VerifyInterval: 100 * time.Millisecond})
 		add(t, c, "k", 1, 0)
@@ -380,10 +385,10 @@ func TestWhatWasBlindDuringARestorationIsRead(t *testing.T) {
 
 // TestReservationFigures reserves different amounts of two keys of one partition.
 func TestReservationFigures(t *testing.T) {
-	c := open(t, syncer.Options{Placement: syncer.Placement{Partitions: 1}})
+	c := open(t, syncer.Options{Placement: twotier.Placement{Partitions: 1}})
 	op := acquireOp("a", 1, 100)
 	op.Reserve, op.Checks = "id", append(op.Checks, acquireOp("b", 70, 100).Checks...)
-	var res syncer.Result
+	var res twotier.Result
 	if err := c.Do(context.Background(), op, &res); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"
@@ -25,7 +26,7 @@ type crowdWorld struct {
 	inner  *embedded.Store
 	faults *faultstore.Store
 	c      *syncer.Counter
-	place  syncer.Placement
+	place  twotier.Placement
 	began  time.Time
 	slow   atomic.Int64 // an exchange takes up to this long
 	// there marks a store that may be slow or full, but always answers. Then nothing may be let
@@ -42,7 +43,7 @@ func TestCrowdModel(t *testing.T) { eachSeed(t, *seedsFlag/20, runCrowd) }
 
 func runCrowd(t *testing.T, seed uint64) {
 	w := &crowdWorld{t: t, seed: seed, inner: embedded.New(embedded.Options{}),
-		place: syncer.Placement{Partitions: 3}, began: time.Now()}
+		place: twotier.Placement{Partitions: 3}, began: time.Now()}
 	rnd := w.rand(0)
 	delays := w.rand(1)
 	w.speed, w.mute = 1+199*rnd.Int64N(2), rnd.IntN(w.place.Partitions+1)
@@ -96,7 +97,7 @@ func (w *crowdWorld) wide(cold syncer.OnCold) map[string]syncer.Namespace {
 		w.t.Fatal(err)
 	}
 	return map[string]syncer.Namespace{
-		syncer.DefaultNamespace: {Ladder: ladder, OnCold: cold},
+		twotier.DefaultNamespace: {Ladder: ladder, OnCold: cold},
 	}
 }
 
@@ -211,9 +212,9 @@ func (w *crowdWorld) inTime(ctx context.Context, what string) {
 // unknown outcome.
 func (w *crowdWorld) settled(what string, err error) (counted bool) {
 	switch {
-	case err == nil, errors.Is(err, syncer.ErrUnknownOutcome):
+	case err == nil, errors.Is(err, twotier.ErrUnknownOutcome):
 		return true
-	case !errors.Is(err, syncer.ErrUnavailable) && !errors.Is(err, syncer.ErrOverload):
+	case !errors.Is(err, twotier.ErrUnavailable) && !errors.Is(err, twotier.ErrOverload):
 		w.t.Errorf("%s: %v", what, err)
 	}
 	return false
@@ -222,25 +223,25 @@ func (w *crowdWorld) settled(what string, err error) (counted bool) {
 // add counts, or takes back no more than there is. A count that is acknowledged as stored must be
 // in the store.
 func (w *crowdWorld) add(rnd *rand.Rand, mine map[string]int64, key string, n int64) {
-	op := addOp(key, n, syncer.Ack(1+rnd.IntN(2)))
+	op := addOp(key, n, twotier.Ack(1+rnd.IntN(2)))
 	switch {
 	case w.place.Of(nil, []byte(key)) == w.mute:
-		op.Ack = syncer.AckMemory
+		op.Ack = twotier.AckMemory
 	case w.rush.Load():
-		op.Ack = syncer.AckStore
+		op.Ack = twotier.AckStore
 	}
 	ctx, cancel := patience(rnd)
-	if op.Ack == syncer.AckStore {
+	if op.Ack == twotier.AckStore {
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), time.Duration(rnd.Int64N(2e9)))
 	}
 	defer cancel()
-	err := w.c.Do(ctx, op, new(syncer.Result))
+	err := w.c.Do(ctx, op, new(twotier.Result))
 	w.inTime(ctx, "add")
 	if w.settled(key, err) {
 		mine[key] = max(0, mine[key]+n)
 	}
-	if op.Ack == syncer.AckStore && err == nil {
+	if op.Ack == twotier.AckStore && err == nil {
 		if got := w.stored(key); got != mine[key] {
 			w.t.Errorf("%s: acknowledged %d, the store has %d", key, mine[key], got)
 		}
@@ -259,7 +260,7 @@ func (w *crowdWorld) stored(key string) (sum int64) {
 func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
 	ctx, cancel := patience(rnd)
 	defer cancel()
-	var res syncer.Result
+	var res twotier.Result
 	op := acquireOp(fmt.Sprint("full", rnd.IntN(fullKeys)), 1, 10)
 	op.Checks[0].Limits[0].Window = 86_400_000
 	err := w.c.Do(ctx, op, &res)
@@ -271,14 +272,14 @@ func (w *crowdWorld) acquireFull(rnd *rand.Rand) {
 
 // batch carries out several operations, some of the same key.
 func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
-	var ops []syncer.Op
+	var ops []twotier.Op
 	for range 1 + rnd.IntN(6) {
 		key := fmt.Sprint("of", id, "-", rnd.IntN(20))
 		switch rnd.IntN(3) {
 		case 0:
-			ops = append(ops, *addOp(key, 1+rnd.Int64N(3), syncer.AckMemory))
+			ops = append(ops, *addOp(key, 1+rnd.Int64N(3), twotier.AckMemory))
 		case 1:
-			ops = append(ops, *addOp(key, -1, syncer.AckMemory))
+			ops = append(ops, *addOp(key, -1, twotier.AckMemory))
 		case 2:
 			ops = append(ops, *acquireOp(key, 1, 20))
 			ops[len(ops)-1].Checks[0].Limits[0].Window = 86_400_000
@@ -286,7 +287,7 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 	}
 	ctx, cancel := patience(rnd)
 	defer cancel()
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	w.c.DoAll(ctx, ops, res)
 	w.inTime(ctx, "batch")
 	for i := range ops {
@@ -295,11 +296,11 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 		counted := w.settled(key, res[i].Err)
 		if by, bounded := ctx.Deadline(); bounded && res[i].Err == nil {
 			late := res[i].Checks[0].TS - w.now() - time.Until(by).Milliseconds()
-			if ops[i].Kind == syncer.Acquire && res[i].Allowed && late > 1 {
+			if ops[i].Kind == twotier.Acquire && res[i].Allowed && late > 1 {
 				w.t.Errorf("%s: counted %d ms after the time was up", key, late)
 			}
 		}
-		if ops[i].Kind == syncer.Acquire && counted {
+		if ops[i].Kind == twotier.Acquire && counted {
 			if room := mine[key]+1 <= 20; room != res[i].Allowed && !res[i].Degraded ||
 				res[i].Allowed && !room {
 				w.t.Errorf("%s: %d are counted: %+v", key, mine[key], res[i])
@@ -309,7 +310,7 @@ func (w *crowdWorld) batch(rnd *rand.Rand, mine map[string]int64, id int) {
 		if counted {
 			mine[key] = max(0, mine[key]+check.N)
 		}
-		if ops[i].Kind == syncer.Acquire && res[i].Err == nil && !res[i].Degraded {
+		if ops[i].Kind == twotier.Acquire && res[i].Err == nil && !res[i].Degraded {
 			if l := res[i].Checks[0].Limits[0]; l.Hi != mine[key] {
 				w.t.Errorf("%s: %d are counted, the answer says %+v", key, mine[key], l)
 			}
@@ -339,13 +340,13 @@ func (w *crowdWorld) forget(rnd *rand.Rand, mine map[string]int64, key string) {
 // verify compares a key's count with its caller's true count. There may be no room for the key at
 // once, and messages may be lost, even so many in a row that the answer is late.
 func (w *crowdWorld) verify(key string, want int64) {
-	op := &syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
-	var res syncer.Result
+	op := &twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Key: []byte(key), Limits: limits(86_400_000, 0)}}}
+	var res twotier.Result
 	err := w.c.Do(context.Background(), op, &res)
 	for range 60 {
-		late := errors.Is(err, syncer.ErrUnavailable) && !w.there
-		if !late && !errors.Is(err, syncer.ErrOverload) && (err != nil || !res.Degraded) {
+		late := errors.Is(err, twotier.ErrUnavailable) && !w.there
+		if !late && !errors.Is(err, twotier.ErrOverload) && (err != nil || !res.Degraded) {
 			break
 		}
 		time.Sleep(time.Second)
@@ -362,15 +363,15 @@ func (w *crowdWorld) closeWithWaiters(rnd *rand.Rand) {
 	w.faults.SetDown(true)
 	var waiters sync.WaitGroup
 	for i := range 6 {
-		op := []*syncer.Op{addOp("last", 1, syncer.AckStore),
+		op := []*twotier.Op{addOp("last", 1, twotier.AckStore),
 			acquireOp(fmt.Sprint("never", i), 1, 1)}[i%2]
 		kind := rnd.IntN(3)
 		waiters.Go(func() {
 			switch ctx := context.Background(); kind {
 			case 0:
-				_ = w.c.Do(ctx, op, new(syncer.Result))
+				_ = w.c.Do(ctx, op, new(twotier.Result))
 			case 1:
-				w.c.DoAll(ctx, []syncer.Op{*op}, make([]syncer.Result, 1))
+				w.c.DoAll(ctx, []twotier.Op{*op}, make([]twotier.Result, 1))
 			case 2:
 				_ = w.c.Forget(ctx, nil, op.Checks[0].Key)
 				_ = w.c.Drop(ctx, nil, op.Checks[0].Key, true)

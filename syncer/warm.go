@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"time"
+	"twotier.dev/twotier"
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
@@ -47,7 +48,7 @@ func (k *call) lockWarm(ctx context.Context, most time.Duration) error {
 // when there is news of one of them, or nil if no key needs a wait. The partitions are locked.
 func (k *call) askForCold() (settled <-chan struct{}, err error) {
 	if k.notOwner() {
-		return nil, ErrNotOwner
+		return nil, twotier.ErrNotOwner
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
@@ -98,7 +99,7 @@ func (t *target) ready() (ready bool, err error) {
 			t.stopWaiting()
 			return true, nil
 		case t.p.closed:
-			return false, ErrClosed
+			return false, twotier.ErrClosed
 		case t.load == nil && t.askedAhead != nil:
 			t.load, t.askedAhead = t.askedAhead, nil
 		case t.load != nil && t.load.done:
@@ -123,9 +124,9 @@ func (t *target) takeOutcome(w *pendingLoad) error {
 	switch {
 	case w.err == nil:
 		t.loaded, t.absence = true, w.absence
-	case errors.Is(w.err, ErrOverload):
+	case errors.Is(w.err, twotier.ErrOverload):
 		return w.err
-	case errors.Is(w.err, ErrNotOwner):
+	case errors.Is(w.err, twotier.ErrNotOwner):
 		// The partition was about to be handed off: the caller checks its owner again.
 	default:
 		t.keyRefused = true
@@ -191,7 +192,7 @@ func (b *batch) askAhead() (ahead []*pendingLoad) {
 	for i := range b.ops {
 		for j := range b.ops[i].Checks {
 			check := &b.ops[i].Checks[j]
-			if at++; b.ops[i].unconditional() {
+			if at++; unconditional(&b.ops[i]) {
 				continue
 			}
 			n := len(k.targets)
@@ -232,7 +233,7 @@ func (b *batch) stopWaiting() {
 	b.ahead = nil
 }
 
-func countChecks(ops []Op) (n int) {
+func countChecks(ops []twotier.Op) (n int) {
 	for i := range ops {
 		n += len(ops[i].Checks)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -32,8 +33,8 @@ func wideLadder(t *testing.T, levels []leaparray.Level) {
 	}
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now, FlushInterval: time.Hour,
-		Placement:  syncer.Placement{Partitions: 1},
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
+		Placement:  twotier.Placement{Partitions: 1},
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
 	const keys, smalls = 8, 30
 	want := map[string]int64{}
 	inc := func(key string, n, ts int64) {

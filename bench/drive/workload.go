@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/internal/load"
-	"twotier.dev/twotier/syncer"
 )
 
 // A source draws the decisions of one worker into the memory of c, overwriting the names of its
@@ -90,7 +90,7 @@ func (o *Options) byKey(w int) (source, error) {
 		}
 		left--
 		if o.Adds {
-			*c = limiter.Call{Kind: syncer.Add, Checks: renew(c.Checks, nil)}
+			*c = limiter.Call{Kind: twotier.Add, Checks: renew(c.Checks, nil)}
 		} else {
 			*c = limiter.At(now, renew(c.Checks, rules)...)
 		}

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/syncer"
 )
 
 // HTTP is twotier's HTTP API: one POST /v1/acquire for one decision, or one quiet POST /v1/batch
@@ -58,7 +58,7 @@ func (h *HTTP) Decide(_ context.Context, calls []Call) (admitted int, err error)
 		return admitted, err
 	}
 	path, read := "/v1/acquire", readAcquire
-	if calls[0].Kind == syncer.Add {
+	if calls[0].Kind == twotier.Add {
 		path, read = "/v1/add", readAdd
 	}
 	err = node.Post(path, func(b []byte) []byte {
@@ -109,7 +109,7 @@ func (h *HTTP) appendBatch(b []byte, calls []Call) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if calls[i].Kind == syncer.Add {
+		if calls[i].Kind == twotier.Add {
 			b = append(b, `{"op":"add",`...)
 		} else {
 			b = append(b, `{"op":"acquire",`...)

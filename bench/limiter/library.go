@@ -6,26 +6,26 @@ import (
 	"slices"
 	"sync"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // Counter executes operations in this process: a syncer.Counter or a redisstore.Direct.
 type Counter interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 }
 
 // Library is twotier as a library in this process.
 type Library struct {
 	name    string
 	counter Counter
-	results sync.Pool // of *[]syncer.Result
+	results sync.Pool // of *[]twotier.Result
 }
 
 // NewLibrary returns an adapter for an open counter.
 func NewLibrary(name string, c Counter) *Library {
 	return &Library{name: name, counter: c,
-		results: sync.Pool{New: func() any { return new([]syncer.Result) }}}
+		results: sync.Pool{New: func() any { return new([]twotier.Result) }}}
 }
 
 // Name returns the name in tables.
@@ -33,7 +33,7 @@ func (l *Library) Name() string { return l.name }
 
 // Decide calls Do once, or DoAll once for many calls.
 func (l *Library) Decide(ctx context.Context, calls []Call) (admitted int, err error) {
-	pooled := l.results.Get().(*[]syncer.Result)
+	pooled := l.results.Get().(*[]twotier.Result)
 	defer l.results.Put(pooled)
 	*pooled = slices.Grow((*pooled)[:0], len(calls))
 	res := (*pooled)[:len(calls)]

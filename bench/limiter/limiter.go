@@ -3,7 +3,7 @@ package limiter
 import (
 	"context"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // All limiters share twotier's own types. The other limiters use only the key, the number of
@@ -11,16 +11,16 @@ import (
 type (
 	// Call is one decision: whether to admit events under rules at the time TS, in unix
 	// milliseconds.
-	Call = syncer.Op
+	Call = twotier.Op
 	// Check is one key of a call, the number of its events, and its limits.
-	Check = syncer.Check
+	Check = twotier.Check
 	// Limit is the most events in a window.
-	Limit = syncer.Limit
+	Limit = twotier.Limit
 )
 
 // At returns the call that decides checks at the time ts.
 func At(ts int64, checks ...Check) Call {
-	return Call{Kind: syncer.Acquire, TS: ts, Checks: checks}
+	return Call{Kind: twotier.Acquire, TS: ts, Checks: checks}
 }
 
 // One returns the check of one event of a key.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/syncer"
 )
 
 // The keys that BenchmarkBytes fills. They replace b.N, with which testing would fill keys several
@@ -152,7 +152,7 @@ func (p population) fillShare(ctx context.Context, worker int, ts int64) error {
 	for key := worker; key < p.keys; key += fillers {
 		call := limiter.At(ts, limiter.One(p.key(key), limits))
 		if len(p.stand.Servers) > 0 {
-			call.Kind, call.Checks[0].Limits = syncer.Add, nil
+			call.Kind, call.Checks[0].Limits = twotier.Add, nil
 		}
 		calls = append(calls, call)
 		if len(calls) < pipelined && key+fillers < p.keys {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
@@ -72,7 +73,7 @@ const hour = int64(3_600_000)
 // process. A counter above it must not need to read its counts back.
 type ackStore struct {
 	mu       sync.Mutex
-	versions [syncer.DefaultPartitions]uint64
+	versions [twotier.DefaultPartitions]uint64
 }
 
 // Exchange acknowledges the rounds as if it had held nothing before them.
@@ -117,20 +118,20 @@ func openLarge(b *testing.B, store syncer.Store) *syncer.Counter {
 }
 
 // limits returns the rules of an acquire, which have room for everything; other kinds have none.
-func limits(kind syncer.Kind) []syncer.Limit {
-	if kind != syncer.Acquire {
+func limits(kind twotier.Kind) []twotier.Limit {
+	if kind != twotier.Acquire {
 		return nil
 	}
-	return []syncer.Limit{{Window: 60_000, Max: 1 << 40}, {Window: hour, Max: 1 << 40}}
+	return []twotier.Limit{{Window: 60_000, Max: 1 << 40}, {Window: hour, Max: 1 << 40}}
 }
 
 // countAll executes one operation for each key, in batches.
-func countAll(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
+func countAll(b *testing.B, c *syncer.Counter, keys int, kind twotier.Kind) {
 	const round = 10_000
-	ops, res := make([]syncer.Op, 0, round), make([]syncer.Result, round)
+	ops, res := make([]twotier.Op, 0, round), make([]twotier.Result, round)
 	for key := range keys {
-		check := syncer.Check{Key: []byte(drive.Key(uint64(key))), N: 1, Limits: limits(kind)}
-		ops = append(ops, syncer.Op{Kind: kind, Checks: []syncer.Check{check}})
+		check := twotier.Check{Key: []byte(drive.Key(uint64(key))), N: 1, Limits: limits(kind)}
+		ops = append(ops, twotier.Op{Kind: kind, Checks: []twotier.Check{check}})
 		if len(ops) < round && key < keys-1 {
 			continue
 		}
@@ -145,7 +146,7 @@ func countAll(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
 }
 
 // fill counts every key once and flushes everything to the store.
-func fill(b *testing.B, c *syncer.Counter, keys int, kind syncer.Kind) {
+func fill(b *testing.B, c *syncer.Counter, keys int, kind twotier.Kind) {
 	countAll(b, c, keys, kind)
 	if err := c.Flush(context.Background()); err != nil {
 		b.Fatal(err)

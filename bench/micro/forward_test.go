@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/httpapi/client"
 	"twotier.dev/twotier/internal/load"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -77,7 +77,7 @@ func keysOf(ctx context.Context, s *proc.Server, members int) (keys []string, er
 	}); err != nil {
 		return nil, err
 	}
-	place := syncer.Placement{Partitions: view.Partitions, Seed: view.HashSeed}
+	place := twotier.Placement{Partitions: view.Partitions, Seed: view.HashSeed}
 	for k := uint64(1); len(keys) < forwardKeys && k < 100*forwardKeys; k++ {
 		p := place.Of(nil, []byte(drive.Key(k)))
 		if p < len(view.Owners) && view.Members[view.Owners[p]].Self {

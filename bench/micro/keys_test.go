@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/embedded"
@@ -25,15 +26,16 @@ func BenchmarkKeys(b *testing.B) {
 	env := programs(b)
 	for keys := 10_000; keys <= *maxKeys; keys *= 10 {
 		b.Run(named("floor", keys), func(b *testing.B) {
-			operate(b, keys, syncer.Add, func(context.Context, *syncer.Op, *syncer.Result) error {
+			operate(b, keys, twotier.Add, func(context.Context, *twotier.Op,
+				*twotier.Result) error {
 				return nil
 			})
 		})
 		b.Run(named("add", keys), func(b *testing.B) { benchmarkAdds(b, keys) })
 		b.Run(named("acquire", keys), func(b *testing.B) {
 			c := openLarge(b, embedded.New(embedded.Options{MaxMemory: 8 << 30}))
-			fill(b, c, keys, syncer.Acquire)
-			b.Run("run", func(b *testing.B) { operate(b, keys, syncer.Acquire, c.Do) })
+			fill(b, c, keys, twotier.Acquire)
+			b.Run("run", func(b *testing.B) { operate(b, keys, twotier.Acquire, c.Do) })
 		})
 		b.Run(named("server", keys), func(b *testing.B) {
 			s := start(b, rival.Twotier("twotier", 1, rival.Memory, "--max-memory", "12GiB"), env)
@@ -48,7 +50,7 @@ func benchmarkAdds(b *testing.B, keys int) {
 	c, resident := largeCounter(b, keys)
 	counted := float64(c.Stats().MemoryBytes)
 	b.Run("run", func(b *testing.B) {
-		operate(b, keys, syncer.Add, c.Do)
+		operate(b, keys, twotier.Add, c.Do)
 		b.ReportMetric(resident/float64(keys), "resident-B/key")
 		b.ReportMetric(counted/float64(keys), "counted-B/key")
 	})
@@ -59,7 +61,7 @@ func benchmarkAdds(b *testing.B, keys int) {
 func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 	empty, err1 := rival.Resident()
 	c := openLarge(b, &ackStore{})
-	fill(b, c, keys, syncer.Add)
+	fill(b, c, keys, twotier.Add)
 	full, err2 := rival.Resident()
 	if err := errors.Join(err1, err2); err != nil {
 		b.Fatal(err)
@@ -68,11 +70,11 @@ func largeCounter(b *testing.B, keys int) (*syncer.Counter, float64) {
 }
 
 // operate executes operations on random keys, and reports the time of one on one core.
-func operate(b *testing.B, keys int, kind syncer.Kind,
-	do func(context.Context, *syncer.Op, *syncer.Result) error) {
+func operate(b *testing.B, keys int, kind twotier.Kind,
+	do func(context.Context, *twotier.Op, *twotier.Result) error) {
 	parallel(b, func(r *rand.Rand) func() {
-		op := syncer.Op{Kind: kind, Checks: []syncer.Check{{N: 1, Limits: limits(kind)}}}
-		var res syncer.Result
+		op := twotier.Op{Kind: kind, Checks: []twotier.Check{{N: 1, Limits: limits(kind)}}}
+		var res twotier.Result
 		return func() {
 			name := &op.Checks[0].Key
 			*name = drive.AppendKey((*name)[:0], r.Uint64N(uint64(keys)))
@@ -153,12 +155,12 @@ func BenchmarkCold(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	fill(b, openLarge(b, store), b.N, syncer.Add)
+	fill(b, openLarge(b, store), b.N, twotier.Add)
 	cold := openLarge(b, store)
 	var at [3]rival.Usage
 	for i := range at {
 		if i > 0 {
-			countAll(b, cold, b.N, syncer.Count)
+			countAll(b, cold, b.N, twotier.Count)
 		}
 		if at[i], err = s.Usage(b.Context()); err != nil {
 			b.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/syncer"
 )
 
 // A setting is a choice of durability, with its guarantee: the largest part of the stream that is
@@ -80,7 +80,7 @@ func kill(b *testing.B, s *rival.Stand) (acknowledged, stored int64) {
 		b.Fatal(err)
 	}
 	for key := range keys {
-		n, _ := do(b, direct, syncer.Count, drive.Key(uint64(key)), 1, 0)
+		n, _ := do(b, direct, twotier.Count, drive.Key(uint64(key)), 1, 0)
 		stored += n
 	}
 	return r.Decisions, stored
@@ -104,23 +104,24 @@ func (v *victim) Decide(ctx context.Context, calls []limiter.Call) (int, error) 
 
 // doer is a counter in memory, or in Redis.
 type doer interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
 }
 
 // do executes an operation on one key with a window of an hour and the given limit. It returns the
 // count afterwards and whether it was allowed.
-func do(b *testing.B, d doer, kind syncer.Kind, key string, n, limit int64) (count int64, ok bool) {
-	check := syncer.Check{Key: []byte(key), N: n}
-	if kind != syncer.Add {
-		check.Limits = []syncer.Limit{{Window: hour, Max: limit}}
+func do(b *testing.B, d doer, kind twotier.Kind, key string, n, limit int64) (count int64,
+	ok bool) {
+	check := twotier.Check{Key: []byte(key), N: n}
+	if kind != twotier.Add {
+		check.Limits = []twotier.Limit{{Window: hour, Max: limit}}
 	}
-	op := syncer.Op{Kind: kind, AllowNonOwner: true, Checks: []syncer.Check{check}}
-	var res syncer.Result
+	op := twotier.Op{Kind: kind, AllowNonOwner: true, Checks: []twotier.Check{check}}
+	var res twotier.Result
 	if err := d.Do(context.Background(), &op, &res); err != nil {
 		b.Error(err)
 		return 0, false
 	}
-	if kind == syncer.Count {
+	if kind == twotier.Count {
 		count = res.Checks[0].Limits[0].Hi
 	}
 	return count, res.Allowed

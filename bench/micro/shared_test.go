@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/redisstore"
@@ -48,11 +49,11 @@ func startPair(b *testing.B, interval time.Duration) *pair {
 
 // timed adds to a key with the first counter and returns the time until seen reads the new count.
 func (p *pair) timed(seen doer, key string, n int64) time.Duration {
-	before, _ := do(p.b, seen, syncer.Count, key, 1, 0)
+	before, _ := do(p.b, seen, twotier.Count, key, 1, 0)
 	start := time.Now()
-	do(p.b, p.counters[0], syncer.Add, key, n, 0)
+	do(p.b, p.counters[0], twotier.Add, key, n, 0)
 	for time.Since(start) < time.Minute {
-		if now, _ := do(p.b, seen, syncer.Count, key, 1, 0); now >= before+n {
+		if now, _ := do(p.b, seen, twotier.Count, key, 1, 0); now >= before+n {
 			return time.Since(start)
 		}
 		time.Sleep(500 * time.Microsecond)
@@ -82,7 +83,7 @@ func (p *pair) staleness() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for load.Sleep(busy, time.Millisecond) == nil {
-			do(p.b, p.counters[1], syncer.Add, key, 1, 0)
+			do(p.b, p.counters[1], twotier.Add, key, 1, 0)
 		}
 	})
 	defer wg.Wait()
@@ -120,7 +121,7 @@ func (p *pair) overshoot() int64 {
 		try := load.Worker{
 			Next: func() (time.Duration, bool) { return 0, true },
 			Do: func() error {
-				if _, ok := do(p.b, c, syncer.Acquire, key, 1, limit); ok {
+				if _, ok := do(p.b, c, twotier.Acquire, key, 1, limit); ok {
 					admitted.Add(1)
 				}
 				return nil

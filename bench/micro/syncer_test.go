@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/syncer"
@@ -108,10 +109,10 @@ func keyNames() [][]byte {
 
 // adder returns a function that adds one to a key, for one goroutine.
 func adder(b *testing.B, c *syncer.Counter) func(key []byte) {
-	op := syncer.Op{Kind: syncer.Add, Checks: make([]syncer.Check, 1)}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Add, Checks: make([]twotier.Check, 1)}
+	var res twotier.Result
 	return func(key []byte) {
-		op.Checks[0] = syncer.Check{Key: key, N: 1}
+		op.Checks[0] = twotier.Check{Key: key, N: 1}
 		if err := c.Do(context.Background(), &op, &res); err != nil {
 			b.Error(err)
 		}
@@ -120,7 +121,7 @@ func adder(b *testing.B, c *syncer.Counter) func(key []byte) {
 
 // sharded is the floor: maps under as many mutexes as twotier has partitions.
 type sharded struct {
-	shards [syncer.DefaultPartitions]struct {
+	shards [twotier.DefaultPartitions]struct {
 		mu     sync.Mutex
 		counts map[uint64]uint64
 	}
@@ -143,7 +144,7 @@ func (s *sharded) add(key uint64) {
 
 // shardedByName is the floor for keys that are names.
 type shardedByName struct {
-	shards [syncer.DefaultPartitions]struct {
+	shards [twotier.DefaultPartitions]struct {
 		mu     sync.Mutex
 		counts map[string]*uint64
 	}

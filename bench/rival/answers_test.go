@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestDecideReadsWhatTheAnswersSay compares Decide, which does not parse the answers of a server,
@@ -79,7 +79,7 @@ func randomCall(r *rand.Rand) limiter.Call {
 	call := limiter.At(time.Now().UnixMilli(), check())
 	switch r.IntN(4) {
 	case 0:
-		call.Kind, call.Checks[0].Limits = syncer.Add, nil
+		call.Kind, call.Checks[0].Limits = twotier.Add, nil
 		if r.IntN(2) == 0 {
 			call.TS = 0
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/internal/embedded"
@@ -189,8 +190,8 @@ func (s *Stand) OpenStore(ctx context.Context) (*redisstore.Store, error) {
 	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
 		URL: "redis://" + s.Redis.Addr, AnySeed: true,
-		Placement: syncer.Placement{Partitions: syncer.DefaultPartitions},
-		Ladders:   map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+		Placement: twotier.Placement{Partitions: twotier.DefaultPartitions},
+		Ladders:   map[string]*leaparray.Ladder{twotier.DefaultNamespace: ladder},
 	})
 	if err != nil {
 		return nil, err

@@ -6,9 +6,9 @@ import (
 	"hash/fnv"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // agreement returns the settings that the members of the cluster must have in common.
@@ -20,7 +20,7 @@ func (s *server) agreement() ring.Agreement {
 
 // dataOf returns a digest of the namespaces that have hash tags, on which all nodes must agree as
 // on partitions and seed.
-func dataOf(place syncer.Placement) uint64 {
+func dataOf(place twotier.Placement) uint64 {
 	if place.HashTags == nil {
 		return 0
 	}

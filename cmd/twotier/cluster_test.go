@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/version"
-	"twotier.dev/twotier/syncer"
 )
 
 // view returns the cluster as a node sees it, with the status of every member.
@@ -161,18 +161,19 @@ func TestFieldOfSeveralOwners(t *testing.T) {
 
 // fieldOfSeveral acquires several keys, one of them with an invalid limit.
 func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
-	op := syncer.Op{Kind: syncer.Acquire}
+	op := twotier.Op{Kind: twotier.Acquire}
 	for i := range checks {
-		limit := syncer.Limit{Window: 60_000, Max: 5}
+		limit := twotier.Limit{Window: 60_000, Max: 5}
 		if i == wrong {
 			limit.Window = 25 * 3600_000
 		}
-		op.Checks = append(op.Checks, syncer.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i), N: 1,
-			Limits: []syncer.Limit{limit}})
+		op.Checks = append(op.Checks, twotier.Check{Key: fmt.Appendf(nil, "k%d.%d", checks, i),
+			N:      1,
+			Limits: []twotier.Limit{limit}})
 	}
-	var res syncer.Result
+	var res twotier.Result
 	err := n.Do(t.Context(), &op, &res)
-	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok || invalid.Check != wrong {
 		t.Errorf("check %d of %d is wrong: %v", wrong, checks, err)
 	}
@@ -184,15 +185,15 @@ func fieldOfSeveral(t *testing.T, n *node.Node, checks, wrong int) {
 func TestAnsweredOutcomeIsFinal(t *testing.T) {
 	s := startDemo(t)[0]
 	decide := func(id rpc.AcquireID, key string) error {
-		var res [1]syncer.Result
+		var res [1]twotier.Result
 		s.node.ServeTasks(t.Context(), []rpc.Task{{Verb: rpc.VerbDecide, Acquire: id,
-			Op: syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte(key), N: 1,
-				Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}, res[:])
+			Op: twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte(key), N: 1,
+				Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}, res[:])
 		return res[0].Err
 	}
 	for i := range uint64(100) {
 		key, id := fmt.Sprint("k", i), rpc.AcquireID{Coordinator: "c", Number: 2*i + 1}
-		if err := decide(id, key); errors.Is(err, syncer.ErrNotOwner) {
+		if err := decide(id, key); errors.Is(err, twotier.ErrNotOwner) {
 			continue // another node's key
 		} else if err != nil {
 			t.Fatal(err)
@@ -202,7 +203,7 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 		if err != nil || answer.(*multiowner.OutcomeResponse).Outcome != multiowner.NotCarriedOut {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		if err := decide(id, key); !errors.Is(err, syncer.ErrNotOwner) {
+		if err := decide(id, key); !errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("decided after another node was told that it was not: %v", err)
 		}
 		return

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/warning"
@@ -160,9 +161,9 @@ func (s *server) addPeers(web *httpapi.Options) error {
 }
 
 // ackOf returns the ack level of writes that name none.
-func ackOf(cfg config.Config) syncer.Ack {
-	return map[string]syncer.Ack{"redis": syncer.AckStore, "replica": syncer.AckReplica,
-		"disk": syncer.AckDisk}[cfg.Ack]
+func ackOf(cfg config.Config) twotier.Ack {
+	return map[string]twotier.Ack{"redis": twotier.AckStore, "replica": twotier.AckReplica,
+		"disk": twotier.AckDisk}[cfg.Ack]
 }
 
 func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,

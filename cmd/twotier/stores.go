@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
@@ -29,7 +30,7 @@ import (
 
 // stores is the store of a server, Redis or the embedded one. It implements node.Store.
 type stores struct {
-	place    syncer.Placement
+	place    twotier.Placement
 	ladders  lint.Ladders
 	store    syncer.Store
 	redis    *redisstore.Store  // nil with the embedded store
@@ -124,8 +125,8 @@ func redisPassword(cfg config.Config) func() (string, error) {
 
 // placement returns the configured placement of keys. The seed is random unless it is configured,
 // because anyone who knows it can choose keys that fall into one partition.
-func placement(cfg config.Config) syncer.Placement {
-	place := syncer.Placement{Partitions: cfg.Partitions, HashTags: hashTags(cfg)}
+func placement(cfg config.Config) twotier.Placement {
+	place := twotier.Placement{Partitions: cfg.Partitions, HashTags: hashTags(cfg)}
 	if cfg.HashSeed != nil {
 		place.Seed = *cfg.HashSeed
 		return place
@@ -137,8 +138,8 @@ func placement(cfg config.Config) syncer.Placement {
 }
 
 // hashTags returns the namespaces with hash tags, or nil if none has.
-func hashTags(cfg config.Config) syncer.HashTags {
-	tags, some := syncer.HashTags{}, false
+func hashTags(cfg config.Config) twotier.HashTags {
+	tags, some := twotier.HashTags{}, false
 	for name, ns := range cfg.Namespaces {
 		tags[name] = ns.HashTags
 		some = some || ns.HashTags
@@ -189,7 +190,7 @@ func (st stores) ask(ctx context.Context, cfg config.Config) error {
 	if err := st.redis.Probe(ctx); err != nil {
 		return err
 	}
-	if ack := ackOf(cfg); ack > syncer.AckStore {
+	if ack := ackOf(cfg); ack > twotier.AckStore {
 		return st.redis.Keeps(ctx, ack)
 	}
 	return nil
@@ -197,7 +198,7 @@ func (st stores) ask(ctx context.Context, cfg config.Config) error {
 
 // isPermanent reports whether an error will persist until somebody changes something.
 func isPermanent(err error) bool {
-	_, invalid := errors.AsType[*syncer.InvalidError](err)
+	_, invalid := errors.AsType[*twotier.InvalidError](err)
 	return invalid || errors.Is(err, redisstore.ErrMismatch) ||
 		errors.Is(err, redisstore.ErrRejected)
 }

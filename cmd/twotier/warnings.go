@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"os"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // addWarnings has the API show the warnings of this node, and adds the warnings about its settings.
@@ -35,12 +35,12 @@ func (s *server) warnOfRules(doc *rules.Document) {
 type coarseRefusals struct{ log *warning.Log }
 
 // NoteRefused implements [verdicts.RefusalNoter].
-func (c coarseRefusals) NoteRefused(ns []byte, limits []syncer.LimitResult) {
+func (c coarseRefusals) NoteRefused(ns []byte, limits []twotier.LimitResult) {
 	for i := range limits {
 		l := &limits[i]
 		if l.Refused && l.Max > 0 && l.Window < lint.FewBuckets*l.BucketMS {
 			c.log.Observe(warning.CoarseWindow, fmt.Sprintf("limits over %s in namespace %s",
-				spell(l.Window), cmp.Or(string(ns), syncer.DefaultNamespace)))
+				spell(l.Window), cmp.Or(string(ns), twotier.DefaultNamespace)))
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of one backtest, see [Run].
@@ -27,9 +27,9 @@ type Source interface {
 	// Busiest returns up to n keys of some namespaces with the largest counts over a window in
 	// milliseconds, and the nodes that did not answer.
 	Busiest(ctx context.Context, namespaces []string, n int,
-		window int64) (keys []syncer.KeyCount, silent []string, err error)
+		window int64) (keys []twotier.KeyCount, silent []string, err error)
 	// TopRefused returns up to n keys of any namespaces that refused the most acquires.
-	TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
+	TopRefused(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error)
 	// Replay returns, for each key, one outcome per list of limits, or nil if the key could not be
 	// read before ctx was done.
 	Replay(ctx context.Context, ask *Ask) [][]Outcome
@@ -90,7 +90,7 @@ type RuleReport struct {
 
 // Run reports what rules would do to the busiest keys of their namespaces, in the last day and in
 // the last minute, and to the most refused ones: up to top of each list. It changes nothing. More
-// than [MaxRules] rules or [MaxLimits] limits are an *syncer.InvalidError.
+// than [MaxRules] rules or [MaxLimits] limits are an *twotier.InvalidError.
 func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report, error) {
 	if err := check(rules); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func check(rules []*rule.Rule) error {
 		limits += most
 	}
 	if len(rules) > MaxRules || limits > MaxLimits {
-		return &syncer.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: fmt.Sprintf(
+		return &twotier.InvalidError{Check: -1, Limit: -1, Field: "rules", Detail: fmt.Sprintf(
 			"%d rules with %d limits; want at most %d with %d: name some of them", len(rules),
 			limits, MaxRules, MaxLimits)}
 	}
@@ -134,7 +134,7 @@ func check(rules []*rule.Rule) error {
 }
 
 // find returns the keys to replay.
-func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCount, error) {
+func (r *Report) find(ctx context.Context, from Source, top int) ([]twotier.KeyCount, error) {
 	at := map[string]int{}
 	var names []string
 	for i := range r.Rules {
@@ -151,7 +151,7 @@ func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCo
 		at[ns] = i
 		r.Namespaces = append(r.Namespaces, Namespace{NS: ns})
 	}
-	var lists []syncer.KeyCount
+	var lists []twotier.KeyCount
 	for _, window := range []int64{day, recent} {
 		keys, silent, err := from.Busiest(ctx, names, top, window)
 		if err != nil {
@@ -167,7 +167,7 @@ func (r *Report) find(ctx context.Context, from Source, top int) ([]syncer.KeyCo
 	slices.Sort(r.Silent)
 	r.Silent = slices.Compact(r.Silent)
 	seen := map[[2]string]bool{}
-	return slices.DeleteFunc(append(lists, refused...), func(k syncer.KeyCount) bool {
+	return slices.DeleteFunc(append(lists, refused...), func(k twotier.KeyCount) bool {
 		name := [2]string{k.NS, k.Key}
 		_, wanted := at[k.NS]
 		twice := seen[name]
@@ -182,7 +182,7 @@ type plan struct {
 	rules [][]int // for each key, the rule of each of its lists
 }
 
-func newPlan(rules []*rule.Rule, keys []syncer.KeyCount) (p plan) {
+func newPlan(rules []*rule.Rule, keys []twotier.KeyCount) (p plan) {
 	lists := map[*rule.Limit]int{} // by their first limit
 	for _, k := range keys {
 		key := Key{NS: k.NS, Key: k.Key}

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // kept is a cluster with events of some keys in two namespaces, by "NS KEY". A key that begins with
@@ -19,7 +19,7 @@ import (
 type kept struct {
 	ladder  *leaparray.Ladder
 	views   map[string]leaparray.View
-	refused []syncer.KeyCount
+	refused []twotier.KeyCount
 	asked   []string // namespaces
 	fails   error
 }
@@ -33,19 +33,19 @@ func (k *kept) count(name string, n int) {
 }
 
 func (k *kept) Busiest(_ context.Context, namespaces []string, n int,
-	window int64) (keys []syncer.KeyCount, silent []string, err error) {
+	window int64) (keys []twotier.KeyCount, silent []string, err error) {
 	k.asked = namespaces
 	for name, v := range k.views {
 		ns, key, _ := strings.Cut(name, " ")
 		if e, _ := v.Count(window, noon, true); slices.Contains(namespaces, ns) {
-			keys = append(keys, syncer.KeyCount{NS: ns, Key: key, Count: e.Count})
+			keys = append(keys, twotier.KeyCount{NS: ns, Key: key, Count: e.Count})
 		}
 	}
-	slices.SortFunc(keys, func(a, b syncer.KeyCount) int { return int(b.Count - a.Count) })
+	slices.SortFunc(keys, func(a, b twotier.KeyCount) int { return int(b.Count - a.Count) })
 	return keys[:min(n, len(keys))], []string{"n2"}, k.fails
 }
 
-func (k *kept) TopRefused(context.Context, int, int64) ([]syncer.KeyCount, error) {
+func (k *kept) TopRefused(context.Context, int, int64) ([]twotier.KeyCount, error) {
 	return k.refused, nil
 }
 
@@ -76,7 +76,7 @@ func limitsOf(most int64, windows ...string) (list []rule.Limit) {
 // it.
 func TestRun(t *testing.T) {
 	k := &kept{ladder: ladders(t)[0], views: map[string]leaparray.View{},
-		refused: []syncer.KeyCount{{NS: "default", Key: "out"}, {NS: "other", Key: "x"},
+		refused: []twotier.KeyCount{{NS: "default", Key: "out"}, {NS: "other", Key: "x"},
 			{NS: "default", Key: "a"}}}
 	for name, n := range map[string]int{"default a": 9, "default vip-1": 8, "default b": 3,
 		"default ?": 7, "default idle": 1, "sms a": 5, "third a": 99} {
@@ -129,15 +129,15 @@ func TestRunRefuses(t *testing.T) {
 		{Key: "k", Limits: slices.Repeat(limitsOf(1, "1m"), backtest.MaxLimits+1)}}}
 	for _, rules := range [][]*rule.Rule{slices.Repeat([]*rule.Rule{one}, backtest.MaxRules+1),
 		{wide}} {
-		var invalid *syncer.InvalidError
+		var invalid *twotier.InvalidError
 		if _, err := backtest.Run(t.Context(), k, rules, 1); !errors.As(err, &invalid) ||
 			invalid.Field != "rules" {
 			t.Errorf("%d rules: %v", len(rules), err)
 		}
 	}
-	k.fails = syncer.ErrClosed
+	k.fails = twotier.ErrClosed
 	if _, err := backtest.Run(t.Context(), k, []*rule.Rule{one}, 1); !errors.Is(err,
-		syncer.ErrClosed) {
+		twotier.ErrClosed) {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
@@ -33,7 +34,7 @@ import (
 // bed is a cluster in this process, over one store.
 type bed struct {
 	t     testing.TB
-	place syncer.Placement
+	place twotier.Placement
 	open  opener
 	after []func() error // called when no node runs any more
 	nodes []*server
@@ -76,8 +77,8 @@ func newBed(t testing.TB, nodes int) *bed {
 // newRedisBed starts that many nodes over Redis at an address.
 func newRedisBed(t testing.TB, nodes int, url string) *bed {
 	t.Helper()
-	ladders := map[string]*leaparray.Ladder{syncer.DefaultNamespace: leaparray.Default()}
-	place := syncer.Placement{Partitions: 97, Seed: 11}
+	ladders := map[string]*leaparray.Ladder{twotier.DefaultNamespace: leaparray.Default()}
+	place := twotier.Placement{Partitions: 97, Seed: 11}
 	return newBedOver(t, nodes,
 		func(clock *storeclock.Clock) (syncer.Store, node.Direct, func() error) {
 			store, err := redisstore.New(redisstore.Options{
@@ -97,7 +98,7 @@ func newRedisBed(t testing.TB, nodes int, url string) *bed {
 
 func newBedOver(t testing.TB, nodes int, open opener) *bed {
 	t.Helper()
-	b := &bed{t: t, place: syncer.Placement{Partitions: 97, Seed: 11}, open: open}
+	b := &bed{t: t, place: twotier.Placement{Partitions: 97, Seed: 11}, open: open}
 	t.Cleanup(b.close)
 	for range nodes {
 		b.start(false)
@@ -158,7 +159,7 @@ func (b *bed) start(proxied bool) *server {
 	s.peers, err = peer.NewClient(peer.ClientOptions{Self: s.ring.Name(), Transport: s.wires})
 	must(b.t, err)
 	spaces := map[string]distinct.Namespace{
-		syncer.DefaultNamespace: {Ladder: leaparray.Default()}}
+		twotier.DefaultNamespace: {Ladder: leaparray.Default()}}
 	values, err := distinct.New(distinct.Options{Now: clock.Now, Placement: b.place,
 		Namespaces: spaces})
 	must(b.t, err)

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/syncer"
 )
 
 func TestPlacementIsTheServers(t *testing.T) {
-	tags := []syncer.HashTags{nil, {"other": true}, {"default": true, "other": false}}
+	tags := []twotier.HashTags{nil, {"other": true}, {"default": true, "other": false}}
 	for i := range 10_000 {
 		key, ns := strconv.FormatUint(rand.Uint64(), 36),
 			[]string{"", "default", "other", "x.y-z"}[i%4]
@@ -26,7 +26,7 @@ func TestPlacementIsTheServers(t *testing.T) {
 			at := rand.IntN(len(key) + 1)
 			key = key[:at] + string("{}"[rand.IntN(2)]) + key[at:]
 		}
-		place := syncer.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64),
+		place := twotier.Placement{Partitions: 1 + rand.IntN(5000), Seed: rand.Uint64() >> (i % 64),
 			HashTags: tags[i%len(tags)]}
 		if got, want := client.Partition(ns, key, place.Seed, place.Partitions, place.HashTags),
 			place.Of([]byte(ns), []byte(key)); got != want {

@@ -7,16 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestDistinct adds values to keys of all nodes, with and without limits, and counts them.
 func TestDistinct(t *testing.T) {
 	c := newBed(t, 3).client()
 	for i := range 10 {
-		r := client.DistinctRequest{Key: fmt.Sprint("key-", i), Values: []string{"a", "\"b\\\n", "a"},
+		r := client.DistinctRequest{Key: fmt.Sprint("key-", i),
+			Values:  []string{"a", "\"b\\\n", "a"},
 			Limits:  []client.Limit{{Window: 24 * time.Hour, Max: 2}},
 			Windows: []time.Duration{time.Minute, 90 * time.Minute}}
 		for _, over := range []bool{false, true} {
@@ -40,8 +41,9 @@ func TestDistinct(t *testing.T) {
 			r.Values = []string{"a", "c"}
 		}
 		at := time.Now()
-		_, err := c.Distinct(t.Context(), client.DistinctRequest{Key: r.Key, Values: []string{"late"},
-			At: at.Add(-2 * time.Hour), Ack: client.AckMemory})
+		_, err := c.Distinct(t.Context(), client.DistinctRequest{Key: r.Key,
+			Values: []string{"late"},
+			At:     at.Add(-2 * time.Hour), Ack: client.AckMemory})
 		must(t, err)
 		a, err := c.Distinct(t.Context(), client.DistinctRequest{Namespace: "default", Key: r.Key,
 			At: at, Windows: []time.Duration{time.Hour, 3 * time.Hour}})
@@ -172,7 +174,8 @@ func TestDistinctRefusals(t *testing.T) {
 	c := newBed(t, 1).client()
 	for _, r := range []client.DistinctRequest{
 		{Key: "k"}, {Key: "k", Values: []string{""}}, {Key: "k", Values: []string{"\xff"}},
-		{Key: "\xff", Values: []string{"a"}}, {Key: "k", Windows: []time.Duration{9999 * time.Hour}},
+		{Key: "\xff", Values: []string{"a"}}, {Key: "k",
+			Windows: []time.Duration{9999 * time.Hour}},
 		{Key: "k", Limits: []client.Limit{{Window: time.Hour, Max: 1}}},
 		{Key: "k", Values: []string{"a"}, Ack: client.AckDisk},
 		{Key: "k", Windows: []time.Duration{time.Hour}, Rules: []string{"devices"}},
@@ -224,7 +227,7 @@ func (b *bed) manyValues(t *testing.T, round int) error {
 	for i := range ops / 2 {
 		calls = append(calls, distinct.Call{Values: [][]byte{fmt.Append(nil, "v", i)},
 			Res: &results[2*i], Op: &distinct.Op{Key: []byte(key),
-				Limits: []syncer.Limit{{Window: 86_400_000, Max: most}}}},
+				Limits: []twotier.Limit{{Window: 86_400_000, Max: most}}}},
 			distinct.Call{Values: [][]byte{[]byte("a"), []byte("b")}, Res: &results[2*i+1],
 				Op: &distinct.Op{Key: fmt.Append(nil, "many", round, i),
 					Windows: []int64{3_600_000}}})
@@ -234,19 +237,19 @@ func (b *bed) manyValues(t *testing.T, round int) error {
 	before := s.peers.Stats().MessagesTotal
 	s.node.DistinctAll(ctx, calls)
 	sent := s.peers.Stats().MessagesTotal - before
-	from := map[syncer.Source]int{}
+	from := map[twotier.Source]int{}
 	for i := range calls {
 		r, n := &results[i], int64(min(i/2+1, most))
 		if i%2 == 1 {
 			n = 2
 		}
 		if calls[i].Err != nil || len(r.Counts) != 1 || r.Counts[0].Values != n ||
-			r.Allowed != (i%2 == 1 || i/2 < most) || i%2 == 0 && r.Source != syncer.SourceOwner {
+			r.Allowed != (i%2 == 1 || i/2 < most) || i%2 == 0 && r.Source != twotier.SourceOwner {
 			return fmt.Errorf("%d: %+v %w, want %d", i, r, calls[i].Err, n)
 		}
 		from[r.Source]++
 	}
-	if from[syncer.SourceMemory] < ops/20 || from[syncer.SourceOwner] < ops/2+ops/20 {
+	if from[twotier.SourceMemory] < ops/20 || from[twotier.SourceOwner] < ops/2+ops/20 {
 		return fmt.Errorf("answers from %v", from)
 	}
 	if sent > ops/20 {

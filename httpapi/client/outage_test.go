@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/syncer"
 )
 
 // busy is a node that does not finish operations on some keys.
@@ -25,7 +25,7 @@ type busy struct {
 	until chan struct{}
 }
 
-func (b *busy) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (b *busy) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	if strings.HasPrefix(string(ops[0].Checks[0].Key), "endless") {
 		<-b.until
 	}

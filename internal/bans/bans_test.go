@@ -8,18 +8,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
-	"twotier.dev/twotier/syncer"
 )
 
 // twoChecks returns an operation of which rule x judges both keys, and rule y the second.
-func twoChecks() *syncer.Op {
-	limits := []syncer.Limit{{Window: 1, Max: 2}}
-	return &syncer.Op{Kind: syncer.Acquire, TS: 5, Checks: []syncer.Check{
+func twoChecks() *twotier.Op {
+	limits := []twotier.Limit{{Window: 1, Max: 2}}
+	return &twotier.Op{Kind: twotier.Acquire, TS: 5, Checks: []twotier.Check{
 		{Key: []byte("a"), N: 1, Limits: limits},
 		{NS: []byte("sms"), Key: []byte("b"), N: 2, Limits: limits},
-	}, Rules: []syncer.BanRule{{Check: 0, Rule: "x", Window: 10, From: 0, To: 1},
+	}, Rules: []twotier.BanRule{{Check: 0, Rule: "x", Window: 10, From: 0, To: 1},
 		{Check: 1, Rule: "x", Window: 10, To: 1}, {Check: 1, Rule: "y", Window: 20, To: 1}}}
 }
 
@@ -36,10 +36,10 @@ func TestExtendAndFold(t *testing.T) {
 	if got != want || x.Op.TS != 5 || x.Op.Rules != nil || len(op.Checks) != 2 {
 		t.Errorf("extended to %s (%+v)", got, x.Op)
 	}
-	res := syncer.Result{RetryAfter: 70, Checks: []syncer.CheckResult{
-		{TS: 1}, {}, {Refused: true, RetryAfter: 30, Limits: []syncer.LimitResult{{Count: 4}}},
-		{Refused: true, RetryAfter: 70, TS: 9, Limits: []syncer.LimitResult{{Hi: 1070}}},
-		{Refused: true, RetryAfter: 60, Limits: []syncer.LimitResult{{Hi: 1060}}},
+	res := twotier.Result{RetryAfter: 70, Checks: []twotier.CheckResult{
+		{TS: 1}, {}, {Refused: true, RetryAfter: 30, Limits: []twotier.LimitResult{{Count: 4}}},
+		{Refused: true, RetryAfter: 70, TS: 9, Limits: []twotier.LimitResult{{Hi: 1070}}},
+		{Refused: true, RetryAfter: 60, Limits: []twotier.LimitResult{{Hi: 1060}}},
 	}}
 	x.Fold(&res)
 	got = fmt.Sprintf("%+v %v", res.Bans, len(res.Checks))
@@ -55,7 +55,7 @@ func TestExtendAndFold(t *testing.T) {
 
 // TestErrorsNameTheOriginalCheck leaves other errors as they are.
 func TestErrorsNameTheOriginalCheck(t *testing.T) {
-	invalid := func(check int) error { return &syncer.InvalidError{Check: check, Field: "window"} }
+	invalid := func(check int) error { return &twotier.InvalidError{Check: check, Field: "window"} }
 	x := bans.Extend(twoChecks())
 	single := twoChecks()
 	single.Checks, single.Rules = single.Checks[:1], single.Rules[:1]
@@ -65,13 +65,13 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 	}{
 		{x, invalid(2), invalid(1)}, {x, invalid(0), invalid(0)}, {x, invalid(-1), invalid(-1)},
 		{bans.Extend(single), invalid(0), invalid(-1)},
-		{x, syncer.ErrUnavailable, syncer.ErrUnavailable},
+		{x, twotier.ErrUnavailable, twotier.ErrUnavailable},
 	} {
 		got := test.x.Explain(test.err)
-		if errors.Is(test.want, syncer.ErrUnavailable) && errors.Is(got, syncer.ErrUnavailable) {
+		if errors.Is(test.want, twotier.ErrUnavailable) && errors.Is(got, twotier.ErrUnavailable) {
 			continue
 		}
-		var a, b *syncer.InvalidError
+		var a, b *twotier.InvalidError
 		if !errors.As(got, &a) || !errors.As(test.want, &b) || *a != *b {
 			t.Errorf("%+v: %+v, want %+v", test.err, got, test.want)
 		}
@@ -80,8 +80,8 @@ func TestErrorsNameTheOriginalCheck(t *testing.T) {
 
 // note adds a ban of a key to a log.
 func note(l *bans.Log, key string, until, now int64, started bool) {
-	op := syncer.Op{Checks: []syncer.Check{{Key: []byte(key)}}}
-	l.Note(&op, &syncer.Result{Bans: []syncer.BanResult{{Rule: "r", Until: until,
+	op := twotier.Op{Checks: []twotier.Check{{Key: []byte(key)}}}
+	l.Note(&op, &twotier.Result{Bans: []twotier.BanResult{{Rule: "r", Until: until,
 		Started: started}}}, now)
 }
 
@@ -91,7 +91,7 @@ func TestLogRemembersBansUntilTheyEnd(t *testing.T) {
 	note(&l, "a", 100, 0, true)
 	note(&l, "b", 200, 0, true)
 	note(&l, "b", 200, 50, false)
-	l.Note(&syncer.Op{}, &syncer.Result{}, 0)
+	l.Note(&twotier.Op{}, &twotier.Result{}, 0)
 	for _, test := range []struct {
 		ns, rule   string
 		limit, now int

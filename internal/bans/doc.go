@@ -1,7 +1,7 @@
 // Package bans refuses keys for some time after a rule has refused them once.
 //
 // A ban is a counter like any other, in a namespace that clients can't write, and in the same
-// partition as the banned key (syncer.BanKey). So it is decided, flushed, handed over, loaded and
+// partition as the banned key (twotier.BanKey). So it is decided, flushed, handed over, loaded and
 // lost together with the counts of that key, in every mode. [Extend] adds the bans of the rules
 // that judge an operation to its checks, and [Extended.Fold] removes their results from the answer.
 //

@@ -3,23 +3,23 @@ package bans
 import (
 	"errors"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // Extended is an operation with the bans of the rules that judge it.
 type Extended struct {
 	// Op is the operation to execute in place of the original.
-	Op syncer.Op
+	Op twotier.Op
 
-	original *syncer.Op
+	original *twotier.Op
 	of       []int // the original check of each one; -1-i for the ban of rule i
 }
 
 // Extend returns an operation together with the bans of its Rules.
-func Extend(op *syncer.Op) *Extended {
+func Extend(op *twotier.Op) *Extended {
 	x := &Extended{Op: *op, original: op}
 	x.Op.Rules = nil
-	x.Op.Checks = make([]syncer.Check, 0, len(op.Checks)+len(op.Rules))
+	x.Op.Checks = make([]twotier.Check, 0, len(op.Checks)+len(op.Rules))
 	next := 0
 	for i := range op.Checks {
 		x.Op.Checks, x.of = append(x.Op.Checks, op.Checks[i]), append(x.of, i)
@@ -32,22 +32,22 @@ func Extend(op *syncer.Op) *Extended {
 }
 
 // checkOf returns the check of a rule's ban.
-func checkOf(c *syncer.Check, r *syncer.BanRule) syncer.Check {
-	ns, key := syncer.BanKey(c.NS, r.Rule, c.Key)
-	return syncer.Check{NS: ns, Key: key,
-		Limits: []syncer.Limit{{Window: r.Window}},
-		Ban:    syncer.Ban{From: uint16(r.From), To: uint16(r.To)}}
+func checkOf(c *twotier.Check, r *twotier.BanRule) twotier.Check {
+	ns, key := twotier.BanKey(c.NS, r.Rule, c.Key)
+	return twotier.Check{NS: ns, Key: key,
+		Limits: []twotier.Limit{{Window: r.Window}},
+		Ban:    twotier.Ban{From: uint16(r.From), To: uint16(r.To)}}
 }
 
 // Question returns a dry run that asks how long a rule bans a key: it is refused, and could pass
 // when the ban ends.
-func Question(ns []byte, rule string, key []byte, window int64) syncer.Op {
-	c := checkOf(&syncer.Check{NS: ns, Key: key}, &syncer.BanRule{Rule: rule, Window: window})
-	return syncer.Op{Kind: syncer.Acquire, DryRun: true, Checks: []syncer.Check{c}}
+func Question(ns []byte, rule string, key []byte, window int64) twotier.Op {
+	c := checkOf(&twotier.Check{NS: ns, Key: key}, &twotier.BanRule{Rule: rule, Window: window})
+	return twotier.Op{Kind: twotier.Acquire, DryRun: true, Checks: []twotier.Check{c}}
 }
 
 // EndOf returns the end of the ban that refuses a check, in unix milliseconds.
-func EndOf(r *syncer.CheckResult) int64 {
+func EndOf(r *twotier.CheckResult) int64 {
 	if len(r.Limits) != 1 {
 		return 0 // another node's result may be short
 	}
@@ -56,7 +56,7 @@ func EndOf(r *syncer.CheckResult) int64 {
 
 // Fold turns the result of the extended operation into the result of the original, and lists the
 // refusing bans in its Bans.
-func (x *Extended) Fold(res *syncer.Result) {
+func (x *Extended) Fold(res *twotier.Result) {
 	kept := 0
 	for i := range min(len(res.Checks), len(x.of)) {
 		if of := x.of[i]; of >= 0 {
@@ -64,7 +64,7 @@ func (x *Extended) Fold(res *syncer.Result) {
 			kept++
 		} else if r := &res.Checks[i]; r.Refused && kept > 0 {
 			rule := &x.original.Rules[-1-of]
-			res.Bans = append(res.Bans, syncer.BanResult{Check: rule.Check, Rule: rule.Rule,
+			res.Bans = append(res.Bans, twotier.BanResult{Check: rule.Check, Rule: rule.Rule,
 				Until: EndOf(r), Started: r.TS != 0})
 			banned := &res.Checks[kept-1]
 			if banned.Refused = true; banned.RetryAfter >= 0 {
@@ -77,7 +77,7 @@ func (x *Extended) Fold(res *syncer.Result) {
 
 // Explain turns an error of the extended operation into an error of the original.
 func (x *Extended) Explain(err error) error {
-	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok || invalid.Check < 0 || invalid.Check >= len(x.of) {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of the remembered bans, and of the rules whose bans are counted.
@@ -29,7 +29,7 @@ type Log struct {
 }
 
 // Note records the bans in the result of an operation at a time.
-func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
+func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
 	if len(res.Bans) == 0 {
 		return
 	}
@@ -40,7 +40,7 @@ func (l *Log) Note(op *syncer.Op, res *syncer.Result, now int64) {
 	}
 	for _, b := range res.Bans {
 		c := &op.Checks[b.Check]
-		ns := cmp.Or(string(c.NS), syncer.DefaultNamespace)
+		ns := cmp.Or(string(c.NS), twotier.DefaultNamespace)
 		l.remember(rule.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
 		of := named{ns, b.Rule}
 		if _, known := l.started[of]; b.Started && (known || len(l.started) < maxRules) {

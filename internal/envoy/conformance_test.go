@@ -13,8 +13,8 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestSameAnswersAsHTTP sends the same random requests over gRPC and HTTP, to two separate
@@ -50,11 +50,11 @@ type served struct {
 	bed             *bed
 }
 
-func (s served) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (s served) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	return s.bed.Do(ctx, op, res)
 }
 
-func (s served) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (s served) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	s.bed.DoAll(ctx, ops, res)
 }
 

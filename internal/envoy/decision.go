@@ -8,11 +8,11 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // decision is the state of deciding one request.
@@ -157,7 +157,7 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 
 // appendChecks appends the checks that ask the counter about n hits: several if n exceeds the bound
 // of one check. In shadow mode nothing refuses a descriptor.
-func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) []syncer.Check {
+func (it *item) appendChecks(checks []twotier.Check, namespace []byte, n int64) []twotier.Check {
 	most := int64(it.limit.Max)
 	if it.limit.Shadow {
 		most = rule.Unlimited
@@ -165,8 +165,8 @@ func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) [
 	before := len(checks)
 	for n != 0 {
 		part := max(-request.MaxN, min(n, request.MaxN))
-		checks = append(checks, syncer.Check{NS: namespace, Key: it.key, N: part,
-			Limits: []syncer.Limit{{Window: it.limit.Window(), Max: most}}})
+		checks = append(checks, twotier.Check{NS: namespace, Key: it.key, N: part,
+			Limits: []twotier.Limit{{Window: it.limit.Window(), Max: most}}})
 		n -= part
 	}
 	it.checks = len(checks) - before
@@ -174,7 +174,7 @@ func (it *item) appendChecks(checks []syncer.Check, namespace []byte, n int64) [
 }
 
 // decided records the result of an acquire from the checks of the descriptor.
-func (it *item) decided(checks []syncer.CheckResult) {
+func (it *item) decided(checks []twotier.CheckResult) {
 	it.count = checks[0].Limits[0].Count
 	for i := range checks {
 		it.over = it.over || checks[i].Refused

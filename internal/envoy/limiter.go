@@ -9,22 +9,22 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // Service executes operations. A method must not keep an operation or its keys after it returns.
 // Errors are documented in package syncer.
 type Service interface {
 	// Do executes one operation.
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
 	// DoAll executes operations and sets Err in each result.
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 }
 
 // Domains resolves the names of domains.
@@ -96,7 +96,7 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 		span := of.Recorded()
 		if span != nil {
 			span.Set(trace.Operations(len(d.items)),
-				trace.Namespace(cmp.Or(domain.Namespace, syncer.DefaultNamespace)))
+				trace.Namespace(cmp.Or(domain.Namespace, twotier.DefaultNamespace)))
 		}
 		if err := d.execute(ctx, l.service); err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func invalid(format string, args ...any) error {
 }
 
 // failed converts the error of an operation.
-func failed(err error, op *syncer.Op) error {
+func failed(err error, op *twotier.Op) error {
 	return &request.Error{Failure: request.FailureOfOp(err, op, true)}
 }
 
@@ -143,15 +143,15 @@ func (d *decision) execute(ctx context.Context, service Service) error {
 // over its limit. A descriptor without hits waits for room for one.
 func (d *decision) compare(ctx context.Context, service Service,
 	which func(*item) bool) (over bool, err error) {
-	var ops []syncer.Op
+	var ops []twotier.Op
 	items := d.each(which, func(it *item) {
-		ops = append(ops, syncer.Op{Kind: syncer.Acquire, DryRun: true,
+		ops = append(ops, twotier.Op{Kind: twotier.Acquire, DryRun: true,
 			Checks: it.appendChecks(nil, d.namespace, max(1, it.hits))})
 	})
 	if len(ops) == 0 {
 		return false, nil
 	}
-	results := make([]syncer.Result, len(ops))
+	results := make([]twotier.Result, len(ops))
 	service.DoAll(ctx, ops, results)
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
@@ -169,7 +169,7 @@ func (d *decision) compare(ctx context.Context, service Service,
 
 // acquire counts all descriptors with hits if all of them are within their limits.
 func (d *decision) acquire(ctx context.Context, service Service) error {
-	op := syncer.Op{Kind: syncer.Acquire}
+	op := twotier.Op{Kind: twotier.Acquire}
 	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
 		op.Checks = it.appendChecks(op.Checks, d.namespace, it.hits)
 	})
@@ -183,7 +183,7 @@ func (d *decision) acquire(ctx context.Context, service Service) error {
 		}
 		return err
 	}
-	var res syncer.Result
+	var res twotier.Result
 	if err := service.Do(ctx, &op, &res); err != nil {
 		return failed(err, &op)
 	}
@@ -203,25 +203,25 @@ func (d *decision) acquire(ctx context.Context, service Service) error {
 // takeBack takes negative hits back. The rest of the request is decided already, so an error now
 // leaves the request partly executed.
 func (d *decision) takeBack(ctx context.Context, service Service) error {
-	var ops []syncer.Op
+	var ops []twotier.Op
 	var items []*item // parallel to ops
 	d.each(func(it *item) bool { return it.hits < 0 }, func(it *item) {
 		for _, c := range it.appendChecks(nil, d.namespace, it.hits) {
-			ops = append(ops, syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{c}})
+			ops = append(ops, twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{c}})
 			items = append(items, it)
 		}
 	})
 	if len(ops) == 0 {
 		return nil
 	}
-	results := make([]syncer.Result, len(ops))
+	results := make([]twotier.Result, len(ops))
 	service.DoAll(ctx, ops, results)
 	var errs []error
 	partly := d.counted
 	for i, it := range items {
 		if err := results[i].Err; err != nil {
 			errs = append(errs, failed(err, &ops[i]))
-			partly = partly || errors.Is(err, syncer.ErrUnknownOutcome)
+			partly = partly || errors.Is(err, twotier.ErrUnknownOutcome)
 			continue
 		}
 		it.count, partly = results[i].Checks[0].Limits[0].Hi, true

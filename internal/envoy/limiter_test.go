@@ -14,6 +14,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/request"
@@ -31,7 +32,7 @@ type bed struct {
 	now     atomic.Int64
 	counted *verdicts.Counters
 	// fail holds the error that every operation of a kind returns.
-	fail map[syncer.Kind]error
+	fail map[twotier.Kind]error
 }
 
 const document = `
@@ -55,7 +56,7 @@ descriptors:
 
 func start(t testing.TB) *bed {
 	t.Helper()
-	b := &bed{t: t, fail: map[syncer.Kind]error{}}
+	b := &bed{t: t, fail: map[twotier.Kind]error{}}
 	b.now.Store(1_763_000_100_000)
 	counter, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{}),
 		Now: b.now.Load})
@@ -82,7 +83,7 @@ func start(t testing.TB) *bed {
 }
 
 // Do implements [envoy.Service].
-func (b *bed) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (b *bed) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if err := b.fail[op.Kind]; err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (b *bed) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
 }
 
 // DoAll implements [envoy.Service].
-func (b *bed) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (b *bed) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Err = b.Do(ctx, &ops[i], &res[i])
 	}
@@ -142,9 +143,9 @@ func (b *bed) send(r *ratelimitv3.RateLimitRequest) string {
 // count returns how many hits a key has in the last hour.
 func (b *bed) count(namespace, key string) int64 {
 	b.t.Helper()
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{NS: []byte(namespace),
-		Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: 3_600_000}}}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{NS: []byte(namespace),
+		Key: []byte(key), N: 1, Limits: []twotier.Limit{{Window: 3_600_000}}}}}
+	var res twotier.Result
 	if err := b.counter.Do(b.t.Context(), &op, &res); err != nil {
 		b.t.Fatal(err)
 	}
@@ -315,15 +316,15 @@ func TestBadRequests(t *testing.T) {
 // counted nothing.
 func TestFailures(t *testing.T) {
 	for _, tt := range []struct {
-		fail syncer.Kind
+		fail twotier.Kind
 		err  error
 		want request.Kind
 	}{
-		{syncer.Acquire, syncer.ErrUnavailable, request.Unavailable},
-		{syncer.Acquire, syncer.ErrOverload, request.Overload},
-		{syncer.Acquire, syncer.ErrUnknownOutcome, request.Unknown},
-		{syncer.Acquire, errors.New("other"), request.Internal},
-		{syncer.Add, syncer.ErrUnavailable, request.Unknown}, // the acquire has counted
+		{twotier.Acquire, twotier.ErrUnavailable, request.Unavailable},
+		{twotier.Acquire, twotier.ErrOverload, request.Overload},
+		{twotier.Acquire, twotier.ErrUnknownOutcome, request.Unknown},
+		{twotier.Acquire, errors.New("other"), request.Internal},
+		{twotier.Add, twotier.ErrUnavailable, request.Unknown}, // the acquire has counted
 	} {
 		b := start(t)
 		b.fail[tt.fail] = tt.err
@@ -353,11 +354,11 @@ func TestTakingBackInDoubt(t *testing.T) {
 // doubtful reports an unknown outcome for the last operation of a batch, and refuses the others.
 type doubtful struct{ *bed }
 
-func (doubtful) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (doubtful) DoAll(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
-		res[i].Err = syncer.ErrUnavailable
+		res[i].Err = twotier.ErrUnavailable
 	}
-	res[len(ops)-1].Err = syncer.ErrUnknownOutcome
+	res[len(ops)-1].Err = twotier.ErrUnknownOutcome
 }
 
 func TestJSON(t *testing.T) {

@@ -21,11 +21,11 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/testca"
-	"twotier.dev/twotier/syncer"
 )
 
 // serve opens a server that the end of the test closes.
@@ -231,7 +231,7 @@ type slow struct {
 }
 
 // Do implements [envoy.Service].
-func (v slow) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (v slow) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	close(v.begun)
 	<-v.goOn
 	return v.bed.Do(ctx, op, res)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/spantest"
@@ -24,7 +25,7 @@ type tracing struct {
 	done, recorded []string
 }
 
-func (s *tracing) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	s.mu.Lock()
 	s.done = append(s.done, trace.From(ctx).TraceID())
 	s.mu.Unlock()

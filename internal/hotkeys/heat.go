@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 const (
@@ -26,13 +26,13 @@ type detector struct {
 
 // heat is the number of sampled operations on a key, scaled up, and the limits of the last one.
 type heat struct {
-	check  syncer.Check
+	check  twotier.Check
 	events int64
 }
 
 // note samples one in sampleEvery of the operations, chosen at random: uniform batches may have the
 // same key at every 64th place. foreign reports whether another node owns a key.
-func (d *detector) note(ops []syncer.Op, foreign func(*syncer.Check) bool) {
+func (d *detector) note(ops []twotier.Op, foreign func(*twotier.Check) bool) {
 	k := uint64(len(ops))
 	after := d.seen.Add(k)
 	for range after/sampleEvery - (after-k)/sampleEvery {
@@ -45,7 +45,7 @@ func (d *detector) note(ops []syncer.Op, foreign func(*syncer.Check) bool) {
 	}
 }
 
-func (d *detector) add(kind syncer.Kind, c *syncer.Check) {
+func (d *detector) add(kind twotier.Kind, c *twotier.Check) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := string(c.AppendName(nil))
@@ -57,11 +57,11 @@ func (d *detector) add(kind syncer.Kind, c *syncer.Check) {
 		d.keys = map[string]*heat{}
 	}
 	if h == nil {
-		h = &heat{check: syncer.Check{NS: slices.Clone(c.NS), Key: slices.Clone(c.Key)}}
+		h = &heat{check: twotier.Check{NS: slices.Clone(c.NS), Key: slices.Clone(c.Key)}}
 		d.keys[name] = h
 	}
 	h.events += sampleEvery
-	if kind == syncer.Acquire {
+	if kind == twotier.Acquire {
 		h.check.Limits = slices.Clone(c.Limits)
 	}
 }

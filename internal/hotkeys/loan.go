@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -40,7 +41,7 @@ type borrowed struct {
 	cooled int   // consecutive reviews at which the key was no longer hot
 }
 
-func newLoan(c *syncer.Check) *borrowed {
+func newLoan(c *twotier.Check) *borrowed {
 	return &borrowed{q: syncer.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
 		Loan: rand.Text()}}
 }
@@ -128,7 +129,7 @@ func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowe
 			gone[i] = gone[i] || b.ending && t.opt.Counter.EndLoan(&b.q)
 		}
 		if gone[i] {
-			delete(t.borrowed, string((&syncer.Check{NS: b.q.NS, Key: b.q.Key}).AppendName(nil)))
+			delete(t.borrowed, string((&twotier.Check{NS: b.q.NS, Key: b.q.Key}).AppendName(nil)))
 			t.opt.Logger.Info("no longer borrowing a key", "key", string(b.q.Key))
 		}
 	}
@@ -164,7 +165,7 @@ func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 
 // noteLent records that a key is lent.
 func (t *Tracker) noteLent(l *syncer.LoanRequest) {
-	name := string((&syncer.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
+	name := string((&twotier.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, known := t.lent[name]

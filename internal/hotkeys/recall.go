@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -26,7 +27,7 @@ type recall struct {
 	err  error
 }
 
-// wait waits for the recall. The error wraps syncer.ErrUnavailable.
+// wait waits for the recall. The error wraps twotier.ErrUnavailable.
 func (r *recall) wait(ctx context.Context) error {
 	select {
 	case <-r.done:
@@ -37,17 +38,17 @@ func (r *recall) wait(ctx context.Context) error {
 }
 
 var errRecallLate = fmt.Errorf("%w: what others have counted of a key has not come in time",
-	syncer.ErrUnavailable)
+	twotier.ErrUnavailable)
 
 // Recall returns once this node, which owns a key, has all counts that other nodes had made of it
-// before the call. The loans go on. The error wraps syncer.ErrUnavailable.
-func (t *Tracker) Recall(ctx context.Context, c *syncer.Check) error {
+// before the call. The loans go on. The error wraps twotier.ErrUnavailable.
+func (t *Tracker) Recall(ctx context.Context, c *twotier.Check) error {
 	return t.joinRecall(c).wait(ctx)
 }
 
 // joinRecall returns a recall of a key that begins now or later. Callers that arrive during a
 // recall share the next one.
-func (t *Tracker) joinRecall(c *syncer.Check) *recall {
+func (t *Tracker) joinRecall(c *twotier.Check) *recall {
 	name := string(c.AppendName(nil))
 	t.mu.Lock()
 	next, running := t.recalls[name]
@@ -57,14 +58,14 @@ func (t *Tracker) joinRecall(c *syncer.Check) *recall {
 	}
 	t.mu.Unlock()
 	if !running {
-		key := syncer.Check{NS: bytes.Clone(c.NS), Key: bytes.Clone(c.Key)}
+		key := twotier.Check{NS: bytes.Clone(c.NS), Key: bytes.Clone(c.Key)}
 		t.opt.Go(func(ctx context.Context) { t.runRecalls(ctx, name, &key) })
 	}
 	return next
 }
 
 // runRecalls recalls a key until no caller is waiting.
-func (t *Tracker) runRecalls(ctx context.Context, name string, c *syncer.Check) {
+func (t *Tracker) runRecalls(ctx context.Context, name string, c *twotier.Check) {
 	for {
 		t.mu.Lock()
 		r := t.recalls[name]
@@ -80,7 +81,7 @@ func (t *Tracker) runRecalls(ctx context.Context, name string, c *syncer.Check) 
 }
 
 // recall has all other nodes store their counts of a key, and then reads the key.
-func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
+func (t *Tracker) recall(ctx context.Context, c *twotier.Check) error {
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	var mu sync.Mutex
@@ -93,7 +94,7 @@ func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
 		mu.Lock()
 		defer mu.Unlock()
 		failed = fmt.Errorf("%w: node %s, which may have counted this key, has not stored it: %v",
-			syncer.ErrUnavailable, m.ID, err)
+			twotier.ErrUnavailable, m.ID, err)
 	})
 	if failed != nil {
 		return failed
@@ -103,7 +104,7 @@ func (t *Tracker) recall(ctx context.Context, c *syncer.Check) error {
 
 // AnswerRecall answers another node's Recall.
 func (t *Tracker) AnswerRecall(ctx context.Context, q *RecallRequest) error {
-	return t.opt.Counter.CatchUp(ctx, &syncer.Check{NS: q.NS, Key: q.Key})
+	return t.opt.Counter.CatchUp(ctx, &twotier.Check{NS: q.NS, Key: q.Key})
 }
 
 // Recalling is the counter of a node that lends keys: before it takes back counts of a lent key, it
@@ -114,7 +115,7 @@ type Recalling struct {
 }
 
 // Do is syncer.Counter.Do.
-func (r Recalling) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (r Recalling) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if !op.TakesBack() {
 		return r.Counter.Do(ctx, op, res)
 	}
@@ -132,7 +133,7 @@ func (r Recalling) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) er
 }
 
 // DoAll is syncer.Counter.DoAll. It makes all recalls at the same time.
-func (r Recalling) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (r Recalling) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	var recalls map[int]*recall // by position
 	for i := range ops {
 		if !ops[i].TakesBack() {
@@ -162,7 +163,7 @@ func (r Recalling) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resu
 
 // beginRecall begins a recall, unless this counter has all counts that could be taken back, or does
 // not own the key.
-func (r Recalling) beginRecall(op *syncer.Op) *recall {
+func (r Recalling) beginRecall(op *twotier.Op) *recall {
 	op.Recalled = false
 	if op.AllowNonOwner {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/syncer"
 )
@@ -20,7 +21,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			other.acquire(t, key, 2000, limits)
 		}
 		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
-		check := syncer.Check{Key: []byte(key)}
+		check := twotier.Check{Key: []byte(key)}
 		total := func() int64 {
 			t.Helper()
 			if err := counter.Tracker.Recall(t.Context(), &check); err != nil {
@@ -28,7 +29,7 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			}
 			return count(t, owner.counter, check.Key)
 		}
-		take := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: check.Key, N: -3}}}
+		take := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: check.Key, N: -3}}}
 		begin, want := total(), int64(0)
 		for i := range 20 {
 			for range 2 {
@@ -41,8 +42,8 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			}
 			// Take all but one of the events.
 			some := take
-			some.Checks = []syncer.Check{{Key: check.Key, N: 1 - begin - want}}
-			ops, res := []syncer.Op{some}, make([]syncer.Result, 1)
+			some.Checks = []twotier.Check{{Key: check.Key, N: 1 - begin - want}}
+			ops, res := []twotier.Op{some}, make([]twotier.Result, 1)
 			if begin, want = 1, 0; i%2 == 0 {
 				counter.DoAll(t.Context(), ops, res)
 			} else {
@@ -59,12 +60,12 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 			t.Error("nothing is lent any more")
 		}
 		owner.cut.Store(true)
-		res := make([]syncer.Result, 2)
+		res := make([]twotier.Result, 2)
 		res[0].Err = counter.Do(t.Context(), &take, &res[0])
-		counter.DoAll(t.Context(), []syncer.Op{take}, res[1:])
+		counter.DoAll(t.Context(), []twotier.Op{take}, res[1:])
 		for i := range res {
-			if !errors.Is(res[i].Err, syncer.ErrUnavailable) ||
-				errors.Is(res[i].Err, syncer.ErrUnknownOutcome) {
+			if !errors.Is(res[i].Err, twotier.ErrUnavailable) ||
+				errors.Is(res[i].Err, twotier.ErrUnknownOutcome) {
 				t.Errorf("while the other node can't be reached: %v", res[i].Err)
 			}
 		}
@@ -78,9 +79,9 @@ func TestTakingBackWhatIsLent(t *testing.T) {
 // counted acquires a key once, and reports whether the node decided on its own.
 func (s *side) counted(t *testing.T, key string) bool {
 	t.Helper()
-	var res syncer.Result
-	return s.counter.Do(t.Context(), &syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
+	var res twotier.Result
+	return s.counter.Do(t.Context(), &twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res) == nil
 }
 
 // TestTakingBackAtTheSameTime takes back one event many times concurrently. The calls share
@@ -92,7 +93,7 @@ func TestTakingBackAtTheSameTime(t *testing.T) {
 			other.acquire(t, key, 2000, limits)
 		}
 		counter := hotkeys.Recalling{Counter: owner.counter, Tracker: owner.Tracker}
-		check := syncer.Check{Key: []byte(key)}
+		check := twotier.Check{Key: []byte(key)}
 		counted := int64(other.acquire(t, key, 10, limits))
 		if err := owner.Recall(t.Context(), &check); err != nil {
 			t.Fatal(err)
@@ -103,9 +104,9 @@ func TestTakingBackAtTheSameTime(t *testing.T) {
 		var running sync.WaitGroup
 		for range takers {
 			running.Go(func() {
-				var res syncer.Result
-				if err := counter.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
-					Checks: []syncer.Check{{Key: check.Key, N: -1}}}, &res); err != nil {
+				var res twotier.Result
+				if err := counter.Do(t.Context(), &twotier.Op{Kind: twotier.Add,
+					Checks: []twotier.Check{{Key: check.Key, N: -1}}}, &res); err != nil {
 					t.Error(err)
 				}
 			})
@@ -123,9 +124,9 @@ func TestTakingBackAtTheSameTime(t *testing.T) {
 // count returns how many events a counter has in the last minute.
 func count(t *testing.T, c *syncer.Counter, key []byte) int64 {
 	t.Helper()
-	var res syncer.Result
-	err := c.Do(t.Context(), &syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{
-		{Key: key, Limits: []syncer.Limit{{Window: 60_000}}}}}, &res)
+	var res twotier.Result
+	err := c.Do(t.Context(), &twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{
+		{Key: key, Limits: []twotier.Limit{{Window: 60_000}}}}}, &res)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/testing/faultstore"
@@ -28,7 +29,7 @@ func (l *lender) Ask(ctx context.Context, _ *ring.Member, request, _ any) error 
 	return l.ask(ctx, request)
 }
 
-var lenderPlacement = syncer.Placement{Partitions: 2}
+var lenderPlacement = twotier.Placement{Partitions: 2}
 
 func newLender(t *testing.T) *lender {
 	t.Helper()
@@ -76,8 +77,8 @@ func (l *lender) lend(t *testing.T, key string) {
 	}
 }
 
-func adding(key string, n int64) syncer.Op {
-	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+func adding(key string, n int64) twotier.Op {
+	return twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: n}}}
 }
 
 // TestTakingBackOfSeveralKeys takes back counts of several lent keys, in one batch. It waits for
@@ -90,13 +91,13 @@ func TestTakingBackOfSeveralKeys(t *testing.T) {
 		t.Run(within.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLender(t)
-				ops := []syncer.Op{adding("unrelated", 1)}
+				ops := []twotier.Op{adding("unrelated", 1)}
 				for i := range 3 {
 					key := fmt.Sprint("k", i)
 					l.lend(t, key)
 					ops = append(ops, adding(key, -1))
 				}
-				res := make([]syncer.Result, len(ops))
+				res := make([]twotier.Result, len(ops))
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()
 				began := time.Now()
@@ -109,7 +110,7 @@ func TestTakingBackOfSeveralKeys(t *testing.T) {
 				}
 				for i := range res[1:] {
 					err := res[i+1].Err
-					if !errors.Is(err, syncer.ErrUnavailable) ||
+					if !errors.Is(err, twotier.ErrUnavailable) ||
 						counted && !strings.Contains(err.Error(), "node other") {
 						t.Errorf("taking back says %v", err)
 					}
@@ -129,11 +130,11 @@ func TestTakingBackWhileTheStoreIsDown(t *testing.T) {
 		}
 		l.store.SetDown(true)
 		time.Sleep(10 * time.Second)
-		ops, res := []syncer.Op{adding("unrelated", 1), adding("k", -1)}, make([]syncer.Result, 2)
+		ops, res := []twotier.Op{adding("unrelated", 1), adding("k", -1)}, make([]twotier.Result, 2)
 		began := time.Now()
 		l.DoAll(t.Context(), ops, res)
 		if d := time.Since(began); d > 0 || res[0].Err != nil ||
-			!errors.Is(res[1].Err, syncer.ErrUnavailable) {
+			!errors.Is(res[1].Err, twotier.ErrUnavailable) {
 			t.Errorf("after %v: %v, %v", d, res[0].Err, res[1].Err)
 		}
 		l.store.SetDown(false)
@@ -150,8 +151,8 @@ func TestKeyThatIsLentMeanwhile(t *testing.T) {
 			l.lend(t, "k2")
 			return nil
 		}
-		ops := []syncer.Op{adding("k2", 5), adding("k2", -1), adding("k1", -1)}
-		res := make([]syncer.Result, len(ops))
+		ops := []twotier.Op{adding("k2", 5), adding("k2", -1), adding("k1", -1)}
+		res := make([]twotier.Result, len(ops))
 		l.DoAll(t.Context(), ops, res)
 		for i := range res {
 			if res[i].Err != nil {
@@ -171,11 +172,11 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 		l.ask = func(ctx context.Context, _ any) error {
 			l.store.SetDown(true)
 			op := adding("k", 1)
-			return errors.Join(l.Counter.Do(ctx, &op, new(syncer.Result)), l.BeginHandoff(ctx, p))
+			return errors.Join(l.Counter.Do(ctx, &op, new(twotier.Result)), l.BeginHandoff(ctx, p))
 		}
 		op := adding("k", -1)
-		err := l.Do(t.Context(), &op, new(syncer.Result))
-		if !errors.Is(err, syncer.ErrNotOwner) {
+		err := l.Do(t.Context(), &op, new(twotier.Result))
+		if !errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("it says %v", err)
 		}
 		l.store.SetDown(false)
@@ -197,7 +198,7 @@ func TestRecallEndsWithTheNode(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		op := adding("k", -1)
-		if err := l.Do(ctx, &op, new(syncer.Result)); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := l.Do(ctx, &op, new(twotier.Result)); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("it says %v", err)
 		}
 		l.stop()

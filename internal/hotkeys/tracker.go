@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
@@ -29,7 +30,7 @@ type Counter interface {
 	TakeLoan(q *syncer.LoanRequest, r *syncer.LoanResponse, asked time.Time)
 	EndLoan(q *syncer.LoanRequest) bool
 	Lend(ctx context.Context, q *syncer.LoanRequest) (syncer.LoanResponse, error)
-	CatchUp(ctx context.Context, c *syncer.Check) error
+	CatchUp(ctx context.Context, c *twotier.Check) error
 }
 
 // Peers sends requests to other nodes.
@@ -44,7 +45,7 @@ type Options struct {
 	// means that no key ever is.
 	Rate float64
 	// Placement assigns keys to partitions, Table partitions to members.
-	Placement syncer.Placement
+	Placement twotier.Placement
 	Table     func() *ring.Table
 	Counter   Counter
 	Peers     Peers
@@ -101,14 +102,14 @@ func (t *Tracker) Run(ctx context.Context) {
 
 // Observe samples operations that this node can't run alone because other nodes own some of their
 // keys.
-func (t *Tracker) Observe(ops []syncer.Op) {
+func (t *Tracker) Observe(ops []twotier.Op) {
 	if t.opt.Rate > 0 {
 		t.heat.note(ops, t.foreign)
 	}
 }
 
 // foreign reports whether another node owns a key.
-func (t *Tracker) foreign(c *syncer.Check) bool {
+func (t *Tracker) foreign(c *twotier.Check) bool {
 	return !t.opt.Table().OwnedBySelf(t.opt.Placement.Of(c.NS, c.Key))
 }
 
@@ -120,7 +121,7 @@ func (t *Tracker) Any() bool {
 
 // Shared reports whether this node borrows or lends a key, so that nodes that don't own it can
 // probably count it.
-func (t *Tracker) Shared(c *syncer.Check) bool {
+func (t *Tracker) Shared(c *twotier.Check) bool {
 	if !t.Any() {
 		return false
 	}

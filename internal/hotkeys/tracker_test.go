@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/rpc"
@@ -16,7 +17,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-var limits = []syncer.Limit{{Window: 60_000, Max: 100_000}}
+var limits = []twotier.Limit{{Window: 60_000, Max: 100_000}}
 
 // side is a node: a counter with a tracker.
 type side struct {
@@ -49,7 +50,7 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 // operations a second on. The nodes stop before the test ends.
 func newPair(t *testing.T) (owner, other *side, key string) {
 	t.Helper()
-	place := syncer.Placement{Partitions: 2}
+	place := twotier.Placement{Partitions: 2}
 	members := []ring.Member{{ID: "owner", Name: "owner"}, {ID: "other", Name: "other"}}
 	sides, store := []*side{{}, {}}, embedded.New(embedded.Options{})
 	for i, s := range sides {
@@ -98,17 +99,17 @@ func newPair(t *testing.T) (owner, other *side, key string) {
 
 // acquire acquires a key the given number of times within a second, and returns how many of them
 // the node decided on its own.
-func (s *side) acquire(t *testing.T, key string, times int, limits []syncer.Limit) (decided int) {
+func (s *side) acquire(t *testing.T, key string, times int, limits []twotier.Limit) (decided int) {
 	t.Helper()
-	op := syncer.Op{Kind: syncer.Acquire,
-		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Acquire,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits}}}
+	var res twotier.Result
 	for range 10 {
 		for range times / 10 {
 			if s.counter.Do(t.Context(), &op, &res) == nil {
 				decided++
 			} else {
-				s.Observe([]syncer.Op{op})
+				s.Observe([]twotier.Op{op})
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -121,7 +122,7 @@ func (s *side) acquire(t *testing.T, key string, times int, limits []syncer.Limi
 func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, other, key := newPair(t)
-		check := syncer.Check{Key: []byte(key)}
+		check := twotier.Check{Key: []byte(key)}
 		for range 3 {
 			if n := other.acquire(t, key, 500, limits); n > 0 || other.Shared(&check) {
 				t.Fatalf("%d decided below the rate", n)
@@ -145,9 +146,9 @@ func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 		if _, borrowed := other.Sizes(); lent+borrowed > 0 || other.Shared(&check) {
 			t.Errorf("%d lent, %d borrowed after 20 s without an operation", lent, borrowed)
 		}
-		var res syncer.Result
-		if err := owner.counter.Do(t.Context(), &syncer.Op{Kind: syncer.Acquire,
-			Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res); err != nil ||
+		var res twotier.Result
+		if err := owner.counter.Do(t.Context(), &twotier.Op{Kind: twotier.Acquire,
+			Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limits}}}, &res); err != nil ||
 			res.Checks[0].Limits[0].Hi != res.Checks[0].Limits[0].Count {
 			t.Errorf("%+v, %v: something is still lent", res.Checks, err)
 		}
@@ -156,10 +157,10 @@ func TestHotKeyIsBorrowedWhileItIsHot(t *testing.T) {
 
 // TestWhatEndsBorrowing covers an unreachable owner, other limits, and a change of mode.
 func TestWhatEndsBorrowing(t *testing.T) {
-	fewer := []syncer.Limit{{Window: 60_000, Max: 90_000}}
+	fewer := []twotier.Limit{{Window: 60_000, Max: 90_000}}
 	for name, test := range map[string]struct {
 		change func(owner, other *side)
-		limits []syncer.Limit
+		limits []twotier.Limit
 		again  bool // later operations borrow again
 	}{
 		"the owner can't be reached": {

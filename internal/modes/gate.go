@@ -25,7 +25,7 @@ func (s *Switch) Enter(in Mode) bool {
 // Leave ends the operation begun by Enter.
 func (s *Switch) Leave() { s.inFlight.Add(-1) }
 
-// Await waits while the mode is being changed. The error wraps syncer.ErrUnavailable if that takes
+// Await waits while the mode is being changed. The error wraps twotier.ErrUnavailable if that takes
 // longer than ctx allows, or than three seconds.
 func (s *Switch) Await(ctx context.Context) error {
 	s.resumedMu.Lock()

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Step does one step of a change, at the request of the node that changes the mode.
@@ -30,7 +30,7 @@ func (s *Switch) Step(ctx context.Context, q *Request) error {
 	case s.prepared != change{} && s.prepared != c:
 		// The end of one change would be mistaken for the end of the other.
 		return fmt.Errorf("%w: the mode is being changed by another node",
-			syncer.ErrUnavailable)
+			twotier.ErrUnavailable)
 	}
 	if err := s.prepareLocked(ctx, c); err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // How long a change may take.
@@ -108,12 +108,12 @@ func (s *Switch) Mode() Mode { return s.term.Load().mode }
 func (s *Switch) InRedis() bool { return s.Mode() == Redis }
 
 // errChanging means that another change is under way.
-var errChanging = fmt.Errorf("%w: the mode is being changed", syncer.ErrUnavailable)
+var errChanging = fmt.Errorf("%w: the mode is being changed", twotier.ErrUnavailable)
 
 // Change changes the mode of the whole cluster. Operations wait meanwhile. If a node can't be
 // reached, or can't flush everything to Redis in time, nothing changes, and the error reports the
-// reason. An unknown mode, or one that this node can't count in, is an *syncer.InvalidError; while
-// another change is in progress the error wraps syncer.ErrUnavailable.
+// reason. An unknown mode, or one that this node can't count in, is an *twotier.InvalidError; while
+// another change is in progress the error wraps twotier.ErrUnavailable.
 func (s *Switch) Change(ctx context.Context, mode Mode) error {
 	if err := s.check(mode); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *Switch) check(mode Mode) error {
 	default:
 		return nil
 	}
-	return &syncer.InvalidError{Check: -1, Limit: -1, Field: "mode", Detail: detail}
+	return &twotier.InvalidError{Check: -1, Limit: -1, Field: "mode", Detail: detail}
 }
 
 // prepare has all nodes prepare, this one last, and then the nodes that have appeared in the table

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // node fakes the parts that a change stops and resumes.
@@ -266,7 +266,7 @@ func TestAwaitGivesUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := n.Await(t.Context()); !errors.Is(err, syncer.ErrUnavailable) ||
+		if err := n.Await(t.Context()); !errors.Is(err, twotier.ErrUnavailable) ||
 			time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -289,7 +289,7 @@ func TestTwoChangesOfOneTerm(t *testing.T) {
 		}
 		if err := n.Step(t.Context(),
 			&modes.Request{By: "y", Mode: modes.Redis, Term: 1}); !errors.Is(err,
-			syncer.ErrUnavailable) {
+			twotier.ErrUnavailable) {
 			t.Errorf("the second: %v, want it refused", err)
 		}
 		if err := n.Step(t.Context(),
@@ -397,14 +397,14 @@ func TestFollowsWhoWasThereFirst(t *testing.T) {
 // TestModesThatAreRefused fails before anything is stopped.
 func TestModesThatAreRefused(t *testing.T) {
 	n := newCluster(t).nodes[0]
-	if err := n.Change(t.Context(), "fast"); !errors.As(err, new(*syncer.InvalidError)) {
+	if err := n.Change(t.Context(), "fast"); !errors.As(err, new(*twotier.InvalidError)) {
 		t.Errorf("an unknown mode: %v", err)
 	}
 	if err := n.Change(t.Context(), modes.TwoTier); err != nil || len(n.c.story) > 0 {
 		t.Errorf("the present mode: %v, %v", err, n.c.story)
 	}
 	fixed := modes.New(modes.Options{Mode: modes.TwoTier})
-	if err := fixed.Change(t.Context(), modes.Redis); !errors.As(err, new(*syncer.InvalidError)) {
+	if err := fixed.Change(t.Context(), modes.Redis); !errors.As(err, new(*twotier.InvalidError)) {
 		t.Errorf("a node that can't: %v", err)
 	}
 }

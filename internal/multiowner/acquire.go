@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Part is one node's part of an operation.
@@ -44,18 +44,18 @@ func NewAcquirer(local *Participant) *Acquirer { return &Acquirer{opt: local.opt
 
 // Request is an acquire whose checks are divided among several owners.
 type Request struct {
-	Op    *syncer.Op
-	Res   *syncer.Result // receives the answer
-	Parts []Part         // two or more, for different nodes
+	Op    *twotier.Op
+	Res   *twotier.Result // receives the answer
+	Parts []Part          // two or more, for different nodes
 }
 
 // Acquire runs acquires that have no key in common, each of them all or nothing, and sets Err in
 // each result. A refused acquire is not counted, even if CountDenied is set: counting it is up to
 // the caller. For a dry run, the owners only compare their parts with the limits.
 //
-// An error is an *[UnreachableError], an *syncer.InvalidError that names the check by its index in
-// the operation, or wraps syncer.ErrNotOwner: in these cases nothing was counted, and other nodes
-// may decide. After syncer.ErrUnknownOutcome the acquire may have been counted.
+// An error is an *[UnreachableError], an *twotier.InvalidError that names the check by its index in
+// the operation, or wraps twotier.ErrNotOwner: in these cases nothing was counted, and other nodes
+// may decide. After twotier.ErrUnknownOutcome the acquire may have been counted.
 func (q *Acquirer) Acquire(ctx context.Context, list []Request) {
 	all := make([]*acquire, len(list))
 	for i := range list {
@@ -76,7 +76,7 @@ func (q *Acquirer) Acquire(ctx context.Context, list []Request) {
 
 // acquire is an acquire in progress.
 type acquire struct {
-	op      *syncer.Op
+	op      *twotier.Op
 	id      rpc.AcquireID
 	settled uint64 // see rpc.Task
 	began   time.Time
@@ -89,7 +89,7 @@ type acquire struct {
 // part is one node's part of an acquire.
 type part struct {
 	Part
-	res syncer.Result
+	res twotier.Result
 }
 
 // begin numbers an acquire and chooses its decider. The decider is another node, because confirming
@@ -148,7 +148,7 @@ func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 	q.run(ctx, list)
 	for i := range list {
 		a, err := list[i].of, list[i].err
-		if list[i].task.Verb == rpc.VerbDecide && errors.Is(err, syncer.ErrUnknownOutcome) {
+		if list[i].task.Verb == rpc.VerbDecide && errors.Is(err, twotier.ErrUnknownOutcome) {
 			a.inDoubt, a.err = true, err
 		} else {
 			a.err = a.unreserved(a.parts[len(a.parts)-1:])
@@ -160,7 +160,7 @@ func (q *Acquirer) decide(ctx context.Context, all []*acquire) {
 func (a *acquire) comparing(verb rpc.Verb, p *part) nodeTask {
 	op := *a.op
 	op.CountDenied = false
-	op.Checks = make([]syncer.Check, len(p.Checks))
+	op.Checks = make([]twotier.Check, len(p.Checks))
 	for k, i := range p.Checks {
 		op.Checks[k] = a.op.Checks[i]
 	}
@@ -190,12 +190,12 @@ func (a *acquire) unreserved(parts []part) error {
 		}
 	}
 	err := errors.Join(errs...)
-	invalid, refused := errors.AsType[*syncer.InvalidError](err)
+	invalid, refused := errors.AsType[*twotier.InvalidError](err)
 	switch {
 	case refused: // any other node would refuse it too
 		return invalid
-	case errors.Is(err, syncer.ErrNotOwner), errors.Is(err, syncer.ErrUnknownOutcome):
-		return syncer.ErrNotOwner
+	case errors.Is(err, twotier.ErrNotOwner), errors.Is(err, twotier.ErrUnknownOutcome):
+		return twotier.ErrNotOwner
 	case len(unreachable.Parts) > 0:
 		return unreachable
 	}
@@ -205,7 +205,7 @@ func (a *acquire) unreserved(parts []part) error {
 // named makes an error name a check by its index in the whole operation. The error of a part with a
 // single check names only its limit.
 func (p *part) named(err error) error {
-	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok {
 		return err
 	}

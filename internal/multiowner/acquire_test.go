@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestAllOrNothing acquires at three nodes, with or without the coordinator among them, until one
@@ -67,7 +67,7 @@ func TestDryRun(t *testing.T) {
 			{[]string{"b", "a"}, 1, true, false},
 			{[]string{"c", "a"}, 1, false, true},
 		} {
-			op := syncer.Op{CountDenied: step.countDenied, DryRun: true}
+			op := twotier.Op{CountDenied: step.countDenied, DryRun: true}
 			before, asked := c.state(), c.asked()
 			dry, err := c.acquireAs(t, op, step.n, step.at...)
 			synctest.Wait()
@@ -113,9 +113,9 @@ func TestNothingIsCountedDuringABan(t *testing.T) {
 		c := newCluster(t, 2)
 		b := c.node("b")
 		b.bans = true
-		op := syncer.Op{Kind: syncer.Acquire, CountDenied: true, Checks: []syncer.Check{
+		op := twotier.Op{Kind: twotier.Acquire, CountDenied: true, Checks: []twotier.Check{
 			{Key: []byte("a"), N: 3}, {Key: []byte("b"), N: 3}, {Key: []byte("ban of b")}}}
-		res := new(syncer.Result)
+		res := new(twotier.Result)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		c.acquirer.Acquire(ctx, []multiowner.Request{{Op: &op, Res: res, Parts: []multiowner.Part{
@@ -133,22 +133,22 @@ func TestNothingIsCountedDuringABan(t *testing.T) {
 // TestErrorsOfParts covers acquires that one node could not decide about: nothing is counted
 // anywhere, and the error is the right one.
 func TestErrorsOfParts(t *testing.T) {
-	invalid := &syncer.InvalidError{Check: 0, Limit: -1, Field: "key"}
+	invalid := &twotier.InvalidError{Check: 0, Limit: -1, Field: "key"}
 	for name, test := range map[string]struct {
 		err  error
 		want func(err error) bool
 	}{
 		"moved": {&rpc.MovedError{}, func(err error) bool {
-			return errors.Is(err, syncer.ErrNotOwner)
+			return errors.Is(err, twotier.ErrNotOwner)
 		}},
-		"full": {syncer.ErrFull, func(err error) bool { return errors.Is(err, syncer.ErrFull) }},
+		"full": {twotier.ErrFull, func(err error) bool { return errors.Is(err, twotier.ErrFull) }},
 		"unreachable": {rpc.ErrUnreachable, func(err error) bool {
 			u, ok := errors.AsType[*multiowner.UnreachableError](err)
 			return ok && len(u.Parts) == 1 && u.Parts[0].To.Name == "b" &&
 				errors.Is(err, rpc.ErrUnreachable)
 		}},
 		"invalid": {invalid, func(err error) bool {
-			i, ok := errors.AsType[*syncer.InvalidError](err)
+			i, ok := errors.AsType[*twotier.InvalidError](err)
 			return ok && i.Check == 1 && invalid.Check == 0
 		}},
 	} {
@@ -223,17 +223,17 @@ func TestOutcomesAreSettled(t *testing.T) {
 func TestAcknowledgedByAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3)
-		if _, err := c.acquireAck(t, syncer.AckStore, 1, "a", "b", "c"); err != nil {
+		if _, err := c.acquireAck(t, twotier.AckStore, 1, "a", "b", "c"); err != nil {
 			t.Error(err)
 		}
 		for _, n := range c.nodes {
-			if len(n.acks) != 1 || n.acks[0] != syncer.AckStore {
+			if len(n.acks) != 1 || n.acks[0] != twotier.AckStore {
 				t.Errorf("%s was asked to wait for %v", n.self.Name, n.acks)
 			}
 		}
 		c.nodes[0].slow = true
-		if _, err := c.acquireAck(t, syncer.AckStore, 1, "a", "b", "c"); !errors.Is(err,
-			syncer.ErrUnknownOutcome) || c.state() != "[2 2 2] 0" {
+		if _, err := c.acquireAck(t, twotier.AckStore, 1, "a", "b", "c"); !errors.Is(err,
+			twotier.ErrUnknownOutcome) || c.state() != "[2 2 2] 0" {
 			t.Errorf("one is not acknowledged: %v, state %s", err, c.state())
 		}
 	})

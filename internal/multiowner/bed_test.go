@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // node is a fake counter with one key and a limit, and its participant.
@@ -28,7 +28,7 @@ type node struct {
 	bans     bool  // its key is banned, if the acquire checks for that
 	slow     bool  // the store acknowledges nothing in time
 	moved    bool  // it no longer owns the key
-	acks     []syncer.Ack
+	acks     []twotier.Ack
 	tookBack []time.Time // when counts were taken back at the key's owner
 
 	idled atomic.Bool   // it reported Idle while it counted
@@ -44,14 +44,14 @@ type node struct {
 }
 
 // DoAll reserves, counts, or refuses.
-func (n *node) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (n *node) DoAll(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range ops {
 		res[i].Reset()
 		res[i].Err = n.fails
-		if n.moved && ops[i].Kind == syncer.Add {
-			res[i].Err = syncer.ErrNotOwner
+		if n.moved && ops[i].Kind == twotier.Add {
+			res[i].Err = twotier.ErrNotOwner
 		}
 		if res[i].Err == nil {
 			n.do(&ops[i], &res[i])
@@ -59,7 +59,7 @@ func (n *node) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
 	}
 }
 
-func (n *node) do(op *syncer.Op, res *syncer.Result) {
+func (n *node) do(op *twotier.Op, res *twotier.Result) {
 	sum := int64(0)
 	for i := range op.Checks {
 		sum += op.Checks[i].N
@@ -71,11 +71,11 @@ func (n *node) do(op *syncer.Op, res *syncer.Result) {
 	banned := false
 	for i := range op.Checks {
 		c := res.AddCheck()
-		c.Limits = append(c.Limits, syncer.LimitResult{Count: all})
+		c.Limits = append(c.Limits, twotier.LimitResult{Count: all})
 		c.Refused = n.bans && op.Checks[i].N == 0
 		banned = banned || c.Refused
 	}
-	res.Source = syncer.SourceMemory
+	res.Source = twotier.SourceMemory
 	switch res.Allowed = all <= n.limit && !banned; {
 	case !res.Allowed:
 		res.RetryAfter = 70
@@ -88,10 +88,10 @@ func (n *node) do(op *syncer.Op, res *syncer.Result) {
 }
 
 // Reserved returns the reservation as one check.
-func (n *node) Reserved(id string) (checks []syncer.Check, ts int64) {
+func (n *node) Reserved(id string) (checks []twotier.Check, ts int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return []syncer.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1
+	return []twotier.Check{{Key: []byte("k"), N: n.reserved[id]}}, 1
 }
 
 // failWith makes takeBack fail, until it is called with nil.
@@ -102,7 +102,7 @@ func (n *node) failWith(err error) {
 }
 
 // takeBack takes a count back, unless failWith has set an error.
-func (n *node) takeBack(_ context.Context, op *syncer.Op) error {
+func (n *node) takeBack(_ context.Context, op *twotier.Op) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fails != nil {
@@ -121,7 +121,7 @@ func (n *node) move() {
 }
 
 // Confirm counts a reservation, which a slow store does not acknowledge in time.
-func (n *node) Confirm(_ context.Context, id string, ack syncer.Ack) error {
+func (n *node) Confirm(_ context.Context, id string, ack twotier.Ack) error {
 	if n.Idle() {
 		n.idled.Store(true)
 	}
@@ -130,8 +130,8 @@ func (n *node) Confirm(_ context.Context, id string, ack syncer.Ack) error {
 	n.counted += n.reserved[id]
 	delete(n.reserved, id)
 	n.acks = append(n.acks, ack)
-	if ack == syncer.AckStore && n.slow {
-		return syncer.ErrUnknownOutcome
+	if ack == twotier.AckStore && n.slow {
+		return twotier.ErrUnknownOutcome
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c *cluster) node(name string) *node {
 }
 
 // Do has a node serve tasks, and loses its answers if configured.
-func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result) {
 	n := c.node(to.Name)
 	for i := range tasks {
 		n.asked.Add(1)
@@ -170,7 +170,7 @@ func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res
 			continue
 		}
 		if n.drops.Load() {
-			res[i].Err = syncer.ErrUnknownOutcome
+			res[i].Err = twotier.ErrUnknownOutcome
 			continue
 		}
 		n.Serve(ctx, tasks[i:i+1], res[i:i+1])
@@ -180,7 +180,7 @@ func (c *cluster) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res
 		if n.loses.Load() > 0 && n.keep.Add(-1) < 0 {
 			n.loses.Add(-1)
 			res[i].Reset()
-			res[i].Err = syncer.ErrUnknownOutcome
+			res[i].Err = twotier.ErrUnknownOutcome
 		}
 	}
 }
@@ -246,31 +246,31 @@ func newCluster(t *testing.T, size int, still ...string) *cluster {
 }
 
 // acquire acquires n at each of some nodes.
-func (c *cluster) acquire(t *testing.T, n int64, at ...string) (*syncer.Result, error) {
-	return c.acquireAck(t, syncer.AckMemory, n, at...)
+func (c *cluster) acquire(t *testing.T, n int64, at ...string) (*twotier.Result, error) {
+	return c.acquireAck(t, twotier.AckMemory, n, at...)
 }
 
 // acquireAck also chooses the acknowledgement to wait for.
-func (c *cluster) acquireAck(t *testing.T, ack syncer.Ack, n int64,
-	at ...string) (*syncer.Result, error) {
-	return c.acquireAs(t, syncer.Op{Ack: ack}, n, at...)
+func (c *cluster) acquireAck(t *testing.T, ack twotier.Ack, n int64,
+	at ...string) (*twotier.Result, error) {
+	return c.acquireAs(t, twotier.Op{Ack: ack}, n, at...)
 }
 
 // acquireAs acquires with an operation that has no checks yet.
-func (c *cluster) acquireAs(t *testing.T, as syncer.Op, n int64,
-	at ...string) (*syncer.Result, error) {
+func (c *cluster) acquireAs(t *testing.T, as twotier.Op, n int64,
+	at ...string) (*twotier.Result, error) {
 	op := &as
-	op.Kind = syncer.Acquire
+	op.Kind = twotier.Acquire
 	var parts []multiowner.Part
 	for i, name := range at {
-		op.Checks = append(op.Checks, syncer.Check{Key: []byte(name), N: n})
+		op.Checks = append(op.Checks, twotier.Check{Key: []byte(name), N: n})
 		p := multiowner.Part{Checks: []int{i}}
 		if name != "a" {
 			p.To = &c.node(name).self
 		}
 		parts = append(parts, p)
 	}
-	res := new(syncer.Result)
+	res := new(twotier.Result)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c.acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})

@@ -21,7 +21,7 @@
 //
 // If neither knows the outcome, or none has been reached in ten seconds, the reservation is
 // counted: the decider may have counted its part, and no limit is exceeded if it has not. The
-// caller of such an acquire gets syncer.ErrUnknownOutcome. So does the caller of an acquire that
+// caller of such an acquire gets twotier.ErrUnknownOutcome. So does the caller of an acquire that
 // the coordinator gave up but could not undo before an owner counted: that owner reports the count
 // to the coordinator, which would otherwise begin again elsewhere.
 //

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // This file handles acquires of temporarily unknown outcome: the decider stands still, or can't be
@@ -32,7 +32,7 @@ func (p *Participant) countInDoubt(ctx context.Context, r *reservation) bool {
 
 // doubt holds the counts of a reservation counted in doubt.
 type doubt struct {
-	checks []syncer.Check
+	checks []twotier.Check
 	ts     int64
 }
 
@@ -71,13 +71,13 @@ func (p *Participant) await(ctx context.Context, r *reservation) (Outcome, error
 // store. Otherwise another node may own them, which can't take back counts that it has not received
 // yet.
 func (p *Participant) takeBack(ctx context.Context, d *doubt) {
-	var later []*syncer.Op
+	var later []*twotier.Op
 	for i := range d.checks {
-		op := &syncer.Op{Kind: syncer.Add, TS: d.ts, Ack: syncer.AckMemory,
-			Checks: []syncer.Check{d.checks[i]}}
+		op := &twotier.Op{Kind: twotier.Add, TS: d.ts, Ack: twotier.AckMemory,
+			Checks: []twotier.Check{d.checks[i]}}
 		op.Checks[0].N = -op.Checks[0].N
 		err := p.takeBackHere(ctx, op)
-		if err != nil && !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err != nil && !errors.Is(err, twotier.ErrUnknownOutcome) {
 			later = append(later, op)
 		}
 	}
@@ -92,17 +92,17 @@ func (p *Participant) takeBack(ctx context.Context, d *doubt) {
 }
 
 // takeBackHere takes counts back on this node.
-func (p *Participant) takeBackHere(ctx context.Context, op *syncer.Op) error {
+func (p *Participant) takeBackHere(ctx context.Context, op *twotier.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, reserveTime)
 	defer cancel()
-	var res [1]syncer.Result
-	p.opt.Counter.DoAll(ctx, []syncer.Op{*op}, res[:])
+	var res [1]twotier.Result
+	p.opt.Counter.DoAll(ctx, []twotier.Op{*op}, res[:])
 	return res[0].Err
 }
 
 // takeBackAtOwner has the owner of a key take counts back, and repeats attempts that certainly
 // failed.
-func (p *Participant) takeBackAtOwner(ctx context.Context, op *syncer.Op) {
+func (p *Participant) takeBackAtOwner(ctx context.Context, op *twotier.Op) {
 	for by := time.Now().Add(doubtTime); ; {
 		once, cancel := context.WithTimeout(ctx, reserveTime)
 		err := p.opt.TakeBack(once, op)
@@ -110,7 +110,7 @@ func (p *Participant) takeBackAtOwner(ctx context.Context, op *syncer.Op) {
 		if err == nil {
 			return
 		}
-		if errors.Is(err, syncer.ErrUnknownOutcome) || time.Now().After(by) ||
+		if errors.Is(err, twotier.ErrUnknownOutcome) || time.Now().After(by) ||
 			!retry.Pause(ctx, doubtPause) {
 			p.opt.Logger.Warn("an acquire over several nodes was not carried out, but its counts "+
 				"can't be taken back", "error", err)

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // faultAt makes a node fail when it gets a task with this verb.
@@ -33,39 +33,39 @@ func TestFaultsBetweenTheSteps(t *testing.T) {
 	}{
 		"the answer to a reservation is lost": {func(c *cluster) {
 			c.nodes[1].loses.Store(1)
-		}, syncer.ErrNotOwner, "[0 0 0] 0", 0},
+		}, twotier.ErrNotOwner, "[0 0 0] 0", 0},
 		"a reservation and its end are lost": {func(c *cluster) {
 			c.nodes[1].loses.Store(1)
 			faultAt(c.nodes[1], rpc.VerbUndo, func() { c.nodes[1].cut.Store(true) })
-		}, syncer.ErrUnknownOutcome, "[0 0 0] 0", in},
+		}, twotier.ErrUnknownOutcome, "[0 0 0] 0", in},
 		"the decider can't be reached": {func(c *cluster) {
 			c.nodes[2].cut.Store(true)
 		}, rpc.ErrUnreachable, "[0 0 0] 0", 0},
 		"the decider refuses, its answer is lost": {func(c *cluster) {
 			c.nodes[2].limit = 0
 			c.nodes[2].loses.Store(1)
-		}, syncer.ErrUnknownOutcome, "[0 0 0] 0", in},
+		}, twotier.ErrUnknownOutcome, "[0 0 0] 0", in},
 		"the decider counts, its answer is lost": {func(c *cluster) {
 			c.nodes[2].loses.Store(1)
-		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", in},
 		"the answer to a confirmation is lost": {func(c *cluster) {
 			c.nodes[1].keep.Store(1)
 			c.nodes[1].loses.Store(1)
-		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", in},
 		"a confirmation does not arrive": {func(c *cluster) {
 			faultAt(c.nodes[1], rpc.VerbConfirm, func() { c.nodes[1].cut.Store(true) })
-		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", in},
 		"the decider dies before it decides": {func(c *cluster) {
 			faultAt(c.nodes[2], rpc.VerbDecide, func() { c.leave("c") })
 		}, rpc.ErrUnreachable, "[0 0 0] 0", 0},
 		"the decider dies after it has decided": {func(c *cluster) {
 			c.nodes[2].loses.Store(1)
 			c.nodes[2].after = func() { c.leave("c") }
-		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", in},
+		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", in},
 		"the decider is cut off after it has decided": {func(c *cluster) {
 			c.nodes[2].loses.Store(1)
 			c.nodes[2].after = func() { c.nodes[2].cut.Store(true) }
-		}, syncer.ErrUnknownOutcome, "[1 1 1] 0", 2 * multiowner.ReserveLimit},
+		}, twotier.ErrUnknownOutcome, "[1 1 1] 0", 2 * multiowner.ReserveLimit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func (c *cluster) leave(name string) {
 
 // serve has a node run a task.
 func (n *node) serve(ctx context.Context, task rpc.Task) error {
-	var res [1]syncer.Result
+	var res [1]twotier.Result
 	n.Serve(ctx, []rpc.Task{task}, res[:])
 	return res[0].Err
 }
@@ -104,7 +104,8 @@ func step(verb rpc.Verb) rpc.Task {
 	task := rpc.Task{Verb: verb, Acquire: rpc.AcquireID{Coordinator: "dead", Number: 1}}
 	if verb == rpc.VerbReserve || verb == rpc.VerbDecide {
 		task.Decider = "c"
-		task.Op = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}
+		task.Op = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"),
+			N: 1}}}
 	}
 	return task
 }
@@ -136,7 +137,7 @@ func TestCoordinatorDies(t *testing.T) {
 				}
 				if !test.decided {
 					err := c.nodes[2].serve(t.Context(), step(rpc.VerbDecide))
-					if !errors.Is(err, syncer.ErrNotOwner) || c.state() != test.state {
+					if !errors.Is(err, twotier.ErrNotOwner) || c.state() != test.state {
 						t.Errorf("a late message is carried out: %v, state %s", err, c.state())
 					}
 				}
@@ -212,7 +213,7 @@ func TestUndoThatComesTooLate(t *testing.T) {
 		c.leave("c")
 		time.Sleep(3 * time.Second)
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo))
-		if !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("undone: %v, state %s", err, c.state())
 		}
 		synctest.Wait()
@@ -255,7 +256,7 @@ func TestSettledTwiceAtOnce(t *testing.T) {
 		close(answer)
 		synctest.Wait()
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbUndo))
-		if !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("undone: %v, state %s", err, c.state())
 		}
 	})
@@ -271,7 +272,7 @@ func TestReservationThatComesTooLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := c.nodes[1].serve(t.Context(), step(rpc.VerbReserve))
-		if !errors.Is(err, syncer.ErrNotOwner) || c.state() != "[0 0 0] 0" {
+		if !errors.Is(err, twotier.ErrNotOwner) || c.state() != "[0 0 0] 0" {
 			t.Errorf("reserved: %v, state %s", err, c.state())
 		}
 		c.leave("c")
@@ -320,8 +321,8 @@ func TestDeciderThatHasLeft(t *testing.T) {
 		c.nodes[2].Leave(t.Context())
 		for i, verb := range map[int]rpc.Verb{1: rpc.VerbReserve, 2: rpc.VerbDecide} {
 			err := c.nodes[i].serve(t.Context(), step(verb))
-			if !errors.Is(err, syncer.ErrNotOwner) {
-				t.Errorf("verb %d: %v, want %v", verb, err, syncer.ErrNotOwner)
+			if !errors.Is(err, twotier.ErrNotOwner) {
+				t.Errorf("verb %d: %v, want %v", verb, err, twotier.ErrNotOwner)
 			}
 		}
 		c.leave("c")

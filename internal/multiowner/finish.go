@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // finish sends the decisions to all nodes with reservations.
@@ -20,7 +20,7 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 		case a.err == nil && a.admitted(a.parts):
 			list = append(list, a.telling(rpc.VerbConfirm, a.op.Ack)...)
 		default:
-			list = append(list, a.telling(rpc.VerbUndo, syncer.AckDefault)...)
+			list = append(list, a.telling(rpc.VerbUndo, twotier.AckDefault)...)
 		}
 	}
 	for _, e := range q.insist(ctx, list) {
@@ -29,7 +29,7 @@ func (q *Acquirer) finish(ctx context.Context, all []*acquire) {
 		if e.task.Verb == rpc.VerbConfirm {
 			what = "counted, but not every node has confirmed"
 		}
-		e.of.err = fmt.Errorf("%w: %s: %v", syncer.ErrUnknownOutcome, what, e.err)
+		e.of.err = fmt.Errorf("%w: %s: %v", twotier.ErrUnknownOutcome, what, e.err)
 	}
 	for _, a := range all {
 		switch {
@@ -58,12 +58,12 @@ func outcomeTold(list []nodeTask) Outcome {
 }
 
 // telling returns the tasks to confirm or undo possible reservations.
-func (a *acquire) telling(verb rpc.Verb, ack syncer.Ack) (list []nodeTask) {
+func (a *acquire) telling(verb rpc.Verb, ack twotier.Ack) (list []nodeTask) {
 	for i := range a.holders() {
 		p := &a.parts[i]
-		if p.res.Err == nil && p.res.Allowed || errors.Is(p.res.Err, syncer.ErrUnknownOutcome) {
+		if p.res.Err == nil && p.res.Allowed || errors.Is(p.res.Err, twotier.ErrUnknownOutcome) {
 			list = append(list, nodeTask{of: a, to: p.To,
-				task: rpc.Task{Verb: verb, Acquire: a.id, Op: syncer.Op{Ack: ack}}})
+				task: rpc.Task{Verb: verb, Acquire: a.id, Op: twotier.Op{Ack: ack}}})
 		}
 	}
 	return list
@@ -103,9 +103,9 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
 	if outcome == NotCarriedOut {
-		q.announce(ctx, a.telling(rpc.VerbUndo, syncer.AckDefault))
+		q.announce(ctx, a.telling(rpc.VerbUndo, twotier.AckDefault))
 	} else {
-		q.announce(ctx, a.telling(rpc.VerbConfirm, syncer.AckMemory))
+		q.announce(ctx, a.telling(rpc.VerbConfirm, twotier.AckMemory))
 	}
 }
 
@@ -113,7 +113,7 @@ func (q *Acquirer) resolve(ctx context.Context, a *acquire) {
 func (q *Acquirer) announce(ctx context.Context, list []nodeTask) {
 	for {
 		for i := range list {
-			list[i].task.Op.Ack = syncer.AckMemory
+			list[i].task.Op.Ack = twotier.AckMemory
 		}
 		list = q.insist(ctx, list)
 		if len(list) == 0 || !retry.Pause(ctx, insistPause) {

@@ -3,13 +3,13 @@ package multiowner
 import (
 	"bytes"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // merge combines the parts' answers in the order of the checks.
-func (a *acquire) merge(res *syncer.Result) {
+func (a *acquire) merge(res *twotier.Result) {
 	res.Reset()
-	res.Allowed, res.Source = a.admitted(a.parts), syncer.SourceOwner
+	res.Allowed, res.Source = a.admitted(a.parts), twotier.SourceOwner
 	for range a.op.Checks {
 		res.AddCheck()
 	}
@@ -21,8 +21,8 @@ func (a *acquire) merge(res *syncer.Result) {
 			}
 		}
 		res.Degraded = res.Degraded || p.res.Degraded
-		if s := p.res.Source; s == syncer.SourceDegraded ||
-			s == syncer.SourceFallback && res.Source == syncer.SourceOwner {
+		if s := p.res.Source; s == twotier.SourceDegraded ||
+			s == twotier.SourceFallback && res.Source == twotier.SourceOwner {
 			res.Source = s
 		}
 		res.AgeMS = max(res.AgeMS, p.res.AgeMS)
@@ -37,7 +37,7 @@ func (a *acquire) merge(res *syncer.Result) {
 
 // takeOut subtracts undone reservations from the counts in the answer, for the parts that their
 // owners had admitted.
-func (a *acquire) takeOut(res *syncer.Result) {
+func (a *acquire) takeOut(res *twotier.Result) {
 	for i := range a.parts {
 		if !a.parts[i].res.Allowed {
 			continue

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // nodeTask is a step of an acquire on one node.
@@ -56,7 +56,7 @@ func sameNode(a, b *ring.Member) bool { return a == b || a != nil && b != nil &&
 
 // send runs tasks on one node.
 func (q *Acquirer) send(ctx context.Context, group []*nodeTask) {
-	tasks, res := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
+	tasks, res := make([]rpc.Task, len(group)), make([]twotier.Result, len(group))
 	for i, e := range group {
 		tasks[i] = e.task
 	}

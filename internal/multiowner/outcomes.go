@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // Outcome is the state of an acquire at its decider.
@@ -68,13 +68,13 @@ type decision struct {
 var (
 	// errTooMany means that there is no room to remember another outcome.
 	errTooMany = fmt.Errorf("%w: too many acquires over several nodes are being decided",
-		syncer.ErrOverload)
+		twotier.ErrOverload)
 	// errGivenUp refuses an acquire that was reported to another owner as not carried out. It may
 	// be tried again, under another number.
-	errGivenUp = fmt.Errorf("%w: the acquire was abandoned", syncer.ErrNotOwner)
+	errGivenUp = fmt.Errorf("%w: the acquire was abandoned", twotier.ErrNotOwner)
 	// errLeaving refuses acquires whose decider is about to stop. The owners of its keys will
 	// change.
-	errLeaving = fmt.Errorf("%w: the node that decides is leaving", syncer.ErrNotOwner)
+	errLeaving = fmt.Errorf("%w: the node that decides is leaving", twotier.ErrNotOwner)
 )
 
 // leave ends deciding. Other nodes can still ask for outcomes.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestOutcomes asks about acquires in each state.
@@ -39,7 +39,7 @@ func TestOutcomes(t *testing.T) {
 		end(true)
 		is(3, multiowner.CarriedOut)
 		is(4, multiowner.NotCarriedOut) // it has never arrived
-		decided(4, 1, true, syncer.ErrNotOwner)
+		decided(4, 1, true, twotier.ErrNotOwner)
 		is(4, multiowner.NotCarriedOut)
 		decided(5, 4, true, nil) // 1 to 3 are settled
 		is(5, multiowner.CarriedOut)
@@ -48,7 +48,7 @@ func TestOutcomes(t *testing.T) {
 		}
 		is(1, multiowner.Forgotten)
 		is(2, multiowner.Forgotten)
-		decided(2, 4, true, syncer.ErrNotOwner)
+		decided(2, 4, true, twotier.ErrNotOwner)
 	})
 }
 
@@ -76,7 +76,7 @@ func TestOutcomesOfSilentCoordinators(t *testing.T) {
 		if got, _ := o.Find(2); got != multiowner.Forgotten || o.Len() != 1 {
 			t.Errorf("afterwards: %v, %d outcomes", got, o.Len())
 		}
-		if err := o.Decide(9, 1, true); !errors.Is(err, syncer.ErrNotOwner) {
+		if err := o.Decide(9, 1, true); !errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("9 is decided after it was given up: %v", err)
 		}
 		time.Sleep(multiowner.RefusedTime)
@@ -103,10 +103,10 @@ func TestOutcomesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := o.Decide(room+1, 1, true); !errors.Is(err, syncer.ErrOverload) {
+	if err := o.Decide(room+1, 1, true); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := o.Find(room + 1); !errors.Is(err, syncer.ErrOverload) {
+	if _, err := o.Find(room + 1); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("asked for one more: %v", err)
 	}
 	if err := o.Decide(room+1, room-9, true); err != nil ||

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // maxReservations bounds the open reservations.
@@ -22,16 +22,16 @@ type Counter interface {
 	// DoAll runs operations in order and sets Err in each result. Confirm counts a reservation of
 	// such an operation, and Reserved lists the counts that would make. Undo gives the reservation
 	// up and reports whether there was one.
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
-	Reserved(id string) (checks []syncer.Check, ts int64)
-	Confirm(ctx context.Context, id string, ack syncer.Ack) error
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
+	Reserved(id string) (checks []twotier.Check, ts int64)
+	Confirm(ctx context.Context, id string, ack twotier.Ack) error
 	Undo(id string) bool
 }
 
 // Peers reaches the other nodes. Its errors are the ones of package rpc.
 type Peers interface {
 	// Do has another node run tasks and sets Err in each result.
-	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result)
 	// Ask sends a request to another node and fills in its response.
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
@@ -44,7 +44,7 @@ type Options struct {
 	Counter Counter
 	Peers   Peers
 	// TakeBack runs an Add of a negative count, on the owner of its key.
-	TakeBack func(ctx context.Context, op *syncer.Op) error
+	TakeBack func(ctx context.Context, op *twotier.Op) error
 	// InRedis reports whether the cluster counts in Redis: then no reservation is possible.
 	InRedis func() bool
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -87,7 +87,7 @@ func (p *Participant) Idle() bool {
 
 // Serve runs steps of acquires over several owners, in order, and sets Err in each result.
 // Confirmations that wait for the store wait together.
-func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (p *Participant) Serve(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	p.busy.Add(1)
 	defer p.busy.Add(-1)
 	for at := 0; at < len(tasks); {
@@ -111,8 +111,8 @@ func compares(v rpc.Verb) bool {
 }
 
 // compare runs steps that compare keys with limits.
-func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
-	ops, out := make([]syncer.Op, 0, len(tasks)), make([]syncer.Result, 0, len(tasks))
+func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+	ops, out := make([]twotier.Op, 0, len(tasks)), make([]twotier.Result, 0, len(tasks))
 	begun, at := make([]*decision, 0, len(tasks)), make([]int, 0, len(tasks))
 	for i := range tasks {
 		op := tasks[i].Op
@@ -134,26 +134,26 @@ func (p *Participant) compare(ctx context.Context, tasks []rpc.Task, res []synce
 }
 
 // begin prepares a step that compares. The decision is nil unless other nodes may ask about it.
-func (p *Participant) begin(task *rpc.Task, op *syncer.Op) (*decision, error) {
+func (p *Participant) begin(task *rpc.Task, op *twotier.Op) (*decision, error) {
 	switch {
 	case p.opt.InRedis():
-		return nil, syncer.ErrNotOwner
+		return nil, twotier.ErrNotOwner
 	case task.Verb == rpc.VerbDecide:
 		return p.outcomes.begin(task.Acquire, task.Settled, time.Now())
 	case p.reservations.count() >= maxReservations:
-		return nil, fmt.Errorf("%w: too many reservations wait", syncer.ErrOverload)
+		return nil, fmt.Errorf("%w: too many reservations wait", twotier.ErrOverload)
 	}
 	op.Reserve = task.Acquire.String()
 	return nil, nil
 }
 
 // end records the result of a step that compares.
-func (p *Participant) end(task *rpc.Task, d *decision, res *syncer.Result) {
+func (p *Participant) end(task *rpc.Task, d *decision, res *twotier.Result) {
 	admitted := res.Err == nil && res.Allowed
 	switch {
 	case task.Verb == rpc.VerbDecide:
 		// Counts that the store has not acknowledged in time are counts, too.
-		counted := admitted || errors.Is(res.Err, syncer.ErrUnknownOutcome)
+		counted := admitted || errors.Is(res.Err, twotier.ErrUnknownOutcome)
 		p.outcomes.end(d, counted, time.Now())
 	case !admitted:
 	case task.Verb == rpc.VerbCompare:
@@ -168,7 +168,7 @@ func (p *Participant) end(task *rpc.Task, d *decision, res *syncer.Result) {
 }
 
 // finish confirms or undoes reservations.
-func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	for i := range tasks {
@@ -177,9 +177,10 @@ func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer
 		case task.Verb == rpc.VerbUndo:
 			res[i].Err = p.undo(task.Acquire)
 		case task.Verb != rpc.VerbConfirm:
-			res[i].Err = fmt.Errorf("%w: verb %d is not about a reservation", syncer.ErrUnavailable,
+			res[i].Err = fmt.Errorf("%w: verb %d is not about a reservation",
+				twotier.ErrUnavailable,
 				task.Verb)
-		case len(tasks) > 1 && task.Op.Ack >= syncer.AckStore:
+		case len(tasks) > 1 && task.Op.Ack >= twotier.AckStore:
 			waiting.Go(func() { res[i].Err = p.confirm(ctx, task.Acquire, task.Op.Ack) })
 		default:
 			res[i].Err = p.confirm(ctx, task.Acquire, task.Op.Ack)
@@ -189,16 +190,16 @@ func (p *Participant) finish(ctx context.Context, tasks []rpc.Task, res []syncer
 
 // errNotAwaited means that a reservation was confirmed without waiting for the store.
 var errNotAwaited = fmt.Errorf("%w: counted, but not yet acknowledged by the store",
-	syncer.ErrUnknownOutcome)
+	twotier.ErrUnknownOutcome)
 
 // confirm counts a reservation. If it is no longer open, it has been counted already: a node that
 // receives a confirmation has received no other outcome before.
-func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.Ack) error {
+func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack twotier.Ack) error {
 	p.reservations.endDoubt(id)
 	if p.reservations.close(id) {
 		return p.opt.Counter.Confirm(ctx, id.String(), ack)
 	}
-	if ack >= syncer.AckStore || ack == syncer.AckDefault {
+	if ack >= twotier.AckStore || ack == twotier.AckDefault {
 		return errNotAwaited
 	}
 	return nil
@@ -206,7 +207,7 @@ func (p *Participant) confirm(ctx context.Context, id rpc.AcquireID, ack syncer.
 
 // errCounted means that a reservation was counted before it was undone.
 var errCounted = fmt.Errorf("%w: counted, because nobody could say what was decided",
-	syncer.ErrUnknownOutcome)
+	twotier.ErrUnknownOutcome)
 
 // undo gives up a reservation. If it has been counted already, the error is errCounted: the
 // coordinator must not begin the acquire again, because the count is only taken back later.

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // goOn ends a node's standstill: it can be reached, and is a member again.
@@ -32,8 +32,8 @@ func TestHolderThatStoodStill(t *testing.T) {
 		told  error
 		state string
 	}{
-		"carried out":     {10, syncer.ErrUnknownOutcome, "[2 1 2] 0"},
-		"not carried out": {0, syncer.ErrUnknownOutcome, "[0 0 0] 0"},
+		"carried out":     {10, twotier.ErrUnknownOutcome, "[2 1 2] 0"},
+		"not carried out": {0, twotier.ErrUnknownOutcome, "[0 0 0] 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestDeciderThatStoodStill(t *testing.T) {
 						d.loses.Store(1)
 					}
 					if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err,
-						syncer.ErrUnknownOutcome) {
+						twotier.ErrUnknownOutcome) {
 						t.Fatalf("got %v", err)
 					}
 				}
@@ -111,7 +111,7 @@ func TestDeciderThatStoodStill(t *testing.T) {
 				if state := c.state(); state != test.meanwhile {
 					t.Errorf("state %s meanwhile, want %s", state, test.meanwhile)
 				}
-				c.node("a").failWith(syncer.ErrUnavailable) // it can take nothing back for a while
+				c.node("a").failWith(twotier.ErrUnavailable) // it can take nothing back for a while
 				c.goOn(d)
 				time.Sleep(3 * time.Second)
 				c.node("a").failWith(nil)
@@ -130,8 +130,8 @@ func TestDeciderThatStoodStill(t *testing.T) {
 func TestTakingBackWaitsForTheCount(t *testing.T) {
 	for name, answers := range map[string]func(b *node){
 		"b does not decide":        func(b *node) { b.move() },
-		"b can't tell if it does":  func(b *node) { b.failWith(syncer.ErrUnavailable) },
-		"the new owner has failed": func(b *node) { b.move(); b.failWith(syncer.ErrUnavailable) },
+		"b can't tell if it does":  func(b *node) { b.failWith(twotier.ErrUnavailable) },
+		"the new owner has failed": func(b *node) { b.move(); b.failWith(twotier.ErrUnavailable) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestTakingBackWaitsForTheCount(t *testing.T) {
 				b, d := c.node("b"), c.node("c")
 				d.drops.Store(true)
 				if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err,
-					syncer.ErrUnknownOutcome) {
+					twotier.ErrUnknownOutcome) {
 					t.Fatalf("got %v", err)
 				}
 				c.leave("c")
@@ -172,7 +172,7 @@ func TestNumbersInDoubtHoldUpNobodyElse(t *testing.T) {
 		}
 		d := c.node("c")
 		d.drops.Store(true)
-		if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if _, err := c.acquire(t, 1, "a", "b", "c"); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Fatalf("got %v", err)
 		}
 		c.leave("c")

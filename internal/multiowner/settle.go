@@ -5,11 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // How long reservations are kept.
@@ -110,7 +110,7 @@ func (p *Participant) settle(ctx context.Context, r *reservation) {
 
 // count counts a closed reservation.
 func (p *Participant) count(ctx context.Context, id rpc.AcquireID) {
-	if err := p.opt.Counter.Confirm(ctx, id.String(), syncer.AckMemory); err != nil {
+	if err := p.opt.Counter.Confirm(ctx, id.String(), twotier.AckMemory); err != nil {
 		p.opt.Logger.Error("a reservation could not be confirmed", "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/modes"
@@ -14,7 +15,6 @@ import (
 	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // Backtest reports the effect that rules would have, see backtest.Run. A node runs one at a time;
-// the error is syncer.ErrOverload if another one takes too long.
+// the error is twotier.ErrOverload if another one takes too long.
 func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
 	top int) (*backtest.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, backtestTimeout)
@@ -38,7 +38,7 @@ func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
 	case n.backtests <- struct{}{}:
 		defer func() { <-n.backtests }()
 	case <-ctx.Done():
-		return nil, syncer.ErrOverload
+		return nil, twotier.ErrOverload
 	}
 	return backtest.Run(ctx, replays{n}, rules, top)
 }
@@ -48,7 +48,7 @@ type replays struct{ n *Node }
 
 // Busiest implements [backtest.Source].
 func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
-	window int64) (keys []syncer.KeyCount, silent []string, err error) {
+	window int64) (keys []twotier.KeyCount, silent []string, err error) {
 	n := r.n
 	q := &TopQuestion{limit, window, namespaces}
 	if keys, err = n.ownTop(ctx, q); err != nil || n.opt.Ring == nil {
@@ -69,7 +69,7 @@ func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
 
 // ownTop returns the busiest keys that this node owns. In Redis mode with a list of namespaces, it
 // returns the most frequent of the keys in this node's requests.
-func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]syncer.KeyCount, error) {
+func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]twotier.KeyCount, error) {
 	switch {
 	case len(q.Namespaces) == 0:
 		return n.top.Top(ctx, q.Limit, q.Window)
@@ -77,7 +77,7 @@ func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]syncer.KeyCount, e
 		return n.opt.Counter.TopOf(ctx, q.Namespaces, q.Limit, q.Window)
 	}
 	keys, err := n.sample.Top(topkeys.MaxSampled, q.Window, n.opt.Clock.Now())
-	keys = slices.DeleteFunc(keys, func(k syncer.KeyCount) bool {
+	keys = slices.DeleteFunc(keys, func(k twotier.KeyCount) bool {
 		return !slices.Contains(q.Namespaces, k.NS)
 	})
 	return keys[:min(q.Limit, len(keys))], err
@@ -85,7 +85,7 @@ func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]syncer.KeyCount, e
 
 // TopRefused implements [backtest.Source].
 func (r replays) TopRefused(ctx context.Context, limit int,
-	window int64) ([]syncer.KeyCount, error) {
+	window int64) ([]twotier.KeyCount, error) {
 	return r.n.TopRefused(ctx, limit, window)
 }
 
@@ -214,7 +214,7 @@ func (n *Node) snapshot(ctx context.Context, ns, key []byte,
 		}
 	}
 	v, _, err = n.opt.Counter.Snapshot(ctx, ns, key, false)
-	if allowNonOwner && errors.Is(err, syncer.ErrNotOwner) {
+	if allowNonOwner && errors.Is(err, twotier.ErrNotOwner) {
 		v, _, err = n.opt.Counter.Snapshot(ctx, ns, key, true)
 	}
 	return v, err

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // slow fakes a Redis that counts nothing and blocks its reads.
@@ -20,7 +20,7 @@ type slow struct {
 	letGo   chan struct{}
 }
 
-func (d *slow) Do(context.Context, *syncer.Op, *syncer.Result) error { return nil }
+func (d *slow) Do(context.Context, *twotier.Op, *twotier.Result) error { return nil }
 
 func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, now int64,
 	err error) {
@@ -31,7 +31,7 @@ func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, n
 		return v, 0, ctx.Err()
 	}
 	if string(key) == "broken" {
-		return v, 0, syncer.ErrUnavailable
+		return v, 0, twotier.ErrUnavailable
 	}
 	v = leaparray.View{Ladder: leaparray.Default(), Now: 1_763_000_000_000}
 	return v, v.Now, nil
@@ -42,7 +42,7 @@ func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, n
 func TestOneBacktestAtATime(t *testing.T) {
 	d := &slow{reading: make(chan struct{}, 9), letGo: make(chan struct{})}
 	n, err := node.New(node.Options{ID: "n", Mode: cluster.Redis, Direct: d, Store: still{},
-		Clock: storeclock.New(nil, nil), Placement: syncer.Placement{Partitions: 1}})
+		Clock: storeclock.New(nil, nil), Placement: twotier.Placement{Partitions: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +51,8 @@ func TestOneBacktestAtATime(t *testing.T) {
 	}
 	defer n.Close(t.Context())
 	for _, key := range []string{"whole", "broken"} {
-		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
-		if err := n.Do(t.Context(), &op, new(syncer.Result)); err != nil {
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
+		if err := n.Do(t.Context(), &op, new(twotier.Result)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func TestOneBacktestAtATime(t *testing.T) {
 	<-d.reading
 	hurried, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := n.Backtest(hurried, rules, 9); !errors.Is(err, syncer.ErrOverload) {
+	if _, err := n.Backtest(hurried, rules, 9); !errors.Is(err, twotier.ErrOverload) {
 		t.Errorf("the second one while the first reads: %v", err)
 	}
 	close(d.letGo)

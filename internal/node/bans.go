@@ -4,15 +4,15 @@ import (
 	"context"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // doWithBans runs an operation judged by rules with a ban.
-func (n *Node) doWithBans(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (n *Node) doWithBans(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	x := bans.Extend(op)
 	if err := n.router.Do(ctx, &x.Op, res); err != nil {
 		return x.Explain(err)
@@ -22,8 +22,8 @@ func (n *Node) doWithBans(ctx context.Context, op *syncer.Op, res *syncer.Result
 }
 
 // doAllWithBans runs a batch that has operations judged by rules with a ban.
-func (n *Node) doAllWithBans(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
-	extended, list := make([]*bans.Extended, len(ops)), make([]syncer.Op, len(ops))
+func (n *Node) doAllWithBans(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	extended, list := make([]*bans.Extended, len(ops)), make([]twotier.Op, len(ops))
 	for i := range ops {
 		if list[i] = ops[i]; len(ops[i].Rules) > 0 {
 			extended[i] = bans.Extend(&ops[i])
@@ -46,7 +46,7 @@ func (n *Node) doAllWithBans(ctx context.Context, ops []syncer.Op, res []syncer.
 const maxBans = 10_000
 
 // fold removes the bans from a result and records them.
-func (n *Node) fold(x *bans.Extended, op *syncer.Op, res *syncer.Result) {
+func (n *Node) fold(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
 	x.Fold(res)
 	n.bans.Note(op, res, n.opt.Clock.Now())
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/node"
-	"twotier.dev/twotier/syncer"
 )
 
 // BenchmarkLocal runs operations on keys in this node's memory. The difference from syncer's
@@ -18,22 +18,22 @@ func BenchmarkLocal(b *testing.B) {
 			b.Error(err)
 		}
 	}()
-	limits := []syncer.Limit{{Window: 60_000, Max: 1 << 40}}
-	never := []syncer.Limit{{Window: 60_000}}
+	limits := []twotier.Limit{{Window: 60_000, Max: 1 << 40}}
+	never := []twotier.Limit{{Window: 60_000}}
 	for _, bench := range []struct {
 		name   string
-		kind   syncer.Kind
-		limits []syncer.Limit
+		kind   twotier.Kind
+		limits []twotier.Limit
 	}{
-		{"add", syncer.Add, limits},
-		{"acquire", syncer.Acquire, limits},
-		{"refused", syncer.Acquire, never},
+		{"add", twotier.Add, limits},
+		{"acquire", twotier.Acquire, limits},
+		{"refused", twotier.Acquire, never},
 	} {
-		ops, res := make([]syncer.Op, 1000), make([]syncer.Result, 1000)
+		ops, res := make([]twotier.Op, 1000), make([]twotier.Result, 1000)
 		for i := range ops {
 			key := fmt.Appendf(nil, "key%d", i)
-			check := syncer.Check{Key: key, N: 1, Limits: bench.limits}
-			ops[i] = syncer.Op{Kind: bench.kind, Checks: []syncer.Check{check}}
+			check := twotier.Check{Key: key, N: 1, Limits: bench.limits}
+			ops[i] = twotier.Op{Kind: bench.kind, Checks: []twotier.Check{check}}
 		}
 		b.Run(bench.name+"/one", func(b *testing.B) {
 			b.ReportAllocs()

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // pendingTimeout bounds the wait for another node's unflushed values, pendingAnswers the number of
@@ -39,7 +39,7 @@ var (
 )
 
 var errNoDistinct = fmt.Errorf("%w: this node does not count distinct values",
-	syncer.ErrUnavailable)
+	twotier.ErrUnavailable)
 
 // openDistinct makes the engine for distinct values follow the ownership of this node.
 func (n *Node) openDistinct() {
@@ -107,15 +107,15 @@ func (n *Node) Distinct(ctx context.Context, op *distinct.Op, values [][]byte,
 			n.decided(op, res)
 			return nil
 		}
-		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
+		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
 			n.overloads.note(err)
 			return err
 		}
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
 	}
-	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+	return fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
 }
 
 // hash sets the hashes of an operation's values.
@@ -155,12 +155,12 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	err = n.askDistinct(ctx, to, op, &a)
 	switch {
 	case errors.Is(err, rpc.ErrUnreachable) && n.owned.DecidedBy(to, p):
-		if err = n.distinctInMemory(ctx, op, res, true); res.Source == syncer.SourceMemory {
-			res.Source = syncer.SourceFallback
+		if err = n.distinctInMemory(ctx, op, res, true); res.Source == twotier.SourceMemory {
+			res.Source = twotier.SourceFallback
 		}
 		return err
 	case errors.Is(err, rpc.ErrUnreachable):
-		return syncer.ErrNotOwner
+		return twotier.ErrNotOwner
 	case err != nil:
 		return err
 	}
@@ -170,7 +170,7 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 }
 
 // askDistinct asks a node, and then the owner that its reply names. A failure to reach the second
-// node is returned as syncer.ErrNotOwner, because it is no evidence that the first one is
+// node is returned as twotier.ErrNotOwner, because it is no evidence that the first one is
 // unreachable.
 func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op,
 	a *DistinctAnswer) error {
@@ -179,7 +179,7 @@ func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op
 	var moved *rpc.MovedError
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
 		if err = n.opt.Peers.Ask(ctx, &moved.To, q, a); errors.Is(err, rpc.ErrUnreachable) {
-			err = syncer.ErrNotOwner
+			err = twotier.ErrNotOwner
 		}
 	}
 	return err
@@ -187,8 +187,8 @@ func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op
 
 // fromOwner turns the owner's answer into the answer of the node that received the request.
 func fromOwner(res *distinct.Result) {
-	if res.Source == syncer.SourceMemory {
-		res.Source = syncer.SourceOwner
+	if res.Source == twotier.SourceMemory {
+		res.Source = twotier.SourceOwner
 	}
 	if !res.Allowed && res.RetryAfter == 0 { // an older version of the owner leaves it out
 		res.RetryAfter = -1
@@ -230,7 +230,7 @@ func (n *Node) serveDistinct(ctx context.Context, op *distinct.Op, res *distinct
 // elsewhere turns errors that only mean something on this node into ErrNotOwner.
 func elsewhere(err error) error {
 	if errors.Is(err, modes.ErrChanged) || errors.Is(err, ownership.ErrInRedis) {
-		return syncer.ErrNotOwner
+		return twotier.ErrNotOwner
 	}
 	return err
 }
@@ -330,7 +330,7 @@ func (n *Node) importDistinct(q *DistinctHandover) error {
 		return errNoDistinct
 	}
 	if left := n.opt.Distinct.Import(q.Keys); left > 0 {
-		return fmt.Errorf("%w (keys: %d)", syncer.ErrFull, left)
+		return fmt.Errorf("%w (keys: %d)", twotier.ErrFull, left)
 	}
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestValuesWhileAPartitionMoves asks the owner of a key, which has not received its partition yet
@@ -26,9 +26,9 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 		wanted error
 	}{
 		"giver answers": {},
-		"giver is full": {syncer.ErrFull, syncer.ErrFull},
+		"giver is full": {twotier.ErrFull, twotier.ErrFull},
 		// The holder's death does not entitle this node to decide in place of the owner.
-		"giver is gone": {rpc.ErrUnreachable, syncer.ErrUnavailable},
+		"giver is gone": {rpc.ErrUnreachable, twotier.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 					if to.ID == "other" {
 						return &rpc.MovedError{To: ring.Member{ID: "giver", Name: "giver"}}
 					}
-					answer.(*node.DistinctAnswer).Result.Source = syncer.SourceMemory
+					answer.(*node.DistinctAnswer).Result.Source = twotier.SourceMemory
 					return c.giver
 				}}
 				n, key := beside(t, nil, peers)
@@ -53,7 +53,7 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 					!slices.Equal(asked[:2], []string{"other", "giver"}) {
 					t.Errorf("%v, after asking %v", err, asked)
 				}
-				if c.wanted == nil && res.Source != syncer.SourceOwner {
+				if c.wanted == nil && res.Source != twotier.SourceOwner {
 					t.Errorf("the source is %v", res.Source)
 				}
 			})
@@ -66,7 +66,7 @@ type goneStore struct{ back atomic.Bool }
 
 func (s *goneStore) Compare(_ context.Context, list []*distinct.Exchange) {
 	for _, x := range list {
-		if x.Err = syncer.ErrUnavailable; s.back.Load() {
+		if x.Err = twotier.ErrUnavailable; s.back.Load() {
 			x.Err, x.Found = nil, x.Expect
 		}
 	}
@@ -86,7 +86,7 @@ func TestValuesOfANodeWithoutTime(t *testing.T) {
 			case *node.DistinctHandover:
 				if !refused {
 					refused = true
-					return syncer.ErrFull
+					return twotier.ErrFull
 				}
 				taken += len(q.Keys)
 			}
@@ -119,7 +119,7 @@ func TestValuesWithoutTimeBlameNoHandover(t *testing.T) {
 		cancel()
 		var res distinct.Result
 		err := n.Distinct(ctx, &distinct.Op{Key: key}, [][]byte{[]byte("v")}, &res)
-		if !errors.Is(err, syncer.ErrUnavailable) || strings.Contains(err.Error(), "handed over") {
+		if !errors.Is(err, twotier.ErrUnavailable) || strings.Contains(err.Error(), "handed over") {
 			t.Error(err)
 		}
 	})

@@ -7,9 +7,9 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -46,9 +46,9 @@ func (n *Node) DistinctAll(ctx context.Context, calls []distinct.Call) {
 			inLanes(left, each)
 			// Operations in doubt may have been done, whatever prevents their repetition.
 			for _, c := range doubt {
-				var invalid *syncer.InvalidError
+				var invalid *twotier.InvalidError
 				if c.Err != nil && !errors.As(c.Err, &invalid) {
-					c.Err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, c.Err)
+					c.Err = fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, c.Err)
 				}
 			}
 		})
@@ -91,13 +91,13 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 		err := n.opt.Peers.Ask(ctx, to, q, &a)
 		switch {
 		case err == nil && len(a.Parts) == len(list):
-		case err == nil || errors.Is(err, syncer.ErrUnknownOutcome):
+		case err == nil || errors.Is(err, twotier.ErrUnknownOutcome):
 			return calls, list
 		default:
 			return calls, nil
 		}
 		for i, c := range list {
-			if c.Err = a.Parts[i].Err; errors.Is(c.Err, syncer.ErrNotOwner) {
+			if c.Err = a.Parts[i].Err; errors.Is(c.Err, twotier.ErrNotOwner) {
 				left = append(left, c)
 			} else if *c.Res = a.Parts[i].Result; c.Err == nil {
 				fromOwner(c.Res)
@@ -118,12 +118,12 @@ func (n *Node) serveDistinctList(ctx context.Context,
 	a := &DistinctListAnswer{Parts: make([]DistinctPart, len(q.Ops))}
 	calls, list := make([]distinct.Call, len(q.Ops)), make([]*distinct.Call, len(q.Ops))
 	for i := range calls {
-		calls[i] = distinct.Call{Op: &q.Ops[i], Res: &a.Parts[i].Result, Err: syncer.ErrNotOwner}
+		calls[i] = distinct.Call{Op: &q.Ops[i], Res: &a.Parts[i].Result, Err: twotier.ErrNotOwner}
 		list[i] = &calls[i]
 	}
 	inLanes(list, func(c *distinct.Call) (goOn bool) {
 		c.Run(func() error { return n.serveDistinct(ctx, c.Op, c.Res) })
-		return !errors.Is(c.Err, syncer.ErrNotOwner)
+		return !errors.Is(c.Err, twotier.ErrNotOwner)
 	})
 	for i := range calls {
 		var p *distinct.PanicError

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // errStarting refuses operations before Open.
-var errStarting = fmt.Errorf("%w: this node is starting", syncer.ErrUnavailable)
+var errStarting = fmt.Errorf("%w: this node is starting", twotier.ErrUnavailable)
 
 // Do runs one operation. Its errors are those of syncer.Counter.Do.
-func (n *Node) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (n *Node) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if !n.opened.Load() {
 		return errStarting
 	}
@@ -32,7 +32,7 @@ func (n *Node) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error 
 
 // DoAll runs operations in order and sets Err in each result. Operations on different keys may
 // overtake each other.
-func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (n *Node) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	if !n.opened.Load() {
 		for i := range res {
 			res[i].Err = errStarting
@@ -40,7 +40,7 @@ func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 		return
 	}
 	n.settleAcks(ops)
-	if slices.ContainsFunc(ops, func(op syncer.Op) bool { return len(op.Rules) > 0 }) {
+	if slices.ContainsFunc(ops, func(op twotier.Op) bool { return len(op.Rules) > 0 }) {
 		n.doAllWithBans(ctx, ops, res)
 	} else {
 		n.router.DoAll(ctx, ops, res)
@@ -49,7 +49,7 @@ func (n *Node) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 }
 
 // Record is DoAll for the node's internal operations, which its counters leave out.
-func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (n *Node) Record(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	if !n.opened.Load() {
 		for i := range res {
 			res[i].Err = errStarting
@@ -62,15 +62,15 @@ func (n *Node) Record(ctx context.Context, ops []syncer.Op, res []syncer.Result)
 
 // settleAck gives an operation that names no acknowledgement the one this node is configured for.
 // From then on, every node that handles the operation knows its acknowledgement.
-func (n *Node) settleAck(op *syncer.Op) {
-	if op.Ack == syncer.AckDefault && op.Kind != syncer.Count {
+func (n *Node) settleAck(op *twotier.Op) {
+	if op.Ack == twotier.AckDefault && op.Kind != twotier.Count {
 		op.Ack = n.opt.Ack
 	}
 }
 
 // settleAcks is settleAck for a batch.
-func (n *Node) settleAcks(ops []syncer.Op) {
-	if n.opt.Ack <= syncer.AckMemory {
+func (n *Node) settleAcks(ops []twotier.Op) {
+	if n.opt.Ack <= twotier.AckMemory {
 		return // which all other nodes assume, too
 	}
 	for i := range ops {
@@ -79,7 +79,7 @@ func (n *Node) settleAcks(ops []syncer.Op) {
 }
 
 // mark marks an answer if its time can't be trusted.
-func (n *Node) mark(res *syncer.Result) {
+func (n *Node) mark(res *twotier.Result) {
 	if n.opt.Clock.Doubt() != "" {
 		res.Degraded = true
 	}
@@ -105,7 +105,7 @@ func (n *Node) self() ring.Member {
 type marking struct{ n *Node }
 
 // DoAll is syncer.Counter.DoAll.
-func (m marking) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (m marking) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	m.n.opt.Counter.DoAll(ctx, ops, res)
 	for i := range res {
 		m.n.mark(&res[i])
@@ -113,12 +113,12 @@ func (m marking) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 }
 
 // Reserved is syncer.Counter.Reserved.
-func (m marking) Reserved(id string) (checks []syncer.Check, ts int64) {
+func (m marking) Reserved(id string) (checks []twotier.Check, ts int64) {
 	return m.n.opt.Counter.Reserved(id)
 }
 
 // Confirm is syncer.Counter.Confirm.
-func (m marking) Confirm(ctx context.Context, id string, ack syncer.Ack) error {
+func (m marking) Confirm(ctx context.Context, id string, ack twotier.Ack) error {
 	return m.n.opt.Counter.Confirm(ctx, id, ack)
 }
 
@@ -131,15 +131,15 @@ type tally struct {
 }
 
 var (
-	kinds   = [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
-	sources = [...]syncer.Source{
-		syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback,
-		syncer.SourceDegraded, syncer.SourceNear,
+	kinds   = [...]string{twotier.Add: "add", twotier.Count: "count", twotier.Acquire: "acquire"}
+	sources = [...]twotier.Source{
+		twotier.SourceMemory, twotier.SourceOwner, twotier.SourceRedis, twotier.SourceFallback,
+		twotier.SourceDegraded, twotier.SourceNear,
 	}
 )
 
 // add counts n operations.
-func (t *tally) add(kind syncer.Kind, source syncer.Source, n int) {
+func (t *tally) add(kind twotier.Kind, source twotier.Source, n int) {
 	for i, s := range sources {
 		if s == source {
 			t.n[kind][i].Add(int64(n))
@@ -150,7 +150,7 @@ func (t *tally) add(kind syncer.Kind, source syncer.Source, n int) {
 
 // addAll counts the operations of a batch that succeeded, and reports whether any failed. It adds
 // runs of the same kind and source at once, because most batches are uniform.
-func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) (failed bool) {
+func (t *tally) addAll(ops []twotier.Op, res []twotier.Result) (failed bool) {
 	from := 0
 	for i := range ops {
 		if i > from && (ops[i].Kind != ops[from].Kind || res[i].Source != res[from].Source ||
@@ -171,7 +171,7 @@ func (t *tally) addAll(ops []syncer.Op, res []syncer.Result) (failed bool) {
 func (t *tally) list() (list []cluster.OpCount) {
 	for k := range t.n {
 		for s := range t.n[k] {
-			if n := t.n[k][s].Load(); n > 0 || sources[s] == syncer.SourceMemory {
+			if n := t.n[k][s].Load(); n > 0 || sources[s] == twotier.SourceMemory {
 				list = append(list,
 					cluster.OpCount{Op: kinds[k], Source: string(sources[s]), Total: n})
 			}
@@ -181,13 +181,13 @@ func (t *tally) list() (list []cluster.OpCount) {
 }
 
 // count updates the node's own counters.
-func (n *Node) count(op *syncer.Op, res *syncer.Result, err error) {
+func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
 	if err != nil {
 		n.overloads.note(err)
 		return
 	}
 	n.ops.add(op.Kind, res.Source, 1)
-	if op.Kind == syncer.Acquire && !res.Allowed {
+	if op.Kind == twotier.Acquire && !res.Allowed {
 		n.denied.NoteOne(op, res)
 	}
 	if n.sample != nil && n.modes.InRedis() {
@@ -196,7 +196,7 @@ func (n *Node) count(op *syncer.Op, res *syncer.Result, err error) {
 }
 
 // countAll is count for a batch.
-func (n *Node) countAll(ops []syncer.Op, res []syncer.Result) {
+func (n *Node) countAll(ops []twotier.Op, res []twotier.Result) {
 	if failed := n.ops.addAll(ops, res); failed {
 		for i := range res {
 			n.overloads.note(res[i].Err)
@@ -214,7 +214,7 @@ func (n *Node) countAll(ops []syncer.Op, res []syncer.Result) {
 }
 
 // sampleKeys samples the keys that an operation has counted.
-func (n *Node) sampleKeys(op *syncer.Op, res *syncer.Result) {
+func (n *Node) sampleKeys(op *twotier.Op, res *twotier.Result) {
 	if op.Counts(res) {
 		for i := range op.Checks {
 			n.sample.Add(&op.Checks[i], n.opt.Clock.Now())

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/bans"
@@ -29,10 +30,10 @@ import (
 
 // Direct runs operations in Redis itself. redisstore.Direct implements it.
 type Direct interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 	Series(ctx context.Context, ns, key []byte,
-		window int64) (bucketMS int64, points []syncer.Point, err error)
+		window int64) (bucketMS int64, points []twotier.Point, err error)
 	Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64, err error)
 	Forget(ctx context.Context, ns, key []byte) error
 }
@@ -58,9 +59,9 @@ type Options struct {
 	// counter must start as NotOwner.
 	Counter *syncer.Counter
 	Direct  Direct
-	// Ack replaces syncer.AckDefault in the operations that this node receives from clients,
+	// Ack replaces twotier.AckDefault in the operations that this node receives from clients,
 	// whichever node runs them. Default: the configuration of the counter that runs them.
-	Ack syncer.Ack
+	Ack twotier.Ack
 	// Ring and Peers make the node part of a cluster. Ring's Options.OnChange must call
 	// [Node.Changed].
 	Ring  *ring.Ring
@@ -68,7 +69,7 @@ type Options struct {
 	// Store, Clock and Placement are required.
 	Store     Store
 	Clock     *storeclock.Clock
-	Placement syncer.Placement
+	Placement twotier.Placement
 	// HotRate is the rate of operations per second forwarded on one key above which this node
 	// borrows part of the key's remaining limits. 0 keeps every key with its owner.
 	HotRate float64
@@ -369,13 +370,13 @@ func (n *Node) Ready() (degraded []string, err error) {
 	health := n.opt.Store.Health()
 	switch {
 	case n.closed.Load():
-		return nil, syncer.ErrClosed
+		return nil, twotier.ErrClosed
 	case !n.opened.Load():
-		return nil, fmt.Errorf("%w: starting", syncer.ErrUnavailable)
+		return nil, fmt.Errorf("%w: starting", twotier.ErrUnavailable)
 	case n.retired.Load(), n.draining.Load():
-		return nil, fmt.Errorf("%w: this node is leaving", syncer.ErrUnavailable)
+		return nil, fmt.Errorf("%w: this node is leaving", twotier.ErrUnavailable)
 	case health.Fatal, n.inRedis() && !health.Up:
-		return nil, fmt.Errorf("%w: %s", syncer.ErrUnavailable, health.Error)
+		return nil, fmt.Errorf("%w: %s", twotier.ErrUnavailable, health.Error)
 	}
 	if !health.Up {
 		degraded = append(degraded, "Redis: "+health.Error)

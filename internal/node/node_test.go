@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
@@ -39,7 +40,7 @@ func (d *resetting) Forget(ctx context.Context, ns, key []byte) error {
 // alone returns a node without a cluster.
 func alone(t testing.TB, opt node.Options) *node.Node {
 	t.Helper()
-	opt.ID, opt.Store, opt.Placement = "n", still{}, syncer.Placement{Partitions: 1}
+	opt.ID, opt.Store, opt.Placement = "n", still{}, twotier.Placement{Partitions: 1}
 	if opt.Clock == nil {
 		opt.Clock = storeclock.New(nil, nil)
 	}
@@ -94,8 +95,9 @@ func TestResetInRedisModeOutlivesALoss(t *testing.T) {
 		d := &resetting{store: embedded.New(embedded.Options{})}
 		n := alone(t, node.Options{Direct: d})
 		for _, key := range []string{"reset", "kept"} {
-			op := syncer.Op{Ack: syncer.AckStore, Checks: []syncer.Check{{Key: []byte(key), N: 5}}}
-			if err := n.Do(t.Context(), &op, new(syncer.Result)); err != nil {
+			op := twotier.Op{Ack: twotier.AckStore, Checks: []twotier.Check{{Key: []byte(key),
+				N: 5}}}
+			if err := n.Do(t.Context(), &op, new(twotier.Result)); err != nil {
 				t.Fatal(err)
 			}
 		}

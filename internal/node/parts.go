@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
@@ -11,7 +12,6 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/storeclock"
-	"twotier.dev/twotier/syncer"
 )
 
 // newParts creates the parts of the node. None of them holds the node: each gets only its
@@ -32,8 +32,8 @@ func (n *Node) newParts() {
 	n.parts = multiowner.NewParticipant(multiowner.Options{
 		Self: func() string { return n.self().Name }, Table: n.table, Counter: marking{n},
 		Peers: opt.Peers, InRedis: n.inRedis, Go: n.background, Logger: opt.Logger,
-		TakeBack: func(ctx context.Context, op *syncer.Op) error {
-			return n.router.Do(ctx, op, new(syncer.Result))
+		TakeBack: func(ctx context.Context, op *twotier.Op) error {
+			return n.router.Do(ctx, op, new(twotier.Result))
 		},
 	})
 	n.modes = n.newSwitch()

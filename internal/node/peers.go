@@ -3,26 +3,26 @@ package node
 import (
 	"context"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/backtest"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Peers reaches the other nodes. Package peer implements it.
 type Peers interface {
 	// Do runs tasks in order on another node and sets Err in each result: to that node's own error;
 	// to one that wraps rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate if the task was certainly
-	// not executed; or to syncer.ErrUnknownOutcome. Tasks are executed at most once, and not after
+	// not executed; or to twotier.ErrUnknownOutcome. Tasks are executed at most once, and not after
 	// ctx's deadline.
-	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result)
 	// DoAll does the same for groups of operations of a batch, all groups at the same time. It
 	// calls meanwhile once the groups are on their way, and over with the index of each group once
 	// its results are set, both on the caller's goroutine.
-	DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+	DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op, res []twotier.Result,
 		meanwhile func(), over func(group int))
 	// Ask sends a question, a pointer to one of the question types, and fills in the matching
 	// answer.
@@ -56,7 +56,7 @@ type (
 	}
 	// TopAnswer lists the keys, largest first.
 	TopAnswer struct {
-		Keys []syncer.KeyCount
+		Keys []twotier.KeyCount
 	}
 
 	// BansQuestion asks for the bans that a node knows of, see Node.Bans.
@@ -77,7 +77,7 @@ type (
 	// SeriesAnswer lists the buckets, oldest first.
 	SeriesAnswer struct {
 		BucketMS int64
-		Points   []syncer.Point
+		Points   []twotier.Point
 	}
 
 	// EventsQuestion asks for the events that a node has seen. The answer is its cluster.Events.
@@ -97,7 +97,7 @@ type (
 	// DistinctListQuestion asks for several operations on distinct values, in order per key.
 	DistinctListQuestion struct{ Ops []distinct.Op }
 	// DistinctListAnswer holds the outcome of each operation. If one was not run, its error is
-	// syncer.ErrNotOwner, as is the error of all later operations on the same key.
+	// twotier.ErrNotOwner, as is the error of all later operations on the same key.
 	DistinctListAnswer struct{ Parts []DistinctPart }
 	// DistinctPart is the outcome of one operation.
 	DistinctPart struct {

@@ -7,31 +7,31 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/topkeys"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Series returns the buckets of a key over a window, in milliseconds, that ends now, oldest first,
 // and their width.
 func (n *Node) Series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []syncer.Point, err error) {
+	window int64) (bucketMS int64, points []twotier.Point, err error) {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		if bucketMS, points, err = n.series(ctx, ns, key, window); !errors.Is(err,
-			syncer.ErrNotOwner) {
+			twotier.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+	return 0, nil, fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
 }
 
 // series is one attempt of Series. It may fail with ErrNotOwner if the key starts to change hands.
 func (n *Node) series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []syncer.Point, err error) {
+	window int64) (bucketMS int64, points []twotier.Point, err error) {
 	if n.inRedis() {
 		err = n.modes.During(ctx, modes.Redis, func() (err error) {
 			bucketMS, points, err = n.opt.Direct.Series(ctx, ns, key, window)
@@ -48,12 +48,12 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 	case err == nil && to != nil:
 		var a SeriesAnswer
 		err = n.opt.Peers.Ask(ctx, to, &SeriesQuestion{ns, key, window}, &a)
-		if err == nil || errors.As(err, new(*syncer.InvalidError)) {
+		if err == nil || errors.As(err, new(*twotier.InvalidError)) {
 			return a.BucketMS, a.Points, err
 		}
 	case err == nil:
 		bucketMS, points, err = n.opt.Counter.Series(ctx, ns, key, window, false)
-		if !errors.Is(err, syncer.ErrNotOwner) {
+		if !errors.Is(err, twotier.ErrNotOwner) {
 			return bucketMS, points, err
 		}
 	}
@@ -63,7 +63,7 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 // Top returns up to limit keys with the largest counts over the window, largest first, from all
 // nodes that can be reached. In Redis mode it only covers the most frequent keys in this node's
 // requests. The answer may be a second old.
-func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error) {
+func (n *Node) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error) {
 	if n.inRedis() {
 		return n.sample.Top(limit, window, n.opt.Clock.Now())
 	}
@@ -78,21 +78,21 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCo
 // TopRefused is Top for the keys with the most refused acquires, including acquires over several
 // nodes. Each node contributes the most frequent keys in its own requests, in either mode.
 func (n *Node) TopRefused(ctx context.Context, limit int,
-	window int64) ([]syncer.KeyCount, error) {
+	window int64) ([]twotier.KeyCount, error) {
 	each := refusedRows(limit)
 	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedQuestion{each, window})
 }
 
 // TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
 func (n *Node) TopShadowRefused(ctx context.Context, limit int,
-	window int64) ([]syncer.KeyCount, error) {
+	window int64) ([]twotier.KeyCount, error) {
 	each := refusedRows(limit)
 	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedQuestion{each, window})
 }
 
 // topRefused adds up this node's refusals and the other nodes' answers to the question.
 func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
-	question any) ([]syncer.KeyCount, error) {
+	question any) ([]twotier.KeyCount, error) {
 	rows, err := noted.Top(ctx, refusedRows(limit), window)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func refusedRows(limit int) int { return 4*limit + 64 }
 
 // gather adds the answers of all other nodes that can be reached.
 func (n *Node) gather(ctx context.Context, question any,
-	rows []syncer.KeyCount) []syncer.KeyCount {
+	rows []twotier.KeyCount) []twotier.KeyCount {
 	if n.opt.Ring == nil {
 		return rows
 	}

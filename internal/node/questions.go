@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
-	"twotier.dev/twotier/syncer"
 )
 
 // Question is a kind of question between nodes, with everything needed to ask, send and answer it.
@@ -171,11 +171,11 @@ func find(wanted func(*Question) bool) (kind Question, ok bool) {
 // Answer answers another node's question.
 func (n *Node) Answer(ctx context.Context, question any) (answer any, err error) {
 	if !n.opened.Load() || n.closed.Load() {
-		return nil, syncer.ErrClosed
+		return nil, twotier.ErrClosed
 	}
 	kind, ok := QuestionOf(question)
 	if !ok {
-		return nil, fmt.Errorf("%w: unknown question %T", syncer.ErrUnavailable, question)
+		return nil, fmt.Errorf("%w: unknown question %T", twotier.ErrUnavailable, question)
 	}
 	return kind.answer(ctx, n, question)
 }

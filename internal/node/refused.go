@@ -4,8 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/events"
-	"twotier.dev/twotier/syncer"
 )
 
 // overloads counts the operations refused because of a node's limits, by limit. The counter itself
@@ -15,10 +15,10 @@ type overloads struct{ full, keys, queues atomic.Int64 }
 // note counts an error that reports a limit reached.
 func (o *overloads) note(err error) {
 	switch {
-	case !errors.Is(err, syncer.ErrOverload), errors.Is(err, syncer.ErrBehind):
-	case errors.Is(err, syncer.ErrMaxKeys):
+	case !errors.Is(err, twotier.ErrOverload), errors.Is(err, twotier.ErrBehind):
+	case errors.Is(err, twotier.ErrMaxKeys):
 		o.keys.Add(1)
-	case errors.Is(err, syncer.ErrFull):
+	case errors.Is(err, twotier.ErrFull):
 		o.full.Add(1)
 	default:
 		o.queues.Add(1)

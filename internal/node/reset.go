@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // dropTimeout bounds the wait for other nodes to forget a key, or to void its distinct values. It
@@ -29,9 +29,9 @@ const dropTimeout = time.Second
 // reset, brings the key back if the store loses its data before that node has read the key again.
 func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
 	}
-	check := syncer.Check{NS: ns, Key: key}
+	check := twotier.Check{NS: ns, Key: key}
 	n.refused.Reset(&check)
 	if n.inRedis() {
 		err := n.forgetInRedis(ctx, &check)
@@ -55,17 +55,17 @@ func (n *Node) Reset(ctx context.Context, ns, key []byte) error {
 // have forgotten the key, so the error must not claim that nothing was done. If there are no other
 // nodes, err stays as it is.
 func (n *Node) partialError(err error) error {
-	var invalid *syncer.InvalidError
-	if err == nil || n.opt.Ring == nil || errors.Is(err, syncer.ErrUnknownOutcome) ||
+	var invalid *twotier.InvalidError
+	if err == nil || n.opt.Ring == nil || errors.Is(err, twotier.ErrUnknownOutcome) ||
 		errors.As(err, &invalid) {
 		return err
 	}
 	return fmt.Errorf("%w: all nodes but the owner have forgotten it: %v",
-		syncer.ErrUnknownOutcome, err)
+		twotier.ErrUnknownOutcome, err)
 }
 
 // forgetAtOwner resets a key on its current owner.
-func (n *Node) forgetAtOwner(ctx context.Context, c *syncer.Check) error {
+func (n *Node) forgetAtOwner(ctx context.Context, c *twotier.Check) error {
 	for attempts := retry.Within(ownership.WaitTimeout); attempts.Next(ctx); {
 		to, err := n.owned.Locate(ctx, n.opt.Placement.Of(c.NS, c.Key))
 		switch {
@@ -76,24 +76,24 @@ func (n *Node) forgetAtOwner(ctx context.Context, c *syncer.Check) error {
 		default:
 			err = n.sendReset(ctx, to, rpc.VerbReset, c)
 		}
-		if !errors.Is(err, syncer.ErrNotOwner) {
+		if !errors.Is(err, twotier.ErrNotOwner) {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+	return fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
 }
 
 // sendReset asks another node for one step of a reset.
 func (n *Node) sendReset(ctx context.Context, to *ring.Member, verb rpc.Verb,
-	c *syncer.Check) error {
-	task := [1]rpc.Task{{Verb: verb, Op: syncer.Op{Checks: []syncer.Check{*c}}}}
-	var res [1]syncer.Result
+	c *twotier.Check) error {
+	task := [1]rpc.Task{{Verb: verb, Op: twotier.Op{Checks: []twotier.Check{*c}}}}
+	var res [1]twotier.Result
 	n.opt.Peers.Do(ctx, to, task[:], res[:])
 	return res[0].Err
 }
 
 // forget resets a key that this node owns.
-func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
+func (n *Node) forget(ctx context.Context, c *twotier.Check) error {
 	if !n.inRedis() {
 		if err := n.opt.Counter.Forget(ctx, c.NS, c.Key); err != nil {
 			return err
@@ -102,13 +102,13 @@ func (n *Node) forget(ctx context.Context, c *syncer.Check) error {
 	}
 	err := n.forgetInRedis(ctx, c)
 	if errors.Is(err, modes.ErrChanged) {
-		return syncer.ErrNotOwner // the caller has to locate the owner again
+		return twotier.ErrNotOwner // the caller has to locate the owner again
 	}
 	return err
 }
 
 // forgetInRedis resets a key in Redis mode, or returns modes.ErrChanged.
-func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
+func (n *Node) forgetInRedis(ctx context.Context, c *twotier.Check) error {
 	return n.modes.During(ctx, modes.Redis, func() error {
 		if err := n.opt.Direct.Forget(ctx, c.NS, c.Key); err != nil {
 			return err
@@ -119,8 +119,8 @@ func (n *Node) forgetInRedis(ctx context.Context, c *syncer.Check) error {
 
 // forgetDistinctAsOwner is forgetDistinct for a key that this node owns. If ownership changes
 // meanwhile, the new owner may have read the key before the store forgot it, and has to reset it
-// once more: the error is syncer.ErrNotOwner.
-func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *syncer.Check) error {
+// once more: the error is twotier.ErrNotOwner.
+func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *twotier.Check) error {
 	if n.opt.Ring == nil {
 		return n.forgetDistinct(ctx, c)
 	}
@@ -130,22 +130,22 @@ func (n *Node) forgetDistinctAsOwner(ctx context.Context, c *syncer.Check) error
 		return err
 	}
 	if term, decides := n.owned.Term(p); !decided || !decides || term != begun {
-		return syncer.ErrNotOwner
+		return twotier.ErrNotOwner
 	}
 	return nil
 }
 
 // forgetDistinct forgets the distinct values of a key. Its counts are already forgotten, so an
 // error must not claim that nothing was done.
-func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
-	if n.opt.Distinct == nil || syncer.IsBan(c.NS) {
+func (n *Node) forgetDistinct(ctx context.Context, c *twotier.Check) error {
+	if n.opt.Distinct == nil || twotier.IsBan(c.NS) {
 		return nil
 	}
 	r, err := n.opt.Distinct.Forget(ctx, c.NS, c.Key)
 	n.tellReset(ctx, c, r)
 	if err != nil {
 		return fmt.Errorf("%w: the counts are forgotten, but not the distinct values: %v",
-			syncer.ErrUnknownOutcome, err)
+			twotier.ErrUnknownOutcome, err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (n *Node) forgetDistinct(ctx context.Context, c *syncer.Check) error {
 // tellReset sends all other nodes a reset of distinct values that the store has made, or may have
 // made. Otherwise the owner of the key would go on as before, and lose the values it adds
 // meanwhile. A node that can't be reached finds the mark in the store.
-func (n *Node) tellReset(ctx context.Context, c *syncer.Check, r distinct.Reset) {
+func (n *Node) tellReset(ctx context.Context, c *twotier.Check, r distinct.Reset) {
 	if n.opt.Ring == nil || r.Mark == "" {
 		return
 	}
@@ -168,7 +168,7 @@ func (n *Node) tellReset(ctx context.Context, c *syncer.Check, r distinct.Reset)
 
 // dropAll makes all nodes forget a key that is being reset. This node does so too, if deciding is
 // set or another node owns the key.
-func (n *Node) dropAll(ctx context.Context, c *syncer.Check, deciding bool) error {
+func (n *Node) dropAll(ctx context.Context, c *twotier.Check, deciding bool) error {
 	if n.opt.Ring == nil && !deciding {
 		return nil // if no node decides at present, the mode is being changed
 	}
@@ -182,14 +182,14 @@ func (n *Node) dropAll(ctx context.Context, c *syncer.Check, deciding bool) erro
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, fmt.Errorf("%w: not every node could be told: %v",
-				syncer.ErrUnknownOutcome, err))
+				twotier.ErrUnknownOutcome, err))
 		}
 	})
 	return errors.Join(errs...)
 }
 
 // dropLocal is dropAll for this node.
-func (n *Node) dropLocal(ctx context.Context, c *syncer.Check, deciding bool) error {
+func (n *Node) dropLocal(ctx context.Context, c *twotier.Check, deciding bool) error {
 	if n.opt.Counter == nil {
 		return nil
 	}

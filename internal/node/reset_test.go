@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
@@ -29,16 +30,16 @@ import (
 // their tasks, and answer their questions.
 type others struct {
 	respond func(verb rpc.Verb) error
-	acquire func(op *syncer.Op, res *syncer.Result) // answers an operation; nil: no answer
+	acquire func(op *twotier.Op, res *twotier.Result) // answers an operation; nil: no answer
 	answer  func(to *ring.Member, question, answer any) error
 	values  distinct.Store // of the real node
-	ack     syncer.Ack     // of the real node
+	ack     twotier.Ack    // of the real node
 
 	mu    sync.Mutex
 	verbs []rpc.Verb
 }
 
-func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+func (o *others) Do(_ context.Context, _ *ring.Member, tasks []rpc.Task, res []twotier.Result) {
 	for i := range tasks {
 		o.mu.Lock()
 		o.verbs = append(o.verbs, tasks[i].Verb)
@@ -57,7 +58,7 @@ func (o *others) asked(verb rpc.Verb) bool {
 	return slices.Contains(o.verbs, verb)
 }
 
-func (*others) DoAll(context.Context, []rpc.Group, []syncer.Op, []syncer.Result, func(),
+func (*others) DoAll(context.Context, []rpc.Group, []twotier.Op, []twotier.Result, func(),
 	func(int)) {
 }
 
@@ -82,7 +83,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	opt := node.Options{
 		ID: "n", Ack: peers.ack, Direct: direct, Peers: peers, Store: still{},
 		Clock:     storeclock.New(nil, nil),
-		Placement: syncer.Placement{Partitions: 7},
+		Placement: twotier.Placement{Partitions: 7},
 	}
 	var rings []*ring.Ring
 	for i, id := range []string{"n", "other"} {
@@ -113,7 +114,7 @@ func beside(t *testing.T, direct node.Direct, peers *others) (n *node.Node, key 
 	}
 	opt.Distinct, err = distinct.New(distinct.Options{Now: opt.Clock.Now, Placement: opt.Placement,
 		Store: peers.values, Namespaces: map[string]distinct.Namespace{
-			syncer.DefaultNamespace: {Ladder: leaparray.Default()}}})
+			twotier.DefaultNamespace: {Ladder: leaparray.Default()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +156,8 @@ func (d *failing) Forget(context.Context, []byte, []byte) error { return d.err }
 // TestOutcomesOfAReset makes the owner of a key, or another node that has to drop it, fail in every
 // possible way. Once one node has received the reset, no error may claim that nothing was done.
 func TestOutcomesOfAReset(t *testing.T) {
-	invalid := &syncer.InvalidError{Check: -1, Limit: -1, Field: "key"}
-	down := fmt.Errorf("%w: down", syncer.ErrUnavailable)
+	invalid := &twotier.InvalidError{Check: -1, Limit: -1, Field: "key"}
+	down := fmt.Errorf("%w: down", twotier.ErrUnavailable)
 	for _, test := range []struct {
 		name   string
 		owner  error // its error to the reset
@@ -168,24 +169,24 @@ func TestOutcomesOfAReset(t *testing.T) {
 		not    error // an error that the caller must not get in addition
 	}{
 		{name: "done"},
-		{name: "the owner is unavailable", owner: syncer.ErrUnavailable,
-			want: syncer.ErrUnknownOutcome},
+		{name: "the owner is unavailable", owner: twotier.ErrUnavailable,
+			want: twotier.ErrUnknownOutcome},
 		{name: "the owner is out of reach", owner: rpc.ErrUnreachable,
-			want: syncer.ErrUnknownOutcome},
-		{name: "the owner was told too late", owner: rpc.ErrLate, want: syncer.ErrUnknownOutcome},
-		{name: "the owner is overloaded", owner: syncer.ErrOverload,
-			want: syncer.ErrUnknownOutcome},
-		{name: "the owner is not it", owner: rpc.ErrRefused, want: syncer.ErrUnknownOutcome},
-		{name: "the owner does not answer", owner: syncer.ErrUnknownOutcome,
-			want: syncer.ErrUnknownOutcome},
+			want: twotier.ErrUnknownOutcome},
+		{name: "the owner was told too late", owner: rpc.ErrLate, want: twotier.ErrUnknownOutcome},
+		{name: "the owner is overloaded", owner: twotier.ErrOverload,
+			want: twotier.ErrUnknownOutcome},
+		{name: "the owner is not it", owner: rpc.ErrRefused, want: twotier.ErrUnknownOutcome},
+		{name: "the owner does not answer", owner: twotier.ErrUnknownOutcome,
+			want: twotier.ErrUnknownOutcome},
 		{name: "there can't be such a key", owner: invalid, want: invalid,
-			not: syncer.ErrUnknownOutcome},
-		{name: "another is not told", drop: rpc.ErrUnreachable, want: syncer.ErrUnknownOutcome},
+			not: twotier.ErrUnknownOutcome},
+		{name: "another is not told", drop: rpc.ErrUnreachable, want: twotier.ErrUnknownOutcome},
 		{name: "the mode changes", owner: rpc.ErrRefused, change: true},
 		{name: "the mode changes, and Redis is down", owner: rpc.ErrRefused, change: true,
-			redis: down, want: syncer.ErrUnknownOutcome},
-		{name: "too late", late: true, want: syncer.ErrUnavailable,
-			not: syncer.ErrUnknownOutcome},
+			redis: down, want: twotier.ErrUnknownOutcome},
+		{name: "too late", late: true, want: twotier.ErrUnavailable,
+			not: twotier.ErrUnknownOutcome},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestResetOfALoneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := n.Reset(t.Context(), nil, []byte("key"))
-		if !errors.Is(err, syncer.ErrClosed) || errors.Is(err, syncer.ErrUnknownOutcome) ||
+		if !errors.Is(err, twotier.ErrClosed) || errors.Is(err, twotier.ErrUnknownOutcome) ||
 			strings.Contains(err.Error(), "other") {
 			t.Errorf("told %v, want that the node is closed", err)
 		}
@@ -264,8 +265,8 @@ func TestResetForAnotherHoldsUpAChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		reset := []rpc.Task{{Verb: rpc.VerbReset,
-			Op: syncer.Op{Checks: []syncer.Check{{Key: key}}}}}
-		go n.ServeTasks(t.Context(), reset, make([]syncer.Result, 1))
+			Op: twotier.Op{Checks: []twotier.Check{{Key: key}}}}}
+		go n.ServeTasks(t.Context(), reset, make([]twotier.Result, 1))
 		synctest.Wait()
 		changed := make(chan error, 1)
 		go func() { changed <- n.SetMode(t.Context(), cluster.TwoTier) }()
@@ -291,9 +292,9 @@ func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 		tasks := make([]rpc.Task, 5)
 		for i := range tasks {
 			tasks[i] = rpc.Task{Verb: rpc.VerbReset,
-				Op: syncer.Op{Checks: []syncer.Check{{Key: key}}}}
+				Op: twotier.Op{Checks: []twotier.Check{{Key: key}}}}
 		}
-		res := make([]syncer.Result, len(tasks))
+		res := make([]twotier.Result, len(tasks))
 		served := make(chan struct{})
 		go func() { n.ServeTasks(t.Context(), tasks, res); close(served) }()
 		synctest.Wait()
@@ -315,10 +316,10 @@ func TestResetsOfAMessageAreConcurrent(t *testing.T) {
 func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := true
-		peers := &others{acquire: func(op *syncer.Op, res *syncer.Result) {
+		peers := &others{acquire: func(op *twotier.Op, res *twotier.Result) {
 			res.Reset()
 			c, limit := res.AddCheck(), op.Checks[0].Limits[0]
-			c.Limits = append(c.Limits, syncer.LimitResult{Window: limit.Window, Max: limit.Max})
+			c.Limits = append(c.Limits, twotier.LimitResult{Window: limit.Window, Max: limit.Max})
 			if res.Allowed = !full; full {
 				c.Refused, c.RetryAfter, res.RetryAfter = true, limit.Window, limit.Window
 			}
@@ -326,9 +327,9 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 		var n *node.Node
 		var key []byte
 		acquire := func() (allowed bool) {
-			op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: key, N: 1,
-				Limits: []syncer.Limit{{Window: 3_600_000, Max: 5}}}}}
-			var res syncer.Result
+			op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: key, N: 1,
+				Limits: []twotier.Limit{{Window: 3_600_000, Max: 5}}}}}
+			var res twotier.Result
 			if err := n.Do(t.Context(), &op, &res); err != nil {
 				t.Fatal(err)
 			}
@@ -360,23 +361,23 @@ func TestNothingIsRefusedFromBeforeAReset(t *testing.T) {
 // TestTheNodeThatIsAskedSettlesTheAck forwards operations with the acknowledgement they wait for.
 func TestTheNodeThatIsAskedSettlesTheAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []syncer.Ack
-		peers := &others{ack: syncer.AckStore, respond: func(rpc.Verb) error { return nil },
-			acquire: func(op *syncer.Op, res *syncer.Result) {
+		var got []twotier.Ack
+		peers := &others{ack: twotier.AckStore, respond: func(rpc.Verb) error { return nil },
+			acquire: func(op *twotier.Op, res *twotier.Result) {
 				res.Reset()
 				res.AddCheck()
 				got = append(got, op.Ack)
 			}}
 		n, key := beside(t, &failing{}, peers)
-		for _, op := range []syncer.Op{
-			{Kind: syncer.Add}, {Kind: syncer.Add, Ack: syncer.AckMemory}, {Kind: syncer.Count},
+		for _, op := range []twotier.Op{
+			{Kind: twotier.Add}, {Kind: twotier.Add, Ack: twotier.AckMemory}, {Kind: twotier.Count},
 		} {
-			op.Checks = []syncer.Check{{Key: key, N: 1}}
-			if err := n.Do(t.Context(), &op, new(syncer.Result)); err != nil {
+			op.Checks = []twotier.Check{{Key: key, N: 1}}
+			if err := n.Do(t.Context(), &op, new(twotier.Result)); err != nil {
 				t.Error(err)
 			}
 		}
-		want := []syncer.Ack{syncer.AckStore, syncer.AckMemory, syncer.AckDefault}
+		want := []twotier.Ack{twotier.AckStore, twotier.AckMemory, twotier.AckDefault}
 		if !slices.Equal(got, want) {
 			t.Errorf("forwarded with %v, want %v", got, want)
 		}
@@ -465,7 +466,7 @@ func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
 		err := n.Reset(t.Context(), nil, fmt.Append(nil, "key", i))
 		switch {
 		case lost != nil && store.resets > before:
-			if !errors.Is(err, syncer.ErrUnknownOutcome) {
+			if !errors.Is(err, twotier.ErrUnknownOutcome) {
 				t.Errorf("the reset says %v", err)
 			}
 		case err != nil:

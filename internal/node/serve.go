@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // Serve runs another node's operations, in order, and sets Err in each result. It forwards nothing:
 // an operation on keys that this node does not own fails with an rpc.MovedError that names the
 // owner.
-func (n *Node) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (n *Node) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	if n.takes(len(ops), res) {
 		n.router.Serve(ctx, ops, res)
 	}
@@ -21,7 +21,7 @@ func (n *Node) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 
 // ServeTasks runs other tasks of another node, and sets Err in each result. Tasks on one key that
 // go to the same server run in order, except resets, which may overlap.
-func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (n *Node) ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	if !n.takes(len(tasks), res) {
 		return
 	}
@@ -56,7 +56,7 @@ func serverOf(v rpc.Verb) server {
 }
 
 // serveAlike runs tasks of one server.
-func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	switch serverOf(tasks[0].Verb) {
 	case router:
 		n.coordinate(ctx, tasks, res)
@@ -69,7 +69,7 @@ func (n *Node) serveAlike(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 
 // serveEach runs tasks without an operation at the same time, because each may wait for a different
 // part of the store.
-func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var others sync.WaitGroup
 	for i := range tasks[1:] {
 		others.Go(func() { res[i+1].Err = n.serveTask(ctx, &tasks[i+1]) })
@@ -80,7 +80,7 @@ func (n *Node) serveEach(ctx context.Context, tasks []rpc.Task, res []syncer.Res
 
 // coordinate runs acquires over several owners, grouped by trace and all groups at the same time:
 // the tasks that an acquire sends to other nodes belong to its trace.
-func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	var others sync.WaitGroup
 	for at := 0; at < len(tasks); {
 		of, end := tasks[at].Trace, at+1
@@ -98,10 +98,10 @@ func (n *Node) coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Re
 }
 
 // takes reports whether this node accepts tasks from other nodes. If not, it sets Err.
-func (n *Node) takes(tasks int, res []syncer.Result) bool {
+func (n *Node) takes(tasks int, res []twotier.Result) bool {
 	if !n.opened.Load() || n.closed.Load() {
 		for i := range res {
-			res[i].Err = syncer.ErrClosed
+			res[i].Err = twotier.ErrClosed
 		}
 		return false
 	}
@@ -118,5 +118,5 @@ func (n *Node) serveTask(ctx context.Context, task *rpc.Task) error {
 		n.refused.Reset(&task.Op.Checks[0])
 		return n.dropLocal(ctx, &task.Op.Checks[0], true)
 	}
-	return fmt.Errorf("%w: unknown verb %d", syncer.ErrUnavailable, task.Verb)
+	return fmt.Errorf("%w: unknown verb %d", twotier.ErrUnavailable, task.Verb)
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // status returns this node's report about itself.
@@ -31,9 +31,9 @@ func (n *Node) status() *cluster.Status {
 	for _, o := range s.Ops {
 		v.Ops += o.Total
 		switch o.Source {
-		case string(syncer.SourceOwner):
+		case string(twotier.SourceOwner):
 			v.Forwarded += o.Total
-		case string(syncer.SourceFallback):
+		case string(twotier.SourceFallback):
 			v.Fallback += o.Total
 		}
 	}

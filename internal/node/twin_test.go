@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
@@ -81,7 +82,7 @@ func openTwin(t *testing.T, peers node.Peers) error {
 		t.Fatal(err)
 	}
 	rings[0].Enter(t.Context())
-	clock, place := storeclock.New(nil, nil), syncer.Placement{Partitions: 7}
+	clock, place := storeclock.New(nil, nil), twotier.Placement{Partitions: 7}
 	counter, err := syncer.New(syncer.Options{
 		Store: embedded.New(embedded.Options{}), Now: clock.Now, Placement: place, NotOwner: true,
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
@@ -60,7 +61,7 @@ func (c *counter) BeginHandoff(_ context.Context, p int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.owned[p] && !c.ceded[p] && !c.neither[p] {
-		return syncer.ErrNotOwner
+		return twotier.ErrNotOwner
 	}
 	c.owned[p], c.neither[p] = false, true
 	if c.fails != nil {
@@ -80,7 +81,7 @@ func (c *counter) HandoffPage(p int, cursor uint64, _ int) (*syncer.Handoff, uin
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.ceded[p] {
-		return nil, 0, syncer.ErrNotOwner
+		return nil, 0, twotier.ErrNotOwner
 	}
 	h := &syncer.Handoff{Partition: p}
 	if cursor < uint64(len(c.keys[p])) {
@@ -163,7 +164,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		}
 	}
 	if !c.travel(ctx) {
-		return syncer.ErrUnknownOutcome
+		return twotier.ErrUnknownOutcome
 	}
 	q, asks := request.(*ownership.HoldingsRequest)
 	if asks && c.holdings != nil {
@@ -187,7 +188,7 @@ func (c *cluster) Ask(ctx context.Context, to *ring.Member, request, response an
 		n.Offered(q)
 	}
 	if !c.travel(ctx) {
-		return syncer.ErrUnknownOutcome
+		return twotier.ErrUnknownOutcome
 	}
 	switch a := response.(type) {
 	case *ownership.HoldingsResponse:

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )
@@ -167,8 +168,8 @@ func (o *Partitions) beginHandoff(ctx context.Context, page *ClaimPage) {
 	case err == nil && (s.phase == own || s.phase == outgoing): // it was taken back meanwhile
 		o.opt.Counter.StartOwning(page.Partition)
 		page.State = Again
-	case err == nil || errors.Is(err, syncer.ErrNotOwner) || s.phase != moving:
-	case errors.Is(err, syncer.ErrUnavailable):
+	case err == nil || errors.Is(err, twotier.ErrNotOwner) || s.phase != moving:
+	case errors.Is(err, twotier.ErrUnavailable):
 		o.takeBackLocked(page.Partition)
 		s.rest = time.Now().Add(restTime)
 		page.State = Later

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // ErrInRedis means that the cluster counts in Redis, so no node decides about a partition.
@@ -15,7 +15,7 @@ var ErrInRedis = errors.New("the cluster counts in Redis")
 
 // Locate returns the member that currently decides about a partition, nil for this node. If there
 // is none, Locate waits for at most [WaitTimeout] or ctx; then the error wraps
-// syncer.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
+// twotier.ErrUnavailable. The error is [ErrInRedis] if the cluster counts in Redis.
 func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err error) {
 	inRedis := false
 	err = o.await(ctx, func() (known bool) {
@@ -30,7 +30,7 @@ func (o *Partitions) Locate(ctx context.Context, p int) (to *ring.Member, err er
 		return nil, ErrInRedis
 	case err != nil:
 		return nil, fmt.Errorf("%w: partition %d is on its way to this node",
-			syncer.ErrUnavailable, p)
+			twotier.ErrUnavailable, p)
 	}
 	return to, nil
 }

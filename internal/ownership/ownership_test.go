@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestTakeoverBringsAllAlong adds a second node: it gets its share with all keys, in pages, and no
@@ -111,7 +111,7 @@ func TestHandoffThatHasToWait(t *testing.T) {
 		c := newCluster(t, 2)
 		a, b := c.nodes[0], c.nodes[1]
 		c.fill()
-		a.counter.fail(syncer.ErrUnavailable)
+		a.counter.fail(twotier.ErrUnavailable)
 		c.agree(a, b)
 		for range 60 {
 			time.Sleep(time.Second)
@@ -408,7 +408,7 @@ func TestLocateGivesUp(t *testing.T) {
 		a := newCluster(t, 1).nodes[0]
 		a.Suspend()
 		began := time.Now()
-		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, syncer.ErrUnavailable) ||
+		if _, err := a.Locate(t.Context(), 0); !errors.Is(err, twotier.ErrUnavailable) ||
 			time.Since(began) != ownership.WaitTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

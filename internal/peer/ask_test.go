@@ -11,12 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow questions of users than there are
@@ -48,8 +48,8 @@ func TestRepliesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{seen: map[string]int{}}
 		s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f})
-		task := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add,
-			Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}}
+		task := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add,
+			Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}}
 		replies := map[string]int{}
 		for range 3 {
 			for range 2 {
@@ -89,8 +89,8 @@ func TestLongNamesAreRefused(t *testing.T) {
 func TestRepliesKeptAreBounded(t *testing.T) {
 	f := &fake{seen: map[string]int{}}
 	s := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: f, ReplyBytes: 8 << 10})
-	limits := make([]syncer.Limit, 64)
-	tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+	limits := make([]twotier.Limit, 64)
+	tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: []byte("k"), N: 1, Limits: limits}}}}}
 	const processes = 100
 	replies := [processes]string{}
@@ -129,7 +129,7 @@ func TestLanesGiveUpLargeBuffers(t *testing.T) {
 	}
 	defer func() { _ = c.Close(context.Background()) }()
 	to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
-	task := rpc.Task{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+	task := rpc.Task{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: []byte(strings.Repeat("k", 256)), N: 1}}}}
 	for count, kept := range map[int]bool{4096: false, 10: true} {
 		n, err := c.Kept(to, slices.Repeat([]rpc.Task{task}, count))

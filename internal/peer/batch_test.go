@@ -8,41 +8,41 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // recorder is a node that records the operations it receives, and answers at random.
 type recorder struct {
 	rnd     *rand.Rand
-	ops     []syncer.Op
-	answers []syncer.Result
+	ops     []twotier.Op
+	answers []twotier.Result
 }
 
-func (f *recorder) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (f *recorder) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		f.ops = append(f.ops, copyOf(&ops[i]))
 		f.answer(&ops[i], &res[i])
-		var answer syncer.Result
+		var answer twotier.Result
 		copyResult(&answer, &res[i])
 		f.answers = append(f.answers, answer)
 	}
 }
 
-func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []twotier.Result) {
 	for i := range tasks {
-		res[i].Err = fmt.Errorf("%w: verb %d", syncer.ErrUnavailable, tasks[i].Verb)
+		res[i].Err = fmt.Errorf("%w: verb %d", twotier.ErrUnavailable, tasks[i].Verb)
 	}
 }
 
 func (*recorder) Answer(context.Context, any) (any, error) { return nil, nil }
 
 // answer sets a random answer, which needs no details half of the time.
-func (f *recorder) answer(op *syncer.Op, res *syncer.Result) {
+func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {
 	detail := f.rnd.IntN(2) == 0
-	sources := []syncer.Source{syncer.SourceMemory, syncer.SourceRedis, syncer.SourceDegraded}
+	sources := []twotier.Source{twotier.SourceMemory, twotier.SourceRedis, twotier.SourceDegraded}
 	res.Allowed, res.Degraded = f.rnd.IntN(2) == 0, f.rnd.IntN(4) == 0
 	res.Source = sources[f.rnd.IntN(len(sources))]
 	if f.rnd.IntN(2) == 0 {
@@ -53,13 +53,13 @@ func (f *recorder) answer(op *syncer.Op, res *syncer.Result) {
 	}
 	for i := range op.Checks {
 		c := res.AddCheck()
-		c.Limits = []syncer.LimitResult{}
+		c.Limits = []twotier.LimitResult{}
 		if detail {
 			c.Refused, c.RetryAfter = f.rnd.IntN(2) == 0, f.rnd.Int64N(3)-1
 		}
 		for _, l := range op.Checks[i].Limits {
 			count := f.rnd.Int64N(1<<f.rnd.IntN(62)) - 5
-			c.Limits = append(c.Limits, syncer.LimitResult{Window: l.Window, Max: l.Max,
+			c.Limits = append(c.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
 				Count: count, Lo: count - f.rnd.Int64N(100), Hi: count + f.rnd.Int64N(1000),
 				BucketMS: 1 << f.rnd.IntN(20), Refused: detail && f.rnd.IntN(2) == 0})
 		}
@@ -67,46 +67,46 @@ func (f *recorder) answer(op *syncer.Op, res *syncer.Result) {
 }
 
 // copyOf returns a deep copy of an operation.
-func copyOf(op *syncer.Op) syncer.Op {
+func copyOf(op *twotier.Op) twotier.Op {
 	o := *op
 	o.Checks = nil
 	for _, c := range op.Checks {
 		c.NS, c.Key = append([]byte{}, c.NS...), append([]byte{}, c.Key...)
-		c.Limits = append([]syncer.Limit{}, c.Limits...)
+		c.Limits = append([]twotier.Limit{}, c.Limits...)
 		o.Checks = append(o.Checks, c)
 	}
 	return o
 }
 
 // copyResult sets a result to a deep copy of another one.
-func copyResult(to, res *syncer.Result) {
+func copyResult(to, res *twotier.Result) {
 	*to = *res
 	to.Checks = nil
 	for _, c := range res.Checks {
-		c.Limits = append([]syncer.LimitResult{}, c.Limits...)
+		c.Limits = append([]twotier.LimitResult{}, c.Limits...)
 		to.Checks = append(to.Checks, c)
 	}
 }
 
 // anyOp returns a random operation that often resembles others.
-func anyOp(rnd *rand.Rand) syncer.Op {
-	op := syncer.Op{Kind: syncer.Kind(rnd.IntN(3)), Ack: syncer.Ack(rnd.IntN(3) / 2)}
+func anyOp(rnd *rand.Rand) twotier.Op {
+	op := twotier.Op{Kind: twotier.Kind(rnd.IntN(3)), Ack: twotier.Ack(rnd.IntN(3) / 2)}
 	if rnd.IntN(8) == 0 {
 		op.TS = -rnd.Int64()
 	}
 	checks := 1
-	if op.Kind == syncer.Acquire {
+	if op.Kind == twotier.Acquire {
 		checks, op.CountDenied = 1+rnd.IntN(3), rnd.IntN(8) == 0
 	}
 	for i := range checks {
-		c := syncer.Check{NS: []byte([]string{"", "", "sms"}[rnd.IntN(3)]),
-			Key: fmt.Append(nil, rnd.Uint64()>>rnd.IntN(64)), N: 1, Limits: []syncer.Limit{}}
+		c := twotier.Check{NS: []byte([]string{"", "", "sms"}[rnd.IntN(3)]),
+			Key: fmt.Append(nil, rnd.Uint64()>>rnd.IntN(64)), N: 1, Limits: []twotier.Limit{}}
 		if rnd.IntN(8) == 0 {
 			c.N = int64(rnd.Uint32()>>1) - 1<<30
 		}
 		for j := range rnd.IntN(3) {
 			c.Limits = append(c.Limits,
-				syncer.Limit{Window: int64(1000 * (i + j + 1)), Max: 1 << 40})
+				twotier.Limit{Window: int64(1000 * (i + j + 1)), Max: 1 << 40})
 		}
 		op.Checks = append(op.Checks, c)
 	}
@@ -114,7 +114,7 @@ func anyOp(rnd *rand.Rand) syncer.Op {
 }
 
 // anyBatch returns a batch with runs of operations that differ in their keys only.
-func anyBatch(rnd *rand.Rand, size int) (ops []syncer.Op) {
+func anyBatch(rnd *rand.Rand, size int) (ops []twotier.Op) {
 	op := anyOp(rnd)
 	for range size {
 		if rnd.IntN(4) == 0 {
@@ -142,7 +142,7 @@ func TestBatchesComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		res := make([]syncer.Result, 100)
+		res := make([]twotier.Result, 100)
 		for range 300 {
 			ops := anyBatch(rnd, 1+rnd.IntN(len(res)))
 			at := []int{}
@@ -162,7 +162,7 @@ func TestBatchesComeBack(t *testing.T) {
 }
 
 // compare checks the operations that arrived, and the results that came back.
-func compare(t *testing.T, f *recorder, ops []syncer.Op, at []int, res []syncer.Result) {
+func compare(t *testing.T, f *recorder, ops []twotier.Op, at []int, res []twotier.Result) {
 	t.Helper()
 	if len(f.ops) != len(at) {
 		t.Fatalf("%d operations arrived, want %d: %v", len(f.ops), len(at), res[at[0]].Err)
@@ -171,7 +171,7 @@ func compare(t *testing.T, f *recorder, ops []syncer.Op, at []int, res []syncer.
 		if want := copyOf(&ops[i]); !reflect.DeepEqual(f.ops[k], want) {
 			t.Fatalf("operation %d of %d arrived as %+v, want %+v", k, len(at), f.ops[k], want)
 		}
-		var got syncer.Result
+		var got twotier.Result
 		copyResult(&got, &res[i])
 		if !reflect.DeepEqual(got, f.answers[k]) {
 			t.Fatalf("result %d of %d is %+v, want %+v", k, len(at), got, f.answers[k])

@@ -6,26 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // yes is a node that allows everything at once.
 type yes struct{}
 
-func (yes) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (yes) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
-		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
+		res[i].Allowed, res[i].Source = true, twotier.SourceMemory
 		c := res[i].AddCheck()
 		for range ops[i].Checks[0].Limits {
-			c.Limits = append(c.Limits, syncer.LimitResult{Count: 1, Lo: 1, Hi: 1, BucketMS: 1000})
+			c.Limits = append(c.Limits, twotier.LimitResult{Count: 1, Lo: 1, Hi: 1, BucketMS: 1000})
 		}
 	}
 }
 
-func (yes) ServeTasks(context.Context, []rpc.Task, []syncer.Result) {}
+func (yes) ServeTasks(context.Context, []rpc.Task, []twotier.Result) {}
 
 func (yes) Answer(context.Context, any) (any, error) { return nil, nil }
 
@@ -55,10 +55,10 @@ func BenchmarkForward(b *testing.B) {
 			b.SetParallelism(callers)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{
+				tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{
 					Key: []byte("user:42"), N: 1,
-					Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}
-				res := make([]syncer.Result, 1)
+					Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
+				res := make([]twotier.Result, 1)
 				for pb.Next() {
 					if c.Do(ctx, to, tasks, res); res[0].Err != nil {
 						b.Error(res[0].Err)

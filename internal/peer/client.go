@@ -10,13 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // ClientOptions configure a [Client]. The zero value of a field means its default.
@@ -114,7 +114,7 @@ func (c *Client) link(to *ring.Member) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, fmt.Errorf("%w: this node is closing", syncer.ErrClosed)
+		return nil, fmt.Errorf("%w: this node is closing", twotier.ErrClosed)
 	}
 	l := c.links[to.Name]
 	if l == nil {

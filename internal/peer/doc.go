@@ -38,7 +38,7 @@
 // # Outcomes
 //
 // A caller gets the answer of the node, or one of four errors, which are all decided in one place:
-// the outcome is unknown (syncer.ErrUnknownOutcome); the time was up before the node got the
+// the outcome is unknown (twotier.ErrUnknownOutcome); the time was up before the node got the
 // message ([rpc.ErrLate]), although the node may be fine; the node answers, but does not accept the
 // message ([rpc.ErrRefused]); or the node can't be reached ([rpc.ErrUnreachable]). The last three
 // guarantee that nothing was done.

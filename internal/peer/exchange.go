@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // Pauses between attempts.
@@ -32,7 +32,7 @@ func (n *lane) meet(ctx context.Context, by time.Time) error {
 	}
 	_, err := n.deliver(ctx, kindQuestion, n.l.ping, by)
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return fmt.Errorf("%w: it did not report its time", rpc.ErrLate)
 	case err != nil:
 		return err
@@ -97,7 +97,7 @@ func (n *lane) lost(sent bool, kind, why error) error {
 // reason: rpc.ErrUnreachable, rpc.ErrRefused or rpc.ErrLate.
 func outcome(sent bool, kind, why error) error {
 	if sent {
-		kind = syncer.ErrUnknownOutcome
+		kind = twotier.ErrUnknownOutcome
 	}
 	if why == nil {
 		return kind

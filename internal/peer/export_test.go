@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Reply is a reply received by a client.
@@ -33,7 +33,7 @@ func Asked(question any) (any, error) {
 }
 
 // Result parses the result of an operation.
-func (b Reply) Result(op *syncer.Op, res *syncer.Result) error {
+func (b Reply) Result(op *twotier.Op, res *twotier.Result) error {
 	r := reader{b: b}
 	readResult(&r, op, res, &times{})
 	return r.end()
@@ -62,9 +62,9 @@ func Message(from, to string, seq uint64, calls ...[]rpc.Task) []byte {
 }
 
 // Batch encodes a message with a batch of operations, without a secret.
-func Batch(from, to string, seq uint64, ops []syncer.Op) []byte {
+func Batch(from, to string, seq uint64, ops []twotier.Op) []byte {
 	body := []byte{0, 1, byte(len(ops))}
-	var last *syncer.Op
+	var last *twotier.Op
 	for i := range ops {
 		body = appendOp(body, &ops[i], last)
 		last = &ops[i]

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
@@ -17,16 +18,16 @@ import (
 // strict is a node that checks that tasks and questions are valid.
 type strict struct{ t *testing.T }
 
-func (s strict) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (s strict) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
-		if n := len(ops[i].Checks); n == 0 || ops[i].Kind != syncer.Acquire && n != 1 {
+		if n := len(ops[i].Checks); n == 0 || ops[i].Kind != twotier.Acquire && n != 1 {
 			s.t.Fatalf("%+v", ops[i])
 		}
 	}
 	s.read(ops, res)
 }
 
-func (s strict) ServeTasks(_ context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (s strict) ServeTasks(_ context.Context, tasks []rpc.Task, res []twotier.Result) {
 	for i := range tasks {
 		if tasks[i].Verb == rpc.VerbDo {
 			s.t.Fatalf("%+v", tasks[i])
@@ -36,7 +37,7 @@ func (s strict) ServeTasks(_ context.Context, tasks []rpc.Task, res []syncer.Res
 }
 
 // read reads all memory of some operations.
-func (s strict) read(ops []syncer.Op, res []syncer.Result) {
+func (s strict) read(ops []twotier.Op, res []twotier.Result) {
 	if len(ops) != len(res) {
 		s.t.Fatalf("%d operations, %d results", len(ops), len(res))
 	}
@@ -57,20 +58,21 @@ func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
 
 // FuzzHandle sends arbitrary messages to a server without a secret.
 func FuzzHandle(f *testing.F) {
-	limits := []syncer.Limit{{Window: 60_000, Max: 5}}
+	limits := []twotier.Limit{{Window: 60_000, Max: 5}}
 	f.Add(peer.Message("a", "b", 1, []rpc.Task{
-		{Op: syncer.Op{Kind: syncer.Add, TS: 7,
-			Checks: []syncer.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
+		{Op: twotier.Op{Kind: twotier.Add, TS: 7,
+			Checks: []twotier.Check{{Key: []byte("k"), N: -3, Limits: limits}}}},
 		{Verb: rpc.VerbReserve, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3}, Decider: "d",
-			Op: syncer.Op{Kind: syncer.Acquire,
-				Checks: []syncer.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits},
+			Op: twotier.Op{Kind: twotier.Acquire,
+				Checks: []twotier.Check{{NS: []byte("n"), Key: []byte("k"), N: 1, Limits: limits},
 					{Key: []byte("l"), N: 1}}}},
 		{Verb: rpc.VerbDecide, Acquire: rpc.AcquireID{Coordinator: "h", Number: 4}, Settled: 2,
-			Op: syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("l"), N: 1}}}},
+			Op: twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("l"),
+				N: 1}}}},
 	}, []rpc.Task{{Verb: rpc.VerbConfirm, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3}}}))
-	alike := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+	alike := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 		{Key: []byte("k"), N: 1, Limits: limits}, {NS: []byte("n"), Key: []byte("l"), N: 1}}}
-	f.Add(peer.Batch("a", "b", 1, []syncer.Op{alike, alike, alike}))
+	f.Add(peer.Batch("a", "b", 1, []twotier.Op{alike, alike, alike}))
 	f.Add(peer.Message("a", "b", 1))
 	f.Add([]byte{1, 1, 'a', 1, 'b', 0, 1, 1, 1, 2, '{', '}'})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -86,10 +88,10 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(peer.Answered(nil, &rpc.MovedError{To: ring.Member{ID: "x"}})))
 	f.Add([]byte{0xe0, 4, 1, 1, 0, 2, 1, 0, 2, 2, 2, 2})
 	f.Add([]byte{0x81, 2, 2, 2, 2})
-	op := syncer.Op{Checks: []syncer.Check{{Key: []byte("k"),
-		Limits: []syncer.Limit{{Window: 1, Max: 1}}}}}
+	op := twotier.Op{Checks: []twotier.Check{{Key: []byte("k"),
+		Limits: []twotier.Limit{{Window: 1, Max: 1}}}}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var res syncer.Result
+		var res twotier.Result
 		_ = peer.Reply(raw).Result(&op, &res)
 		a, err := peer.Reply(raw).Claim()
 		if err != nil {

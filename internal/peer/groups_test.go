@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // distant is a transport to several servers by address, each with a delay before it answers.
@@ -56,9 +56,9 @@ func TestGroupsDoNotWaitForEachOther(t *testing.T) {
 		for i, name := range names {
 			groups[i].To = &ring.Member{ID: name, Name: name, Address: name}
 		}
-		ops, res := make([]syncer.Op, 40), make([]syncer.Result, 40)
+		ops, res := make([]twotier.Op, 40), make([]twotier.Result, 40)
 		for i := range ops {
-			ops[i].Checks = []syncer.Check{{Key: fmt.Append(nil, i), N: 1}}
+			ops[i].Checks = []twotier.Check{{Key: fmt.Append(nil, i), N: 1}}
 			g := &groups[i%len(groups)]
 			g.At = append(g.At, i)
 		}

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // errSilent means that a process has left several pings in a row unanswered.
@@ -72,7 +72,7 @@ func (n *lane) send(batch []*call) {
 		if err == nil {
 			k.reply = r.part()
 			if r.err != nil {
-				err = syncer.ErrUnknownOutcome
+				err = twotier.ErrUnknownOutcome
 			}
 		}
 		k.Finish(err)

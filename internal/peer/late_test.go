@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/syncer"
 )
 
 // counted returns how often the server has counted a key.
@@ -38,7 +38,7 @@ func TestShortDeadlines(t *testing.T) {
 			4 * time.Millisecond} {
 			key := fmt.Sprint("short", i)
 			if err := p.add(key, within); !errors.Is(err, rpc.ErrLate) ||
-				!errors.Is(err, syncer.ErrUnavailable) {
+				!errors.Is(err, twotier.ErrUnavailable) {
 				t.Errorf("%v: %v", within, err)
 			}
 			time.Sleep(time.Second)
@@ -71,7 +71,7 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, "", "")
 		p.meet()
 		p.net.Slow("a", "b", 3*time.Second)
-		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := p.add("k", 200*time.Millisecond); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -91,7 +91,7 @@ func TestLateQuestionsAreNotAnswered(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := p.client.Ask(ctx, p.to, &hotkeys.LeaseRequest{},
-			nil); !errors.Is(err, syncer.ErrUnknownOutcome) {
+			nil); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		time.Sleep(10 * time.Second)
@@ -133,12 +133,12 @@ func TestOneSlowMessageHoldsUpNobody(t *testing.T) {
 // TestAClassHoldsUpNoOther makes the node slow for tasks of one class. Tasks of another class don't
 // wait for them.
 func TestAClassHoldsUpNoOther(t *testing.T) {
-	task := func(verb rpc.Verb, ack syncer.Ack) rpc.Task {
-		return rpc.Task{Verb: verb, Op: syncer.Op{Kind: syncer.Add, Ack: ack}}
+	task := func(verb rpc.Verb, ack twotier.Ack) rpc.Task {
+		return rpc.Task{Verb: verb, Op: twotier.Op{Kind: twotier.Add, Ack: ack}}
 	}
 	classes := [][]rpc.Task{
 		{task(rpc.VerbDo, 0)},
-		{task(rpc.VerbDo, syncer.AckStore)},
+		{task(rpc.VerbDo, twotier.AckStore)},
 		{task(rpc.VerbCoordinate, 0)},
 		{task(rpc.VerbReset, 0), task(rpc.VerbDrop, 0)},
 	}
@@ -161,8 +161,8 @@ func holdsUpNoOther(t *testing.T, of, other rpc.Task) {
 	do := func(task rpc.Task, key string) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		task.Op.Checks = []syncer.Check{{Key: []byte(key), N: 1}}
-		res := make([]syncer.Result, 1)
+		task.Op.Checks = []twotier.Check{{Key: []byte(key), N: 1}}
+		res := make([]twotier.Result, 1)
 		p.client.Do(ctx, p.to, []rpc.Task{task}, res)
 		return res[0].Err
 	}
@@ -195,9 +195,9 @@ func TestQueuedIsNotUnreachable(t *testing.T) {
 		store := func(within time.Duration) error {
 			ctx, cancel := context.WithTimeout(context.Background(), within)
 			defer cancel()
-			tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add, Ack: syncer.AckStore,
-				Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}}}
-			res := make([]syncer.Result, 1)
+			tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add, Ack: twotier.AckStore,
+				Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}}}
+			res := make([]twotier.Result, 1)
 			p.client.Do(ctx, p.to, tasks, res)
 			return res[0].Err
 		}
@@ -255,7 +255,7 @@ func TestACallerDoesNotWaitForOthers(t *testing.T) {
 		began := time.Now()
 		err := p.add("hasty", 400*time.Millisecond)
 		if took := time.Since(began); took > 410*time.Millisecond ||
-			!errors.Is(err, syncer.ErrUnknownOutcome) {
+			!errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		if err := <-patient; err != nil {

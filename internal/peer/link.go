@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Bounds of a link.
@@ -124,7 +124,7 @@ func (l *link) refused() error {
 func (l *link) submit(k *call, queue *batching.Queue[*call]) error {
 	err := queue.Put(k)
 	if errors.Is(err, batching.ErrFull) {
-		return fmt.Errorf("%w: too many operations wait for it", syncer.ErrOverload)
+		return fmt.Errorf("%w: too many operations wait for it", twotier.ErrOverload)
 	}
 	return err
 }

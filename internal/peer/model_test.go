@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/syncer"
 )
 
 var (
@@ -31,21 +31,21 @@ type ledgerNode struct {
 	counted map[string][]time.Time
 }
 
-func (f *ledgerNode) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (f *ledgerNode) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		if f.dawdle(ctx); ctx.Err() != nil {
-			res[i].Err = syncer.ErrUnavailable
+			res[i].Err = twotier.ErrUnavailable
 			continue
 		}
 		key := string(ops[i].Checks[0].Key)
 		f.mu.Lock()
 		f.counted[key] = append(f.counted[key], time.Now())
 		f.mu.Unlock()
-		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
+		res[i].Allowed, res[i].Source = true, twotier.SourceMemory
 	}
 }
 
-func (f *ledgerNode) ServeTasks(context.Context, []rpc.Task, []syncer.Result) {}
+func (f *ledgerNode) ServeTasks(context.Context, []rpc.Task, []twotier.Result) {}
 
 func (f *ledgerNode) dawdle(ctx context.Context) {
 	f.mu.Lock()
@@ -215,13 +215,13 @@ func expected(err error) (least, most int, kind string) {
 	switch {
 	case err == nil:
 		return 1, 1, "done"
-	case errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return 0, 1, "unknown"
 	case errors.Is(err, rpc.ErrUnreachable):
 		return 0, 0, "unreachable"
 	case errors.Is(err, rpc.ErrLate):
 		return 0, 0, "late"
-	case errors.Is(err, syncer.ErrUnavailable):
+	case errors.Is(err, twotier.ErrUnavailable):
 		return 0, 0, "given up there"
 	}
 	return 0, 0, err.Error()

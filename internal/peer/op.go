@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // The second byte of an operation: its kind and the acknowledgement.
@@ -15,9 +15,9 @@ const (
 )
 
 // Bounds of namespaces and keys: the ones of bans, which are longer than the clients', see
-// syncer.BanKey.
+// twotier.BanKey.
 const (
-	maxNS  = len(syncer.BanNamespace) + 1 + 64
+	maxNS  = len(twotier.BanNamespace) + 1 + 64
 	maxKey = 64 + 1 + 256
 )
 
@@ -31,7 +31,7 @@ const (
 )
 
 // alike reports whether two operations differ in their keys only.
-func alike(a, b *syncer.Op) bool {
+func alike(a, b *twotier.Op) bool {
 	if a.Kind != b.Kind || a.TS != b.TS || a.Ack != b.Ack || a.CountDenied != b.CountDenied ||
 		a.DryRun != b.DryRun || len(a.Checks) != len(b.Checks) {
 		return false
@@ -47,7 +47,7 @@ func alike(a, b *syncer.Op) bool {
 }
 
 // appendKeys appends the keys of an operation like the previous one.
-func appendKeys(b []byte, op *syncer.Op) []byte {
+func appendKeys(b []byte, op *twotier.Op) []byte {
 	for i := range op.Checks {
 		b = appendBytes(b, op.Checks[i].Key)
 	}
@@ -55,12 +55,12 @@ func appendKeys(b []byte, op *syncer.Op) []byte {
 }
 
 // appendChecks appends the checks of an operation.
-func appendChecks(b []byte, op *syncer.Op) []byte {
+func appendChecks(b []byte, op *twotier.Op) []byte {
 	b = appendUint(b, uint64(len(op.Checks)))
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		b = appendBytes(appendBytes(b, c.NS), c.Key)
-		if b = appendInt(b, c.N); c.N == 0 && op.Kind == syncer.Acquire {
+		if b = appendInt(b, c.N); c.N == 0 && op.Kind == twotier.Acquire {
 			b = appendUint(appendUint(b, uint64(c.Ban.From)), uint64(c.Ban.To))
 		}
 		b = appendUint(b, uint64(len(c.Limits)))
@@ -75,18 +75,18 @@ func appendChecks(b []byte, op *syncer.Op) []byte {
 type span struct{ from, to int }
 
 // readChecks reads the checks of an operation. Their keys are views into the message.
-func (l *taskList) readChecks(r *reader, kind syncer.Kind) {
+func (l *taskList) readChecks(r *reader, kind twotier.Kind) {
 	for range r.count() {
-		c := syncer.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
+		c := twotier.Check{NS: r.bytes(), Key: r.bytes(), N: r.int()}
 		if len(c.NS) > maxNS || !validKey(c.Key) || c.N > math.MaxInt32 || c.N < -math.MaxInt32 {
 			r.fail()
 		}
-		if c.N == 0 && kind == syncer.Acquire {
-			c.Ban = syncer.Ban{From: r.uint16(), To: r.uint16()}
+		if c.N == 0 && kind == twotier.Acquire {
+			c.Ban = twotier.Ban{From: r.uint16(), To: r.uint16()}
 		}
 		from := len(l.limits)
 		for range r.count() {
-			l.limits = append(l.limits, syncer.Limit{Window: r.int(), Max: r.int()})
+			l.limits = append(l.limits, twotier.Limit{Window: r.int(), Max: r.int()})
 		}
 		l.addCheck(r, &c, span{from, len(l.limits)})
 	}
@@ -107,7 +107,7 @@ func (l *taskList) readLike(r *reader) {
 func validKey(key []byte) bool { return len(key) > 0 && len(key) <= maxKey }
 
 // addCheck adds a check with the limits in a part of the list.
-func (l *taskList) addCheck(r *reader, c *syncer.Check, limits span) {
+func (l *taskList) addCheck(r *reader, c *twotier.Check, limits span) {
 	if l.asked += limits.to - limits.from; l.asked > maxLimits {
 		r.fail()
 	}

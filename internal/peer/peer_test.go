@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
@@ -20,7 +21,6 @@ import (
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // fake is a node that counts its requests.
@@ -34,18 +34,18 @@ type fake struct {
 }
 
 // opsOf returns the operations of tasks.
-func opsOf(tasks []rpc.Task) (ops []syncer.Op) {
+func opsOf(tasks []rpc.Task) (ops []twotier.Op) {
 	for i := range tasks {
 		ops = append(ops, tasks[i].Op)
 	}
 	return ops
 }
 
-func (f *fake) ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+func (f *fake) ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	f.Serve(ctx, opsOf(tasks), res)
 }
 
-func (f *fake) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (f *fake) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	f.mu.Lock()
 	f.calls++
 	delay, end := f.delay, f.end
@@ -63,11 +63,11 @@ func (f *fake) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 		key := string(ops[i].Checks[0].Key)
 		f.seen[key]++
 		res[i].Err = f.err
-		res[i].Allowed, res[i].Source = true, syncer.SourceMemory
+		res[i].Allowed, res[i].Source = true, twotier.SourceMemory
 		c := res[i].AddCheck()
 		for range ops[i].Checks[0].Limits {
 			c.Limits = append(c.Limits,
-				syncer.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
+				twotier.LimitResult{Count: int64(f.seen[key]), Lo: 1, Hi: 9, BucketMS: 1000})
 		}
 	}
 }
@@ -81,7 +81,8 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		delay := f.delay
 		f.mu.Unlock()
 		time.Sleep(delay)
-		return &node.TopAnswer{Keys: []syncer.KeyCount{{NS: "default", Key: "k", Count: q.Window}}},
+		return &node.TopAnswer{Keys: []twotier.KeyCount{{NS: "default", Key: "k",
+				Count: q.Window}}},
 			nil
 	case *node.StatusQuestion:
 		return &cluster.Status{Keys: 5, Mode: cluster.Redis}, nil
@@ -91,7 +92,7 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 		f.seen["spread"]++
 		return &hotkeys.LeaseResponse{}, nil
 	case *multiowner.OutcomeRequest:
-		return nil, fmt.Errorf("%w: no such thing", syncer.ErrUnavailable)
+		return nil, fmt.Errorf("%w: no such thing", twotier.ErrUnavailable)
 	}
 	return nil, fmt.Errorf("%T: not here", question)
 }
@@ -151,10 +152,10 @@ func (p *pair) serve(name, secret string) {
 func (p *pair) add(key string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	tasks := []rpc.Task{{Op: syncer.Op{Kind: syncer.Add,
-		Checks: []syncer.Check{{Key: []byte(key), N: 1,
-			Limits: []syncer.Limit{{Window: 60_000, Max: 5}}}}}}}
-	res := make([]syncer.Result, 1)
+	tasks := []rpc.Task{{Op: twotier.Op{Kind: twotier.Add,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1,
+			Limits: []twotier.Limit{{Window: 60_000, Max: 5}}}}}}}
+	res := make([]twotier.Result, 1)
 	p.client.Do(ctx, p.to, tasks, res)
 	return res[0].Err
 }
@@ -177,20 +178,21 @@ func secrets(t *testing.T, test func(t *testing.T, secret string)) {
 func TestResultsComeBack(t *testing.T) {
 	secrets(t, func(t *testing.T, secret string) {
 		p := newPair(t, simnet.Weather{Delay: time.Millisecond}, secret, secret)
-		limits := []syncer.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
+		limits := []twotier.Limit{{Window: 60_000, Max: 5}, {Window: 1000, Max: 2}}
 		tasks := []rpc.Task{
-			{Op: syncer.Op{Kind: syncer.Acquire, TS: -5, CountDenied: true, Checks: []syncer.Check{
-				{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits},
-				{Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
+			{Op: twotier.Op{Kind: twotier.Acquire, TS: -5, CountDenied: true,
+				Checks: []twotier.Check{
+					{NS: []byte("sms"), Key: []byte("k"), N: 3, Limits: limits},
+					{Key: []byte("l"), N: 1, Limits: limits[:1]}}}},
 			{Verb: rpc.VerbReserve, Acquire: rpc.AcquireID{Coordinator: "h", Number: 3},
 				Decider: "d",
-				Op: syncer.Op{Kind: syncer.Acquire,
-					Checks: []syncer.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
-			{Verb: rpc.VerbReset, Op: syncer.Op{Checks: []syncer.Check{{Key: []byte("k")}}}},
+				Op: twotier.Op{Kind: twotier.Acquire,
+					Checks: []twotier.Check{{Key: []byte("k"), N: 1, Limits: limits}}}},
+			{Verb: rpc.VerbReset, Op: twotier.Op{Checks: []twotier.Check{{Key: []byte("k")}}}},
 		}
-		res := make([]syncer.Result, 3)
+		res := make([]twotier.Result, 3)
 		p.client.Do(context.Background(), p.to, tasks, res)
-		want := []syncer.LimitResult{
+		want := []twotier.LimitResult{
 			{Window: 60_000, Max: 5, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000},
 			{Window: 1000, Max: 2, Count: 1, Lo: 1, Hi: 9, BucketMS: 1000}}
 		if res[0].Err != nil || !res[0].Allowed ||
@@ -242,7 +244,7 @@ func TestAtMostOnce(t *testing.T) {
 				if n != 0 {
 					t.Errorf("%s: said not to be sent, carried out %d times", key, n)
 				}
-			case errors.Is(err, syncer.ErrUnknownOutcome):
+			case errors.Is(err, twotier.ErrUnknownOutcome):
 				kinds["unknown"]++
 				if n > 1 {
 					t.Errorf("%s: carried out %d times", key, n)
@@ -320,7 +322,7 @@ func TestSilenceOpensTheCircuit(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		<-done
-		if took := time.Since(began); !errors.Is(first, syncer.ErrUnknownOutcome) ||
+		if took := time.Since(began); !errors.Is(first, twotier.ErrUnknownOutcome) ||
 			took > 2100*time.Millisecond {
 			t.Errorf("after %v: %v", took, first)
 		}
@@ -418,8 +420,8 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
 		for _, want := range []error{
-			syncer.ErrOverload, syncer.ErrFull, syncer.ErrUnavailable, syncer.ErrUnknownOutcome,
-			syncer.ErrNotOwner,
+			twotier.ErrOverload, twotier.ErrFull, twotier.ErrUnavailable, twotier.ErrUnknownOutcome,
+			twotier.ErrNotOwner,
 		} {
 			p.fake.err = fmt.Errorf("said: %w", want)
 			if err := p.add("a", time.Second); !errors.Is(err, want) ||
@@ -427,20 +429,20 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 				t.Errorf("%v became %v", want, err)
 			}
 		}
-		p.fake.err = fmt.Errorf("said: %w", &syncer.RetryError{Err: syncer.ErrBehind,
+		p.fake.err = fmt.Errorf("said: %w", &twotier.RetryError{Err: twotier.ErrBehind,
 			After: 2350 * time.Millisecond})
-		if got := new(syncer.RetryError); !errors.As(p.add("a", time.Second), &got) ||
-			got.After != 2350*time.Millisecond || !errors.Is(got, syncer.ErrOverload) ||
+		if got := new(twotier.RetryError); !errors.As(p.add("a", time.Second), &got) ||
+			got.After != 2350*time.Millisecond || !errors.Is(got, twotier.ErrOverload) ||
 			!strings.Contains(got.Error(), "said") {
 			t.Errorf("%v became %+v", p.fake.err, got)
 		}
 		p.fake.err = context.DeadlineExceeded
-		if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := p.add("a", time.Second); !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("a deadline there became %v", err)
 		}
-		invalid := &syncer.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
+		invalid := &twotier.InvalidError{Check: 1, Limit: -1, Field: "ts", Detail: "no"}
 		p.fake.err = invalid
-		if got := new(syncer.InvalidError); !errors.As(p.add("a", time.Second), &got) ||
+		if got := new(twotier.InvalidError); !errors.As(p.add("a", time.Second), &got) ||
 			*got != *invalid {
 			t.Errorf("%+v became %+v", invalid, got)
 		}
@@ -451,9 +453,9 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 			got.To != moved.To {
 			t.Errorf("%+v became %+v", moved, got)
 		}
-		for _, other := range []error{invalid, moved, syncer.ErrNotOwner, rpc.ErrLate} {
-			p.fake.err = errors.Join(other, syncer.ErrUnknownOutcome)
-			if err := p.add("a", time.Second); !errors.Is(err, syncer.ErrUnknownOutcome) {
+		for _, other := range []error{invalid, moved, twotier.ErrNotOwner, rpc.ErrLate} {
+			p.fake.err = errors.Join(other, twotier.ErrUnknownOutcome)
+			if err := p.add("a", time.Second); !errors.Is(err, twotier.ErrUnknownOutcome) {
 				t.Errorf("%v, of unknown outcome, became %v", other, err)
 			}
 		}
@@ -471,7 +473,7 @@ func TestQuestions(t *testing.T) {
 				var top node.TopAnswer
 				if err := p.client.Ask(ctx, p.to, &node.TopQuestion{Limit: 3, Window: int64(i)},
 					&top); err != nil {
-					if !errors.Is(err, syncer.ErrUnknownOutcome) {
+					if !errors.Is(err, twotier.ErrUnknownOutcome) {
 						t.Error(err)
 					}
 				} else if len(top.Keys) != 1 || top.Keys[0].Count != int64(i) {
@@ -487,7 +489,7 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("%+v, %v", status, err)
 		}
 		if err := p.client.Ask(context.Background(), p.to, &multiowner.OutcomeRequest{},
-			nil); !errors.Is(err, syncer.ErrUnavailable) {
+			nil); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
 		if err := p.client.Ask(context.Background(), p.to, "what?", nil); err == nil {
@@ -510,7 +512,7 @@ func TestKeepLetsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.client.Keep(tab)
-		if err := <-done; !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if err := <-done; !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 	})

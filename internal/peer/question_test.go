@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/quick"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
@@ -14,7 +15,6 @@ import (
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/peer"
-	"twotier.dev/twotier/syncer"
 )
 
 // answers lists an empty answer for each kind of question, by name; nil if it has none.
@@ -66,8 +66,9 @@ func TestEveryQuestionComesBack(t *testing.T) {
 // TestListsComeBack encodes and parses lists of answers, some of which are errors.
 func TestListsComeBack(t *testing.T) {
 	rnd := rand.New(rand.NewSource(2))
-	invalid := &syncer.InvalidError{Check: -1, Limit: 2, Field: "window", Detail: "too long"}
-	fails := []error{nil, syncer.ErrNotOwner, nil, syncer.ErrFull, invalid, syncer.ErrUnavailable}
+	invalid := &twotier.InvalidError{Check: -1, Limit: 2, Field: "window", Detail: "too long"}
+	fails := []error{nil, twotier.ErrNotOwner, nil, twotier.ErrFull, invalid,
+		twotier.ErrUnavailable}
 	for n := range 20 {
 		var want, got node.DistinctListAnswer
 		for i := range n {
@@ -88,7 +89,7 @@ func TestListsComeBack(t *testing.T) {
 		}
 	}
 	var none node.DistinctListAnswer
-	if err := peer.Answered(nil, syncer.ErrClosed).Into(&none); err == nil || none.Parts != nil {
+	if err := peer.Answered(nil, twotier.ErrClosed).Into(&none); err == nil || none.Parts != nil {
 		t.Errorf("an error became %+v, %v", none, err)
 	}
 	if err := peer.Answered(&node.PingQuestion{}, nil).Into(&none); err == nil {

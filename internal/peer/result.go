@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // The first byte of a result with an error: its kind. The first byte of an answer to a question is
@@ -43,9 +43,9 @@ const (
 )
 
 // sources are encoded by their index.
-var sources = [...]syncer.Source{
-	syncer.SourceMemory, syncer.SourceOwner, syncer.SourceRedis, syncer.SourceFallback,
-	syncer.SourceDegraded, syncer.SourceNear,
+var sources = [...]twotier.Source{
+	twotier.SourceMemory, twotier.SourceOwner, twotier.SourceRedis, twotier.SourceFallback,
+	twotier.SourceDegraded, twotier.SourceNear,
 }
 
 // The bits of the first byte of a check in detail.
@@ -70,7 +70,7 @@ func (t *times) read(r *reader) int64 {
 }
 
 // appendResult appends the outcome of a task with the given operation.
-func appendResult(b []byte, op *syncer.Op, res *syncer.Result, t *times) []byte {
+func appendResult(b []byte, op *twotier.Op, res *twotier.Result, t *times) []byte {
 	if res.Err != nil {
 		return appendError(b, res.Err)
 	}
@@ -81,7 +81,7 @@ func appendResult(b []byte, op *syncer.Op, res *syncer.Result, t *times) []byte 
 	}
 	if plain {
 		for i := range res.Checks {
-			if op.Kind != syncer.Count {
+			if op.Kind != twotier.Count {
 				b = t.append(b, res.Checks[i].TS)
 			}
 			for j := range res.Checks[i].Limits {
@@ -94,14 +94,14 @@ func appendResult(b []byte, op *syncer.Op, res *syncer.Result, t *times) []byte 
 }
 
 // isPlain reports whether a result can be sent without details.
-func isPlain(op *syncer.Op, res *syncer.Result) bool {
+func isPlain(op *twotier.Op, res *twotier.Result) bool {
 	if res.RetryAfter != 0 || len(res.Checks) != len(op.Checks) {
 		return false
 	}
 	for i := range res.Checks {
 		c := &res.Checks[i]
 		if c.Refused || c.RetryAfter != 0 || len(c.Limits) != len(op.Checks[i].Limits) ||
-			(c.TS == 0) != (op.Kind == syncer.Count) {
+			(c.TS == 0) != (op.Kind == twotier.Count) {
 			return false
 		}
 		for j := range c.Limits {
@@ -113,7 +113,7 @@ func isPlain(op *syncer.Op, res *syncer.Result) bool {
 	return true
 }
 
-func firstByte(res *syncer.Result, plain bool) byte {
+func firstByte(res *twotier.Result, plain bool) byte {
 	bits := byte(doneBit)
 	if res.Allowed {
 		bits |= allowedBit
@@ -137,7 +137,7 @@ func firstByte(res *syncer.Result, plain bool) byte {
 }
 
 // appendFigures appends the figures of one window.
-func appendFigures(b []byte, l *syncer.LimitResult) []byte {
+func appendFigures(b []byte, l *twotier.LimitResult) []byte {
 	b = appendInt(b, l.Count)
 	b = appendInt(b, l.Count-l.Lo)
 	b = appendInt(b, l.Hi-l.Count)
@@ -145,7 +145,7 @@ func appendFigures(b []byte, l *syncer.LimitResult) []byte {
 }
 
 // appendDetails appends the checks of a result in full.
-func appendDetails(b []byte, res *syncer.Result, t *times) []byte {
+func appendDetails(b []byte, res *twotier.Result, t *times) []byte {
 	b = appendInt(b, res.RetryAfter)
 	b = appendUint(b, uint64(len(res.Checks)))
 	for i := range res.Checks {
@@ -172,7 +172,7 @@ func boolByte(v bool) byte {
 }
 
 // readResult reads the outcome of a task with the given operation into res.
-func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
+func readResult(r *reader, op *twotier.Op, res *twotier.Result, t *times) {
 	res.Reset()
 	first := r.byte()
 	if r.err != nil {
@@ -195,7 +195,7 @@ func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 	}
 	for i := range op.Checks {
 		c := res.AddCheck()
-		if op.Kind != syncer.Count {
+		if op.Kind != twotier.Count {
 			c.TS = t.read(r)
 		}
 		for j := range op.Checks[i].Limits {
@@ -205,8 +205,8 @@ func readResult(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 }
 
 // readFigures reads the figures of one window. limit may be nil.
-func readFigures(r *reader, limit *syncer.Limit) syncer.LimitResult {
-	l := syncer.LimitResult{Count: r.int()}
+func readFigures(r *reader, limit *twotier.Limit) twotier.LimitResult {
+	l := twotier.LimitResult{Count: r.int()}
 	l.Lo, l.Hi, l.BucketMS = l.Count-r.int(), l.Count+r.int(), int64(r.uint())
 	if limit != nil {
 		l.Window, l.Max = limit.Window, limit.Max
@@ -215,7 +215,7 @@ func readFigures(r *reader, limit *syncer.Limit) syncer.LimitResult {
 }
 
 // readDetails reads checks in full.
-func readDetails(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
+func readDetails(r *reader, op *twotier.Op, res *twotier.Result, t *times) {
 	res.RetryAfter = r.int()
 	for i := range r.count() {
 		c := res.AddCheck()
@@ -225,7 +225,7 @@ func readDetails(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 		}
 		c.RetryAfter = r.int()
 		for j := range r.count() {
-			var limit *syncer.Limit
+			var limit *twotier.Limit
 			if i < len(op.Checks) && j < len(op.Checks[i].Limits) {
 				limit = &op.Checks[i].Limits[j]
 			}
@@ -239,11 +239,11 @@ func readDetails(r *reader, op *syncer.Op, res *syncer.Result, t *times) {
 
 // appendError appends an error so that the other side gets one of the same kind.
 func appendError(b []byte, err error) []byte {
-	var invalid *syncer.InvalidError
+	var invalid *twotier.InvalidError
 	var moved *rpc.MovedError
-	var later *syncer.RetryError
+	var later *twotier.RetryError
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome): // takes precedence over all others
+	case errors.Is(err, twotier.ErrUnknownOutcome): // takes precedence over all others
 	case errors.As(err, &invalid):
 		b = append(b, resultInvalid)
 		b = appendInt(b, int64(invalid.Check))
@@ -260,21 +260,21 @@ func appendError(b []byte, err error) []byte {
 // codeOf returns the code of an error that is sent as its text.
 func codeOf(err error) byte {
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return resultUnknown
-	case errors.Is(err, syncer.ErrNotOwner):
+	case errors.Is(err, twotier.ErrNotOwner):
 		return resultElsewhere
 	case errors.Is(err, rpc.ErrLate):
 		return resultLate
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return resultUnknown
-	case errors.Is(err, syncer.ErrFull):
+	case errors.Is(err, twotier.ErrFull):
 		return resultFull
-	case errors.Is(err, syncer.ErrOverload):
+	case errors.Is(err, twotier.ErrOverload):
 		return resultOverload
-	case errors.Is(err, syncer.ErrClosed):
+	case errors.Is(err, twotier.ErrClosed):
 		return resultClosed
-	case errors.Is(err, syncer.ErrUnavailable):
+	case errors.Is(err, twotier.ErrUnavailable):
 		return resultUnavailable
 	}
 	return resultOther
@@ -284,31 +284,31 @@ func codeOf(err error) byte {
 func kindOf(code byte) error {
 	switch code {
 	case resultElsewhere:
-		return syncer.ErrNotOwner
+		return twotier.ErrNotOwner
 	case resultFull:
-		return syncer.ErrFull
+		return twotier.ErrFull
 	case resultOverload:
-		return syncer.ErrOverload
+		return twotier.ErrOverload
 	case resultClosed:
 		return rpc.ErrRefused
 	case resultLate:
 		return rpc.ErrLate
 	case resultUnavailable:
-		return syncer.ErrUnavailable
+		return twotier.ErrUnavailable
 	}
-	return syncer.ErrUnknownOutcome
+	return twotier.ErrUnknownOutcome
 }
 
 func readError(r *reader, code byte) error {
 	switch code {
 	case resultInvalid:
-		return &syncer.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(),
+		return &twotier.InvalidError{Check: int(r.int()), Limit: int(r.int()), Field: r.string(),
 			Detail: r.string()}
 	case resultMoved:
 		return &rpc.MovedError{To: readMember(r)}
 	case resultRetry:
 		after := time.Duration(r.int()) * time.Millisecond
-		return &syncer.RetryError{After: after,
+		return &twotier.RetryError{After: after,
 			Err: &remoteError{kind: kindOf(r.byte()), text: r.string()}}
 	}
 	return &remoteError{kind: kindOf(code), text: r.string()}

@@ -7,15 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // scratch is reusable memory for executing the tasks of a message.
 type scratch struct {
 	list   taskList
-	res    []syncer.Result
+	res    []twotier.Result
 	ends   []int // number of tasks up to the end of each call
 	groups []group
 	traced []tracedTasks
@@ -47,7 +47,7 @@ func (x *scratch) read(body []byte, tracer trace.Tracer) error {
 	}
 	x.list.link()
 	if missing := len(x.list.ops) - cap(x.res); missing > 0 {
-		x.res = append(x.res[:cap(x.res)], make([]syncer.Result, missing)...)
+		x.res = append(x.res[:cap(x.res)], make([]twotier.Result, missing)...)
 	}
 	x.res = x.res[:len(x.list.ops)]
 	for i := range x.res {

@@ -10,20 +10,20 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // Local is the node that a [Server] answers for; [node.Node] implements it.
 type Local interface {
 	// Serve runs operations of another node in order and sets Err in each result.
-	Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 	// ServeTasks does the same with tasks that do more than run their operation.
-	ServeTasks(ctx context.Context, tasks []rpc.Task, res []syncer.Result)
+	ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result)
 	// Answer answers a question of another node.
 	Answer(ctx context.Context, question any) (answer any, err error)
 }

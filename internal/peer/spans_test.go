@@ -6,10 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestSpans makes another node execute operations and a question, and fail: each has a span with
@@ -21,7 +21,7 @@ func TestSpans(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.node.fails = true
-		if err := b.do(8); !errors.Is(err, syncer.ErrUnavailable) {
+		if err := b.do(8); !errors.Is(err, twotier.ErrUnavailable) {
 			t.Error(err)
 		}
 		spans := b.spans.Spans()
@@ -60,13 +60,13 @@ func TestSpans(t *testing.T) {
 func TestSpanOfOneOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newTracedBed(t)
-		op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{NS: []byte("a"),
+		op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: []byte("a"),
 			Key: []byte("k"), N: 1}}}
-		res := make([]syncer.Result, 1)
+		res := make([]twotier.Result, 1)
 		for _, flags := range []byte{trace.Sampled, 0} {
 			of := &trace.Context{ID: [16]byte{1}, Span: [8]byte{2}, Flags: flags}
 			b.client.DoAll(trace.With(t.Context(), of), []rpc.Group{{To: b.to, At: []int{0}}},
-				[]syncer.Op{op}, res, func() {}, func(int) {})
+				[]twotier.Op{op}, res, func() {}, func(int) {})
 			if res[0].Err != nil {
 				t.Fatal(res[0].Err)
 			}

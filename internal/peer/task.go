@@ -1,8 +1,8 @@
 package peer
 
 import (
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // The first byte of a task: the verb, and flags for refusals that count, a time that is set, and a
@@ -17,7 +17,7 @@ const (
 )
 
 // appendOp appends an operation. last is the previous operation in the same call, or nil.
-func appendOp(b []byte, op, last *syncer.Op) []byte {
+func appendOp(b []byte, op, last *twotier.Op) []byte {
 	if last != nil && alike(op, last) {
 		return appendKeys(append(b, likeLast), op)
 	}
@@ -45,7 +45,7 @@ func appendStep(b []byte, t *rpc.Task) []byte {
 	return b
 }
 
-func appendHead(b []byte, verb rpc.Verb, op *syncer.Op) []byte {
+func appendHead(b []byte, verb rpc.Verb, op *twotier.Op) []byte {
 	first := byte(verb)
 	if op.CountDenied {
 		first |= deniedBit
@@ -65,11 +65,11 @@ func appendHead(b []byte, verb rpc.Verb, op *syncer.Op) []byte {
 
 // taskList holds the tasks parsed from a message, and their memory.
 type taskList struct {
-	ops      []syncer.Op // of all tasks
-	firsts   []int       // index of the first check of each operation
-	checks   []syncer.Check
+	ops      []twotier.Op // of all tasks
+	firsts   []int        // index of the first check of each operation
+	checks   []twotier.Check
 	limitsOf []span // the limits of each check
-	limits   []syncer.Limit
+	limits   []twotier.Limit
 	asked    int // number of limits; shared ones count once for each check
 
 	// tasks holds the tasks that do more than run their operation, and places their positions among
@@ -106,9 +106,9 @@ func (l *taskList) read(r *reader, isFirst bool) {
 func (l *taskList) readWhole(r *reader, first byte) {
 	second := r.byte()
 	t := rpc.Task{Verb: rpc.Verb(first & verbMask)}
-	t.Op.Kind, t.Op.Ack = syncer.Kind(second&kindMask), syncer.Ack(second>>ackShift)
+	t.Op.Kind, t.Op.Ack = twotier.Kind(second&kindMask), twotier.Ack(second>>ackShift)
 	t.Op.CountDenied, t.Op.DryRun = first&deniedBit != 0, first&dryBit != 0
-	if t.Verb > rpc.VerbCoordinate || t.Op.Kind > syncer.Acquire || t.Op.Ack > syncer.AckDisk {
+	if t.Verb > rpc.VerbCoordinate || t.Op.Kind > twotier.Acquire || t.Op.Ack > twotier.AckDisk {
 		r.fail()
 	}
 	if first&timeBit != 0 {
@@ -152,7 +152,7 @@ func fits(t *rpc.Task, checks int) bool {
 	case t.Verb == rpc.VerbConfirm || t.Verb == rpc.VerbUndo:
 		return checks == 0
 	case t.Verb.IsStep() || t.Verb == rpc.VerbCoordinate,
-		t.Verb == rpc.VerbDo && t.Op.Kind == syncer.Acquire:
+		t.Verb == rpc.VerbDo && t.Op.Kind == twotier.Acquire:
 		return checks > 0
 	}
 	return checks == 1

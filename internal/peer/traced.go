@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // tracedCall, in place of the number of its tasks, begins a call that is part of a trace: the
@@ -99,9 +99,9 @@ func (x *scratch) describe(to trace.Span, tasks span) {
 	}
 	op, res := &x.list.ops[tasks.from], &x.res[tasks.from]
 	if len(op.Checks) > 0 {
-		to.Set(trace.Namespace(cmp.Or(string(op.Checks[0].NS), syncer.DefaultNamespace)))
+		to.Set(trace.Namespace(cmp.Or(string(op.Checks[0].NS), twotier.DefaultNamespace)))
 	}
-	if op.Kind == syncer.Acquire && res.Err == nil && tasks.to == tasks.from+1 {
+	if op.Kind == twotier.Acquire && res.Err == nil && tasks.to == tasks.from+1 {
 		verdict := "refused"
 		if res.Allowed {
 			verdict = "allowed"
@@ -117,7 +117,7 @@ func endSpan(span trace.Span, c *trace.Call) {
 		trace.Operations(c.Operations))
 	switch {
 	case c.Err == nil:
-	case errors.Is(c.Err, syncer.ErrUnknownOutcome):
+	case errors.Is(c.Err, twotier.ErrUnknownOutcome):
 		span.Fail("unknown outcome")
 	default:
 		span.Fail("not executed")

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // tracedNode is a node that records the traces of tasks and questions.
@@ -27,17 +27,17 @@ type tracedNode struct {
 	fails bool
 }
 
-func (n *tracedNode) Serve(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (n *tracedNode) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Allowed = true
 		res[i].AddCheck()
 		if n.fails {
-			res[i].Err = syncer.ErrUnavailable
+			res[i].Err = twotier.ErrUnavailable
 		}
 	}
 }
 
-func (n *tracedNode) ServeTasks(_ context.Context, tasks []rpc.Task, _ []syncer.Result) {
+func (n *tracedNode) ServeTasks(_ context.Context, tasks []rpc.Task, _ []twotier.Result) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range tasks {
@@ -112,9 +112,9 @@ func (b *tracedBed) context(number byte) context.Context {
 
 // do sends an operation and another task as one call, and returns the first error.
 func (b *tracedBed) do(number byte) error {
-	op := syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{{Key: []byte("k"), N: 1}}}
+	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{Key: []byte("k"), N: 1}}}
 	tasks := []rpc.Task{{Op: op}, {Verb: rpc.VerbCoordinate, Op: op}}
-	res := make([]syncer.Result, len(tasks))
+	res := make([]twotier.Result, len(tasks))
 	b.client.Do(b.context(number), b.to, tasks, res)
 	return errors.Join(res[0].Err, res[1].Err)
 }
@@ -173,7 +173,7 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 		b.node.fails = true
 		b.calls = nil
 		if err := b.do(7); err == nil || len(b.calls) != 1 ||
-			!errors.Is(b.calls[0].Err, syncer.ErrUnavailable) {
+			!errors.Is(b.calls[0].Err, twotier.ErrUnavailable) {
 			t.Errorf("%v: %+v", err, b.calls)
 		}
 	})

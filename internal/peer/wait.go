@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // call is a set of tasks under way. It has separate memory, because the waiting caller may give up
@@ -42,15 +42,15 @@ type part struct {
 }
 
 // Do implements node.Peers.
-func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+func (c *Client) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result) {
 	w := c.waits.Get().(*wait)
 	c.start(ctx, w, part{work: work{tasks: tasks, res: res}, to: to})
 	c.finish(ctx, w, func(int) {})
 }
 
 // DoAll implements node.Peers.
-func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []syncer.Op,
-	res []syncer.Result, meanwhile func(), over func(group int)) {
+func (c *Client) DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op,
+	res []twotier.Result, meanwhile func(), over func(group int)) {
 	w := c.waits.Get().(*wait)
 	for i, g := range groups {
 		c.start(ctx, w, part{work: work{ops: ops, at: g.At, res: res}, to: g.To})
@@ -93,7 +93,7 @@ func (c *Client) submit(ctx context.Context, w *wait, p *part) (*call, error) {
 	p.encode(k)
 	if k.size > maxBody {
 		return nil, fmt.Errorf("%w: a forwarded batch of %d bytes, want at most %d",
-			syncer.ErrOverload, k.size, maxBody)
+			twotier.ErrOverload, k.size, maxBody)
 	}
 	return k, l.submit(k, l.queues[p.class()])
 }
@@ -147,10 +147,10 @@ func (c *Client) ended(p *part, why error) bool {
 	case outcome == batching.Withdrawn:
 		err = rpc.ErrLate
 	case outcome == batching.Left:
-		err = fmt.Errorf("%w: %v", syncer.ErrUnknownOutcome, err)
+		err = fmt.Errorf("%w: %v", twotier.ErrUnknownOutcome, err)
 	case err == nil:
 		if err = p.decode(k.reply); err != nil {
-			err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+			err = fmt.Errorf("%w: %w", twotier.ErrUnknownOutcome, err)
 		}
 	}
 	if outcome == batching.Finished {

@@ -1,19 +1,19 @@
 package peer
 
 import (
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // work is a caller's work for another node: tasks, or some operations of a batch. It is encoded
 // from the caller's memory, and its results are decoded into that memory.
 type work struct {
 	tasks []rpc.Task
-	ops   []syncer.Op
-	at    []int           // positions in ops and res; nil if there are tasks
-	res   []syncer.Result // parallel to tasks or ops
-	trace *trace.Context  // of the work; nil if it is part of no trace
+	ops   []twotier.Op
+	at    []int            // positions in ops and res; nil if there are tasks
+	res   []twotier.Result // parallel to tasks or ops
+	trace *trace.Context   // of the work; nil if it is part of no trace
 }
 
 func (w *work) len() int {
@@ -24,7 +24,7 @@ func (w *work) len() int {
 }
 
 // op returns the i-th operation.
-func (w *work) op(i int) *syncer.Op {
+func (w *work) op(i int) *twotier.Op {
 	if w.at != nil {
 		return &w.ops[w.at[i]]
 	}
@@ -32,7 +32,7 @@ func (w *work) op(i int) *syncer.Op {
 }
 
 // result returns the i-th result.
-func (w *work) result(i int) *syncer.Result {
+func (w *work) result(i int) *twotier.Result {
 	if w.at != nil {
 		return &w.res[w.at[i]]
 	}
@@ -53,7 +53,7 @@ func (w *work) encode(k *call) {
 	k.tasks = w.len()
 	b := appendUint(k.body[:0], uint64(k.tasks))
 	limits := 0
-	var last *syncer.Op
+	var last *twotier.Op
 	for i := range k.tasks {
 		op := w.op(i)
 		if w.at != nil {
@@ -82,7 +82,7 @@ func (w *work) class() class {
 	}
 	for i := 0; of == quick && i < w.len(); i++ {
 		// Taking back may wait until other nodes have stored their counts.
-		if op := w.op(i); op.Ack >= syncer.AckStore || op.TakesBack() {
+		if op := w.op(i); op.Ack >= twotier.AckStore || op.TakesBack() {
 			of = storeBound
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/dgraph-io/ristretto/v2"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 // refusal is a remembered refusal. It only applies to an identical operation.
 type refusal struct {
 	n      int64
-	limits []syncer.Limit
-	check  syncer.CheckResult
+	limits []twotier.Limit
+	check  twotier.CheckResult
 	at     time.Time
 }
 
@@ -59,15 +59,15 @@ func (c *Cache) Close() {
 func (c *Cache) Hits() int64 { return c.hits.Load() }
 
 // remembers reports whether an operation can be refused from memory, and its refusal remembered.
-func (c *Cache) remembers(op *syncer.Op) bool {
-	return c.kept != nil && op.Kind == syncer.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
+func (c *Cache) remembers(op *twotier.Op) bool {
+	return c.kept != nil && op.Kind == twotier.Acquire && len(op.Checks) == 1 && op.TS == 0 &&
 		!op.CountDenied
 }
 
 // Note records the result of an operation that another node executed, if it was a refusal. If the
 // operation took counts back, earlier refusals are forgotten, because the same operations may pass
 // now.
-func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
+func (c *Cache) Note(op *twotier.Op, res *twotier.Result) {
 	if c.kept == nil || len(op.Checks) != 1 {
 		return
 	}
@@ -93,7 +93,7 @@ func (c *Cache) Note(op *syncer.Op, res *syncer.Result) {
 
 // Refuse answers an operation with an earlier refusal, and sets the age of that answer. It reports
 // false, and leaves res alone, if there is none.
-func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
+func (c *Cache) Refuse(op *twotier.Op, res *twotier.Result) bool {
 	if !c.remembers(op) {
 		return false
 	}
@@ -115,7 +115,7 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 		}
 	}
 	res.Reset()
-	res.Source, res.RetryAfter, res.AgeMS = syncer.SourceNear, retry, age
+	res.Source, res.RetryAfter, res.AgeMS = twotier.SourceNear, retry, age
 	cr := res.AddCheck()
 	cr.Refused, cr.RetryAfter, cr.Limits = true, retry, append(cr.Limits, r.check.Limits...)
 	c.hits.Add(1)
@@ -125,7 +125,7 @@ func (c *Cache) Refuse(op *syncer.Op, res *syncer.Result) bool {
 // Reset forgets refusals of a key that is being reset. For as long as a reset may take it answers
 // no operation on the key: an operation that the owner refuses in the meantime may be allowed
 // afterwards.
-func (c *Cache) Reset(check *syncer.Check) {
+func (c *Cache) Reset(check *twotier.Check) {
 	if c.kept != nil {
 		name := check.AppendName(nil)
 		c.resets.note(name)
@@ -134,7 +134,7 @@ func (c *Cache) Reset(check *syncer.Check) {
 }
 
 // Forget forgets refusals of a key. A refusal that is being recorded concurrently may remain.
-func (c *Cache) Forget(check *syncer.Check) {
+func (c *Cache) Forget(check *twotier.Check) {
 	if c.kept != nil {
 		c.kept.Del(check.AppendName(nil))
 	}

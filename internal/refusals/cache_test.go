@@ -6,19 +6,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/refusals"
-	"twotier.dev/twotier/syncer"
 )
 
 // acquire returns an operation on one key, and the owner's refusal of it.
-func acquire(key string, retryMS int64) (*syncer.Op, *syncer.Result) {
-	op := &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
-		{Key: []byte(key), N: 1, Limits: []syncer.Limit{{Window: 60_000, Max: 5}}},
+func acquire(key string, retryMS int64) (*twotier.Op, *twotier.Result) {
+	op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
+		{Key: []byte(key), N: 1, Limits: []twotier.Limit{{Window: 60_000, Max: 5}}},
 	}}
-	res := &syncer.Result{Source: syncer.SourceOwner, RetryAfter: retryMS}
+	res := &twotier.Result{Source: twotier.SourceOwner, RetryAfter: retryMS}
 	check := res.AddCheck()
 	check.Refused, check.RetryAfter = true, retryMS
-	check.Limits = append(check.Limits, syncer.LimitResult{Count: 5})
+	check.Limits = append(check.Limits, twotier.LimitResult{Count: 5})
 	return op, res
 }
 
@@ -45,11 +45,11 @@ func TestRefusalIsRememberedUntilItCouldPass(t *testing.T) {
 		c.Note(op, refused)
 		c.Wait()
 		time.Sleep(100 * time.Millisecond)
-		var res syncer.Result
+		var res twotier.Result
 		if !c.Refuse(op, &res) {
 			t.Fatal("a refusal is not remembered")
 		}
-		if res.Allowed || res.Source != syncer.SourceNear || res.RetryAfter != 200 ||
+		if res.Allowed || res.Source != twotier.SourceNear || res.RetryAfter != 200 ||
 			res.AgeMS != 100 ||
 			len(res.Checks) != 1 || !res.Checks[0].Refused || res.Checks[0].Limits[0].Count != 5 {
 			t.Errorf("answered %+v", res)
@@ -74,11 +74,11 @@ func TestRefusalIsRememberedForASecond(t *testing.T) {
 			c.Note(op, refused)
 			c.Wait()
 			time.Sleep(900 * time.Millisecond)
-			if !c.Refuse(op, new(syncer.Result)) {
+			if !c.Refuse(op, new(twotier.Result)) {
 				t.Error("forgotten within a second")
 			}
 			time.Sleep(200 * time.Millisecond)
-			if c.Refuse(op, new(syncer.Result)) {
+			if c.Refuse(op, new(twotier.Result)) {
 				t.Error("remembered for more than a second")
 			}
 		})
@@ -92,27 +92,27 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 		op, refused := acquire("k", 900)
 		c.Note(op, refused)
 		c.Wait()
-		for name, change := range map[string]func(op *syncer.Op){
-			"another key":          func(op *syncer.Op) { op.Checks[0].Key = []byte("l") },
-			"another namespace":    func(op *syncer.Op) { op.Checks[0].NS = []byte("ns") },
-			"another amount":       func(op *syncer.Op) { op.Checks[0].N = 2 },
-			"another limit":        func(op *syncer.Op) { op.Checks[0].Limits[0].Max = 6 },
-			"in the past":          func(op *syncer.Op) { op.TS = 1 },
-			"an add":               func(op *syncer.Op) { op.Kind = syncer.Add },
-			"counted when refused": func(op *syncer.Op) { op.CountDenied = true },
-			"with another key's too": func(op *syncer.Op) {
+		for name, change := range map[string]func(op *twotier.Op){
+			"another key":          func(op *twotier.Op) { op.Checks[0].Key = []byte("l") },
+			"another namespace":    func(op *twotier.Op) { op.Checks[0].NS = []byte("ns") },
+			"another amount":       func(op *twotier.Op) { op.Checks[0].N = 2 },
+			"another limit":        func(op *twotier.Op) { op.Checks[0].Limits[0].Max = 6 },
+			"in the past":          func(op *twotier.Op) { op.TS = 1 },
+			"an add":               func(op *twotier.Op) { op.Kind = twotier.Add },
+			"counted when refused": func(op *twotier.Op) { op.CountDenied = true },
+			"with another key's too": func(op *twotier.Op) {
 				op.Checks = append(op.Checks, op.Checks[0])
 			},
 		} {
 			other, _ := acquire("k", 900)
 			change(other)
-			if c.Refuse(other, new(syncer.Result)) {
+			if c.Refuse(other, new(twotier.Result)) {
 				t.Errorf("%s: refused from memory", name)
 			}
 		}
 		named, _ := acquire("k", 900)
-		named.Checks[0].NS = []byte(syncer.DefaultNamespace)
-		if !c.Refuse(named, new(syncer.Result)) {
+		named.Checks[0].NS = []byte(twotier.DefaultNamespace)
+		if !c.Refuse(named, new(twotier.Result)) {
 			t.Error("the default namespace, by its name, is taken for another")
 		}
 	})
@@ -122,16 +122,16 @@ func TestOnlyTheSameIsRefused(t *testing.T) {
 func TestWhatIsNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t)
-		for name, change := range map[string]func(res *syncer.Result){
-			"allowed":  func(res *syncer.Result) { res.Allowed = true },
-			"degraded": func(res *syncer.Result) { res.Degraded = true },
-			"at once":  func(res *syncer.Result) { res.RetryAfter = 0 },
+		for name, change := range map[string]func(res *twotier.Result){
+			"allowed":  func(res *twotier.Result) { res.Allowed = true },
+			"degraded": func(res *twotier.Result) { res.Degraded = true },
+			"at once":  func(res *twotier.Result) { res.RetryAfter = 0 },
 		} {
 			op, res := acquire(name, 900)
 			change(res)
 			c.Note(op, res)
 			c.Wait()
-			if c.Refuse(op, new(syncer.Result)) {
+			if c.Refuse(op, new(twotier.Result)) {
 				t.Errorf("%s: remembered", name)
 			}
 		}
@@ -141,14 +141,14 @@ func TestWhatIsNotRemembered(t *testing.T) {
 // TestTakingBackForgets forgets earlier refusals: after an add of a negative number, and by name.
 func TestTakingBackForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, forget := range map[string]func(c *refusals.Cache, op *syncer.Op){
-			"a negative add": func(c *refusals.Cache, op *syncer.Op) {
+		for name, forget := range map[string]func(c *refusals.Cache, op *twotier.Op){
+			"a negative add": func(c *refusals.Cache, op *twotier.Op) {
 				check := op.Checks[0]
 				check.N = -1
-				back := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{check}}
-				c.Note(&back, &syncer.Result{})
+				back := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{check}}
+				c.Note(&back, &twotier.Result{})
 			},
-			"a reset": func(c *refusals.Cache, op *syncer.Op) { c.Forget(&op.Checks[0]) },
+			"a reset": func(c *refusals.Cache, op *twotier.Op) { c.Forget(&op.Checks[0]) },
 		} {
 			c := open(t)
 			op, refused := acquire("k", 900)
@@ -156,7 +156,7 @@ func TestTakingBackForgets(t *testing.T) {
 			c.Wait()
 			forget(c, op)
 			c.Wait()
-			if c.Refuse(op, new(syncer.Result)) {
+			if c.Refuse(op, new(twotier.Result)) {
 				t.Errorf("%s: still refused", name)
 			}
 		}
@@ -175,14 +175,14 @@ func TestResetForgets(t *testing.T) {
 		for range 50 {
 			c.Note(op, refused)
 			c.Wait()
-			if c.Refuse(op, new(syncer.Result)) {
+			if c.Refuse(op, new(twotier.Result)) {
 				t.Fatal("refused from memory while the key is being reset")
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		c.Note(op, refused)
 		c.Wait()
-		if !c.Refuse(op, new(syncer.Result)) {
+		if !c.Refuse(op, new(twotier.Result)) {
 			t.Error("a refusal after the reset is not remembered")
 		}
 	})
@@ -198,7 +198,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	kept := 0
 	for i := range 3 * most {
 		op, _ := acquire(fmt.Sprint(i), -1)
-		if c.Refuse(op, new(syncer.Result)) {
+		if c.Refuse(op, new(twotier.Result)) {
 			kept++
 		}
 	}
@@ -214,7 +214,7 @@ func TestClosedRemembersNothing(t *testing.T) {
 	op, refused := acquire("k", 900)
 	c.Note(op, refused)
 	c.Forget(&op.Checks[0])
-	if c.Refuse(op, new(syncer.Result)) {
+	if c.Refuse(op, new(twotier.Result)) {
 		t.Error("remembered without being open")
 	}
 	c.Close()
@@ -230,7 +230,7 @@ func TestNothingRememberedTakesNoMemory(t *testing.T) {
 	other, refused := acquire("other", -1)
 	c.Note(other, refused)
 	op, _ := acquire("k", 0)
-	var res syncer.Result
+	var res twotier.Result
 	if n := testing.AllocsPerRun(100, func() { c.Refuse(op, &res) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -244,12 +244,12 @@ func BenchmarkNothingRemembered(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	var ops []*syncer.Op
+	var ops []*twotier.Op
 	for i := range 1000 {
 		op, _ := acquire(fmt.Sprint("user:", i), 0)
 		ops = append(ops, op)
 	}
-	var res syncer.Result
+	var res twotier.Result
 	b.ReportAllocs()
 	for i := range b.N {
 		if c.Refuse(ops[i%len(ops)], &res) {

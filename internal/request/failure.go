@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // Kind is the meaning of an operation's error for a client.
@@ -65,11 +65,11 @@ func OnlyEvents(rule string) string {
 
 // FailureOf converts an operation's error. A write that ran out of time has an unknown outcome.
 func FailureOf(err error, write bool) Failure {
-	var invalid *syncer.InvalidError
+	var invalid *twotier.InvalidError
 	switch {
 	case errors.As(err, &invalid):
 		return Failure{Kind: Invalid, Detail: invalid.Error()}
-	case errors.Is(err, syncer.ErrUnknownOutcome):
+	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return Failure{Kind: Unknown, Detail: err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		if write {
@@ -77,9 +77,9 @@ func FailureOf(err error, write bool) Failure {
 				Detail: "not done in time; it may or may not happen yet"}
 		}
 		return Failure{Kind: Unavailable, Detail: "no answer in time"}
-	case errors.Is(err, syncer.ErrOverload):
+	case errors.Is(err, twotier.ErrOverload):
 		return Failure{Kind: Overload, Detail: err.Error(), After: estimateOf(err)}
-	case errors.Is(err, syncer.ErrUnavailable), errors.Is(err, syncer.ErrClosed),
+	case errors.Is(err, twotier.ErrUnavailable), errors.Is(err, twotier.ErrClosed),
 		errors.Is(err, rpc.ErrUnreachable):
 		return Failure{Kind: Unavailable, Detail: err.Error()}
 	}
@@ -89,8 +89,8 @@ func FailureOf(err error, write bool) Failure {
 
 // FailureOfOp is FailureOf for an operation. Unless checksForm is set, it names the fields of the
 // only check as if they were the operation's own.
-func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
-	invalid, ok := errors.AsType[*syncer.InvalidError](err)
+func FailureOfOp(err error, op *twotier.Op, checksForm bool) Failure {
+	invalid, ok := errors.AsType[*twotier.InvalidError](err)
 	if !ok {
 		return FailureOf(err, !op.Reads())
 	}
@@ -101,10 +101,10 @@ func FailureOfOp(err error, op *syncer.Op, checksForm bool) Failure {
 	case named.Limit >= 0 && named.Check < 0:
 		named.Check = 0 // the error leaves out the only one
 	}
-	if op.Kind == syncer.Count && named.Field == "window" {
+	if op.Kind == twotier.Count && named.Field == "window" {
 		named.Limit = -1 // a count asks for windows, not for limits
 	}
-	if op.Kind == syncer.Count && named.Field == "ts" {
+	if op.Kind == twotier.Count && named.Field == "ts" {
 		named.Field = "at"
 	}
 	return Failure{Kind: Invalid, Detail: named.Error()}
@@ -115,7 +115,7 @@ const mostRetry = time.Minute
 
 // estimateOf returns how long the cause of an error may last, or 0 if that is unknown.
 func estimateOf(err error) time.Duration {
-	if later, ok := errors.AsType[*syncer.RetryError](err); ok {
+	if later, ok := errors.AsType[*twotier.RetryError](err); ok {
 		return max(time.Millisecond, min(later.After, mostRetry))
 	}
 	return 0

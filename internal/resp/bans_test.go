@@ -8,10 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/resp"
-	"twotier.dev/twotier/syncer"
 )
 
 // banning is a service with bans, like that of a node. It notes the banning rules attached to each
@@ -22,7 +22,7 @@ type banning struct {
 	told []string
 }
 
-func (s *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (s *banning) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	s.note(op)
 	x := bans.Extend(op)
 	err := s.service.Do(ctx, &x.Op, res)
@@ -30,16 +30,16 @@ func (s *banning) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 	return err
 }
 
-func (s *banning) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (s *banning) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Err = s.Do(ctx, &ops[i], &res[i])
 	}
 }
 
-func (s *banning) note(op *syncer.Op) {
+func (s *banning) note(op *twotier.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kinds := [...]string{syncer.Add: "add", syncer.Count: "count", syncer.Acquire: "acquire"}
+	kinds := [...]string{twotier.Add: "add", twotier.Count: "count", twotier.Acquire: "acquire"}
 	text := kinds[op.Kind]
 	for _, r := range op.Rules {
 		text += fmt.Sprintf(" %d:%s %d..%d for %d", r.Check, r.Rule, r.From, r.To, r.Window)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/resp"
@@ -53,7 +54,7 @@ func newServiceBy(t testing.TB, l *leaparray.Ladder) *service {
 	clock := func() time.Time { return time.UnixMilli(s.now.Load()) }
 	c, err := syncer.New(syncer.Options{Store: embedded.New(embedded.Options{Now: clock}),
 		Now:        s.now.Load,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: l}}})
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: l}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func (s *service) fault() error {
 	return nil
 }
 
-func (s *service) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (s *service) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if err := s.fault(); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (s *service) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) err
 	return err
 }
 
-func (s *service) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (s *service) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	s.deals.Add(1)
 	if err := s.fault(); err != nil {
 		for i := range res {
@@ -114,20 +115,20 @@ func (s *service) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Resul
 }
 
 func (s *service) Series(ctx context.Context, ns, key []byte,
-	window int64) (int64, []syncer.Point, error) {
+	window int64) (int64, []twotier.Point, error) {
 	return s.counter.Series(ctx, ns, key, window, false)
 }
 
-func (s *service) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+func (s *service) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return s.counter.Top(ctx, n, window)
 }
 
-func (s *service) TopRefused(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+func (s *service) TopRefused(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return s.refused.Top(ctx, n, window)
 }
 
 func (s *service) TopShadowRefused(ctx context.Context, n int,
-	window int64) ([]syncer.KeyCount, error) {
+	window int64) ([]twotier.KeyCount, error) {
 	return s.shadowed.Top(ctx, n, window)
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/resp"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestCommands sends commands one after the other to a node whose clock stands still.
@@ -148,17 +148,17 @@ func TestRefusals(t *testing.T) {
 func TestErrorsOfTheService(t *testing.T) {
 	s := newService(t)
 	c := dial(t, serve(t, resp.Options{Service: s}))
-	later := &syncer.RetryError{Err: syncer.ErrBehind, After: 7 * time.Second}
+	later := &twotier.RetryError{Err: twotier.ErrBehind, After: 7 * time.Second}
 	for _, test := range []struct {
 		err  error
 		want string
 	}{
-		{syncer.ErrFull, "-BUSY overloaded: the memory for counts is full; nothing was counted; " +
+		{twotier.ErrFull, "-BUSY overloaded: the memory for counts is full; nothing was counted; " +
 			"retry_after_ms=1000"},
 		{later, "-BUSY overloaded: the store can't keep up with new keys; nothing was counted; " +
 			"retry_after_ms=7000"},
-		{syncer.ErrClosed, "-TRYAGAIN closed; nothing was counted; retry_after_ms=1000"},
-		{fmt.Errorf("%w: sent\r\n+OK", syncer.ErrUnknownOutcome),
+		{twotier.ErrClosed, "-TRYAGAIN closed; nothing was counted; retry_after_ms=1000"},
+		{fmt.Errorf("%w: sent\r\n+OK", twotier.ErrUnknownOutcome),
 			"-UNKNOWN unknown outcome: sent+OK"},
 		{errors.New("secret"), "-ERR an error of this server's own; its log says more"},
 	} {

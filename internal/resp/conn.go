@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
-	"twotier.dev/twotier/syncer"
 )
 
 // conn is a connection. All of it except the fields that mu guards belongs to the goroutine that
@@ -186,11 +186,11 @@ func (c *conn) command(args [][]byte) {
 	if e == "" {
 		switch id {
 		case cmdAcquire:
-			e = c.work.parse(syncer.Acquire, args)
+			e = c.work.parse(twotier.Acquire, args)
 		case cmdAdd:
-			e = c.work.parse(syncer.Add, args)
+			e = c.work.parse(twotier.Add, args)
 		case cmdCount:
-			e = c.work.parse(syncer.Count, args)
+			e = c.work.parse(twotier.Count, args)
 		case cmdThrottle:
 			e = c.work.parseThrottle(args)
 		default:

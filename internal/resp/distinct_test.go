@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // distincter is a service that counts distinct values in memory.
@@ -133,7 +133,7 @@ func newEngine(t *testing.T) *distinct.Engine {
 	t.Helper()
 	const now = 1_700_000_000_000
 	engine, err := distinct.New(distinct.Options{
-		Now: func() int64 { return now }, Placement: syncer.Placement{Partitions: 1},
+		Now: func() int64 { return now }, Placement: twotier.Placement{Partitions: 1},
 		Namespaces: map[string]distinct.Namespace{"default": {Ladder: leaparray.Default()}},
 	})
 	if err != nil {

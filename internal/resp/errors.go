@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // errorReply is the text of an error: a code in capital letters, and the reason. The empty text
@@ -74,7 +74,7 @@ func (s *Server) errorOf(err error, f request.Failure) errorReply {
 const leastRetry = 1000
 
 // errorOfOp converts the error of an operation into a reply.
-func (s *Server) errorOfOp(err error, op *syncer.Op) errorReply {
+func (s *Server) errorOfOp(err error, op *twotier.Op) errorReply {
 	return s.errorOf(err, request.FailureOfOp(err, op, len(op.Checks) > 1))
 }
 

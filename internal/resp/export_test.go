@@ -3,7 +3,7 @@ package resp
 import (
 	"net"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // MaxArgs bounds the arguments of a command.
@@ -39,9 +39,9 @@ func Commands(pieces ...[]byte) (commands [][][]byte, err error) {
 
 // Operations parses the arguments as those of each command that counts or reads, and returns the
 // resulting operations: one per command, or none where the arguments are refused.
-func Operations(args [][]byte) (ops []syncer.Op) {
+func Operations(args [][]byte) (ops []twotier.Op) {
 	words := append([][]byte{[]byte("TT")}, args...)
-	for _, kind := range []syncer.Kind{syncer.Add, syncer.Count, syncer.Acquire} {
+	for _, kind := range []twotier.Kind{twotier.Add, twotier.Count, twotier.Acquire} {
 		var w work
 		if w.parse(kind, words) == "" {
 			w.link()

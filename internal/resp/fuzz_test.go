@@ -5,14 +5,15 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/resp"
-	"twotier.dev/twotier/syncer"
 )
 
 // FuzzInput reads arbitrary bytes in one piece and in two: the commands must be the same, with
 // arguments within the bounds and within the input.
 func FuzzInput(f *testing.F) {
-	for _, raw := range []string{"PING\r\n", encode("TT.ADD", "k"), "*1\r\n$4\r\nPING\r\n*0\r\n\r\n",
+	for _, raw := range []string{"PING\r\n",
+		encode("TT.ADD", "k"), "*1\r\n$4\r\nPING\r\n*0\r\n\r\n",
 		encode("TT.ACQUIRE", "k", "LIMIT", "30s", "2") + encode("ECHO", ""), "*-1\r\nx", "*2\r\n$1",
 		"*1\r\n$0\r\n\r\n", "*12\r\n", "*1\r\n$+1\r\na\r\n"} {
 		f.Add([]byte(raw), uint(len(raw)/2))
@@ -65,15 +66,15 @@ func FuzzOperation(f *testing.F) {
 	})
 }
 
-func verify(t *testing.T, args [][]byte, op *syncer.Op) {
+func verify(t *testing.T, args [][]byte, op *twotier.Op) {
 	t.Helper()
 	if len(op.Checks) < 1 || len(op.Checks) > 64 || op.TS < 0 {
 		t.Fatalf("%q: %+v", args, op)
 	}
 	for _, c := range op.Checks {
-		wantLimits := op.Kind != syncer.Add
+		wantLimits := op.Kind != twotier.Add
 		if len(c.Key) < 1 || len(c.Key) > 256 || (len(c.Limits) > 0) != wantLimits ||
-			c.N == 0 || c.N > 1<<31-1 || c.N < 1-1<<31 || c.N < 0 && op.Kind != syncer.Add {
+			c.N == 0 || c.N > 1<<31-1 || c.N < 1-1<<31 || c.N < 0 && op.Kind != twotier.Add {
 			t.Fatalf("%q: %+v", args, c)
 		}
 		for _, l := range c.Limits {

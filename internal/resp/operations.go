@@ -3,10 +3,10 @@ package resp
 import (
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // option is a word that begins a part of a command.
@@ -81,8 +81,8 @@ func upper(b, word []byte) []byte {
 type draft struct {
 	w       *work
 	args    [][]byte // not read yet
-	op      syncer.Op
-	check   syncer.Check
+	op      twotier.Op
+	check   twotier.Check
 	start   int  // where the limits of check begin
 	checks  int  // number of checks before it
 	several bool // errors name the check
@@ -93,9 +93,9 @@ type draft struct {
 }
 
 // parse adds an operation of that kind with these arguments, the name of the command first.
-func (w *work) parse(kind syncer.Kind, args [][]byte) errorReply {
+func (w *work) parse(kind twotier.Kind, args [][]byte) errorReply {
 	first, start := len(w.checks), len(w.limits)
-	d := draft{w: w, args: args[1:], op: syncer.Op{Kind: kind}, start: start}
+	d := draft{w: w, args: args[1:], op: twotier.Op{Kind: kind}, start: start}
 	e := d.read()
 	if e != "" {
 		w.truncate(len(w.ops), first, start)
@@ -108,9 +108,9 @@ func (w *work) parse(kind syncer.Kind, args [][]byte) errorReply {
 // shape returns the form of the answer.
 func (d *draft) shape() shape {
 	switch {
-	case d.op.Kind == syncer.Add:
+	case d.op.Kind == twotier.Add:
 		return shapeOK
-	case d.op.Kind == syncer.Acquire:
+	case d.op.Kind == twotier.Acquire:
 		return shapeAcquire
 	case d.bounds:
 		return shapeBounds
@@ -145,22 +145,22 @@ func (d *draft) has(o option) bool {
 	case optionNS:
 		return true
 	case optionN, optionTS, optionAck:
-		return d.op.Kind != syncer.Count
+		return d.op.Kind != twotier.Count
 	case optionAt, optionBounds:
-		return d.op.Kind == syncer.Count
+		return d.op.Kind == twotier.Count
 	case optionLimit, optionRule, optionKey, optionCountDenied,
 		optionDryRun:
-		return d.op.Kind == syncer.Acquire
+		return d.op.Kind == twotier.Acquire
 	}
 	return false
 }
 
 // optionsOf lists the options of a command for an error message.
-func optionsOf(kind syncer.Kind) string {
+func optionsOf(kind twotier.Kind) string {
 	switch kind {
-	case syncer.Add:
+	case twotier.Add:
 		return "NS, N, TS or ACK"
-	case syncer.Count:
+	case twotier.Count:
 		return "a window, NS, AT or BOUNDS"
 	}
 	return "NS, N, TS, ACK, COUNTDENIED, DRYRUN, LIMIT, RULE or KEY"
@@ -204,7 +204,7 @@ func (d *draft) value(o option, value []byte) errorReply {
 	switch o {
 	case optionNS:
 		if d.check.NS = value; !request.ValidNS(value) &&
-			(d.op.Kind != syncer.Count || !request.ReadableNS(value)) {
+			(d.op.Kind != twotier.Count || !request.ReadableNS(value)) {
 			return d.refused("ns", request.WantNS)
 		}
 	case optionN:
@@ -226,34 +226,34 @@ func (d *draft) value(o option, value []byte) errorReply {
 	return ""
 }
 
-func wantN(kind syncer.Kind) string {
-	if kind == syncer.Add {
+func wantN(kind twotier.Kind) string {
+	if kind == twotier.Add {
 		return request.WantAddN
 	}
 	return request.WantN
 }
 
-func ackOf(word []byte) (syncer.Ack, bool) {
+func ackOf(word []byte) (twotier.Ack, bool) {
 	var b [len("REPLICA")]byte
 	if len(word) > len(b) {
 		return 0, false
 	}
 	switch string(upper(b[:0], word)) {
 	case "MEMORY":
-		return syncer.AckMemory, true
+		return twotier.AckMemory, true
 	case "REDIS":
-		return syncer.AckStore, true
+		return twotier.AckStore, true
 	case "REPLICA":
-		return syncer.AckReplica, true
+		return twotier.AckReplica, true
 	case "DISK":
-		return syncer.AckDisk, true
+		return twotier.AckDisk, true
 	}
 	return 0, false
 }
 
 // key reads the key that begins a check.
 func (d *draft) key() errorReply {
-	d.check = syncer.Check{N: 1}
+	d.check = twotier.Check{N: 1}
 	d.start, d.w.naming = len(d.w.limits), d.w.naming[:0]
 	if len(d.args) == 0 {
 		return d.refused("key", "missing; "+request.WantKey)
@@ -297,13 +297,13 @@ func (d *draft) limit() errorReply {
 		return d.refusedLimit("max", "want 0 or more")
 	}
 	d.args = d.args[2:]
-	d.w.limits = append(d.w.limits, syncer.Limit{Window: ms, Max: most})
+	d.w.limits = append(d.w.limits, twotier.Limit{Window: ms, Max: most})
 	return ""
 }
 
 // windows reads the windows of a count.
 func (d *draft) windows() errorReply {
-	if d.op.Kind != syncer.Count {
+	if d.op.Kind != twotier.Count {
 		return ""
 	}
 	for i := 0; len(d.args) > 0 && optionOf(d.args[0]) == optionNone; i++ {
@@ -315,7 +315,7 @@ func (d *draft) windows() errorReply {
 			return refused("window", fmt.Sprintf("want at most %d windows", request.MaxWindows))
 		}
 		d.args = d.args[1:]
-		d.w.limits = append(d.w.limits, syncer.Limit{Window: ms})
+		d.w.limits = append(d.w.limits, twotier.Limit{Window: ms})
 	}
 	return ""
 }
@@ -330,13 +330,13 @@ func (d *draft) endCheck() errorReply {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	switch limits := len(d.w.limits) - d.start; {
-	case kind == syncer.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
+	case kind == twotier.Add && (c.N == 0 || c.N > request.MaxN || c.N < -request.MaxN):
 		return d.refused("n", request.WantAddN)
-	case kind == syncer.Acquire && (c.N < 1 || c.N > request.MaxN):
+	case kind == twotier.Acquire && (c.N < 1 || c.N > request.MaxN):
 		return d.refused("n", request.WantN)
-	case kind == syncer.Acquire && limits == 0:
+	case kind == twotier.Acquire && limits == 0:
 		return d.refused("limits", "missing; want at least one LIMIT or RULE")
-	case kind == syncer.Count && limits == 0:
+	case kind == twotier.Count && limits == 0:
 		return refused("window", "missing; "+request.WantWindow)
 	}
 	d.w.checks = append(d.w.checks, *c)
@@ -345,8 +345,8 @@ func (d *draft) endCheck() errorReply {
 }
 
 // roleOf returns the role that a kind of operation requires.
-func roleOf(kind syncer.Kind) token.Role {
-	if kind == syncer.Count {
+func roleOf(kind twotier.Kind) token.Role {
+	if kind == twotier.Count {
 		return token.Read
 	}
 	return token.Count

@@ -9,31 +9,31 @@ import (
 	"math"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // Service executes the operations that a [Server] reads. A method must not keep an operation, its
 // keys or its context after it returns. Errors are documented in package syncer.
 type Service interface {
 	// Do executes one operation.
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
 	// DoAll executes operations and sets Err in each result. Operations on the same key are
 	// executed in order.
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 	// Series returns the buckets of a key, oldest first, over a window in milliseconds that ends
 	// now, and their width.
 	Series(ctx context.Context, ns, key []byte,
-		window int64) (bucketMS int64, points []syncer.Point, err error)
+		window int64) (bucketMS int64, points []twotier.Point, err error)
 	// Top returns up to limit of the keys with the largest counts over a window in milliseconds
 	// that ends now, largest first.
-	Top(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	Top(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
 	// TopRefused is Top for the keys that refused the most acquires.
-	TopRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	TopRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
 	// TopShadowRefused is TopRefused for acquires that rules in shadow would have refused.
-	TopShadowRefused(ctx context.Context, limit int, window int64) ([]syncer.KeyCount, error)
+	TopShadowRefused(ctx context.Context, limit int, window int64) ([]twotier.KeyCount, error)
 	// Reset forgets a key.
 	Reset(ctx context.Context, ns, key []byte) error
 }

@@ -1,9 +1,9 @@
 package resp
 
 import (
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // query holds the arguments of a command about one key.
@@ -62,7 +62,7 @@ func (c *conn) series(args [][]byte) errorReply {
 
 // errorOfQuery converts an error of a query about one key and one window into a reply.
 func (s *Server) errorOfQuery(err error) errorReply {
-	op := syncer.Op{Kind: syncer.Count}
+	op := twotier.Op{Kind: twotier.Count}
 	return s.errorOf(err, request.FailureOfOp(err, &op, false))
 }
 

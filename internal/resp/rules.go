@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // maxRules bounds the rules that one check names, maxRuled the limits that rules add to one
@@ -63,7 +63,7 @@ func (d *draft) takeRules() errorReply {
 // addRules adds the limits of the rules that the check names, or of the default rules of its
 // namespace if an acquire has neither rules nor limits.
 func (d *draft) addRules() errorReply {
-	if d.op.Kind != syncer.Acquire {
+	if d.op.Kind != twotier.Acquire {
 		return ""
 	}
 	if len(d.w.naming) == 0 && len(d.w.limits) == d.start {
@@ -84,14 +84,14 @@ func (d *draft) addRules() errorReply {
 			d.w.ruled = append(d.w.ruled, ruledLimit{len(d.w.limits),
 				verdicts.Origin{Rule: r, Max: l.Max, First: i == 0,
 					Version: d.inForce.Version()}})
-			d.w.limits = append(d.w.limits, syncer.Limit{Window: l.Window, Max: r.Enforced(l)})
+			d.w.limits = append(d.w.limits, twotier.Limit{Window: l.Window, Max: r.Enforced(l)})
 			if d.ruled++; d.ruled > maxRuled {
 				return d.refused("rules",
 					fmt.Sprintf("they have more than %d limits in one command", maxRuled))
 			}
 		}
 		if r.Bans() {
-			d.w.bans = append(d.w.bans, syncer.BanRule{Check: len(d.w.checks), Rule: r.Name,
+			d.w.bans = append(d.w.bans, twotier.BanRule{Check: len(d.w.checks), Rule: r.Name,
 				Window: r.Ban, From: from, To: len(d.w.limits) - d.start})
 		}
 	}

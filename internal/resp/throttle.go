@@ -4,8 +4,8 @@ import (
 	"math"
 	"math/bits"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // parseThrottle adds the operation of CL.THROTTLE key max_burst count period [quantity], in which
@@ -30,19 +30,19 @@ func (w *work) parseThrottle(args [][]byte) errorReply {
 		numbers[i] = v
 	}
 	most, quantity := numbers[0]+1, numbers[3]
-	kind := syncer.Acquire
+	kind := twotier.Acquire
 	if quantity == 0 {
-		kind = syncer.Count
+		kind = twotier.Count
 	}
 	if _, why := w.grant.Refusal(roleOf(kind), nil); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	first := len(w.checks)
-	w.checks = append(w.checks, syncer.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)})
+	w.checks = append(w.checks, twotier.Check{Key: request.KeyOf(args[1]), N: max(1, quantity)})
 	w.starts = append(w.starts, len(w.limits))
-	w.limits = append(w.limits, syncer.Limit{Max: most,
+	w.limits = append(w.limits, twotier.Limit{Max: most,
 		Window: throttleWindow(numbers[2], most, numbers[1])})
-	w.add(syncer.Op{Kind: kind}, shapeThrottle, first)
+	w.add(twotier.Op{Kind: kind}, shapeThrottle, first)
 	return ""
 }
 
@@ -60,13 +60,13 @@ func throttleWindow(period, most, count int64) int64 {
 // appendThrottle appends the five integers of redis-cell: whether the action was refused, the
 // limit, the remaining room, the seconds until a retry (-1 if the action was not refused, or can
 // never pass), and an upper bound on the seconds until the whole limit is free.
-func appendThrottle(b []byte, op *syncer.Op, res *syncer.Result) []byte {
+func appendThrottle(b []byte, op *twotier.Op, res *twotier.Result) []byte {
 	limit := &op.Checks[0].Limits[0]
 	used, bucket := int64(0), int64(0)
 	if limits := limitsOf(res); len(limits) > 0 {
 		used, bucket = limits[0].Hi, limits[0].BucketMS
 	}
-	refused := op.Kind == syncer.Acquire && !res.Allowed
+	refused := op.Kind == twotier.Acquire && !res.Allowed
 	retry, reset := int64(-1), int64(0)
 	if refused && res.RetryAfter >= 0 {
 		retry = seconds(res.RetryAfter)

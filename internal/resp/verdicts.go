@@ -3,12 +3,12 @@ package resp
 import (
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // countVerdicts counts the verdicts of the executed acquires.
-func (c *conn) countVerdicts(results []syncer.Result) {
+func (c *conn) countVerdicts(results []twotier.Result) {
 	counters, recorder := c.server.opts.Verdicts, c.server.opts.Decisions
 	if counters == nil && recorder == nil {
 		return

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // shape is the form of the answer to an operation.
@@ -32,16 +32,16 @@ type form struct {
 // batch, and answers that are sent together. All operations, checks and limits are in three slices
 // that are reused, so that executing a command allocates nothing.
 type work struct {
-	ops     []syncer.Op
+	ops     []twotier.Op
 	forms   []form // parallel to ops
-	checks  []syncer.Check
+	checks  []twotier.Check
 	starts  []int // parallel to checks: where the limits of each begin
-	limits  []syncer.Limit
-	ruled   []ruledLimit     // the limits that rules put there, in order
-	bans    []syncer.BanRule // of rules that ban; Check is an index in checks until link
-	naming  []*rule.Rule     // the rules that the current check names
-	rules   Rules            // resolves the names of rules; nil if there are none
-	results []syncer.Result
+	limits  []twotier.Limit
+	ruled   []ruledLimit      // the limits that rules put there, in order
+	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
+	naming  []*rule.Rule      // the rules that the current check names
+	rules   Rules             // resolves the names of rules; nil if there are none
+	results []twotier.Result
 	out     []byte
 	context *request.Context
 	grant   *token.Grant // nil allows everything
@@ -132,7 +132,7 @@ func (w *work) link() {
 }
 
 // room returns a result for each operation, reusing memory.
-func (w *work) room() []syncer.Result {
+func (w *work) room() []twotier.Result {
 	n := len(w.ops)
 	if n > cap(w.results) {
 		w.results = slices.Grow(w.results[:cap(w.results)], n-cap(w.results))
@@ -146,13 +146,13 @@ func (w *work) room() []syncer.Result {
 }
 
 // add adds an operation whose checks begin at first.
-func (w *work) add(op syncer.Op, s shape, first int) {
+func (w *work) add(op twotier.Op, s shape, first int) {
 	w.ops = append(w.ops, op)
 	w.forms = append(w.forms, form{shape: s, first: first, count: len(w.checks) - first})
 }
 
 // answer appends the answer to operation i.
-func (w *work) answer(i int, res *syncer.Result) {
+func (w *work) answer(i int, res *twotier.Result) {
 	switch w.forms[i].shape {
 	case shapeAcquire:
 		w.out = w.appendAcquire(w.out, i, res)
@@ -168,7 +168,7 @@ func (w *work) answer(i int, res *syncer.Result) {
 }
 
 // appendAcquire appends the answer to acquire i.
-func (w *work) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
+func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 	n := 2
 	for j := range res.Checks {
 		n += 2 * (len(res.Checks[j].Limits) - w.off(i, j))
@@ -193,7 +193,7 @@ func (w *work) appendAcquire(b []byte, i int, res *syncer.Result) []byte {
 	return b
 }
 
-func appendCounts(b []byte, res *syncer.Result) []byte {
+func appendCounts(b []byte, res *twotier.Result) []byte {
 	limits := limitsOf(res)
 	b = appendArray(b, len(limits))
 	for k := range limits {
@@ -202,7 +202,7 @@ func appendCounts(b []byte, res *syncer.Result) []byte {
 	return b
 }
 
-func appendBounds(b []byte, res *syncer.Result) []byte {
+func appendBounds(b []byte, res *twotier.Result) []byte {
 	limits := limitsOf(res)
 	b = appendArray(b, 3*len(limits))
 	for k := range limits {
@@ -214,7 +214,7 @@ func appendBounds(b []byte, res *syncer.Result) []byte {
 }
 
 // limitsOf returns the limits of the only check.
-func limitsOf(res *syncer.Result) []syncer.LimitResult {
+func limitsOf(res *twotier.Result) []twotier.LimitResult {
 	if len(res.Checks) == 0 {
 		return nil
 	}

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // DoAll runs operations in order and sets Err in each result. Operations on different keys may
 // overtake each other.
-func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (r *Router) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	switch {
 	case ctx.Err() != nil:
 		setErr(res, errExpired)
@@ -29,7 +29,7 @@ func (r *Router) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 // mayBorrow reports whether a batch may be divided with borrowed keys left out of account. It may
 // not if an operation changes a borrowed key in a way that only the owner can: that change could
 // overtake, or be overtaken by, operations counted on the borrowing node.
-func (r *Router) mayBorrow(ops []syncer.Op) bool {
+func (r *Router) mayBorrow(ops []twotier.Op) bool {
 	if !r.opt.Loans.Any() {
 		return false
 	}
@@ -42,7 +42,7 @@ func (r *Router) mayBorrow(ops []syncer.Op) bool {
 }
 
 // shares reports whether nodes borrow keys of an operation from each other.
-func (r *Router) shares(op *syncer.Op) bool {
+func (r *Router) shares(op *twotier.Op) bool {
 	for i := range op.Checks {
 		if r.opt.Loans.Shared(&op.Checks[i]) {
 			return true
@@ -52,14 +52,14 @@ func (r *Router) shares(op *syncer.Op) bool {
 }
 
 // setErr fails all operations of a batch.
-func setErr(res []syncer.Result, err error) {
+func setErr(res []twotier.Result, err error) {
 	for i := range res {
 		res[i].Err = err
 	}
 }
 
 // allInRedis runs operations in Redis, or in memory if the mode has changed.
-func (r *Router) allInRedis(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (r *Router) allInRedis(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		r.opt.Direct.DoAll(ctx, ops, res)
 		return nil
@@ -74,14 +74,14 @@ func (r *Router) allInRedis(ctx context.Context, ops []syncer.Op, res []syncer.R
 	}
 }
 
-func (r *Router) markAll(res []syncer.Result) {
+func (r *Router) markAll(res []twotier.Result) {
 	for i := range res {
 		r.opt.Mark(&res[i])
 	}
 }
 
 // allLocal runs operations in this node's memory.
-func (r *Router) allLocal(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (r *Router) allLocal(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	r.opt.Counter.DoAll(ctx, ops, res)
 	for i := range ops {
 		if err := res[i].Err; err != nil && r.servesFromRedis(&ops[i], err) {
@@ -104,14 +104,14 @@ type wave struct {
 	// touches the key. It is nil unless the batch has such an operation.
 	keys map[string]bool
 	// ops and res hold operations that run on this node while others of the batch run elsewhere.
-	ops []syncer.Op
-	res []syncer.Result
+	ops []twotier.Op
+	res []twotier.Result
 }
 
 const severalOwners = -1
 
 // begin makes w the empty first wave of a batch.
-func (w *wave) begin(r *Router, t *ring.Table, ops []syncer.Op, borrow bool) {
+func (w *wave) begin(r *Router, t *ring.Table, ops []twotier.Op, borrow bool) {
 	w.owners, w.keys, w.borrow = w.owners[:0], nil, borrow
 	for i := range ops {
 		at, one := r.ownerOf(t, &ops[i], borrow)
@@ -140,7 +140,7 @@ func (w *wave) clear() {
 // key run in the order given: if one of them has several owners, the later one waits for another
 // wave. With borrow, the owner of an operation's other keys may count the borrowed ones.
 func (r *Router) divide(
-	ctx context.Context, ops []syncer.Op, res []syncer.Result, borrow bool,
+	ctx context.Context, ops []twotier.Op, res []twotier.Result, borrow bool,
 ) {
 	t, w := r.opt.Table(), r.waves.Get().(*wave)
 	w.begin(r, t, ops, borrow)
@@ -164,7 +164,7 @@ func (r *Router) divide(
 }
 
 // collides reports whether an operation has to wait for the wave.
-func (w *wave) collides(op *syncer.Op, one bool) bool {
+func (w *wave) collides(op *twotier.Op, one bool) bool {
 	if len(w.keys) == 0 {
 		return false
 	}
@@ -179,7 +179,7 @@ func (w *wave) collides(op *syncer.Op, one bool) bool {
 }
 
 // note records the keys of an operation that joins the wave.
-func (w *wave) note(op *syncer.Op, one bool) {
+func (w *wave) note(op *twotier.Op, one bool) {
 	if w.keys == nil {
 		return
 	}
@@ -191,7 +191,7 @@ func (w *wave) note(op *syncer.Op, one bool) {
 
 // finish runs a wave and empties it.
 func (r *Router) finish(
-	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, t *ring.Table, w *wave, ops []twotier.Op, res []twotier.Result,
 ) {
 	var done sync.WaitGroup
 	if len(w.several) > 0 {
@@ -205,7 +205,7 @@ func (r *Router) finish(
 
 // runAtOwners reruns the operations of a wave that failed because a node had not borrowed enough.
 // This time the owners of the borrowed keys decide.
-func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res []syncer.Result) {
+func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []twotier.Op, res []twotier.Result) {
 	var again []int
 	for _, group := range w.groups {
 		for _, i := range group {
@@ -218,7 +218,7 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res 
 		return
 	}
 	slices.Sort(again)
-	some, out := make([]syncer.Op, len(again)), make([]syncer.Result, len(again))
+	some, out := make([]twotier.Op, len(again)), make([]twotier.Result, len(again))
 	for k, i := range again {
 		some[k], out[k] = ops[i], res[i]
 	}
@@ -229,13 +229,13 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []syncer.Op, res 
 }
 
 // borrows reports whether an operation may rely on borrowed keys.
-func (r *Router) borrows(op *syncer.Op) bool { return op.MayBorrow() && r.shares(op) }
+func (r *Router) borrows(op *twotier.Op) bool { return op.MayBorrow() && r.shares(op) }
 
 // dispatch has each member run its group, all at the same time; this node's group runs on the
 // calling goroutine. Retries run separately, so that an operation waiting for its new owner does
 // not hold up the others.
 func (r *Router) dispatch(
-	ctx context.Context, t *ring.Table, w *wave, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, t *ring.Table, w *wave, ops []twotier.Op, res []twotier.Result,
 ) {
 	var retries sync.WaitGroup
 	retry := func(d decision, group []int) {
@@ -276,12 +276,12 @@ var errNotBorrowed = errors.New("a borrowed key can't be counted there")
 
 // retryGroup retries the failed operations of a group, except those it leaves to runAtOwners.
 func (r *Router) retryGroup(
-	ctx context.Context, d decision, group []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, d decision, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	for _, i := range group {
 		switch err := res[i].Err; {
 		case err == nil:
-		case d.borrow && errors.Is(err, syncer.ErrNotOwner) && r.borrows(&ops[i]):
+		case d.borrow && errors.Is(err, twotier.ErrNotOwner) && r.borrows(&ops[i]):
 			res[i].Err = errNotBorrowed
 		default:
 			res[i].Err = r.retry(ctx, d, err, &ops[i], &res[i])
@@ -291,7 +291,7 @@ func (r *Router) retryGroup(
 
 // localGroup runs the operations at the given positions in this node's memory.
 func (r *Router) localGroup(
-	ctx context.Context, w *wave, group []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, w *wave, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	if len(group) == len(ops) {
 		r.allLocal(ctx, ops, res)
@@ -310,7 +310,7 @@ func (r *Router) localGroup(
 }
 
 // noteForwarded processes another node's answers to the operations at the given positions.
-func (r *Router) noteForwarded(group []int, ops []syncer.Op, res []syncer.Result) {
+func (r *Router) noteForwarded(group []int, ops []twotier.Op, res []twotier.Result) {
 	for _, i := range group {
 		if res[i].Err == nil {
 			r.opt.Refusals.Note(&ops[i], &res[i])

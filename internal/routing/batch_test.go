@@ -5,18 +5,18 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // batch runs operations on keys of the named nodes.
-func (b *bed) batch(t *testing.T, ops ...string) []syncer.Result {
+func (b *bed) batch(t *testing.T, ops ...string) []twotier.Result {
 	t.Helper()
-	list := make([]syncer.Op, len(ops))
+	list := make([]twotier.Op, len(ops))
 	for i, keys := range ops {
-		list[i] = *b.op(syncer.Acquire, strings.Fields(keys)...)
+		list[i] = *b.op(twotier.Acquire, strings.Fields(keys)...)
 	}
-	res := make([]syncer.Result, len(ops))
+	res := make([]twotier.Result, len(ops))
 	b.DoAll(t.Context(), list, res)
 	return res
 }
@@ -25,9 +25,9 @@ func (b *bed) batch(t *testing.T, ops ...string) []syncer.Result {
 func TestBatchGoesToEachOwner(t *testing.T) {
 	b := newBed(t)
 	for i, res := range b.batch(t, "a", "b", "c", "b1", "a1", "b") {
-		want := []syncer.Source{
-			syncer.SourceMemory, syncer.SourceOwner, syncer.SourceOwner, syncer.SourceOwner,
-			syncer.SourceMemory, syncer.SourceOwner,
+		want := []twotier.Source{
+			twotier.SourceMemory, twotier.SourceOwner, twotier.SourceOwner, twotier.SourceOwner,
+			twotier.SourceMemory, twotier.SourceOwner,
 		}[i]
 		if res.Err != nil || res.Source != want {
 			t.Errorf("operation %d: source %q, %v, want %q", i, res.Source, res.Err, want)
@@ -58,13 +58,13 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 func TestBatchKeepsTheOrderOfABorrowedKey(t *testing.T) {
 	b := newBed(t)
 	b.borrowed = map[string]bool{string(b.key("b")): true}
-	add, take := *b.op(syncer.Add, "b"), *b.op(syncer.Add, "b")
+	add, take := *b.op(twotier.Add, "b"), *b.op(twotier.Add, "b")
 	take.Checks[0].N = -1
-	b.DoAll(t.Context(), []syncer.Op{add, take}, make([]syncer.Result, 2))
+	b.DoAll(t.Context(), []twotier.Op{add, take}, make([]twotier.Result, 2))
 	if told := b.told(); strings.Contains(told, "local") || !strings.Contains(told, "b b; b b; ") {
 		t.Errorf("was told %q", told)
 	}
-	b.DoAll(t.Context(), []syncer.Op{add, add}, make([]syncer.Result, 2))
+	b.DoAll(t.Context(), []twotier.Op{add, add}, make([]twotier.Result, 2))
 	if told := b.told(); !strings.Contains(told, "local b; local b; ") {
 		t.Errorf("was told %q: a batch without taking back relies on what is borrowed", told)
 	}
@@ -74,7 +74,7 @@ func TestBatchKeepsTheOrderOfABorrowedKey(t *testing.T) {
 // node here, the others in one message to each coordinator. A failed one is retried alone.
 func TestBatchOfSeveralOwners(t *testing.T) {
 	b := newBed(t)
-	b.errs["several"] = []error{nil, syncer.ErrNotOwner}
+	b.errs["several"] = []error{nil, twotier.ErrNotOwner}
 	b.errs["c coordinates"] = []error{rpc.ErrUnreachable}
 	res := b.batch(t, "a b", "b1 c1", "c b2", "a1 c2")
 	for i := range res {
@@ -97,10 +97,10 @@ func TestBatchOfSeveralOwners(t *testing.T) {
 // TestBatchWithFailures retries operations that an owner did not accept, and leaves the rest alone.
 func TestBatchWithFailures(t *testing.T) {
 	b := newBed(t)
-	b.errs["b"] = []error{rpc.ErrUnreachable, nil, syncer.ErrOverload}
-	b.errs["local"] = []error{syncer.ErrNotOwner, syncer.ErrFull}
+	b.errs["b"] = []error{rpc.ErrUnreachable, nil, twotier.ErrOverload}
+	b.errs["local"] = []error{twotier.ErrNotOwner, twotier.ErrFull}
 	res := b.batch(t, "a", "b", "b1", "b", "a1")
-	for i, want := range []error{nil, nil, nil, syncer.ErrOverload, nil} {
+	for i, want := range []error{nil, nil, nil, twotier.ErrOverload, nil} {
 		if !errors.Is(res[i].Err, want) || want == nil && res[i].Err != nil {
 			t.Errorf("operation %d: %v, want %v", i, res[i].Err, want)
 		}
@@ -138,7 +138,7 @@ func TestBatchInRedis(t *testing.T) {
 func TestBatchSavesForwards(t *testing.T) {
 	b := newBed(t)
 	b.remember = true
-	if res := b.batch(t, "b"); res[0].Source != syncer.SourceNear || b.told() != "" {
+	if res := b.batch(t, "b"); res[0].Source != twotier.SourceNear || b.told() != "" {
 		t.Errorf("source %q, was told %q", res[0].Source, b.told())
 	}
 }
@@ -148,8 +148,8 @@ func TestBatchSavesForwards(t *testing.T) {
 func TestBatchWithBorrowedKeys(t *testing.T) {
 	b := newBed(t)
 	borrowing("b")(b)
-	b.errs["local"] = []error{nil, syncer.ErrNotOwner, syncer.ErrNotOwner}
-	b.errs["c"] = []error{syncer.ErrNotOwner}
+	b.errs["local"] = []error{nil, twotier.ErrNotOwner, twotier.ErrNotOwner}
+	b.errs["c"] = []error{twotier.ErrNotOwner}
 	for i, res := range b.batch(t, "a b", "a1 b", "b", "c b", "c b") {
 		if res.Err != nil {
 			t.Errorf("operation %d: %v", i, res.Err)

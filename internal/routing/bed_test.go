@@ -9,13 +9,13 @@ import (
 	"sync"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/routing"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 const partitions = 8
@@ -64,15 +64,15 @@ func (b *bed) next(at string) error {
 // memory is the fake of this node's counter.
 type memory struct{ b *bed }
 
-func (m memory) Do(_ context.Context, op *syncer.Op, res *syncer.Result) error {
+func (m memory) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error {
 	at, line := m.story(op)
 	m.b.note(line)
-	res.Source = syncer.SourceMemory
+	res.Source = twotier.SourceMemory
 	return m.b.next(at)
 }
 
 // story returns the destination of an operation and its line of the story.
-func (m memory) story(op *syncer.Op) (at, line string) {
+func (m memory) story(op *twotier.Op) (at, line string) {
 	at = "local"
 	if op.AllowNonOwner {
 		at = "fallback"
@@ -88,7 +88,7 @@ func (m memory) story(op *syncer.Op) (at, line string) {
 }
 
 // inPlace lists the checks of an operation that this node decides in place of their owners.
-func inPlace(op *syncer.Op) (list []int) {
+func inPlace(op *twotier.Op) (list []int) {
 	for i := range op.Checks {
 		if op.Checks[i].InPlace {
 			list = append(list, i)
@@ -97,12 +97,12 @@ func inPlace(op *syncer.Op) (list []int) {
 	return list
 }
 
-func (m memory) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (m memory) DoAll(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	var lines []string
 	for i := range ops {
 		at, line := m.story(&ops[i])
 		lines = append(lines, line)
-		res[i].Source, res[i].Err = syncer.SourceMemory, m.b.next(at)
+		res[i].Source, res[i].Err = twotier.SourceMemory, m.b.next(at)
 	}
 	m.b.note(lines...)
 }
@@ -110,19 +110,19 @@ func (m memory) DoAll(_ context.Context, ops []syncer.Op, res []syncer.Result) {
 // scripts is the fake of Redis.
 type scripts struct{ b *bed }
 
-func (s scripts) Do(_ context.Context, op *syncer.Op, _ *syncer.Result) error {
+func (s scripts) Do(_ context.Context, op *twotier.Op, _ *twotier.Result) error {
 	s.b.note(fmt.Sprintf("redis %s", op.Checks[0].Key))
 	return s.b.next("redis")
 }
 
-func (s scripts) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (s scripts) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Err = s.Do(ctx, &ops[i], &res[i])
 	}
 }
 
 // peers fakes the other nodes.
-func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result) {
 	var lines []string
 	for i := range tasks {
 		what := to.Name
@@ -131,26 +131,27 @@ func (b *bed) peers(_ context.Context, to *ring.Member, tasks []rpc.Task, res []
 		}
 		lines = append(lines, fmt.Sprintf("%s %s", what, tasks[i].Op.Checks[0].Key))
 		res[i].Allowed = !b.refused
-		res[i].Source = syncer.SourceMemory
+		res[i].Source = twotier.SourceMemory
 		res[i].Err = b.next(what)
 	}
 	b.note(lines...)
 }
 
-type peersFunc func(context.Context, *ring.Member, []rpc.Task, []syncer.Result)
+type peersFunc func(context.Context, *ring.Member, []rpc.Task, []twotier.Result)
 
-func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result) {
+func (f peersFunc) Do(ctx context.Context, to *ring.Member, tasks []rpc.Task,
+	res []twotier.Result) {
 	f(ctx, to, tasks, res)
 }
 
 func (f peersFunc) DoAll(
-	ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, groups []rpc.Group, ops []twotier.Op, res []twotier.Result,
 	meanwhile func(), over func(group int),
 ) {
 	var all sync.WaitGroup
 	for _, g := range groups {
 		all.Go(func() {
-			tasks, answers := make([]rpc.Task, len(g.At)), make([]syncer.Result, len(g.At))
+			tasks, answers := make([]rpc.Task, len(g.At)), make([]twotier.Result, len(g.At))
 			for j, i := range g.At {
 				tasks[j] = rpc.Task{Op: ops[i]}
 			}
@@ -217,19 +218,19 @@ func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 
 func (b *bed) Any() bool { return len(b.borrowed) > 0 }
 
-func (b *bed) Shared(c *syncer.Check) bool { return b.borrowed[string(c.Key)] }
+func (b *bed) Shared(c *twotier.Check) bool { return b.borrowed[string(c.Key)] }
 
-func (b *bed) Observe(ops []syncer.Op) {
+func (b *bed) Observe(ops []twotier.Op) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observed += len(ops)
 }
 
-func (b *bed) Note(*syncer.Op, *syncer.Result) { b.note("noted") }
-func (b *bed) Forget(check *syncer.Check)      { b.note("forgotten " + string(check.Key)) }
-func (b *bed) Refuse(_ *syncer.Op, res *syncer.Result) bool {
+func (b *bed) Note(*twotier.Op, *twotier.Result) { b.note("noted") }
+func (b *bed) Forget(check *twotier.Check)       { b.note("forgotten " + string(check.Key)) }
+func (b *bed) Refuse(_ *twotier.Op, res *twotier.Result) bool {
 	if b.remember {
-		res.Source = syncer.SourceNear
+		res.Source = twotier.SourceNear
 	}
 	return b.remember
 }
@@ -261,11 +262,11 @@ func newBed(t *testing.T) *bed {
 	}
 	b.table = table
 	b.Router = routing.New(routing.Options{
-		Placement: syncer.Placement{Partitions: partitions},
+		Placement: twotier.Placement{Partitions: partitions},
 		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
 		Owners: b, Counter: memory{b}, Direct: scripts{b}, Peers: peersFunc(b.peers), Acquirer: b,
 		Loans: b, Refusals: b, Modes: b, StoreUp: func() bool { return b.storeUp },
-		Mark: func(*syncer.Result) {},
+		Mark: func(*twotier.Result) {},
 	})
 	return b
 }
@@ -278,7 +279,7 @@ func (b *bed) key(name string) []byte {
 	}
 	for i := 0; ; i++ {
 		key := fmt.Appendf(nil, "%s-%d", name[:1], i)
-		p := syncer.Placement{Partitions: partitions}.Of(nil, key)
+		p := twotier.Placement{Partitions: partitions}.Of(nil, key)
 		if b.table.Member(b.table.Owner(p)).Name == name[:1] {
 			if skip--; skip < 0 {
 				return key
@@ -289,14 +290,14 @@ func (b *bed) key(name string) []byte {
 
 // partition returns the partition of a node's key.
 func (b *bed) partition(name string) int {
-	return syncer.Placement{Partitions: partitions}.Of(nil, b.key(name))
+	return twotier.Placement{Partitions: partitions}.Of(nil, b.key(name))
 }
 
 // op returns an operation on keys of the named nodes.
-func (b *bed) op(kind syncer.Kind, keys ...string) *syncer.Op {
-	op := &syncer.Op{Kind: kind}
+func (b *bed) op(kind twotier.Kind, keys ...string) *twotier.Op {
+	op := &twotier.Op{Kind: kind}
 	for _, k := range keys {
-		op.Checks = append(op.Checks, syncer.Check{Key: b.key(k), N: 1})
+		op.Checks = append(op.Checks, twotier.Check{Key: b.key(k), N: 1})
 	}
 	return op
 }

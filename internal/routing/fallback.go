@@ -5,18 +5,18 @@ import (
 	"errors"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // replace turns the error of the last attempt into a fallback decision, for an operation some of
 // whose owners can't be reached. It reports false if the unreachable members do not own the keys,
 // or if no member is unreachable: counting in place of a node that is merely slow would let two
 // nodes decide, so only rpc.ErrUnreachable is a reason.
-func (r *Router) replace(d *decision, op *syncer.Op, err error) (fallen decision, ok bool) {
+func (r *Router) replace(d *decision, op *twotier.Op, err error) (fallen decision, ok bool) {
 	var gone []multiowner.Part
 	switch u, several := errors.AsType[*multiowner.UnreachableError](err); {
 	case several:
@@ -53,7 +53,7 @@ func (r *Router) replace(d *decision, op *syncer.Op, err error) (fallen decision
 }
 
 // decidedBy reports whether, in this node's view, a member owns the keys of the given checks.
-func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
+func (r *Router) decidedBy(m *ring.Member, op *twotier.Op, checks []int) bool {
 	for _, i := range checks {
 		if !r.opt.Owners.DecidedBy(m, r.partition(&op.Checks[i])) {
 			return false
@@ -68,11 +68,11 @@ func (r *Router) decidedBy(m *ring.Member, op *syncer.Op, checks []int) bool {
 // owners decide about their own keys. Concurrent counts of this node and an owner meet in the store
 // within three flush intervals.
 func (r *Router) fallback(
-	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	for _, to := range d.detours {
 		err := r.relay(ctx, to, op, res)
-		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, rpc.ErrUnreachable) {
+		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, rpc.ErrUnreachable) {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (r *Router) fallback(
 	err := r.opt.Modes.During(ctx, modes.TwoTier, func() error {
 		return r.inPlace(ctx, d, op, res)
 	})
-	if errors.Is(err, syncer.ErrNotOwner) && len(d.inPlace) == len(op.Checks) {
+	if errors.Is(err, twotier.ErrNotOwner) && len(d.inPlace) == len(op.Checks) {
 		return errMoving
 	}
 	if err == nil && len(d.parts) > 1 {
@@ -94,7 +94,7 @@ func (r *Router) fallback(
 // inPlace runs an operation on this node, in place of unreachable owners where necessary, together
 // with the owners that can be reached.
 func (r *Router) inPlace(
-	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	nonOwner := *op
 	if nonOwner.AllowNonOwner = len(d.inPlace) == len(op.Checks); !nonOwner.AllowNonOwner {

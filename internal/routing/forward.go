@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // forward sends an operation to the owner of all its keys, unless this node remembers a refusal by
 // that owner.
 func (r *Router) forward(
-	ctx context.Context, to *ring.Member, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,
 ) error {
 	if r.refused(op, res) {
 		return nil
@@ -24,7 +24,7 @@ func (r *Router) forward(
 	m.res[0], *res = *res, m.res[0] // to reuse the memory of res
 	err := r.send(ctx, to, m)
 	m.res[0], *res = *res, m.res[0]
-	m.tasks[0], m.ops[0] = rpc.Task{}, syncer.Op{}
+	m.tasks[0], m.ops[0] = rpc.Task{}, twotier.Op{}
 	if err == nil {
 		r.opt.Refusals.Note(op, res)
 	}
@@ -32,7 +32,7 @@ func (r *Router) forward(
 }
 
 // refused answers an operation from a remembered refusal and reports whether it did.
-func (r *Router) refused(op *syncer.Op, res *syncer.Result) bool {
+func (r *Router) refused(op *twotier.Op, res *twotier.Result) bool {
 	if op.Checks[0].N < 0 {
 		// Forget now, before later operations of the same batch are compared with a refusal.
 		r.opt.Refusals.Forget(&op.Checks[0])
@@ -43,12 +43,12 @@ func (r *Router) refused(op *syncer.Op, res *syncer.Result) bool {
 // message is reusable memory for forwarding one operation.
 type message struct {
 	tasks [1]rpc.Task
-	ops   [1]syncer.Op
-	res   [1]syncer.Result
+	ops   [1]twotier.Op
+	res   [1]twotier.Result
 }
 
 // send asks a node, and then the owner that its reply names. A failure to reach the second node is
-// returned as syncer.ErrNotOwner, because it is no evidence that the first one is unreachable.
+// returned as twotier.ErrNotOwner, because it is no evidence that the first one is unreachable.
 func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	r.opt.Peers.Do(ctx, to, m.tasks[:], m.res[:])
 	err := m.res[0].Err
@@ -56,7 +56,7 @@ func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 	if errors.As(err, &moved) && moved.To.Name != r.opt.Self() {
 		r.opt.Peers.Do(ctx, &moved.To, m.tasks[:], m.res[:])
 		if err = m.res[0].Err; errors.Is(err, rpc.ErrUnreachable) {
-			err = syncer.ErrNotOwner
+			err = twotier.ErrNotOwner
 		}
 	}
 	if err == nil {
@@ -67,8 +67,8 @@ func (r *Router) send(ctx context.Context, to *ring.Member, m *message) error {
 }
 
 // answeredByOwner sets the source of another node's answer.
-func answeredByOwner(res *syncer.Result) {
-	if res.Source == syncer.SourceMemory {
-		res.Source = syncer.SourceOwner
+func answeredByOwner(res *twotier.Result) {
+	if res.Source == twotier.SourceMemory {
+		res.Source = twotier.SourceOwner
 	}
 }

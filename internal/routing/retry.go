@@ -5,28 +5,28 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 var (
 	// errExpired means that the request timed out and nothing was counted.
-	errExpired = fmt.Errorf("%w: the time for it is up", syncer.ErrUnavailable)
+	errExpired = fmt.Errorf("%w: the time for it is up", twotier.ErrUnavailable)
 	// errMoving means that the key kept changing hands and nothing was counted.
-	errMoving = fmt.Errorf("%w: the key is being handed over", syncer.ErrUnavailable)
+	errMoving = fmt.Errorf("%w: the key is being handed over", twotier.ErrUnavailable)
 	// errNoOwner means that no reachable node claims to own the key.
 	errNoOwner = fmt.Errorf("%w: no node that can be reached says that it owns the key",
-		syncer.ErrUnavailable)
+		twotier.ErrUnavailable)
 )
 
 // retry makes a new decision and runs the operation by it, for as long as the error shows that the
 // last decision was wrong.
 func (r *Router) retry(
-	ctx context.Context, d decision, err error, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, d decision, err error, op *twotier.Op, res *twotier.Result,
 ) error {
 	var search *retry.Backoff
 	for err != nil {
@@ -55,16 +55,16 @@ func (r *Router) retry(
 
 // outdated reports whether an error calls for a new decision: nothing was executed, or nothing that
 // must not be executed twice.
-func (d *decision) outdated(op *syncer.Op, err error) bool {
-	return errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
-		d.to == forward && op.Reads() && errors.Is(err, syncer.ErrUnknownOutcome)
+func (d *decision) outdated(op *twotier.Op, err error) bool {
+	return errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, rpc.ErrUnreachable) ||
+		d.to == forward && op.Reads() && errors.Is(err, twotier.ErrUnknownOutcome)
 }
 
 // locate decides by the current owners of the keys. It waits for partitions that are on their way
 // to this node, and pauses before each attempt after the first: nodes that disagree for a moment
 // could otherwise send an operation back and forth.
 func (r *Router) locate(
-	ctx context.Context, search *retry.Backoff, op *syncer.Op,
+	ctx context.Context, search *retry.Backoff, op *twotier.Op,
 ) (d decision, err error) {
 	if !search.Next(ctx) {
 		return d, errNoOwner

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // destination is where an operation goes.
@@ -37,14 +37,14 @@ type decision struct {
 	borrow bool
 }
 
-// Do runs one operation. Its errors are those of syncer.Counter.Do, except syncer.ErrNotOwner.
-func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+// Do runs one operation. Its errors are those of syncer.Counter.Do, except twotier.ErrNotOwner.
+func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	if ctx.Err() != nil {
 		return errExpired
 	}
 	d := r.byTable(op, true)
 	if d.to == several || d.to == relay {
-		r.opt.Loans.Observe([]syncer.Op{*op})
+		r.opt.Loans.Observe([]twotier.Op{*op})
 	}
 	if err := r.carryOut(ctx, &d, op, res); err != nil {
 		return r.retry(ctx, d, err, op, res)
@@ -54,7 +54,7 @@ func (r *Router) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) erro
 
 // carryOut runs an operation by a decision.
 func (r *Router) carryOut(
-	ctx context.Context, d *decision, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	switch d.to {
 	case local:
@@ -76,7 +76,7 @@ func (r *Router) carryOut(
 // other keys may count the borrowed ones. If this node owns none of the keys of an acquire, one of
 // the owners runs it, which takes fewer messages. An acquire that waits for the store is not
 // relayed: it would make others wait for their turn.
-func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
+func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
 	if r.opt.Modes.InRedis() {
 		return decision{to: redis}
 	}
@@ -96,7 +96,7 @@ func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
 		}
 		parts = addPart(parts, to, i)
 	}
-	if at := parts[0].To; at != nil && !hasLocal(parts) && op.Ack < syncer.AckStore {
+	if at := parts[0].To; at != nil && !hasLocal(parts) && op.Ack < twotier.AckStore {
 		return decision{to: relay, owner: at}
 	}
 	return decision{to: several, parts: parts}
@@ -104,7 +104,7 @@ func (r *Router) byTable(op *syncer.Op, borrow bool) decision {
 
 // ownerOf returns the index of the member that owns all keys of an operation according to the
 // table. With borrow, borrowed keys do not count.
-func (r *Router) ownerOf(t *ring.Table, op *syncer.Op, borrow bool) (at int, one bool) {
+func (r *Router) ownerOf(t *ring.Table, op *twotier.Op, borrow bool) (at int, one bool) {
 	at, borrow = -1, borrow && t.Self() >= 0 && op.MayBorrow()
 	for i := range op.Checks {
 		c := &op.Checks[i]
@@ -126,7 +126,7 @@ func (r *Router) ownerOf(t *ring.Table, op *syncer.Op, borrow bool) (at int, one
 }
 
 // partition returns the partition of a check's key.
-func (r *Router) partition(c *syncer.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }
+func (r *Router) partition(c *twotier.Check) int { return r.opt.Placement.Of(c.NS, c.Key) }
 
 // addPart adds a check to the part of a node; nil stands for this node.
 func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.Part {
@@ -140,7 +140,7 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 }
 
 // local runs an operation in this node's memory, or in Redis if memory has no room for its key.
-func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (r *Router) local(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	err := r.opt.Counter.Do(ctx, op, res)
 	if err != nil && r.servesFromRedis(op, err) {
 		err = r.opt.Direct.Do(ctx, op, res)
@@ -152,13 +152,13 @@ func (r *Router) local(ctx context.Context, op *syncer.Op, res *syncer.Result) e
 // servesFromRedis reports whether an operation that failed for lack of memory can run in Redis: it
 // has one key and Redis is up. If Redis is down, an immediate error is better than a pointless
 // wait.
-func (r *Router) servesFromRedis(op *syncer.Op, err error) bool {
-	return r.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, syncer.ErrFull) &&
+func (r *Router) servesFromRedis(op *twotier.Op, err error) bool {
+	return r.opt.Direct != nil && len(op.Checks) == 1 && errors.Is(err, twotier.ErrFull) &&
 		r.opt.StoreUp()
 }
 
 // redis runs an operation in Redis.
-func (r *Router) redis(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (r *Router) redis(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
 	})

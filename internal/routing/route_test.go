@@ -7,155 +7,155 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestDo covers the decisions: the errors that each operation meets on its way, and the calls made.
 func TestDo(t *testing.T) {
-	down, elsewhere := rpc.ErrUnreachable, syncer.ErrNotOwner
-	unknown := syncer.ErrUnknownOutcome
+	down, elsewhere := rpc.ErrUnreachable, twotier.ErrNotOwner
+	unknown := twotier.ErrUnknownOutcome
 	for name, test := range map[string]struct {
-		kind syncer.Kind
+		kind twotier.Kind
 		keys string
 		set  func(b *bed)
 		want string
 		err  error
 	}{
-		"local":        {syncer.Add, "a", nil, "local a; ", nil},
-		"forward":      {syncer.Add, "b", nil, "b b; noted; ", nil},
-		"several":      {syncer.Acquire, "a b c b1", nil, "several [a[0] b[1 3] c[2]]; ", nil},
-		"others' keys": {syncer.Acquire, "b c", nil, "b coordinates b; ", nil},
-		"others' keys, counted even if refused": {syncer.Acquire, "b c",
+		"local":        {twotier.Add, "a", nil, "local a; ", nil},
+		"forward":      {twotier.Add, "b", nil, "b b; noted; ", nil},
+		"several":      {twotier.Acquire, "a b c b1", nil, "several [a[0] b[1 3] c[2]]; ", nil},
+		"others' keys": {twotier.Acquire, "b c", nil, "b coordinates b; ", nil},
+		"others' keys, counted even if refused": {twotier.Acquire, "b c",
 			func(b *bed) { b.refused = true }, "b coordinates b; b b; noted; c c; noted; ", nil},
-		"others' keys, who does not coordinate": {syncer.Acquire, "b c", func(b *bed) {
+		"others' keys, who does not coordinate": {twotier.Acquire, "b c", func(b *bed) {
 			b.errs["b coordinates"] = []error{elsewhere}
 		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
-		"others' keys, who can't be reached": {syncer.Acquire, "b c", func(b *bed) {
+		"others' keys, who can't be reached": {twotier.Acquire, "b c", func(b *bed) {
 			b.errs["b coordinates"] = []error{down}
 		}, "b coordinates b; locate; locate; several [b[0] c[1]]; ", nil},
-		"others' keys, nobody knows": {syncer.Acquire, "b c", func(b *bed) {
+		"others' keys, nobody knows": {twotier.Acquire, "b c", func(b *bed) {
 			b.errs["b coordinates"] = []error{unknown}
 		}, "b coordinates b; ", unknown},
-		"one of several": {syncer.Acquire, "b b1", nil, "b b; noted; ", nil},
-		"redis":          {syncer.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
+		"one of several": {twotier.Acquire, "b b1", nil, "b b; noted; ", nil},
+		"redis":          {twotier.Add, "b", func(b *bed) { b.redis = true }, "redis b; ", nil},
 
-		"an owner that can't be reached": {syncer.Add, "b",
+		"an owner that can't be reached": {twotier.Add, "b",
 			func(b *bed) { b.errs["b"] = []error{down} },
 			"b b; fallback b; ", nil},
-		"another that can't be": {syncer.Add, "b", func(b *bed) {
+		"another that can't be": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.moved[b.partition("b")] = []error{down}, "c"
 		}, "b b; locate; c b; noted; ", nil},
-		"an owner that can't be reached while keys move": {syncer.Add, "b", func(b *bed) {
+		"an owner that can't be reached while keys move": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.errs["fallback"] = []error{down}, []error{elsewhere}
-		}, "b b; fallback b; ", syncer.ErrUnavailable},
-		"one that is slow": {syncer.Add, "b", func(b *bed) { b.errs["b"] = []error{rpc.ErrLate} },
+		}, "b b; fallback b; ", twotier.ErrUnavailable},
+		"one that is slow": {twotier.Add, "b", func(b *bed) { b.errs["b"] = []error{rpc.ErrLate} },
 			"b b; ", rpc.ErrLate},
-		"an outcome that nobody knows": {syncer.Add, "b",
+		"an outcome that nobody knows": {twotier.Add, "b",
 			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; ", unknown},
-		"a count may be asked twice": {syncer.Count, "b",
+		"a count may be asked twice": {twotier.Count, "b",
 			func(b *bed) { b.errs["b"] = []error{unknown} },
 			"b b; locate; b b; noted; ", nil},
-		"but not in memory": {syncer.Count, "a", func(b *bed) {
+		"but not in memory": {twotier.Count, "a", func(b *bed) {
 			b.errs["local"] = []error{unknown}
 		},
 			"local a; ", unknown},
 
-		"one that names another": {syncer.Add, "b", func(b *bed) {
+		"one that names another": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("c"))}}
 		}, "b b; c b; noted; ", nil},
-		"one that names another that can't be reached": {syncer.Add, "b", func(b *bed) {
+		"one that names another that can't be reached": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("c"))}}
 			b.errs["c"] = []error{down}
 		}, "b b; c b; locate; b b; noted; ", nil},
-		"one that names this one": {syncer.Add, "b", func(b *bed) {
+		"one that names this one": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"] = []error{&rpc.MovedError{To: *b.table.Member(b.table.Find("a"))}}
 			b.moved[b.partition("b")] = "a"
 		}, "b b; locate; local b; ", nil},
-		"not mine any more": {syncer.Add, "a", func(b *bed) {
+		"not mine any more": {twotier.Add, "a", func(b *bed) {
 			b.errs["local"], b.moved[b.partition("a")] = []error{elsewhere}, "c"
 		}, "local a; locate; c a; noted; ", nil},
-		"who decides is not known": {syncer.Add, "a", func(b *bed) {
-			b.errs["local"], b.locating = []error{elsewhere}, syncer.ErrUnavailable
-		}, "local a; locate; ", syncer.ErrUnavailable},
-		"the mode has become Redis": {syncer.Add, "a", func(b *bed) {
+		"who decides is not known": {twotier.Add, "a", func(b *bed) {
+			b.errs["local"], b.locating = []error{elsewhere}, twotier.ErrUnavailable
+		}, "local a; locate; ", twotier.ErrUnavailable},
+		"the mode has become Redis": {twotier.Add, "a", func(b *bed) {
 			b.errs["local"], b.locating = []error{elsewhere}, ownership.ErrInRedis
 		}, "local a; locate; redis a; ", nil},
 
-		"no memory, Redis up": {syncer.Add, "a", func(b *bed) {
-			b.errs["local"] = []error{syncer.ErrFull}
+		"no memory, Redis up": {twotier.Add, "a", func(b *bed) {
+			b.errs["local"] = []error{twotier.ErrFull}
 		},
 			"local a; redis a; ", nil},
-		"no memory, Redis down": {syncer.Add, "a", func(b *bed) {
-			b.errs["local"], b.storeUp = []error{syncer.ErrFull}, false
-		}, "local a; ", syncer.ErrFull},
-		"no memory for two": {syncer.Acquire, "a a1",
-			func(b *bed) { b.errs["local"] = []error{syncer.ErrFull} },
-			"local a; ", syncer.ErrFull},
+		"no memory, Redis down": {twotier.Add, "a", func(b *bed) {
+			b.errs["local"], b.storeUp = []error{twotier.ErrFull}, false
+		}, "local a; ", twotier.ErrFull},
+		"no memory for two": {twotier.Acquire, "a a1",
+			func(b *bed) { b.errs["local"] = []error{twotier.ErrFull} },
+			"local a; ", twotier.ErrFull},
 
-		"remembered": {syncer.Acquire, "b", func(b *bed) { b.remember = true }, "", nil},
-		"borrowed":   {syncer.Acquire, "b", borrowing("b"), "local b; ", nil},
-		"borrowed, but used up": {syncer.Acquire, "b", func(b *bed) {
+		"remembered": {twotier.Acquire, "b", func(b *bed) { b.remember = true }, "", nil},
+		"borrowed":   {twotier.Acquire, "b", borrowing("b"), "local b; ", nil},
+		"borrowed, but used up": {twotier.Acquire, "b", func(b *bed) {
 			borrowing("b")(b)
 			b.errs["local"] = []error{elsewhere}
 		}, "local b; locate; b b; noted; ", nil},
-		"borrowed, and the other is mine": {syncer.Acquire, "a b", borrowing("b"), "local a; ",
+		"borrowed, and the other is mine": {twotier.Acquire, "a b", borrowing("b"), "local a; ",
 			nil},
-		"borrowed, and the other is another's": {syncer.Acquire, "b c", borrowing("b"),
+		"borrowed, and the other is another's": {twotier.Acquire, "b c", borrowing("b"),
 			"c b; noted; ", nil},
-		"borrowed, and the others are of others": {syncer.Acquire, "a b c", borrowing("b"),
+		"borrowed, and the others are of others": {twotier.Acquire, "a b c", borrowing("b"),
 			"several [a[0] b[1] c[2]]; ", nil},
-		"borrowed, but used up where the other is": {syncer.Acquire, "b c", func(b *bed) {
+		"borrowed, but used up where the other is": {twotier.Acquire, "b c", func(b *bed) {
 			borrowing("b")(b)
 			b.errs["c"] = []error{elsewhere}
 		}, "c b; locate; locate; several [b[0] c[1]]; ", nil},
 
-		"the mode changes to memory": {syncer.Add, "b", func(b *bed) {
+		"the mode changes to memory": {twotier.Add, "b", func(b *bed) {
 			b.redis, b.errs["changed"] = true, []error{errors.New("changed")}
 		}, "b b; noted; ", nil},
-		"the mode changes to Redis": {syncer.Add, "b", func(b *bed) {
+		"the mode changes to Redis": {twotier.Add, "b", func(b *bed) {
 			b.errs["b"], b.errs["changed"] = []error{down}, []error{errors.New("changed")}
 		}, "b b; redis b; ", nil},
 
-		"refused, and counted all the same": {syncer.Acquire, "a b",
+		"refused, and counted all the same": {twotier.Acquire, "a b",
 			func(b *bed) { b.refused = true },
 			"several [a[0] b[1]]; local a; b b; noted; ", nil},
-		"several, one can't be reached": {syncer.Acquire, "a b", func(b *bed) {
+		"several, one can't be reached": {twotier.Acquire, "a b", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 		}, "several [a[0] b[1]]; local, in place of owners [1], a; ", nil},
-		"several, one that decides no more can't be": {syncer.Acquire, "a b", func(b *bed) {
+		"several, one that decides no more can't be": {twotier.Acquire, "a b", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.moved[b.partition("b")] = "a"
 		}, "several [a[0] b[1]]; locate; locate; local a; ", nil},
-		"several, none can be reached": {syncer.Acquire, "b c", func(b *bed) {
+		"several, none can be reached": {twotier.Acquire, "b c", func(b *bed) {
 			b.errs["b coordinates"] = []error{down}
 			b.errs["several"] = []error{b.unreachable("b", 0), b.unreachable("c", 1)}
 			b.errs["c coordinates"] = []error{down}
 		}, "b coordinates b; locate; locate; several [b[0] c[1]]; c coordinates b; " +
 			"several [a[0] c[1]], in place of owners [0]; fallback b; ", nil},
-		"several, another reaches all": {syncer.Acquire, "a b c", func(b *bed) {
+		"several, another reaches all": {twotier.Acquire, "a b c", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 		}, "several [a[0] b[1] c[2]]; c coordinates a; ", nil},
-		"several, nobody reaches one": {syncer.Acquire, "a b c", func(b *bed) {
+		"several, nobody reaches one": {twotier.Acquire, "a b c", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.errs["c coordinates"] = []error{elsewhere}
 		}, "several [a[0] b[1] c[2]]; c coordinates a; " +
 			"several [a[0 1] c[2]], in place of owners [1]; ", nil},
-		"several, another reaches all, but nobody knows": {syncer.Acquire, "a b c", func(b *bed) {
+		"several, another reaches all, but nobody knows": {twotier.Acquire, "a b c", func(b *bed) {
 			b.errs["several"] = []error{b.unreachable("b", 1)}
 			b.errs["c coordinates"] = []error{unknown}
 		}, "several [a[0] b[1] c[2]]; c coordinates a; ", unknown},
-		"several, nobody reaches one, and keys move": {syncer.Acquire, "a b c", func(b *bed) {
+		"several, nobody reaches one, and keys move": {twotier.Acquire, "a b c", func(b *bed) {
 			b.moved[b.partition("b")] = "a"
 			b.errs["several"] = []error{b.unreachable("c", 2), elsewhere}
 			b.errs["b coordinates"] = []error{elsewhere}
 		}, "several [a[0] b[1] c[2]]; b coordinates a; " +
 			"several [a[0 2] b[1]], in place of owners [2]; locate; locate; locate; " +
 			"several [a[0 1] c[2]]; ", nil},
-		"several, nobody reaches one, refused and counted": {syncer.Acquire, "a b c",
+		"several, nobody reaches one, refused and counted": {twotier.Acquire, "a b c",
 			func(b *bed) {
 				b.refused = true
 				b.errs["several"] = []error{b.unreachable("b", 1)}
@@ -173,7 +173,7 @@ func TestDo(t *testing.T) {
 				if test.set != nil {
 					test.set(b)
 				}
-				res := new(syncer.Result)
+				res := new(twotier.Result)
 				if err := b.Do(t.Context(), op, res); !errors.Is(err, test.err) ||
 					err != nil && test.err == nil {
 					t.Errorf("error %v, want %v", err, test.err)
@@ -201,21 +201,21 @@ func borrowing(key string) func(b *bed) {
 // TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow sends operations to the owner of a borrowed key if the
 // owner has to learn of them.
 func TestWhatIsBorrowedOnlyIfOwnersNeedNotKnow(t *testing.T) {
-	for name, change := range map[string]func(op *syncer.Op){
-		"in the past":              func(op *syncer.Op) { op.TS = 1 },
-		"refused ones are counted": func(op *syncer.Op) { op.CountDenied = true },
-		"taking back": func(op *syncer.Op) {
-			op.Kind, op.Checks[0].N, op.Checks[0].Limits = syncer.Add, -1, nil
+	for name, change := range map[string]func(op *twotier.Op){
+		"in the past":              func(op *twotier.Op) { op.TS = 1 },
+		"refused ones are counted": func(op *twotier.Op) { op.CountDenied = true },
+		"taking back": func(op *twotier.Op) {
+			op.Kind, op.Checks[0].N, op.Checks[0].Limits = twotier.Add, -1, nil
 		},
-		"counts, then compares": func(op *syncer.Op) {
-			op.Kind, op.Checks[0].Limits = syncer.Add, []syncer.Limit{{Window: 1, Max: 1}}
+		"counts, then compares": func(op *twotier.Op) {
+			op.Kind, op.Checks[0].Limits = twotier.Add, []twotier.Limit{{Window: 1, Max: 1}}
 		},
 	} {
 		b := newBed(t)
 		borrowing("b")(b)
-		op := b.op(syncer.Acquire, "b")
+		op := b.op(twotier.Acquire, "b")
 		change(op)
-		if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil ||
+		if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil ||
 			!strings.Contains(b.told(), "b b; ") {
 			t.Errorf("%s: %v, was told %q", name, err, b.told())
 		}
@@ -228,10 +228,10 @@ func TestDoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for range 10_000 {
-			b.errs["b"] = append(b.errs["b"], syncer.ErrNotOwner)
+			b.errs["b"] = append(b.errs["b"], twotier.ErrNotOwner)
 		}
-		if err := b.Do(t.Context(), b.op(syncer.Add, "b"), new(syncer.Result)); !errors.Is(err,
-			syncer.ErrUnavailable) || errors.Is(err, syncer.ErrNotOwner) {
+		if err := b.Do(t.Context(), b.op(twotier.Add, "b"), new(twotier.Result)); !errors.Is(err,
+			twotier.ErrUnavailable) || errors.Is(err, twotier.ErrNotOwner) {
 			t.Errorf("error %v, want ErrUnavailable", err)
 		}
 		if n := strings.Count(b.told(), "b b;"); n < 100 || n > 200 {
@@ -240,8 +240,8 @@ func TestDoGivesUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		b.story = nil
-		if err := b.Do(ctx, b.op(syncer.Add, "a"), new(syncer.Result)); !errors.Is(err,
-			syncer.ErrUnavailable) || b.told() != "" {
+		if err := b.Do(ctx, b.op(twotier.Add, "a"), new(twotier.Result)); !errors.Is(err,
+			twotier.ErrUnavailable) || b.told() != "" {
 			t.Errorf("error %v after %q, want nothing done", err, b.told())
 		}
 	})
@@ -250,10 +250,10 @@ func TestDoGivesUp(t *testing.T) {
 // TestSourceSaysWhoAnswered covers this node's memory, the owner's, and remembered refusals.
 func TestSourceSaysWhoAnswered(t *testing.T) {
 	b := newBed(t)
-	for key, want := range map[string]syncer.Source{"a": syncer.SourceMemory,
-		"b": syncer.SourceOwner} {
-		res := new(syncer.Result)
-		if err := b.Do(t.Context(), b.op(syncer.Add, key), res); err != nil || res.Source != want {
+	for key, want := range map[string]twotier.Source{"a": twotier.SourceMemory,
+		"b": twotier.SourceOwner} {
+		res := new(twotier.Result)
+		if err := b.Do(t.Context(), b.op(twotier.Add, key), res); err != nil || res.Source != want {
 			t.Errorf("%s: source %q, %v, want %q", key, res.Source, err, want)
 		}
 	}
@@ -263,9 +263,9 @@ func TestSourceSaysWhoAnswered(t *testing.T) {
 // of the batch may pass.
 func TestTakingBackIsForgotten(t *testing.T) {
 	b := newBed(t)
-	op := b.op(syncer.Add, "b")
+	op := b.op(twotier.Add, "b")
 	op.Checks[0].N = -1
-	if err := b.Do(t.Context(), op, new(syncer.Result)); err != nil ||
+	if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil ||
 		b.told() != "forgotten b; b b; noted; " {
 		t.Errorf("%v, was told %q", err, b.told())
 	}
@@ -273,7 +273,7 @@ func TestTakingBackIsForgotten(t *testing.T) {
 
 // TestCoordinate runs acquires sent by other nodes because this node owns one of the keys.
 func TestCoordinate(t *testing.T) {
-	elsewhere := syncer.ErrNotOwner
+	elsewhere := twotier.ErrNotOwner
 	for name, test := range map[string]struct {
 		keys string
 		set  func(b *bed)
@@ -295,9 +295,9 @@ func TestCoordinate(t *testing.T) {
 				test.set(b)
 			}
 			tasks := []rpc.Task{{Verb: rpc.VerbCoordinate,
-				Op: *b.op(syncer.Acquire, strings.Fields(test.keys)...)}}
+				Op: *b.op(twotier.Acquire, strings.Fields(test.keys)...)}}
 			tasks[0].Op.CountDenied = true // the sender counts refusals
-			res := make([]syncer.Result, 1)
+			res := make([]twotier.Result, 1)
 			b.Coordinate(t.Context(), tasks, res)
 			if err := res[0].Err; !errors.Is(err, test.err) || err != nil && test.err == nil ||
 				errors.Is(err, rpc.ErrUnreachable) || b.told() != test.want {
@@ -309,7 +309,7 @@ func TestCoordinate(t *testing.T) {
 
 // TestServe runs forwarded operations and never forwards them again.
 func TestServe(t *testing.T) {
-	elsewhere := syncer.ErrNotOwner
+	elsewhere := twotier.ErrNotOwner
 	for name, test := range map[string]struct {
 		keys string
 		set  func(b *bed)
@@ -337,8 +337,8 @@ func TestServe(t *testing.T) {
 			if test.set != nil {
 				test.set(b)
 			}
-			ops := []syncer.Op{*b.op(syncer.Acquire, strings.Fields(test.keys)...)}
-			res := make([]syncer.Result, 1)
+			ops := []twotier.Op{*b.op(twotier.Acquire, strings.Fields(test.keys)...)}
+			res := make([]twotier.Result, 1)
 			b.Serve(t.Context(), ops, res)
 			if err := res[0].Err; (err != nil) != (test.err != nil) ||
 				err != nil && !test.err(err) {

@@ -4,25 +4,25 @@ import (
 	"context"
 	"sync"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Counter counts in this node's memory, see syncer.Counter.
 type Counter interface {
-	Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error
-	DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error
+	DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 }
 
 // Peers runs tasks, or groups of operations of a batch, on other nodes at the same time, see
 // node.Peers. Its errors are the ones of package rpc.
 type Peers interface {
-	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []syncer.Result)
+	Do(ctx context.Context, to *ring.Member, tasks []rpc.Task, res []twotier.Result)
 	DoAll(
-		ctx context.Context, groups []rpc.Group, ops []syncer.Op, res []syncer.Result,
+		ctx context.Context, groups []rpc.Group, ops []twotier.Op, res []twotier.Result,
 		meanwhile func(), over func(group int),
 	)
 }
@@ -41,15 +41,15 @@ type Acquirer interface {
 // Loans reports which hot keys nodes borrow from each other, see hotkeys.Tracker.
 type Loans interface {
 	Any() bool
-	Shared(check *syncer.Check) bool
-	Observe(ops []syncer.Op)
+	Shared(check *twotier.Check) bool
+	Observe(ops []twotier.Op)
 }
 
 // Refusals remembers refusals by other nodes, see refusals.Cache.
 type Refusals interface {
-	Note(op *syncer.Op, res *syncer.Result)
-	Refuse(op *syncer.Op, res *syncer.Result) bool
-	Forget(check *syncer.Check)
+	Note(op *twotier.Op, res *twotier.Result)
+	Refuse(op *twotier.Op, res *twotier.Result) bool
+	Forget(check *twotier.Check)
 }
 
 // Modes reports where the cluster counts, see modes.Switch.
@@ -62,7 +62,7 @@ type Modes interface {
 // in Redis needs just Direct, Modes and Mark.
 type Options struct {
 	// Placement assigns keys to partitions, Table partitions to members. Self is this node's name.
-	Placement syncer.Placement
+	Placement twotier.Placement
 	Table     func() *ring.Table
 	Self      func() string
 	Owners    Owners
@@ -78,7 +78,7 @@ type Options struct {
 	// StoreUp reports whether the store answers.
 	StoreUp func() bool
 	// Mark marks an answer of this node if its time can't be trusted.
-	Mark func(res *syncer.Result)
+	Mark func(res *twotier.Result)
 }
 
 // Router runs operations on the nodes that own their keys.

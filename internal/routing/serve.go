@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/internal/rpc"
-	"twotier.dev/twotier/syncer"
 )
 
 // Serve runs operations forwarded by another node, in order, and sets Err in each result. It
 // forwards nothing: an operation on keys that this node does not own fails with an rpc.MovedError
-// that names the owner, or with syncer.ErrNotOwner.
-func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+// that names the owner, or with twotier.ErrNotOwner.
+func (r *Router) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	switch {
 	case r.opt.Modes.InRedis():
 		for i := range ops {
@@ -27,7 +27,7 @@ func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result
 	}
 	for i := range ops {
 		err := res[i].Err
-		if errors.Is(err, syncer.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
+		if errors.Is(err, twotier.ErrNotOwner) || errors.Is(err, modes.ErrChanged) {
 			r.opt.Loans.Observe(ops[i : i+1])
 			res[i].Err = r.serveMoved(ctx, &ops[i], &res[i])
 		}
@@ -35,17 +35,17 @@ func (r *Router) Serve(ctx context.Context, ops []syncer.Op, res []syncer.Result
 }
 
 // serveMoved runs an operation whose keys this node did not own when it arrived.
-func (r *Router) serveMoved(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (r *Router) serveMoved(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for search := retry.Within(ownership.WaitTimeout); ; {
 		d, err := r.locate(ctx, search, op)
 		switch {
 		case err != nil || d.to == several:
-			return syncer.ErrNotOwner // the sender has to divide it, or to look again
+			return twotier.ErrNotOwner // the sender has to divide it, or to look again
 		case d.to == forward:
 			return &rpc.MovedError{To: *d.owner}
 		}
 		err = r.carryOut(ctx, &d, op, res)
-		if !errors.Is(err, syncer.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
+		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
 			return err
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // hasLocal reports whether one of the parts is this node's.
@@ -25,7 +25,7 @@ func hasLocal(parts []multiowner.Part) bool {
 
 // several runs an acquire whose keys have several owners.
 func (r *Router) several(
-	ctx context.Context, parts []multiowner.Part, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, parts []multiowner.Part, op *twotier.Op, res *twotier.Result,
 ) error {
 	r.opt.Acquirer.Acquire(ctx, []multiowner.Request{{Op: op, Res: res, Parts: parts}})
 	return r.afterwards(ctx, op, res, res.Err)
@@ -33,7 +33,7 @@ func (r *Router) several(
 
 // relay has the owner of one of the keys run an acquire.
 func (r *Router) relay(
-	ctx context.Context, to *ring.Member, op *syncer.Op, res *syncer.Result,
+	ctx context.Context, to *ring.Member, op *twotier.Op, res *twotier.Result,
 ) error {
 	m := r.messages.Get().(*message)
 	defer r.messages.Put(m)
@@ -47,7 +47,7 @@ func (r *Router) relay(
 
 // afterwards counts a refused acquire if the operation asks for that.
 func (r *Router) afterwards(
-	ctx context.Context, op *syncer.Op, res *syncer.Result, err error,
+	ctx context.Context, op *twotier.Op, res *twotier.Result, err error,
 ) error {
 	res.Err = nil
 	if err == nil && !res.Allowed && op.Counts(res) {
@@ -58,17 +58,17 @@ func (r *Router) afterwards(
 
 // countDenied counts a refused acquire for an operation that asks for it, and records the time in
 // its result.
-func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (r *Router) countDenied(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	for i := range op.Checks {
 		c := op.Checks[i]
 		if c.N == 0 {
 			continue // a ban
 		}
 		c.Limits = nil
-		add := syncer.Op{Kind: syncer.Add, TS: op.TS, Ack: op.Ack, Checks: []syncer.Check{c}}
-		var counted syncer.Result
+		add := twotier.Op{Kind: twotier.Add, TS: op.TS, Ack: op.Ack, Checks: []twotier.Check{c}}
+		var counted twotier.Result
 		if err := r.Do(ctx, &add, &counted); err != nil {
-			return fmt.Errorf("%w: not all of it was counted: %v", syncer.ErrUnknownOutcome, err)
+			return fmt.Errorf("%w: not all of it was counted: %v", twotier.ErrUnknownOutcome, err)
 		}
 		if i < len(res.Checks) && len(counted.Checks) > 0 { // another node's result may be short
 			res.Checks[i].TS = counted.Checks[0].TS
@@ -79,9 +79,9 @@ func (r *Router) countDenied(ctx context.Context, op *syncer.Op, res *syncer.Res
 
 // Coordinate runs acquires over several owners that other nodes have sent here because this node
 // owns one of the keys, and sets Err in each result. The acquires must have no key in common. Where
-// this node owns no key, or can't reach another owner, the error is syncer.ErrNotOwner, and nothing
-// was counted.
-func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.Result) {
+// this node owns no key, or can't reach another owner, the error is twotier.ErrNotOwner, and
+// nothing was counted.
+func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
 	list := make([]multiowner.Request, 0, len(tasks))
 	for i := range tasks {
 		if ctx.Err() != nil {
@@ -96,13 +96,13 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []syncer.
 			tasks[i].Op.CountDenied = false // the sender counts refusals
 			res[i].Err = r.local(ctx, &tasks[i].Op, &res[i])
 		default:
-			res[i].Err = syncer.ErrNotOwner
+			res[i].Err = twotier.ErrNotOwner
 		}
 	}
 	r.opt.Acquirer.Acquire(ctx, list)
 	for i := range list {
 		if errors.Is(list[i].Res.Err, rpc.ErrUnreachable) {
-			list[i].Res.Err = syncer.ErrNotOwner // the sender may reach it
+			list[i].Res.Err = twotier.ErrNotOwner // the sender may reach it
 		}
 	}
 }
@@ -113,7 +113,7 @@ const maxSeveral = 64
 // allSeveral runs the operations of a batch that have several owners and no key in common: the ones
 // that this node coordinates together, the relayed ones in one message per coordinator.
 func (r *Router) allSeveral(
-	ctx context.Context, positions []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, positions []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	decisions := make([]decision, len(positions))
 	own := make([]multiowner.Request, 0, len(positions))
@@ -126,7 +126,7 @@ func (r *Router) allSeveral(
 		case relay:
 			relayed[d.owner] = append(relayed[d.owner], i)
 		default:
-			res[i].Err = syncer.ErrNotOwner // the table has just changed
+			res[i].Err = twotier.ErrNotOwner // the table has just changed
 		}
 	}
 	var done sync.WaitGroup
@@ -140,9 +140,9 @@ func (r *Router) allSeveral(
 
 // relayGroup has another node coordinate the operations at the given positions.
 func (r *Router) relayGroup(
-	ctx context.Context, to *ring.Member, group []int, ops []syncer.Op, res []syncer.Result,
+	ctx context.Context, to *ring.Member, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
-	tasks, out := make([]rpc.Task, len(group)), make([]syncer.Result, len(group))
+	tasks, out := make([]rpc.Task, len(group)), make([]twotier.Result, len(group))
 	for k, i := range group {
 		tasks[k], out[k] = rpc.Task{Verb: rpc.VerbCoordinate, Op: ops[i]}, res[i]
 	}
@@ -155,8 +155,8 @@ func (r *Router) relayGroup(
 // allAfterwards retries the operations whose owners have changed, and counts refused operations
 // that ask for it.
 func (r *Router) allAfterwards(
-	ctx context.Context, decisions []decision, positions []int, ops []syncer.Op,
-	res []syncer.Result,
+	ctx context.Context, decisions []decision, positions []int, ops []twotier.Op,
+	res []twotier.Result,
 ) {
 	var left []int
 	for k, i := range positions {

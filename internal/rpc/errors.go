@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // The reasons why another node has certainly not run a task.
@@ -14,12 +14,12 @@ var (
 	// has left several messages unanswered. It is the only reason to count in the node's place.
 	ErrUnreachable = errors.New("the node can't be reached")
 	// ErrRefused means that the node answered but does not accept the task, because it is closing
-	// or does not know this node. It matches syncer.ErrNotOwner: another node may decide.
+	// or does not know this node. It matches twotier.ErrNotOwner: another node may decide.
 	ErrRefused error = refusal{}
 	// ErrLate means that the task's deadline passed before it was sent, or before it arrived. The
 	// node may be fine.
 	ErrLate = fmt.Errorf("%w: the time for it was up before another node could be told",
-		syncer.ErrUnavailable)
+		twotier.ErrUnavailable)
 )
 
 // refusal is the type of ErrRefused.
@@ -28,7 +28,7 @@ type refusal struct{}
 func (refusal) Error() string { return "the node does not take it" }
 
 // Is makes a refusal an ErrNotOwner.
-func (refusal) Is(target error) bool { return target == syncer.ErrNotOwner }
+func (refusal) Is(target error) bool { return target == twotier.ErrNotOwner }
 
 // MovedError means that the node did nothing because another node owns the key.
 type MovedError struct{ To ring.Member }
@@ -38,5 +38,5 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("node %s decides about this key", e.To.ID)
 }
 
-// Is makes a MovedError a syncer.ErrNotOwner.
-func (e *MovedError) Is(target error) bool { return target == syncer.ErrNotOwner }
+// Is makes a MovedError a twotier.ErrNotOwner.
+func (e *MovedError) Is(target error) bool { return target == twotier.ErrNotOwner }

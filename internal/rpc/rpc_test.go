@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestErrorsSayWhatToDoNext checks the errors against the one question that routing asks: may
@@ -27,18 +27,18 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		{moved, true, false, false},
 		{fmt.Errorf("send: %w", moved), true, false, false},
 		{rpc.ErrLate, false, false, false},
-		{syncer.ErrUnknownOutcome, false, false, true},
+		{twotier.ErrUnknownOutcome, false, false, true},
 	} {
 		got := []bool{
-			errors.Is(test.err, syncer.ErrNotOwner), errors.Is(test.err, rpc.ErrUnreachable),
-			errors.Is(test.err, syncer.ErrUnknownOutcome),
+			errors.Is(test.err, twotier.ErrNotOwner), errors.Is(test.err, rpc.ErrUnreachable),
+			errors.Is(test.err, twotier.ErrUnknownOutcome),
 		}
 		if want := []bool{test.elsewhere, test.unreachable,
 			test.unknown}; !slices.Equal(got, want) {
 			t.Errorf("%v: elsewhere, unreachable, unknown: %v, want %v", test.err, got, want)
 		}
 	}
-	if !errors.Is(rpc.ErrLate, syncer.ErrUnavailable) {
+	if !errors.Is(rpc.ErrLate, twotier.ErrUnavailable) {
 		t.Error("what came too late can't be tried again")
 	}
 }

@@ -3,9 +3,9 @@ package rpc
 import (
 	"strconv"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // Verb is the kind of a [Task].
@@ -49,7 +49,7 @@ type Task struct {
 	Verb Verb
 	// Op is the operation of VerbDo, VerbCoordinate, VerbReserve, VerbDecide and VerbCompare. For
 	// other verbs that concern a key, the key is in Op.Checks[0]. VerbConfirm uses Op.Ack.
-	Op syncer.Op
+	Op twotier.Op
 	// Acquire is the acquire that a step belongs to.
 	Acquire AcquireID
 	// Decider is the name of the member that will receive VerbDecide. Only VerbReserve has it.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/syncer"
@@ -260,7 +261,7 @@ func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
 	}
 	defer k.asking.give()
 	if err := k.sync(ctx); err != nil {
-		return rule.Version{}, fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+		return rule.Version{}, fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	}
 	return k.append(ctx, base, rule.Version{Text: bytes.Clone(text), Who: who}, doc)
 }
@@ -282,9 +283,9 @@ func (k *Keeper) append(ctx context.Context, base int64, v rule.Version,
 		k.put(v, doc)
 	case errors.Is(err, rule.ErrMoved):
 	case errors.Is(err, syncer.ErrNotApplied):
-		err = fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	default:
-		err = fmt.Errorf("%w: %w", syncer.ErrUnknownOutcome, err)
+		err = fmt.Errorf("%w: %w", twotier.ErrUnknownOutcome, err)
 	}
 	return v, err
 }
@@ -301,12 +302,12 @@ func (k *Keeper) Version(ctx context.Context, number int64) (rule.Version, error
 	return v, unavailable(err)
 }
 
-// unavailable wraps an error of the store with [syncer.ErrUnavailable].
+// unavailable wraps an error of the store with [twotier.ErrUnavailable].
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, rule.ErrNoVersion) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", syncer.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 }
 
 // Read returns the rules of a text, such as that of a version, without putting them in force. An

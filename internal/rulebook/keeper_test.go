@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
-	"twotier.dev/twotier/syncer"
 )
 
 // store is a store that can be out of reach, lose its versions, or leave appends unanswered.
@@ -161,7 +161,7 @@ func TestEveryNodeHasTheNewestVersion(t *testing.T) {
 		s.set(errAway)
 		poll()
 		if _, err := b.Put(t.Context(), 1, text("two"), "me"); !errors.Is(err,
-			syncer.ErrUnavailable) {
+			twotier.ErrUnavailable) {
 			t.Errorf("put while the store is away: %v", err)
 		}
 		b.has(t, "one", 1)
@@ -212,7 +212,7 @@ func TestPutWithoutAnAnswer(t *testing.T) {
 		defer n.Close()
 		s.silent = true
 		if _, err := n.Put(t.Context(), 0, text("one"), "me"); !errors.Is(err,
-			syncer.ErrUnknownOutcome) {
+			twotier.ErrUnknownOutcome) {
 			t.Errorf("%v", err)
 		}
 		s.silent = false

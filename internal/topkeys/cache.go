@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // maxAge is the greatest age of an answer from a [Cache].
@@ -17,7 +17,7 @@ const maxAge = time.Second
 type Source interface {
 	// Top returns up to n keys with the largest counts over the window in milliseconds, largest
 	// first.
-	Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error)
+	Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error)
 }
 
 // Cache keeps the last answer of a source for a second. Concurrent callers wait for one another.
@@ -28,14 +28,14 @@ type Cache struct {
 	at     time.Time
 	n      int
 	window int64
-	rows   []syncer.KeyCount
+	rows   []twotier.KeyCount
 }
 
 // NewCache returns an empty cache.
 func NewCache(source Source) *Cache { return &Cache{source: source} }
 
 // Top is [Source].Top. The answer may be a second old. It belongs to the caller.
-func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+func (c *Cache) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n < n || c.window != window || time.Since(c.at) >= maxAge {
@@ -50,8 +50,8 @@ func (c *Cache) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount
 
 // Largest sorts rows by count, largest first, and by name where counts are equal, and returns up to
 // n of them.
-func Largest(rows []syncer.KeyCount, n int) []syncer.KeyCount {
-	slices.SortFunc(rows, func(a, b syncer.KeyCount) int {
+func Largest(rows []twotier.KeyCount, n int) []twotier.KeyCount {
+	slices.SortFunc(rows, func(a, b twotier.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.NS, b.NS),
 			cmp.Compare(a.Key, b.Key))
 	})

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // Refused tracks the keys with the most refusals, of acquires or of values, as a [Sample] of one
@@ -31,11 +31,11 @@ func NewRefused(now func() int64) (*Refused, error) {
 
 // Note counts the refusals among executed operations: an acquire counts 1 for each key that refused
 // it, unless it is a dry run. Failed operations don't count.
-func (r *Refused) Note(ops []syncer.Op, res []syncer.Result) {
+func (r *Refused) Note(ops []twotier.Op, res []twotier.Result) {
 	now := int64(-1)
 	for i := range ops {
 		op := &ops[i]
-		if op.Kind != syncer.Acquire || op.DryRun || res[i].Allowed || res[i].Err != nil {
+		if op.Kind != twotier.Acquire || op.DryRun || res[i].Allowed || res[i].Err != nil {
 			continue
 		}
 		if now < 0 {
@@ -46,8 +46,8 @@ func (r *Refused) Note(ops []syncer.Op, res []syncer.Result) {
 }
 
 // NoteOne is Note for one operation, which has not failed.
-func (r *Refused) NoteOne(op *syncer.Op, res *syncer.Result) {
-	if op.Kind == syncer.Acquire && !op.DryRun && !res.Allowed {
+func (r *Refused) NoteOne(op *twotier.Op, res *twotier.Result) {
+	if op.Kind == twotier.Acquire && !op.DryRun && !res.Allowed {
 		r.note(op, res, r.now())
 	}
 }
@@ -56,12 +56,12 @@ func (r *Refused) NoteOne(op *syncer.Op, res *syncer.Result) {
 func (r *Refused) NoteKey(ns, key []byte) {
 	now := r.now()
 	if n := r.thin.weight(now); n > 0 {
-		r.sample.Add(&syncer.Check{NS: ns, Key: key, N: n}, now)
+		r.sample.Add(&twotier.Check{NS: ns, Key: key, N: n}, now)
 	}
 }
 
 // note counts a refusal, unless the thinner leaves it out.
-func (r *Refused) note(op *syncer.Op, res *syncer.Result, now int64) {
+func (r *Refused) note(op *twotier.Op, res *twotier.Result, now int64) {
 	n := r.thin.weight(now)
 	if n == 0 {
 		return
@@ -76,7 +76,7 @@ func (r *Refused) note(op *syncer.Op, res *syncer.Result, now int64) {
 }
 
 // Top implements [Source]. The answer may be a second old.
-func (r *Refused) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+func (r *Refused) Top(ctx context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return r.cache.Top(ctx, n, window)
 }
 
@@ -84,7 +84,7 @@ func (r *Refused) Top(ctx context.Context, n int, window int64) ([]syncer.KeyCou
 type current struct{ r *Refused }
 
 // Top implements [Source].
-func (c current) Top(_ context.Context, n int, window int64) ([]syncer.KeyCount, error) {
+func (c current) Top(_ context.Context, n int, window int64) ([]twotier.KeyCount, error) {
 	return c.r.sample.Top(n, window, c.r.now())
 }
 
@@ -119,7 +119,7 @@ func (t *thinner) weight(now int64) int64 {
 }
 
 // Sum adds up the counts of rows of the same key. It reuses the memory of rows.
-func Sum(rows []syncer.KeyCount) []syncer.KeyCount {
+func Sum(rows []twotier.KeyCount) []twotier.KeyCount {
 	type name struct{ ns, key string }
 	at := map[name]int{}
 	sum := rows[:0]

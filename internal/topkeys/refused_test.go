@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/topkeys"
-	"twotier.dev/twotier/syncer"
 )
 
 // refusedAt returns a Refused with a clock, which begins at noon.
@@ -24,8 +24,8 @@ func refusedAt(t *testing.T) (*topkeys.Refused, *int64) {
 }
 
 // acquire returns an acquire over keys, and its result: all keys that end in "!" refused.
-func acquire(keys ...string) (syncer.Op, syncer.Result) {
-	op, res := syncer.Op{Kind: syncer.Acquire}, syncer.Result{Allowed: true}
+func acquire(keys ...string) (twotier.Op, twotier.Result) {
+	op, res := twotier.Op{Kind: twotier.Acquire}, twotier.Result{Allowed: true}
 	for _, key := range keys {
 		op.Checks = append(op.Checks, *check(key, 7))
 		c := res.AddCheck()
@@ -46,7 +46,7 @@ func TestRefusedCountsValues(t *testing.T) {
 	*now++
 	r.NoteKey(nil, []byte("a!"))
 	rows, err := r.Top(t.Context(), 9, 60_000)
-	want := []syncer.KeyCount{{NS: "default", Key: "a!", Count: 3},
+	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
 		{NS: "cards", Key: "b", Count: 1}}
 	if err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
@@ -57,8 +57,8 @@ func TestRefusedCountsValues(t *testing.T) {
 // other keys of a refused acquire.
 func TestRefusedCountsRefusals(t *testing.T) {
 	r, now := refusedAt(t)
-	var ops []syncer.Op
-	var results []syncer.Result
+	var ops []twotier.Op
+	var results []twotier.Result
 	for _, keys := range [][]string{{"a"}, {"a!"}, {"a!", "b"}, {"b!", "c!"}, {"d!"}, {"e!"}} {
 		op, res := acquire(keys...)
 		ops, results = append(ops, op), append(results, res)
@@ -67,12 +67,12 @@ func TestRefusedCountsRefusals(t *testing.T) {
 	results[5].Err = errors.New("a test asked for it")
 	r.Note(ops, results)
 	*now++
-	add := syncer.Op{Kind: syncer.Add, Checks: ops[1].Checks} // over its limit, but counted
+	add := twotier.Op{Kind: twotier.Add, Checks: ops[1].Checks} // over its limit, but counted
 	r.NoteOne(&add, &results[1])
 	r.NoteOne(&ops[4], &results[4])
 	r.NoteOne(&ops[1], &results[1])
 	rows, err := r.Top(t.Context(), 9, 60_000)
-	want := []syncer.KeyCount{{NS: "default", Key: "a!", Count: 3},
+	want := []twotier.KeyCount{{NS: "default", Key: "a!", Count: 3},
 		{NS: "default", Key: "b!", Count: 1}, {NS: "default", Key: "c!", Count: 1}}
 	if err != nil || !slices.Equal(rows, want) {
 		t.Errorf("%v, %v, want %v", rows, err, want)
@@ -118,13 +118,13 @@ func TestRefusedThinsOut(t *testing.T) {
 
 // TestSum adds up rows of the same key, and only those.
 func TestSum(t *testing.T) {
-	var rows []syncer.KeyCount
+	var rows []twotier.KeyCount
 	for i := range 12 {
-		rows = append(rows, syncer.KeyCount{NS: fmt.Sprint("n", i%2), Key: fmt.Sprint("k", i%3),
+		rows = append(rows, twotier.KeyCount{NS: fmt.Sprint("n", i%2), Key: fmt.Sprint("k", i%3),
 			Count: int64(i)})
 	}
 	got := topkeys.Sum(rows)
-	if len(got) != 6 || got[0] != (syncer.KeyCount{NS: "n0", Key: "k0", Count: 6}) {
+	if len(got) != 6 || got[0] != (twotier.KeyCount{NS: "n0", Key: "k0", Count: 6}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // MaxSampled is how many keys a [Sample] tracks.
@@ -46,7 +46,7 @@ func NewSample() (*Sample, error) {
 }
 
 // Add records that a key was counted at a time in unix milliseconds. It ignores negative counts.
-func (s *Sample) Add(check *syncer.Check, now int64) {
+func (s *Sample) Add(check *twotier.Check, now int64) {
 	if check.N < 0 {
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Sample) Add(check *syncer.Check, now int64) {
 }
 
 // slotLocked returns the slot of a key, which may replace another key.
-func (s *Sample) slotLocked(check *syncer.Check) int {
+func (s *Sample) slotLocked(check *twotier.Check) int {
 	var b [longestName]byte
 	name := check.AppendName(b[:0])
 	slot, ok := s.slots[string(name)]
@@ -97,10 +97,10 @@ func (s *Sample) leastLocked() (least int) {
 }
 
 // Top returns up to n keys with the largest counts over the window in milliseconds that ends now,
-// largest first. A window longer than the ladder is an *syncer.InvalidError.
-func (s *Sample) Top(n int, window, now int64) (rows []syncer.KeyCount, err error) {
+// largest first. A window longer than the ladder is an *twotier.InvalidError.
+func (s *Sample) Top(n int, window, now int64) (rows []twotier.KeyCount, err error) {
 	if window < 1 || window > s.ladder.Span() {
-		return nil, &syncer.InvalidError{Check: -1, Limit: -1, Field: "window",
+		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",
 			Detail: fmt.Sprintf("want 1ms to %v", time.Duration(s.ladder.Span())*time.Millisecond)}
 	}
 	s.mu.Lock()
@@ -110,7 +110,7 @@ func (s *Sample) Top(n int, window, now int64) (rows []syncer.KeyCount, err erro
 		e, ok := leaparray.View{Ladder: s.ladder, A: k.counter, Now: now}.Count(window, now, true)
 		if ok && e.Count > 0 {
 			ns, key, _ := strings.Cut(k.name, "\x00")
-			rows = append(rows, syncer.KeyCount{NS: cmp.Or(ns, syncer.DefaultNamespace), Key: key,
+			rows = append(rows, twotier.KeyCount{NS: cmp.Or(ns, twotier.DefaultNamespace), Key: key,
 				Count: e.Count})
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/topkeys"
-	"twotier.dev/twotier/syncer"
 )
 
 const noon = 1_763_000_000_000
@@ -21,9 +21,9 @@ type counted struct {
 	fails error
 }
 
-func (c *counted) Top(context.Context, int, int64) ([]syncer.KeyCount, error) {
+func (c *counted) Top(context.Context, int, int64) ([]twotier.KeyCount, error) {
 	c.asked++
-	return []syncer.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
+	return []twotier.KeyCount{{Key: "k", Count: c.asked}, {Key: "l"}}, c.fails
 }
 
 // TestCacheAsksOnceASecond checks that the source is asked once a second, and earlier only for
@@ -70,11 +70,11 @@ func TestCacheKeepsNoError(t *testing.T) {
 }
 
 func TestLargest(t *testing.T) {
-	rows := []syncer.KeyCount{
+	rows := []twotier.KeyCount{
 		{NS: "b", Key: "k", Count: 2}, {NS: "a", Key: "l", Count: 2}, {NS: "a", Key: "k", Count: 2},
 		{NS: "z", Key: "z", Count: 3},
 	}
-	want := []syncer.KeyCount{rows[3], rows[2], rows[1]}
+	want := []twotier.KeyCount{rows[3], rows[2], rows[1]}
 	if got := topkeys.Largest(rows, 3); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -89,7 +89,7 @@ func sample(t *testing.T) *topkeys.Sample {
 	return s
 }
 
-func check(key string, n int64) *syncer.Check { return &syncer.Check{Key: []byte(key), N: n} }
+func check(key string, n int64) *twotier.Check { return &twotier.Check{Key: []byte(key), N: n} }
 
 // TestSampleCountsInWindows adds in two minutes: the window has only the keys of the last one.
 func TestSampleCountsInWindows(t *testing.T) {
@@ -98,7 +98,7 @@ func TestSampleCountsInWindows(t *testing.T) {
 	s.Add(check("a", 1), noon)
 	s.Add(check("b", 2), noon)
 	s.Add(check("b", -1), noon) // a negative count changes nothing
-	s.Add(&syncer.Check{NS: []byte(syncer.DefaultNamespace), Key: []byte("a"), N: 2}, noon)
+	s.Add(&twotier.Check{NS: []byte(twotier.DefaultNamespace), Key: []byte("a"), N: 2}, noon)
 	for _, test := range []struct {
 		window int64
 		want   string
@@ -112,7 +112,7 @@ func TestSampleCountsInWindows(t *testing.T) {
 		}
 	}
 	for _, window := range []int64{0, -1, 25 * 3_600_000} {
-		if _, err := s.Top(9, window, noon); !errors.As(err, new(*syncer.InvalidError)) {
+		if _, err := s.Top(9, window, noon); !errors.As(err, new(*twotier.InvalidError)) {
 			t.Errorf("window %d: %v, want it refused", window, err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // The doors of a node: the endpoints that answer clients' acquires.
@@ -88,12 +88,12 @@ func New() *Counters {
 func (c *Counters) Count(door string, ns []byte, ruleName string, v rule.Verdict, n int64) {
 	var s *series
 	if len(ns) == 0 {
-		s = (*c.all.Load())[name{syncer.DefaultNamespace, ruleName}]
+		s = (*c.all.Load())[name{twotier.DefaultNamespace, ruleName}]
 	} else {
 		s = (*c.all.Load())[name{string(ns), ruleName}]
 	}
 	if s == nil {
-		s = c.add(name{cmp.Or(string(ns), syncer.DefaultNamespace), ruleName})
+		s = c.add(name{cmp.Or(string(ns), twotier.DefaultNamespace), ruleName})
 	}
 	s[indexOf(door)][v].Add(n)
 }
@@ -106,7 +106,7 @@ func (c *Counters) NoteShadow(ns, key []byte) {
 }
 
 // NoteRefused implements [RefusalNoter].
-func (c *Counters) NoteRefused(ns []byte, limits []syncer.LimitResult) {
+func (c *Counters) NoteRefused(ns []byte, limits []twotier.LimitResult) {
 	if c.Refusals != nil {
 		c.Refusals.NoteRefused(ns, limits)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // note counts n equal verdicts at a door.
@@ -140,9 +140,9 @@ func TestNilCounterCountsNothing(*testing.T) {
 }
 
 func TestDecides(t *testing.T) {
-	for _, op := range []syncer.Op{{Kind: syncer.Acquire}, {Kind: syncer.Acquire, DryRun: true},
-		{Kind: syncer.Add}, {Kind: syncer.Count}} {
-		want := op.Kind == syncer.Acquire && !op.DryRun
+	for _, op := range []twotier.Op{{Kind: twotier.Acquire}, {Kind: twotier.Acquire, DryRun: true},
+		{Kind: twotier.Add}, {Kind: twotier.Count}} {
+		want := op.Kind == twotier.Acquire && !op.DryRun
 		if verdicts.Decides(&op) != want {
 			t.Errorf("%+v: not %v", op, want)
 		}
@@ -224,9 +224,9 @@ func TestShadowsAreNoted(t *testing.T) {
 		{"on", []verdicts.Origin{{Rule: &rule.Rule{}, Max: 4, First: true}, shadow(5)}},
 		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
 	} {
-		limits := []syncer.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
-		run.Check(&syncer.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
-			&syncer.Result{Allowed: true, Checks: []syncer.CheckResult{{Limits: limits}}},
+		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}
+		run.Check(&twotier.Check{NS: []byte("sms"), Key: []byte(tt.key), N: 1}, 0,
+			&twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{Limits: limits}}},
 			func(k int) verdicts.Origin { return tt.origins[k] })
 	}
 	run.End(0)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // Node executes the additions of a [History], wherever in the cluster they belong.
 type Node interface {
 	// Record is syncer.Counter.DoAll for operations without a client.
-	Record(ctx context.Context, ops []syncer.Op, res []syncer.Result)
+	Record(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 }
 
 // History counts verdicts as events of keys in the namespace [request.Verdicts], so that they are
@@ -135,10 +135,11 @@ func (h *History) news() (list []addition) {
 
 // add adds some entries to the history.
 func (h *History) add(ctx context.Context, batch []addition) {
-	ops, res := make([]syncer.Op, len(batch)), make([]syncer.Result, len(batch))
+	ops, res := make([]twotier.Op, len(batch)), make([]twotier.Result, len(batch))
 	for i, a := range batch {
-		check := syncer.Check{NS: []byte(request.Verdicts), Key: a.key(), N: a.n}
-		ops[i] = syncer.Op{Kind: syncer.Add, Ack: syncer.AckMemory, Checks: []syncer.Check{check}}
+		check := twotier.Check{NS: []byte(request.Verdicts), Key: a.key(), N: a.n}
+		ops[i] = twotier.Op{Kind: twotier.Add, Ack: twotier.AckMemory,
+			Checks: []twotier.Check{check}}
 	}
 	h.node.Record(ctx, ops, res)
 	for i, a := range batch {

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // keeper is a node that counts the recorded operations by namespace and key, unless fail makes them
@@ -27,7 +27,7 @@ type keeper struct {
 	batches []int
 }
 
-func (k *keeper) Record(_ context.Context, ops []syncer.Op, res []syncer.Result) {
+func (k *keeper) Record(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.batches = append(k.batches, len(ops))
@@ -88,8 +88,8 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 func TestHistoryNeverCountsTwice(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	h := verdicts.NewHistory(c, k)
-	errs := map[string]error{"a/allowed": syncer.ErrUnavailable, "b/allowed": syncer.ErrFull,
-		"c/allowed": syncer.ErrUnknownOutcome, "d/allowed": context.DeadlineExceeded}
+	errs := map[string]error{"a/allowed": twotier.ErrUnavailable, "b/allowed": twotier.ErrFull,
+		"c/allowed": twotier.ErrUnknownOutcome, "d/allowed": context.DeadlineExceeded}
 	k.fail = func(key string) error { return errs[key] }
 	for _, ns := range []string{"a", "b", "c", "d"} {
 		note(c, verdicts.HTTP, ns, "", rule.Allowed, 3)

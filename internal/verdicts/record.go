@@ -1,8 +1,8 @@
 package verdicts
 
 import (
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/syncer"
 )
 
 // Recorder records decisions one by one.
@@ -14,7 +14,7 @@ type Recorder interface {
 }
 
 // record records one verdict.
-func (r *Run) record(c *syncer.Check, o Origin, v rule.Verdict, limits compared) {
+func (r *Run) record(c *twotier.Check, o Origin, v rule.Verdict, limits compared) {
 	d := &rule.Decision{Door: r.door, NS: c.NS, Key: c.Key, N: c.N, Verdict: v,
 		Version: o.Version, Distinct: o.Distinct}
 	if o.Rule != nil {

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
-	"twotier.dev/twotier/syncer"
 )
 
 // records keeps the recorded decisions, except for one verdict that it does not choose.
@@ -33,11 +33,11 @@ func TestRecords(t *testing.T) {
 	origins := []verdicts.Origin{{Rule: on, Max: 9, First: true, Version: 3},
 		{Rule: on, Max: 50, Version: 3}, {Rule: shadow, Max: 4, First: true, Version: 3},
 		{Rule: off, Max: 1, First: true, Version: 3}, {}, {}}
-	check := syncer.Check{NS: []byte("sms"), Key: []byte("k"), N: 2}
-	res := syncer.Result{Allowed: true, Checks: []syncer.CheckResult{{}}}
+	check := twotier.Check{NS: []byte("sms"), Key: []byte("k"), N: 2}
+	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{}}}
 	for i, max := range []int64{9, 50, rule.Unlimited, rule.Unlimited, 7, 8} {
 		res.Checks[0].Limits = append(res.Checks[0].Limits,
-			syncer.LimitResult{Window: int64(i+1) * 1000, Count: 5, Max: max})
+			twotier.LimitResult{Window: int64(i+1) * 1000, Count: 5, Max: max})
 	}
 	for _, tt := range []struct {
 		without rule.Verdict
@@ -69,7 +69,7 @@ func TestRecords(t *testing.T) {
 // has already don't count again.
 func TestRecordsOfValues(t *testing.T) {
 	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
-		Limits: []syncer.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
+		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
 	if wrong := op.Judge([]*rule.Rule{
 		{Name: "shadow", Namespace: "cards", State: rule.Shadow,
 			Distinct: []rule.Limit{{Window: 2000, Max: 5}}},

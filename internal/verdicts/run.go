@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/trace"
-	"twotier.dev/twotier/syncer"
 )
 
 // Counter counts the verdicts of a [Run], see [Counters].
@@ -26,12 +26,12 @@ type ShadowNoter interface {
 
 // RefusalNoter is a [Counter] that receives the refusing limits without a rule.
 type RefusalNoter interface {
-	NoteRefused(ns []byte, limits []syncer.LimitResult)
+	NoteRefused(ns []byte, limits []twotier.LimitResult)
 }
 
 // Decides reports whether the verdicts on an operation are counted: only acquires count, except dry
 // runs.
-func Decides(op *syncer.Op) bool { return op.Kind == syncer.Acquire && !op.DryRun }
+func Decides(op *twotier.Op) bool { return op.Kind == twotier.Acquire && !op.DryRun }
 
 // Run counts the verdicts of one request. Equal verdicts in a row are counted at once, so that a
 // batch touches a shared counter once. A Run is for one goroutine, and has to end before the memory
@@ -139,7 +139,7 @@ type Origin struct {
 
 // Refuses reports whether the limit refused, or would have refused if its rule were on. n is the
 // check's count.
-func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool {
+func (o Origin) Refuses(l *twotier.LimitResult, res *twotier.Result, n int64) bool {
 	if o.Rule == nil || o.Distinct || o.Rule.State == rule.On {
 		return l.Refused
 	}
@@ -152,18 +152,18 @@ func (o Origin) Refuses(l *syncer.LimitResult, res *syncer.Result, n int64) bool
 
 // compared is a range of limits from one rule, or from none.
 type compared struct {
-	limits   []syncer.LimitResult
+	limits   []twotier.LimitResult
 	of       func(k int) Origin // nil if no limit has a rule
 	from, to int
 }
 
 // plain returns limits without a rule.
-func plain(limits []syncer.LimitResult) compared { return compared{limits, nil, 0, len(limits)} }
+func plain(limits []twotier.LimitResult) compared { return compared{limits, nil, 0, len(limits)} }
 
 // Check counts the verdicts on check j of an operation: one for each rule that judged it, and one
 // for its limits without a rule. The limits of each are adjacent; of returns the origin of limit k,
 // and is nil if no limit has a rule.
-func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) Origin) {
+func (r *Run) Check(c *twotier.Check, j int, res *twotier.Result, of func(k int) Origin) {
 	judged := &res.Checks[j]
 	if of == nil {
 		r.origin(c, Origin{}, judged.Refused, plain(judged.Limits))
@@ -193,7 +193,7 @@ func (r *Run) Check(c *syncer.Check, j int, res *syncer.Result, of func(k int) O
 }
 
 // origin counts the verdict of the limits of one origin. A rule that is off has none.
-func (r *Run) origin(c *syncer.Check, o Origin, refuses bool, limits compared) {
+func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) {
 	v := rule.VerdictOf(refuses, false)
 	switch {
 	case o.Rule == nil:

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
-	"twotier.dev/twotier/syncer"
 )
 
 // A document of rules may demand as many limits as an operation may have.
@@ -74,7 +74,7 @@ func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
 			if r.State == rule.Shadow {
 				v.Op.Shadow = append(v.Op.Shadow, len(v.Op.Limits))
 			}
-			v.Op.Limits = append(v.Op.Limits, syncer.Limit{Window: l.Window, Max: l.Max})
+			v.Op.Limits = append(v.Op.Limits, twotier.Limit{Window: l.Window, Max: l.Max})
 			v.of = append(v.of, ruledValues{r, limits, j})
 		}
 	}
@@ -126,16 +126,16 @@ func (v *Values) origin(k int) Origin {
 
 // Values counts the verdicts on an operation on values as one more decision, if it has limits.
 func (r *Run) Values(v *Values, res *distinct.Result) {
-	judged := syncer.CheckResult{Refused: !res.Allowed}
+	judged := twotier.CheckResult{Refused: !res.Allowed}
 	for k, l := range v.Op.Limits[:min(len(v.Op.Limits), len(res.Counts))] {
-		judged.Limits = append(judged.Limits, syncer.LimitResult{Window: l.Window, Max: l.Max,
+		judged.Limits = append(judged.Limits, twotier.LimitResult{Window: l.Window, Max: l.Max,
 			Count: res.Counts[k].Values, Refused: slices.Contains(res.Over, k)})
 	}
 	if len(judged.Limits) == 0 {
 		return
 	}
 	r.Decision()
-	c := syncer.Check{NS: v.Op.NS, Key: v.Op.Key, N: int64(len(v.Add))}
-	r.Check(&c, 0, &syncer.Result{Allowed: res.Allowed, Checks: []syncer.CheckResult{judged}},
+	c := twotier.Check{NS: v.Op.NS, Key: v.Op.Key, N: int64(len(v.Add))}
+	r.Check(&c, 0, &twotier.Result{Allowed: res.Allowed, Checks: []twotier.CheckResult{judged}},
 		v.origin)
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
@@ -135,15 +136,16 @@ func start(t *testing.T, k kind, driven bool) *bed {
 			func() time.Duration { return time.Duration(b.mono.Load()) })
 	}
 	b.now = clock.Now
-	opt := node.Options{ID: "acceptance", Clock: clock, Placement: syncer.Placement{Partitions: 97},
-		Store: plainStore{mode}}
+	opt := node.Options{ID: "acceptance", Clock: clock,
+		Placement: twotier.Placement{Partitions: 97},
+		Store:     plainStore{mode}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	place := syncer.Placement{Partitions: 97}
+	place := twotier.Placement{Partitions: 97}
 	var store syncer.Store = embedded.New(embedded.Options{})
 	if mode != "embedded" {
 		store = b.redis(&opt, place, clock.Now)
@@ -193,12 +195,12 @@ func (b *bed) leastPrivileged() string {
 }
 
 // redis starts a Redis and makes the stores that use it.
-func (b *bed) redis(opt *node.Options, place syncer.Placement, now func() int64) syncer.Store {
+func (b *bed) redis(opt *node.Options, place twotier.Placement, now func() int64) syncer.Store {
 	b.t.Helper()
 	ladder := leaparray.Default()
 	store, err := redisstore.New(redisstore.Options{
 		URL: b.leastPrivileged(), Placement: place, Expiry: redisstore.Expiry(b.expiry),
-		Ladders: map[string]*leaparray.Ladder{syncer.DefaultNamespace: ladder},
+		Ladders: map[string]*leaparray.Ladder{twotier.DefaultNamespace: ladder},
 	})
 	if err != nil {
 		b.t.Fatal(err)

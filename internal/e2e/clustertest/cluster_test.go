@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/syncer"
 )
 
 // cluster is several nodes over one Redis, and the ledger of their traffic.
@@ -80,7 +80,7 @@ func newCluster(t *testing.T, url string, direct redis.UniversalClient, at func(
 	args ...string) *cluster {
 	t.Cleanup(func() { _ = direct.Close() })
 	return &cluster{
-		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: syncer.DefaultPartitions,
+		t: t, redis: url, direct: direct, l: proctest.NewLedger(), parts: twotier.DefaultPartitions,
 		args: args, place: at, program: chosen.program,
 		nodes: map[int]*proctest.Process{},
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/syncer"
 )
 
 // gone waits until the others have taken over the partitions of a dead node.
@@ -43,7 +43,7 @@ func TestFault10OwnerKilledWithAckRedis(t *testing.T) {
 
 // owned returns the number of acknowledged events of the keys in a node's partitions.
 func (c *cluster) owned(v view, id string) (events int64) {
-	place := syncer.Placement{Partitions: c.parts}
+	place := twotier.Placement{Partitions: c.parts}
 	for _, key := range c.l.Names() {
 		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == id {
 			events += c.l.Of(key).Acked

@@ -6,9 +6,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestFault7DistinctValuesOverARedisCluster adds distinct values to keys with hash tags while a
@@ -23,7 +23,7 @@ func TestFault7DistinctValuesOverARedisCluster(t *testing.T) {
 		loopback(), "--admin-token", rulesToken, "--config",
 		configured(t, "namespaces: {default: {hash_tags: true}}"))
 	d := &distinctTraffic{c: c, seen: map[string]map[string]bool{}}
-	place := syncer.Placement{Partitions: c.parts, HashTags: syncer.HashTags{"default": true}}
+	place := twotier.Placement{Partitions: c.parts, HashTags: twotier.HashTags{"default": true}}
 	for i := range 4 {
 		d.keys = append(d.keys, fmt.Sprintf("{user-%d}:devices", i),
 			fmt.Sprintf("{user-%d}:addresses", i))

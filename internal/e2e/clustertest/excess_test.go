@@ -11,9 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/syncer"
 )
 
 // side is the clients of one part of a split cluster.
@@ -198,7 +198,7 @@ func apart(t *testing.T, n int, flush time.Duration) (*cluster, []*side) {
 	server := redistest.Start(t)
 	c := &cluster{t: t, redis: server.URL(),
 		direct: redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		parts:  syncer.DefaultPartitions}
+		parts:  twotier.DefaultPartitions}
 	t.Cleanup(func() { _ = c.direct.Close() })
 	var sides []*side
 	for range n {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/syncer"
 )
 
 // keyOf returns a key that a node owns.
@@ -16,7 +16,7 @@ func (c *cluster) keyOf(i int, prefix string) string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	place := syncer.Placement{Partitions: c.parts}
+	place := twotier.Placement{Partitions: c.parts}
 	for n := 0; ; n++ {
 		key := fmt.Sprint(prefix, n)
 		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == fmt.Sprint("n", i) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/syncer"
 )
 
 // prober is a set of clients that continuously add to keys of one node through the others.
@@ -94,7 +94,7 @@ func (c *cluster) keysOf(id string, n int) (keys []string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	place := syncer.Placement{Partitions: c.parts}
+	place := twotier.Placement{Partitions: c.parts}
 	for i := 0; len(keys) < n && i < 100*n; i++ {
 		key := fmt.Sprint("probe-", i)
 		if v.Members[v.Owners[place.Of(nil, []byte(key))]].ID == id {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
-	"twotier.dev/twotier/syncer"
 )
 
 // race is a set of clients that acquire the same few keys through different nodes until nothing
@@ -219,7 +219,7 @@ func (c *cluster) ownersOf(keys []string) map[string]string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	place, owners := syncer.Placement{Partitions: c.parts}, map[string]string{}
+	place, owners := twotier.Placement{Partitions: c.parts}, map[string]string{}
 	for _, key := range keys {
 		owners[key] = v.Members[v.Owners[place.Of(nil, []byte(key))]].ID
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/syncer"
 )
 
 // bed is a node with its Redis, and the ledger of the traffic.
@@ -51,7 +51,7 @@ func bedOf(t *testing.T, server *redistest.Server, args ...string) *bed {
 // open starts the node.
 func (b *bed) open(url string, direct func() redis.UniversalClient, args ...string) {
 	b.t.Helper()
-	b.l, b.parts, b.direct = proctest.NewLedger(), syncer.DefaultPartitions, direct
+	b.l, b.parts, b.direct = proctest.NewLedger(), twotier.DefaultPartitions, direct
 	for i, a := range args {
 		if a == "--partitions" {
 			b.parts, _ = strconv.Atoi(args[i+1])

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
@@ -51,14 +52,14 @@ func TestFault18ClockSteps(t *testing.T) {
 	clock := storeclock.New(
 		func() time.Time { mu.Lock(); defer mu.Unlock(); return wall },
 		func() time.Duration { mu.Lock(); defer mu.Unlock(); return mono })
-	place := syncer.Placement{Partitions: 1}
+	place := twotier.Placement{Partitions: 1}
 	counter, err := syncer.New(syncer.Options{Store: counts, Now: clock.Now, Placement: place,
 		FlushInterval: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := node.New(node.Options{ID: "n", Counter: counter, Store: store, Clock: clock,
-		Placement: syncer.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
+		Placement: twotier.Placement{Partitions: 1}, ClockInterval: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +92,8 @@ func TestFault18ClockSteps(t *testing.T) {
 			t.Fatalf("%s: the clock went back from %d to %d", what, last, at)
 		}
 		last = at
-		op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
-		var res syncer.Result
+		op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
+		var res twotier.Result
 		if err := n.Do(t.Context(), &op, &res); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/syncer"
 )
 
 // lagging starts a server and a replica with a proxy between them that delays replication.
@@ -100,7 +100,7 @@ func (a *ackers) survivedIn(t *testing.T, client redis.UniversalClient,
 	for i := range ackKeys {
 		keys = append(keys, ackKey(ack, i))
 	}
-	held, err := proctest.Stored(client, syncer.DefaultPartitions, keys)
+	held, err := proctest.Stored(client, twotier.DefaultPartitions, keys)
 	if err != nil {
 		t.Fatal(err)
 	}

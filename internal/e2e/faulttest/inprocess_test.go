@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/node"
@@ -50,7 +51,7 @@ func newParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 
 // stored returns the count of a key in Redis.
 func (p *parts) stored(key string) (n int64, err error) {
-	partition := syncer.Placement{Partitions: 7}.Of(nil, []byte(key))
+	partition := twotier.Placement{Partitions: 7}.Of(nil, []byte(key))
 	reply, err := p.redis.Do("HGETALL", redisstore.Key(partition, nil, []byte(key))).Result()
 	cells, _ := reply.(map[any]any)
 	for _, count := range cells {
@@ -66,7 +67,7 @@ func makeParts(t *testing.T, wrap func(syncer.Store) syncer.Store) *parts {
 	p := &parts{redis: redistest.Start(t)}
 	p.proxy = faultproxy.New(t, p.redis.Addr())
 	var err error
-	place := syncer.Placement{Partitions: 7}
+	place := twotier.Placement{Partitions: 7}
 	p.store, err = redisstore.New(redisstore.Options{
 		URL: "redis://" + p.proxy.Addr(), Timeout: 150 * time.Millisecond, Placement: place,
 		Ladders: map[string]*leaparray.Ladder{"default": leaparray.Default()},
@@ -114,8 +115,8 @@ func (p *parts) close() error {
 
 func (p *parts) add(t *testing.T, key string, n int64) {
 	t.Helper()
-	var res syncer.Result
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{{Key: []byte(key), N: n}}}
+	var res twotier.Result
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{{Key: []byte(key), N: n}}}
 	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +124,9 @@ func (p *parts) add(t *testing.T, key string, n int64) {
 
 func (p *parts) count(t *testing.T, key string) int64 {
 	t.Helper()
-	var res syncer.Result
-	op := syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: day}}}}}
+	var res twotier.Result
+	op := twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Key: []byte(key), Limits: []twotier.Limit{{Window: day}}}}}
 	if err := p.counter.Do(t.Context(), &op, &res); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +308,7 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				p.cutOff = name != "up"
 				n, err := node.New(node.Options{ID: "n", Counter: p.counter, Direct: p.direct,
 					Store: health{p.store}, Clock: storeclock.New(nil, nil),
-					Placement: syncer.Placement{Partitions: 7}})
+					Placement: twotier.Placement{Partitions: 7}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -329,9 +330,9 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 				}
 				fault(p)
 				// This event is certainly not flushed yet.
-				if err := n.Do(t.Context(), &syncer.Op{Kind: syncer.Add,
-					Checks: []syncer.Check{{Key: []byte("k0"), N: 1}}},
-					&syncer.Result{}); err != nil {
+				if err := n.Do(t.Context(), &twotier.Op{Kind: twotier.Add,
+					Checks: []twotier.Check{{Key: []byte("k0"), N: 1}}},
+					&twotier.Result{}); err != nil {
 					t.Fatal(err)
 				}
 				bound := 2 * time.Second
@@ -348,8 +349,8 @@ func TestI9NothingRunsAfterClose(t *testing.T) {
 					t.Errorf("close: %v, again: %v", err, again)
 				}
 				if err := n.Do(t.Context(),
-					&syncer.Op{Checks: []syncer.Check{{Key: []byte("k"), N: 1}}},
-					&syncer.Result{}); !errors.Is(err, syncer.ErrClosed) {
+					&twotier.Op{Checks: []twotier.Check{{Key: []byte("k"), N: 1}}},
+					&twotier.Result{}); !errors.Is(err, twotier.ErrClosed) {
 					t.Errorf("an add after Close: %v", err)
 				}
 				client.CloseIdleConnections()

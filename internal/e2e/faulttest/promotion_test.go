@@ -8,9 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
-	"twotier.dev/twotier/syncer"
 )
 
 // In these tests Redis itself decides which server takes over. A proxy between primary and replica
@@ -168,12 +168,12 @@ func TestAckReplicaInACluster(t *testing.T) {
 	a.start("redis", "replica")
 	a.batches("replica")
 	a.goesOn(t, "replica", 200)
-	slot := c.Slot(t, proctest.Hash(syncer.DefaultPartitions, ackKey("redis", 0)))
+	slot := c.Slot(t, proctest.Hash(twotier.DefaultPartitions, ackKey("redis", 0)))
 	primary := c.Owner(t, slot)
 	replica := c.Replicas(t, primary)[0]
 	replica.Pause() // it stays connected, but doesn't answer
 	a.knownByServer(t, func(key string) bool {
-		return c.Owner(t, c.Slot(t, proctest.Hash(syncer.DefaultPartitions, key))) == primary
+		return c.Owner(t, c.Slot(t, proctest.Hash(twotier.DefaultPartitions, key))) == primary
 	})
 	replica.Resume()
 	cut(t, primary, replica)

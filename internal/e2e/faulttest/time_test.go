@@ -10,12 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultproxy"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // doubting waits until a node reports that its time is in doubt, or no longer in doubt.
@@ -198,7 +198,7 @@ func TestFault25TimeLiesToOneOfThree(t *testing.T) {
 		""); n != 0 {
 		t.Error("a node that hears the right time is in doubt")
 	}
-	b := &bed{t: t, parts: syncer.DefaultPartitions, direct: func() redis.UniversalClient {
+	b := &bed{t: t, parts: twotier.DefaultPartitions, direct: func() redis.UniversalClient {
 		return redis.NewClient(&redis.Options{Addr: server.Addr()})
 	}}
 	for _, n := range nodes {

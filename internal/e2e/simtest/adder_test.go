@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // adder is a client that adds distinct values, and counts them.
@@ -132,9 +132,9 @@ func (p *proc) distinct(op *distinct.Op, values [][]byte, res *distinct.Result) 
 // are never used again.
 func (a *adder) add(p *proc, key string) *valueOp {
 	op := &valueOp{key: key, did: &addition{}}
-	op.Op = distinct.Op{Key: []byte(key), Ack: syncer.AckMemory, Limits: limitsOn(key)}
+	op.Op = distinct.Op{Key: []byte(key), Ack: twotier.AckMemory, Limits: limitsOn(key)}
 	if a.rnd.IntN(5) == 0 {
-		op.Ack = syncer.AckStore
+		op.Ack = twotier.AckStore
 	}
 	switch {
 	case len(op.Limits) > 0:

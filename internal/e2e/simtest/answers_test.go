@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // answers are a node's answers about keys.
@@ -36,14 +36,14 @@ func (w *world) ask(keys []string) map[*proc]answers {
 func (p *proc) readAll(keys []string, said answers) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	var limits []syncer.Limit
+	var limits []twotier.Limit
 	for _, window := range p.w.windows() {
-		limits = append(limits, syncer.Limit{Window: window})
+		limits = append(limits, twotier.Limit{Window: window})
 	}
-	ops, res := make([]syncer.Op, len(keys)), make([]syncer.Result, len(keys))
+	ops, res := make([]twotier.Op, len(keys)), make([]twotier.Result, len(keys))
 	for i, key := range keys {
-		check := syncer.Check{Key: []byte(key), Limits: limits}
-		ops[i] = syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{check}}
+		check := twotier.Check{Key: []byte(key), Limits: limits}
+		ops[i] = twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{check}}
 	}
 	from := time.Now()
 	p.node.DoAll(ctx, ops, res)

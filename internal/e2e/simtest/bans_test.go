@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // ban is the ban of a key by a rule.
@@ -14,7 +14,7 @@ type ban struct{ rule, key string }
 // name is the key under which the ban is counted.
 func (b ban) name() string { return b.rule + "/" + b.key }
 
-var banNS = []byte(syncer.BanNamespace + "/" + syncer.DefaultNamespace)
+var banNS = []byte(twotier.BanNamespace + "/" + twotier.DefaultNamespace)
 
 // bans records the answers about bans.
 type bans struct {
@@ -130,7 +130,7 @@ func (w *world) storedBans() map[string]int64 {
 
 // writeOff writes off counts in the memory of a process.
 func (w *world) writeOff(ns, key []byte, n int64) {
-	if syncer.IsBan(ns) {
+	if twotier.IsBan(ns) {
 		w.bans.lose(string(key))
 		return
 	}

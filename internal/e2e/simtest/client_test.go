@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // client sends random requests to random nodes until it is stopped.
@@ -101,15 +101,15 @@ func (c *client) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
 
-func (c *client) ack() syncer.Ack {
+func (c *client) ack() twotier.Ack {
 	if c.durable || c.rnd.IntN(5) == 0 {
-		return syncer.AckStore
+		return twotier.AckStore
 	}
-	return syncer.AckMemory
+	return twotier.AckMemory
 }
 
 // do makes a process execute operations and records the outcome of each.
-func (c *client) do(p *proc, ops ...syncer.Op) {
+func (c *client) do(p *proc, ops ...twotier.Op) {
 	for i := range ops {
 		for _, check := range ops[i].Checks {
 			// The account must exist first: a key may be counted before the client gets an answer.
@@ -119,7 +119,7 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 	ctx, cancel := c.context()
 	defer cancel()
 	by, _ := ctx.Deadline()
-	asked, res := time.Now(), make([]syncer.Result, len(ops))
+	asked, res := time.Now(), make([]twotier.Result, len(ops))
 	if c.outside != nil {
 		p = c.outside.proc
 	}
@@ -137,7 +137,7 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 	c.w.meter.took(len(ops), time.Since(asked))
 	for i := range ops {
 		if key := string(ops[i].Checks[0].Key); early.lacks(key) && res[i].Err == nil &&
-			res[i].Source == syncer.SourceFallback && !p.dead.Load() {
+			res[i].Source == twotier.SourceFallback && !p.dead.Load() {
 			c.w.t.Errorf("%s: node %s stands in when the time for it is up", key, p.id)
 		}
 		// There may be nothing to take back, or only a part.
@@ -151,11 +151,11 @@ func (c *client) do(p *proc, ops ...syncer.Op) {
 }
 
 // told records the outcome of an operation whose deadline was by, sent alone or in a batch.
-func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time.Time,
+func (c *client) told(p *proc, op *twotier.Op, res *twotier.Result, asked, by time.Time,
 	alone bool) {
 	err := res.Err
 	if p.dead.Load() && err == nil {
-		err = syncer.ErrUnknownOutcome // a dead process's answers don't arrive
+		err = twotier.ErrUnknownOutcome // a dead process's answers don't arrive
 	}
 	for i := range op.Checks {
 		key, n := string(op.Checks[i].Key), op.Checks[i].N
@@ -170,7 +170,7 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 			case strings.HasPrefix(key, "refunded"):
 				c.unspent += max(0, n)
 			}
-			if op.Kind == syncer.Acquire && res.Allowed {
+			if op.Kind == twotier.Acquire && res.Allowed {
 				v := verdict{asked: asked, told: time.Now(), n: n, by: p.id, ip: p.ip,
 					source: res.Source, degraded: res.Degraded}
 				if c.outside != nil {
@@ -201,20 +201,20 @@ func (c *client) told(p *proc, op *syncer.Op, res *syncer.Result, asked, by time
 
 // unknown reports whether an operation that ended with this error may have been executed.
 func unknown(p *proc, err error) bool {
-	return errors.Is(err, syncer.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, syncer.ErrClosed) && p.dead.Load()
+	return errors.Is(err, twotier.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, twotier.ErrClosed) && p.dead.Load()
 }
 
 // judge checks the consistency of a result: a decision has the numbers of its checks, a refusal has
 // a reason, and no node stands in for a reachable owner.
-func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Time,
+func (c *client) judge(p *proc, op *twotier.Op, res *twotier.Result, asked time.Time,
 	alone bool) {
 	switch {
-	case res.Source == syncer.SourceNear && res.Allowed:
+	case res.Source == twotier.SourceNear && res.Allowed:
 		c.w.borrowed.Add(1)
-	case res.Source == syncer.SourceNear:
+	case res.Source == twotier.SourceNear:
 		c.w.near.Add(1)
-	case res.Source == syncer.SourceFallback:
+	case res.Source == twotier.SourceFallback:
 		if c.w.plan.exact {
 			key := string(op.Checks[0].Key)
 			c.w.t.Errorf("%s: node %s stood in for an owner that could be reached at %s", key, p.id,
@@ -225,7 +225,7 @@ func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Ti
 			c.w.sight.standIn(p, op, asked, alone)
 		}
 	}
-	if op.Kind != syncer.Acquire {
+	if op.Kind != twotier.Acquire {
 		return
 	}
 	if len(res.Checks) != len(op.Checks) {
@@ -242,9 +242,9 @@ func (c *client) judge(p *proc, op *syncer.Op, res *syncer.Result, asked time.Ti
 }
 
 // add counts now or at a time a moment ago, or takes back.
-func (c *client) add() syncer.Op {
-	check := syncer.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
-	op := syncer.Op{Kind: syncer.Add, Ack: c.ack()}
+func (c *client) add() twotier.Op {
+	check := twotier.Check{Key: []byte(c.free()), N: 1 + c.rnd.Int64N(4)}
+	op := twotier.Op{Kind: twotier.Add, Ack: c.ack()}
 	switch c.rnd.IntN(12) {
 	case 0, 1, 2:
 		return c.takeBack()
@@ -253,21 +253,21 @@ func (c *client) add() syncer.Op {
 	case 4:
 		check = c.large()
 	}
-	op.Checks = []syncer.Check{check}
+	op.Checks = []twotier.Check{check}
 	return op
 }
 
 // large counts an amount that needs a different representation in memory than one or two do, or
 // more than 32 bits in total, on a key that only this client uses.
-func (c *client) large() syncer.Check {
+func (c *client) large() twotier.Check {
 	edges := [...]int64{1<<24 - 1, 1<<24 + 1, 1<<31 - 1}
 	n := edges[c.rnd.IntN(len(edges))]
-	return syncer.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: n}
+	return twotier.Check{Key: fmt.Appendf(nil, "large%d", c.number), N: n}
 }
 
 // takeBack counts in one bucket of a key that only this client uses, or takes back from it, but no
 // more than the bucket must contain.
-func (c *client) takeBack() syncer.Op {
+func (c *client) takeBack() twotier.Op {
 	if c.w.plan.exact && c.rnd.IntN(2) == 0 {
 		return c.refund()
 	}
@@ -276,27 +276,27 @@ func (c *client) takeBack() syncer.Op {
 		n = 1
 	}
 	c.balance += min(0, n)
-	return syncer.Op{Kind: syncer.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(),
-		Checks: []syncer.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
+	return twotier.Op{Kind: twotier.Add, TS: c.w.began.UnixMilli(), Ack: c.ack(),
+		Checks: []twotier.Check{{Key: fmt.Appendf(nil, "taken%d", c.number), N: n}}}
 }
 
 // refund counts now, in a key that only this client uses, or takes back without naming a time.
-func (c *client) refund() syncer.Op {
+func (c *client) refund() twotier.Op {
 	n := 4 - c.rnd.Int64N(8)
 	if n = max(n, -c.unspent); n == 0 {
 		n = 1
 	}
 	c.unspent += min(0, n)
-	return syncer.Op{Kind: syncer.Add, Ack: c.ack(),
-		Checks: []syncer.Check{{Key: fmt.Appendf(nil, "refunded%d", c.number), N: n}}}
+	return twotier.Op{Kind: twotier.Add, Ack: c.ack(),
+		Checks: []twotier.Check{{Key: fmt.Appendf(nil, "refunded%d", c.number), N: n}}}
 }
 
 func (c *client) paced() string { return fmt.Sprint("paced", c.rnd.IntN(pacedKeys)) }
 
 // acquire acquires that many limited keys at once. A key drawn again is counted by another check,
 // whose limit is never reached: the limits of the first check hold for the sum.
-func (c *client) acquire(keys int) syncer.Op {
-	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), DryRun: c.rnd.IntN(20) == 0}
+func (c *client) acquire(keys int) twotier.Op {
+	op := twotier.Op{Kind: twotier.Acquire, Ack: c.ack(), DryRun: c.rnd.IntN(20) == 0}
 	if keys == 1 && c.rnd.IntN(12) == 0 {
 		op.TS = c.before()
 	}
@@ -306,9 +306,9 @@ func (c *client) acquire(keys int) syncer.Op {
 		if keys > 1 && c.rnd.IntN(3) == 0 {
 			key = c.paced() // a key with little left
 		}
-		check := syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)}
+		check := twotier.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)}
 		if used[key] {
-			check.Limits = []syncer.Limit{{Window: dayMS, Max: 1 << 40}}
+			check.Limits = []twotier.Limit{{Window: dayMS, Max: 1 << 40}}
 			op.Checks = append(op.Checks, check)
 			continue
 		}
@@ -319,8 +319,8 @@ func (c *client) acquire(keys int) syncer.Op {
 }
 
 // batch returns several operations for one batch.
-func (c *client) batch() []syncer.Op {
-	ops := make([]syncer.Op, 2+c.rnd.IntN(10))
+func (c *client) batch() []twotier.Op {
+	ops := make([]twotier.Op, 2+c.rnd.IntN(10))
 	for i := range ops {
 		switch c.rnd.IntN(6) {
 		case 0:
@@ -339,11 +339,11 @@ func (c *client) batch() []syncer.Op {
 
 // pair counts in a key that only this client uses, and takes that back: in the other order there
 // would be nothing to take back.
-func (c *client) pair(n int64) []syncer.Op {
+func (c *client) pair(n int64) []twotier.Op {
 	key := fmt.Appendf(nil, "paired%d", c.number)
-	return []syncer.Op{
-		{Kind: syncer.Add, Ack: c.ack(), Checks: []syncer.Check{{Key: key, N: n}}},
-		{Kind: syncer.Add, Ack: c.ack(), Checks: []syncer.Check{{Key: key, N: -n}}},
+	return []twotier.Op{
+		{Kind: twotier.Add, Ack: c.ack(), Checks: []twotier.Check{{Key: key, N: n}}},
+		{Kind: twotier.Add, Ack: c.ack(), Checks: []twotier.Check{{Key: key, N: -n}}},
 	}
 }
 
@@ -364,9 +364,9 @@ func (c *client) count(p *proc) {
 func (p *proc) read(key string, window int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	op := syncer.Op{Kind: syncer.Count,
-		Checks: []syncer.Check{{Key: []byte(key), Limits: []syncer.Limit{{Window: window}}}}}
-	var res syncer.Result
+	op := twotier.Op{Kind: twotier.Count,
+		Checks: []twotier.Check{{Key: []byte(key), Limits: []twotier.Limit{{Window: window}}}}}
+	var res twotier.Result
 	if err := p.node.Do(ctx, &op, &res); err != nil {
 		return 0, err
 	}

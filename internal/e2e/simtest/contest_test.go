@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // contest changes the mode back and forth while clients compete for keys, each of which admits one
@@ -99,12 +99,12 @@ func (w *world) compete(running *sync.WaitGroup) (again func()) {
 }
 
 // want acquires one of the contested keys of a generation, or three.
-func (c *client) want(generation, first int) syncer.Op {
-	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack()}
+func (c *client) want(generation, first int) twotier.Op {
+	op := twotier.Op{Kind: twotier.Acquire, Ack: c.ack()}
 	for i := range 1 + 2*c.rnd.IntN(2) {
 		key := fmt.Sprintf("spent%d.%d", generation, (first+i)%contested)
 		op.Checks = append(op.Checks,
-			syncer.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
+			twotier.Check{Key: []byte(key), N: 1, Limits: limitsOf(key)})
 	}
 	return op
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/syncer"
 )
 
 // killUnknown starts a process about which another one receives no gossip, and kills it once it
@@ -59,8 +59,8 @@ func (w *world) keepAsking(running *sync.WaitGroup, p *proc, length time.Duratio
 }
 
 // once counts a key that is never used again.
-func (c *client) once() syncer.Op {
-	return syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+func (c *client) once() twotier.Op {
+	return twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: fmt.Append(nil, "once", c.w.once.Add(1)), N: 1}}}
 }
 
@@ -85,12 +85,12 @@ func (w *world) hurry() {
 	for i := range 16 {
 		c := &client{w: w, number: 230 + i, hasty: true,
 			rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 7))}
-		var ops []syncer.Op
+		var ops []twotier.Op
 		for k := range 12 {
 			op := c.once()
 			if k < 4 {
 				key := fmt.Sprintf("spent%d.%d", w.spent, 4*i+k)
-				op = syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
+				op = twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
 					{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 			}
 			ops = append(ops, op)

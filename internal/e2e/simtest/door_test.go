@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	door "twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/syncer"
 )
 
 // outside is the Go client on a separate host. It reaches the nodes by HTTP over connections that
@@ -48,7 +48,7 @@ func (o *outside) close() error {
 }
 
 // do executes operations.
-func (o *outside) do(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (o *outside) do(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	requests := make([]door.Op, len(ops))
 	for i := range ops {
 		requests[i] = request(&ops[i])
@@ -73,16 +73,16 @@ func (o *outside) do(ctx context.Context, ops []syncer.Op, res []syncer.Result) 
 }
 
 // request converts an operation for the Go client.
-func request(op *syncer.Op) door.Op {
+func request(op *twotier.Op) door.Op {
 	at, ack := time.Time{}, door.AckMemory
 	if op.TS != 0 {
 		at = time.UnixMilli(op.TS)
 	}
-	if op.Ack == syncer.AckStore {
+	if op.Ack == twotier.AckStore {
 		ack = door.AckRedis
 	}
 	first := &op.Checks[0]
-	if op.Kind == syncer.Add {
+	if op.Kind == twotier.Add {
 		return door.Op{Add: &door.AddRequest{Key: string(first.Key), N: first.N, At: at, Ack: ack}}
 	}
 	r := &door.AcquireRequest{At: at, Ack: ack, CountDenied: op.CountDenied, DryRun: op.DryRun}
@@ -101,25 +101,25 @@ func request(op *syncer.Op) door.Op {
 func failure(err error) error {
 	switch {
 	case errors.Is(err, door.ErrUnknownOutcome):
-		return syncer.ErrUnknownOutcome
+		return twotier.ErrUnknownOutcome
 	case errors.Is(err, door.ErrOverloaded):
-		return syncer.ErrOverload
+		return twotier.ErrOverload
 	case errors.Is(err, door.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return syncer.ErrUnavailable
+		return twotier.ErrUnavailable
 	}
 	return err
 }
 
 // result converts an answer of the Go client. An error means that nothing was counted, unless it is
 // of unknown outcome.
-func result(a *door.Result) (res syncer.Result) {
+func result(a *door.Result) (res twotier.Result) {
 	switch {
 	case a.Err != nil:
 		res.Err = failure(a.Err)
 	case a.Add != nil:
-		res.Allowed, res.Source, res.Degraded = true, syncer.Source(a.Add.Source), a.Add.Degraded
+		res.Allowed, res.Source, res.Degraded = true, twotier.Source(a.Add.Source), a.Add.Degraded
 	default:
-		res.Allowed, res.Source = a.Acquire.Allowed, syncer.Source(a.Acquire.Source)
+		res.Allowed, res.Source = a.Acquire.Allowed, twotier.Source(a.Acquire.Source)
 		res.Degraded = a.Acquire.Degraded
 		for _, c := range a.Acquire.Checks {
 			res.AddCheck().Refused = !c.Allowed
@@ -158,7 +158,7 @@ func (op *valueOp) request() *door.DistinctRequest {
 	if op.TS != 0 {
 		r.At = time.UnixMilli(op.TS)
 	}
-	if op.Ack == syncer.AckStore {
+	if op.Ack == twotier.AckStore {
 		r.Ack = door.AckRedis
 	}
 	for _, l := range op.Limits {
@@ -174,7 +174,7 @@ func (op *valueOp) request() *door.DistinctRequest {
 // take converts an answer of the Go client.
 func (op *valueOp) take(a *door.DistinctAnswer) {
 	op.res = distinct.Result{Allowed: !a.Over, RetryAfter: a.RetryAfter.Milliseconds(),
-		Source: syncer.Source(a.Source), Degraded: a.Degraded}
+		Source: twotier.Source(a.Source), Degraded: a.Degraded}
 	for i, c := range a.Counts {
 		op.res.Counts = append(op.res.Counts, distinct.Count{Window: c.Window.Milliseconds(),
 			Values: c.Count, Error: c.Error, BucketMS: c.Bucket.Milliseconds()})

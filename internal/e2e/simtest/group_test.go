@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // inherited returns a key of one process that another owns once the first has left.
@@ -52,7 +52,7 @@ func TestAGroupIsWholeWhenItsDeciderLeaves(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				op := acquiring(2, keys...)
-				op.Ack = syncer.AckStore
+				op.Ack = twotier.AckStore
 				a.store.SetDown(true)
 				told := make(chan error, 1)
 				go func() {
@@ -94,7 +94,7 @@ func TestAGroupIsWholeWhenItsHolderLeaves(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		op := acquiring(2, keys...)
-		op.Ack = syncer.AckStore
+		op.Ack = twotier.AckStore
 		decider.store.SetDown(true)
 		told := make(chan error, 1)
 		go func() {

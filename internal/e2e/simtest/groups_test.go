@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // groups are acquires over keys that are used only once. Either all keys of a group are counted or
@@ -148,9 +148,9 @@ func (p *proc) held() map[int]bool {
 func (p *proc) decides(key string) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	op := syncer.Op{Kind: syncer.Count, Checks: []syncer.Check{{Key: []byte(key),
-		Limits: []syncer.Limit{{Window: dayMS}}}}}
-	return !errors.Is(p.counter.Do(ctx, &op, new(syncer.Result)), syncer.ErrNotOwner)
+	op := twotier.Op{Kind: twotier.Count, Checks: []twotier.Check{{Key: []byte(key),
+		Limits: []twotier.Limit{{Window: dayMS}}}}}
+	return !errors.Is(p.counter.Do(ctx, &op, new(twotier.Result)), twotier.ErrNotOwner)
 }
 
 // groupSize is the maximum number of keys in a group.
@@ -161,11 +161,11 @@ const groupSize = 4
 func (c *client) group(p *proc) {
 	number := c.w.groups.begin(p)
 	defer c.w.groups.end(number)
-	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack()}
+	op := twotier.Op{Kind: twotier.Acquire, Ack: c.ack()}
 	for i := range 2 + c.rnd.IntN(groupSize-1) {
 		op.Checks = append(op.Checks,
-			syncer.Check{Key: groupKey(number, i), N: 1,
-				Limits: []syncer.Limit{{Window: dayMS, Max: 1}}})
+			twotier.Check{Key: groupKey(number, i), N: 1,
+				Limits: []twotier.Limit{{Window: dayMS, Max: 1}}})
 	}
 	if c.rnd.IntN(4) == 0 {
 		op.Checks[c.rnd.IntN(len(op.Checks))].Limits[0].Max = 0

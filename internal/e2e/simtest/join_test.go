@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	nodemodes "twotier.dev/twotier/internal/modes"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestJoinDuringAChangeOfMode lets a node join while the others, whose counts are not in Redis yet,
@@ -49,7 +49,7 @@ func TestJoinDuringAChangeOfMode(t *testing.T) {
 		owned := w.keysAmong(q, keys)
 		for _, key := range owned {
 			res, err := q.do(acquiring(limit, key), 2*time.Second)
-			if err != nil || res.Allowed || res.Source == syncer.SourceFallback {
+			if err != nil || res.Allowed || res.Source == twotier.SourceFallback {
 				t.Errorf("%s: %v, allowed %v (%s), although all is used up", key, err, res.Allowed,
 					res.Source)
 			}
@@ -151,7 +151,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		for _, p := range list {
 			for range 5 {
 				if res, err := p.do(acquiring(5, key), 100*time.Millisecond); err == nil &&
-					res.Source != syncer.SourceRedis {
+					res.Source != twotier.SourceRedis {
 					t.Errorf(
 						"%s has decided by what is in memory (%s) while others decide in Redis",
 						p.id, res.Source)
@@ -162,7 +162,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if res, err := list[2].do(acquiring(5, key), time.Second); err != nil || res.Allowed ||
-			res.Source != syncer.SourceRedis {
+			res.Source != twotier.SourceRedis {
 			t.Errorf("allowed %v (%s), %v, although all is used up", res.Allowed, res.Source, err)
 		}
 	})

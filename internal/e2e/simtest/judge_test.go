@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // ruledAnswer is the answer to a ruledOp.
@@ -141,7 +141,7 @@ func (w *world) judgeCheck(asked *question, op *ruledOp, got *ruledAnswer, i int
 	counted := figured && !op.DryRun
 	v := decision{allowed: got.Allowed, counted: counted,
 		verdict: verdict{asked: asked.at, told: asked.told, n: c.N, by: p.id, ip: p.ip,
-			source: syncer.Source(got.Source), degraded: got.Degraded}}
+			source: twotier.Source(got.Source), degraded: got.Degraded}}
 	var want []answeredLimit
 	for _, name := range c.names() {
 		r := d.rule(name)
@@ -189,7 +189,7 @@ func breachOf(r *ruled, c *ruledCheck, limits []answeredLimit, figured bool) (b 
 // first one: if an owner was missing then, another one may have refused, and started a ban. If
 // Redis loses data, or another node decides, the second attempt may find no breach.
 func (w *world) mayBeRepeated(v *decision) bool {
-	return !w.plan.exact && (v.source == syncer.SourceFallback || v.told.Sub(v.asked) > quick)
+	return !w.plan.exact && (v.source == twotier.SourceFallback || v.told.Sub(v.asked) > quick)
 }
 
 // quick is how long an acquire takes at most if no attempt has failed.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
 )
@@ -77,7 +78,7 @@ func between(rnd *rand.Rand, least, most float64) int64 {
 
 // ladderOf returns the ladder by which a process counts in a namespace.
 func (p *proc) ladderOf(ns []byte) *leaparray.Ladder {
-	if syncer.IsBan(ns) {
+	if twotier.IsBan(ns) {
 		return banLadder
 	}
 	return p.ladder
@@ -98,7 +99,7 @@ func (w *world) windows() (list []int64) {
 
 // load returns the buckets of a key in Redis, as a node with a ladder reads them at a moment.
 func (w *world) load(l *leaparray.Ladder, ns, key []byte, at int64) leaparray.View {
-	if !syncer.IsBan(ns) {
+	if !twotier.IsBan(ns) {
 		ns = nil // the default one
 	}
 	v := leaparray.View{Ladder: l, Now: at}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // lateness is how much later a deadline may pass for a node than for the client: nodes learn each
@@ -44,7 +44,7 @@ type counted struct {
 
 // countedBy records which keys of a hasty client's batch have been counted at that moment, if Redis
 // loses no data.
-func (c *client) countedBy(at time.Time, ops []syncer.Op) *counted {
+func (c *client) countedBy(at time.Time, ops []twotier.Op) *counted {
 	l := new(counted)
 	if !c.hasty || len(ops) < 2 || c.w.plan.kind.loses() {
 		return l

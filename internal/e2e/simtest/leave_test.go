@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/syncer"
 )
 
 // keysOf returns keys that a process owns by its own table.
@@ -25,26 +25,26 @@ func (w *world) keysOf(p *proc, prefix string, n int) (keys []string) {
 	return keys
 }
 
-func adding(key string) *syncer.Op {
-	return &syncer.Op{Kind: syncer.Add, Ack: syncer.AckMemory,
-		Checks: []syncer.Check{{Key: []byte(key), N: 1}}}
+func adding(key string) *twotier.Op {
+	return &twotier.Op{Kind: twotier.Add, Ack: twotier.AckMemory,
+		Checks: []twotier.Check{{Key: []byte(key), N: 1}}}
 }
 
-func acquiring(limit int64, keys ...string) *syncer.Op {
-	op := &syncer.Op{Kind: syncer.Acquire, Ack: syncer.AckMemory}
+func acquiring(limit int64, keys ...string) *twotier.Op {
+	op := &twotier.Op{Kind: twotier.Acquire, Ack: twotier.AckMemory}
 	for _, key := range keys {
 		op.Checks = append(op.Checks,
-			syncer.Check{Key: []byte(key), N: 1,
-				Limits: []syncer.Limit{{Window: dayMS, Max: limit}}})
+			twotier.Check{Key: []byte(key), N: 1,
+				Limits: []twotier.Limit{{Window: dayMS, Max: limit}}})
 	}
 	return op
 }
 
 // do executes an operation on a process.
-func (p *proc) do(op *syncer.Op, within time.Duration) (syncer.Result, error) {
+func (p *proc) do(op *twotier.Op, within time.Duration) (twotier.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	var res syncer.Result
+	var res twotier.Result
 	err := p.node.Do(ctx, op, &res)
 	return res, err
 }
@@ -60,7 +60,7 @@ func TestForwardedWithLittleTime(t *testing.T) {
 		most := map[string]int64{}
 		for i, key := range w.keysOf(b, "short", 200) {
 			_, err := a.do(adding(key), time.Duration(i)*50*time.Microsecond)
-			if err == nil || errors.Is(err, syncer.ErrUnknownOutcome) {
+			if err == nil || errors.Is(err, twotier.ErrUnknownOutcome) {
 				most[key]++
 			}
 		}
@@ -74,9 +74,9 @@ func TestForwardedWithLittleTime(t *testing.T) {
 }
 
 // reserve reserves in a process's memory.
-func (p *proc) reserve(id string, op *syncer.Op) error {
+func (p *proc) reserve(id string, op *twotier.Op) error {
 	op.Reserve = id
-	return p.counter.Do(context.Background(), op, new(syncer.Result))
+	return p.counter.Do(context.Background(), op, new(twotier.Result))
 }
 
 // TestNobodyStandsInDuringALeave delays a handover with a reservation, for longer than a node may
@@ -103,7 +103,7 @@ func TestNobodyStandsInDuringALeave(t *testing.T) {
 				for k := i; time.Now().Before(end); k++ {
 					res, err := []*proc{a, c}[i%2].do(acquiring(limit, keys[k%4]), 2*time.Second)
 					switch {
-					case err == nil && res.Source == syncer.SourceFallback:
+					case err == nil && res.Source == twotier.SourceFallback:
 						t.Errorf("%s: fallback", keys[k%4])
 					case err == nil && res.Allowed:
 						admitted[k%4].Add(1)
@@ -147,7 +147,7 @@ func TestNobodyStandsInForOneThatAnswers(t *testing.T) {
 			Before(end); time.Sleep(20 * time.Millisecond) {
 			go func() {
 				if res, err := c.do(adding(key), 2*time.Second); err == nil &&
-					res.Source == syncer.SourceFallback {
+					res.Source == twotier.SourceFallback {
 					t.Error("fallback")
 				}
 			}()

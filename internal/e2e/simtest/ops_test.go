@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // before returns a time a moment ago.
@@ -17,31 +17,31 @@ func (c *client) before() int64 {
 
 // pace acquires a key with limits over windows that end while the schedule runs, each read from
 // another level.
-func (c *client) pace() syncer.Op {
+func (c *client) pace() twotier.Op {
 	key := c.paced()
-	return syncer.Op{Kind: syncer.Acquire, Ack: c.ack(),
-		Checks: []syncer.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
+	return twotier.Op{Kind: twotier.Acquire, Ack: c.ack(),
+		Checks: []twotier.Check{{Key: []byte(key), N: 1, Limits: limitsOf(key)}}}
 }
 
 // overdraw acquires one or two keys, and counts even if refused.
-func (c *client) overdraw() syncer.Op {
-	op := syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), CountDenied: true}
+func (c *client) overdraw() twotier.Op {
+	op := twotier.Op{Kind: twotier.Acquire, Ack: c.ack(), CountDenied: true}
 	for i := range 1 + c.rnd.IntN(2) {
-		op.Checks = append(op.Checks, syncer.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1,
-			Limits: []syncer.Limit{{Window: dayMS, Max: 30}}})
+		op.Checks = append(op.Checks, twotier.Check{Key: fmt.Append(nil, "overdrawn", i), N: 1,
+			Limits: []twotier.Limit{{Window: dayMS, Max: 30}}})
 	}
 	return op
 }
 
 // crowd acquires large amounts of a key that all clients use, alone or along with another key. Its
 // limits are large enough for its owner to lend a part of the rest.
-func (c *client) crowd() []syncer.Op {
+func (c *client) crowd() []twotier.Op {
 	if c.w.plan.exact && c.outside == nil && c.rnd.IntN(3) == 0 {
 		return c.refunds()
 	}
-	ops := make([]syncer.Op, 1+c.rnd.IntN(4))
+	ops := make([]twotier.Op, 1+c.rnd.IntN(4))
 	for i := range ops {
-		ops[i] = syncer.Op{Kind: syncer.Acquire, Ack: c.ack(), Checks: []syncer.Check{
+		ops[i] = twotier.Op{Kind: twotier.Acquire, Ack: c.ack(), Checks: []twotier.Check{
 			{Key: []byte("crowded"), N: 1 + c.rnd.Int64N(20), Limits: limitsOf("crowded")}}}
 		if c.rnd.IntN(2) == 0 {
 			ops[i].Checks = append(ops[i].Checks, c.acquire(1).Checks...)
@@ -52,22 +52,22 @@ func (c *client) crowd() []syncer.Op {
 
 // refunds counts a key that only this client uses, so often that nodes borrow it, or takes back all
 // of its acknowledged counts, wherever they were counted.
-func (c *client) refunds() []syncer.Op {
-	op := syncer.Op{Kind: syncer.Add, Checks: []syncer.Check{
+func (c *client) refunds() []twotier.Op {
+	op := twotier.Op{Kind: twotier.Add, Checks: []twotier.Check{
 		{Key: fmt.Appendf(nil, "refunded%d", c.number), N: 1 + c.rnd.Int64N(4)}}}
 	if c.unspent > 0 && c.rnd.IntN(3) == 0 {
 		op.Checks[0].N, c.unspent = -c.unspent, 0
-		return []syncer.Op{op}
+		return []twotier.Op{op}
 	}
-	return slices.Repeat([]syncer.Op{op}, 16+c.rnd.IntN(32))
+	return slices.Repeat([]twotier.Op{op}, 16+c.rnd.IntN(32))
 }
 
 // clear counts a key that only this client uses, or resets it.
 func (c *client) clear(p *proc) {
 	key := fmt.Sprint("cleared", c.number)
 	if c.rnd.IntN(3) > 0 {
-		c.do(p, syncer.Op{Kind: syncer.Add, Ack: c.ack(),
-			Checks: []syncer.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
+		c.do(p, twotier.Op{Kind: twotier.Add, Ack: c.ack(),
+			Checks: []twotier.Check{{Key: []byte(key), N: 1 + c.rnd.Int64N(4)}}})
 		return
 	}
 	c.w.ledger.of(key, func(*account) {})
@@ -81,7 +81,7 @@ func (c *client) clear(p *proc) {
 	case err == nil && !p.dead.Load():
 		c.w.ledger.reset(key, asked, c.w.awayFrom(p, key), c.w.plan.restoresOthers() ||
 			c.w.plan.parts() || c.w.plan.kind.is(crashes, restarts) || c.w.lostSince(asked))
-	case errors.Is(err, syncer.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
+	case errors.Is(err, twotier.ErrUnavailable) && !p.dead.Load() && !unknown(p, err):
 	default:
 		c.w.ledger.mayBeReset(key)
 	}

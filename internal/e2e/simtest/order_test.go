@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // calm returns a world of three nodes without faults.
@@ -44,21 +44,21 @@ func TestBatchKeepsTheOrderOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := calm(t)
 		defer w.shutDown()
-		take := func(round int, keys ...string) (op syncer.Op) {
-			op.Kind = syncer.Acquire
+		take := func(round int, keys ...string) (op twotier.Op) {
+			op.Kind = twotier.Acquire
 			for _, key := range keys {
 				op.Checks = append(op.Checks,
-					syncer.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1,
-						Limits: []syncer.Limit{{Window: dayMS, Max: 2}}})
+					twotier.Check{Key: fmt.Appendf(nil, "%s %d", key, round), N: 1,
+						Limits: []twotier.Limit{{Window: dayMS, Max: 2}}})
 			}
 			return op
 		}
 		for round := range 50 {
-			ops := []syncer.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"),
+			ops := []twotier.Op{take(round, "a", "b"), take(round, "a"), take(round, "a"),
 				take(round, "b", "c"), take(round, "b", "d"), take(round, "c"),
 				take(round, "c", "e")}
 			want := []bool{true, true, false, true, false, true, false}
-			res := make([]syncer.Result, len(ops))
+			res := make([]twotier.Result, len(ops))
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			w.alive()[round%3].node.DoAll(ctx, ops, res)
 			cancel()

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // departure is a world in which n3, which owns a key, leaves from second 2 to 4. n2 owns the key
@@ -114,10 +114,10 @@ func TestWhoMayStandInForANodeThatLeft(t *testing.T) {
 			}
 			a := &account{verdicts: []verdict{
 				{asked: at.Add(-time.Second), told: at.Add(-time.Second), n: 5, by: "n2",
-					ip: ip(2), source: syncer.SourceMemory},
-				{asked: at, told: at, n: 1, by: by.id, ip: by.ip, source: syncer.SourceFallback},
+					ip: ip(2), source: twotier.SourceMemory},
+				{asked: at, told: at, n: 1, by: by.id, ip: by.ip, source: twotier.SourceFallback},
 			}}
-			v := d.w.excess(d.key, a, syncer.Limit{Window: dayMS, Max: 5})
+			v := d.w.excess(d.key, a, twotier.Limit{Window: dayMS, Max: 5})
 			if (v == nil) != c.right {
 				t.Errorf("the admission is judged right: %v, want %v", v == nil, c.right)
 			}
@@ -144,7 +144,7 @@ func TestALeaveIsMissed(t *testing.T) {
 		for time.Since(began) < 2*noticing {
 			asked := time.Now()
 			res, err := a.do(adding(key), time.Second)
-			if err == nil && res.Source == syncer.SourceFallback {
+			if err == nil && res.Source == twotier.SourceFallback {
 				w.sight.standIn(a, adding(key), asked, true)
 				last = time.Since(began)
 			}

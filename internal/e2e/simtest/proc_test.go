@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	nodemodes "twotier.dev/twotier/internal/modes"
@@ -121,7 +122,7 @@ func (w *world) startAs(i int, id string) (*proc, error) {
 		Exchanges:     w.plan.lanes,
 		FlushInterval: w.plan.interval, VerifyInterval: cmp.Or(w.plan.verify, time.Second),
 		MaxLag: w.plan.lag,
-		Namespaces: map[string]syncer.Namespace{syncer.DefaultNamespace: {Ladder: p.ladder,
+		Namespaces: map[string]syncer.Namespace{twotier.DefaultNamespace: {Ladder: p.ladder,
 			OnCold: syncer.OnColdDeny}},
 	})
 	if err != nil {

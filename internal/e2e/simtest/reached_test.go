@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/simnet"
-	"twotier.dev/twotier/syncer"
 )
 
 // withOthers returns an acquire of one event of a key with a limit, together with keys whose limits
 // are never reached.
-func withOthers(limit int64, key string, others ...string) *syncer.Op {
+func withOthers(limit int64, key string, others ...string) *twotier.Op {
 	op := acquiring(1, append(others, key)...)
 	for i := range op.Checks {
 		op.Checks[i].Limits[0].Max = 1000
@@ -30,7 +30,7 @@ func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 		a, b, c := w.alive()[0], w.alive()[1], w.alive()[2]
 		key, ofA, ofB := w.keysOf(c, "c", 1)[0], w.keysOf(a, "a", 1)[0], w.keysOf(b, "b", 1)[0]
 		const limit = 10
-		for _, op := range []*syncer.Op{withOthers(limit, key, ofB), withOthers(limit, key, ofA)} {
+		for _, op := range []*twotier.Op{withOthers(limit, key, ofB), withOthers(limit, key, ofA)} {
 			if res, err := a.do(op, time.Second); err != nil || !res.Allowed {
 				t.Fatal(res, err)
 			}
@@ -49,7 +49,7 @@ func TestALimitHoldsWhoseOwnerLives(t *testing.T) {
 			}
 			if res.Allowed {
 				allowed++
-				if res.Source != syncer.SourceFallback {
+				if res.Source != twotier.SourceFallback {
 					t.Errorf("an answer in place of a node that is gone has the source %q",
 						res.Source)
 				}

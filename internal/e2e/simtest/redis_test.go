@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -91,27 +92,27 @@ type direct struct {
 	seqs map[int]uint64
 }
 
-func (d *direct) Do(ctx context.Context, op *syncer.Op, res *syncer.Result) error {
+func (d *direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
 	res.Reset()
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
-		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
 	d.carryOut(op, res)
 	if d.p.toRedis(ctx) != nil {
-		return fmt.Errorf("%w: no answer", syncer.ErrUnknownOutcome)
+		return fmt.Errorf("%w: no answer", twotier.ErrUnknownOutcome)
 	}
 	return nil
 }
 
 // carryOut does the work of Redis, atomically.
-func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
+func (d *direct) carryOut(op *twotier.Op, res *twotier.Result) {
 	d.p.w.atomic.Lock()
 	defer d.p.w.atomic.Unlock()
 	ts := op.TS
 	if ts == 0 {
 		ts = d.now()
 	}
-	res.Allowed, res.Source = true, syncer.SourceRedis
+	res.Allowed, res.Source = true, twotier.SourceRedis
 	for i := range op.Checks {
 		d.compare(op, &op.Checks[i], res.AddCheck(), ts)
 		res.Allowed = res.Allowed && !res.Checks[i].Refused
@@ -139,15 +140,15 @@ func (d *direct) carryOut(op *syncer.Op, res *syncer.Result) {
 }
 
 // compare compares the limits of a check.
-func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, ts int64) {
+func (d *direct) compare(op *twotier.Op, c *twotier.Check, r *twotier.CheckResult, ts int64) {
 	v := d.view(c.NS, c.Key)
-	if op.Kind == syncer.Acquire && c.N == 0 {
+	if op.Kind == twotier.Acquire && c.N == 0 {
 		d.forbid(c, r)
 		return
 	}
 	for _, limit := range c.Limits {
-		lr := syncer.LimitResult{Window: limit.Window, Max: limit.Max}
-		if op.Kind == syncer.Acquire {
+		lr := twotier.LimitResult{Window: limit.Window, Max: limit.Max}
+		if op.Kind == twotier.Acquire {
 			lr.Count, _ = v.Peak(limit.Window, ts)
 			lr.Refused = lr.Count+inAll(op, c) > limit.Max
 		} else {
@@ -160,8 +161,8 @@ func (d *direct) compare(op *syncer.Op, c *syncer.Check, r *syncer.CheckResult, 
 }
 
 // forbid compares a ban with the present.
-func (d *direct) forbid(c *syncer.Check, r *syncer.CheckResult) {
-	lr, now := syncer.LimitResult{Window: c.Limits[0].Window}, d.now()
+func (d *direct) forbid(c *twotier.Check, r *twotier.CheckResult) {
+	lr, now := twotier.LimitResult{Window: c.Limits[0].Window}, d.now()
 	if end := syncer.BanEnd(d.view(c.NS, c.Key)); end > now {
 		lr.Refused, lr.Count, lr.Lo, lr.Hi = true, 1, 1, end
 		r.Refused, r.RetryAfter = true, end-now
@@ -170,7 +171,7 @@ func (d *direct) forbid(c *syncer.Check, r *syncer.CheckResult) {
 }
 
 // inAll returns how many events all checks of an operation count on the key of one of them.
-func inAll(op *syncer.Op, c *syncer.Check) (n int64) {
+func inAll(op *twotier.Op, c *twotier.Check) (n int64) {
 	for i := range op.Checks {
 		if o := &op.Checks[i]; bytes.Equal(o.AppendName(nil), c.AppendName(nil)) {
 			n += o.N
@@ -180,7 +181,7 @@ func inAll(op *syncer.Op, c *syncer.Check) (n int64) {
 }
 
 // startBans counts the bans whose limits have refused.
-func (d *direct) startBans(op *syncer.Op, res *syncer.Result) {
+func (d *direct) startBans(op *twotier.Op, res *twotier.Result) {
 	banned := 0
 	for i := range op.Checks {
 		c, r := &op.Checks[i], &res.Checks[i]
@@ -189,7 +190,7 @@ func (d *direct) startBans(op *syncer.Op, res *syncer.Result) {
 			continue
 		}
 		limits := res.Checks[banned].Limits[c.Ban.From:c.Ban.To]
-		if r.Refused || !slices.ContainsFunc(limits, func(l syncer.LimitResult) bool {
+		if r.Refused || !slices.ContainsFunc(limits, func(l twotier.LimitResult) bool {
 			return l.Refused
 		}) {
 			continue
@@ -206,7 +207,7 @@ func (d *direct) view(ns, key []byte) leaparray.View {
 }
 
 // writeCheck changes a cell of a key for a check.
-func (d *direct) writeCheck(c *syncer.Check, at leaparray.Stretch, n int64) {
+func (d *direct) writeCheck(c *twotier.Check, at leaparray.Stretch, n int64) {
 	l := d.p.ladderOf(c.NS)
 	d.write(syncer.KeyRound{NS: c.NS, Key: c.Key, TTL: syncer.KeyTTL(l), Renew: true,
 		Adds: []syncer.Bucket{{Stretch: at, N: n}}, Ladder: l, Fold: at.Start%8 == 0})
@@ -216,7 +217,7 @@ func (d *direct) writeCheck(c *syncer.Check, at leaparray.Stretch, n int64) {
 
 // write changes a key in a separate round.
 func (d *direct) write(k syncer.KeyRound) {
-	if !syncer.IsBan(k.NS) {
+	if !twotier.IsBan(k.NS) {
 		k.NS = nil // the default one
 	}
 	d.mu.Lock()
@@ -231,7 +232,7 @@ func (d *direct) write(k syncer.KeyRound) {
 	d.p.w.redis.Exchange(context.Background(), []*syncer.Round{r})
 }
 
-func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result) {
+func (d *direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	for i := range ops {
 		res[i].Err = d.Do(ctx, &ops[i], &res[i])
 	}
@@ -239,13 +240,13 @@ func (d *direct) DoAll(ctx context.Context, ops []syncer.Op, res []syncer.Result
 
 // Series implements node.Direct.
 func (d *direct) Series(ctx context.Context, ns, key []byte,
-	window int64) (bucketMS int64, points []syncer.Point, err error) {
+	window int64) (bucketMS int64, points []twotier.Point, err error) {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
-		return 0, nil, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+		return 0, nil, fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
 	v := d.view(ns, key)
 	bucketMS, _ = v.Series(window, d.now(), func(start, n int64) {
-		points = append(points, syncer.Point{Start: start, Count: n})
+		points = append(points, twotier.Point{Start: start, Count: n})
 	})
 	return bucketMS, points, nil
 }
@@ -254,7 +255,7 @@ func (d *direct) Series(ctx context.Context, ns, key []byte,
 func (d *direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View, now int64,
 	err error) {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
-		return v, 0, fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+		return v, 0, fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
 	return d.view(ns, key), d.now(), nil
 }
@@ -262,14 +263,14 @@ func (d *direct) Snapshot(ctx context.Context, ns, key []byte) (v leaparray.View
 // Forget implements node.Direct.
 func (d *direct) Forget(ctx context.Context, ns, key []byte) error {
 	if d.p.store.Down() || d.p.toRedis(ctx) != nil {
-		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
 	d.p.w.atomic.Lock()
 	d.write(syncer.KeyRound{NS: ns, Key: key, Reset: true})
 	d.p.w.journal.note("redis: %s reset from %s directly", key, d.writer)
 	d.p.w.atomic.Unlock()
 	if d.p.toRedis(ctx) != nil {
-		return fmt.Errorf("%w: no answer", syncer.ErrUnknownOutcome)
+		return fmt.Errorf("%w: no answer", twotier.ErrUnknownOutcome)
 	}
 	return nil
 }

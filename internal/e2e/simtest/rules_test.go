@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rulebook"
-	"twotier.dev/twotier/syncer"
 )
 
 // document is one version of the rules. Both rules have a limit that is never reached and that
@@ -207,7 +207,7 @@ type store struct {
 
 func (s store) reach(ctx context.Context) error {
 	if s.p.store.Down() || s.p.toRedis(ctx) != nil {
-		return fmt.Errorf("%w: no answer", syncer.ErrUnavailable)
+		return fmt.Errorf("%w: no answer", twotier.ErrUnavailable)
 	}
 	return nil
 }

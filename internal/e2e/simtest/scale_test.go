@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 var sizesFlag = flag.String("sizes", "",
@@ -116,7 +116,7 @@ func (w *world) fill() {
 	list := w.alive()
 	const keys, at = 3000, 100
 	for first := 0; first < keys; first += at {
-		var ops []syncer.Op
+		var ops []twotier.Op
 		for i := first; i < first+at; i++ {
 			ops = append(ops, *adding(fmt.Sprint("filled", i)))
 		}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/sketch"
@@ -36,7 +37,7 @@ func (p *proc) countValues(born uint64) (err error) {
 			rnd: rand.New(rand.NewPCG(p.w.seed, 2000+born))},
 		Now: p.clock.Now, Placement: p.w.placement(), FlushInterval: p.w.plan.interval,
 		VerifyInterval: cmp.Or(p.w.plan.verify, time.Second), Logger: p.w.logger(p.id),
-		Namespaces: map[string]distinct.Namespace{syncer.DefaultNamespace: {Ladder: p.w.ladders[0],
+		Namespaces: map[string]distinct.Namespace{twotier.DefaultNamespace: {Ladder: p.w.ladders[0],
 			OnCold: syncer.OnColdDeny}},
 	})
 	return err
@@ -208,7 +209,7 @@ func TestAResetThatIsHalfDone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		err := p.node.Reset(ctx, nil, []byte(key))
-		if !errors.Is(err, syncer.ErrUnknownOutcome) {
+		if !errors.Is(err, twotier.ErrUnknownOutcome) {
 			t.Errorf("the reset says %v", err)
 		}
 		p.store.SetFull(false)

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // sight records which members each process saw, and which hosts could not be reached, so that a
@@ -93,11 +93,11 @@ func (s *sight) absent(how absence, ips ...string) (end func()) {
 
 // standIn records that a process has carried out an operation in place of an owner. A lone add
 // waits for nothing, unless the mode changes: it is answered as soon as it is carried out.
-func (s *sight) standIn(p *proc, op *syncer.Op, asked time.Time, alone bool) {
+func (s *sight) standIn(p *proc, op *twotier.Op, asked time.Time, alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := standIn{by: p, asked: asked, told: time.Now()}
-	if alone && op.Kind == syncer.Add && op.Checks[0].N > 0 && op.Ack < syncer.AckStore &&
+	if alone && op.Kind == twotier.Add && op.Checks[0].N > 0 && op.Ack < twotier.AckStore &&
 		!p.w.plan.kind.changes() {
 		o.table = p.ring.Table()
 	}
@@ -268,7 +268,7 @@ func (s *sight) outOfReach(g *group) bool {
 // excess returns a verdict that admits more than a limit allows although the owners of the key
 // lived and were reachable, from a while before the request until the answer. They had to know
 // everything they had admitted by then, and everything any node had admitted a while before.
-func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
+func (w *world) excess(key string, a *account, limit twotier.Limit) *verdict {
 	if w.plan.exact || limit.Window < hourMS || a.admitted() <= limit.Max {
 		return nil
 	}
@@ -289,7 +289,7 @@ func (w *world) excess(key string, a *account, limit syncer.Limit) *verdict {
 		for j := range a.verdicts[:i] {
 			e := &a.verdicts[j]
 			if e.told.Before(v.asked.Add(-while)) && !e.unheard(v, while, list) ||
-				e.source != syncer.SourceFallback && calm(e, v.told) {
+				e.source != twotier.SourceFallback && calm(e, v.told) {
 				known += e.n
 			}
 		}

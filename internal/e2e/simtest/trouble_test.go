@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/faultstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // mostSpent is how many keys are used up before an event, except if there are more partitions than
@@ -29,17 +29,17 @@ func (w *world) spend() (again func()) {
 		n = min(n, mostSpent)
 	}
 	c := &client{w: w, number: 200, rnd: rand.New(rand.NewPCG(w.rnd.Uint64(), 2))}
-	var first, later []syncer.Op
+	var first, later []twotier.Op
 	for i := 0; i < n; {
-		op := syncer.Op{Kind: syncer.Acquire}
+		op := twotier.Op{Kind: twotier.Acquire}
 		if c.rnd.IntN(3) == 0 {
-			op.Ack = syncer.AckStore
+			op.Ack = twotier.AckStore
 		}
 		for range 1 + 2*c.rnd.IntN(2) {
 			key := fmt.Appendf(nil, "spent%d.%d", w.spent, i)
-			check := syncer.Check{Key: key, N: 1, Limits: limitsOf(string(key))}
+			check := twotier.Check{Key: key, N: 1, Limits: limitsOf(string(key))}
 			op.Checks = append(op.Checks, check)
-			later = append(later, syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{check}})
+			later = append(later, twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{check}})
 			i++
 		}
 		first = append(first, op)
@@ -67,7 +67,7 @@ func (w *world) spend() (again func()) {
 
 // pass sends copies of operations to random nodes, in four parts, with pauses between them. Other
 // clients send the same ones.
-func (c *client) pass(ops []syncer.Op, pause time.Duration) {
+func (c *client) pass(ops []twotier.Op, pause time.Duration) {
 	ops = slices.Clone(ops)
 	for i := range ops {
 		ops[i].Checks = slices.Clone(ops[i].Checks)
@@ -102,7 +102,7 @@ func (w *world) flurry(how func(c *client)) (wait func()) {
 				case i%2 == 0:
 					c.group(p)
 				default:
-					c.do(p, syncer.Op{Kind: syncer.Add, Ack: c.ack(), Checks: []syncer.Check{
+					c.do(p, twotier.Op{Kind: twotier.Add, Ack: c.ack(), Checks: []twotier.Check{
 						{Key: fmt.Append(nil, "once", w.once.Add(1)), N: 1}}})
 				}
 			}

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/syncer"
 )
 
 // values records the answers of clients about distinct values.
@@ -64,12 +64,12 @@ type addition struct {
 }
 
 // limitsOn returns the limits of a key with distinct values, if it has any.
-func limitsOn(key string) []syncer.Limit {
+func limitsOn(key string) []twotier.Limit {
 	switch {
 	case strings.HasPrefix(key, "few"):
-		return []syncer.Limit{{Window: dayMS, Max: 12 + 20*int64(key[len(key)-1]-'0')}}
+		return []twotier.Limit{{Window: dayMS, Max: 12 + 20*int64(key[len(key)-1]-'0')}}
 	case strings.HasPrefix(key, "steady"):
-		return []syncer.Limit{{Window: 2500, Max: 4}, {Window: dayMS, Max: 150}}
+		return []twotier.Limit{{Window: 2500, Max: 4}, {Window: dayMS, Max: 150}}
 	}
 	return nil
 }

@@ -5,14 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // TestAVerdictIsJudgedByTheMillisecond has three acquires, and a fourth about a window after the
 // first. Admitting it is right from the moment at which the window may be over by the clock of a
 // node.
 func TestAVerdictIsJudgedByTheMillisecond(t *testing.T) {
-	limit := syncer.Limit{Window: 2500, Max: 3}
+	limit := twotier.Limit{Window: 2500, Max: 3}
 	for _, c := range []struct {
 		first, fourth time.Duration
 		right         bool
@@ -26,7 +26,7 @@ func TestAVerdictIsJudgedByTheMillisecond(t *testing.T) {
 		for _, at := range []time.Duration{c.first, 690 * time.Millisecond, 906 * time.Millisecond,
 			c.fourth} {
 			a.verdicts = append(a.verdicts, verdict{asked: began.Add(at), told: began.Add(at), n: 1,
-				source: syncer.SourceMemory})
+				source: twotier.SourceMemory})
 		}
 		if n := a.mostWithin(limit.Window); n <= limit.Max != c.right {
 			t.Errorf("%v after the first: %d in a window, want right: %v", c.fourth-c.first, n,
@@ -49,9 +49,9 @@ func TestAWindowEndsWithinAMillisecond(t *testing.T) {
 		defer w.shutDown()
 		p, early := w.alive()[0], 0
 		for i, key := range w.keysOf(p, "k", 20) {
-			limit := syncer.Limit{Window: 2500, Max: 1}
-			op := &syncer.Op{Kind: syncer.Acquire, Checks: []syncer.Check{
-				{Key: []byte(key), N: 1, Limits: []syncer.Limit{limit}}}}
+			limit := twotier.Limit{Window: 2500, Max: 1}
+			op := &twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{
+				{Key: []byte(key), N: 1, Limits: []twotier.Limit{limit}}}}
 			window, a := time.Duration(limit.Window)*time.Millisecond, &account{}
 			time.Sleep(time.Duration(i) * 137 * time.Microsecond)
 			for begun := time.Now(); len(a.verdicts) < 2; time.Sleep(step) {

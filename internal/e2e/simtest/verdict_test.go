@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier"
 )
 
 // verdict is one acquire that was admitted.
@@ -12,7 +12,7 @@ type verdict struct {
 	asked, told time.Time
 	n           int64
 	by, ip      string
-	source      syncer.Source
+	source      twotier.Source
 	degraded    bool // it is marked as made without the store
 }
 
@@ -64,7 +64,7 @@ func (a *account) mostWithin(window int64) (most int64) {
 // process.
 //
 // The times of nodes may differ by leeway, which shortens a window by as much.
-func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []span) *verdict {
+func (a *account) blind(limit twotier.Limit, stale, leeway time.Duration, list []span) *verdict {
 	slices.SortFunc(a.verdicts, func(x, y verdict) int { return x.told.Compare(y.told) })
 	for i := range a.verdicts {
 		v, known := &a.verdicts[i], int64(0)
@@ -88,7 +88,7 @@ func (a *account) blind(limit syncer.Limit, stale, leeway time.Duration, list []
 // later verdict: some node could not write to Redis from before the first was flushed until shortly
 // before the later one.
 func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool {
-	return (v.source == syncer.SourceFallback || v.source == syncer.SourceDegraded) &&
+	return (v.source == twotier.SourceFallback || v.source == twotier.SourceDegraded) &&
 		slices.ContainsFunc(list, func(s span) bool {
 			return s.from.Before(v.told.Add(stale)) && s.to.After(later.asked.Add(-stale))
 		})
@@ -97,7 +97,7 @@ func (v *verdict) unheard(later *verdict, stale time.Duration, list []span) bool
 // hindered reports whether a verdict relies on Redis, and shortly before it Redis lost data or some
 // node could not write to it, so that counts may be missing there.
 func (v *verdict) hindered(stale time.Duration, list []span) bool {
-	return v.source == syncer.SourceFallback && slices.ContainsFunc(list, func(s span) bool {
+	return v.source == twotier.SourceFallback && slices.ContainsFunc(list, func(s span) bool {
 		return s.from.Before(v.told) && s.to.After(v.asked.Add(-stale))
 	})
 }

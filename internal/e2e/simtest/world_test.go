@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/leaparray"
-	"twotier.dev/twotier/syncer"
 )
 
 // patience is how long a healed cluster may take to settle.
@@ -67,24 +67,24 @@ type world struct {
 
 func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
-func (w *world) placement() syncer.Placement {
-	return syncer.Placement{Partitions: w.plan.partitions, Seed: 5,
-		HashTags: syncer.HashTags{syncer.DefaultNamespace: true}}
+func (w *world) placement() twotier.Placement {
+	return twotier.Placement{Partitions: w.plan.partitions, Seed: 5,
+		HashTags: twotier.HashTags{twotier.DefaultNamespace: true}}
 }
 
 func (w *world) partition(key string) int { return w.placement().Of(nil, []byte(key)) }
 
 // limitsOf returns the limits of a key, if it has any.
-func limitsOf(key string) []syncer.Limit {
+func limitsOf(key string) []twotier.Limit {
 	switch {
 	case strings.HasPrefix(key, "spent"):
-		return []syncer.Limit{{Window: dayMS, Max: 1}}
+		return []twotier.Limit{{Window: dayMS, Max: 1}}
 	case strings.HasPrefix(key, "limited"):
-		return []syncer.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
+		return []twotier.Limit{{Window: dayMS, Max: 20 + 15*int64(key[len(key)-1]-'0')}}
 	case key == "crowded":
-		return []syncer.Limit{{Window: 5_000, Max: 1_500}, {Window: dayMS, Max: 6_000}}
+		return []twotier.Limit{{Window: 5_000, Max: 1_500}, {Window: dayMS, Max: 6_000}}
 	case strings.HasPrefix(key, "paced"):
-		return []syncer.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15},
+		return []twotier.Limit{{Window: 2500, Max: 3}, {Window: 40_000, Max: 15},
 			{Window: hourMS, Max: 40}}
 	}
 	return nil
@@ -165,10 +165,10 @@ func (w *world) owned() (n int) {
 // acceptable checks that a client may get this error.
 func (w *world) acceptable(p *proc, err error) {
 	switch {
-	case errors.Is(err, syncer.ErrUnknownOutcome), errors.Is(err, syncer.ErrUnavailable),
+	case errors.Is(err, twotier.ErrUnknownOutcome), errors.Is(err, twotier.ErrUnavailable),
 		errors.Is(err, context.DeadlineExceeded):
-	case errors.Is(err, syncer.ErrOverload) && w.plan.lag > 0:
-	case p.dead.Load(), p.leaving.Load() && errors.Is(err, syncer.ErrClosed):
+	case errors.Is(err, twotier.ErrOverload) && w.plan.lag > 0:
+	case p.dead.Load(), p.leaving.Load() && errors.Is(err, twotier.ErrClosed):
 	default:
 		w.t.Errorf("node %s says: %v", p.id, err)
 	}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/redisstore"
-	"twotier.dev/twotier/syncer"
 )
 
 // Hash returns the name of the Redis Hash of a key in the default namespace.
 func Hash(partitions int, key string) string {
-	place := syncer.Placement{Partitions: partitions}
+	place := twotier.Placement{Partitions: partitions}
 	return redisstore.Key(place.Of(nil, []byte(key)), nil, []byte(key))
 }
 

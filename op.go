@@ -1,4 +1,4 @@
-package syncer
+package twotier
 
 import (
 	"fmt"
@@ -155,6 +155,22 @@ func (op *Op) TakesNewest() bool {
 	return op.Kind == Add && op.TS == 0 && op.Checks[0].N < 0
 }
 
+// TakesBack reports whether the operation takes back earlier counts.
+func (op *Op) TakesBack() bool {
+	return op.Kind == Add && len(op.Checks) > 0 && op.Checks[0].N < 0
+}
+
+// MayBorrow reports whether a counter may execute the operation on borrowed keys, although another
+// counter owns them: it happens now, counts no more than the allowance, starts no ban, and needs no
+// further knowledge of the keys.
+func (op *Op) MayBorrow() bool {
+	return op.TS == 0 && !op.CountDenied && !op.mayBan() &&
+		(op.Kind != Add || len(op.Checks[0].Limits) == 0 && op.Checks[0].N >= 0)
+}
+
+// Reserves reports whether an operation reserves instead of counting.
+func (op *Op) Reserves() bool { return op.Reserve != "" && op.Kind == Acquire }
+
 // LimitResult is the state of one limit. Results are in the order of the limits.
 type LimitResult struct {
 	Window, Max int64
@@ -228,14 +244,6 @@ type KeyCount struct {
 	Count   int64
 }
 
-// unconditional reports whether an operation can be carried out without knowing its key's past: it
-// counts and compares with nothing. Taking counts back needs the past, because it never takes back
-// more than there is.
-func (op *Op) unconditional() bool {
-	return op.Kind == Add && len(op.Checks) == 1 && len(op.Checks[0].Limits) == 0 &&
-		op.Checks[0].N >= 0
-}
-
 // Validate refuses an operation that a ladder can't answer, before anything is done with it, and
 // returns the operation's time. ladder returns the ladder of a namespace; now is in unix
 // milliseconds. The error is an *InvalidError.
@@ -244,7 +252,7 @@ func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts i
 	for i := range op.Checks {
 		check := &op.Checks[i]
 		l := ladder(check.NS)
-		if ts, err = moment(op, l, now); err != nil {
+		if ts, err = op.Moment(l, now); err != nil {
 			return 0, err
 		}
 		pos := i
@@ -253,28 +261,31 @@ func Validate(op *Op, ladder func(ns []byte) *leaparray.Ladder, now int64) (ts i
 		}
 		for j := range check.Limits {
 			if w := check.Limits[j].Window; w < 1 || w > l.Span() {
-				return 0, &InvalidError{pos, j, "window", fmt.Sprintf(
-					"%v is longer than the namespace covers (%v)", duration(w), duration(l.Span()))}
+				return 0, &InvalidError{Check: pos, Limit: j, Field: "window", Detail: fmt.Sprintf(
+					"%v is longer than the namespace covers (%v)", FormatMillis(w),
+					FormatMillis(l.Span()))}
 			}
 		}
 	}
 	return ts, nil
 }
 
-// moment returns the time of an operation.
-func moment(op *Op, l *leaparray.Ladder, now int64) (int64, error) {
+// Moment returns the time of an operation in a namespace with this ladder, in unix milliseconds.
+// The error is an *InvalidError.
+func (op *Op) Moment(l *leaparray.Ladder, now int64) (int64, error) {
 	if op.TS == 0 {
 		return now, nil
 	}
 	if ahead := leaparray.MaxAhead.Milliseconds(); op.TS > now+ahead {
-		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
+		return 0, &InvalidError{Check: -1, Limit: -1, Field: op.timeField(), Detail: fmt.Sprintf(
 			"%d is %d ms in the future (it is %d now), want at most %d ms", op.TS, op.TS-now,
 			now, ahead)}
 	}
 	if op.TS <= now-l.Span() || op.TS < 0 {
-		return 0, &InvalidError{-1, -1, op.timeField(), fmt.Sprintf(
-			"%d is %v ago, farther back than the namespace covers (%v)", op.TS, duration(now-op.TS),
-			duration(l.Span()))}
+		return 0, &InvalidError{Check: -1, Limit: -1, Field: op.timeField(), Detail: fmt.Sprintf(
+			"%d is %v ago, farther back than the namespace covers (%v)", op.TS,
+			FormatMillis(now-op.TS),
+			FormatMillis(l.Span()))}
 	}
 	return op.TS, nil
 }
@@ -289,13 +300,13 @@ func (op *Op) timeField() string {
 
 // OutOfReach is the error for a window that ends at ts and begins before the ladder's span.
 func OutOfReach(op *Op, l *leaparray.Ladder, window, ts, now int64) error {
-	return &InvalidError{-1, -1, op.timeField(),
-		fmt.Sprintf("a window of %v that ends %v ago begins before what the namespace keeps (%v)",
-			duration(window), duration(now-ts), duration(l.Span()))}
+	return &InvalidError{Check: -1, Limit: -1, Field: op.timeField(), Detail: fmt.Sprintf(
+		"a window of %v that ends %v ago begins before what the namespace keeps (%v)",
+		FormatMillis(window), FormatMillis(now-ts), FormatMillis(l.Span()))}
 }
 
-// duration formats milliseconds for people, as Go does but without trailing zero units.
-func duration(ms int64) string {
+// FormatMillis formats milliseconds for people, as Go does but without trailing zero units.
+func FormatMillis(ms int64) string {
 	if ms > math.MaxInt64/int64(time.Millisecond) {
 		return fmt.Sprintf("%d ms", ms)
 	}

@@ -1,0 +1,107 @@
+package twotier
+
+import (
+	"bytes"
+	"time"
+)
+
+// Ban turns a check with N 0 of an Acquire into a ban on the key of the last preceding check whose
+// N is not 0: a counter that holds the end of that key's ban. Its only limit has Max 0 and, as its
+// Window, the length of a new ban; an active ban keeps its own end. NS and Key come from [BanKey],
+// so the ban has the partition of its key.
+//
+// Nothing is counted while a ban is active, not even with CountDenied. If none is active, and one
+// of the banned check's limits in [From, To) refuses because of its counts, the ban starts: it is
+// counted once, in the same decision. Refusals during a ban do not extend it, and a dry run starts
+// none. A result with TS reports a ban that the operation has started. In the result of a ban that
+// refuses, Hi of the only limit is the end of the ban in unix milliseconds, the same in all answers
+// about it.
+type Ban struct{ From, To uint16 }
+
+// BanNamespace is the namespace whose settings apply to bans. No Options change them.
+const BanNamespace = "@bans"
+
+// MaxBan is the longest time that a ban can last.
+const MaxBan = 24 * time.Hour
+
+// bansOf is the prefix of the namespaces of bans. The namespace of the banned keys follows it.
+const bansOf = BanNamespace + "/"
+
+// BanKey returns the namespace and the key that count the ban on a key under a rule. The name of
+// the rule has no slash.
+func BanKey(ns []byte, rule string, key []byte) (banNS, banKey []byte) {
+	if len(ns) == 0 {
+		ns = []byte(DefaultNamespace)
+	}
+	banNS = append(append(make([]byte, 0, len(bansOf)+len(ns)), bansOf...), ns...)
+	banKey = append(make([]byte, 0, len(rule)+1+len(key)), rule...)
+	return banNS, append(append(banKey, '/'), key...)
+}
+
+// BanRule is a rule that bans a key for some time after a refusal. The check's limits [From, To)
+// belong to the rule, and each of them can start the ban.
+type BanRule struct {
+	Check    int
+	Rule     string
+	Window   int64 // the length of the ban in milliseconds
+	From, To int
+}
+
+// BanResult is an active ban on the key of a check. It caused the refusal of an Acquire or, if
+// Started, was started by it. Until is the end of the ban, in unix milliseconds.
+type BanResult struct {
+	Check   int
+	Rule    string
+	Until   int64
+	Started bool
+}
+
+// BannedBy reports whether a ban under a rule is active for a check.
+func (r *Result) BannedBy(check int, rule string) bool {
+	for i := range r.Bans {
+		if r.Bans[i].Check == check && r.Bans[i].Rule == rule {
+			return true
+		}
+	}
+	return false
+}
+
+// IsBan reports whether a namespace holds bans.
+func IsBan(ns []byte) bool {
+	return len(ns) > len(bansOf) && ns[0] == '@' && string(ns[:len(bansOf)]) == bansOf
+}
+
+// bannedKey returns the namespace and the key that a ban applies to.
+func bannedKey(ns, key []byte) (_, _ []byte) {
+	return ns[len(bansOf):], key[bytes.IndexByte(key, '/')+1:]
+}
+
+// mayBan reports whether some of the operation's checks are bans.
+func (op *Op) mayBan() bool {
+	for i := 0; i < len(op.Checks) && op.Kind == Acquire; i++ {
+		if op.Checks[i].N == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Banned reports whether the operation had this result because of an earlier ban.
+func (op *Op) Banned(res *Result) bool {
+	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
+		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// startedBan reports whether the operation, which had this result, has started a ban.
+func (op *Op) startedBan(res *Result) bool {
+	for i := 1; i < min(len(op.Checks), len(res.Checks)) && op.Kind == Acquire; i++ {
+		if r := &res.Checks[i]; op.Checks[i].N == 0 && r.Refused && r.TS != 0 {
+			return true
+		}
+	}
+	return false
+}
