@@ -103,6 +103,8 @@ local function readParts(p, lists)
       part.delta, part.n, part.args = ARGV[p], tonumber(ARGV[p]), 1
       -- Whether all there is to do is to count once in a key: nearly always.
       part.once = HINCR and not (reset or load or new or folds)
+    elseif adds > 1 then
+      part.several = HINCR and adds <= 1000 and not (reset or load or new)
     elseif adds < 0 then
       part.payload, part.adds, part.args = true, -adds, 1
       local now = call('TIME')
@@ -236,19 +238,68 @@ local function round(k, n, p)
     return err or complete(i, key, part, adds, new)
   end
 
-  -- quick does the two things that are done most: it makes a key that is new, of which there is
-  -- nothing to tell, or counts once in one that is known. It reports false if apply has to say why
-  -- it can't.
+  -- countSeveral makes several adds in a key that is known, with one command that reads the fields and
+  -- one that writes them: less work than an HINCRBY for each. It returns how many fields are new, or
+  -- nil if it has changed nothing, because it can't.
+  local function countSeveral(key, part, at)
+    if part.fold and part.ladder then
+      foldBy(key, part.ladder, ARGV[p + 10], nil, part.exact)
+    end
+    local n, fields, sets, new = part.adds, {}, {}, 0
+    for i = 1, n do fields[i] = ARGV[at + 2 * i - 2] end
+    local held = try('HMGET', key, unpack(fields))
+    if held.err then return nil end
+    for i = 1, n do
+      local sum = ARGV[at + 2 * i - 1]
+      if held[i] then
+        if not string.find(held[i], '^%-?%d+$') then return nil end
+        sum = held[i] + sum
+        if math.abs(sum) >= 2 ^ 53 then return nil end -- which is not exact
+        sum = string.format('%.0f', sum)
+      else
+        new = new + 1
+      end
+      sets[2 * i - 1], sets[2 * i] = fields[i], sum
+    end
+    if type(try('HSET', key, unpack(sets))) == 'table' then return nil end
+    for i = 1, n do out[o + i - 1] = tonumber(sets[2 * i]) end
+    o = o + n
+    return new
+  end
+
+  -- quick does the three things that are done most: it makes a key that is new, of which there is
+  -- nothing to tell, or counts once or several times in one that is known. It reports false if apply
+  -- has to say why it can't.
   local function quick(key, part, at)
     if part.payload then
       return not try('RESTORE', key, part.ends, ARGV[at], 'ABSTTL').err
     end
-    if not part.once then return false end
-    local v = try(HINCR, key, ARGV[at], part.delta)
-    if type(v) == 'table' then return false end
-    out[o], o = v, o + 1
-    local size = v == part.n and try(HLEN, key) or 0
-    if (size == 1 or part.renew) and part.ttl ~= '0' then try('PEXPIRE', key, part.ttl) end
+    local new = 0
+    if part.once then
+      local v = try(HINCR, key, ARGV[at], part.delta)
+      if type(v) == 'table' then return false end
+      out[o], o = v, o + 1
+      if v == part.n then new = 1 end
+    elseif part.several then
+      new = countSeveral(key, part, at)
+      if not new then return false end
+    else
+      return false
+    end
+    local size, done = 0, nil
+    if new > 0 then
+      size = try(HLEN, key)
+      done = size
+    end
+    if type(size) ~= 'table' and part.ttl ~= '0' and
+      (part.renew or size > 0 and size == new and new == part.adds) then
+      done = try('PEXPIRE', key, part.ttl)
+    end
+    if type(done) == 'table' then
+      undo(key, part, addsOf(part, at), part.adds)
+      o = o - part.adds
+      return false
+    end
     if part.ladder and size > part.ladder.most then foldBy(key, part.ladder, ARGV[p + 10]) end
     return true
   end
