@@ -1,4 +1,4 @@
-package rule
+package twotier
 
 // Decision is one verdict on an acquire, or on an addition of values, with the details that a
 // decision log needs.

@@ -1,4 +1,4 @@
-package rule
+package twotier
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ type Override struct {
 	// Key is the only key that the override applies to; if it is empty, Prefix begins all of them.
 	Key, Prefix string
 	// Limits and Distinct are compared in order. An empty list leaves the rule's list as it is.
-	Limits, Distinct []Limit
+	Limits, Distinct []RuleLimit
 }
 
 // For returns the limits on events for a key: the override for the key, else the override with the
 // longest prefix of the key, else the rule's own limits. It does not allocate.
-func (r *Rule) For(key []byte) []Limit {
+func (r *Rule) For(key []byte) []RuleLimit {
 	if len(r.Overrides) == 0 {
 		return r.Limits
 	}
@@ -28,7 +28,7 @@ func (r *Rule) For(key []byte) []Limit {
 }
 
 // DistinctFor is For for the limits on different values.
-func (r *Rule) DistinctFor(key []byte) []Limit {
+func (r *Rule) DistinctFor(key []byte) []RuleLimit {
 	if len(r.Overrides) == 0 {
 		return r.Distinct
 	}
@@ -37,31 +37,31 @@ func (r *Rule) DistinctFor(key []byte) []Limit {
 
 // overridden holds the overrides of one list of a rule.
 type overridden struct {
-	exact    map[string][]Limit
+	exact    map[string][]RuleLimit
 	prefixes []prefixed // the longest first
 }
 
 type prefixed struct {
 	prefix string
-	limits []Limit
+	limits []RuleLimit
 }
 
 // add adds the limits that an override has for the list, if any.
-func (o *overridden) add(of *Override, limits []Limit) {
+func (o *overridden) add(of *Override, limits []RuleLimit) {
 	switch {
 	case len(limits) == 0:
 	case of.Key == "":
 		o.prefixes = append(o.prefixes, prefixed{of.Prefix, limits})
 	default:
 		if o.exact == nil {
-			o.exact = map[string][]Limit{}
+			o.exact = map[string][]RuleLimit{}
 		}
 		o.exact[of.Key] = limits
 	}
 }
 
 // of returns the limits for a key: the rule's own if no override applies.
-func (o *overridden) of(key []byte, own []Limit) []Limit {
+func (o *overridden) of(key []byte, own []RuleLimit) []RuleLimit {
 	if limits, ok := o.exact[string(key)]; ok {
 		return limits
 	}

@@ -1,36 +1,36 @@
-package rule
+package twotier
 
 import (
 	"fmt"
 	"slices"
 )
 
-// State determines whether a rule is judged and whether it refuses.
-type State uint8
+// RuleState determines whether a rule is judged and whether it refuses.
+type RuleState uint8
 
 // The states of a rule.
 const (
-	// On marks a rule that refuses.
-	On State = iota
-	// Shadow marks a rule that is judged and whose verdict is reported, but that never refuses.
-	Shadow
-	// Off marks a rule that is not judged.
-	Off
+	// RuleOn marks a rule that refuses.
+	RuleOn RuleState = iota
+	// RuleShadow marks a rule that is judged and whose verdict is reported, but that never refuses.
+	RuleShadow
+	// RuleOff marks a rule that is not judged.
+	RuleOff
 )
 
 // states are the names of the states, in their order.
 var states = [...]string{"on", "shadow", "off"}
 
 // String returns "on", "shadow" or "off".
-func (s State) String() string { return states[s] }
+func (s RuleState) String() string { return states[s] }
 
-// ParseState reads what String returns.
-func ParseState(text string) (State, error) {
+// ParseRuleState reads what String returns.
+func ParseRuleState(text string) (RuleState, error) {
 	i := slices.Index(states[:], text)
 	if i < 0 {
 		return 0, fmt.Errorf("%q is not one of on, shadow and off", text)
 	}
-	return State(i), nil
+	return RuleState(i), nil
 }
 
 // Unlimited is the Max of a limit that refuses nothing. It is far beyond any count of a key, and
@@ -40,8 +40,8 @@ const Unlimited = 1 << 53
 // MaxDistinct bounds the limits on different values that judge one request.
 const MaxDistinct = 64
 
-// Limit is one limit of a rule: at most Max events, or different values, in any Window.
-type Limit struct {
+// RuleLimit is one limit of a rule: at most Max events, or different values, in any Window.
+type RuleLimit struct {
 	// Window is in milliseconds, at least 1.
 	Window int64
 	Max    int64
@@ -51,15 +51,15 @@ type Limit struct {
 
 // Rule is a named list of limits.
 type Rule struct {
-	// Name is unique in a [Set].
+	// Name is unique in a [RuleSet].
 	Name string
 	// Namespace is the namespace of the keys that the rule judges; "" means the default one.
 	Namespace string
 	// Limits are on events, Distinct on the number of different values of a key. Each list is
 	// compared in order. One of them may be empty: the rule then judges only events, or only
 	// values.
-	Limits, Distinct []Limit
-	State            State
+	Limits, Distinct []RuleLimit
+	State            RuleState
 	// Ban is how long, in milliseconds, the rule keeps refusing a key that its Limits have refused
 	// once, if the rule is on; 0 means no ban.
 	Ban int64
@@ -82,19 +82,19 @@ func (r *Rule) Space() string {
 
 // Enforced returns the Max to decide with for a limit of r: the limit's own if r is on, and
 // [Unlimited] otherwise.
-func (r *Rule) Enforced(l Limit) int64 {
-	if r.State != On {
+func (r *Rule) Enforced(l RuleLimit) int64 {
+	if r.State != RuleOn {
 		return Unlimited
 	}
 	return l.Max
 }
 
 // Bans reports whether the rule bans the keys that it refuses.
-func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == On }
+func (r *Rule) Bans() bool { return r.Ban > 0 && r.State == RuleOn }
 
 // PolicyName returns the name in headers of limit i of the rule's limits for a key: the name of the
 // rule, followed by the window if there are several limits.
-func (r *Rule) PolicyName(limits []Limit, i int) string {
+func (r *Rule) PolicyName(limits []RuleLimit, i int) string {
 	if len(limits) == 1 {
 		return r.Name
 	}
@@ -104,17 +104,17 @@ func (r *Rule) PolicyName(limits []Limit, i int) string {
 // Banned is a key that a rule has banned.
 type Banned struct{ NS, Rule, Key string }
 
-// Set holds rules by name. The zero value is empty.
-type Set struct {
+// RuleSet holds rules by name. The zero value is empty.
+type RuleSet struct {
 	byName   map[string]*Rule
 	defaults map[string][]*Rule // by namespace: default rules with Limits
 	distinct map[string][]*Rule // by namespace: default rules with Distinct
 	version  int64
 }
 
-// NewSet returns a set of rules. Of two rules with one name it keeps the first.
-func NewSet(rules []Rule) *Set {
-	s := &Set{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{},
+// NewRuleSet returns a set of rules. Of two rules with one name it keeps the first.
+func NewRuleSet(rules []Rule) *RuleSet {
+	s := &RuleSet{byName: make(map[string]*Rule, len(rules)), defaults: map[string][]*Rule{},
 		distinct: map[string][]*Rule{}}
 	for i := range rules {
 		r := &rules[i]
@@ -135,7 +135,7 @@ func NewSet(rules []Rule) *Set {
 
 // Defaults returns the rules that judge acquires in a namespace that name neither limits nor rules,
 // in the order of the document. An empty namespace is the default one.
-func (s *Set) Defaults(ns []byte) []*Rule {
+func (s *RuleSet) Defaults(ns []byte) []*Rule {
 	if s == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (s *Set) Defaults(ns []byte) []*Rule {
 }
 
 // DistinctDefaults is Defaults for additions of values.
-func (s *Set) DistinctDefaults(ns []byte) []*Rule {
+func (s *RuleSet) DistinctDefaults(ns []byte) []*Rule {
 	if s == nil {
 		return nil
 	}
@@ -157,12 +157,12 @@ func (s *Set) DistinctDefaults(ns []byte) []*Rule {
 }
 
 // Numbered returns a set of the same rules with the given version of the document.
-func (s *Set) Numbered(version int64) *Set {
-	return &Set{s.byName, s.defaults, s.distinct, version}
+func (s *RuleSet) Numbered(version int64) *RuleSet {
+	return &RuleSet{s.byName, s.defaults, s.distinct, version}
 }
 
 // Version returns the version of the document that the rules are from, or 0 if they have none.
-func (s *Set) Version() int64 {
+func (s *RuleSet) Version() int64 {
 	if s == nil {
 		return 0
 	}
@@ -170,7 +170,7 @@ func (s *Set) Version() int64 {
 }
 
 // Find returns the rule with that name, or nil if there is none.
-func (s *Set) Find(name []byte) *Rule {
+func (s *RuleSet) Find(name []byte) *Rule {
 	if s == nil {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (s *Set) Find(name []byte) *Rule {
 }
 
 // Names returns the names of all rules, sorted.
-func (s *Set) Names() []string {
+func (s *RuleSet) Names() []string {
 	names := make([]string, 0, len(s.byName))
 	for name := range s.byName {
 		names = append(names, name)

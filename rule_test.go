@@ -1,40 +1,40 @@
-package rule_test
+package twotier_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 func TestStates(t *testing.T) {
-	r := rule.Rule{Name: "r", Limits: []rule.Limit{{Window: 1000, Max: 5, Text: "1s"}}}
-	for text, want := range map[string]int64{"on": 5, "shadow": rule.Unlimited,
-		"off": rule.Unlimited} {
+	r := twotier.Rule{Name: "r", Limits: []twotier.RuleLimit{{Window: 1000, Max: 5, Text: "1s"}}}
+	for text, want := range map[string]int64{"on": 5, "shadow": twotier.Unlimited,
+		"off": twotier.Unlimited} {
 		var err error
-		if r.State, err = rule.ParseState(text); err != nil || r.State.String() != text {
+		if r.State, err = twotier.ParseRuleState(text); err != nil || r.State.String() != text {
 			t.Errorf("%s: %v, %v", text, r.State, err)
 		}
 		if got := r.Enforced(r.Limits[0]); got != want {
 			t.Errorf("%s: decides with %d, want %d", text, got, want)
 		}
 	}
-	if _, err := rule.ParseState("none"); err == nil {
+	if _, err := twotier.ParseRuleState("none"); err == nil {
 		t.Error("there is a state none")
 	}
 }
 
 func TestPolicyName(t *testing.T) {
-	one := rule.Rule{Name: "r", Limits: []rule.Limit{{Text: "1s"}}}
-	two := rule.Rule{Name: "r", Limits: []rule.Limit{{Text: "1s"}, {Text: "1m"}}}
+	one := twotier.Rule{Name: "r", Limits: []twotier.RuleLimit{{Text: "1s"}}}
+	two := twotier.Rule{Name: "r", Limits: []twotier.RuleLimit{{Text: "1s"}, {Text: "1m"}}}
 	if got := one.PolicyName(one.Limits, 0) + " " + two.PolicyName(two.Limits, 1); got != "r r/1m" {
 		t.Errorf("names %s", got)
 	}
 }
 
 func TestSet(t *testing.T) {
-	s := rule.NewSet([]rule.Rule{{Name: "b"}, {Name: "a"}, {Name: "b", Namespace: "second"}})
+	s := twotier.NewRuleSet([]twotier.Rule{{Name: "b"}, {Name: "a"}, {Name: "b", Namespace: "second"}})
 	if got := fmt.Sprint(s.Names()); got != "[a b]" {
 		t.Errorf("names %s", got)
 	}
@@ -47,8 +47,8 @@ func TestSet(t *testing.T) {
 }
 
 func TestOverrides(t *testing.T) {
-	limits := func(text string) []rule.Limit { return []rule.Limit{{Text: text}} }
-	set := rule.NewSet([]rule.Rule{{Name: "r", Limits: limits("own"), Overrides: []rule.Override{
+	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
+	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"), Overrides: []twotier.Override{
 		{Prefix: "corp-", Limits: limits("corp")}, {Prefix: "corp-vip-", Limits: limits("vip")},
 		{Key: "corp-1", Limits: limits("one")}}}})
 	r := set.Find([]byte("r"))
@@ -66,9 +66,9 @@ func TestOverrides(t *testing.T) {
 // TestOverridesOfEachList looks up limits on events and on values, which overrides replace
 // independently.
 func TestOverridesOfEachList(t *testing.T) {
-	limits := func(text string) []rule.Limit { return []rule.Limit{{Text: text}} }
-	set := rule.NewSet([]rule.Rule{{Name: "r", Limits: limits("own"), Distinct: limits("few"),
-		Overrides: []rule.Override{{Prefix: "corp-", Limits: limits("corp")},
+	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
+	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"), Distinct: limits("few"),
+		Overrides: []twotier.Override{{Prefix: "corp-", Limits: limits("corp")},
 			{Prefix: "corp-vip-", Distinct: limits("many")},
 			{Key: "corp-1", Limits: limits("one"), Distinct: limits("two")}}}})
 	r := set.Find([]byte("r"))
@@ -79,21 +79,21 @@ func TestOverridesOfEachList(t *testing.T) {
 			t.Errorf("%q: %s, want %s", key, got, want)
 		}
 	}
-	plain := rule.Rule{Distinct: limits("few")}
+	plain := twotier.Rule{Distinct: limits("few")}
 	if plain.For(nil) != nil || plain.DistinctFor(nil)[0].Text != "few" {
 		t.Errorf("without overrides: %+v", plain)
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	some := []rule.Limit{{Text: "1m"}}
-	set := rule.NewSet([]rule.Rule{
+	some := []twotier.RuleLimit{{Text: "1m"}}
+	set := twotier.NewRuleSet([]twotier.Rule{
 		{Name: "a", Default: true, Limits: some},
 		{Name: "b", Namespace: "sms", Default: true, Limits: some, Distinct: some},
-		{Name: "c", Default: true, State: rule.Shadow, Limits: some},
+		{Name: "c", Default: true, State: twotier.RuleShadow, Limits: some},
 		{Name: "d", Limits: some, Distinct: some},
 		{Name: "e", Default: true, Distinct: some}}).Numbered(3)
-	names := func(rules []*rule.Rule) string {
+	names := func(rules []*twotier.Rule) string {
 		var all []string
 		for _, r := range rules {
 			all = append(all, r.Name)
@@ -107,7 +107,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("namespace %q: %s, want %s", ns, got, want)
 		}
 	}
-	var none *rule.Set
+	var none *twotier.RuleSet
 	if len(none.Defaults(nil))+len(none.DistinctDefaults(nil)) > 0 {
 		t.Error("no rules, but defaults")
 	}

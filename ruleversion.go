@@ -1,22 +1,22 @@
-package rule
+package twotier
 
 import (
 	"errors"
 	"time"
 )
 
-// MaxText bounds a document of rules, in bytes.
-const MaxText = 256 << 10
+// MaxRuleText bounds a document of rules, in bytes.
+const MaxRuleText = 256 << 10
 
-// MaxVersions is the number of versions of the document that are kept. A new one replaces the
+// MaxRuleVersions is the number of versions of the document that are kept. A new one replaces the
 // oldest.
-const MaxVersions = 20
+const MaxRuleVersions = 20
 
-// ErrMoved is returned for a new version whose predecessor is no longer the newest one.
-var ErrMoved = errors.New("the rules have changed since")
+// ErrRulesMoved is returned for a new version whose predecessor is no longer the newest one.
+var ErrRulesMoved = errors.New("the rules have changed since")
 
-// ErrNoVersion is returned for a version that never existed or is no longer kept.
-var ErrNoVersion = errors.New("no such version of the rules is kept")
+// ErrNoRuleVersion is returned for a version that never existed or is no longer kept.
+var ErrNoRuleVersion = errors.New("no such version of the rules is kept")
 
 // DocumentError lists the mistakes in a document of rules, one per line, each with its line and
 // column in the document.
@@ -28,8 +28,8 @@ func (e *DocumentError) Error() string { return e.Err.Error() }
 // Unwrap returns the mistakes as an error.
 func (e *DocumentError) Unwrap() error { return e.Err }
 
-// Version is one version of the document of rules.
-type Version struct {
+// RuleVersion is one version of the document of rules.
+type RuleVersion struct {
 	// Number counts versions from 1 on. 0 stands for rules that are in no store: the rules that a
 	// node was started with while it could not reach its store, or the empty document before the
 	// first version.

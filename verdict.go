@@ -1,4 +1,4 @@
-package rule
+package twotier
 
 import (
 	"fmt"
@@ -17,11 +17,11 @@ const (
 	ShadowRefused
 )
 
-// Verdicts is the number of verdicts.
-const Verdicts = 3
+// VerdictCount is the number of verdicts.
+const VerdictCount = 3
 
 // verdicts are the names of the verdicts, in their order.
-var verdicts = [Verdicts]string{"allowed", "refused", "shadow_refused"}
+var verdicts = [VerdictCount]string{"allowed", "refused", "shadow_refused"}
 
 // String returns "allowed", "refused" or "shadow_refused".
 func (v Verdict) String() string { return verdicts[v] }
@@ -30,7 +30,7 @@ func (v Verdict) String() string { return verdicts[v] }
 func ParseVerdict(text string) (Verdict, error) {
 	i := slices.Index(verdicts[:], text)
 	if i < 0 {
-		last := Verdicts - 1
+		last := VerdictCount - 1
 		return 0, fmt.Errorf("%q is not one of %s and %s", text,
 			strings.Join(verdicts[:last], ", "), verdicts[last])
 	}

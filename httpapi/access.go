@@ -6,14 +6,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 // Tokens resolves bearer tokens; [token.Store] implements it.
 type Tokens interface {
 	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
-	Find(presented []byte) *token.Grant
+	Find(presented []byte) *twotier.Grant
 }
 
 // grantKey is the user value that holds the grant of a request.
@@ -33,7 +33,7 @@ func newAccess(o *Options) access {
 func (a *access) open(r *route) bool { return r.need == 0 || a.tokens == nil && !r.guarded }
 
 // find returns the grant of a token, or nil if the token is unknown.
-func (a *access) find(presented []byte) *token.Grant {
+func (a *access) find(presented []byte) *twotier.Grant {
 	if g := a.admin.Find(presented); g != nil {
 		return g
 	}
@@ -44,7 +44,7 @@ func (a *access) find(presented []byte) *token.Grant {
 }
 
 // enter returns the grant of a request on a route, or nil if everything is allowed.
-func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*token.Grant, *problem) {
+func (a *access) enter(h *fasthttp.RequestHeader, r *route) (*twotier.Grant, *problem) {
 	if a.open(r) {
 		return nil, nil
 	}
@@ -89,21 +89,21 @@ func bearer(h *fasthttp.RequestHeader) ([]byte, bool) {
 }
 
 // grantOf returns the grant of a request, or nil if everything is allowed.
-func grantOf(ctx *fasthttp.RequestCtx) *token.Grant {
-	g, _ := ctx.UserValue(grantKey).(*token.Grant)
+func grantOf(ctx *fasthttp.RequestCtx) *twotier.Grant {
+	g, _ := ctx.UserValue(grantKey).(*twotier.Grant)
 	return g
 }
 
 // roleOf returns the role that an operation requires.
-func roleOf(kind twotier.Kind) token.Role {
+func roleOf(kind twotier.Kind) twotier.Role {
 	if kind == twotier.Count {
-		return token.Read
+		return twotier.RoleRead
 	}
-	return token.Count
+	return twotier.RoleCount
 }
 
 // forbidden returns why a grant does not allow an operation in a namespace, or nil if it does.
-func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
+func forbidden(g *twotier.Grant, need twotier.Role, ns []byte) *problem {
 	if g == nil {
 		return nil
 	}
@@ -114,7 +114,7 @@ func forbidden(g *token.Grant, need token.Role, ns []byte) *problem {
 }
 
 // needsAllNamespaces returns why a grant does not cover all namespaces, or nil if it does.
-func needsAllNamespaces(g *token.Grant) *problem {
+func needsAllNamespaces(g *twotier.Grant) *problem {
 	if g == nil || g.AllNamespaces() {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 // tokens makes a store of tokens, one for each line of "name roles namespaces", and returns the

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/token"
 )
 
 // from returns a client that sends from an address.
@@ -162,7 +162,7 @@ func TestNoMemoryForTheAnswer(t *testing.T) {
 // wordy is a rate limiter whose answers are long.
 type wordy struct{}
 
-func (wordy) JSON(context.Context, *token.Grant, []byte) ([]byte, bool, error) {
+func (wordy) JSON(context.Context, *twotier.Grant, []byte) ([]byte, bool, error) {
 	return make([]byte, 600<<10), false, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"unicode/utf8"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 )
 
 // appendAnswer appends the answer to operation i.
@@ -71,7 +70,7 @@ func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets boo
 		for k := range res.Checks[0].Limits {
 			l := &res.Checks[0].Limits[k]
 			r := d.ruleOf(i, 0, k)
-			if r != nil && r.rule.State == rule.Off {
+			if r != nil && r.rule.State == twotier.RuleOff {
 				continue
 			}
 			b = d.appendWindow(b, i, 0, k)
@@ -143,7 +142,7 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 		most, refused := l.Max, l.Refused
 		r := d.ruleOf(i, j, k)
 		if r != nil {
-			if r.rule.State == rule.Off {
+			if r.rule.State == twotier.RuleOff {
 				continue
 			}
 			most, refused = r.limit().Max, r.origin().Refuses(l, res, d.ops[i].Checks[j].N)

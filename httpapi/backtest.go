@@ -8,20 +8,20 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/backtest"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/backtest"
 )
 
 // Backtester predicts the effect of rules.
 type Backtester interface {
 	// Backtest reads up to top keys of each list, see [backtest.Run]. Errors are the same as for
 	// [Service]. It has its own timeout.
-	Backtest(ctx context.Context, rules []*rule.Rule, top int) (*backtest.Report, error)
+	Backtest(ctx context.Context, rules []*twotier.Rule, top int) (*backtest.Report, error)
 }
 
 // backtestQuery is the body of a backtest.
 type backtestQuery struct {
-	rules   []*rule.Rule
+	rules   []*twotier.Rule
 	version *int64 // the version of the rules; nil for a document
 	top     int
 }
@@ -129,7 +129,7 @@ func (d *decoder) backtestMembers() (q backtestQuery, proposed []byte, p *proble
 }
 
 // proposal reads a document, as an object or as a YAML text, or names of rules in force.
-func (d *decoder) proposal() (rules []*rule.Rule, proposed []byte, p *problem) {
+func (d *decoder) proposal() (rules []*twotier.Rule, proposed []byte, p *problem) {
 	switch d.peek() {
 	case '"':
 		text, p := d.text()
@@ -156,7 +156,7 @@ func (d *decoder) proposal() (rules []*rule.Rule, proposed []byte, p *problem) {
 }
 
 // ruleNames reads names of rules in force.
-func (d *decoder) ruleNames() (rules []*rule.Rule, p *problem) {
+func (d *decoder) ruleNames() (rules []*twotier.Rule, p *problem) {
 	if p := d.enter('[', "a list of names of rules"); p != nil {
 		return nil, p
 	}
@@ -169,7 +169,7 @@ func (d *decoder) ruleNames() (rules []*rule.Rule, p *problem) {
 		if p == nil && i == backtest.MaxRules {
 			p = refused("", "want at most "+itoa(backtest.MaxRules)+" rules")
 		}
-		var r *rule.Rule
+		var r *twotier.Rule
 		if p == nil {
 			r, p = d.findRule(name)
 		}

@@ -9,14 +9,13 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/backtest"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/backtest"
 )
 
 // backtester repeats its arguments in the only rule of its report.
 type backtester struct{ err error }
 
-func (b *backtester) Backtest(_ context.Context, rules []*rule.Rule,
+func (b *backtester) Backtest(_ context.Context, rules []*twotier.Rule,
 	top int) (*backtest.Report, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -87,7 +86,7 @@ func TestBacktestsThatAreRefused(t *testing.T) {
 		{`{"rules":7}`, 422, "rules: want a document"},
 		{`{"rules":["login"]`, 400, "malformed JSON at byte 18"},
 		{`{"rules":{"rules":[}}`, 400, "malformed JSON at byte 19"},
-		{`{"rules":"` + strings.Repeat("#", rule.MaxText) + `#"}`, 422, "longer than"},
+		{`{"rules":"` + strings.Repeat("#", twotier.MaxRuleText) + `#"}`, 422, "longer than"},
 	} {
 		status(t, call(s, "POST /v1/backtest", test.body), test.code, test.want)
 	}

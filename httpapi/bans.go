@@ -8,8 +8,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/request"
 )
@@ -18,7 +16,7 @@ import (
 type Banner interface {
 	// Bans returns up to limit bans that nodes know of, of the given namespace and rule unless
 	// these are empty. They may have ended: a [Server] checks them with its Service.
-	Bans(ctx context.Context, ns, rule string, limit int) []rule.Banned
+	Bans(ctx context.Context, ns, rule string, limit int) []twotier.Banned
 }
 
 // The largest number of bans in an answer, and the number if the query has none.
@@ -88,7 +86,7 @@ func (s *Server) listBans(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // findBans appends the answer to a query.
-func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *problem {
+func (s *Server) findBans(x *requestState, q *banQuery, grant *twotier.Grant) *problem {
 	if q.rule != "" {
 		r, p := x.findRule([]byte(q.rule))
 		if p == nil && q.ns != "" && q.ns != r.Space() {
@@ -100,13 +98,13 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *pro
 		q.ns = r.Space()
 	}
 	if q.ns != "" {
-		if p := forbidden(grant, token.Read, []byte(q.ns)); p != nil {
+		if p := forbidden(grant, twotier.RoleRead, []byte(q.ns)); p != nil {
 			return p
 		}
 	}
-	var known []rule.Banned
+	var known []twotier.Banned
 	if q.key != nil {
-		known = []rule.Banned{{NS: q.ns, Rule: q.rule, Key: string(q.key)}}
+		known = []twotier.Banned{{NS: q.ns, Rule: q.rule, Key: string(q.key)}}
 	} else if banner, ok := s.service.(Banner); ok {
 		known = banner.Bans(x.context, q.ns, q.rule, q.n)
 	}
@@ -128,15 +126,15 @@ func (s *Server) findBans(x *requestState, q *banQuery, grant *token.Grant) *pro
 
 // heldBan is an active ban, with its end and the milliseconds left.
 type heldBan struct {
-	rule.Banned
+	twotier.Banned
 	until, left int64
 }
 
 // held checks known bans against the rules in force and returns the active ones, the last to end
 // first.
-func (s *Server) held(ctx context.Context, set *rule.Set, known []rule.Banned) ([]heldBan, error) {
+func (s *Server) held(ctx context.Context, set *twotier.RuleSet, known []twotier.Banned) ([]heldBan, error) {
 	var ops []twotier.Op
-	var of []rule.Banned
+	var of []twotier.Banned
 	for _, b := range known {
 		if r := set.Find([]byte(b.Rule)); r != nil && r.Bans() && r.Space() == b.NS {
 			ops = append(ops, bans.Question([]byte(b.NS), b.Rule, []byte(b.Key), r.Ban))
@@ -169,7 +167,7 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	r, key, p := x.unbanBody(ctx.PostBody())
 	if p == nil {
-		p = forbidden(x.grant, token.Admin, []byte(r.Space()))
+		p = forbidden(x.grant, twotier.RoleAdmin, []byte(r.Space()))
 	}
 	if p == nil {
 		p = s.lift(x, r, key)
@@ -182,8 +180,8 @@ func (s *Server) unban(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // lift ends a ban and appends the answer.
-func (s *Server) lift(x *requestState, r *rule.Rule, key []byte) *problem {
-	held, err := s.held(x.context, x.inForce, []rule.Banned{{NS: r.Space(), Rule: r.Name,
+func (s *Server) lift(x *requestState, r *twotier.Rule, key []byte) *problem {
+	held, err := s.held(x.context, x.inForce, []twotier.Banned{{NS: r.Space(), Rule: r.Name,
 		Key: string(key)}})
 	if err == nil {
 		ns, name := twotier.BanKey([]byte(r.Space()), r.Name, key)
@@ -204,7 +202,7 @@ func (s *Server) lift(x *requestState, r *rule.Rule, key []byte) *problem {
 }
 
 // unbanBody reads {"rule","key"}.
-func (d *decoder) unbanBody(body []byte) (r *rule.Rule, key []byte, p *problem) {
+func (d *decoder) unbanBody(body []byte) (r *twotier.Rule, key []byte, p *problem) {
 	d.reset(body)
 	if r, key, p = d.unbanFields(); p == nil {
 		p = d.end()
@@ -215,7 +213,7 @@ func (d *decoder) unbanBody(body []byte) (r *rule.Rule, key []byte, p *problem) 
 	return r, key, nil
 }
 
-func (d *decoder) unbanFields() (r *rule.Rule, key []byte, p *problem) {
+func (d *decoder) unbanFields() (r *twotier.Rule, key []byte, p *problem) {
 	if p := d.enter('{', "an object with rule and key"); p != nil {
 		return nil, nil, p
 	}

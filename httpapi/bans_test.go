@@ -9,7 +9,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 )
 
@@ -17,7 +16,7 @@ import (
 type banning struct {
 	*fake
 	held  map[string]bool
-	known []rule.Banned
+	known []twotier.Banned
 	rules [][]twotier.BanRule
 	reset []string
 }
@@ -50,11 +49,11 @@ func (b *banning) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 	}
 }
 
-func (b *banning) Bans(_ context.Context, ns, name string, limit int) []rule.Banned {
+func (b *banning) Bans(_ context.Context, ns, name string, limit int) []twotier.Banned {
 	if ns == "" && name == "" {
 		return b.known[:min(limit, len(b.known))]
 	}
-	return []rule.Banned{{NS: ns, Rule: name, Key: "new"}}
+	return []twotier.Banned{{NS: ns, Rule: name, Key: "new"}}
 }
 
 func (b *banning) Reset(_ context.Context, ns, key []byte) error {
@@ -131,9 +130,9 @@ func TestBannedHaveNothingLeft(t *testing.T) {
 func TestBansAreListed(t *testing.T) {
 	s, b := banningServer(t)
 	for i, key := range []string{"new", "over", "old"} {
-		b.known = append(b.known, rule.Banned{NS: "default", Rule: "strict", Key: key},
-			rule.Banned{NS: "elsewhere", Rule: "strict", Key: key},
-			rule.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i], Key: key})
+		b.known = append(b.known, twotier.Banned{NS: "default", Rule: "strict", Key: key},
+			twotier.Banned{NS: "elsewhere", Rule: "strict", Key: key},
+			twotier.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i], Key: key})
 	}
 	one := func(key string) string {
 		return fmt.Sprintf(`{"ns":"default","rule":"strict","key":%q,"until":9,"retry_after_ms":3}`,
@@ -200,7 +199,7 @@ type changingRules struct {
 	version int64
 }
 
-func (r *changingRules) Rules() *rule.Set {
+func (r *changingRules) Rules() *twotier.RuleSet {
 	return r.testRules.Rules().Numbered(r.version)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // clientKey returns the client's address as a key: an IPv4 address, also if an IPv6 address embeds

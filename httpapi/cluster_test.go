@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/peerhttp"
 	"twotier.dev/twotier/internal/rpc"
 )

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -43,12 +41,12 @@ type decoder struct {
 	named   []namedLimit      // the limits from rules, in order
 	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
 	rules   Rules             // resolves the names of rules; nil if there are none
-	inForce *rule.Set         // the rules of this request, once one is named
-	naming  []*rule.Rule      // the rules named by the current check
+	inForce *twotier.RuleSet  // the rules of this request, once one is named
+	naming  []*twotier.Rule   // the rules named by the current check
 	values  []valueOp         // the operations of a batch on distinct values
 	bads    []bad
 	quiet   bool
-	grant   *token.Grant   // nil allows everything
+	grant   *twotier.Grant // nil allows everything
 	memory  *requestMemory // memory is reserved from here
 	cost    int64          // bytes reserved so far
 	answers int            // bytes that the answer may take, without bads

@@ -8,9 +8,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -52,7 +51,7 @@ func (s *Server) countDistinct(ctx *fasthttp.RequestCtx) *problem {
 	var v valueOp
 	p := x.distinctQuery(ctx, &v)
 	if p == nil {
-		p = forbidden(x.grant, token.Read, v.Op.NS)
+		p = forbidden(x.grant, twotier.RoleRead, v.Op.NS)
 	}
 	if p == nil {
 		p = s.answerDistinct(ctx, x, &v)
@@ -158,10 +157,10 @@ func (v *valueOp) append(b []byte) []byte {
 }
 
 // appendRule appends the fields that name a limit's rule.
-func appendRule(b []byte, r *rule.Rule) []byte {
+func appendRule(b []byte, r *twotier.Rule) []byte {
 	b = append(b, `,"rule":"`...)
 	b = append(append(b, r.Name...), '"') // a name needs no escaping
-	if r.State == rule.Shadow {
+	if r.State == twotier.RuleShadow {
 		b = append(b, `,"shadow":true`...)
 	}
 	return b

@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // startValues begins the operations on values of a batch: in order for each key, concurrently for

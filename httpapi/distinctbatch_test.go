@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // results returns the answers to the operations of a batch.

@@ -5,8 +5,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -145,9 +144,9 @@ func (d *decoder) finishDistinct(o *draft, into *valueOp, start int) *problem {
 	if p := d.judge(into); p != nil {
 		return p
 	}
-	need := token.Count
+	need := twotier.RoleCount
 	if query {
-		need = token.Read
+		need = twotier.RoleRead
 	}
 	return forbidden(d.grant, need, into.Op.NS)
 }

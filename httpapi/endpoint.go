@@ -12,7 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 )
 
 // apiSet is a set of kinds of endpoints that serve a route.
@@ -160,7 +160,7 @@ func (s *Server) addProfiles(routes map[string]route) {
 			r *http.Request) {
 			profile(w, r.WithContext(s.ending))
 		})
-		routes["/debug/pprof/"+name] = route{need: token.Admin, guarded: true, at: adminAPI,
+		routes["/debug/pprof/"+name] = route{need: twotier.RoleAdmin, guarded: true, at: adminAPI,
 			handler: func(ctx *fasthttp.RequestCtx) *problem {
 				if p := needsAllNamespaces(grantOf(ctx)); p != nil {
 					return p

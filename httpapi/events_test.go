@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // TestEvents compares the service's events, and expects empty lists where it has none.

@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 var _ httpapi.Service = (*fake)(nil)

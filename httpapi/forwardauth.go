@@ -8,7 +8,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -57,7 +56,7 @@ func (s *Server) fromProxy(ctx *fasthttp.RequestCtx) bool {
 
 // judged is a rule of a forwarded request with the key that it judges.
 type judged struct {
-	rule *rule.Rule
+	rule *twotier.Rule
 	key  []byte
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/request"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // A key of a forwarded request shows its source, so that no value of one source is a key of another

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/durations"
 	"twotier.dev/twotier/internal/version"
 )
@@ -54,7 +54,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) *problem {
 }
 
 // renderMetrics renders one page at a time, because each briefly takes several times its size.
-func (s *Server) renderMetrics(format expfmt.Format, g *token.Grant) ([]byte, error) {
+func (s *Server) renderMetrics(format expfmt.Format, g *twotier.Grant) ([]byte, error) {
 	s.scraping.Lock()
 	defer s.scraping.Unlock()
 	families, err := s.registry.Gather()
@@ -75,7 +75,7 @@ func (s *Server) renderMetrics(format expfmt.Format, g *token.Grant) ([]byte, er
 }
 
 // granted leaves out the metrics of namespaces that a grant does not cover.
-func granted(metrics []*dto.Metric, g *token.Grant) []*dto.Metric {
+func granted(metrics []*dto.Metric, g *twotier.Grant) []*dto.Metric {
 	if g == nil || g.AllNamespaces() {
 		return metrics
 	}

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // cluster renders the node's part in the cluster: the members, its partitions, handovers and

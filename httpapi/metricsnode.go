@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/syncer"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 )
 

@@ -6,7 +6,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/ratefield"
 )
 
@@ -29,7 +28,7 @@ func (d *decoder) setRateLimit(ctx *fasthttp.RequestCtx, res *twotier.Result) {
 	var fields ratefield.Fields
 	for k := range c.Limits {
 		r := d.ruleOf(0, shown, k)
-		if r != nil && r.rule.State != rule.On {
+		if r != nil && r.rule.State != twotier.RuleOn {
 			continue
 		}
 		l := &c.Limits[k]

@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -14,7 +14,7 @@ import (
 type RateLimiter interface {
 	// JSON returns the answer to a RateLimitRequest, and whether it is OVER_LIMIT. A nil grant
 	// allows everything.
-	JSON(ctx context.Context, g *token.Grant, body []byte) (answer []byte, over bool, err error)
+	JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte, over bool, err error)
 }
 
 // rateLimitJSON answers 200 or 429 with a RateLimitResponse, as envoyproxy/ratelimit does.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -18,7 +18,7 @@ type limiter struct {
 }
 
 // JSON implements [httpapi.RateLimiter].
-func (l *limiter) JSON(_ context.Context, _ *token.Grant, body []byte) ([]byte, bool, error) {
+func (l *limiter) JSON(_ context.Context, _ *twotier.Grant, body []byte) ([]byte, bool, error) {
 	return []byte(`{"asked":` + string(body) + `}`), l.over, l.err
 }
 

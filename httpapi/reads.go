@@ -9,8 +9,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -29,7 +28,7 @@ func (s *Server) series(ctx *fasthttp.RequestCtx) *problem {
 	if p != nil {
 		return p
 	}
-	if p := forbidden(grantOf(ctx), token.Read, t.check.NS); p != nil {
+	if p := forbidden(grantOf(ctx), twotier.RoleRead, t.check.NS); p != nil {
 		return p
 	}
 	x := s.begin(ctx)
@@ -119,7 +118,7 @@ func (s *Server) reset(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	c, p := x.resetBody(ctx.PostBody())
 	if p == nil {
-		p = forbidden(x.grant, token.Admin, c.NS)
+		p = forbidden(x.grant, twotier.RoleAdmin, c.NS)
 	}
 	if p == nil {
 		if err := s.service.Reset(x.context, c.NS, c.Key); err == nil {

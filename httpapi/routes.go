@@ -3,23 +3,22 @@ package httpapi
 import (
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/peerhttp"
 )
 
 // route describes one path.
 type route struct {
-	post    bool       // POST, otherwise GET and HEAD
-	any     bool       // any method, for any host; a body is not read
-	binary  bool       // the body is not JSON
-	yaml    bool       // the body may be YAML
-	put     *route     // the route of PUT, read as a POST is; nil if there is no PUT
-	get     *route     // the route of GET at a path with a POST; nil if there is no GET
-	need    token.Role // one of these roles if there are tokens; 0: anyone
-	guarded bool       // needs a token even if there are no Tokens
-	at      apiSet     // where it is served
-	body    int        // maximum size of a body
+	post    bool         // POST, otherwise GET and HEAD
+	any     bool         // any method, for any host; a body is not read
+	binary  bool         // the body is not JSON
+	yaml    bool         // the body may be YAML
+	put     *route       // the route of PUT, read as a POST is; nil if there is no PUT
+	get     *route       // the route of GET at a path with a POST; nil if there is no GET
+	need    twotier.Role // one of these roles if there are tokens; 0: anyone
+	guarded bool         // needs a token even if there are no Tokens
+	at      apiSet       // where it is served
+	body    int          // maximum size of a body
 	// admit checks the sender of a request before its body is read; nil admits everyone.
 	admit   func(ctx *fasthttp.RequestCtx) *problem
 	handler func(ctx *fasthttp.RequestCtx) *problem
@@ -28,50 +27,50 @@ type route struct {
 // routeTable returns all paths. There are no patterns: keys are in bodies and queries.
 func (s *Server) routeTable() map[string]route {
 	routes := map[string]route{
-		"/v1/add": {post: true, body: maxBody, need: token.Count, at: clientAPI,
+		"/v1/add": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
 			handler: s.add},
-		"/v1/acquire": {post: true, body: maxBody, need: token.Count, at: clientAPI,
+		"/v1/acquire": {post: true, body: maxBody, need: twotier.RoleCount, at: clientAPI,
 			handler: s.acquire},
-		"/v1/batch": {post: true, body: maxBatchBody, need: token.Count | token.Read,
+		"/v1/batch": {post: true, body: maxBatchBody, need: twotier.RoleCount | twotier.RoleRead,
 			at: clientAPI, handler: s.batch},
-		"/v1/reset": {post: true, body: maxBody, need: token.Admin, at: clientAPI,
+		"/v1/reset": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
 			handler: s.reset},
-		"/v1/unban": {post: true, body: maxBody, need: token.Admin, at: clientAPI,
+		"/v1/unban": {post: true, body: maxBody, need: twotier.RoleAdmin, at: clientAPI,
 			handler: s.unban},
-		"/v1/admin/mode": {post: true, body: maxBody, need: token.Admin, guarded: true,
+		"/v1/admin/mode": {post: true, body: maxBody, need: twotier.RoleAdmin, guarded: true,
 			at: adminAPI, handler: s.adminMode},
-		"/v1/forward-auth": {any: true, need: token.Count, at: clientAPI,
+		"/v1/forward-auth": {any: true, need: twotier.RoleCount, at: clientAPI,
 			handler: s.forwardAuth},
-		"/v1/count":     {need: token.Read, at: clientAPI, handler: s.count},
-		"/v1/series":    {need: token.Read, at: clientAPI, handler: s.series},
-		"/v1/top":       {need: token.Read, at: clientAPI, handler: s.top},
-		"/v1/bans":      {need: token.Read, at: clientAPI, handler: s.listBans},
-		"/v1/cluster":   {need: token.Any, at: clientAPI, handler: s.cluster},
-		"/v1/events":    {need: token.Read, at: clientAPI, handler: s.events},
+		"/v1/count":     {need: twotier.RoleRead, at: clientAPI, handler: s.count},
+		"/v1/series":    {need: twotier.RoleRead, at: clientAPI, handler: s.series},
+		"/v1/top":       {need: twotier.RoleRead, at: clientAPI, handler: s.top},
+		"/v1/bans":      {need: twotier.RoleRead, at: clientAPI, handler: s.listBans},
+		"/v1/cluster":   {need: twotier.AnyRole, at: clientAPI, handler: s.cluster},
+		"/v1/events":    {need: twotier.RoleRead, at: clientAPI, handler: s.events},
 		"/healthz":      {at: clientAPI | adminAPI | peerAPI, handler: s.live},
 		"/readyz":       {at: clientAPI | adminAPI | peerAPI, handler: s.ready},
-		"/metrics":      {need: token.Read, at: clientAPI | adminAPI, handler: s.metrics},
+		"/metrics":      {need: twotier.RoleRead, at: clientAPI | adminAPI, handler: s.metrics},
 		"/openapi.json": {at: clientAPI, handler: openAPI},
 	}
 	addPage(routes)
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.
-		routes["/v1/rules"] = route{need: token.Read | token.Admin, at: clientAPI | adminAPI,
+		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin, at: clientAPI | adminAPI,
 			handler: s.showRules,
-			put: &route{post: true, yaml: true, body: rule.MaxText, need: token.Admin,
+			put: &route{post: true, yaml: true, body: twotier.MaxRuleText, need: twotier.RoleAdmin,
 				guarded: true, at: adminAPI, handler: s.putRules}}
 		if s.opts.Backtester != nil {
 			routes["/v1/backtest"] = route{post: true, body: maxBatchBody,
-				need: token.Read | token.Admin, at: adminAPI, handler: s.backtest}
+				need: twotier.RoleRead | twotier.RoleAdmin, at: adminAPI, handler: s.backtest}
 		}
 	}
 	if s.opts.Distincter != nil {
-		routes["/v1/distinct"] = route{post: true, body: maxBody, need: token.Count,
+		routes["/v1/distinct"] = route{post: true, body: maxBody, need: twotier.RoleCount,
 			at: clientAPI, handler: s.addDistinct,
-			get: &route{need: token.Read, at: clientAPI, handler: s.countDistinct}}
+			get: &route{need: twotier.RoleRead, at: clientAPI, handler: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
-		routes["/json"] = route{post: true, body: maxBatchBody, need: token.Count, at: clientAPI,
+		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount, at: clientAPI,
 			handler: s.rateLimitJSON}
 	}
 	if s.opts.Peer != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -19,18 +19,18 @@ import (
 type RuleBook interface {
 	// Current returns the version in force on this node, and the time at which the store last
 	// confirmed it as the newest. known is false until the node has learned one.
-	Current() (v rule.Version, confirmed time.Time, known bool)
-	// Version returns a version, or [rule.ErrNoVersion].
-	Version(ctx context.Context, number int64) (rule.Version, error)
+	Current() (v twotier.RuleVersion, confirmed time.Time, known bool)
+	// Version returns a version, or [twotier.ErrNoRuleVersion].
+	Version(ctx context.Context, number int64) (twotier.RuleVersion, error)
 	// History returns the versions that are kept, the newest first.
-	History(ctx context.Context) ([]rule.Version, error)
+	History(ctx context.Context) ([]twotier.RuleVersion, error)
 	// Put stores text as the version after base, or after the newest one if base is negative. The
-	// error is a *[rule.DocumentError] if the text is not a document of rules, and [rule.ErrMoved]
+	// error is a *[twotier.DocumentError] if the text is not a document of rules, and [twotier.ErrRulesMoved]
 	// if base is not the newest version.
-	Put(ctx context.Context, base int64, text []byte, who string) (rule.Version, error)
+	Put(ctx context.Context, base int64, text []byte, who string) (twotier.RuleVersion, error)
 	// Read parses a document without changing anything; an empty document has no rules. The error
-	// is a *[rule.DocumentError] if there is a mistake.
-	Read(text []byte) (*rule.Set, error)
+	// is a *[twotier.DocumentError] if there is a mistake.
+	Read(text []byte) (*twotier.RuleSet, error)
 	// JSON returns a document as JSON.
 	JSON(text []byte) ([]byte, error)
 }
@@ -97,7 +97,7 @@ func rulesQuery(ctx *fasthttp.RequestCtx) (number int64, part string, p *problem
 }
 
 // showVersion answers with a document, as JSON unless the request prefers YAML.
-func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
+func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *problem {
 	setVersion(ctx, v)
 	if prefersYAML(ctx.Request.Header.Peek(fasthttp.HeaderAccept)) {
 		ctx.SetContentType("application/yaml")
@@ -114,7 +114,7 @@ func (s *Server) showVersion(ctx *fasthttp.RequestCtx, v rule.Version) *problem 
 }
 
 // setVersion sets the headers that identify the version of a document.
-func setVersion(ctx *fasthttp.RequestCtx, v rule.Version) {
+func setVersion(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) {
 	ctx.Response.Header.Set("ETag", `"`+strconv.FormatInt(v.Number, 10)+`"`)
 	ctx.Response.Header.Set("Vary", "Accept")
 	if v.Number > 0 {
@@ -146,7 +146,7 @@ func (s *Server) showHistory(wait context.Context, ctx *fasthttp.RequestCtx) *pr
 	return nil
 }
 
-func appendVersion(b []byte, v rule.Version) []byte {
+func appendVersion(b []byte, v twotier.RuleVersion) []byte {
 	b = strconv.AppendInt(append(b, `{"version":`...), v.Number, 10)
 	b = appendString(append(b, `,"who":`...), v.Who)
 	b = appendField(b, "at", v.At.UnixMilli())
@@ -200,20 +200,20 @@ func baseOf(match []byte) (base int64, p *problem) {
 
 // problemOfRules turns an error of the rule book into a problem.
 func (s *Server) problemOfRules(err error, write bool) *problem {
-	var bad *rule.DocumentError
+	var bad *twotier.DocumentError
 	switch {
 	case errors.As(err, &bad):
 		return refused("", bad.Error())
-	case errors.Is(err, rule.ErrMoved):
+	case errors.Is(err, twotier.ErrRulesMoved):
 		newest := ""
 		if v, _, known := s.opts.RuleBook.Current(); known {
 			newest = fmt.Sprintf("; version %d is in force", v.Number)
 		}
 		return &problem{kind: kindPrecondition, field: fasthttp.HeaderIfMatch,
 			detail: "not the newest version" + newest + ", and nothing has changed"}
-	case errors.Is(err, rule.ErrNoVersion):
+	case errors.Is(err, twotier.ErrNoRuleVersion):
 		return &problem{kind: kindNotFound, detail: fmt.Sprintf(
-			"no such version is kept, of which there are at most %d", rule.MaxVersions)}
+			"no such version is kept, of which there are at most %d", twotier.MaxRuleVersions)}
 	}
 	return s.problemOf(err, write)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -14,7 +13,7 @@ import (
 type Rules interface {
 	// Rules returns the rules in force, or nil while they are unknown. All names in one request are
 	// resolved in one set.
-	Rules() *rule.Set
+	Rules() *twotier.RuleSet
 }
 
 // maxRules bounds the rules of one check.
@@ -23,13 +22,13 @@ const maxRules = 16
 // namedLimit is a limit that comes from a rule.
 type namedLimit struct {
 	at     int // its index in decoder.limits
-	rule   *rule.Rule
-	limits []rule.Limit // the rule's limits for the key
-	index  int          // its index in limits
+	rule   *twotier.Rule
+	limits []twotier.RuleLimit // the rule's limits for the key
+	index  int                 // its index in limits
 }
 
 // limit returns the limit as the rule has it.
-func (r *namedLimit) limit() rule.Limit { return r.limits[r.index] }
+func (r *namedLimit) limit() twotier.RuleLimit { return r.limits[r.index] }
 
 // policy returns the name of the limit in headers and paths.
 func (r *namedLimit) policy() string { return r.rule.PolicyName(r.limits, r.index) }
@@ -160,7 +159,7 @@ func (d *decoder) takeRules() *problem {
 
 // findRule returns the rule of that name from the set that was in force at the request's first
 // name.
-func (d *decoder) findRule(name []byte) (*rule.Rule, *problem) {
+func (d *decoder) findRule(name []byte) (*twotier.Rule, *problem) {
 	if p := d.takeRules(); p != nil {
 		return nil, p
 	}
@@ -171,7 +170,7 @@ func (d *decoder) findRule(name []byte) (*rule.Rule, *problem) {
 }
 
 // addRule adds the limits of a rule for a key.
-func (d *decoder) addRule(r *rule.Rule, key []byte) *problem {
+func (d *decoder) addRule(r *twotier.Rule, key []byte) *problem {
 	limits := r.For(key)
 	for i, l := range limits {
 		d.named = append(d.named, namedLimit{len(d.limits), r, limits, i})
@@ -183,7 +182,7 @@ func (d *decoder) addRule(r *rule.Rule, key []byte) *problem {
 }
 
 // sameNamespace refuses two rules for one check that count in different namespaces.
-func sameNamespace(a, b *rule.Rule) *problem {
+func sameNamespace(a, b *twotier.Rule) *problem {
 	if a.Space() == b.Space() {
 		return nil
 	}
@@ -193,7 +192,7 @@ func sameNamespace(a, b *rule.Rule) *problem {
 
 // setNamespace sets the namespace of a check that has none to its rule's, and refuses a different
 // one.
-func setNamespace(c *twotier.Check, r *rule.Rule) *problem {
+func setNamespace(c *twotier.Check, r *twotier.Rule) *problem {
 	if space := r.Space(); c.NS == nil {
 		c.NS = []byte(space)
 	} else if string(c.NS) != space {

@@ -9,7 +9,6 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/rule"
 )
 
 // testRules are the rules of newServer.
@@ -17,35 +16,35 @@ type testRules struct{}
 
 var _ httpapi.Rules = testRules{}
 
-func (testRules) Rules() *rule.Set {
-	limit := func(seconds, most int64, text string) rule.Limit {
-		return rule.Limit{Window: seconds * 1000, Max: most, Text: text}
+func (testRules) Rules() *twotier.RuleSet {
+	limit := func(seconds, most int64, text string) twotier.RuleLimit {
+		return twotier.RuleLimit{Window: seconds * 1000, Max: most, Text: text}
 	}
-	return rule.NewSet([]rule.Rule{
-		{Name: "login", Limits: []rule.Limit{limit(60, 3, "1m"), limit(3600, 5, "1h")}},
-		{Name: "tight", Limits: []rule.Limit{limit(60, 1, "1m")}, State: rule.Shadow},
-		{Name: "off", Limits: []rule.Limit{limit(60, 0, "1m")}, State: rule.Off},
-		{Name: "sms", Namespace: "sms", Limits: []rule.Limit{limit(60, 2, "1m")}},
-		{Name: "sms-day", Namespace: "sms", Limits: []rule.Limit{limit(86400, 9, "24h")}},
+	return twotier.NewRuleSet([]twotier.Rule{
+		{Name: "login", Limits: []twotier.RuleLimit{limit(60, 3, "1m"), limit(3600, 5, "1h")}},
+		{Name: "tight", Limits: []twotier.RuleLimit{limit(60, 1, "1m")}, State: twotier.RuleShadow},
+		{Name: "off", Limits: []twotier.RuleLimit{limit(60, 0, "1m")}, State: twotier.RuleOff},
+		{Name: "sms", Namespace: "sms", Limits: []twotier.RuleLimit{limit(60, 2, "1m")}},
+		{Name: "sms-day", Namespace: "sms", Limits: []twotier.RuleLimit{limit(86400, 9, "24h")}},
 		{Name: "daily", Namespace: "default-ns", Default: true,
-			Limits: []rule.Limit{limit(60, 2, "1m")}, Overrides: []rule.Override{
-				{Prefix: "corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
-				{Prefix: "x-key=corp-", Limits: []rule.Limit{limit(60, 4, "1m"), limit(3600, 8,
+			Limits: []twotier.RuleLimit{limit(60, 2, "1m")}, Overrides: []twotier.Override{
+				{Prefix: "corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
+				{Prefix: "x-key=corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600, 8,
 					"1h")}},
-				{Key: "corp-1", Limits: []rule.Limit{limit(60, 1, "1m")}}}},
-		{Name: "strict", Ban: 600_000, Limits: []rule.Limit{limit(60, 3, "1m"),
+				{Key: "corp-1", Limits: []twotier.RuleLimit{limit(60, 1, "1m")}}}},
+		{Name: "strict", Ban: 600_000, Limits: []twotier.RuleLimit{limit(60, 3, "1m"),
 			limit(3600, 5, "1h")}},
-		{Name: "strict-off", Ban: 600_000, State: rule.Off, Limits: []rule.Limit{
+		{Name: "strict-off", Ban: 600_000, State: twotier.RuleOff, Limits: []twotier.RuleLimit{
 			limit(60, 3, "1m")}},
-		{Name: "devices", Distinct: []rule.Limit{limit(3600, 2, "1h"), limit(86400, 3, "24h")},
-			Overrides: []rule.Override{{Key: "vip", Distinct: []rule.Limit{limit(3600, 9, "1h")}}}},
-		{Name: "devices-tight", State: rule.Shadow, Distinct: []rule.Limit{limit(60, 1, "1m")}},
-		{Name: "devices-off", State: rule.Off, Distinct: []rule.Limit{limit(60, 0, "1m")}},
-		{Name: "risk", Namespace: "risk", Default: true, Limits: []rule.Limit{limit(60, 9, "1m")},
-			Distinct: []rule.Limit{limit(86400, 1, "24h")}},
+		{Name: "devices", Distinct: []twotier.RuleLimit{limit(3600, 2, "1h"), limit(86400, 3, "24h")},
+			Overrides: []twotier.Override{{Key: "vip", Distinct: []twotier.RuleLimit{limit(3600, 9, "1h")}}}},
+		{Name: "devices-tight", State: twotier.RuleShadow, Distinct: []twotier.RuleLimit{limit(60, 1, "1m")}},
+		{Name: "devices-off", State: twotier.RuleOff, Distinct: []twotier.RuleLimit{limit(60, 0, "1m")}},
+		{Name: "risk", Namespace: "risk", Default: true, Limits: []twotier.RuleLimit{limit(60, 9, "1m")},
+			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
 		{Name: "cards", Namespace: "cards", Default: true,
-			Distinct: []rule.Limit{limit(86400, 1, "24h")}},
-		{Name: "never", Namespace: "never", Limits: []rule.Limit{limit(60, 0, "1m")}},
+			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
+		{Name: "never", Namespace: "never", Limits: []twotier.RuleLimit{limit(60, 0, "1m")}},
 	}).Numbered(7)
 }
 
@@ -181,10 +180,10 @@ func TestTheVersionThatJudged(t *testing.T) {
 // turning are rules that change on every look-up: the limit is the number of the version.
 type turning struct{ asked atomic.Int64 }
 
-func (r *turning) Rules() *rule.Set {
+func (r *turning) Rules() *twotier.RuleSet {
 	n := r.asked.Add(1)
-	limits := []rule.Limit{{Window: 60_000, Max: 1000 + n, Text: "1m"}}
-	return rule.NewSet([]rule.Rule{{Name: "a", Limits: limits}, {Name: "b", Limits: limits},
+	limits := []twotier.RuleLimit{{Window: 60_000, Max: 1000 + n, Text: "1m"}}
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "a", Limits: limits}, {Name: "b", Limits: limits},
 		{Name: "c", Default: true, Limits: limits}}).Numbered(n)
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // Service executes the requests of a [Server]: it has one method for each kind of call in the API.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/replay"
 	"twotier.dev/twotier/internal/request"
 )
@@ -34,7 +34,7 @@ const (
 
 // sessions has the last request of each session and the answer to it.
 type sessions struct {
-	*replay.Memory[sessionName, *token.Grant, sessionAnswer]
+	*replay.Memory[sessionName, *twotier.Grant, sessionAnswer]
 	repeats atomic.Int64 // repetitions answered from memory
 }
 
@@ -43,7 +43,7 @@ type sessionName [maxSessionName]byte
 
 // sessionRequest is a request of a session. It belongs to the token it was sent with, or to nobody
 // if there are no tokens.
-type sessionRequest = replay.Request[sessionName, *token.Grant, sessionAnswer]
+type sessionRequest = replay.Request[sessionName, *twotier.Grant, sessionAnswer]
 
 // sessionAnswer is a body or a problem.
 type sessionAnswer struct {
@@ -53,14 +53,14 @@ type sessionAnswer struct {
 
 // init sets the bound for answers: most bytes, but at most maxSessionBytes.
 func (s *sessions) init(most int64) {
-	s.Memory = replay.New[sessionName, *token.Grant, sessionAnswer](replay.Options[*token.Grant]{
+	s.Memory = replay.New[sessionName, *twotier.Grant, sessionAnswer](replay.Options[*twotier.Grant]{
 		Sequences: maxSessions, Bytes: int(min(maxSessionBytes, most)), Answers: sessionMemory,
 		Numbers: sessionMemory, FromOne: true, Continues: continues})
 }
 
 // continues reports whether the token next may continue a session that the token last has used, and
 // read the answer to last's request.
-func continues(last, next *token.Grant) bool {
+func continues(last, next *twotier.Grant) bool {
 	return last == nil && next == nil || last != nil && next != nil && next.Covers(last)
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier/internal/token"
 )
 
 // reloaded replaces the lines of tokens in a store, under the same hashes.

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -13,19 +12,19 @@ type Verdicts interface {
 	// Count counts n equal verdicts on keys of a namespace, by a rule or, if its name is empty, by
 	// limits without a rule. An empty namespace is the default one. The door is "http" or
 	// "forward-auth".
-	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
+	Count(door string, ns []byte, rule string, v twotier.Verdict, n int64)
 	// Took counts decisions that took this long, from the arrival of the request until its answer
 	// was made, by their verdicts as a whole: refused if anything refused it, shadow-refused if
 	// only rules in shadow would have.
-	Took(door string, d time.Duration, n [rule.Verdicts]int64)
+	Took(door string, d time.Duration, n [twotier.VerdictCount]int64)
 }
 
 // Decisions records decisions one by one, for audit and analytics. It must not wait.
 type Decisions interface {
 	// Chosen reports whether to record the next decision with this verdict.
-	Chosen(v rule.Verdict) bool
+	Chosen(v twotier.Verdict) bool
 	// Record records a decision. It keeps nothing of d.
-	Record(d *rule.Decision)
+	Record(d *twotier.Decision)
 }
 
 // countVerdicts counts the verdicts on the operations of x: acquires, and operations on values with

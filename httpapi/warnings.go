@@ -5,8 +5,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // Warnings holds the probable mistakes in a node's configuration.
@@ -40,7 +40,7 @@ func (s *Server) setWarnings(ctx *fasthttp.RequestCtx) {
 
 // showWarnings answers with the warnings of this node, and the version of the rules that they are
 // about: 0 until one is known.
-func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v rule.Version) *problem {
+func (s *Server) showWarnings(ctx *fasthttp.RequestCtx, v twotier.RuleVersion) *problem {
 	var list []warning.Warning
 	if s.opts.Warnings != nil {
 		list = s.opts.Warnings.List()

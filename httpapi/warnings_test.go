@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/warning"
 )
 
 var _ httpapi.Warnings = (*warning.Log)(nil)

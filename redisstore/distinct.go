@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/syncer"
 )
 

@@ -14,8 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
@@ -271,7 +270,7 @@ func TestRulesMeetTheirOwnVersion(t *testing.T) {
 			}
 			mine := version(1)
 			mine.ID = "mine"
-			if err := s.Rules().Append(t.Context(), mine); !errors.Is(err, rule.ErrMoved) {
+			if err := s.Rules().Append(t.Context(), mine); !errors.Is(err, twotier.ErrRulesMoved) {
 				t.Errorf("another version of that number: %v", err)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -38,12 +38,12 @@ type ruleRecord struct {
 	Text string `json:"text"`
 }
 
-func (r *ruleRecord) version(number int64) rule.Version {
-	return rule.Version{Number: number, ID: r.ID, Text: []byte(r.Text), Who: r.Who,
+func (r *ruleRecord) version(number int64) twotier.RuleVersion {
+	return twotier.RuleVersion{Number: number, ID: r.ID, Text: []byte(r.Text), Who: r.Who,
 		At: time.UnixMilli(r.At)}
 }
 
-func recordOf(v rule.Version) (string, error) {
+func recordOf(v twotier.RuleVersion) (string, error) {
 	text, err := json.Marshal(ruleRecord{v.ID, v.Who, v.At.UnixMilli(), string(v.Text)})
 	return string(text), err
 }
@@ -68,14 +68,14 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	return number, id, nil
 }
 
-// Version returns the version with that number. The error is [rule.ErrNoVersion] if it is not kept.
-func (r *Rules) Version(ctx context.Context, number int64) (v rule.Version, err error) {
+// Version returns the version with that number. The error is [twotier.ErrNoRuleVersion] if it is not kept.
+func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersion, err error) {
 	if err := r.store.ensureReady(ctx); err != nil {
 		return v, err
 	}
 	text, err := r.store.client.HGet(ctx, rulesKey, strconv.FormatInt(number, 10)).Result()
 	if errors.Is(err, redis.Nil) {
-		return v, rule.ErrNoVersion
+		return v, twotier.ErrNoRuleVersion
 	}
 	var record ruleRecord
 	if err == nil {
@@ -88,7 +88,7 @@ func (r *Rules) Version(ctx context.Context, number int64) (v rule.Version, err 
 }
 
 // History returns the versions that are kept, the newest first.
-func (r *Rules) History(ctx context.Context) (all []rule.Version, err error) {
+func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err error) {
 	if err := r.store.ensureReady(ctx); err != nil {
 		return nil, err
 	}
@@ -107,31 +107,31 @@ func (r *Rules) History(ctx context.Context) (all []rule.Version, err error) {
 		}
 		all = append(all, record.version(number))
 	}
-	slices.SortFunc(all, func(a, b rule.Version) int { return cmp.Compare(b.Number, a.Number) })
+	slices.SortFunc(all, func(a, b twotier.RuleVersion) int { return cmp.Compare(b.Number, a.Number) })
 	return all, nil
 }
 
-// Append stores v as the version after v.Number-1. The error is [rule.ErrMoved] if that is not the
+// Append stores v as the version after v.Number-1. The error is [twotier.ErrRulesMoved] if that is not the
 // newest one, unless v itself is stored already. After any other error v may be stored, unless the
 // error wraps [syncer.ErrNotApplied].
-func (r *Rules) Append(ctx context.Context, v rule.Version) error {
+func (r *Rules) Append(ctx context.Context, v twotier.RuleVersion) error {
 	stored, err := r.write(ctx, v.Number-1, v.Number-1, v)
 	if err == nil && !stored {
-		return rule.ErrMoved
+		return twotier.ErrRulesMoved
 	}
 	return err
 }
 
 // Restore stores v, which Redis has lost, under its number, unless Redis has that version or a
 // later one.
-func (r *Rules) Restore(ctx context.Context, v rule.Version) error {
+func (r *Rules) Restore(ctx context.Context, v twotier.RuleVersion) error {
 	_, err := r.write(ctx, 0, v.Number-1, v)
 	return err
 }
 
 // write stores v if the number of the newest version is from low to high. It reports whether v is
 // stored, now or already.
-func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (bool, error) {
+func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersion) (bool, error) {
 	record, err := recordOf(v)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
@@ -140,7 +140,7 @@ func (r *Rules) write(ctx context.Context, low, high int64, v rule.Version) (boo
 		return false, err
 	}
 	call := &scriptCall{script: r.store.scripts.rules, keys: []string{rulesKey},
-		args: []any{low, high, v.Number, v.ID, record, rule.MaxVersions}}
+		args: []any{low, high, v.Number, v.ID, record, twotier.MaxRuleVersions}}
 	if err := r.store.runOne(ctx, call); err != nil {
 		return false, fmt.Errorf("write %s: %w", rulesKey, err)
 	}

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
 )
 
 // version returns the tests' version n.
-func version(n int64) rule.Version {
-	return rule.Version{Number: n, ID: fmt.Sprint("id", n), Who: "tests",
+func version(n int64) twotier.RuleVersion {
+	return twotier.RuleVersion{Number: n, ID: fmt.Sprint("id", n), Who: "tests",
 		Text: fmt.Appendf(nil, "rules: # %d\n", n), At: time.UnixMilli(1_700_000_000_000 + n)}
 }
 
@@ -25,12 +25,12 @@ func TestRulesAreKept(t *testing.T) {
 	if n, id, err := r.Newest(ctx); n != 0 || id != "" || err != nil {
 		t.Errorf("newest of none: %d %q %v", n, id, err)
 	}
-	const last = rule.MaxVersions + 5
+	const last = twotier.MaxRuleVersions + 5
 	for n := int64(1); n <= last; n++ {
 		for _, moved := range []int64{n - 1, n + 1} {
 			other := version(moved)
 			other.ID = "other"
-			if err := r.Append(ctx, other); moved > 0 && !errors.Is(err, rule.ErrMoved) {
+			if err := r.Append(ctx, other); moved > 0 && !errors.Is(err, twotier.ErrRulesMoved) {
 				t.Fatalf("%d after %d: %v", moved, n-1, err)
 			}
 		}
@@ -42,7 +42,7 @@ func TestRulesAreKept(t *testing.T) {
 		t.Errorf("newest: %d %q %v", n, id, err)
 	}
 	all, err := r.History(ctx)
-	if err != nil || len(all) != rule.MaxVersions {
+	if err != nil || len(all) != twotier.MaxRuleVersions {
 		t.Fatalf("%d versions, %v", len(all), err)
 	}
 	for i, got := range all {
@@ -55,8 +55,8 @@ func TestRulesAreKept(t *testing.T) {
 			t.Errorf("version: %v, %v", one, err)
 		}
 	}
-	for _, gone := range []int64{0, last - rule.MaxVersions, last + 1} {
-		if _, err := r.Version(ctx, gone); !errors.Is(err, rule.ErrNoVersion) {
+	for _, gone := range []int64{0, last - twotier.MaxRuleVersions, last + 1} {
+		if _, err := r.Version(ctx, gone); !errors.Is(err, twotier.ErrNoRuleVersion) {
 			t.Errorf("version %d: %v", gone, err)
 		}
 	}

@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/peer"
 	"twotier.dev/twotier/internal/reload"
+	"twotier.dev/twotier/internal/token"
 )
 
 // addTokens adds the tokens of the configuration to web, if there are any. It logs a warning if
@@ -128,7 +129,7 @@ func newToken(args []string, roles, namespaces string) (line, text string, err e
 	if err := config.CheckName(args[0]); err != nil {
 		return "", "", err
 	}
-	granted, err := token.ParseRoles(roles)
+	granted, err := twotier.ParseRoles(roles)
 	if err != nil {
 		return "", "", fmt.Errorf("--roles: %w", err)
 	}

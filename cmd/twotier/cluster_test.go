@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"

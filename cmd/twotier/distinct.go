@@ -3,8 +3,8 @@ package main
 import (
 	"log/slog"
 
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/internal/config"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/syncer"

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/doctor"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // nodeTimeout bounds how long doctor waits for the warnings of the node at --listen.

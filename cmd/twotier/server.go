@@ -15,9 +15,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/certs"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/linelog"
@@ -33,6 +32,7 @@ import (
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/internal/version"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/ring"
 	"twotier.dev/twotier/syncer"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/cli"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/lint"

@@ -10,11 +10,11 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // addWarnings has the API show the warnings of this node, and adds the warnings about its settings.

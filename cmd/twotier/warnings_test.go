@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // warned is a server whose warnings are read.

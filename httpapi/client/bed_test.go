@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // TestDistinct adds values to keys of all nodes, with and without limits, and counts them.

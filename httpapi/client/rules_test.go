@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rules"
 )
 
 // named are the rules of a bed's servers.
-type named struct{ set *rule.Set }
+type named struct{ set *twotier.RuleSet }
 
-func (n named) Rules() *rule.Set { return n.set }
+func (n named) Rules() *twotier.RuleSet { return n.set }
 
 // someRules returns the rules of every bed: some for tests, and the rules of message control.
 func someRules() named {
@@ -34,30 +34,30 @@ func someRules() named {
 	if err != nil {
 		panic(err)
 	}
-	minute := rule.Limit{Window: 60_000, Max: 3, Text: "1m"}
-	day := func(most int64) []rule.Limit {
-		return []rule.Limit{{Window: 24 * 3600_000, Max: most, Text: "24h"}}
+	minute := twotier.RuleLimit{Window: 60_000, Max: 3, Text: "1m"}
+	day := func(most int64) []twotier.RuleLimit {
+		return []twotier.RuleLimit{{Window: 24 * 3600_000, Max: most, Text: "24h"}}
 	}
-	list := []rule.Rule{
-		{Name: "login", Limits: []rule.Limit{minute}},
-		{Name: "pair", Namespace: "other", Limits: []rule.Limit{minute,
+	list := []twotier.Rule{
+		{Name: "login", Limits: []twotier.RuleLimit{minute}},
+		{Name: "pair", Namespace: "other", Limits: []twotier.RuleLimit{minute,
 			{Window: 18 * 3600_000, Max: 5, Text: "0d18h"}}},
-		{Name: "watched", Namespace: "other", State: rule.Shadow,
-			Limits: []rule.Limit{{Window: 1500, Max: 1, Text: "1.5s"}}},
-		{Name: "many", Limits: slices.Repeat([]rule.Limit{minute}, 16)},
+		{Name: "watched", Namespace: "other", State: twotier.RuleShadow,
+			Limits: []twotier.RuleLimit{{Window: 1500, Max: 1, Text: "1.5s"}}},
+		{Name: "many", Limits: slices.Repeat([]twotier.RuleLimit{minute}, 16)},
 		{Name: "devices", Namespace: "other", Distinct: day(3),
-			Overrides: []rule.Override{{Key: "one", Distinct: day(1)}}},
-		{Name: "spied", Namespace: "other", State: rule.Shadow, Distinct: day(3)},
-		{Name: "idle", Namespace: "other", State: rule.Off, Limits: []rule.Limit{minute}},
+			Overrides: []twotier.Override{{Key: "one", Distinct: day(1)}}},
+		{Name: "spied", Namespace: "other", State: twotier.RuleShadow, Distinct: day(3)},
+		{Name: "idle", Namespace: "other", State: twotier.RuleOff, Limits: []twotier.RuleLimit{minute}},
 	}
 	for i := range 16 {
-		list = append(list, rule.Rule{Name: fmt.Sprintf("usual%02d", i), Namespace: "usual",
-			Default: true, Limits: slices.Repeat([]rule.Limit{minute}, 16)})
+		list = append(list, twotier.Rule{Name: fmt.Sprintf("usual%02d", i), Namespace: "usual",
+			Default: true, Limits: slices.Repeat([]twotier.RuleLimit{minute}, 16)})
 	}
 	for _, name := range messages.Rules.Names() {
 		list = append(list, *messages.Rules.Find([]byte(name)))
 	}
-	return named{rule.NewSet(list)}
+	return named{twotier.NewRuleSet(list)}
 }
 
 // TestRules names rules in addition to limits. In the answer, the request's limits come first.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/backtest"
+	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/leaparray"
 )
 

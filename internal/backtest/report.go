@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // KeyReport is the effect that a rule would have on a key.
@@ -58,7 +58,7 @@ func (r *RuleReport) add(key string, o *Outcome) {
 	}
 }
 
-func limitsOf(r *rule.Rule, key string, o *Outcome) (list []LimitReport) {
+func limitsOf(r *twotier.Rule, key string, o *Outcome) (list []LimitReport) {
 	for i, l := range r.For([]byte(key)) {
 		list = append(list, LimitReport{l.Text, l.Max, o.Limits[i]})
 	}

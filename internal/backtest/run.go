@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 )
 
 // Bounds of one backtest, see [Run].
@@ -85,13 +84,13 @@ type RuleReport struct {
 	Keys    []KeyReport `json:"keys"`
 	LeftOut int         `json:"left_out"`
 
-	rule *rule.Rule
+	rule *twotier.Rule
 }
 
 // Run reports what rules would do to the busiest keys of their namespaces, in the last day and in
 // the last minute, and to the most refused ones: up to top of each list. It changes nothing. More
 // than [MaxRules] rules or [MaxLimits] limits are an *twotier.InvalidError.
-func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report, error) {
+func Run(ctx context.Context, from Source, rules []*twotier.Rule, top int) (*Report, error) {
 	if err := check(rules); err != nil {
 		return nil, err
 	}
@@ -116,7 +115,7 @@ func Run(ctx context.Context, from Source, rules []*rule.Rule, top int) (*Report
 }
 
 // check refuses more rules or limits than one backtest may have.
-func check(rules []*rule.Rule) error {
+func check(rules []*twotier.Rule) error {
 	limits := 0
 	for _, r := range rules {
 		most := len(r.Limits)
@@ -182,8 +181,8 @@ type plan struct {
 	rules [][]int // for each key, the rule of each of its lists
 }
 
-func newPlan(rules []*rule.Rule, keys []twotier.KeyCount) (p plan) {
-	lists := map[*rule.Limit]int{} // by their first limit
+func newPlan(rules []*twotier.Rule, keys []twotier.KeyCount) (p plan) {
+	lists := map[*twotier.RuleLimit]int{} // by their first limit
 	for _, k := range keys {
 		key := Key{NS: k.NS, Key: k.Key}
 		var of []int
@@ -207,7 +206,7 @@ func newPlan(rules []*rule.Rule, keys []twotier.KeyCount) (p plan) {
 	return p
 }
 
-func replayed(limits []rule.Limit) (list []Limit) {
+func replayed(limits []twotier.RuleLimit) (list []Limit) {
 	for _, l := range limits {
 		list = append(list, Limit{Window: l.Window, Max: l.Max})
 	}

@@ -9,8 +9,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/backtest"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -64,10 +63,10 @@ func (k *kept) Replay(_ context.Context, ask *backtest.Ask) (all [][]backtest.Ou
 	return all
 }
 
-func limitsOf(most int64, windows ...string) (list []rule.Limit) {
+func limitsOf(most int64, windows ...string) (list []twotier.RuleLimit) {
 	for _, text := range windows {
 		ms := map[string]int64{"1m": 60_000, "1h": hour, "24h": 24 * hour}[text]
-		list = append(list, rule.Limit{Window: ms, Max: most, Text: text})
+		list = append(list, twotier.RuleLimit{Window: ms, Max: most, Text: text})
 	}
 	return list
 }
@@ -82,13 +81,13 @@ func TestRun(t *testing.T) {
 		"default ?": 7, "default idle": 1, "sms a": 5, "third a": 99} {
 		k.count(name, n)
 	}
-	set := rule.NewSet([]rule.Rule{
-		{Name: "login", Limits: limitsOf(4, "1m", "1h"), State: rule.Off,
-			Overrides: []rule.Override{{Key: "vip-1", Limits: limitsOf(7, "1h")},
+	set := twotier.NewRuleSet([]twotier.Rule{
+		{Name: "login", Limits: limitsOf(4, "1m", "1h"), State: twotier.RuleOff,
+			Overrides: []twotier.Override{{Key: "vip-1", Limits: limitsOf(7, "1h")},
 				{Prefix: "vip-", Limits: limitsOf(99, "1m")}}},
-		{Name: "sms", Namespace: "sms", Limits: limitsOf(5, "24h"), State: rule.Shadow},
+		{Name: "sms", Namespace: "sms", Limits: limitsOf(5, "24h"), State: twotier.RuleShadow},
 		{Name: "none", Namespace: "empty", Limits: limitsOf(0, "1m")}})
-	var rules []*rule.Rule
+	var rules []*twotier.Rule
 	for _, name := range set.Names() {
 		rules = append(rules, set.Find([]byte(name)))
 	}
@@ -124,10 +123,10 @@ func TestRun(t *testing.T) {
 // TestRunRefuses submits more rules and limits than allowed, and a source that fails.
 func TestRunRefuses(t *testing.T) {
 	k := &kept{ladder: ladders(t)[0]}
-	one := &rule.Rule{Name: "r", Limits: limitsOf(1, "1m")}
-	wide := &rule.Rule{Name: "w", Limits: limitsOf(1, "1m"), Overrides: []rule.Override{
+	one := &twotier.Rule{Name: "r", Limits: limitsOf(1, "1m")}
+	wide := &twotier.Rule{Name: "w", Limits: limitsOf(1, "1m"), Overrides: []twotier.Override{
 		{Key: "k", Limits: slices.Repeat(limitsOf(1, "1m"), backtest.MaxLimits+1)}}}
-	for _, rules := range [][]*rule.Rule{slices.Repeat([]*rule.Rule{one}, backtest.MaxRules+1),
+	for _, rules := range [][]*twotier.Rule{slices.Repeat([]*twotier.Rule{one}, backtest.MaxRules+1),
 		{wide}} {
 		var invalid *twotier.InvalidError
 		if _, err := backtest.Run(t.Context(), k, rules, 1); !errors.As(err, &invalid) ||
@@ -136,7 +135,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	}
 	k.fails = twotier.ErrClosed
-	if _, err := backtest.Run(t.Context(), k, []*rule.Rule{one}, 1); !errors.Is(err,
+	if _, err := backtest.Run(t.Context(), k, []*twotier.Rule{one}, 1); !errors.Is(err,
 		twotier.ErrClosed) {
 		t.Errorf("%v", err)
 	}

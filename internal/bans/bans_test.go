@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 )
 
@@ -128,9 +127,9 @@ func TestLogIsBounded(t *testing.T) {
 
 // TestUnion keeps each ban once, and the first bans of each list.
 func TestUnion(t *testing.T) {
-	of := func(keys ...string) (list []rule.Banned) {
+	of := func(keys ...string) (list []twotier.Banned) {
 		for _, k := range keys {
-			list = append(list, rule.Banned{Key: k})
+			list = append(list, twotier.Banned{Key: k})
 		}
 		return list
 	}

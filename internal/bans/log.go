@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 )
 
 // Bounds of the remembered bans, and of the rules whose bans are counted.
@@ -24,7 +23,7 @@ type named struct{ ns, rule string }
 // for concurrent use.
 type Log struct {
 	mu      sync.Mutex
-	until   map[rule.Banned]int64
+	until   map[twotier.Banned]int64
 	started map[named]int64
 }
 
@@ -36,12 +35,12 @@ func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.until == nil {
-		l.until, l.started = map[rule.Banned]int64{}, map[named]int64{}
+		l.until, l.started = map[twotier.Banned]int64{}, map[named]int64{}
 	}
 	for _, b := range res.Bans {
 		c := &op.Checks[b.Check]
 		ns := cmp.Or(string(c.NS), twotier.DefaultNamespace)
-		l.remember(rule.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
+		l.remember(twotier.Banned{NS: ns, Rule: b.Rule, Key: string(c.Key)}, b.Until, now)
 		of := named{ns, b.Rule}
 		if _, known := l.started[of]; b.Started && (known || len(l.started) < maxRules) {
 			l.started[of]++
@@ -52,7 +51,7 @@ func (l *Log) Note(op *twotier.Op, res *twotier.Result, now int64) {
 // remember records a ban. If there are too many, it forgets one of a few sampled bans, preferably
 // one that has ended: searching all for an ended one would hold up others while bans start faster
 // than they end.
-func (l *Log) remember(b rule.Banned, until, now int64) {
+func (l *Log) remember(b twotier.Banned, until, now int64) {
 	if _, known := l.until[b]; !known && len(l.until) >= maxBans {
 		looked := 0
 		for old, end := range l.until {
@@ -67,10 +66,10 @@ func (l *Log) remember(b rule.Banned, until, now int64) {
 
 // List returns up to limit bans whose last known end is after now, the ones that end last first. A
 // non-empty ns or name selects the bans of that namespace or rule.
-func (l *Log) List(ns, name string, limit int, now int64) []rule.Banned {
+func (l *Log) List(ns, name string, limit int, now int64) []twotier.Banned {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var list []rule.Banned
+	var list []twotier.Banned
 	for b, until := range l.until {
 		switch {
 		case until <= now:
@@ -79,20 +78,20 @@ func (l *Log) List(ns, name string, limit int, now int64) []rule.Banned {
 			list = append(list, b)
 		}
 	}
-	slices.SortFunc(list, func(a, b rule.Banned) int {
+	slices.SortFunc(list, func(a, b twotier.Banned) int {
 		return cmp.Or(cmp.Compare(l.until[b], l.until[a]), compare(a, b))
 	})
 	return list[:min(limit, len(list))]
 }
 
 // compare orders bans by their names.
-func compare(a, b rule.Banned) int {
+func compare(a, b twotier.Banned) int {
 	return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
 }
 
 // Union merges lists into up to limit bans, without duplicates. It keeps the order of each list.
-func Union(limit int, lists ...[]rule.Banned) (all []rule.Banned) {
-	seen := map[rule.Banned]bool{}
+func Union(limit int, lists ...[]twotier.Banned) (all []twotier.Banned) {
+	seen := map[twotier.Banned]bool{}
 	for at := 0; ; at++ {
 		more := false
 		for _, list := range lists {

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // rulesPath is the path of the rules.

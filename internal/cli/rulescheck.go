@@ -7,11 +7,11 @@ import (
 	"os"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // checkRules prints the mistakes and warnings about a file of rules. It takes the namespaces from
@@ -46,8 +46,8 @@ func (s *session) checkRules(settings, path string) error {
 // lintRules returns the warnings about a document, or an error that lists its mistakes.
 func lintRules(cfg *config.Config, path string, text []byte) ([]warning.Warning, error) {
 	none := []warning.Warning{}
-	if len(text) > rule.MaxText {
-		return none, fmt.Errorf("%s: longer than %d bytes", path, rule.MaxText)
+	if len(text) > twotier.MaxRuleText {
+		return none, fmt.Errorf("%s: longer than %d bytes", path, twotier.MaxRuleText)
 	}
 	doc, err := rules.Read(path, text)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 	"twotier.dev/twotier/leaparray"
 )
@@ -116,7 +116,7 @@ type Config struct {
 	// Decisions is the path of the file that decisions are written to, [Stdout], or empty for none.
 	// DecisionsSample is the sampling rate of each verdict.
 	Decisions       string
-	DecisionsSample [rule.Verdicts]float64
+	DecisionsSample [twotier.VerdictCount]float64
 	// AccessLog is the path of the file that HTTP requests are logged to, [Stdout], or empty for
 	// none. AccessLogSample is the sampling rate.
 	AccessLog       string

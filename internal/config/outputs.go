@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // otlpEndpoint is the name of the setting of the collector.
@@ -63,7 +63,7 @@ func (c *Config) checkOutputs() error {
 }
 
 // parseShares reads a share for all verdicts, or a list of them with shares.
-func parseShares(text string) (shares [rule.Verdicts]float64, err error) {
+func parseShares(text string) (shares [twotier.VerdictCount]float64, err error) {
 	if !strings.Contains(text, "=") {
 		all, err := parseShare(text)
 		for v := range shares {
@@ -71,10 +71,10 @@ func parseShares(text string) (shares [rule.Verdicts]float64, err error) {
 		}
 		return shares, err
 	}
-	given := [rule.Verdicts]bool{}
+	given := [twotier.VerdictCount]bool{}
 	for _, part := range strings.Split(text, ",") {
 		name, number, _ := strings.Cut(strings.TrimSpace(part), "=")
-		v, err := rule.ParseVerdict(name)
+		v, err := twotier.ParseVerdict(name)
 		if err != nil {
 			return shares, err
 		}

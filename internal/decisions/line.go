@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 )
 
@@ -15,7 +15,7 @@ import (
 const stamp = "2006-01-02T15:04:05.000Z"
 
 // appendLine appends a decision as a JSON object.
-func appendLine(b []byte, d *rule.Decision, node string, now time.Time) []byte {
+func appendLine(b []byte, d *twotier.Decision, node string, now time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = now.UTC().AppendFormat(b, stamp)
 	b = appendText(append(b, `","ns":`...), cmp.Or(string(d.NS), config.DefaultNamespace))

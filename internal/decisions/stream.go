@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // Lines accepts lines. A linelog.Log is one.
@@ -20,12 +20,12 @@ type Stream struct {
 	to    Lines
 	node  string
 	now   func() time.Time
-	below [rule.Verdicts]uint64 // a verdict is chosen if a random number is below this
-	pool  sync.Pool             // of *[]byte, the memory of lines
+	below [twotier.VerdictCount]uint64 // a verdict is chosen if a random number is below this
+	pool  sync.Pool                    // of *[]byte, the memory of lines
 }
 
 // New returns a stream of a node's decisions. share is the sampling rate by verdict, from 0 to 1.
-func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Time) *Stream {
+func New(to Lines, node string, share [twotier.VerdictCount]float64, now func() time.Time) *Stream {
 	s := &Stream{to: to, node: node, now: now}
 	for v, p := range share {
 		// All 64 bits of the random number make a rate of 1 certain and a rate of 0 impossible.
@@ -40,13 +40,13 @@ func New(to Lines, node string, share [rule.Verdicts]float64, now func() time.Ti
 }
 
 // Chosen reports whether to record the next decision with this verdict.
-func (s *Stream) Chosen(v rule.Verdict) bool {
+func (s *Stream) Chosen(v twotier.Verdict) bool {
 	below := s.below[v]
 	return below == math.MaxUint64 || below > 0 && rand.Uint64() < below
 }
 
 // Record writes a line. It keeps nothing of d.
-func (s *Stream) Record(d *rule.Decision) {
+func (s *Stream) Record(d *twotier.Decision) {
 	b, ok := s.pool.Get().(*[]byte)
 	if !ok {
 		b = new([]byte)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/decisions"
 )
 
@@ -14,7 +14,7 @@ type lines []string
 
 func (l *lines) Add(line []byte) { *l = append(*l, string(line)) }
 
-func newStream(to *lines, share [rule.Verdicts]float64) *decisions.Stream {
+func newStream(to *lines, share [twotier.VerdictCount]float64) *decisions.Stream {
 	return decisions.New(to, "a-1", share, func() time.Time {
 		return time.Date(2026, 5, 4, 3, 2, 1, 12e6, time.FixedZone("", 3600))
 	})
@@ -23,14 +23,14 @@ func newStream(to *lines, share [rule.Verdicts]float64) *decisions.Stream {
 // TestLines compares lines, which are valid JSON whatever the key is.
 func TestLines(t *testing.T) {
 	var to lines
-	s := newStream(&to, [rule.Verdicts]float64{})
-	s.Record(&rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("alice"), N: 3,
-		Rule: "receiver", Version: 7, Verdict: rule.ShadowRefused, Limits: []rule.Compared{
+	s := newStream(&to, [twotier.VerdictCount]float64{})
+	s.Record(&twotier.Decision{Door: "http", NS: []byte("sms"), Key: []byte("alice"), N: 3,
+		Rule: "receiver", Version: 7, Verdict: twotier.ShadowRefused, Limits: []twotier.Compared{
 			{Window: 60_000, Count: 15, Max: 14}, {Window: 90_000_000, Count: 15, Max: 50}}})
-	s.Record(&rule.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
-		Verdict: rule.Refused, Limits: []rule.Compared{{Window: 3_600_000, Count: 5, Max: 5}},
+	s.Record(&twotier.Decision{Door: "http", Key: []byte("ann"), N: 2, Distinct: true,
+		Verdict: twotier.Refused, Limits: []twotier.Compared{{Window: 3_600_000, Count: 5, Max: 5}},
 		TraceID: "0af7651916cd43dd8448eb211c80319c"})
-	s.Record(&rule.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
+	s.Record(&twotier.Decision{Door: "resp", Key: []byte("\"käse\"\\\xff"), N: 1})
 	want := lines{`{"time":"2026-05-04T02:02:01.012Z","ns":"sms","rule":"receiver",` +
 		`"key":"alice","n":3,"verdict":"shadow_refused","door":"http",` +
 		`"limits":[{"window":"1m","count":15,"max":14},{"window":"25h","count":15,"max":50}],` +
@@ -53,29 +53,29 @@ func TestLines(t *testing.T) {
 // TestShares asks many times: a share of 1 chooses all, 0 none, and a half about half of them.
 func TestShares(t *testing.T) {
 	const times = 20_000
-	s := newStream(new(lines), [rule.Verdicts]float64{rule.Allowed: 0.5, rule.Refused: 1})
-	var chosen [rule.Verdicts]int
+	s := newStream(new(lines), [twotier.VerdictCount]float64{twotier.Allowed: 0.5, twotier.Refused: 1})
+	var chosen [twotier.VerdictCount]int
 	for range times {
-		for v := range rule.Verdict(rule.Verdicts) {
+		for v := range twotier.Verdict(twotier.VerdictCount) {
 			if s.Chosen(v) {
 				chosen[v]++
 			}
 		}
 	}
 	// A deviation of 1000 is 14 standard deviations.
-	if n := chosen[rule.Allowed]; n < times/2-1000 || n > times/2+1000 ||
-		chosen[rule.Refused] != times || chosen[rule.ShadowRefused] != 0 {
+	if n := chosen[twotier.Allowed]; n < times/2-1000 || n > times/2+1000 ||
+		chosen[twotier.Refused] != times || chosen[twotier.ShadowRefused] != 0 {
 		t.Errorf("%v of %d each", chosen, times)
 	}
 }
 
 // BenchmarkRecord records every decision, or almost none.
 func BenchmarkRecord(b *testing.B) {
-	d := &rule.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
-		Rule: "receiver", Version: 7, Limits: []rule.Compared{{Window: 60_000, Count: 15, Max: 14},
+	d := &twotier.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
+		Rule: "receiver", Version: 7, Limits: []twotier.Compared{{Window: 60_000, Count: 15, Max: 14},
 			{Window: 86_400_000, Count: 15, Max: 50}}}
 	b.Run("recorded", func(b *testing.B) {
-		s := decisions.New(nowhere{}, "a", [rule.Verdicts]float64{1, 1, 1}, time.Now)
+		s := decisions.New(nowhere{}, "a", [twotier.VerdictCount]float64{1, 1, 1}, time.Now)
 		b.ReportAllocs()
 		for b.Loop() {
 			if s.Chosen(d.Verdict) {
@@ -84,7 +84,7 @@ func BenchmarkRecord(b *testing.B) {
 		}
 	})
 	b.Run("not chosen", func(b *testing.B) {
-		s := decisions.New(nowhere{}, "a", [rule.Verdicts]float64{1e-18, 0, 0}, time.Now)
+		s := decisions.New(nowhere{}, "a", [twotier.VerdictCount]float64{1e-18, 0, 0}, time.Now)
 		for b.Loop() {
 			if s.Chosen(d.Verdict) {
 				s.Record(d)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // pair is two engines that answer the same requests: one caches answers, the other forgets its

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // BenchmarkRefusal refuses a value of a key with n values in each quarter of an hour of a day: few

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // cut is a store that one engine can't reach while gone is set.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/testing/seed"
 	"twotier.dev/twotier/syncer"
 )

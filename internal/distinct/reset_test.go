@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // resets holds engines over one store, which they ask only when they have to, and acts on their one

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/redisstore"
 )
 

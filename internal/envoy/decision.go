@@ -9,7 +9,6 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/verdicts"
@@ -141,11 +140,11 @@ func (d *decision) each(which func(*item) bool, do func(*item)) (chosen []*item)
 // countVerdicts counts one decision with the verdicts on the descriptors that have hits.
 func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 	items := d.each(func(it *item) bool { return it.hits > 0 }, func(it *item) {
-		v := rule.VerdictOf(it.over, it.limit.Shadow)
+		v := twotier.VerdictOf(it.over, it.limit.Shadow)
 		run.Verdict(d.namespace, it.limit.Name, v)
 		if run.Records(v) {
-			run.Record(&rule.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
-				Rule: it.limit.Name, Version: d.version, Limits: []rule.Compared{{
+			run.Record(&twotier.Decision{NS: d.namespace, Key: it.key, N: it.hits, Verdict: v,
+				Rule: it.limit.Name, Version: d.version, Limits: []twotier.Compared{{
 					Window: it.limit.Window(), Count: it.count, Max: int64(it.limit.Max)}}})
 		}
 	})
@@ -160,7 +159,7 @@ func (d *decision) countVerdicts(run *verdicts.Run, began time.Time) {
 func (it *item) appendChecks(checks []twotier.Check, namespace []byte, n int64) []twotier.Check {
 	most := int64(it.limit.Max)
 	if it.limit.Shadow {
-		most = rule.Unlimited
+		most = twotier.Unlimited
 	}
 	before := len(checks)
 	for n != 0 {

@@ -10,13 +10,13 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
 // JSON is ShouldRateLimit with the JSON form of Envoy's API. over reports whether the answer is
 // OVER_LIMIT.
-func (l *Limiter) JSON(ctx context.Context, g *token.Grant, body []byte) (answer []byte, over bool,
+func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte, over bool,
 	err error) {
 	var r ratelimitv3.RateLimitRequest
 	if protojson.Unmarshal(body, &r) != nil {

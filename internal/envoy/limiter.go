@@ -10,12 +10,11 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/token"
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/trace"
 	"twotier.dev/twotier/internal/verdicts"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // Service executes operations. A method must not keep an operation or its keys after it returns.
@@ -60,13 +59,13 @@ func NewLimiter(service Service, domains Domains, counter verdicts.Counter,
 
 // ShouldRateLimit decides one request. A nil grant allows everything. Its errors are of type
 // *[request.Error].
-func (l *Limiter) ShouldRateLimit(ctx context.Context, g *token.Grant,
+func (l *Limiter) ShouldRateLimit(ctx context.Context, g *twotier.Grant,
 	r *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	return l.decide(ctx, g, r, verdicts.GRPC)
 }
 
 // decide is ShouldRateLimit for a request that arrived at the given listener.
-func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.RateLimitRequest,
+func (l *Limiter) decide(ctx context.Context, g *twotier.Grant, r *ratelimitv3.RateLimitRequest,
 	door string) (*ratelimitv3.RateLimitResponse, error) {
 	began, of := time.Now(), trace.From(ctx)
 	switch {
@@ -89,7 +88,7 @@ func (l *Limiter) decide(ctx context.Context, g *token.Grant, r *ratelimitv3.Rat
 		if err := d.match(domain); err != nil {
 			return nil, err
 		}
-		if _, why := g.Refusal(token.Count, d.namespace); why != "" {
+		if _, why := g.Refusal(twotier.RoleCount, d.namespace); why != "" {
 			return nil, &request.Error{Failure: request.Failure{Detail: why},
 				Forbidden: true}
 		}

@@ -21,8 +21,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/token"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -33,7 +34,7 @@ var ErrOpened = errors.New("server was opened or closed before")
 type Tokens interface {
 	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
-	Find(presented []byte) *token.Grant
+	Find(presented []byte) *twotier.Grant
 }
 
 // Options configure a [Server]. The zero value of each field is the documented default.

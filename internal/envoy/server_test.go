@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/certs"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/testca"
+	"twotier.dev/twotier/internal/token"
 )
 
 // serve opens a server that the end of the test closes.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/trace"
 )
@@ -33,7 +33,7 @@ func (v service) ShouldRateLimit(ctx context.Context, r *ratelimitv3.RateLimitRe
 	*ratelimitv3.RateLimitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.s.opts.RequestTimeout)
 	defer cancel()
-	g, _ := ctx.Value(grantKey{}).(*token.Grant)
+	g, _ := ctx.Value(grantKey{}).(*twotier.Grant)
 	response, err := v.s.opts.Limiter.ShouldRateLimit(ctx, g, r)
 	if err != nil {
 		return nil, v.s.statusOf(err)

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/testing/spantest"
 	"twotier.dev/twotier/internal/trace"
@@ -32,9 +31,9 @@ func (s *tracing) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	return s.Counter.Do(ctx, op, res)
 }
 
-func (s *tracing) Chosen(rule.Verdict) bool { return true }
+func (s *tracing) Chosen(twotier.Verdict) bool { return true }
 
-func (s *tracing) Record(d *rule.Decision) {
+func (s *tracing) Record(d *twotier.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recorded = append(s.recorded, d.TraceID)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // Bounds of the events and departed members that a log keeps.

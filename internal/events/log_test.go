@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/events"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // together is the maximum difference between nodes' times of the same event, in milliseconds.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 )
 
 // calm is the time without refusals after which overload ends, in milliseconds: overload comes and

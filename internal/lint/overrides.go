@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // clientBits is the length of the part of an IPv6 address that is the key of a client.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/lint"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/internal/testing/seed"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
 )
 

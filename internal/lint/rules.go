@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/nearest"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -67,7 +67,7 @@ func Rules(doc *rules.Document, ladders Ladders) (list []warning.Warning) {
 func sharedCounts(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	of, order := map[string][]rules.PlacedRule{}, []string{}
 	for _, r := range s.Rules {
-		if r.State != rule.On || len(r.Limits) == 0 {
+		if r.State != twotier.RuleOn || len(r.Limits) == 0 {
 			continue
 		}
 		if len(of[r.Space()]) == 0 {
@@ -108,7 +108,7 @@ func enumerate(names []string) string {
 
 // implied reports whether a limit never refuses because a stricter one always refuses first: one
 // with at most as many events in a window at least as long.
-func implied(l, stricter rule.Limit) bool {
+func implied(l, stricter twotier.RuleLimit) bool {
 	return stricter.Max <= l.Max && stricter.Window >= l.Window
 }
 
@@ -121,14 +121,14 @@ func weakLimits(s *rules.Source, _ Ladders) (list []warning.Warning) {
 		for j, o := range s.Limits {
 			together := o.Rule == l.Rule && o.Distinct == l.Distinct && o.List == l.List
 			same := o.Max == l.Max && o.Window == l.Window
-			if i == j || !together || !implied(l.Limit, o.Limit) || same && i < j {
+			if i == j || !together || !implied(l.RuleLimit, o.RuleLimit) || same && i < j {
 				continue
 			}
 			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: l.At,
 				Reason: fmt.Sprintf("%s of rule %s never refuses anything: %s beside it refuses "+
-					"before", show(l.Limit), l.Rule, show(o.Limit)),
+					"before", show(l.RuleLimit), l.Rule, show(o.RuleLimit)),
 				Instead: fmt.Sprintf("remove %s, or make one of the two a different limit",
-					show(l.Limit))})
+					show(l.RuleLimit))})
 			break
 		}
 	}
@@ -143,9 +143,9 @@ func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 		for j, o := range s.Rules {
 			together := r.Default && o.Default && r.Space() == o.Space() && i != j
 			plain := len(r.Overrides) == 0 && len(o.Overrides) == 0
-			if !together || !plain || r.State == rule.Off || o.State != rule.On ||
+			if !together || !plain || r.State == twotier.RuleOff || o.State != twotier.RuleOn ||
 				len(r.Limits) == 0 || len(r.Distinct) > 0 || !allImplied(r.Limits, o.Limits) ||
-				r.State == rule.On && i < j && allImplied(o.Limits, r.Limits) {
+				r.State == twotier.RuleOn && i < j && allImplied(o.Limits, r.Limits) {
 				continue
 			}
 			list = append(list, warning.Warning{Code: warning.NeverRefuses, At: r.At,
@@ -159,9 +159,9 @@ func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 	return list
 }
 
-func allImplied(limits, stricter []rule.Limit) bool {
-	return !slices.ContainsFunc(limits, func(l rule.Limit) bool {
-		return !slices.ContainsFunc(stricter, func(o rule.Limit) bool { return implied(l, o) })
+func allImplied(limits, stricter []twotier.RuleLimit) bool {
+	return !slices.ContainsFunc(limits, func(l twotier.RuleLimit) bool {
+		return !slices.ContainsFunc(stricter, func(o twotier.RuleLimit) bool { return implied(l, o) })
 	})
 }
 
@@ -221,4 +221,4 @@ func spellEntry(e rules.Entry) string {
 }
 
 // show formats a limit as in documents, such as 15/1m.
-func show(l rule.Limit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }
+func show(l twotier.RuleLimit) string { return fmt.Sprintf("%d/%s", l.Max, l.Text) }

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/nearest"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // Settings returns the warnings about settings and the variables they were read from.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/httpapi/warning"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/rules"
+	"twotier.dev/twotier/internal/warning"
 	"twotier.dev/twotier/leaparray"
 )
 
@@ -50,7 +50,7 @@ func coarseWindows(s *rules.Source, ladders Ladders) (list []warning.Warning) {
 		list = append(list, warning.Warning{Code: warning.CoarseWindow, At: l.At,
 			Reason: fmt.Sprintf("%s is decided by buckets of %s: an event counts for up to %[2]s "+
 				"too long, so steady traffic above %s of the limit is refused in part",
-				show(l.Limit),
+				show(l.RuleLimit),
 				spell(width), share(l.Window, width)),
 			Instead: remedy(ladders, l, width)})
 	}

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/backtest"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/backtest"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/internal/topkeys"
@@ -30,7 +29,7 @@ const (
 
 // Backtest reports the effect that rules would have, see backtest.Run. A node runs one at a time;
 // the error is twotier.ErrOverload if another one takes too long.
-func (n *Node) Backtest(ctx context.Context, rules []*rule.Rule,
+func (n *Node) Backtest(ctx context.Context, rules []*twotier.Rule,
 	top int) (*backtest.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, backtestTimeout)
 	defer cancel()

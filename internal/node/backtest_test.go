@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/leaparray"
@@ -56,7 +55,7 @@ func TestOneBacktestAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rules := []*rule.Rule{{Name: "r", Limits: []rule.Limit{{Window: 1000, Max: 1, Text: "1s"}}}}
+	rules := []*twotier.Rule{{Name: "r", Limits: []twotier.RuleLimit{{Window: 1000, Max: 1, Text: "1s"}}}}
 	first := make(chan error)
 	go func() {
 		r, err := n.Backtest(t.Context(), rules, 9)

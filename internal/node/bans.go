@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
@@ -54,8 +53,8 @@ func (n *Node) fold(x *bans.Extended, op *twotier.Op, res *twotier.Result) {
 // Bans returns up to limit bans that may still be in force and that a node has seen start or refuse
 // a request. A non-empty ns or name selects the bans of that namespace or rule. It asks all nodes
 // that can be reached.
-func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []rule.Banned {
-	lists := [][]rule.Banned{n.bans.List(ns, name, limit, n.opt.Clock.Now())}
+func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []twotier.Banned {
+	lists := [][]twotier.Banned{n.bans.List(ns, name, limit, n.opt.Clock.Now())}
 	if n.opt.Ring == nil {
 		return lists[0]
 	}

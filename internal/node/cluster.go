@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"

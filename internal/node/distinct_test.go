@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"

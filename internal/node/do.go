@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/ring"
 )
 

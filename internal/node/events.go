@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/cluster"
 	"twotier.dev/twotier/internal/bans"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/events"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/multiowner"

@@ -4,10 +4,9 @@ import (
 	"context"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/backtest"
-	"twotier.dev/twotier/httpapi/cluster"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/backtest"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )
@@ -66,7 +65,7 @@ type (
 	}
 	// BansAnswer lists them.
 	BansAnswer struct {
-		Bans []rule.Banned
+		Bans []twotier.Banned
 	}
 
 	// SeriesQuestion asks for the buckets of a key that a node owns.

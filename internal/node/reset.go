@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/internal/retry"

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/rpc"
 	"twotier.dev/twotier/ring"
 )

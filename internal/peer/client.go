@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/elapsed"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/rpc"

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"

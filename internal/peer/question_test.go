@@ -8,8 +8,8 @@ import (
 	"testing/quick"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/hotkeys"
 	"twotier.dev/twotier/internal/multiowner"
 	"twotier.dev/twotier/internal/node"

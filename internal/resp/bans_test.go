@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/bans"
 	"twotier.dev/twotier/internal/resp"
 )
@@ -58,15 +57,15 @@ func (s *banning) take() string {
 
 // newBans returns a service with bans, and rules, some of which ban.
 func newBans(t *testing.T) (*banning, namedRules) {
-	limit := func(most int64) []rule.Limit {
-		return []rule.Limit{{Window: 86_400_000, Max: most, Text: "24h"}}
+	limit := func(most int64) []twotier.RuleLimit {
+		return []twotier.RuleLimit{{Window: 86_400_000, Max: most, Text: "24h"}}
 	}
-	return &banning{service: newService(t)}, namedRules{rule.NewSet([]rule.Rule{
+	return &banning{service: newService(t)}, namedRules{twotier.NewRuleSet([]twotier.Rule{
 		{Name: "plain", Limits: limit(50)},
 		{Name: "login", Limits: append(limit(2), limit(9)...), Ban: 600_000},
 		{Name: "hours", Limits: limit(1), Ban: 7_200_000},
-		{Name: "shadow", Limits: limit(1), Ban: 600_000, State: rule.Shadow},
-		{Name: "off", Limits: limit(1), Ban: 600_000, State: rule.Off},
+		{Name: "shadow", Limits: limit(1), Ban: 600_000, State: twotier.RuleShadow},
+		{Name: "off", Limits: limit(1), Ban: 600_000, State: twotier.RuleOff},
 		{Name: "sms", Namespace: "sms", Default: true, Limits: limit(1), Ban: 60_000},
 	})}
 }

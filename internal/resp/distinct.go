@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -166,9 +166,9 @@ func (c *conn) distinct(args [][]byte) errorReply {
 	if e := q.parse(c.work, args); e != "" {
 		return e
 	}
-	need := token.Read
+	need := twotier.RoleRead
 	if len(q.op.Add) > 0 {
-		need = token.Count
+		need = twotier.RoleCount
 	}
 	if _, why := c.session.grant.Refusal(need, q.op.Op.NS); why != "" {
 		return errorf(codeNoPerm, "%s", why)

@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/verdicts"
 	"twotier.dev/twotier/leaparray"
@@ -69,21 +68,21 @@ func TestDistinct(t *testing.T) {
 // TestDistinctByRules adds values under limits and rules, and counts the verdicts.
 func TestDistinctByRules(t *testing.T) {
 	t.Parallel()
-	limits := func(most ...int64) (all []rule.Limit) {
+	limits := func(most ...int64) (all []twotier.RuleLimit) {
 		for i, m := range most {
-			all = append(all, rule.Limit{Window: int64(i+1) * 3_600_000, Max: m,
+			all = append(all, twotier.RuleLimit{Window: int64(i+1) * 3_600_000, Max: m,
 				Text: fmt.Sprint(i+1, "h")})
 		}
 		return all
 	}
-	named := namedRules{rule.NewSet([]rule.Rule{
-		{Name: "devices", Distinct: limits(2, 9), Overrides: []rule.Override{{Key: "vip",
+	named := namedRules{twotier.NewRuleSet([]twotier.Rule{
+		{Name: "devices", Distinct: limits(2, 9), Overrides: []twotier.Override{{Key: "vip",
 			Distinct: limits(5)}}},
-		{Name: "tight", Distinct: limits(1), State: rule.Shadow},
-		{Name: "off", Distinct: limits(0), State: rule.Off},
+		{Name: "tight", Distinct: limits(1), State: twotier.RuleShadow},
+		{Name: "off", Distinct: limits(0), State: twotier.RuleOff},
 		{Name: "events", Limits: limits(9)},
 		{Name: "risk", Namespace: "risk", Default: true, Distinct: limits(1)},
-		{Name: "risk-tight", Namespace: "risk", Default: true, State: rule.Shadow,
+		{Name: "risk-tight", Namespace: "risk", Default: true, State: twotier.RuleShadow,
 			Distinct: limits(0)},
 		{Name: "risk-events", Namespace: "risk", Default: true, Limits: limits(9)},
 		{Name: "many", Distinct: limits(9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9)},

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -88,8 +86,8 @@ type draft struct {
 	several bool // errors name the check
 	seen    [optionBy + 1]bool
 	bounds  bool
-	inForce *rule.Set // the rules of this command, once one is named
-	ruled   int       // limits of rules so far
+	inForce *twotier.RuleSet // the rules of this command, once one is named
+	ruled   int              // limits of rules so far
 }
 
 // parse adds an operation of that kind with these arguments, the name of the command first.
@@ -345,11 +343,11 @@ func (d *draft) endCheck() errorReply {
 }
 
 // roleOf returns the role that a kind of operation requires.
-func roleOf(kind twotier.Kind) token.Role {
+func roleOf(kind twotier.Kind) twotier.Role {
 	if kind == twotier.Count {
-		return token.Read
+		return twotier.RoleRead
 	}
-	return token.Count
+	return twotier.RoleCount
 }
 
 // refused returns the error for a field of the check.

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -42,14 +40,14 @@ type Service interface {
 type Rules interface {
 	// Rules returns the rules in force, or nil while they are unknown. All names in one command are
 	// resolved in one set.
-	Rules() *rule.Set
+	Rules() *twotier.RuleSet
 }
 
 // Tokens resolves tokens; [token.Store] implements it.
 type Tokens interface {
 	// Find returns the grant of a token, or nil if the token is unknown. Its duration must not
 	// reveal how much of a token is right.
-	Find(presented []byte) *token.Grant
+	Find(presented []byte) *twotier.Grant
 }
 
 // Options configure a [Server]. The zero value of each field is the documented default.

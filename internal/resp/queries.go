@@ -2,7 +2,6 @@ package resp
 
 import (
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -43,7 +42,7 @@ func (c *conn) series(args [][]byte) errorReply {
 	if e := q.parse(args, true); e != "" {
 		return e
 	}
-	if _, why := c.session.grant.Refusal(token.Read, q.ns); why != "" {
+	if _, why := c.session.grant.Refusal(twotier.RoleRead, q.ns); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	_, points, err := c.server.opts.Service.Series(c.deadline(), q.ns, q.key, q.window)
@@ -111,7 +110,7 @@ func (c *conn) top(args [][]byte) errorReply {
 		return errorf(codeNoPerm, "this concerns all namespaces, and the token %s is for some",
 			g.Name())
 	}
-	if _, why := c.session.grant.Refusal(token.Read, nil); why != "" {
+	if _, why := c.session.grant.Refusal(twotier.RoleRead, nil); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	list := c.server.opts.Service.Top
@@ -141,7 +140,7 @@ func (c *conn) forget(args [][]byte) errorReply {
 	if e := q.parse(args, false); e != "" {
 		return e
 	}
-	if _, why := c.session.grant.Refusal(token.Admin, q.ns); why != "" {
+	if _, why := c.session.grant.Refusal(twotier.RoleAdmin, q.ns); why != "" {
 		return errorf(codeNoPerm, "%s", why)
 	}
 	if err := c.server.opts.Service.Reset(c.deadline(), q.ns, q.key); err != nil {

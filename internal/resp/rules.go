@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 	"twotier.dev/twotier/internal/verdicts"
 )
@@ -131,7 +130,7 @@ func (w *work) off(i, j int) (n int) {
 		return 0
 	}
 	for k := range w.ops[i].Checks[j].Limits {
-		if r := w.ruleOf(i, j, k); r != nil && r.Rule.State == rule.Off {
+		if r := w.ruleOf(i, j, k); r != nil && r.Rule.State == twotier.RuleOff {
 			n++
 		}
 	}

@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
 // namedRules are the rules of the tests.
-type namedRules struct{ set *rule.Set }
+type namedRules struct{ set *twotier.RuleSet }
 
-func (n namedRules) Rules() *rule.Set { return n.set }
+func (n namedRules) Rules() *twotier.RuleSet { return n.set }
 
 func newRules() namedRules {
-	limits := func(most ...int64) (all []rule.Limit) {
+	limits := func(most ...int64) (all []twotier.RuleLimit) {
 		for i, m := range most {
-			all = append(all, rule.Limit{Window: int64(i+1) * 60_000, Max: m,
+			all = append(all, twotier.RuleLimit{Window: int64(i+1) * 60_000, Max: m,
 				Text: fmt.Sprint(i+1, "m")})
 		}
 		return all
@@ -28,11 +28,11 @@ func newRules() namedRules {
 	for range 16 {
 		many = append(many, 9)
 	}
-	return namedRules{rule.NewSet([]rule.Rule{
-		{Name: "two", Limits: limits(2, 9)}, {Name: "off", Limits: limits(0), State: rule.Off},
-		{Name: "shadow", Limits: limits(1), State: rule.Shadow},
+	return namedRules{twotier.NewRuleSet([]twotier.Rule{
+		{Name: "two", Limits: limits(2, 9)}, {Name: "off", Limits: limits(0), State: twotier.RuleOff},
+		{Name: "shadow", Limits: limits(1), State: twotier.RuleShadow},
 		{Name: "sms", Namespace: "sms", Default: true, Limits: limits(3),
-			Overrides: []rule.Override{{Prefix: "vip", Limits: limits(7, 8)}}},
+			Overrides: []twotier.Override{{Prefix: "vip", Limits: limits(7, 8)}}},
 		{Name: "many", Limits: limits(many...)},
 	})}
 }
@@ -69,8 +69,8 @@ func TestRules(t *testing.T) {
 // turning returns different rules on every call: its limit is 1000 plus the number of calls.
 type turning struct{ asked atomic.Int64 }
 
-func (r *turning) Rules() *rule.Set {
-	return rule.NewSet([]rule.Rule{{Name: "a", Limits: []rule.Limit{{Window: 60_000,
+func (r *turning) Rules() *twotier.RuleSet {
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "a", Limits: []twotier.RuleLimit{{Window: 60_000,
 		Max: 1000 + r.asked.Add(1)}}}})
 }
 

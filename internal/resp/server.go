@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/account"
+	"twotier.dev/twotier/internal/token"
 )
 
 // ErrOpened is returned by Open if the server has been opened or closed before.

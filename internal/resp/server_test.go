@@ -16,9 +16,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/resp"
 	"twotier.dev/twotier/internal/testing/testca"
+	"twotier.dev/twotier/internal/token"
 )
 
 // tokensOf returns tokens by name, and a store that holds them.

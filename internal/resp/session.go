@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 )
 
 // session is the state that a connection keeps between commands.
@@ -13,8 +13,8 @@ type session struct {
 	id        int64
 	proto     version
 	name      string
-	presented []byte       // the token; nil if there is none
-	grant     *token.Grant // the token's grant; nil if there is none
+	presented []byte         // the token; nil if there is none
+	grant     *twotier.Grant // the token's grant; nil if there is none
 }
 
 // compatible is the version of Redis whose connection commands these are. Clients that check it
@@ -35,7 +35,7 @@ func (c *conn) refreshGrant() {
 }
 
 // find returns the grant of a token, or nil if the token is unknown.
-func (s *Server) find(presented []byte) *token.Grant {
+func (s *Server) find(presented []byte) *twotier.Grant {
 	if g := s.master.Find(presented); g != nil || s.opts.Tokens == nil {
 		return g
 	}

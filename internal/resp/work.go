@@ -5,8 +5,6 @@ import (
 	"sync"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -39,12 +37,12 @@ type work struct {
 	limits  []twotier.Limit
 	ruled   []ruledLimit      // the limits that rules put there, in order
 	bans    []twotier.BanRule // of rules that ban; Check is an index in checks until link
-	naming  []*rule.Rule      // the rules that the current check names
+	naming  []*twotier.Rule   // the rules that the current check names
 	rules   Rules             // resolves the names of rules; nil if there are none
 	results []twotier.Result
 	out     []byte
 	context *request.Context
-	grant   *token.Grant // nil allows everything
+	grant   *twotier.Grant // nil allows everything
 }
 
 // The bounds of a work for a small buffer and of one for a large buffer, and the approximate size
@@ -181,7 +179,7 @@ func (w *work) appendAcquire(b []byte, i int, res *twotier.Result) []byte {
 			l := &res.Checks[j].Limits[k]
 			most := l.Max
 			if r := w.ruleOf(i, j, k); r != nil {
-				if r.Rule.State == rule.Off {
+				if r.Rule.State == twotier.RuleOff {
 					continue
 				}
 				most = r.Max

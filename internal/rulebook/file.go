@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // file is the content of a file to be stored as a version.
@@ -17,7 +17,7 @@ type file struct {
 
 // Offer stores the content of the file of rules as a version as soon as the store can be reached,
 // as described in the package documentation. changed marks a file that changed while the node runs,
-// as opposed to the file of a node that starts. The error is a *[rule.DocumentError] if the text is
+// as opposed to the file of a node that starts. The error is a *[twotier.DocumentError] if the text is
 // not valid.
 func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	if _, err := k.read(text); err != nil {
@@ -47,8 +47,8 @@ func (k *Keeper) storeFile(ctx context.Context) error {
 	if err != nil { // it was read before
 		return err
 	}
-	_, err = k.append(ctx, AnyVersion, rule.Version{Text: f.text, Who: f.who}, doc)
-	if errors.Is(err, rule.ErrMoved) {
+	_, err = k.append(ctx, AnyVersion, twotier.RuleVersion{Text: f.text, Who: f.who}, doc)
+	if errors.Is(err, twotier.ErrRulesMoved) {
 		return nil // the next poll sees the newest version
 	}
 	if err == nil {

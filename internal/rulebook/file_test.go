@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // offer offers a valid file.
@@ -79,7 +79,7 @@ func TestFileWithoutTheStore(t *testing.T) {
 		poll()
 		blank.has(t, "two", 1)
 		err := n.Offer([]byte("rules: ["), "file", true)
-		if _, ok := errors.AsType[*rule.DocumentError](err); !ok {
+		if _, ok := errors.AsType[*twotier.DocumentError](err); !ok {
 			t.Errorf("a bad file: %v", err)
 		}
 		poll()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rules"
 	"twotier.dev/twotier/syncer"
 )
@@ -56,7 +55,7 @@ type Keeper struct {
 
 // state is the version in force.
 type state struct {
-	version   rule.Version
+	version   twotier.RuleVersion
 	confirmed time.Time // when the store said last that it is the newest
 }
 
@@ -136,7 +135,7 @@ func (k *Keeper) poll(ctx context.Context) {
 		err = k.storeFile(ctx)
 	}
 	if err != nil && k.file != nil && k.force.Load() == nil {
-		k.use(rule.Version{Text: k.file.text, Who: k.file.who, At: time.Now()})
+		k.use(twotier.RuleVersion{Text: k.file.text, Who: k.file.who, At: time.Now()})
 	}
 	k.report(err)
 }
@@ -181,7 +180,7 @@ func (k *Keeper) sync(ctx context.Context) error {
 			held.version.Number, "newest", number)
 		return k.opt.Store.Restore(ctx, held.version)
 	case number == 0:
-		return k.use(rule.Version{})
+		return k.use(twotier.RuleVersion{})
 	case k.refused.id == id:
 		return k.refused.err
 	}
@@ -193,7 +192,7 @@ func (k *Keeper) sync(ctx context.Context) error {
 }
 
 // use puts a version in force.
-func (k *Keeper) use(v rule.Version) error {
+func (k *Keeper) use(v twotier.RuleVersion) error {
 	doc, err := k.readWith(rules.ReadVersion, v.Text)
 	if err != nil {
 		err = fmt.Errorf("version %d can't be used by this node: %w", v.Number, err)
@@ -204,7 +203,7 @@ func (k *Keeper) use(v rule.Version) error {
 	return nil
 }
 
-func (k *Keeper) put(v rule.Version, doc *rules.Document) {
+func (k *Keeper) put(v twotier.RuleVersion, doc *rules.Document) {
 	k.opt.Book.Set(doc, v.Number)
 	if k.opt.InForce != nil {
 		k.opt.InForce(doc)
@@ -215,28 +214,28 @@ func (k *Keeper) put(v rule.Version, doc *rules.Document) {
 	}
 }
 
-// read reads a document for a new version. The error is a *[rule.DocumentError].
+// read reads a document for a new version. The error is a *[twotier.DocumentError].
 func (k *Keeper) read(text []byte) (*rules.Document, error) { return k.readWith(rules.Read, text) }
 
 func (k *Keeper) readWith(read func(string, []byte) (*rules.Document, error),
 	text []byte) (*rules.Document, error) {
-	if len(text) > rule.MaxText {
-		return nil, &rule.DocumentError{Err: fmt.Errorf("rules: longer than %d bytes",
-			rule.MaxText)}
+	if len(text) > twotier.MaxRuleText {
+		return nil, &twotier.DocumentError{Err: fmt.Errorf("rules: longer than %d bytes",
+			twotier.MaxRuleText)}
 	}
 	doc, err := read("rules", text)
 	if err == nil {
 		err = k.opt.Check(doc)
 	}
 	if err != nil {
-		return nil, &rule.DocumentError{Err: err}
+		return nil, &twotier.DocumentError{Err: err}
 	}
 	return doc, nil
 }
 
 // Current returns the version in force, and when the store last confirmed it as the newest. known
 // is false if none is in force.
-func (k *Keeper) Current() (v rule.Version, confirmed time.Time, known bool) {
+func (k *Keeper) Current() (v twotier.RuleVersion, confirmed time.Time, known bool) {
 	s := k.force.Load()
 	if s == nil {
 		return v, confirmed, false
@@ -248,40 +247,40 @@ func (k *Keeper) Current() (v rule.Version, confirmed time.Time, known bool) {
 const AnyVersion = -1
 
 // Put makes a text the successor of version base, and puts it in force on this node. The error is a
-// *[rule.DocumentError] or [rule.ErrMoved] if it can't, and then nothing has changed. If that very
+// *[twotier.DocumentError] or [twotier.ErrRulesMoved] if it can't, and then nothing has changed. If that very
 // text is the newest version already, Put returns that version.
 func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
-	who string) (rule.Version, error) {
+	who string) (twotier.RuleVersion, error) {
 	doc, err := k.read(text)
 	if err != nil {
-		return rule.Version{}, err
+		return twotier.RuleVersion{}, err
 	}
 	if err := k.asking.take(ctx); err != nil {
-		return rule.Version{}, unavailable(err)
+		return twotier.RuleVersion{}, unavailable(err)
 	}
 	defer k.asking.give()
 	if err := k.sync(ctx); err != nil {
-		return rule.Version{}, fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
+		return twotier.RuleVersion{}, fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	}
-	return k.append(ctx, base, rule.Version{Text: bytes.Clone(text), Who: who}, doc)
+	return k.append(ctx, base, twotier.RuleVersion{Text: bytes.Clone(text), Who: who}, doc)
 }
 
 // append stores v after base.
-func (k *Keeper) append(ctx context.Context, base int64, v rule.Version,
-	doc *rules.Document) (rule.Version, error) {
+func (k *Keeper) append(ctx context.Context, base int64, v twotier.RuleVersion,
+	doc *rules.Document) (twotier.RuleVersion, error) {
 	newest := k.force.Load().version
 	switch {
 	case newest.Number > 0 && bytes.Equal(newest.Text, v.Text):
 		return newest, nil
 	case base != AnyVersion && base != newest.Number:
-		return newest, rule.ErrMoved
+		return newest, twotier.ErrRulesMoved
 	}
 	v.Number, v.ID, v.At = newest.Number+1, rand.Text(), time.Now()
 	err := k.opt.Store.Append(ctx, v)
 	switch {
 	case err == nil:
 		k.put(v, doc)
-	case errors.Is(err, rule.ErrMoved):
+	case errors.Is(err, twotier.ErrRulesMoved):
 	case errors.Is(err, syncer.ErrNotApplied):
 		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 	default:
@@ -291,28 +290,28 @@ func (k *Keeper) append(ctx context.Context, base int64, v rule.Version,
 }
 
 // History returns the stored versions, newest first.
-func (k *Keeper) History(ctx context.Context) ([]rule.Version, error) {
+func (k *Keeper) History(ctx context.Context) ([]twotier.RuleVersion, error) {
 	all, err := k.opt.Store.History(ctx)
 	return all, unavailable(err)
 }
 
-// Version returns a stored version, or [rule.ErrNoVersion].
-func (k *Keeper) Version(ctx context.Context, number int64) (rule.Version, error) {
+// Version returns a stored version, or [twotier.ErrNoRuleVersion].
+func (k *Keeper) Version(ctx context.Context, number int64) (twotier.RuleVersion, error) {
 	v, err := k.opt.Store.Version(ctx, number)
 	return v, unavailable(err)
 }
 
 // unavailable wraps an error of the store with [twotier.ErrUnavailable].
 func unavailable(err error) error {
-	if err == nil || errors.Is(err, rule.ErrNoVersion) {
+	if err == nil || errors.Is(err, twotier.ErrNoRuleVersion) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 }
 
 // Read returns the rules of a text, such as that of a version, without putting them in force. An
-// empty text means no rules. The error is a *[rule.DocumentError] if there is a mistake.
-func (k *Keeper) Read(text []byte) (*rule.Set, error) {
+// empty text means no rules. The error is a *[twotier.DocumentError] if there is a mistake.
+func (k *Keeper) Read(text []byte) (*twotier.RuleSet, error) {
 	doc, err := k.readWith(rules.ReadVersion, text)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rulebook"
 	"twotier.dev/twotier/internal/rules"
 )
@@ -54,15 +53,15 @@ func (s *store) Newest(ctx context.Context) (int64, string, error) {
 	return m.Newest(ctx)
 }
 
-func (s *store) Version(ctx context.Context, n int64) (rule.Version, error) {
+func (s *store) Version(ctx context.Context, n int64) (twotier.RuleVersion, error) {
 	m, err := s.reach()
 	if err != nil {
-		return rule.Version{}, err
+		return twotier.RuleVersion{}, err
 	}
 	return m.Version(ctx, n)
 }
 
-func (s *store) History(ctx context.Context) ([]rule.Version, error) {
+func (s *store) History(ctx context.Context) ([]twotier.RuleVersion, error) {
 	m, err := s.reach()
 	if err != nil {
 		return nil, err
@@ -70,7 +69,7 @@ func (s *store) History(ctx context.Context) ([]rule.Version, error) {
 	return m.History(ctx)
 }
 
-func (s *store) Append(ctx context.Context, v rule.Version) error {
+func (s *store) Append(ctx context.Context, v twotier.RuleVersion) error {
 	m, err := s.reach()
 	if err != nil {
 		return err
@@ -83,13 +82,13 @@ func (s *store) Append(ctx context.Context, v rule.Version) error {
 }
 
 // Restore restores into an empty memory, which must have all versions up to the one restored.
-func (s *store) Restore(ctx context.Context, v rule.Version) error {
+func (s *store) Restore(ctx context.Context, v twotier.RuleVersion) error {
 	m, err := s.reach()
 	if err != nil {
 		return err
 	}
 	for n, _, _ := m.Newest(ctx); n < v.Number; n++ {
-		filler := rule.Version{Number: n + 1, ID: "filler"}
+		filler := twotier.RuleVersion{Number: n + 1, ID: "filler"}
 		if n+1 == v.Number {
 			filler = v
 		}
@@ -194,7 +193,7 @@ func TestOneOfTwoThatPutAtOnceIsRefused(t *testing.T) {
 		go func() { _, err := a.Put(t.Context(), 0, text("one"), "me"); errs <- err }()
 		go func() { _, err := b.Put(t.Context(), 0, text("two"), "me"); errs <- err }()
 		one, two := <-errs, <-errs
-		if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two), rule.ErrMoved) {
+		if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two), twotier.ErrRulesMoved) {
 			t.Errorf("%v and %v", one, two)
 		}
 		if v, err := a.Put(t.Context(), rulebook.AnyVersion, text("three"), "me"); err != nil ||
@@ -232,15 +231,15 @@ func TestBadDocumentsChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, bad := range []string{"", "# rules:\n", "---\n", "[]", "rules: [", "rule: []",
-			string(text("forbidden")), "# " + strings.Repeat("x", rule.MaxText)} {
+			string(text("forbidden")), "# " + strings.Repeat("x", twotier.MaxRuleText)} {
 			_, err := n.Put(t.Context(), 1, []byte(bad), "me")
-			if _, ok := errors.AsType[*rule.DocumentError](err); !ok {
+			if _, ok := errors.AsType[*twotier.DocumentError](err); !ok {
 				t.Errorf("%.40s: %v", bad, err)
 			}
 		}
 		n.has(t, "one", 1)
 		// Another node, with newer code, has stored a version that this one can't use.
-		if err := s.memory.Append(t.Context(), rule.Version{Number: 2, ID: "x",
+		if err := s.memory.Append(t.Context(), twotier.RuleVersion{Number: 2, ID: "x",
 			Text: text("forbidden")}); err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +279,7 @@ func TestWhatTheStoreLosesIsPutBack(t *testing.T) {
 		// The store has lost version 4, and a node unaware of it made another version 4.
 		s.lose()
 		for n := int64(1); n <= 4; n++ {
-			if err := s.memory.Append(t.Context(), rule.Version{Number: n, ID: "other",
+			if err := s.memory.Append(t.Context(), twotier.RuleVersion{Number: n, ID: "other",
 				Text: text("other")}); err != nil {
 				t.Fatal(err)
 			}

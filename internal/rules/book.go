@@ -3,7 +3,7 @@ package rules
 import (
 	"sync/atomic"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // Book holds the document in force. The zero value holds none: the rules are unknown yet.
@@ -12,7 +12,7 @@ type Book struct{ current atomic.Pointer[edition] }
 // edition is a document with the number of its version.
 type edition struct {
 	domains map[string]*Domain
-	rules   *rule.Set
+	rules   *twotier.RuleSet
 }
 
 // Set puts a document in force as that version. Decisions in progress still use the previous one.
@@ -21,7 +21,7 @@ func (b *Book) Set(d *Document, version int64) {
 }
 
 // Rules returns the named rules in force, or nil if no document is in force.
-func (b *Book) Rules() *rule.Set {
+func (b *Book) Rules() *twotier.RuleSet {
 	if e := b.current.Load(); e != nil {
 		return e.rules
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
@@ -173,7 +173,7 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
 	if !l.Unlimited {
-		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n), Limit: rule.Limit{
+		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n), RuleLimit: twotier.RuleLimit{
 			Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
 	}
 	return l

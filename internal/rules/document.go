@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
 // Document is the content of a file of rules.
 type Document struct {
 	// Rules are the named rules.
-	Rules   *rule.Set
+	Rules   *twotier.RuleSet
 	domains map[string]*Domain
 	source  Source
 }
@@ -105,7 +105,7 @@ func Text(list *strictyaml.Node) ([]byte, error) {
 type reader struct {
 	*strictyaml.Reader
 	whole Document
-	rules []rule.Rule
+	rules []twotier.Rule
 	seen  map[string]*strictyaml.Node // rules by name
 	// overridesRead are the overrides of the current rule.
 	overridesRead []*strictyaml.Node
@@ -125,7 +125,7 @@ func (r *reader) result() (*Document, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	r.whole.Rules = rule.NewSet(r.rules)
+	r.whole.Rules = twotier.NewRuleSet(r.rules)
 	return &r.whole, nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/config"
 	"twotier.dev/twotier/internal/strictyaml"
 )
@@ -33,7 +33,7 @@ func (r *reader) ruleList(list *strictyaml.Node) {
 
 // rule reads one named rule.
 func (r *reader) rule(item *strictyaml.Node) {
-	var one rule.Rule
+	var one twotier.Rule
 	var name, limits, distinct, ban, overrides *strictyaml.Node
 	strictyaml.Mapping{Name: "a rule", Example: "name: login",
 		Each: func(key string, at, to *strictyaml.Node) {
@@ -86,7 +86,7 @@ func (r *reader) rule(item *strictyaml.Node) {
 
 // countDefault counts the default rules of a namespace and their limits on distinct values: with
 // too many such limits, no request could add any.
-func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
+func (r *reader) countDefault(item *strictyaml.Node, one *twotier.Rule) {
 	namespace := one.Space()
 	if r.defaults[namespace]++; r.defaults[namespace] == maxDefaults+1 {
 		r.Fail(item, "more than %d default rules of namespace %s", maxDefaults, namespace)
@@ -96,12 +96,12 @@ func (r *reader) countDefault(item *strictyaml.Node, one *rule.Rule) {
 		most = max(most, len(o.Distinct))
 	}
 	before := r.onValues[namespace]
-	if one.State != rule.Off {
+	if one.State != twotier.RuleOff {
 		r.onValues[namespace] += most
 	}
-	if before <= rule.MaxDistinct && r.onValues[namespace] > rule.MaxDistinct {
+	if before <= twotier.MaxDistinct && r.onValues[namespace] > twotier.MaxDistinct {
 		r.Fail(item, "the default rules of namespace %s have more than %d distinct limits",
-			namespace, rule.MaxDistinct)
+			namespace, twotier.MaxDistinct)
 	}
 }
 
@@ -132,12 +132,12 @@ func (r *reader) name(n *strictyaml.Node, what string) string {
 	return text
 }
 
-func (r *reader) state(n *strictyaml.Node) rule.State {
+func (r *reader) state(n *strictyaml.Node) twotier.RuleState {
 	text, ok := r.Text(n, "state")
 	if !ok {
-		return rule.On
+		return twotier.RuleOn
 	}
-	s, err := rule.ParseState(text)
+	s, err := twotier.ParseRuleState(text)
 	if err != nil {
 		r.Fail(n, "state: %v", err)
 	}
@@ -167,7 +167,7 @@ func (r *reader) ban(n *strictyaml.Node) int64 {
 }
 
 // limits reads a list such as [15/1m, 50/24h].
-func (r *reader) limits(n *strictyaml.Node) []rule.Limit {
+func (r *reader) limits(n *strictyaml.Node) []twotier.RuleLimit {
 	items := r.List(n, "limits")
 	if len(items) == 0 || len(items) > maxLimits {
 		r.Fail(n, "limits: want 1 to %d of them, such as [15/1m, 50/24h]", maxLimits)
@@ -176,7 +176,7 @@ func (r *reader) limits(n *strictyaml.Node) []rule.Limit {
 }
 
 // distinct reads such a list, or a single limit.
-func (r *reader) distinct(n *strictyaml.Node) []rule.Limit {
+func (r *reader) distinct(n *strictyaml.Node) []twotier.RuleLimit {
 	if !strictyaml.IsList(n) {
 		return r.limitsOf([]*strictyaml.Node{n})
 	}
@@ -188,7 +188,7 @@ func (r *reader) distinct(n *strictyaml.Node) []rule.Limit {
 }
 
 // limitsOf reads limits.
-func (r *reader) limitsOf(items []*strictyaml.Node) (limits []rule.Limit) {
+func (r *reader) limitsOf(items []*strictyaml.Node) (limits []twotier.RuleLimit) {
 	for _, item := range items {
 		text, ok := r.Text(item, "a limit")
 		if !ok {
@@ -204,15 +204,15 @@ func (r *reader) limitsOf(items []*strictyaml.Node) (limits []rule.Limit) {
 }
 
 // parseLimit reads a limit such as 15/1m.
-func parseLimit(text string) (rule.Limit, error) {
+func parseLimit(text string) (twotier.RuleLimit, error) {
 	most, window, ok := strings.Cut(text, "/")
 	n, err := strconv.ParseInt(most, 10, 64)
-	if !ok || err != nil || n < 0 || n >= rule.Unlimited {
-		return rule.Limit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
+	if !ok || err != nil || n < 0 || n >= twotier.Unlimited {
+		return twotier.RuleLimit{}, fmt.Errorf("%q is not MAX/WINDOW, such as 15/1m", text)
 	}
 	d, err := config.ParseDuration(window)
 	if err == nil && (d < time.Millisecond || d%time.Millisecond != 0) {
 		err = fmt.Errorf("%q is not a whole number of milliseconds, at least 1ms", window)
 	}
-	return rule.Limit{Window: d.Milliseconds(), Max: n, Text: window}, err
+	return twotier.RuleLimit{Window: d.Milliseconds(), Max: n, Text: window}, err
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
@@ -13,7 +13,7 @@ import (
 const maxKey = 256
 
 // overrides reads a list such as [{key: vip-1, limits: [100/1m]}, {prefix: corp-, limits: [9/1m]}].
-func (r *reader) overrides(n *strictyaml.Node) (all []rule.Override) {
+func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
 	seen, prefixes := map[string]int{}, 0
 	r.overridesRead = r.List(n, "overrides")
 	for _, item := range r.overridesRead {
@@ -29,14 +29,14 @@ func (r *reader) overrides(n *strictyaml.Node) (all []rule.Override) {
 		seen[which] = item.Line
 		all = append(all, o)
 	}
-	if prefixes > rule.MaxPrefixes {
-		r.Fail(n, "overrides: want at most %d with a prefix", rule.MaxPrefixes)
+	if prefixes > twotier.MaxPrefixes {
+		r.Fail(n, "overrides: want at most %d with a prefix", twotier.MaxPrefixes)
 	}
 	return all
 }
 
 // override reads one override.
-func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
+func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
 	known := []string{"key", "prefix", "limits", "distinct"}
 	seen := map[string]bool{}
 	strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
@@ -63,7 +63,7 @@ func (r *reader) override(item *strictyaml.Node) (o rule.Override) {
 
 // checkOverrides refuses overrides of a list that the rule lacks: the kinds of limits of a rule
 // must not depend on the key.
-func (r *reader) checkOverrides(one *rule.Rule, at *strictyaml.Node, limits, distinct bool) {
+func (r *reader) checkOverrides(one *twotier.Rule, at *strictyaml.Node, limits, distinct bool) {
 	for _, o := range one.Overrides {
 		switch {
 		case len(o.Limits) > 0 && !limits:

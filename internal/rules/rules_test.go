@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/rules"
 )
 
@@ -45,7 +45,7 @@ rules:
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	var none *rule.Set
+	var none *twotier.RuleSet
 	if doc.Rules.Find([]byte("nobody")) != nil || none.Find([]byte("login")) != nil {
 		t.Error("found a rule that does not exist")
 	}

@@ -1,7 +1,7 @@
 package rules
 
 import (
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/strictyaml"
 )
 
@@ -16,19 +16,19 @@ type Source struct {
 
 // PlacedRule is a named rule.
 type PlacedRule struct {
-	*rule.Rule
+	*twotier.Rule
 	At string
 }
 
 // PlacedOverride is an override of the rule of that name.
 type PlacedOverride struct {
-	rule.Override
+	twotier.Override
 	Rule, At string
 }
 
 // PlacedLimit is a limit of a rule, of one of its overrides, or of a descriptor.
 type PlacedLimit struct {
-	rule.Limit
+	twotier.RuleLimit
 	// Namespace is "" for the default one, and Rule is "" for descriptors.
 	Namespace, Rule string
 	// Distinct marks a limit on distinct values.
@@ -48,7 +48,7 @@ type PlacedDescriptor struct {
 func (d *Document) Source() *Source { return &d.source }
 
 // placeRule adds a rule to the source.
-func (r *reader) placeRule(one *rule.Rule, at *strictyaml.Node) {
+func (r *reader) placeRule(one *twotier.Rule, at *strictyaml.Node) {
 	r.whole.source.Rules = append(r.whole.source.Rules, PlacedRule{one, r.Position(at)})
 	for i, o := range one.Overrides {
 		r.whole.source.Overrides = append(r.whole.source.Overrides,
@@ -58,7 +58,7 @@ func (r *reader) placeRule(one *rule.Rule, at *strictyaml.Node) {
 
 // placeLimits adds limits of a rule to the source. They are the items of a list, or all come from
 // one value.
-func (r *reader) placeLimits(one *rule.Rule, limits []rule.Limit, at *strictyaml.Node,
+func (r *reader) placeLimits(one *twotier.Rule, limits []twotier.RuleLimit, at *strictyaml.Node,
 	list int, distinct bool) {
 	for i, l := range limits {
 		where := at

@@ -3,12 +3,13 @@ package token
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"twotier.dev/twotier"
 )
 
 // Master is a single token with every right. A nil Master matches no token.
 type Master struct {
 	hash  [sha256.Size]byte
-	grant *Grant
+	grant *twotier.Grant
 }
 
 // NewMaster returns the master token of that text, or nil if it is empty. name appears in messages.
@@ -16,11 +17,11 @@ func NewMaster(name, text string) *Master {
 	if text == "" {
 		return nil
 	}
-	return &Master{hash: sha256.Sum256([]byte(text)), grant: Full(name)}
+	return &Master{hash: sha256.Sum256([]byte(text)), grant: twotier.FullGrant(name)}
 }
 
 // Find returns a grant of everything, or nil if presented is another token.
-func (m *Master) Find(presented []byte) *Grant {
+func (m *Master) Find(presented []byte) *twotier.Grant {
 	if m == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"twotier.dev/twotier"
 	"unicode"
 	"unicode/utf8"
 )
@@ -31,7 +32,7 @@ func New() (text, hash string) {
 }
 
 // Line returns the line of a token for the file.
-func Line(name, hash string, roles Role, namespaces string) (string, error) {
+func Line(name, hash string, roles twotier.Role, namespaces string) (string, error) {
 	line := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", name, hash, roles, namespaces))
 	_, err := Parse([]byte(line))
 	return line, err
@@ -42,7 +43,7 @@ type Set struct{ byHash map[[sha256.Size]byte]entry }
 
 type entry struct {
 	hash  [sha256.Size]byte
-	grant *Grant
+	grant *twotier.Grant
 }
 
 // Parse reads a file. Its errors name the line but reveal nothing that may be secret.
@@ -85,7 +86,7 @@ func (s *Set) add(fields []string, names map[string]int, n int) error {
 	if _, ok := s.byHash[hash]; ok {
 		return errors.New("the hash is already in another line")
 	}
-	g, err := newGrant(name, fields[2], fields[3])
+	g, err := twotier.NewGrant(name, fields[2], fields[3])
 	s.byHash[hash] = entry{hash, g}
 	return err
 }
@@ -115,7 +116,7 @@ func parseHash(text string) (hash [sha256.Size]byte, err error) {
 func (s *Set) Len() int { return len(s.byHash) }
 
 // Find returns the grant of a presented token, or nil if the token is not in the set.
-func (s *Set) Find(presented []byte) *Grant {
+func (s *Set) Find(presented []byte) *twotier.Grant {
 	sum := sha256.Sum256(presented)
 	e := s.byHash[sum]
 	if subtle.ConstantTimeCompare(e.hash[:], sum[:]) != 1 {
@@ -145,7 +146,7 @@ func (s *Store) Load(text []byte) error {
 
 // Find returns the grant of a presented token, or nil if the token is unknown or nothing was
 // loaded.
-func (s *Store) Find(presented []byte) *Grant {
+func (s *Store) Find(presented []byte) *twotier.Grant {
 	set := s.set.Load()
 	if set == nil {
 		return nil

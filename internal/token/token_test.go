@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/internal/token"
 )
 
 func TestFindsWhatWasMade(t *testing.T) {
 	text, hash := token.New()
 	other, _ := token.New()
-	line, err := token.Line("checkout", hash, token.Count|token.Read, "default,login")
+	line, err := token.Line("checkout", hash, twotier.RoleCount|twotier.RoleRead, "default,login")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestFindsWhatWasMade(t *testing.T) {
 			t.Errorf("%q passes", wrong)
 		}
 	}
-	if !g.May(token.Count) || !g.May(token.Read|token.Admin) || g.May(token.Admin) {
+	if !g.May(twotier.RoleCount) || !g.May(twotier.RoleRead|twotier.RoleAdmin) || g.May(twotier.RoleAdmin) {
 		t.Error("the roles are not those of the line")
 	}
 	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false,
@@ -49,7 +50,7 @@ func TestFindsWhatWasMade(t *testing.T) {
 func TestAllNamespaces(t *testing.T) {
 	for _, namespaces := range []string{"", "*"} {
 		text, hash := token.New()
-		line, err := token.Line("a", hash, token.Admin, namespaces)
+		line, err := token.Line("a", hash, twotier.RoleAdmin, namespaces)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +147,7 @@ func BenchmarkFind(b *testing.B) {
 
 // TestCovers compares grants of one name, and of two.
 func TestCovers(t *testing.T) {
-	grants := func(line string) *token.Grant {
+	grants := func(line string) *twotier.Grant {
 		text, hash := token.New()
 		name, rest, _ := strings.Cut(line, " ")
 		set, err := token.Parse([]byte(name + " " + hash + " " + rest))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 )
 
 // The doors of a node: the endpoints that answer clients' acquires.
@@ -56,7 +55,7 @@ type name struct{ ns, rule string }
 // series counts the verdicts of one rule, or of the limits without a rule in one namespace, by
 // door. It is not spread over cache lines: BenchmarkCount shows the cost when all cores count into
 // one.
-type series [doors][rule.Verdicts]atomic.Int64
+type series [doors][twotier.VerdictCount]atomic.Int64
 
 // Counters count verdicts. Create them with [New].
 type Counters struct {
@@ -64,7 +63,7 @@ type Counters struct {
 	// counting takes no lock.
 	all     atomic.Pointer[map[name]*series]
 	latency [doors]latency
-	whole   [rule.Verdicts]atomic.Int64 // decisions of all namespaces and doors, each once
+	whole   [twotier.VerdictCount]atomic.Int64 // decisions of all namespaces and doors, each once
 	// unrecorded is the number of verdicts that may be missing in the history.
 	unrecorded atomic.Int64
 	// Shadows receives the keys that rules in shadow would have refused, see [ShadowNoter].
@@ -85,7 +84,7 @@ func New() *Counters {
 }
 
 // Count implements [Counter].
-func (c *Counters) Count(door string, ns []byte, ruleName string, v rule.Verdict, n int64) {
+func (c *Counters) Count(door string, ns []byte, ruleName string, v twotier.Verdict, n int64) {
 	var s *series
 	if len(ns) == 0 {
 		s = (*c.all.Load())[name{twotier.DefaultNamespace, ruleName}]
@@ -113,7 +112,7 @@ func (c *Counters) NoteRefused(ns []byte, limits []twotier.LimitResult) {
 }
 
 // Took implements [Counter].
-func (c *Counters) Took(door string, d time.Duration, n [rule.Verdicts]int64) {
+func (c *Counters) Took(door string, d time.Duration, n [twotier.VerdictCount]int64) {
 	all := int64(0)
 	for v, some := range n {
 		if some > 0 {
@@ -159,7 +158,7 @@ type Row struct {
 	Rule string
 	Door string
 	// Totals is the number of decisions by verdict.
-	Totals [rule.Verdicts]int64
+	Totals [twotier.VerdictCount]int64
 }
 
 // Rows returns the counts so far, sorted, without empty rows.
@@ -170,7 +169,7 @@ func (c *Counters) Rows() (rows []Row) {
 			for v := range row.Totals {
 				row.Totals[v] = s[d][v].Load()
 			}
-			if row.Totals != [rule.Verdicts]int64{} {
+			if row.Totals != [twotier.VerdictCount]int64{} {
 				rows = append(rows, row)
 			}
 		}

@@ -12,12 +12,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
 // note counts n equal verdicts at a door.
-func note(c *verdicts.Counters, door, ns, name string, v rule.Verdict, n int) {
+func note(c *verdicts.Counters, door, ns, name string, v twotier.Verdict, n int) {
 	run := verdicts.Begin(c, door)
 	for range n {
 		run.Decision()
@@ -40,15 +39,15 @@ func TestCountsByRuleAndDoor(t *testing.T) {
 	c := verdicts.New()
 	run := verdicts.Begin(c, verdicts.RESP)
 	for i := range 6 {
-		run.Verdict(nil, "", rule.VerdictOf(i >= 4, false))
-		run.Verdict([]byte("default"), "", rule.Allowed) // the same namespace
-		run.Verdict([]byte("sms"), "receiver", rule.VerdictOf(i < 3, true))
+		run.Verdict(nil, "", twotier.VerdictOf(i >= 4, false))
+		run.Verdict([]byte("default"), "", twotier.Allowed) // the same namespace
+		run.Verdict([]byte("sms"), "receiver", twotier.VerdictOf(i < 3, true))
 	}
-	run.Verdict([]byte("a"), "", rule.Allowed)
-	run.Verdict([]byte("b"), "", rule.Allowed)
+	run.Verdict([]byte("a"), "", twotier.Allowed)
+	run.Verdict([]byte("b"), "", twotier.Allowed)
 	run.End(0)
-	note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 7)
-	note(c, verdicts.HTTP, "sms", "", rule.Allowed, 1)
+	note(c, verdicts.HTTP, "sms", "receiver", twotier.Refused, 7)
+	note(c, verdicts.HTTP, "sms", "", twotier.Allowed, 1)
 	const want = "a/ resp [1 0 0]\nb/ resp [1 0 0]\ndefault/ resp [10 2 0]\n" +
 		"sms/ http [1 0 0]\nsms/receiver http [0 7 0]\nsms/receiver resp [3 0 3]"
 	if got := text(c); got != want {
@@ -65,23 +64,23 @@ func TestSeriesAreBounded(t *testing.T) {
 	for range goroutines {
 		g.Go(func() {
 			for i := range namespaces {
-				note(c, verdicts.HTTP, fmt.Sprint("n", i), "", rule.Refused, 1)
+				note(c, verdicts.HTTP, fmt.Sprint("n", i), "", twotier.Refused, 1)
 			}
 		})
 	}
 	g.Wait()
-	note(c, verdicts.HTTP, "sms", "late", rule.Allowed, 1)
+	note(c, verdicts.HTTP, "sms", "late", twotier.Allowed, 1)
 	rows := c.Rows()
 	var all int64
 	for _, r := range rows {
-		all += r.Totals[rule.Refused]
+		all += r.Totals[twotier.Refused]
 	}
 	others := rows[0]
 	if len(rows) != bound+2 || others.Namespace != verdicts.Others || all != namespaces*goroutines {
 		t.Errorf("%d rows with %d in all, the first is %+v", len(rows), all, others)
 	}
 	if !slices.ContainsFunc(rows, func(r verdicts.Row) bool {
-		return r.Rule == "late" && r.Totals[rule.Allowed] == 1
+		return r.Rule == "late" && r.Totals[twotier.Allowed] == 1
 	}) {
 		t.Error("the rule has no series")
 	}
@@ -108,7 +107,7 @@ func exposition(t *testing.T, c prometheus.Collector) string {
 // TestMetrics compares the metrics with the expected text.
 func TestMetrics(t *testing.T) {
 	c := verdicts.New()
-	note(c, verdicts.ForwardAuth, "", "login", rule.ShadowRefused, 2)
+	note(c, verdicts.ForwardAuth, "", "login", twotier.ShadowRefused, 2)
 	run := verdicts.Begin(c, verdicts.ForwardAuth)
 	run.Decision()
 	run.End(time.Hour)
@@ -135,7 +134,7 @@ func TestMetrics(t *testing.T) {
 func TestNilCounterCountsNothing(*testing.T) {
 	run := verdicts.Begin(nil, verdicts.HTTP)
 	run.Decision()
-	run.Verdict(nil, "", rule.Allowed)
+	run.Verdict(nil, "", twotier.Allowed)
 	run.End(time.Second)
 }
 
@@ -155,7 +154,7 @@ func BenchmarkCount(b *testing.B) {
 	one := func(c *verdicts.Counters) {
 		run := verdicts.Begin(c, verdicts.HTTP)
 		run.Decision()
-		run.Verdict(ns, "receiver", rule.Allowed)
+		run.Verdict(ns, "receiver", twotier.Allowed)
 		run.End(80 * time.Microsecond)
 	}
 	b.Run("alone", func(b *testing.B) {
@@ -179,9 +178,9 @@ func BenchmarkCount(b *testing.B) {
 func TestAcquiresCountOnceInAll(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	run := verdicts.Begin(c, verdicts.GRPC)
-	for _, judged := range [][]rule.Verdict{
-		{rule.Allowed, rule.Allowed}, {rule.Refused, rule.ShadowRefused, rule.Allowed},
-		{rule.Allowed, rule.ShadowRefused}, {rule.ShadowRefused, rule.Refused}, {rule.Refused}, {},
+	for _, judged := range [][]twotier.Verdict{
+		{twotier.Allowed, twotier.Allowed}, {twotier.Refused, twotier.ShadowRefused, twotier.Allowed},
+		{twotier.Allowed, twotier.ShadowRefused}, {twotier.ShadowRefused, twotier.Refused}, {twotier.Refused}, {},
 	} {
 		run.Decision()
 		for i, v := range judged {
@@ -212,7 +211,7 @@ func TestShadowsAreNoted(t *testing.T) {
 	c, told := verdicts.New(), new(noted)
 	c.Shadows = told
 	shadow := func(most int64) verdicts.Origin {
-		return verdicts.Origin{Rule: &rule.Rule{State: rule.Shadow}, Max: most, First: true}
+		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most, First: true}
 	}
 	run := verdicts.Begin(c, verdicts.HTTP)
 	for _, tt := range []struct {
@@ -221,7 +220,7 @@ func TestShadowsAreNoted(t *testing.T) {
 	}{
 		{"both", []verdicts.Origin{shadow(4), shadow(3)}},
 		{"neither", []verdicts.Origin{shadow(5), shadow(6)}},
-		{"on", []verdicts.Origin{{Rule: &rule.Rule{}, Max: 4, First: true}, shadow(5)}},
+		{"on", []verdicts.Origin{{Rule: &twotier.Rule{}, Max: 4, First: true}, shadow(5)}},
 		{"second", []verdicts.Origin{shadow(5), shadow(4)}},
 	} {
 		limits := []twotier.LimitResult{{Count: 5, Max: 9}, {Count: 5, Max: 9}}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/request"
 )
 
@@ -50,7 +49,7 @@ type History struct {
 // entry identifies a key of the history.
 type entry struct {
 	name
-	verdict rule.Verdict
+	verdict twotier.Verdict
 }
 
 // key returns the key of an entry.
@@ -120,7 +119,7 @@ func (h *History) news() (list []addition) {
 			list = append(list, addition{e, n})
 		}
 	}
-	for v := range rule.Verdict(rule.Verdicts) {
+	for v := range twotier.Verdict(twotier.VerdictCount) {
 		note(entry{name{All, ""}, v}, h.counters.whole[v].Load())
 		for of, s := range *h.counters.all.Load() {
 			total := int64(0)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
@@ -59,9 +58,9 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 		c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 		h := verdicts.NewHistory(c, k)
 		h.Open()
-		note(c, verdicts.HTTP, "", "", rule.Allowed, 2)
-		note(c, verdicts.RESP, "", "", rule.Allowed, 3)
-		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 1)
+		note(c, verdicts.HTTP, "", "", twotier.Allowed, 2)
+		note(c, verdicts.RESP, "", "", twotier.Allowed, 3)
+		note(c, verdicts.HTTP, "sms", "receiver", twotier.Refused, 1)
 		time.Sleep(1500 * time.Millisecond)
 		const first = "@verdicts @all/allowed 5\n@verdicts @all/refused 1\n" +
 			"@verdicts default/allowed 5\n@verdicts sms/refused/receiver 1"
@@ -69,8 +68,8 @@ func TestHistoryRecordsEverySecond(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", got, first)
 		}
 		time.Sleep(time.Minute) // nothing new: the node gets no operations
-		note(c, verdicts.HTTP, "sms", "receiver", rule.Refused, 4)
-		note(c, verdicts.HTTP, "sms", "receiver", rule.ShadowRefused, 7)
+		note(c, verdicts.HTTP, "sms", "receiver", twotier.Refused, 4)
+		note(c, verdicts.HTTP, "sms", "receiver", twotier.ShadowRefused, 7)
 		h.Close()
 		h.Close() // again
 		const second = "@verdicts @all/allowed 5\n@verdicts @all/refused 5\n" +
@@ -92,11 +91,11 @@ func TestHistoryNeverCountsTwice(t *testing.T) {
 		"c/allowed": twotier.ErrUnknownOutcome, "d/allowed": context.DeadlineExceeded}
 	k.fail = func(key string) error { return errs[key] }
 	for _, ns := range []string{"a", "b", "c", "d"} {
-		note(c, verdicts.HTTP, ns, "", rule.Allowed, 3)
+		note(c, verdicts.HTTP, ns, "", twotier.Allowed, 3)
 	}
 	h.Record()
 	clear(errs)
-	note(c, verdicts.HTTP, "c", "", rule.Allowed, 1)
+	note(c, verdicts.HTTP, "c", "", twotier.Allowed, 1)
 	h.Record()
 	h.Record()
 	const want = "@verdicts @all/allowed 13\n" +
@@ -115,9 +114,9 @@ func TestHistoryOfManyRules(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	const rules = 1200
 	for i := range rules {
-		note(c, verdicts.GRPC, "edge", fmt.Sprint("r", i), rule.Allowed, 1)
+		note(c, verdicts.GRPC, "edge", fmt.Sprint("r", i), twotier.Allowed, 1)
 	}
-	note(c, verdicts.GRPC, "edge", "two\nlines", rule.Allowed, 1)
+	note(c, verdicts.GRPC, "edge", "two\nlines", twotier.Allowed, 1)
 	verdicts.NewHistory(c, k).Record()
 	hashed := 0
 	for name := range k.counts {

@@ -3,7 +3,7 @@ package verdicts
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 )
 
 // Describe implements [prometheus.Collector]. It sends nothing, which makes this an unchecked
@@ -19,7 +19,7 @@ func (c *Counters) Collect(ch chan<- prometheus.Metric) {
 	for _, row := range c.Rows() {
 		for v, n := range row.Totals {
 			ch <- prometheus.MustNewConstMetric(decisions, prometheus.CounterValue, float64(n),
-				row.Namespace, row.Rule, rule.Verdict(v).String(), row.Door)
+				row.Namespace, row.Rule, twotier.Verdict(v).String(), row.Door)
 		}
 	}
 	seconds := prometheus.NewDesc("twotier_decision_seconds",

@@ -6,20 +6,19 @@ import (
 	"testing"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/verdicts"
 )
 
 // records keeps the recorded decisions, except for one verdict that it does not choose.
 type records struct {
-	without rule.Verdict
+	without twotier.Verdict
 	all     []string
 }
 
-func (r *records) Chosen(v rule.Verdict) bool { return v != r.without }
+func (r *records) Chosen(v twotier.Verdict) bool { return v != r.without }
 
-func (r *records) Record(d *rule.Decision) {
+func (r *records) Record(d *twotier.Decision) {
 	r.all = append(r.all, fmt.Sprintf("%s %s:%s x%d %q v%d %v %v", d.Door, d.NS, d.Key, d.N, d.Rule,
 		d.Version, d.Verdict, d.Limits))
 }
@@ -27,32 +26,32 @@ func (r *records) Record(d *rule.Decision) {
 // TestRecords records a check judged by a rule, a rule in shadow, a rule that is off, and limits
 // without a rule: one decision for each that judges, with the limits and maxima of that judge.
 func TestRecords(t *testing.T) {
-	on := &rule.Rule{Name: "on"}
-	shadow := &rule.Rule{Name: "shadow", State: rule.Shadow}
-	off := &rule.Rule{Name: "off", State: rule.Off}
+	on := &twotier.Rule{Name: "on"}
+	shadow := &twotier.Rule{Name: "shadow", State: twotier.RuleShadow}
+	off := &twotier.Rule{Name: "off", State: twotier.RuleOff}
 	origins := []verdicts.Origin{{Rule: on, Max: 9, First: true, Version: 3},
 		{Rule: on, Max: 50, Version: 3}, {Rule: shadow, Max: 4, First: true, Version: 3},
 		{Rule: off, Max: 1, First: true, Version: 3}, {}, {}}
 	check := twotier.Check{NS: []byte("sms"), Key: []byte("k"), N: 2}
 	res := twotier.Result{Allowed: true, Checks: []twotier.CheckResult{{}}}
-	for i, max := range []int64{9, 50, rule.Unlimited, rule.Unlimited, 7, 8} {
+	for i, max := range []int64{9, 50, twotier.Unlimited, twotier.Unlimited, 7, 8} {
 		res.Checks[0].Limits = append(res.Checks[0].Limits,
 			twotier.LimitResult{Window: int64(i+1) * 1000, Count: 5, Max: max})
 	}
 	for _, tt := range []struct {
-		without rule.Verdict
+		without twotier.Verdict
 		of      func(k int) verdicts.Origin
 		want    []string
 	}{
-		{rule.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
+		{twotier.Refused, func(k int) verdicts.Origin { return origins[k] }, []string{
 			`resp sms:k x2 "on" v3 allowed [{1000 5 9} {2000 5 50}]`,
 			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`,
 			`resp sms:k x2 "" v0 allowed [{5000 5 7} {6000 5 8}]`}},
-		{rule.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
+		{twotier.Allowed, func(k int) verdicts.Origin { return origins[k] }, []string{
 			`resp sms:k x2 "shadow" v3 shadow_refused [{3000 5 4}]`}},
-		{rule.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [{1000 5 9} `+
+		{twotier.Refused, nil, []string{fmt.Sprintf(`resp sms:k x2 "" v0 allowed [{1000 5 9} `+
 			`{2000 5 50} {3000 5 %[1]d} {4000 5 %[1]d} {5000 5 7} {6000 5 8}]`,
-			int64(rule.Unlimited))}},
+			int64(twotier.Unlimited))}},
 	} {
 		r := &records{without: tt.without}
 		run := verdicts.Begin(nil, verdicts.RESP)
@@ -70,12 +69,12 @@ func TestRecords(t *testing.T) {
 func TestRecordsOfValues(t *testing.T) {
 	op := verdicts.Values{Op: distinct.Op{Key: []byte("k"),
 		Limits: []twotier.Limit{{Window: 1000, Max: 4}}}, Add: make([][]byte, 7)}
-	if wrong := op.Judge([]*rule.Rule{
-		{Name: "shadow", Namespace: "cards", State: rule.Shadow,
-			Distinct: []rule.Limit{{Window: 2000, Max: 5}}},
-		{Name: "off", Namespace: "cards", State: rule.Off,
-			Distinct: []rule.Limit{{Window: 2000, Max: 0}}},
-		{Name: "on", Namespace: "cards", Distinct: []rule.Limit{{Window: 3000, Max: 9},
+	if wrong := op.Judge([]*twotier.Rule{
+		{Name: "shadow", Namespace: "cards", State: twotier.RuleShadow,
+			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 5}}},
+		{Name: "off", Namespace: "cards", State: twotier.RuleOff,
+			Distinct: []twotier.RuleLimit{{Window: 2000, Max: 0}}},
+		{Name: "on", Namespace: "cards", Distinct: []twotier.RuleLimit{{Window: 3000, Max: 9},
 			{Window: 4000, Max: 50, Text: "4s"}}},
 	}, 3); wrong != nil {
 		t.Fatal(wrong)
@@ -95,7 +94,7 @@ func TestRecordsOfValues(t *testing.T) {
 			`http cards:k x7 "shadow" v3 shadow_refused [{2000 4 5}]`,
 			`http cards:k x7 "on" v3 refused [{3000 4 9} {4000 4 50}]`}},
 	} {
-		r := &records{without: rule.Verdicts}
+		r := &records{without: twotier.VerdictCount}
 		run := verdicts.Begin(nil, verdicts.HTTP)
 		run.RecordTo(r)
 		res := &distinct.Result{Allowed: tt.allowed, Over: tt.over}

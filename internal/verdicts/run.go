@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/trace"
 )
 
@@ -13,9 +12,9 @@ import (
 type Counter interface {
 	// Count counts n equal verdicts on keys of a namespace, of a rule or, if its name is empty, of
 	// limits without a rule. An empty namespace is the default one.
-	Count(door string, ns []byte, rule string, v rule.Verdict, n int64)
+	Count(door string, ns []byte, rule string, v twotier.Verdict, n int64)
 	// Took counts decisions with the given duration, by overall verdict.
-	Took(door string, d time.Duration, n [rule.Verdicts]int64)
+	Took(door string, d time.Duration, n [twotier.VerdictCount]int64)
 }
 
 // ShadowNoter is a [Counter] that receives the keys that rules in shadow would have refused: once
@@ -41,16 +40,16 @@ type Run struct {
 	door      string
 	ns        []byte
 	rule      string
-	verdict   rule.Verdict
+	verdict   twotier.Verdict
 	n         int64
-	decisions [rule.Verdicts]int64 // all but the last decision
-	last      rule.Verdict
+	decisions [twotier.VerdictCount]int64 // all but the last decision
+	last      twotier.Verdict
 	decided   bool
 	shadow    bool // a rule in shadow would have refused the current check
 	recorder  Recorder
-	traced    trace.Source // nil if traces are unknown
-	span      trace.Span   // nil if no span is recorded
-	overall   rule.Verdict // for span
+	traced    trace.Source    // nil if traces are unknown
+	span      trace.Span      // nil if no span is recorded
+	overall   twotier.Verdict // for span
 }
 
 // Begin returns a run for a request at a door. A nil counter counts nothing.
@@ -72,14 +71,14 @@ func (r *Run) Decision() {
 	if r.decided {
 		r.decisions[r.last]++
 	}
-	r.decided, r.last = true, rule.Allowed
+	r.decided, r.last = true, twotier.Allowed
 }
 
 // Decided reports whether there was a decision.
 func (r *Run) Decided() bool { return r.decided }
 
 // Verdict counts one verdict. An empty namespace is the default one; an empty rule means none.
-func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
+func (r *Run) Verdict(ns []byte, rule string, v twotier.Verdict) {
 	r.last = worse(r.last, v)
 	if r.span != nil {
 		r.overall = worse(r.overall, v)
@@ -94,9 +93,9 @@ func (r *Run) Verdict(ns []byte, rule string, v rule.Verdict) {
 
 // worse combines two verdicts on an acquire: a refusal decides, and a verdict in shadow counts only
 // where none refuses.
-func worse(a, b rule.Verdict) rule.Verdict {
-	if a == rule.Refused || b == rule.Refused {
-		return rule.Refused
+func worse(a, b twotier.Verdict) twotier.Verdict {
+	if a == twotier.Refused || b == twotier.Refused {
+		return twotier.Refused
 	}
 	return max(a, b)
 }
@@ -119,13 +118,13 @@ func (r *Run) End(took time.Duration) {
 		r.decisions[r.last]++
 		r.counter.Took(r.door, took, r.decisions)
 	}
-	r.decisions, r.decided = [rule.Verdicts]int64{}, false
+	r.decisions, r.decided = [twotier.VerdictCount]int64{}, false
 }
 
 // Origin is the source of a limit of a check.
 type Origin struct {
 	// Rule is nil for a limit without a rule.
-	Rule *rule.Rule
+	Rule *twotier.Rule
 	// Max is the maximum in the rule, whatever its state.
 	Max int64
 	// First marks the first limit of a rule.
@@ -140,7 +139,7 @@ type Origin struct {
 // Refuses reports whether the limit refused, or would have refused if its rule were on. n is the
 // check's count.
 func (o Origin) Refuses(l *twotier.LimitResult, res *twotier.Result, n int64) bool {
-	if o.Rule == nil || o.Distinct || o.Rule.State == rule.On {
+	if o.Rule == nil || o.Distinct || o.Rule.State == twotier.RuleOn {
 		return l.Refused
 	}
 	count := l.Count
@@ -194,19 +193,19 @@ func (r *Run) Check(c *twotier.Check, j int, res *twotier.Result, of func(k int)
 
 // origin counts the verdict of the limits of one origin. A rule that is off has none.
 func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) {
-	v := rule.VerdictOf(refuses, false)
+	v := twotier.VerdictOf(refuses, false)
 	switch {
 	case o.Rule == nil:
 		r.Verdict(c.NS, "", v)
 		if n, ok := r.counter.(RefusalNoter); ok && refuses {
 			n.NoteRefused(c.NS, limits.limits[limits.from:limits.to])
 		}
-	case o.Rule.State == rule.Off:
+	case o.Rule.State == twotier.RuleOff:
 		return
 	default:
-		v = rule.VerdictOf(refuses, o.Rule.State == rule.Shadow)
+		v = twotier.VerdictOf(refuses, o.Rule.State == twotier.RuleShadow)
 		r.Verdict(c.NS, o.Rule.Name, v)
-		r.shadow = r.shadow || v == rule.ShadowRefused
+		r.shadow = r.shadow || v == twotier.ShadowRefused
 	}
 	if r.Records(v) {
 		r.record(c, o, v, limits)
@@ -214,6 +213,6 @@ func (r *Run) origin(c *twotier.Check, o Origin, refuses bool, limits compared) 
 }
 
 // Records reports whether to record a verdict that [Run.Verdict] has counted.
-func (r *Run) Records(v rule.Verdict) bool {
+func (r *Run) Records(v twotier.Verdict) bool {
 	return r.recorder != nil && r.recorder.Chosen(v)
 }

@@ -5,13 +5,12 @@ import (
 	"slices"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/request"
 )
 
 // A document of rules may demand as many limits as an operation may have.
-var _ [distinct.MaxLimits]struct{} = [rule.MaxDistinct]struct{}{}
+var _ [distinct.MaxLimits]struct{} = [twotier.MaxDistinct]struct{}{}
 
 // Values is an operation that adds different values to a key, or only counts them, with the rules
 // that judge it.
@@ -29,9 +28,9 @@ type Values struct {
 
 // ruledValues is a limit added by a rule.
 type ruledValues struct {
-	rule   *rule.Rule
-	limits []rule.Limit // all limits of the rule for the key
-	index  int          // of the limit among them
+	rule   *twotier.Rule
+	limits []twotier.RuleLimit // all limits of the rule for the key
+	index  int                 // of the limit among them
 }
 
 // Mistake is an error in a field of a request.
@@ -39,13 +38,13 @@ type Mistake struct{ Field, Detail string }
 
 // WantsDefaults reports whether default rules judge the operation: it adds values now, and names
 // neither limits nor, if named is empty, rules.
-func (v *Values) WantsDefaults(named []*rule.Rule) bool {
+func (v *Values) WantsDefaults(named []*twotier.Rule) bool {
 	return len(v.Add) > 0 && v.Op.TS == 0 && len(v.Op.Limits)+len(named) == 0
 }
 
 // Judge adds the limits of rules, all of one version and one namespace, and puts the key in that
 // namespace. It returns the first mistake, if any.
-func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
+func (v *Values) Judge(rules []*twotier.Rule, version int64) *Mistake {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -62,7 +61,7 @@ func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
 		if len(r.Distinct) == 0 {
 			return &Mistake{fmt.Sprintf("rules[%d]", i), request.OnlyEvents(r.Name)}
 		}
-		if r.State == rule.Off {
+		if r.State == twotier.RuleOff {
 			continue
 		}
 		limits := r.DistinctFor(v.Op.Key)
@@ -71,7 +70,7 @@ func (v *Values) Judge(rules []*rule.Rule, version int64) *Mistake {
 				distinct.MaxLimits)}
 		}
 		for j, l := range limits {
-			if r.State == rule.Shadow {
+			if r.State == twotier.RuleShadow {
 				v.Op.Shadow = append(v.Op.Shadow, len(v.Op.Limits))
 			}
 			v.Op.Limits = append(v.Op.Limits, twotier.Limit{Window: l.Window, Max: l.Max})
@@ -92,11 +91,11 @@ func (v *Values) ruled(k int) *ruledValues {
 
 // Limit returns the rule of limit k, and the limit as written in the rule; nil for a limit without
 // a rule.
-func (v *Values) Limit(k int) (*rule.Rule, rule.Limit) {
+func (v *Values) Limit(k int) (*twotier.Rule, twotier.RuleLimit) {
 	if r := v.ruled(k); r != nil {
 		return r.rule, r.limits[r.index]
 	}
-	return nil, rule.Limit{}
+	return nil, twotier.RuleLimit{}
 }
 
 // RefusedBy names the limits that refused: limits[0] is the first limit spelled out in the request,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"twotier.dev/twotier/httpapi/warning"
+	"twotier.dev/twotier/internal/warning"
 )
 
 // bed is a log with its clock and its output.

@@ -18,7 +18,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/embedded"
 	"twotier.dev/twotier/internal/envoy"
 	"twotier.dev/twotier/internal/node"

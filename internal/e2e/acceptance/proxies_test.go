@@ -14,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	named "twotier.dev/twotier/httpapi/rule"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/child"
 )
 
 // loginRule is the rule that the configurations in deploy/ name.
 type loginRule struct{}
 
-func (loginRule) Rules() *named.Set {
-	return named.NewSet([]named.Rule{{Name: "login",
-		Limits: []named.Limit{{Window: 60_000, Max: 3, Text: "1m"}}}})
+func (loginRule) Rules() *twotier.RuleSet {
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "login",
+		Limits: []twotier.RuleLimit{{Window: 60_000, Max: 3, Text: "1m"}}}})
 }
 
 func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }

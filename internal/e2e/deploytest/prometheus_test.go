@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/child"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
+	"twotier.dev/twotier/internal/token"
 )
 
 // scraped is a node with a Redis and a Prometheus that scrapes it with the files of
@@ -35,12 +36,12 @@ func newScraped(t *testing.T) *scraped {
 	t.Helper()
 	need(t, "prometheus")
 	secret, hash := token.New()
-	line, err := token.Line("prometheus", hash, token.Read, "*")
+	line, err := token.Line("prometheus", hash, twotier.RoleRead, "*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	client, hash := token.New()
-	another, err := token.Line("client", hash, token.Count, "*")
+	another, err := token.Line("client", hash, twotier.RoleCount, "*")
 	if err != nil {
 		t.Fatal(err)
 	}

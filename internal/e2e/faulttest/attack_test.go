@@ -15,10 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/httpapi/token"
 	"twotier.dev/twotier/internal/cli"
 	"twotier.dev/twotier/internal/testing/proctest"
+	"twotier.dev/twotier/internal/token"
 )
 
 // tokenFile is a file of tokens that can be changed.
@@ -34,7 +35,7 @@ func newTokenFile(t *testing.T) *tokenFile {
 }
 
 // add makes a token and returns it.
-func (f *tokenFile) add(name string, roles token.Role, namespaces string) string {
+func (f *tokenFile) add(name string, roles twotier.Role, namespaces string) string {
 	f.t.Helper()
 	text, hash := token.New()
 	line, err := token.Line(name, hash, roles, namespaces)
@@ -123,7 +124,7 @@ func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 			"--insecure: whoever can connect may count, read and reset")
 	})
 	file := newTokenFile(t)
-	secret := file.add("a", token.Count, "*")
+	secret := file.add("a", twotier.RoleCount, "*")
 	p = build.program.Serve(t, proctest.Options{Listen: "0.0.0.0:0"}, "--tokens", file.path)
 	if code, _ := ask(t, p.HTTP, secret, "POST", p.Base+"/v1/add", `{"key":"k"}`); code != 200 {
 		t.Errorf("with a token: %d", code)
@@ -135,9 +136,9 @@ func TestAttackWithoutATokenBeyondLoopback(t *testing.T) {
 func TestAttackWithoutTheRightToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
-	counts := file.add("shop", token.Count, "default")
-	reads := file.add("scraper", token.Read, "*")
-	admin := file.add("operator", token.Any, "*")
+	counts := file.add("shop", twotier.RoleCount, "default")
+	reads := file.add("scraper", twotier.RoleRead, "*")
+	admin := file.add("operator", twotier.AnyRole, "*")
 	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
 	const key = `{"key":"victim"}`
 	for i, tt := range []struct {
@@ -176,7 +177,7 @@ func TestAttackWithoutTheRightToken(t *testing.T) {
 	}
 	file.remove("shop")
 	until(t, 401, count(counts))
-	until(t, 200, count(file.add("new", token.Count, "default")))
+	until(t, 200, count(file.add("new", twotier.RoleCount, "default")))
 	if strings.Contains(p.Log.String(), "tt_") {
 		t.Error("a token is in the log")
 	}
@@ -187,7 +188,7 @@ func TestAttackWithoutTheRightToken(t *testing.T) {
 func TestClientsWithAToken(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
-	secret := file.add("app", token.Any, "*")
+	secret := file.add("app", twotier.AnyRole, "*")
 	p := build.program.Serve(t, proctest.Options{}, "--tokens", file.path)
 	c, err := client.New(client.Options{Addresses: []string{p.Listen}, Token: secret})
 	if err != nil {

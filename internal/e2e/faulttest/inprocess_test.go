@@ -15,7 +15,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/httpapi"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/storeclock"
 	"twotier.dev/twotier/internal/testing/faultproxy"

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/idle"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
@@ -202,7 +202,7 @@ func newSiege(t *testing.T, c crowd) *siege {
 	t.Helper()
 	tokens := newTokenFile(t)
 	s := &siege{t: t, crowd: c, redis: redistest.Start(t), tokens: tokens.path,
-		host: proctest.Host(), secret: tokens.add("all", token.Any, "*")}
+		host: proctest.Host(), secret: tokens.add("all", twotier.AnyRole, "*")}
 	var opt proctest.Options
 	if c.does == "silent" {
 		opt.Within = fewDescriptors

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/proctest"
 )
 

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 )
@@ -87,9 +87,9 @@ func withRuleList(t *testing.T, c *http.Client) reloaded {
 
 func withTokens(t *testing.T, c *http.Client) reloaded {
 	file := newTokenFile(t)
-	first, next := file.add("first", token.Any, "*"), ""
+	first, next := file.add("first", twotier.AnyRole, "*"), ""
 	return reloaded{args: []string{"--tokens", file.path}, client: c, secret: first,
-		replace: func() { next = file.add("next", token.Any, "*") },
+		replace: func() { next = file.add("next", twotier.AnyRole, "*") },
 		spoil: func() {
 			if err := os.WriteFile(file.path, []byte("no token\n"), 0o600); err != nil {
 				t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"twotier.dev/twotier/httpapi/token"
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/proctest"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/internal/testing/testca"
@@ -92,7 +92,7 @@ func TestAttackWithoutACertificate(t *testing.T) {
 	ours, others := newAuthority(t), newAuthority(t)
 	cert, key := ours.issue("node", 100)
 	file := newTokenFile(t)
-	admin := file.add("operator", token.Any, "*")
+	admin := file.add("operator", twotier.AnyRole, "*")
 	p := build.program.Serve(t, proctest.Options{}, "--tls-cert", cert, "--tls-key", key,
 		"--tls-client-ca", ours.path,
 		"--admin", "127.0.0.1:0", "--tokens", file.path)
@@ -142,7 +142,7 @@ func TestAttackWithoutACertificate(t *testing.T) {
 func TestAttackOnAdministration(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
-	admin, reads := file.add("operator", token.Any, "*"), file.add("scraper", token.Read, "*")
+	admin, reads := file.add("operator", twotier.AnyRole, "*"), file.add("scraper", twotier.RoleRead, "*")
 	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens",
 		file.path)
 	bare := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // adder is a client that adds distinct values, and counts them.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
 	door "twotier.dev/twotier/httpapi/client"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // outside is the Go client on a separate host. It reaches the nodes by HTTP over connections that

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	nodemodes "twotier.dev/twotier/internal/modes"
 )
 

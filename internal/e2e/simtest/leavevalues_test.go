@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // TestWhoLeavesWithoutRedisHandsOverItsValues makes the owner of a key leave while it has no Redis.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/simnet"
 )
 

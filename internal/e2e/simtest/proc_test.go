@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
 	"twotier.dev/twotier/httpapi"
+	"twotier.dev/twotier/internal/distinct"
 	nodemodes "twotier.dev/twotier/internal/modes"
 	"twotier.dev/twotier/internal/node"
 	"twotier.dev/twotier/internal/peer"

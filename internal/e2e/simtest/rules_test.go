@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/httpapi/rule"
 	"twotier.dev/twotier/internal/rulebook"
 )
 
@@ -150,12 +149,12 @@ func (e *editions) draw(rnd *rand.Rand) *document {
 
 // begin stores the first version.
 func (e *editions) begin(rnd *rand.Rand) error {
-	return e.append(context.Background(), rule.Version{Number: 1, ID: "first",
+	return e.append(context.Background(), twotier.RuleVersion{Number: 1, ID: "first",
 		Text: []byte(e.draw(rnd).text())})
 }
 
 // append stores a version, unless that is not the next one.
-func (e *editions) append(ctx context.Context, v rule.Version) error {
+func (e *editions) append(ctx context.Context, v twotier.RuleVersion) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err := e.memory.Append(ctx, v)
@@ -224,21 +223,21 @@ func (s store) Newest(ctx context.Context) (number int64, id string, err error) 
 	return number, id, err
 }
 
-func (s store) Version(ctx context.Context, number int64) (v rule.Version, err error) {
+func (s store) Version(ctx context.Context, number int64) (v twotier.RuleVersion, err error) {
 	if err := s.reach(ctx); err != nil {
 		return v, err
 	}
 	return s.e.memory.Version(ctx, number)
 }
 
-func (s store) History(ctx context.Context) (list []rule.Version, err error) {
+func (s store) History(ctx context.Context) (list []twotier.RuleVersion, err error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
 	return s.e.memory.History(ctx)
 }
 
-func (s store) Append(ctx context.Context, v rule.Version) error {
+func (s store) Append(ctx context.Context, v twotier.RuleVersion) error {
 	if err := s.reach(ctx); err != nil {
 		return err
 	}
@@ -248,4 +247,4 @@ func (s store) Append(ctx context.Context, v rule.Version) error {
 	return s.reach(ctx)
 }
 
-func (s store) Restore(ctx context.Context, _ rule.Version) error { return s.reach(ctx) }
+func (s store) Restore(ctx context.Context, _ twotier.RuleVersion) error { return s.reach(ctx) }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
+	"twotier.dev/twotier/internal/distinct"
 	"twotier.dev/twotier/internal/sketch"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/leaparray"

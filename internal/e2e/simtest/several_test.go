@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"twotier.dev/twotier/httpapi/cluster"
+	"twotier.dev/twotier/internal/cluster"
 	"twotier.dev/twotier/internal/testing/faultstore"
 	"twotier.dev/twotier/internal/testing/simnet"
 	"twotier.dev/twotier/ring"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/distinct"
+	"twotier.dev/twotier/internal/distinct"
 )
 
 // values records the answers of clients about distinct values.

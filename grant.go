@@ -1,4 +1,4 @@
-package token
+package twotier
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ type Role uint8
 
 // The roles, in the order in which String lists them.
 const (
-	// Count allows counting and deciding: add and acquire.
-	Count Role = 1 << iota
-	// Read allows reading counts, metrics and the state of the cluster.
-	Read
-	// Admin allows resetting keys, changing the mode and taking profiles.
-	Admin
-	// Any is all of them.
-	Any = Count | Read | Admin
+	// RoleCount allows counting and deciding: add and acquire.
+	RoleCount Role = 1 << iota
+	// RoleRead allows reading counts, metrics and the state of the cluster.
+	RoleRead
+	// RoleAdmin allows resetting keys, changing the mode and taking profiles.
+	RoleAdmin
+	// AnyRole is all of them.
+	AnyRole = RoleCount | RoleRead | RoleAdmin
 )
 
 // roleNames are the names of the roles in the order of their bits.
@@ -55,14 +55,12 @@ type Grant struct {
 	spaces map[string]struct{} // nil: all
 }
 
-// defaultNamespace is the namespace of requests that name none.
-const defaultNamespace = "default"
+// FullGrant returns a grant of everything.
+func FullGrant(name string) *Grant { return &Grant{name: name, roles: AnyRole} }
 
-// Full returns a grant of everything.
-func Full(name string) *Grant { return &Grant{name: name, roles: Any} }
-
-// newGrant returns the grant in three fields of a file. No namespaces, or an asterisk, means all.
-func newGrant(name, roles, namespaces string) (*Grant, error) {
+// NewGrant returns the grant of a token, given its name, its roles and its namespaces, both with
+// commas between. No namespaces, or an asterisk, means all.
+func NewGrant(name, roles, namespaces string) (*Grant, error) {
 	r, err := ParseRoles(roles)
 	if err != nil {
 		return nil, err
@@ -93,7 +91,7 @@ func (g *Grant) HasNamespace(ns []byte) bool {
 		return true
 	}
 	if len(ns) == 0 {
-		_, ok := g.spaces[defaultNamespace]
+		_, ok := g.spaces[DefaultNamespace]
 		return ok
 	}
 	_, ok := g.spaces[string(ns)]
