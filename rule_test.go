@@ -34,7 +34,8 @@ func TestPolicyName(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	s := twotier.NewRuleSet([]twotier.Rule{{Name: "b"}, {Name: "a"}, {Name: "b", Namespace: "second"}})
+	s := twotier.NewRuleSet([]twotier.Rule{{Name: "b"}, {Name: "a"}, {Name: "b",
+		Namespace: "second"}})
 	if got := fmt.Sprint(s.Names()); got != "[a b]" {
 		t.Errorf("names %s", got)
 	}
@@ -48,9 +49,10 @@ func TestSet(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
-	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"), Overrides: []twotier.Override{
-		{Prefix: "corp-", Limits: limits("corp")}, {Prefix: "corp-vip-", Limits: limits("vip")},
-		{Key: "corp-1", Limits: limits("one")}}}})
+	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"),
+		Overrides: []twotier.Override{
+			{Prefix: "corp-", Limits: limits("corp")}, {Prefix: "corp-vip-", Limits: limits("vip")},
+			{Key: "corp-1", Limits: limits("one")}}}})
 	r := set.Find([]byte("r"))
 	for key, want := range map[string]string{"": "own", "corp": "own", "corp-": "corp",
 		"corp-1": "one", "corp-12": "corp", "corp-vip-": "vip", "corp-vip-1": "vip", "x": "own"} {
@@ -67,7 +69,8 @@ func TestOverrides(t *testing.T) {
 // independently.
 func TestOverridesOfEachList(t *testing.T) {
 	limits := func(text string) []twotier.RuleLimit { return []twotier.RuleLimit{{Text: text}} }
-	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"), Distinct: limits("few"),
+	set := twotier.NewRuleSet([]twotier.Rule{{Name: "r", Limits: limits("own"),
+		Distinct: limits("few"),
 		Overrides: []twotier.Override{{Prefix: "corp-", Limits: limits("corp")},
 			{Prefix: "corp-vip-", Distinct: limits("many")},
 			{Key: "corp-1", Limits: limits("one"), Distinct: limits("two")}}}})

@@ -132,7 +132,8 @@ type heldBan struct {
 
 // held checks known bans against the rules in force and returns the active ones, the last to end
 // first.
-func (s *Server) held(ctx context.Context, set *twotier.RuleSet, known []twotier.Banned) ([]heldBan, error) {
+func (s *Server) held(ctx context.Context, set *twotier.RuleSet,
+	known []twotier.Banned) ([]heldBan, error) {
 	var ops []twotier.Op
 	var of []twotier.Banned
 	for _, b := range known {

@@ -132,7 +132,8 @@ func TestBansAreListed(t *testing.T) {
 	for i, key := range []string{"new", "over", "old"} {
 		b.known = append(b.known, twotier.Banned{NS: "default", Rule: "strict", Key: key},
 			twotier.Banned{NS: "elsewhere", Rule: "strict", Key: key},
-			twotier.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i], Key: key})
+			twotier.Banned{NS: "default", Rule: []string{"login", "gone", "strict-off"}[i],
+				Key: key})
 	}
 	one := func(key string) string {
 		return fmt.Sprintf(`{"ns":"default","rule":"strict","key":%q,"until":9,"retry_after_ms":3}`,

@@ -257,7 +257,8 @@ func TestBatchOfValuesWithoutAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := results(t, without, `{"op":"distinct","key":"k","values":["a"]}`)[0]; !strings.Contains(
+	if got := results(t,
+		without, `{"op":"distinct","key":"k","values":["a"]}`)[0]; !strings.Contains(
 		got, `"status":422,"detail":"op: there are no distinct values here"`) {
 		t.Error(got)
 	}

@@ -55,7 +55,8 @@ func (s *Server) routeTable() map[string]route {
 	addPage(routes)
 	if s.opts.RuleBook != nil {
 		// The page, which is at --listen, shows the rules. They are changed at --admin.
-		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin, at: clientAPI | adminAPI,
+		routes["/v1/rules"] = route{need: twotier.RoleRead | twotier.RoleAdmin,
+			at:      clientAPI | adminAPI,
 			handler: s.showRules,
 			put: &route{post: true, yaml: true, body: twotier.MaxRuleText, need: twotier.RoleAdmin,
 				guarded: true, at: adminAPI, handler: s.putRules}}
@@ -70,7 +71,8 @@ func (s *Server) routeTable() map[string]route {
 			get: &route{need: twotier.RoleRead, at: clientAPI, handler: s.countDistinct}}
 	}
 	if s.opts.RateLimiter != nil {
-		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount, at: clientAPI,
+		routes["/json"] = route{post: true, body: maxBatchBody, need: twotier.RoleCount,
+			at:      clientAPI,
 			handler: s.rateLimitJSON}
 	}
 	if s.opts.Peer != nil {

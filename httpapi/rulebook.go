@@ -25,8 +25,8 @@ type RuleBook interface {
 	// History returns the versions that are kept, the newest first.
 	History(ctx context.Context) ([]twotier.RuleVersion, error)
 	// Put stores text as the version after base, or after the newest one if base is negative. The
-	// error is a *[twotier.DocumentError] if the text is not a document of rules, and [twotier.ErrRulesMoved]
-	// if base is not the newest version.
+	// error is a *[twotier.DocumentError] if the text is not a document of rules, and
+	// [twotier.ErrRulesMoved] if base is not the newest version.
 	Put(ctx context.Context, base int64, text []byte, who string) (twotier.RuleVersion, error)
 	// Read parses a document without changing anything; an empty document has no rules. The error
 	// is a *[twotier.DocumentError] if there is a mistake.

@@ -28,19 +28,26 @@ func (testRules) Rules() *twotier.RuleSet {
 		{Name: "sms-day", Namespace: "sms", Limits: []twotier.RuleLimit{limit(86400, 9, "24h")}},
 		{Name: "daily", Namespace: "default-ns", Default: true,
 			Limits: []twotier.RuleLimit{limit(60, 2, "1m")}, Overrides: []twotier.Override{
-				{Prefix: "corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600, 8, "1h")}},
-				{Prefix: "x-key=corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600, 8,
+				{Prefix: "corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600,
+					8, "1h")}},
+				{Prefix: "x-key=corp-", Limits: []twotier.RuleLimit{limit(60, 4, "1m"), limit(3600,
+					8,
 					"1h")}},
 				{Key: "corp-1", Limits: []twotier.RuleLimit{limit(60, 1, "1m")}}}},
 		{Name: "strict", Ban: 600_000, Limits: []twotier.RuleLimit{limit(60, 3, "1m"),
 			limit(3600, 5, "1h")}},
 		{Name: "strict-off", Ban: 600_000, State: twotier.RuleOff, Limits: []twotier.RuleLimit{
 			limit(60, 3, "1m")}},
-		{Name: "devices", Distinct: []twotier.RuleLimit{limit(3600, 2, "1h"), limit(86400, 3, "24h")},
-			Overrides: []twotier.Override{{Key: "vip", Distinct: []twotier.RuleLimit{limit(3600, 9, "1h")}}}},
-		{Name: "devices-tight", State: twotier.RuleShadow, Distinct: []twotier.RuleLimit{limit(60, 1, "1m")}},
-		{Name: "devices-off", State: twotier.RuleOff, Distinct: []twotier.RuleLimit{limit(60, 0, "1m")}},
-		{Name: "risk", Namespace: "risk", Default: true, Limits: []twotier.RuleLimit{limit(60, 9, "1m")},
+		{Name: "devices", Distinct: []twotier.RuleLimit{limit(3600, 2, "1h"), limit(86400,
+			3, "24h")},
+			Overrides: []twotier.Override{{Key: "vip", Distinct: []twotier.RuleLimit{limit(3600,
+				9, "1h")}}}},
+		{Name: "devices-tight", State: twotier.RuleShadow, Distinct: []twotier.RuleLimit{limit(60,
+			1, "1m")}},
+		{Name: "devices-off", State: twotier.RuleOff, Distinct: []twotier.RuleLimit{limit(60,
+			0, "1m")}},
+		{Name: "risk", Namespace: "risk", Default: true, Limits: []twotier.RuleLimit{limit(60,
+			9, "1m")},
 			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
 		{Name: "cards", Namespace: "cards", Default: true,
 			Distinct: []twotier.RuleLimit{limit(86400, 1, "24h")}},
@@ -183,7 +190,8 @@ type turning struct{ asked atomic.Int64 }
 func (r *turning) Rules() *twotier.RuleSet {
 	n := r.asked.Add(1)
 	limits := []twotier.RuleLimit{{Window: 60_000, Max: 1000 + n, Text: "1m"}}
-	return twotier.NewRuleSet([]twotier.Rule{{Name: "a", Limits: limits}, {Name: "b", Limits: limits},
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "a", Limits: limits}, {Name: "b",
+		Limits: limits},
 		{Name: "c", Default: true, Limits: limits}}).Numbered(n)
 }
 

@@ -53,7 +53,8 @@ type sessionAnswer struct {
 
 // init sets the bound for answers: most bytes, but at most maxSessionBytes.
 func (s *sessions) init(most int64) {
-	s.Memory = replay.New[sessionName, *twotier.Grant, sessionAnswer](replay.Options[*twotier.Grant]{
+	s.Memory = replay.New[sessionName, *twotier.Grant,
+		sessionAnswer](replay.Options[*twotier.Grant]{
 		Sequences: maxSessions, Bytes: int(min(maxSessionBytes, most)), Answers: sessionMemory,
 		Numbers: sessionMemory, FromOne: true, Continues: continues})
 }

@@ -68,7 +68,8 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	return number, id, nil
 }
 
-// Version returns the version with that number. The error is [twotier.ErrNoRuleVersion] if it is not kept.
+// Version returns the version with that number. The error is [twotier.ErrNoRuleVersion] if it is
+// not kept.
 func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersion, err error) {
 	if err := r.store.ensureReady(ctx); err != nil {
 		return v, err
@@ -107,13 +108,16 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 		}
 		all = append(all, record.version(number))
 	}
-	slices.SortFunc(all, func(a, b twotier.RuleVersion) int { return cmp.Compare(b.Number, a.Number) })
+	slices.SortFunc(all, func(a, b twotier.RuleVersion) int {
+		return cmp.Compare(b.Number,
+			a.Number)
+	})
 	return all, nil
 }
 
-// Append stores v as the version after v.Number-1. The error is [twotier.ErrRulesMoved] if that is not the
-// newest one, unless v itself is stored already. After any other error v may be stored, unless the
-// error wraps [syncer.ErrNotApplied].
+// Append stores v as the version after v.Number-1. The error is [twotier.ErrRulesMoved] if that is
+// not the newest one, unless v itself is stored already. After any other error v may be stored,
+// unless the error wraps [syncer.ErrNotApplied].
 func (r *Rules) Append(ctx context.Context, v twotier.RuleVersion) error {
 	stored, err := r.write(ctx, v.Number-1, v.Number-1, v)
 	if err == nil && !stored {

@@ -48,7 +48,8 @@ func someRules() named {
 		{Name: "devices", Namespace: "other", Distinct: day(3),
 			Overrides: []twotier.Override{{Key: "one", Distinct: day(1)}}},
 		{Name: "spied", Namespace: "other", State: twotier.RuleShadow, Distinct: day(3)},
-		{Name: "idle", Namespace: "other", State: twotier.RuleOff, Limits: []twotier.RuleLimit{minute}},
+		{Name: "idle", Namespace: "other", State: twotier.RuleOff,
+			Limits: []twotier.RuleLimit{minute}},
 	}
 	for i := range 16 {
 		list = append(list, twotier.Rule{Name: fmt.Sprintf("usual%02d", i), Namespace: "usual",

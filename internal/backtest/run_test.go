@@ -126,7 +126,8 @@ func TestRunRefuses(t *testing.T) {
 	one := &twotier.Rule{Name: "r", Limits: limitsOf(1, "1m")}
 	wide := &twotier.Rule{Name: "w", Limits: limitsOf(1, "1m"), Overrides: []twotier.Override{
 		{Key: "k", Limits: slices.Repeat(limitsOf(1, "1m"), backtest.MaxLimits+1)}}}
-	for _, rules := range [][]*twotier.Rule{slices.Repeat([]*twotier.Rule{one}, backtest.MaxRules+1),
+	for _, rules := range [][]*twotier.Rule{slices.Repeat([]*twotier.Rule{one},
+		backtest.MaxRules+1),
 		{wide}} {
 		var invalid *twotier.InvalidError
 		if _, err := backtest.Run(t.Context(), k, rules, 1); !errors.As(err, &invalid) ||

@@ -53,7 +53,8 @@ func TestLines(t *testing.T) {
 // TestShares asks many times: a share of 1 chooses all, 0 none, and a half about half of them.
 func TestShares(t *testing.T) {
 	const times = 20_000
-	s := newStream(new(lines), [twotier.VerdictCount]float64{twotier.Allowed: 0.5, twotier.Refused: 1})
+	s := newStream(new(lines), [twotier.VerdictCount]float64{twotier.Allowed: 0.5,
+		twotier.Refused: 1})
 	var chosen [twotier.VerdictCount]int
 	for range times {
 		for v := range twotier.Verdict(twotier.VerdictCount) {
@@ -72,7 +73,8 @@ func TestShares(t *testing.T) {
 // BenchmarkRecord records every decision, or almost none.
 func BenchmarkRecord(b *testing.B) {
 	d := &twotier.Decision{Door: "http", NS: []byte("sms"), Key: []byte("18829340001"), N: 1,
-		Rule: "receiver", Version: 7, Limits: []twotier.Compared{{Window: 60_000, Count: 15, Max: 14},
+		Rule: "receiver", Version: 7, Limits: []twotier.Compared{{Window: 60_000, Count: 15,
+			Max: 14},
 			{Window: 86_400_000, Count: 15, Max: 50}}}
 	b.Run("recorded", func(b *testing.B) {
 		s := decisions.New(nowhere{}, "a", [twotier.VerdictCount]float64{1, 1, 1}, time.Now)

@@ -16,7 +16,8 @@ import (
 
 // JSON is ShouldRateLimit with the JSON form of Envoy's API. over reports whether the answer is
 // OVER_LIMIT.
-func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte, over bool,
+func (l *Limiter) JSON(ctx context.Context, g *twotier.Grant, body []byte) (answer []byte,
+	over bool,
 	err error) {
 	var r ratelimitv3.RateLimitRequest
 	if protojson.Unmarshal(body, &r) != nil {

@@ -161,7 +161,10 @@ func weakRules(s *rules.Source, _ Ladders) (list []warning.Warning) {
 
 func allImplied(limits, stricter []twotier.RuleLimit) bool {
 	return !slices.ContainsFunc(limits, func(l twotier.RuleLimit) bool {
-		return !slices.ContainsFunc(stricter, func(o twotier.RuleLimit) bool { return implied(l, o) })
+		return !slices.ContainsFunc(stricter, func(o twotier.RuleLimit) bool {
+			return implied(l,
+				o)
+		})
 	})
 }
 

@@ -55,7 +55,8 @@ func TestOneBacktestAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rules := []*twotier.Rule{{Name: "r", Limits: []twotier.RuleLimit{{Window: 1000, Max: 1, Text: "1s"}}}}
+	rules := []*twotier.Rule{{Name: "r", Limits: []twotier.RuleLimit{{Window: 1000, Max: 1,
+		Text: "1s"}}}}
 	first := make(chan error)
 	go func() {
 		r, err := n.Backtest(t.Context(), rules, 9)

@@ -29,7 +29,8 @@ func newRules() namedRules {
 		many = append(many, 9)
 	}
 	return namedRules{twotier.NewRuleSet([]twotier.Rule{
-		{Name: "two", Limits: limits(2, 9)}, {Name: "off", Limits: limits(0), State: twotier.RuleOff},
+		{Name: "two", Limits: limits(2, 9)}, {Name: "off", Limits: limits(0),
+			State: twotier.RuleOff},
 		{Name: "shadow", Limits: limits(1), State: twotier.RuleShadow},
 		{Name: "sms", Namespace: "sms", Default: true, Limits: limits(3),
 			Overrides: []twotier.Override{{Prefix: "vip", Limits: limits(7, 8)}}},
@@ -70,8 +71,9 @@ func TestRules(t *testing.T) {
 type turning struct{ asked atomic.Int64 }
 
 func (r *turning) Rules() *twotier.RuleSet {
-	return twotier.NewRuleSet([]twotier.Rule{{Name: "a", Limits: []twotier.RuleLimit{{Window: 60_000,
-		Max: 1000 + r.asked.Add(1)}}}})
+	return twotier.NewRuleSet([]twotier.Rule{{Name: "a",
+		Limits: []twotier.RuleLimit{{Window: 60_000,
+			Max: 1000 + r.asked.Add(1)}}}})
 }
 
 // TestOneVersionForOneCommand names a rule for two keys.

@@ -17,8 +17,8 @@ type file struct {
 
 // Offer stores the content of the file of rules as a version as soon as the store can be reached,
 // as described in the package documentation. changed marks a file that changed while the node runs,
-// as opposed to the file of a node that starts. The error is a *[twotier.DocumentError] if the text is
-// not valid.
+// as opposed to the file of a node that starts. The error is a *[twotier.DocumentError] if the text
+// is not valid.
 func (k *Keeper) Offer(text []byte, who string, changed bool) error {
 	if _, err := k.read(text); err != nil {
 		return err

@@ -247,8 +247,8 @@ func (k *Keeper) Current() (v twotier.RuleVersion, confirmed time.Time, known bo
 const AnyVersion = -1
 
 // Put makes a text the successor of version base, and puts it in force on this node. The error is a
-// *[twotier.DocumentError] or [twotier.ErrRulesMoved] if it can't, and then nothing has changed. If that very
-// text is the newest version already, Put returns that version.
+// *[twotier.DocumentError] or [twotier.ErrRulesMoved] if it can't, and then nothing has changed. If
+// that very text is the newest version already, Put returns that version.
 func (k *Keeper) Put(ctx context.Context, base int64, text []byte,
 	who string) (twotier.RuleVersion, error) {
 	doc, err := k.read(text)

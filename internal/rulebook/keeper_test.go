@@ -193,7 +193,8 @@ func TestOneOfTwoThatPutAtOnceIsRefused(t *testing.T) {
 		go func() { _, err := a.Put(t.Context(), 0, text("one"), "me"); errs <- err }()
 		go func() { _, err := b.Put(t.Context(), 0, text("two"), "me"); errs <- err }()
 		one, two := <-errs, <-errs
-		if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two), twotier.ErrRulesMoved) {
+		if (one == nil) == (two == nil) || !errors.Is(errors.Join(one, two),
+			twotier.ErrRulesMoved) {
 			t.Errorf("%v and %v", one, two)
 		}
 		if v, err := a.Put(t.Context(), rulebook.AnyVersion, text("three"), "me"); err != nil ||

@@ -15,8 +15,8 @@ type Store interface {
 	Version(ctx context.Context, number int64) (twotier.RuleVersion, error)
 	// History returns the stored versions, newest first.
 	History(ctx context.Context) ([]twotier.RuleVersion, error)
-	// Append stores v as the successor of version v.Number-1, or returns [twotier.ErrRulesMoved] if that is
-	// not the newest one. After any other error it is unknown whether v was stored.
+	// Append stores v as the successor of version v.Number-1, or returns [twotier.ErrRulesMoved] if
+	// that is not the newest one. After any other error it is unknown whether v was stored.
 	Append(ctx context.Context, v twotier.RuleVersion) error
 	// Restore stores v unless there is a version of its number or a later one.
 	Restore(ctx context.Context, v twotier.RuleVersion) error

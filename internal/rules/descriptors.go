@@ -173,8 +173,9 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
 	if !l.Unlimited {
-		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n), RuleLimit: twotier.RuleLimit{
-			Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
+		r.placeLimit(PlacedLimit{Namespace: namespace, At: r.Position(n),
+			RuleLimit: twotier.RuleLimit{
+				Window: l.Window(), Max: int64(l.Max), Text: spellUnits(l)}})
 	}
 	return l
 }

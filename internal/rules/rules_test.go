@@ -53,7 +53,10 @@ rules:
 
 // described returns a document with descriptors, limited one with the limit of a descriptor.
 func described(descriptors string) string { return "domain: a\ndescriptors: [" + descriptors + "]" }
-func limited(limit string) string         { return described("{key: x, rate_limit: {" + limit + "}}") }
+func limited(
+	limit string) string {
+	return described("{key: x, rate_limit: {" + limit + "}}")
+}
 
 // overridden returns a document with overrides, and defaults a list of default rules.
 func overridden(overrides string) string {

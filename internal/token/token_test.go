@@ -33,7 +33,8 @@ func TestFindsWhatWasMade(t *testing.T) {
 			t.Errorf("%q passes", wrong)
 		}
 	}
-	if !g.May(twotier.RoleCount) || !g.May(twotier.RoleRead|twotier.RoleAdmin) || g.May(twotier.RoleAdmin) {
+	if !g.May(twotier.RoleCount) || !g.May(twotier.RoleRead|twotier.RoleAdmin) ||
+		g.May(twotier.RoleAdmin) {
 		t.Error("the roles are not those of the line")
 	}
 	for ns, want := range map[string]bool{"": true, "default": true, "login": true, "log": false,

@@ -179,8 +179,10 @@ func TestAcquiresCountOnceInAll(t *testing.T) {
 	c, k := verdicts.New(), &keeper{counts: map[string]int64{}}
 	run := verdicts.Begin(c, verdicts.GRPC)
 	for _, judged := range [][]twotier.Verdict{
-		{twotier.Allowed, twotier.Allowed}, {twotier.Refused, twotier.ShadowRefused, twotier.Allowed},
-		{twotier.Allowed, twotier.ShadowRefused}, {twotier.ShadowRefused, twotier.Refused}, {twotier.Refused}, {},
+		{twotier.Allowed, twotier.Allowed}, {twotier.Refused, twotier.ShadowRefused,
+			twotier.Allowed},
+		{twotier.Allowed, twotier.ShadowRefused}, {twotier.ShadowRefused, twotier.Refused},
+		{twotier.Refused}, {},
 	} {
 		run.Decision()
 		for i, v := range judged {
@@ -211,7 +213,8 @@ func TestShadowsAreNoted(t *testing.T) {
 	c, told := verdicts.New(), new(noted)
 	c.Shadows = told
 	shadow := func(most int64) verdicts.Origin {
-		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most, First: true}
+		return verdicts.Origin{Rule: &twotier.Rule{State: twotier.RuleShadow}, Max: most,
+			First: true}
 	}
 	run := verdicts.Begin(c, verdicts.HTTP)
 	for _, tt := range []struct {

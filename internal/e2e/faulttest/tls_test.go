@@ -142,7 +142,8 @@ func TestAttackWithoutACertificate(t *testing.T) {
 func TestAttackOnAdministration(t *testing.T) {
 	t.Parallel()
 	file := newTokenFile(t)
-	admin, reads := file.add("operator", twotier.AnyRole, "*"), file.add("scraper", twotier.RoleRead, "*")
+	admin, reads := file.add("operator", twotier.AnyRole, "*"), file.add("scraper",
+		twotier.RoleRead, "*")
 	apart := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0", "--tokens",
 		file.path)
 	bare := build.program.Serve(t, proctest.Options{}, "--admin", "127.0.0.1:0")
