@@ -1,7 +1,7 @@
 // Package twotier holds the words that all parts of twotier share, a counter of events in sliding
 // windows: operations and their results, limits, rules, grants, placements and errors.
 //
-// An [Op] counts, reads or acquires. It has a [Check] for each key, with the [Limit]s that apply. An
+// An [Op] counts, reads or acquires. It has a [Check] for each key, with its [Limit] values. An
 // acquire counts only if all limits of all checks hold; a [Result] reports the counts that the
 // decision was based on, their bounds, and how long to wait after a refusal. A window of any length
 // that the namespace covers is read when it is asked for, so a new limit has its history at once.
