@@ -16,7 +16,7 @@ func clusterMutants() []mutant {
 		{
 			name: "a partition with open reservations is given up",
 			file: "internal/ownership/handoff.go",
-			old: "\tcase errors.Is(err, syncer.ErrUnavailable):\n" +
+			old: "\tcase errors.Is(err, twotier.ErrUnavailable):\n" +
 				"\t\to.takeBackLocked",
 			new: "\tcase false:\n" +
 				"\t\to.takeBackLocked",
@@ -35,8 +35,8 @@ func clusterMutants() []mutant {
 			name: "an operation of unknown outcome is run again",
 			file: "internal/routing/retry.go",
 			old: "d.to == forward && op.Reads() && errors.Is(err, " +
-				"syncer.ErrUnknownOutcome)",
-			new:  "d.to == forward && errors.Is(err, syncer.ErrUnknownOutcome)",
+				"twotier.ErrUnknownOutcome)",
+			new:  "d.to == forward && errors.Is(err, twotier.ErrUnknownOutcome)",
 			kind: "delays",
 		},
 		{
@@ -49,7 +49,7 @@ func clusterMutants() []mutant {
 		{
 			name: "a node stands in for an owner that names one which is gone",
 			file: "internal/routing/forward.go",
-			old:  "\t\t\terr = syncer.ErrNotOwner\n",
+			old:  "\t\t\terr = twotier.ErrNotOwner\n",
 			new:  "",
 			kind: "crashes", more: true,
 		},
@@ -91,7 +91,7 @@ func clusterMutants() []mutant {
 		{
 			name: "who is asked to store its counts of a key says that it did",
 			file: "internal/hotkeys/recall.go",
-			old: "\treturn t.opt.Counter.CatchUp(ctx, &syncer.Check{NS: " +
+			old: "\treturn t.opt.Counter.CatchUp(ctx, &twotier.Check{NS: " +
 				"q.NS, Key: q.Key})\n",
 			new:  "\treturn nil\n",
 			kind: "graceful", also: "-hot",
@@ -175,7 +175,7 @@ func clusterMutants() []mutant {
 		{
 			name: "what the caller does not wait for counts as not executed",
 			file: "internal/peer/wait.go",
-			old:  "\t\terr = fmt.Errorf(\"%w: %v\", syncer.ErrUnknownOutcome, err)\n",
+			old:  "\t\terr = fmt.Errorf(\"%w: %v\", twotier.ErrUnknownOutcome, err)\n",
 			new:  "\t\terr = rpc.ErrLate\n",
 			kind: "delays", more: true,
 		},

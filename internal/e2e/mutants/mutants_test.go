@@ -133,7 +133,7 @@ func generalMutants() []mutant {
 		{
 			name: "an unknown outcome between nodes is taken for none",
 			file: "internal/peer/exchange.go",
-			old:  "\tif sent {\n\t\tkind = syncer.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n",
+			old:  "\tif sent {\n\t\tkind = twotier.ErrUnknownOutcome\n\t}\n", new: "\t_ = sent\n",
 			kind: "splits",
 		},
 		{
@@ -181,7 +181,7 @@ func generalMutants() []mutant {
 			file: "internal/routing/fallback.go",
 			old:  "\tcase d.to == forward && errors.Is(err, rpc.ErrUnreachable):\n",
 			new: "\tcase d.to == forward && (errors.Is(err, rpc.ErrUnreachable) || " +
-				"errors.Is(err, syncer.ErrUnavailable)):\n",
+				"errors.Is(err, twotier.ErrUnavailable)):\n",
 			kind: "together",
 		},
 		{
@@ -342,8 +342,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a rule bans the key of the first check only", file: "httpapi/rules.go",
-			old:  "\t\tif r.Bans() && kind == syncer.Acquire {\n",
-			new:  "\t\tif r.Bans() && kind == syncer.Acquire && len(d.checks) == 0 {\n",
+			old:  "\t\tif r.Bans() && kind == twotier.Acquire {\n",
+			new:  "\t\tif r.Bans() && kind == twotier.Acquire && len(d.checks) == 0 {\n",
 			kind: "graceful", also: "-rules",
 		},
 		{
@@ -363,18 +363,19 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a flush forgets the distinct values that it was refused",
-			file: "distinct/entry.go", old: "\t\ten.failed = x.Err\n",
+			file: "internal/distinct/entry.go", old: "\t\ten.failed = x.Err\n",
 			new:  "\t\ten.failed, en.flushed = x.Err, max(en.flushed, seq)\n",
 			kind: "outages", also: "-distinct",
 		},
 		{
 			name: "distinct values of different ages come together unread",
-			file: "distinct/takeover.go", old: "\te.read(list)\n", new: "", model: "./distinct",
-			test: "TestModel$|ComesTogether$",
+			file: "internal/distinct/takeover.go", old: "\te.read(list)\n", new: "",
+			model: "./distinct",
+			test:  "TestModel$|ComesTogether$",
 		},
 		{
 			name: "distinct values are added to what is older than another's term",
-			file: "distinct/do.go", old: " || !t.inPlace && t.en.term != term", new: "",
+			file: "internal/distinct/do.go", old: " || !t.inPlace && t.en.term != term", new: "",
 			model: "./distinct",
 		},
 		{
@@ -383,12 +384,13 @@ func generalMutants() []mutant {
 			model: "./internal/e2e/simtest", test: "TestWhoLeavesWithoutRedisHandsOverItsValues",
 		},
 		{
-			name: "values that a reset made void are kept", file: "distinct/entry.go",
+			name: "values that a reset made void are kept", file: "internal/distinct/entry.go",
 			old: "\tif isVoid(en.mark, en.born, mark) {", new: "\tif false {",
 			kind: "graceful", also: "-distinct",
 		},
 		{
-			name: "a reset voids the values that were added after it", file: "distinct/entry.go",
+			name:  "a reset voids the values that were added after it",
+			file:  "internal/distinct/entry.go",
 			old:   "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
 			new:   "return mark > known && born >= 0",
 			model: "./distinct", test: "TestAddAfterAReset",
@@ -401,7 +403,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "an owner trusts what it read in an earlier time as owner",
-			file: "distinct/do.go", old: "\treturn en.term == term\n", new: "\treturn true\n",
+			file: "internal/distinct/do.go", old: "\treturn en.term == term\n",
+			new:   "\treturn true\n",
 			model: "./distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
 		},
 		{
@@ -432,12 +435,12 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a key that is only refused does not count as used", file: "syncer/evaluate.go",
-			old: "\tk.use()\n", new: "\tif k.op.Kind == Count {\n\t\tk.use()\n\t}\n",
+			old: "\tk.use()\n", new: "\tif k.op.Kind == twotier.Count {\n\t\tk.use()\n\t}\n",
 			model: "./syncer",
 		},
 		{
 			name: "a key that is only read does not count as used", file: "syncer/evaluate.go",
-			old: "\tk.use()\n", new: "\tif k.op.Kind != Count {\n\t\tk.use()\n\t}\n",
+			old: "\tk.use()\n", new: "\tif k.op.Kind != twotier.Count {\n\t\tk.use()\n\t}\n",
 			model: "./syncer",
 		},
 		{
@@ -452,7 +455,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a late store of distinct values is taken for down",
-			file: "distinct/late.go", old: "return answered || late\n", new: "return answered\n",
+			file: "internal/distinct/late.go", old: "return answered || late\n",
+			new:   "return answered\n",
 			model: "./distinct", test: "TestACrowdOfColdKeys",
 		},
 		{
@@ -469,8 +473,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "on-cold decides about a key that the store refuses", file: "syncer/evaluate.go",
-			old:   "if k.op.Kind == Acquire && t.keyRefused {",
-			new:   "if k.op.Kind == Acquire && t.keyRefused && t.storeDown {",
+			old:   "if k.op.Kind == twotier.Acquire && t.keyRefused {",
+			new:   "if k.op.Kind == twotier.Acquire && t.keyRefused && t.storeDown {",
 			model: "./syncer", test: "TestOnColdSaysNothingOfARefusedKey",
 		},
 		{
