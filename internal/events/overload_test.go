@@ -8,8 +8,8 @@ import (
 	"twotier.dev/twotier/internal/events"
 )
 
-// said returns the texts of events about overload, oldest first.
-func (b *bed) said() (texts []string) {
+// logged returns the texts of events about overload, oldest first.
+func (b *bed) logged() (texts []string) {
 	for _, e := range slices.Backward(b.Snapshot().Events) {
 		if strings.HasPrefix(string(e.Kind), "overload") && e.Member == "a" {
 			texts = append(texts, string(e.Kind)+": "+e.Text)
@@ -23,7 +23,7 @@ func TestOverloadBeforeTheFirstLook(t *testing.T) {
 	l := newBed("a")
 	l.Observe(events.State{StoreUp: true, Refused: []events.Refused{{Why: "it is full", Total: 2}}})
 	want := []string{"overload: a is overloaded: 2 refused, because it is full"}
-	if got := l.said(); !slices.Equal(got, want) {
+	if got := l.logged(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -52,14 +52,14 @@ func TestOverload(t *testing.T) {
 	look(500)
 	const begins = "overload: a is overloaded: 20 refused, because it is full"
 	want := []string{begins}
-	if got := l.said(); !slices.Equal(got, want) {
+	if got := l.logged(); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
 	look(600)
 	look(60_000)
 	want = append(want, "overload-over: a is not overloaded any more: "+
 		"2000 refused, because it is full; 400 refused, because it is late")
-	if got := l.said(); !slices.Equal(got, want) {
+	if got := l.logged(); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
 	waiting = 1
@@ -69,12 +69,12 @@ func TestOverload(t *testing.T) {
 	look(-9000) // the clock is set: the length of the calm is unknown
 	look(4999)
 	want = append(want, "overload: a is overloaded: writes wait, because Redis is too far behind")
-	if got := l.said(); !slices.Equal(got, want) {
+	if got := l.logged(); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
 	look(1)
 	want = append(want, "overload-over: a is not overloaded any more: nothing was refused")
-	if got := l.said(); !slices.Equal(got, want) {
+	if got := l.logged(); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
 }
