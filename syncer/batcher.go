@@ -5,12 +5,13 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"twotier.dev/twotier/syncer/internal/room"
 )
 
 // Bounds of one exchange with the store.
 const (
-	maxRounds     = 256
-	maxKeysAtOnce = 2048
+	maxRounds = 256
 	// maxBuckets and maxBucketsAtOnce bound the buckets in a round and in an exchange. Redis takes
 	// about a microsecond for each. If an exchange took longer than RoundTimeout, it would be sent
 	// again and again.
@@ -37,8 +38,8 @@ type batcher struct {
 	cut    func(p *partition) (r *Round, later bool)
 	settle func(p *partition, r *Round) (more bool)
 	signal chan struct{}
-	room   room    // used if it flushes
-	shifts *shifts // used if it flushes
+	room   *room.Room // always open if it loads
+	shifts *shifts    // used if it flushes
 	// down is set while every round fails. Partitions are then tried one at a time.
 	down       bool
 	congestion congestion
@@ -71,12 +72,11 @@ func newBatcher(c *Counter, queue int) *batcher {
 		width: newReadWidth(c.opt.RoundTimeout)}
 	if queue == queueLoad {
 		l.cut, l.settle = (*partition).cutLoad, (*partition).settleLoad
-		l.room.init(0, c.opt.RoundTimeout)
-		l.room.atOnce = maxKeysAtOnce // the pace of loads is measured in buckets
+		l.room = room.New(0, c.opt.RoundTimeout, l.flushSoon)
 		return l
 	}
 	l.cut, l.settle = (*partition).cut, (*partition).settle
-	l.room.init(c.opt.MaxLag, c.opt.RoundTimeout)
+	l.room = room.New(c.opt.MaxLag, c.opt.RoundTimeout, l.flushSoon)
 	return l
 }
 
@@ -177,7 +177,7 @@ func (l *batcher) flushShift(h *shift) {
 	if verify := l.flushAll(h.parts); verify && !l.down {
 		l.verifyTogether()
 	}
-	if l.room.anyWaiting() {
+	if l.room.Waiting() > 0 {
 		h.rouse()
 	}
 	for _, p := range h.parts {
@@ -224,7 +224,7 @@ func (l *batcher) work(ctx context.Context) {
 	var rounds []*Round
 	keys, buckets := 0, 0
 	l.width.begin()
-	for len(rounds) < l.most() && keys < l.room.atOnce && buckets < maxBucketsAtOnce &&
+	for len(rounds) < l.most() && keys < l.mostKeys() && buckets < maxBucketsAtOnce &&
 		!l.width.full() {
 		p := l.next(longer)
 		if p == nil {
@@ -247,7 +247,7 @@ func (l *batcher) work(ctx context.Context) {
 	}
 	// This happens even without an exchange: an operation may have joined the line since the last
 	// one, or granted room was not used.
-	l.room.note(taken, time.Since(begun))
+	l.room.Record(taken, time.Since(begun))
 	l.flushOnceIdle()
 }
 
@@ -257,6 +257,15 @@ func (l *batcher) most() int {
 		return maxRounds
 	}
 	return l.congestion.width
+}
+
+// mostKeys returns the maximum number of keys in an exchange. The pace of loads is measured in
+// buckets.
+func (l *batcher) mostKeys() int {
+	if l.queue == queueLoad {
+		return room.MaxAtOnce
+	}
+	return l.room.AtOnce()
 }
 
 // postpone queues a partition again after a while.
@@ -287,7 +296,7 @@ func (l *batcher) exchange(ctx context.Context, rounds []*Round) (taken int) {
 		}
 	}
 	if failed > 0 {
-		l.room.retryAll()
+		l.room.RetryAll()
 	}
 	down := failed == len(rounds)
 	if l.down != down && l.queue == queueFlush {

@@ -121,7 +121,7 @@ func (c *Counter) Drain() {
 		p.mu.Unlock()
 	}
 	for _, l := range c.flushers {
-		l.room.close()
+		l.room.Close()
 	}
 }
 
@@ -215,8 +215,9 @@ func (c *Counter) Stats() Stats {
 		LossesTotal: c.totals.losses.Load(), BadKeysTotal: c.totals.badKeys.Load(),
 		MaxLag: c.opt.MaxLag}
 	for _, l := range c.flushers {
-		s.BehindTotal += l.room.refused.Load()
-		s.WaitingForRoom += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
+		r := l.room.Stats()
+		s.BehindTotal += r.Refused
+		s.WaitingForRoom += r.Waiting
 	}
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -109,7 +109,7 @@ func (p *partition) probe() {
 
 // wakeWaiters makes all operations that wait for a round, or for room, look again.
 func (p *partition) wakeWaiters() {
-	p.flusher.room.retryAll()
+	p.flusher.room.RetryAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settled.wake()

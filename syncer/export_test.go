@@ -1,11 +1,10 @@
 package syncer
 
 import (
-	"time"
-
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/room"
 )
 
 // Held is the state of a key in memory.
@@ -121,9 +120,8 @@ const HugePages = slab.OffHeap
 // in all flushers.
 func (c *Counter) Room() (owed, granted, waiting int64) {
 	for _, l := range c.flushers {
-		owed += l.room.owed.Load()
-		granted += l.room.granted.Load()
-		waiting += l.room.waiting[knownKey].Load() + l.room.waiting[newKey].Load()
+		s := l.room.Stats()
+		owed, granted, waiting = owed+s.Owed, granted+s.Granted, waiting+s.Waiting
 	}
 	return owed, granted, waiting
 }
@@ -131,19 +129,10 @@ func (c *Counter) Room() (owed, granted, waiting int64) {
 // MostRoom returns how many new keys may wait for the store, in all flushers.
 func (c *Counter) MostRoom() (n int64) {
 	for _, l := range c.flushers {
-		n += l.room.most[newKey].Load()
+		n += l.room.Stats().Most[room.NewKey]
 	}
 	return n
 }
-
-// NewPace returns a pace that starts with a guess.
-func NewPace(perSecond float64) *pace {
-	p := newPace(perSecond)
-	return &p
-}
-
-func (p *pace) Note(keys int, took time.Duration) { p.note(keys, took) }
-func (p *pace) Within(d time.Duration) int64      { return p.within(d) }
 
 // ShiftsAwake returns how many shifts are not resting.
 func (c *Counter) ShiftsAwake() (n int) {

@@ -70,7 +70,7 @@ func (f *flushing) cutDirty(now time.Time) *Round {
 		f.takeParked(r)
 	}
 	f.takeExact(r)
-	r.most = f.owed.room.share(f.keysOwed(), f.opt.MaxRoundKeys)
+	r.most = f.owed.room.Share(f.keysOwed(), f.opt.MaxRoundKeys)
 	f.takeLargest(r, now)
 	f.takeDirty(r)
 	if len(r.Keys) == 0 && !f.verifyDue(now) {

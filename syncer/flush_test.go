@@ -11,7 +11,6 @@ import (
 func newFlushing(t testing.TB) (*flushing, *fakeBudget) {
 	budget := &fakeBudget{}
 	b := newLedger(t)
-	b.owed.room.init(0, time.Second)
 	opt := &Options{MaxRoundKeys: 512, VerifyInterval: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}
 	width := newReadWidth(time.Second)

@@ -310,27 +310,6 @@ func TestClosingEndsTheWaitForRoom(t *testing.T) {
 	})
 }
 
-func TestPace(t *testing.T) {
-	p := syncer.NewPace(100)
-	if n := p.Within(2 * time.Second); n != 200 {
-		t.Errorf("at a guess of 100 a second %d in two", n)
-	}
-	for range 200 {
-		p.Note(1000, 20*time.Millisecond)
-	}
-	if n := p.Within(2 * time.Second); n < 95_000 || n > 100_000 {
-		t.Errorf("at 50,000 a second %d in two", n)
-	}
-	p.Note(2000, time.Second)
-	if n := p.Within(time.Second); n > 30_000 {
-		t.Errorf("after a second at 2,000: %d", n)
-	}
-	p.Note(1, time.Hour)
-	if n := p.Within(time.Second); n != 1 {
-		t.Errorf("a store that stands still: %d, want 1", n)
-	}
-}
-
 // TestWhatHasCountedOnceIsFlushedToo: in one partition, more keys than the store can take count all
 // the time, next to some that count once.
 func TestWhatHasCountedOnceIsFlushedToo(t *testing.T) {

@@ -8,20 +8,15 @@ import (
 	"twotier.dev/twotier/internal/arena"
 )
 
+// mostWeighed is how many keys compete for the half of a round with the largest counts. The next
+// round weighs other keys.
+//
 // When more keys wait than the store accepts in a moment, a round holds only a part of a
 // partition's dirty keys. Half of it goes to the keys that have waited longest, so that none waits
 // for ever. The other half goes to the keys with the largest pending counts, so that a crash loses
 // as little as possible. At the pace last measured, every partition in the queue has a turn within
-// turnTime.
-const (
-	turnTime = time.Second
-	// leastShare is how many keys a round may have in any case. With fewer, the overhead of the
-	// round would cost the store more than the keys.
-	leastShare = 16
-	// mostWeighed is how many keys compete for the half with the largest counts. The next round
-	// weighs other keys.
-	mostWeighed = 4096
-)
+// a second, see [room.Room.Share].
+const mostWeighed = 4096
 
 // weighed is an entry and the size of its pending counts.
 type weighed struct {
@@ -100,12 +95,12 @@ const overduePart = 4
 // overdue returns how long the partitions of the next exchange must have been due: 0, unless the
 // first in the queue has waited too long.
 func (l *batcher) overdue() time.Duration {
-	if l.room.lag == 0 {
+	if l.room.Lag() == 0 {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if most := l.room.lag / overduePart; len(l.due) > 0 && time.Since(l.due[0].since) > most {
+	if most := l.room.Lag() / overduePart; len(l.due) > 0 && time.Since(l.due[0].since) > most {
 		return most
 	}
 	return 0

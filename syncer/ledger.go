@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/room"
 )
 
 // ledger is the state of a partition: its keys with their two numbers, the list of dirty keys, the
@@ -32,7 +33,7 @@ type ledger struct {
 
 // owedKeys is how many keys of a partition wait for the store, as last reported to its flusher.
 type owedKeys struct {
-	room     *room        // the flusher's
+	room     *room.Room   // the flusher's
 	reported atomic.Int64 // changed under the partition's lock only
 }
 
@@ -108,7 +109,7 @@ func (b *ledger) reportOwed() {
 	if b.outbox.retry.failing() || b.sealed {
 		owed = 0
 	}
-	b.owed.room.owed.Add(owed - b.owed.reported.Swap(owed))
+	b.owed.room.AddOwed(owed - b.owed.reported.Swap(owed))
 }
 
 // unflushedSince returns when the oldest unacknowledged count was made, or a little earlier. It is
@@ -142,7 +143,7 @@ func earlier(a, b time.Time) time.Time {
 // Counts that the store refuses don't matter here: they would let all other counts of the partition
 // go first.
 func (b *ledger) overdue(now time.Time) bool {
-	since, lag := b.waitingSince(), b.owed.room.lag
+	since, lag := b.waitingSince(), b.owed.room.Lag()
 	return lag > 0 && !since.IsZero() && now.Sub(since) > lag/overduePart
 }
 

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/room"
 )
 
 const testSecond = int64(1_700_000_000_000)
@@ -35,7 +36,7 @@ func newLedger(t testing.TB) *ledger {
 	now := clock{now: func() int64 { return testSecond }, opened: testSecond}
 	b.keys = newKeyspace(slab.New(1<<22), names, now)
 	b.keys.stored = &storedKeys{}
-	b.owed.room = &room{}
+	b.owed.room = room.New(0, time.Second, func() {})
 	b.outbox.writer = "w"
 	b.dirty.shift = newShifts(nil, time.Second, time.Second).list[0]
 	return b
@@ -145,7 +146,7 @@ var errLostReply = errors.New("no answer")
 // flusher.
 func TestOwedKeysTakeRoomWhileTheStoreTakesThem(t *testing.T) {
 	b := newLedger(t)
-	owed := func() int64 { return b.owed.room.owed.Load() }
+	owed := func() int64 { return b.owed.room.Stats().Owed }
 	b.add("a", 1)
 	b.add("b", 1)
 	b.add("a", 1)

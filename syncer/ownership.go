@@ -51,7 +51,7 @@ func (c *Counter) StopOwning(partition int) {
 	p.forgetList()
 	p.settled.wake()
 	p.mu.Unlock()
-	p.flusher.room.retryAll() // operations that wait for room find another owner
+	p.flusher.room.RetryAll() // operations that wait for room find another owner
 }
 
 // cancelHandoff takes the partition back and resumes flushing. The partition is locked.
@@ -78,7 +78,7 @@ func (c *Counter) BeginHandoff(ctx context.Context, partition int) error {
 		case err != nil:
 			return err
 		case news == nil:
-			p.flusher.room.note(0, 0) // its room is free for others
+			p.flusher.room.Grant() // its room is free for others
 			return nil
 		}
 		p.flusher.schedule(p)
@@ -104,7 +104,7 @@ func (p *partition) stopDeciding() {
 		p.settled.wake()
 	}
 	p.mu.Unlock()
-	p.flusher.room.retryAll()
+	p.flusher.room.RetryAll()
 }
 
 // trySeal prepares a partition to be handed off. If that is not possible yet, it returns a channel

@@ -53,7 +53,7 @@ type guarded struct {
 func (p *partition) init(id int, c *Counter) {
 	p.id, p.mostKeys, p.outbox.writer = id, c.opt.MaxRoundKeys, c.opt.Writer
 	p.keys = newKeyspace(c.memory.pool, &c.namespaces, c.clock)
-	p.owed.room = &p.flusher.room
+	p.owed.room = p.flusher.room
 	if c.opt.NotOwner {
 		p.ownership = notOwned
 	}

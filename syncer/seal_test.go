@@ -142,8 +142,8 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.table.Len(),
 			h.keys.pendingBuckets, h.sealed)
 	}
-	if h.outbox.writer == "w" || h.store.known || h.owed.room.owed.Load() != 0 {
-		t.Errorf("writer %s, %d keys owed", h.outbox.writer, h.owed.room.owed.Load())
+	if h.outbox.writer == "w" || h.store.known || h.owed.room.Stats().Owed != 0 {
+		t.Errorf("writer %s, %d keys owed", h.outbox.writer, h.owed.room.Stats().Owed)
 	}
 	if w.done {
 		t.Error("who asked after it was sealed is answered by nobody")

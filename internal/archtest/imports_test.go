@@ -49,8 +49,10 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/internal/hashset",
 			"twotier.dev/twotier/internal/slab", "twotier.dev/twotier/internal/table",
-			"twotier.dev/twotier/leaparray", xxhash,
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer/internal/room", xxhash,
 		},
+		"syncer/internal/room": {},
+
 		"internal/slab":    {},
 		"internal/hashset": {"twotier.dev/twotier/internal/slab"},
 		"internal/arena":   {"twotier.dev/twotier/internal/slab"},

@@ -1,4 +1,4 @@
-package syncer
+package room
 
 import (
 	"math"
@@ -20,8 +20,8 @@ func newPace(perSecond float64) pace {
 	return pace{keys: weight * perSecond, seconds: weight}
 }
 
-// note records an exchange of this many keys.
-func (p *pace) note(keys int, took time.Duration) {
+// record adds an exchange of this many keys.
+func (p *pace) record(keys int, took time.Duration) {
 	seconds := max(took, time.Microsecond).Seconds()
 	fade := math.Exp(-seconds / paceMemory.Seconds())
 	p.keys = p.keys*fade + float64(keys)

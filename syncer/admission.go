@@ -1,0 +1,104 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/room"
+)
+
+// admission lets an operation, or a batch of them, wait for room. All waits together leave enough
+// of the operation's time to report a refusal to its caller, see patience.
+type admission struct {
+	ctx     context.Context
+	opt     *Options
+	by      time.Time
+	never   bool       // don't wait for now
+	granted *room.Room // has granted room for one key
+	full    *room.Room // where there was no room
+	class   room.Class // for a key of this class
+}
+
+// admits reports whether one more key may wait for the store. If not, the admission records where
+// there is no room. While the store can't be reached, only memory bounds the counts. The partition
+// is locked.
+func (w *admission) admits(t *target) bool {
+	m := t.p.owed.room
+	if w.granted == m || m.Open(room.NewKey) || t.p.outbox.retry.failing() ||
+		t.p.health.down.Load() {
+		return true
+	}
+	class := room.NewKey
+	if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
+		if t.p.keys.entry(r).has(flagDirty | flagParked) {
+			return true
+		}
+		if class = room.KnownKey; m.Open(class) {
+			return true
+		}
+	}
+	w.full, w.class = m, class
+	return false
+}
+
+// admitsAll returns why a call may not count, or nil if there is room for all of its keys. A ban
+// needs room only if it starts, see breached.
+func (k *call) admitsAll() error {
+	for i := range k.targets {
+		switch t := &k.targets[i]; {
+		case t.check.N == 0:
+		case t.p.draining:
+			return twotier.ErrClosed
+		case !k.admission.admits(t):
+			return twotier.ErrBehind
+		}
+	}
+	return nil
+}
+
+// wait waits for room after admits found none. It reports whether to try again.
+func (w *admission) wait() bool {
+	if w.end(); w.never {
+		return false
+	}
+	out := w.full.Wait(w.ctx, w.class, w.left())
+	if out == room.Granted {
+		w.granted = w.full
+	}
+	return out != room.Refused
+}
+
+// patience is the fraction of an operation's time that it may spend waiting for room.
+const patience = 0.75
+
+// left returns how much longer the operation may wait.
+func (w *admission) left() time.Duration {
+	now := time.Now()
+	if w.by.IsZero() {
+		bound := w.opt.LoadTimeout
+		if deadline, ok := w.ctx.Deadline(); ok {
+			bound = deadline.Sub(now)
+		}
+		w.by = now.Add(time.Duration(patience * float64(bound)))
+	}
+	return w.by.Sub(now)
+}
+
+// explain adds an estimate of when there will be room to the refusal of an operation that waited
+// for it. Other errors stay unchanged.
+func (w *admission) explain(err error) error {
+	if w.never || !errors.Is(err, twotier.ErrBehind) {
+		return err
+	}
+	return &twotier.RetryError{Err: err, After: w.full.Expected(w.class)}
+}
+
+// end gives back the granted room: either it was not used, or the counted key now takes it.
+func (w *admission) end() {
+	if w.granted != nil {
+		w.granted.Release()
+		w.granted = nil
+	}
+}
