@@ -1,0 +1,270 @@
+package room_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"twotier.dev/twotier/syncer/internal/room"
+)
+
+// crowd is operations that wait for room, with the ends of their waits in order.
+type crowd struct {
+	*room.Room
+	flushes atomic.Int64 // that the room has requested
+	mu      sync.Mutex
+	ends    []string
+}
+
+func newCrowd() *crowd {
+	q := &crowd{}
+	q.Room = room.New(64*time.Second, onePerSecond, func() { q.flushes.Add(1) })
+	return q
+}
+
+// join has an operation wait until ctx is done.
+func (q *crowd) join(ctx context.Context, name string, c room.Class) {
+	go func() {
+		out := q.Wait(ctx, c, 1000*time.Hour)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.ends = append(q.ends, name+" "+text(out))
+	}()
+	synctest.Wait()
+}
+
+func text(out room.Outcome) string {
+	return map[room.Outcome]string{room.Granted: "granted", room.Retry: "retry",
+		room.Refused: "refused"}[out]
+}
+
+// ended compares the waits that have ended since the last call.
+func (q *crowd) ended(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.Equal(q.ends, want) {
+		t.Errorf("the waits ended: %q, want %q", q.ends, want)
+	}
+	q.ends = nil
+}
+
+// TestLinesAreFirstComeFirstServed frees room for one operation after the other. Known keys go
+// first, in the order in which they came, and then new ones.
+func TestLinesAreFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newCrowd()
+		q.AddOwed(4)
+		for _, name := range []string{"new-1", "known-1", "new-2", "known-2"} {
+			class := room.NewKey
+			if name[0] == 'k' {
+				class = room.KnownKey
+			}
+			q.join(t.Context(), name, class)
+		}
+		if n := q.flushes.Load(); n != 4 {
+			t.Errorf("4 operations have requested %d flushes", n)
+		}
+		if q.Record(0, 0); q.Waiting() != 4 {
+			t.Errorf("%d operations wait while there is no room", q.Waiting())
+		}
+		for i, want := range []string{"known-1", "known-2"} {
+			q.AddOwed(-1)
+			if q.ended(t); i == 0 {
+				q.Record(0, 0)
+			} else {
+				q.Grant()
+			}
+			q.ended(t, want+" granted")
+		}
+		q.AddOwed(-1) // 1 key and 2 grants: no room for a new key
+		q.Grant()
+		q.ended(t)
+		q.Release()
+		q.Release()
+		q.ended(t, "new-1 granted") // for which there is room behind one key, but not behind two
+		q.Release()
+		q.ended(t, "new-2 granted")
+		q.Release()
+		if s := q.Stats(); s.Granted != 0 || s.Waiting != 0 || s.Refused != 0 {
+			t.Errorf("at rest: %+v", s)
+		}
+	})
+}
+
+// TestNobodyIsOvertaken: while operations wait, there is no room for later ones of their class, or
+// of the class behind it.
+func TestNobodyIsOvertaken(t *testing.T) {
+	for class, want := range map[room.Class]struct{ known, isNew bool }{
+		room.KnownKey: {false, false},
+		room.NewKey:   {true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newCrowd()
+			q.AddOwed(4)
+			q.join(t.Context(), "first", class)
+			q.AddOwed(-4) // not granted yet
+			if q.Open(room.KnownKey) != want.known || q.Open(room.NewKey) != want.isNew {
+				t.Errorf("class %d waits, and a known key has room: %v, a new one: %v", class,
+					q.Open(room.KnownKey), q.Open(room.NewKey))
+			}
+			if q.Grant(); !q.Open(room.KnownKey) || !q.Open(room.NewKey) {
+				t.Error("nobody waits, and there is no room")
+			}
+			q.ended(t, "first granted")
+		})
+	}
+}
+
+// TestUnusedRoomGoesToTheNext: operations release their room without having used it. Once nobody
+// has any and others still wait, a flush begins.
+func TestUnusedRoomGoesToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newCrowd()
+		q.AddOwed(3)
+		for i := range 3 {
+			q.join(t.Context(), fmt.Sprint(i), room.KnownKey)
+		}
+		q.Grant()
+		q.ended(t, "0 granted")
+		if q.Open(room.KnownKey) {
+			t.Error("the granted room is free for others")
+		}
+		q.Release()
+		q.ended(t, "1 granted")
+		q.AddOwed(1) // the operation uses its room
+		before := q.flushes.Load()
+		q.Release()
+		if q.ended(t); q.flushes.Load() != before+1 {
+			t.Error("an operation waits, and nobody has room: no flush begins")
+		}
+		q.AddOwed(-1)
+		q.Grant()
+		q.ended(t, "2 granted")
+		before = q.flushes.Load()
+		if q.Release(); q.flushes.Load() != before {
+			t.Error("a flush begins for nobody")
+		}
+	})
+}
+
+// TestWhoGivesUpReturnsTheRoom: operations give up at the moment when room becomes free.
+func TestWhoGivesUpReturnsTheRoom(t *testing.T) {
+	outcomes := map[room.Outcome]int{}
+	for i := range 300 {
+		synctest.Test(t, func(t *testing.T) {
+			m, ctx, most := newRoom(), t.Context(), time.Second
+			if i%2 == 0 {
+				timed, cancel := context.WithTimeout(ctx, most)
+				defer cancel()
+				ctx, most = timed, time.Hour
+			}
+			m.AddOwed(4)
+			go func() {
+				time.Sleep(time.Second)
+				m.AddOwed(-1)
+				m.Grant()
+			}()
+			out := m.Wait(ctx, room.KnownKey, most)
+			outcomes[out]++
+			synctest.Wait()
+			if out == room.Granted {
+				m.Release()
+			}
+			if s := m.Stats(); s.Granted != 0 || s.Waiting != 0 || !m.Open(room.KnownKey) {
+				t.Errorf("%s, and then %+v", text(out), s)
+			}
+		})
+	}
+	t.Logf("%d had room, %d gave up", outcomes[room.Granted], outcomes[room.Refused])
+}
+
+// TestClosedRoom lets every operation check again: the one that waits, and later ones.
+func TestClosedRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, began := newCrowd(), time.Now()
+		q.AddOwed(100)
+		q.join(t.Context(), "known", room.KnownKey)
+		q.join(t.Context(), "new", room.NewKey)
+		q.Close()
+		synctest.Wait()
+		slices.Sort(q.ends) // they are independent of each other
+		q.ended(t, "known retry", "new retry")
+		q.join(t.Context(), "later", room.NewKey)
+		q.ended(t, "later retry")
+		q.Close()
+		if s := q.Stats(); time.Since(began) > 0 || s.Granted != 0 || s.Waiting != 0 ||
+			s.Refused != 0 {
+			t.Errorf("after %v: %+v", time.Since(began), s)
+		}
+	})
+}
+
+// TestRetryAll ends all waits once. Later operations wait again.
+func TestRetryAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newCrowd()
+		q.AddOwed(100)
+		ctx, leave := context.WithCancel(t.Context())
+		q.join(ctx, "first", room.NewKey)
+		q.RetryAll()
+		q.ended(t, "first retry")
+		q.join(ctx, "second", room.NewKey)
+		q.ended(t)
+		leave()
+		q.ended(t, "second refused")
+	})
+}
+
+// TestWaitWithoutTime is refused at once, and makes nobody flush.
+func TestWaitWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, began := newCrowd(), time.Now()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, out := range []room.Outcome{
+			q.Wait(t.Context(), room.KnownKey, 0),
+			q.Wait(t.Context(), room.KnownKey, -time.Second),
+			q.Wait(over, room.KnownKey, time.Hour),
+		} {
+			if out != room.Refused {
+				t.Errorf("the outcome is %s", text(out))
+			}
+		}
+		if n := q.Stats().Refused; n != 3 || q.flushes.Load() != 0 || time.Since(began) > 0 {
+			t.Errorf("%d were refused after %v, with %d flushes", n, time.Since(began),
+				q.flushes.Load())
+		}
+	})
+}
+
+// TestExpectedBehindTheLines: an estimate counts the operations that are served first.
+func TestExpectedBehindTheLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newCrowd()
+		q.AddOwed(4)
+		for i := range 10 {
+			q.join(t.Context(), "known", room.KnownKey)
+			if i < 3 {
+				q.join(t.Context(), "new", room.NewKey)
+			}
+		}
+		known, isNew := q.Expected(room.KnownKey), q.Expected(room.NewKey)
+		if known.Round(time.Millisecond) != 11*time.Second ||
+			isNew.Round(time.Millisecond) != 16*time.Second {
+			t.Errorf("a known key is served after %v, a new one after %v; want 11 s and 16 s",
+				known, isNew)
+		}
+		q.AddOwed(-1)
+		if q.Grant(); q.Expected(room.KnownKey).Round(time.Millisecond) != 10*time.Second {
+			t.Errorf("granted room is not counted: %v", q.Expected(room.KnownKey))
+		}
+		q.Close()
+	})
+}
