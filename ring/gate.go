@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,10 +148,15 @@ func (g *gate) remove(c *inbound) {
 	}
 }
 
-// charge accounts for n bytes of a connection, and reports whether it may send them.
-func (g *gate) charge(c *inbound, n int) bool {
+// charge accounts for n bytes of a connection. It returns an error if the connection may not send
+// them, or was closed since they were read: remove has subtracted its bytes by then, and nothing
+// would subtract these.
+func (g *gate) charge(c *inbound, n int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !slices.Contains(g.open, c) {
+		return net.ErrClosed
+	}
 	before := c.more()
 	c.read += int64(n)
 	g.more += c.more() - before
@@ -160,8 +166,11 @@ func (g *gate) charge(c *inbound, n int) bool {
 			each += other.more()
 		}
 	}
-	return c.more() == 0 ||
-		c.read <= maxInboundMessage && g.more <= inboundBytes && each <= inboundBytesEach
+	if c.more() > 0 &&
+		(c.read > maxInboundMessage || g.more > inboundBytes || each > inboundBytesEach) {
+		return errTooMuchGossip
+	}
+	return nil
 }
 
 // inbound is a connection from another host.
@@ -182,9 +191,12 @@ func (c *inbound) more() int64 { return max(0, c.read-freeInbound) }
 // Read implements [net.Conn].
 func (c *inbound) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.gate.charge(c, n) {
+	if n == 0 {
+		return n, err
+	}
+	if refused := c.gate.charge(c, n); refused != nil {
 		c.Close()
-		return 0, errTooMuchGossip
+		return 0, refused
 	}
 	return n, err
 }

@@ -218,6 +218,40 @@ func TestGateIsBounded(t *testing.T) {
 	})
 }
 
+// overtaken is a connection that is closed after a read has returned, before its caller goes on.
+type overtaken struct {
+	net.Conn
+	closing func() error
+}
+
+func (c *overtaken) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return n, errors.Join(err, c.closing())
+}
+
+// TestClosedConnectionIsNotCharged closes a connection, as the gate does to make room for another
+// one, while a read of it has returned and is not charged yet. Its bytes must not stay in the sum.
+func TestClosedConnectionIsNotCharged(t *testing.T) {
+	in := &inlet{streams: make(chan net.Conn)}
+	gate, inside := ring.Gate(in)
+	here, there := net.Pipe()
+	defer here.Close()
+	c := &overtaken{Conn: there}
+	in.streams <- c
+	nc := <-gate.StreamCh()
+	c.closing = nc.Close
+	go func() { _, _ = here.Write(make([]byte, 64<<10)) }()
+	if n, err := nc.Read(make([]byte, 64<<10)); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if conns, more := inside(); conns != 0 || more != 0 {
+		t.Errorf("after the end: %d connections, %d bytes", conns, more)
+	}
+	if err := gate.Shutdown(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestJoinThroughAFlood joins a node, over the network, while strangers flood its gossip from the
 // same address, without the secret.
 func TestJoinThroughAFlood(t *testing.T) {
