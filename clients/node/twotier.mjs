@@ -104,8 +104,12 @@ export class Twotier {
   // A value counts once, so a request without an answer is sent again.
   // op: { key, values, limits, rules, window: ["1h", ...], ns, ts or at, ack }
   distinct(op) {
-    const { values = [], ...rest } = encoded(op);
-    if (values.length > 0) return this.#repeat("POST", "/v1/distinct", { ...rest, values });
+    const given = Object.fromEntries(Object.entries(encoded(op)).filter(([, v]) => v != null));
+    const { values = [], limits = [], rules = [], ...rest } = given;
+    // The server refuses limits and rules without values.
+    if (values.length + limits.length + rules.length > 0) {
+      return this.#repeat("POST", "/v1/distinct", { ...given, values });
+    }
     const query = Object.entries(rest).map(([k, v]) => `${k}=${encodeURIComponent(v)}`).join("&");
     return this.#repeat("GET", `/v1/distinct?${query}`);
   }
@@ -337,7 +341,8 @@ function parsed(text) {
   } catch { /* it is a proxy's */ }
 }
 
-const readsOnly = (op) => op.op === "count" || op.dry_run || op.op === "distinct" && !op.values;
+const readsOnly = (op) =>
+  op.op === "count" || op.dry_run || op.op === "distinct" && !op.values?.length;
 
 function failed(op, problem) {
   const err = failure(problem);

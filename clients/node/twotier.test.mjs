@@ -84,6 +84,38 @@ test("distinct", async () => {
   await assert.rejects(tt.distinct({ key, values: [""] }), Invalid);
 });
 
+test("distinct without some fields", async () => {
+  const key = "js sparse", window = ["1h"];
+  await tt.distinct({ key, values: ["a"], ns: undefined, ack: null, window });
+  for (const none of [undefined, null, []]) {
+    const answer = await tt.distinct({ key, values: none, limits: none, rules: none, window,
+      ns: undefined, at: null });
+    assert.deepEqual(answer.counts.map((c) => c.count), [1]);
+  }
+  const lacksValues = (err) => err instanceof Invalid && /values: missing/.test(err.message);
+  await assert.rejects(tt.distinct({ key, limits: { "1h": 2 } }), lacksValues);
+  await assert.rejects(tt.distinct({ key, rules: ["devices"], window }), lacksValues);
+});
+
+test("unknown outcomes of reads", async () => {
+  const server = createServer(async (request, response) => {
+    let text = "";
+    for await (const part of request) text += part;
+    const error = { title: "no answer", status: 500, outcome: "unknown" };
+    response.setHeader("Twotier-Process", "p");
+    response.end(JSON.stringify({ results: JSON.parse(text).ops.map(() => ({ error })) }));
+  });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const other = new Twotier(`127.0.0.1:${server.address().port}`);
+  const op = "distinct", key = "js", window = ["1h"];
+  const [none, empty, some] = await other.batch([{ op, key, window },
+    { op, key, window, values: [] }, { op, key, window, values: ["a"] }]);
+  other.close();
+  server.close();
+  assert.ok(none instanceof Unavailable && empty instanceof Unavailable);
+  assert.ok(some instanceof UnknownOutcome);
+});
+
 test("batch of values", async () => {
   const key = "js values", op = "distinct", limits = { "1h": 2 };
   const [first, over, by, asked, wrong] = await tt.batch([
