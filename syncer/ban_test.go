@@ -98,27 +98,45 @@ func TestABanIsPlacedWithItsKey(t *testing.T) {
 	}
 }
 
-// TestABanIsAllOrNothing breaches one rule in an Acquire of several keys: none of them is counted,
-// and only that key is banned. The refusal starts no ban of another key either.
+// TestABanIsAllOrNothing breaches one rule in an Acquire of several keys. If it counts refusals, all
+// of them are counted, else none, and only that key is banned. The refusal starts no ban of another
+// key either. During the ban nothing is counted in any case.
 func TestABanIsAllOrNothing(t *testing.T) {
+	for _, countDenied := range []bool{false, true} {
+		t.Run(fmt.Sprint("CountDenied=", countDenied), func(t *testing.T) {
+			breachOneOfTwo(t, countDenied)
+		})
+	}
+}
+
+func breachOneOfTwo(t *testing.T, countDenied bool) {
 	clk := &clock{now: t0}
 	c := open(t, syncer.Options{Now: clk.Now})
 	a := banned("a", 2, 60_000, 0, limits(60_000, 1))
 	b := banned("b", 1, 60_000, 0, limits(60_000, 9))
-	both := twotier.Op{Kind: twotier.Acquire, CountDenied: true,
+	both := twotier.Op{Kind: twotier.Acquire, CountDenied: countDenied,
 		Checks: append(append([]twotier.Check(nil), b.Checks...), a.Checks...)}
-	both.CountDenied = false
+	var inA, inB int64
+	if countDenied {
+		inA, inB = 2, 1
+	}
+	checkCounts := func() {
+		t.Helper()
+		if gotA, gotB := count(t, c, "a", 60_000), count(t, c, "b", 60_000); gotA != inA ||
+			gotB != inB {
+			t.Errorf("%d and %d were counted, want %d and %d", gotA, gotB, inA, inB)
+		}
+	}
 	res := do(t, c, both)
 	if res.Allowed || res.Checks[1].Refused || !res.Checks[3].Refused || res.Checks[3].TS == 0 {
 		t.Errorf("the breach: %+v", res)
 	}
+	checkCounts()
 	both.CountDenied = true
 	if res = do(t, c, both); res.Allowed || !both.Banned(&res) {
 		t.Errorf("during the ban: %+v", res)
 	}
-	if n := count(t, c, "a", 60_000) + count(t, c, "b", 60_000); n != 0 {
-		t.Errorf("%d were counted", n)
-	}
+	checkCounts()
 	if res = do(t, c, b); !res.Allowed {
 		t.Errorf("the other key: %+v", res)
 	}
@@ -127,7 +145,7 @@ func TestABanIsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Checks[0].N = 1
-	if res = do(t, c, a); !res.Allowed {
+	if res = do(t, c, a); res.Allowed == countDenied || a.Banned(&res) {
 		t.Errorf("after the ban was lifted: %+v", res)
 	}
 }
