@@ -83,7 +83,7 @@ func (m *memory) largest(sec uint32) (most *partition, above int) {
 }
 
 // medianAge returns the median time since the last use of the entries, in seconds, estimated from a
-// sample. The partition is locked.
+// sample, but at least evictableAge. The partition is locked.
 func (s *keyspace) medianAge(sec uint32) uint32 {
 	ages := make([]uint32, 0, ageSample)
 	for range min(s.table.Slots(), 4*ageSample) {
@@ -96,7 +96,7 @@ func (s *keyspace) medianAge(sec uint32) uint32 {
 		return neverIdle
 	}
 	slices.Sort(ages)
-	return max(2, ages[len(ages)/2]) // entries used in the last second stay, see evictOne
+	return max(evictableAge, ages[len(ages)/2])
 }
 
 // evacuate goes through all entries and moves them out of the chunks that are to be released.
