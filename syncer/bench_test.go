@@ -120,9 +120,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// reservedKey returns the size of the heap, plus a counter's memory if that is off the heap, in
+// memoryInUse returns the size of the heap, plus a counter's memory if that is off the heap, in
 // bytes.
-func reservedKey(c *syncer.Counter) int64 {
+func memoryInUse(c *syncer.Counter) int64 {
 	if !syncer.HugePages {
 		return heap()
 	}
@@ -137,7 +137,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	b.Run("arena", func(b *testing.B) {
 		for b.Loop() {
 			c := idle(b)
-			before := reservedKey(c)
+			before := memoryInUse(c)
 			var res twotier.Result
 			op := twotier.Op{Checks: []twotier.Check{{N: 1}}}
 			for i := range keys {
@@ -146,7 +146,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(reservedKey(c)-before)/keys, "B/key")
+			b.ReportMetric(float64(memoryInUse(c)-before)/keys, "B/key")
 		}
 	})
 	b.Run("map", func(b *testing.B) {
