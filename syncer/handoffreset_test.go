@@ -17,18 +17,18 @@ import (
 // resetBed is three counters of a partition over one store. Each of them can lose its connection.
 type resetBed struct {
 	t        *testing.T
+	clk      *clock
 	inner    *embedded.Store
 	stores   [3]*faultstore.Store
 	counters [3]*syncer.Counter
 }
 
 func newResetBed(t *testing.T) *resetBed {
-	b := &resetBed{t: t, inner: embedded.New(embedded.Options{})}
-	clk := &clock{now: t0}
+	b := &resetBed{t: t, clk: &clock{now: t0}, inner: embedded.New(embedded.Options{})}
 	for i := range b.counters {
 		b.stores[i] = faultstore.New(faultstore.Options{Store: b.inner, Report: t.Errorf,
 			Adopts: true})
-		b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: clk.Now, NotOwner: i > 0,
+		b.counters[i] = open(t, syncer.Options{Store: b.stores[i], Now: b.clk.Now, NotOwner: i > 0,
 			MaxRoundKeys: 2, Placement: twotier.Placement{Partitions: 1},
 			FlushInterval: 50 * time.Millisecond, VerifyInterval: time.Hour})
 	}
@@ -60,7 +60,8 @@ func (b *resetBed) reset(i int, key string) {
 	}
 }
 
-// end waits until everything is flushed, and checks that the counter and the store have this count.
+// end waits until everything is flushed, and checks that the counter, the store, and a new counter
+// that reads the store have this count.
 func (b *resetBed) end(i int, key string, want int64) {
 	b.t.Helper()
 	b.setDown(false)
@@ -68,6 +69,11 @@ func (b *resetBed) end(i int, key string, want int64) {
 	if told, stored := count(b.t, b.counters[i], key, 60_000), b.stored(key); told != stored ||
 		told != want {
 		b.t.Errorf("%s: the counter says %d, the store has %d, want %d", key, told, stored, want)
+	}
+	reader := open(b.t, syncer.Options{Store: b.inner, Now: b.clk.Now,
+		Placement: twotier.Placement{Partitions: 1}})
+	if read := count(b.t, reader, key, 60_000); read != want {
+		b.t.Errorf("%s: a counter that reads the store says %d, want %d", key, read, want)
 	}
 }
 
