@@ -180,10 +180,18 @@ func (w *world) hasSet(key string) *union { return w.sets[key].at(w.ladders[0].C
 
 // at returns the values on the level with that width, none if there is no key.
 func (k *sets) at(width int64) *union {
+	return k.where(func(at leaparray.Stretch) bool { return at.Width == width })
+}
+
+// all returns the values on all levels.
+func (k *sets) all() *union { return k.where(func(leaparray.Stretch) bool { return true }) }
+
+// where returns the values of the buckets that wanted accepts.
+func (k *sets) where(wanted func(leaparray.Stretch) bool) *union {
 	u := new(union)
 	if k != nil {
 		for at, data := range k.buckets {
-			if at.Width == width {
+			if wanted(at) {
 				u.read(data)
 			}
 		}

@@ -274,7 +274,7 @@ func (w *world) awaitResets() {
 }
 
 // checkStored checks that Redis has all values that it must have, on the coarsest level, and no
-// others.
+// others, on any level.
 func (w *world) checkStored(key string, s *seen) {
 	w.atomic.Lock()
 	defer w.atomic.Unlock()
@@ -291,6 +291,9 @@ func (w *world) checkStored(key string, s *seen) {
 	}
 	if n := stored.count(); n != known {
 		w.t.Errorf("%s: Redis has %d values, of which %d were sent", key, n, known)
+	}
+	if n := w.sets[key].all().count(); n != known {
+		w.t.Errorf("%s: Redis has %d values on all levels, and %d on the coarsest", key, n, known)
 	}
 }
 
