@@ -14,7 +14,7 @@ import (
 // TestStall stops a process and its child, but not a child already stopped, and lets the stopped
 // ones run again.
 func TestStall(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "sleep 100 & echo $!; sleep 100 & echo $!; cat")
+	cmd := exec.Command("sh", "-c", "sleep 100 & echo $!; sleep 100 & echo $!; read line")
 	hold, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -38,18 +38,17 @@ func TestStall(t *testing.T) {
 	if err := syscall.Kill(two, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	until(t, cmd.Process.Pid, []int{cmd.Process.Pid, one})
+	until(t, cmd.Process.Pid, cmd.Process.Pid, one)
 	stopped, err := freeze(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(stopped, cmd.Process.Pid) || !slices.Contains(stopped, one) ||
-		slices.Contains(stopped, two) {
+	if !isSame(stopped, cmd.Process.Pid, one) {
 		t.Errorf("%v were stopped, want %d and %d and not %d", stopped, cmd.Process.Pid, one, two)
 	}
-	until(t, cmd.Process.Pid, nil)
+	until(t, cmd.Process.Pid)
 	thaw(stopped)
-	until(t, cmd.Process.Pid, []int{cmd.Process.Pid, one})
+	until(t, cmd.Process.Pid, cmd.Process.Pid, one)
 }
 
 // number reads a line with a number.
@@ -63,21 +62,26 @@ func number(t *testing.T, lines *bufio.Scanner) int {
 	return n
 }
 
-// until waits until all wanted processes run, or none at all if none are wanted.
-func until(t *testing.T, pid int, want []int) {
+// until waits until the wanted processes run, and no others of the family of pid.
+func until(t *testing.T, pid int, want ...int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		running, err := family(pid)
 		if err != nil {
 			t.Fatal(err)
 		}
-		known := func(member int) bool { return slices.Contains(running, member) }
-		if (len(want) > 0 || len(running) == 0) && !slices.ContainsFunc(want,
-			func(member int) bool { return !known(member) }) {
+		if isSame(running, want...) {
 			return
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%v run, want %v", running, want)
 		}
 	}
+}
+
+// isSame reports whether a list has these processes and no others, in any order. freeze lists a
+// process twice if it looks again before the process has stopped.
+func isSame(list []int, want ...int) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(list))),
+		slices.Sorted(slices.Values(want)))
 }
