@@ -28,8 +28,9 @@ const (
 	renewEvery = 400 * time.Millisecond
 )
 
-// borrowed is a loan of this node. While busy is set, only the exchange accesses the other fields;
-// otherwise the tracker's lock guards them.
+// borrowed is a loan of this node. The tracker's lock guards it, but while busy is set, only the
+// exchange accesses the fields below ending, without the lock, and nothing changes ending, which the
+// exchange reads as well.
 type borrowed struct {
 	busy   bool
 	ending bool // to be repaid
@@ -99,12 +100,13 @@ func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
 	defer t.mu.Unlock()
 	table, list := t.opt.Table(), map[*ring.Member][]*borrowed{}
 	for _, b := range t.borrowed {
-		at := table.Owner(t.opt.Placement.Of(b.q.NS, b.q.Key))
-		if at < 0 || b.busy || !b.due(now) {
+		if b.busy || !b.due(now) {
 			continue
 		}
-		b.busy = true
-		list[table.Member(at)] = append(list[table.Member(at)], b)
+		if at := table.Owner(t.opt.Placement.Of(b.q.NS, b.q.Key)); at >= 0 {
+			b.busy = true
+			list[table.Member(at)] = append(list[table.Member(at)], b)
+		}
 	}
 	return list
 }
