@@ -132,9 +132,12 @@ func (b *batch) prepare(op *twotier.Op, checks int) (*call, error) {
 		return nil, err
 	}
 	k := b.c.calls.Get().(*call)
-	if err := b.c.prepare(k, op, b.c.opt.Now()); err != nil {
+	if err := k.prepare(&b.c.directory, op, b.c.opt.Now()); err != nil {
 		b.c.calls.Put(k)
 		return nil, err
+	}
+	if op.Reserves() {
+		k.reservation = b.c.newReservation(k)
 	}
 	if b.ahead != nil {
 		for i := range k.targets {

@@ -19,35 +19,32 @@ func (c *Counter) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) e
 	if err := c.durability.check(ctx, op); err != nil {
 		return err
 	}
-	w := admission{ctx: ctx, opt: &c.opt}
-	refused, err := c.do(&w, op, res)
-	if err == nil && refused && c.durability.waits(op) {
-		return errRefusedKey
-	}
-	return err
-}
-
-// do is Do, but reports in refused, instead of returning an error, whether the store refuses one of
-// the counted keys.
-func (c *Counter) do(w *admission, op *twotier.Op, res *twotier.Result) (refused bool, err error) {
 	res.Reset()
 	if err := c.closedTo(op); err != nil {
-		return false, err
+		return err
 	}
-	now := c.opt.Now()
+	w := admission{ctx: ctx, opt: &c.opt}
 	if unconditional(op) {
-		return c.addOnly(w, op, res, now)
+		return c.addOnly(&w, op, res, c.opt.Now())
 	}
 	k := c.calls.Get().(*call)
 	defer c.calls.Put(k)
-	if err := c.prepare(k, op, now); err != nil {
-		return false, err
+	if err := k.prepare(&c.directory, op, c.opt.Now()); err != nil {
+		return err
 	}
-	counted, err := k.decide(w, res)
-	if err != nil || !counted || k.refused || !c.durability.waits(op) {
-		return k.refused, err
+	if op.Reserves() {
+		k.reservation = c.newReservation(k)
 	}
-	return false, k.commit(w.ctx, &c.durability)
+	counted, err := k.decide(&w, res)
+	switch {
+	case err != nil || !c.durability.waits(op):
+		return err
+	case k.refused:
+		return errRefusedKey
+	case !counted:
+		return nil
+	}
+	return k.commit(ctx, &c.durability)
 }
 
 // closedTo returns ErrClosed if the counter no longer accepts operations of this kind.
@@ -75,14 +72,13 @@ func (c *Counter) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Res
 }
 
 // addOnly runs an Add without limits, which needs no knowledge of the key's past.
-func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result,
-	now int64) (refused bool, err error) {
+func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now int64) error {
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
 	ts, err := op.Moment(t.sp.ladder, now)
 	if err != nil {
-		return false, err
+		return err
 	}
 	p, ticket := t.p, uint64(0)
 	for again := true; again; again = errors.Is(err, twotier.ErrBehind) && w.wait() {
@@ -95,14 +91,17 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result,
 	}
 	w.end()
 	err = w.explain(err)
-	if err != nil || ticket == noTicket || !c.durability.waits(op) {
-		return ticket == noTicket, err
+	switch {
+	case err != nil || !c.durability.waits(op):
+		return err
+	case ticket == noTicket:
+		return errRefusedKey
 	}
 	mark, err := p.commit(w.ctx, ticket, t.counted())
 	if err != nil {
-		return false, err
+		return err
 	}
-	return false, cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
+	return cmp.Or(c.durability.await(w.ctx, c.durability.of(op), []Mark{mark})...)
 }
 
 // durability determines the ack level of an operation, and waits for it.

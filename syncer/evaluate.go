@@ -26,23 +26,13 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 		if err := k.admitsAll(); err != nil {
 			return false, err
 		}
-		if err := k.count(); err != nil {
+		if err := k.makeEntries(); err != nil {
 			return false, err
 		}
+		k.count()
 	}
-	res.Allowed = true
-	for i := range k.targets {
-		t := &k.targets[i]
-		r := res.AddCheck()
-		if err := k.compare(t, r); err != nil {
-			return false, err
-		}
-		if r.Refused {
-			res.Allowed = false
-			if r.RetryAfter < 0 || res.RetryAfter >= 0 && r.RetryAfter > res.RetryAfter {
-				res.RetryAfter = r.RetryAfter
-			}
-		}
+	if err := k.compareAll(res); err != nil {
+		return false, err
 	}
 	k.setSource(res)
 	switch {
@@ -57,8 +47,47 @@ func (k *call) evaluate(res *twotier.Result) (counted bool, err error) {
 		k.includeCounted(res)
 		return false, nil
 	}
-	err = k.carryOut(res)
-	return err == nil, err
+	if err := k.admitsAll(); err != nil {
+		return false, err
+	}
+	var starting []int
+	if !res.Allowed {
+		if starting, err = k.breached(res); err != nil {
+			return false, err
+		}
+	}
+	if k.reservation != nil {
+		k.reserve()
+	} else {
+		if err := k.makeEntries(); err != nil {
+			return false, err
+		}
+		k.count()
+	}
+	if len(starting) > 0 {
+		k.startBans(starting, res)
+	}
+	k.includeCounted(res)
+	k.setTimes(res)
+	return true, nil
+}
+
+// compareAll answers all checks.
+func (k *call) compareAll(res *twotier.Result) error {
+	res.Allowed = true
+	for i := range k.targets {
+		r := res.AddCheck()
+		if err := k.compare(&k.targets[i], r); err != nil {
+			return err
+		}
+		if r.Refused {
+			res.Allowed = false
+			if r.RetryAfter < 0 || res.RetryAfter >= 0 && r.RetryAfter > res.RetryAfter {
+				res.RetryAfter = r.RetryAfter
+			}
+		}
+	}
+	return nil
 }
 
 // refuse starts the bans of an Acquire that counts nothing. It reports whether it has started any.
@@ -69,27 +98,6 @@ func (k *call) refuse(res *twotier.Result) (started bool, err error) {
 	}
 	k.startBans(starting, res)
 	return len(starting) > 0, nil
-}
-
-// carryOut counts an Acquire, or reserves it, and starts bans if the Acquire was refused. On an
-// error it does none of these.
-func (k *call) carryOut(res *twotier.Result) error {
-	if err := k.admitsAll(); err != nil {
-		return err
-	}
-	starting, err := k.breached(res)
-	if err != nil {
-		return err
-	}
-	if k.reservation != nil {
-		k.reserve()
-	} else if err := k.count(); err != nil {
-		return err
-	}
-	k.startBans(starting, res)
-	k.includeCounted(res)
-	k.setTimes(res)
-	return nil
 }
 
 // setTimes records when the checks were counted.
@@ -166,9 +174,9 @@ func (k *call) setSource(res *twotier.Result) {
 	}
 }
 
-// count counts all checks or, with an error, none: all entries are found or made before the first
-// is counted.
-func (k *call) count() error {
+// makeEntries finds the entries of all keys that the operation counts, and makes those that are
+// missing.
+func (k *call) makeEntries() error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.check.N == 0 {
@@ -180,12 +188,11 @@ func (k *call) count() error {
 		}
 		t.ref = r
 	}
-	k.countKnown()
 	return nil
 }
 
-// countKnown counts all checks. Their entries exist.
-func (k *call) countKnown() {
+// count counts all checks. Their entries exist, see makeEntries.
+func (k *call) count() {
 	for i := range k.targets {
 		t := &k.targets[i]
 		if t.check.N == 0 {

@@ -35,15 +35,9 @@ type reservedKey struct {
 	n       int64
 }
 
-// prepare prepares a call for an operation, which may reserve.
-func (c *Counter) prepare(k *call, op *twotier.Op, now int64) error {
-	if err := k.prepare(&c.directory, op, now); err != nil {
-		return err
-	}
-	if op.Reserves() {
-		k.reservation = &reservation{in: &c.reservations, id: op.Reserve, ts: k.ts}
-	}
-	return nil
+// newReservation returns an empty reservation for a prepared call whose operation reserves.
+func (c *Counter) newReservation(k *call) *reservation {
+	return &reservation{in: &c.reservations, id: k.op.Reserve, ts: k.ts}
 }
 
 // reserve reserves all checks of the operation. The partitions are locked.
@@ -148,7 +142,7 @@ func (k *call) countReserved(id string) error {
 		keys.entry(t.ref).setUsed(keys.clock.second())
 	}
 	k.unreserve(id)
-	k.countKnown()
+	k.count()
 	return nil
 }
 
