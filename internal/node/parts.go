@@ -52,8 +52,9 @@ func (n *Node) newRouter() *routing.Router {
 		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts),
 		Loans:    n.hot,
 		Refusals: &n.refused, Modes: n.modes, Mark: n.mark,
-		Counter: hotkeys.Recalling{Counter: n.opt.Counter, Tracker: n.hot},
-		StoreUp: func() bool { return n.opt.Store.Health().Up },
+		Counter:   n.opt.Counter,
+		Recalling: hotkeys.Recalling{Counter: n.opt.Counter, Tracker: n.hot},
+		StoreUp:   func() bool { return n.opt.Store.Health().Up },
 	}
 	if n.opt.Direct != nil {
 		opt.Direct = n.opt.Direct

@@ -82,7 +82,7 @@ func (r *Router) markAll(res []twotier.Result) {
 
 // allLocal runs operations in this node's memory.
 func (r *Router) allLocal(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	r.opt.Counter.DoAll(ctx, ops, res)
+	r.opt.Recalling.DoAll(ctx, ops, res)
 	for i := range ops {
 		if err := res[i].Err; err != nil && r.servesFromRedis(&ops[i], err) {
 			res[i].Err = r.opt.Direct.Do(ctx, &ops[i], &res[i])

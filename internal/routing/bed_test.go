@@ -264,9 +264,9 @@ func newBed(t *testing.T) *bed {
 	b.Router = routing.New(routing.Options{
 		Placement: twotier.Placement{Partitions: partitions},
 		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
-		Owners: b, Counter: memory{b}, Direct: scripts{b}, Peers: peersFunc(b.peers), Acquirer: b,
-		Loans: b, Refusals: b, Modes: b, StoreUp: func() bool { return b.storeUp },
-		Mark: func(*twotier.Result) {},
+		Owners: b, Counter: memory{b}, Recalling: memory{b}, Direct: scripts{b},
+		Peers: peersFunc(b.peers), Acquirer: b, Loans: b, Refusals: b, Modes: b,
+		StoreUp: func() bool { return b.storeUp }, Mark: func(*twotier.Result) {},
 	})
 	return b
 }

@@ -110,7 +110,7 @@ func (r *Router) inPlace(
 		res.Err = nil
 		return err
 	}
-	err := r.opt.Counter.Do(ctx, &nonOwner, res)
+	err := r.counterOf(&nonOwner).Do(ctx, &nonOwner, res)
 	r.opt.Mark(res)
 	return err
 }

@@ -43,10 +43,17 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 		return errExpired
 	}
 	d := r.byTable(op, true)
-	if d.to == several || d.to == relay {
+	var err error
+	switch d.to {
+	case local:
+		err = r.completeLocal(ctx, op, res, r.counterOf(op).Do(ctx, op, res))
+	case several, relay:
 		r.opt.Loans.Observe([]twotier.Op{*op})
+		fallthrough
+	default:
+		err = r.carryOut(ctx, &d, op, res)
 	}
-	if err := r.carryOut(ctx, &d, op, res); err != nil {
+	if err != nil {
 		return r.retry(ctx, d, err, op, res)
 	}
 	return nil
@@ -77,7 +84,7 @@ func (r *Router) carryOut(
 // the owners runs it, which takes fewer messages. An acquire that waits for the store is not
 // relayed: it would make others wait for their turn.
 func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
-	if r.opt.Modes.InRedis() {
+	if r.opt.Direct != nil && r.opt.Modes.InRedis() {
 		return decision{to: redis}
 	}
 	t := r.opt.Table()
@@ -105,13 +112,18 @@ func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
 // ownerOf returns the index of the member that owns all keys of an operation according to the
 // table. With borrow, borrowed keys do not count.
 func (r *Router) ownerOf(t *ring.Table, op *twotier.Op, borrow bool) (at int, one bool) {
-	at, borrow = -1, borrow && t.Self() >= 0 && op.MayBorrow()
+	self := t.Self()
+	at, borrow = -1, borrow && self >= 0
 	for i := range op.Checks {
 		c := &op.Checks[i]
-		if borrow && r.opt.Loans.Shared(c) {
+		owner := t.Owner(r.partition(c))
+		if owner == self && len(op.Checks) == 1 {
+			return self, true // whether it is lent or not
+		}
+		if borrow && op.MayBorrow() && r.opt.Loans.Shared(c) {
 			continue
 		}
-		switch owner := t.Owner(r.partition(c)); at {
+		switch at {
 		case -1:
 			at = owner
 		case owner:
@@ -120,7 +132,7 @@ func (r *Router) ownerOf(t *ring.Table, op *twotier.Op, borrow bool) (at int, on
 		}
 	}
 	if at < 0 {
-		at = t.Self() // nodes borrow all of them
+		at = self // nodes borrow all of them
 	}
 	return at, true
 }
@@ -141,7 +153,21 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 
 // local runs an operation in this node's memory, or in Redis if memory has no room for its key.
 func (r *Router) local(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	err := r.opt.Counter.Do(ctx, op, res)
+	return r.completeLocal(ctx, op, res, r.counterOf(op).Do(ctx, op, res))
+}
+
+// counterOf returns the counter that runs an operation in this node's memory.
+func (r *Router) counterOf(op *twotier.Op) Counter {
+	if op.TakesBack() {
+		return r.opt.Recalling
+	}
+	return r.opt.Counter
+}
+
+// completeLocal completes an operation that has run in this node's memory with this error.
+func (r *Router) completeLocal(
+	ctx context.Context, op *twotier.Op, res *twotier.Result, err error,
+) error {
 	if err != nil && r.servesFromRedis(op, err) {
 		err = r.opt.Direct.Do(ctx, op, res)
 	}

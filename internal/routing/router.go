@@ -66,7 +66,9 @@ type Options struct {
 	Table     func() *ring.Table
 	Self      func() string
 	Owners    Owners
-	Counter   Counter
+	// Counter counts in this node's memory. Recalling is the same counter, but recalls lent counts
+	// before it takes them back: it runs batches, and operations that take back.
+	Counter, Recalling Counter
 	// Direct runs operations in Redis. Without it, a node can't count there, and can't serve keys
 	// that don't fit in memory.
 	Direct   Counter
