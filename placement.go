@@ -32,7 +32,7 @@ type Placement struct {
 // namespace. A key with a hash tag has the same partition as its tag in the default namespace, and
 // a ban has the partition of the banned key.
 func (p Placement) Of(ns, key []byte) int {
-	if IsBan(ns) {
+	if len(ns) > 0 && IsBan(ns) {
 		ns, key = bannedKey(ns, key)
 	}
 	if p.HashTags != nil {

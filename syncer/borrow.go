@@ -45,9 +45,6 @@ func (a *allowance) valid(now time.Time) bool { return elapsed.Between(a.asked, 
 // than its own clock allows, and this counter's clock may be behind. So the time is at least that
 // of the owner's clock, assuming that the owner read it right after the request was made.
 func (a *allowance) stamp(now int64) int64 {
-	if a == nil {
-		return now
-	}
 	byOwner := a.ownerNow + elapsed.Between(a.asked, time.Now()).Milliseconds() + 1
 	now = max(now, byOwner)
 	a.latest = max(a.latest, now)
@@ -60,12 +57,8 @@ func (a *allowance) isPast(ms int64) bool {
 	return a.ownerNow+time.Since(a.answered).Milliseconds() >= ms
 }
 
-// use counts events of the allowance, if there is one.
-func (a *allowance) use(n int64) {
-	if a != nil {
-		a.counted += n
-	}
-}
+// use counts events of the allowance.
+func (a *allowance) use(n int64) { a.counted += n }
 
 // covers reports whether the allowance is enough to decide about a target of an operation.
 func (a *allowance) covers(op *twotier.Op, t *target, now time.Time) bool {

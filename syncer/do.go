@@ -293,16 +293,21 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if err != nil {
 		return 0, err
 	}
-	ts = t.allowance.stamp(ts)
+	if t.allowance != nil {
+		ts = t.allowance.stamp(ts)
+		t.allowance.use(t.check.N)
+	}
 	p.keys.count(e, t.sp.ladder, ts, t.check.N, now)
 	if ts > now {
 		p.keys.markAhead(e, t.sp.ladder, ts, now)
 	}
 	p.enlist(r, e)
-	t.allowance.use(t.check.N)
-	res.Allowed, res.Source = true, t.source()
-	if p.degraded() {
+	res.Allowed, res.Source = true, twotier.SourceMemory
+	switch {
+	case p.degraded():
 		res.Degraded, res.Source = true, twotier.SourceDegraded
+	case p.ownership == notOwned:
+		res.Source = t.source()
 	}
 	res.AddCheck().TS = ts
 	if e.has(flagParked) {

@@ -163,10 +163,14 @@ func (k *call) setSource(res *twotier.Result) {
 		t := &k.targets[i]
 		if t.unread() || t.p.degraded() {
 			res.Degraded, res.Source = true, twotier.SourceDegraded
-		} else if source := t.source(); source != twotier.SourceMemory && !res.Degraded {
-			res.Source = source
+		} else if t.p.ownership == notOwned && !res.Degraded {
+			res.Source = t.source()
 		}
-		if shared := t.p.shared.find(t); shared != nil && !res.Degraded {
+		var shared *sharedKey
+		if len(t.p.shared) > 0 {
+			shared = t.p.shared.find(t)
+		}
+		if shared != nil && !res.Degraded {
 			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
 		} else if k.op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
@@ -202,14 +206,16 @@ func (k *call) count() {
 		if k.op.TakesNewest() {
 			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
 		} else {
-			t.stamped = t.allowance.stamp(k.ts)
+			if t.stamped = k.ts; t.allowance != nil {
+				t.stamped = t.allowance.stamp(k.ts)
+				t.allowance.use(t.check.N)
+			}
 			t.p.keys.count(e, t.sp.ladder, t.stamped, t.check.N, k.now)
 			if t.stamped > k.now && t.check.N > 0 {
 				t.p.keys.markAhead(e, t.sp.ladder, t.stamped, k.now)
 			}
 		}
 		t.p.enlist(t.ref, e)
-		t.allowance.use(t.check.N)
 		k.refused = k.refused || e.has(flagParked)
 	}
 }
@@ -289,10 +295,16 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	}
 	peak = max(0, peak) // as in compare
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
-	// An event of the past is in windows that have ended, and ended loans may be in these.
-	lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
-	lr.Hi += lent
-	n := t.check.N + t.extra + t.p.reservations.of(t) + lent
+	n := t.check.N + t.extra
+	if len(t.p.reservations) > 0 {
+		n += t.p.reservations.of(t)
+	}
+	if len(t.p.shared) > 0 {
+		// An event of the past is in windows that have ended, and ended loans may be in these.
+		lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
+		lr.Hi += lent
+		n += lent
+	}
 	if peak+n <= lr.Max {
 		return true
 	}

@@ -110,6 +110,9 @@ func (ns *Namespace) fill(name string) error {
 
 // index returns the position of a namespace, or the default one's if it is not configured.
 func (n *namespaces) index(ns []byte) int {
+	if isDefaultSpace(ns) {
+		return 0
+	}
 	if i, ok := n.byName[string(ns)]; ok {
 		return i
 	}

@@ -159,13 +159,11 @@ func (o *Options) readWithin() time.Duration { return 2 * o.FlushInterval }
 // Counter.StaleAfter.
 func (g *guarded) recent() bool { return g.store.verifiedWithin(g.readWithin) }
 
-// source returns the source of an answer while the store can be reached.
+// source returns the source of an answer about another counter's key while the store can be
+// reached.
 func (t *target) source() twotier.Source {
-	switch {
-	case t.borrowed:
+	if t.borrowed {
 		return twotier.SourceNear
-	case t.p.ownership == notOwned:
-		return twotier.SourceFallback
 	}
-	return twotier.SourceMemory
+	return twotier.SourceFallback
 }

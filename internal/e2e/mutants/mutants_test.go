@@ -174,7 +174,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
-			old: " + t.p.reservations.of(t) + lent\n", new: " + lent\n", kind: "graceful",
+			old: "\t\tn += t.p.reservations.of(t)\n", new: "", kind: "graceful",
 		},
 		{
 			name: "a node stands in for any that does not answer",
@@ -229,7 +229,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "what is lent does not stand in the way", file: "syncer/evaluate.go",
-			old: "t.p.reservations.of(t) + lent\n", new: "t.p.reservations.of(t)\n",
+			old: "\t\tn += lent\n", new: "",
 			model: "./syncer", test: "TestLoansNeverExceedALimit",
 		},
 		{
