@@ -69,7 +69,10 @@ func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets boo
 	if len(res.Checks) > 0 {
 		for k := range res.Checks[0].Limits {
 			l := &res.Checks[0].Limits[k]
-			r := d.ruleOf(i, 0, k)
+			var r *namedLimit
+			if len(d.named) > 0 {
+				r = d.ruleOf(i, 0, k)
+			}
 			if r != nil && r.rule.State == twotier.RuleOff {
 				continue
 			}
@@ -80,7 +83,10 @@ func (d *decoder) appendCounts(b []byte, i int, res *twotier.Result, buckets boo
 			if buckets {
 				b = appendField(b, "bucket_ms", l.BucketMS)
 			}
-			b = append(r.append(b), '}')
+			if r != nil {
+				b = appendRule(b, r.rule)
+			}
+			b = append(b, '}')
 		}
 	}
 	return append(b, ']')
@@ -140,7 +146,10 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 	for k := range limits {
 		l := &limits[k]
 		most, refused := l.Max, l.Refused
-		r := d.ruleOf(i, j, k)
+		var r *namedLimit
+		if len(d.named) > 0 {
+			r = d.ruleOf(i, j, k)
+		}
 		if r != nil {
 			if r.rule.State == twotier.RuleOff {
 				continue
@@ -157,7 +166,10 @@ func (d *decoder) appendLimits(b []byte, i, j int, res *twotier.Result) []byte {
 		if refused {
 			b = append(b, `,"refused":true`...)
 		}
-		b = append(r.append(b), '}')
+		if r != nil {
+			b = appendRule(b, r.rule)
+		}
+		b = append(b, '}')
 	}
 	return append(b, ']')
 }

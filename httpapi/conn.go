@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -53,10 +54,12 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.parkIfIdle(err)
 		return n, err
 	}
-	if c.begins() {
+	if c.begins() && !bytes.Contains(b[:n], []byte(endOfHeader)) {
 		c.header.begin(nil)
 	}
-	c.header.follow(b[:n], &c.memory)
+	if c.header.open {
+		c.header.follow(b[:n], &c.memory)
+	}
 	return n, err
 }
 
@@ -160,7 +163,9 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 	}
 	if state == fasthttp.StateIdle { // the answer is written
 		c.memory.release()
-		c.header.end()
+		if c.header.open {
+			c.header.end()
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

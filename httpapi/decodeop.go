@@ -249,11 +249,15 @@ func (d *decoder) checkValue(c *twotier.Check, f fields) (p *problem) {
 // addCheck adds a decoded check, whose limits begin at start, if it has everything that its
 // operation needs.
 func (d *decoder) addCheck(c *twotier.Check, kind twotier.Kind, start int) *problem {
-	if p := d.addRules(c, kind, start); p != nil {
-		return p
+	if len(d.naming) > 0 || kind == twotier.Acquire && len(d.limits) == start {
+		if p := d.addRules(c, kind, start); p != nil {
+			return p
+		}
 	}
-	if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
-		return p
+	if d.grant != nil {
+		if p := forbidden(d.grant, roleOf(kind), c.NS); p != nil {
+			return p
+		}
 	}
 	switch {
 	case c.Key == nil:

@@ -78,12 +78,14 @@ func (s *Server) dispatch(ctx *fasthttp.RequestCtx) *problem {
 			return p
 		}
 	}
-	g, p := s.access.enter(h, &r)
-	if p != nil {
-		return p
-	}
-	if g != nil {
-		ctx.SetUserValue(grantKey, g)
+	if r.guarded || s.access.tokens != nil {
+		g, p := s.access.enter(h, &r)
+		if p != nil {
+			return p
+		}
+		if g != nil {
+			ctx.SetUserValue(grantKey, g)
+		}
 	}
 	if r.admit != nil {
 		if p := r.admit(ctx); p != nil {

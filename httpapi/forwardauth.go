@@ -22,7 +22,8 @@ func (s *Server) forwardAuth(ctx *fasthttp.RequestCtx) *problem {
 	x.door = verdicts.ForwardAuth
 	denied, p := s.forwardQuery(ctx, &x.decoder)
 	if p == nil {
-		p = s.execute(ctx, x)
+		op, res := x.only()
+		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.countVerdicts(x, x.results[:1])

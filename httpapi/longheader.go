@@ -18,6 +18,9 @@ const (
 	longHeaderBytes = 4 * maxHeader
 )
 
+// endOfHeader ends the header of a request.
+const endOfHeader = "\r\n\r\n"
+
 // longHeader collects the header of a request in progress if it does not arrive at once. When it is
 // longer than shortHeader, the connection is served anew with a larger buffer, from the beginning
 // of the request. It belongs to the goroutine that serves the connection.
@@ -36,13 +39,10 @@ func (h *longHeader) begin(first []byte) { h.open, h.text = !h.long, first }
 // sent before the answer, and not all of it passes through Read.
 func (h *longHeader) end() { h.open, h.text = false, nil }
 
-// follow looks for the end of the header in the result of a Read. A header that arrives in pieces
-// takes memory.
+// follow looks for the end of an open header in the result of a Read. A header that arrives in
+// pieces takes memory.
 func (h *longHeader) follow(b []byte, m *requestMemory) {
-	if !h.open {
-		return
-	}
-	if bytes.Contains(b, []byte("\r\n\r\n")) || len(h.text) >= shortHeader ||
+	if bytes.Contains(b, []byte(endOfHeader)) || len(h.text) >= shortHeader ||
 		len(h.text) <= 1 && m.takeRead(shortHeader) != nil {
 		h.end()
 		return

@@ -16,7 +16,8 @@ func (s *Server) add(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	p := x.decoder.single(ctx.PostBody(), twotier.Add)
 	if p == nil {
-		p = s.execute(ctx, x)
+		op, res := x.only()
+		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
 	}
 	s.finish(x)
 	return p
@@ -30,7 +31,8 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 	}
 	x := s.begin(ctx)
 	if p = x.decoder.single(ctx.PostBody(), twotier.Acquire); p == nil {
-		p = s.execute(ctx, x)
+		op, res := x.only()
+		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
 	}
 	if p == nil {
 		s.countVerdicts(x, x.results[:1])
@@ -46,17 +48,22 @@ func (s *Server) acquire(ctx *fasthttp.RequestCtx) *problem {
 	return p
 }
 
-// execute executes and answers the only operation of x.
-func (s *Server) execute(ctx *fasthttp.RequestCtx, x *requestState) *problem {
+// only returns the only operation of x, and an empty result for it.
+func (x *requestState) only() (*twotier.Op, *twotier.Result) {
 	if x.traced.of != nil {
 		x.describe(x.ops[0].Checks[0].NS, 1)
 	}
 	res := &x.room(1)[0]
 	res.Reset()
-	if err := s.service.Do(x.context, &x.ops[0], res); err != nil {
+	return &x.ops[0], res
+}
+
+// answerOnly answers the only operation of x, which was executed with this error.
+func (s *Server) answerOnly(ctx *fasthttp.RequestCtx, x *requestState, err error) *problem {
+	if err != nil {
 		return s.problemOfOp(err, &x.ops[0], x.forms[0].checks)
 	}
-	x.out = x.appendAnswer(x.out, 0, res)
+	x.out = x.appendAnswer(x.out, 0, &x.results[0])
 	x.answer(ctx)
 	return nil
 }

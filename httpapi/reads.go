@@ -17,7 +17,8 @@ func (s *Server) count(ctx *fasthttp.RequestCtx) *problem {
 	x := s.begin(ctx)
 	p := x.countQuery(ctx)
 	if p == nil {
-		p = s.execute(ctx, x)
+		op, res := x.only()
+		p = s.answerOnly(ctx, x, s.service.Do(x.context, op, res))
 	}
 	s.finish(x)
 	return p

@@ -110,7 +110,10 @@ func (s *Server) beginSized(ctx *fasthttp.RequestCtx, body int64) *requestState 
 	if start.IsZero() || body > prefetched { // receiving the body took time
 		start = time.Now()
 	}
-	x.grant, x.rules, x.inForce = grantOf(ctx), s.opts.Rules, nil
+	x.grant, x.rules, x.inForce = nil, s.opts.Rules, nil
+	if s.access.tokens != nil || s.access.admin != nil {
+		x.grant = grantOf(ctx)
+	}
 	x.door, x.began = verdicts.HTTP, start
 	x.traced.ctx = ctx
 	if s.opts.Tracer != nil {

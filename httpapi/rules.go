@@ -42,14 +42,6 @@ func (r *namedLimit) origin() verdicts.Origin {
 	return verdicts.Origin{Rule: r.rule, Max: r.limit().Max, First: r.index == 0}
 }
 
-// append appends the fields that name a limit's rule; a nil r has none.
-func (r *namedLimit) append(b []byte) []byte {
-	if r == nil {
-		return b
-	}
-	return appendRule(b, r.rule)
-}
-
 // ruleList reads "rules": names, each of which stands for the limits of that rule.
 func (d *decoder) ruleList() *problem {
 	if p := d.enter('[', "a list of names of rules"); p != nil {
@@ -90,10 +82,10 @@ func (d *decoder) ruleNamed(name []byte) *problem {
 }
 
 // addRules adds the limits for the check's key of the rules that the check names; the check then
-// counts in their namespace. An acquire whose check has neither rules nor limits, which would begin
-// at start, is judged by the default rules of its namespace.
+// counts in their namespace. Without names, the check belongs to an acquire and has no limits
+// either, which would begin at start: the default rules of its namespace judge it.
 func (d *decoder) addRules(c *twotier.Check, kind twotier.Kind, start int) *problem {
-	if len(d.naming) == 0 && kind == twotier.Acquire && len(d.limits) == start {
+	if len(d.naming) == 0 {
 		if p := d.nameDefaults(c.NS); p != nil {
 			return p
 		}
@@ -205,9 +197,6 @@ func setNamespace(c *twotier.Check, r *twotier.Rule) *problem {
 // ruleOf returns the rule and limit behind limit k of check j of operation i, or nil if there is
 // none.
 func (d *decoder) ruleOf(i, j, k int) *namedLimit {
-	if len(d.named) == 0 {
-		return nil
-	}
 	return d.namedAt(d.starts[d.forms[i].first+j] + k)
 }
 
