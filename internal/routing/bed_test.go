@@ -71,6 +71,14 @@ func (m memory) Do(_ context.Context, op *twotier.Op, res *twotier.Result) error
 	return m.b.next(at)
 }
 
+// recalling is the fake of this node's counter with recalls.
+type recalling struct{ memory }
+
+func (r recalling) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	r.b.note("recall")
+	return r.memory.Do(ctx, op, res)
+}
+
 // story returns the destination of an operation and its line of the story.
 func (m memory) story(op *twotier.Op) (at, line string) {
 	at = "local"
@@ -264,7 +272,7 @@ func newBed(t *testing.T) *bed {
 	b.Router = routing.New(routing.Options{
 		Placement: twotier.Placement{Partitions: partitions},
 		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
-		Owners: b, Counter: memory{b}, Recalling: memory{b}, Direct: scripts{b},
+		Owners: b, Counter: memory{b}, Recalling: recalling{memory{b}}, Direct: scripts{b},
 		Peers: peersFunc(b.peers), Acquirer: b, Loans: b, Refusals: b, Modes: b,
 		StoreUp: func() bool { return b.storeUp }, Mark: func(*twotier.Result) {},
 	})

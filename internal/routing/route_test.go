@@ -350,3 +350,33 @@ func TestServe(t *testing.T) {
 		})
 	}
 }
+
+// TestTakingBackRecalls takes back counts in this node's memory, as the owner and in place of
+// another one: the counter recalls what nodes have lent each other. Other operations skip it.
+func TestTakingBackRecalls(t *testing.T) {
+	for name, test := range map[string]struct {
+		n    int64
+		down bool
+		want string
+	}{
+		"add":                {1, false, "local a; "},
+		"take back":          {-1, false, "recall; local a; "},
+		"add in place":       {1, true, "b b; fallback b; "},
+		"take back in place": {-1, true, "forgotten b; b b; recall; fallback b; "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, key := newBed(t), "a"
+			if test.down {
+				key, b.errs["b"] = "b", []error{rpc.ErrUnreachable}
+			}
+			op := b.op(twotier.Add, key)
+			op.Checks[0].N = test.n
+			if err := b.Do(t.Context(), op, new(twotier.Result)); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.told(); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
