@@ -98,9 +98,9 @@ func TestABanIsPlacedWithItsKey(t *testing.T) {
 	}
 }
 
-// TestABanIsAllOrNothing breaches one rule in an Acquire of several keys. If it counts refusals, all
-// of them are counted, else none, and only that key is banned. The refusal starts no ban of another
-// key either. During the ban nothing is counted in any case.
+// TestABanIsAllOrNothing breaches one rule in an Acquire of several keys. If it counts refusals,
+// all of them are counted, else none, and only that key is banned. The refusal starts no ban of
+// another key either. During the ban nothing is counted in any case.
 func TestABanIsAllOrNothing(t *testing.T) {
 	for _, countDenied := range []bool{false, true} {
 		t.Run(fmt.Sprint("CountDenied=", countDenied), func(t *testing.T) {

@@ -29,8 +29,8 @@ const (
 )
 
 // borrowed is a loan of this node. The tracker's lock guards it, but while busy is set, only the
-// exchange accesses the fields below ending, without the lock, and nothing changes ending, which the
-// exchange reads as well.
+// exchange accesses the fields below ending, without the lock, and nothing changes ending, which
+// the exchange reads as well.
 type borrowed struct {
 	busy   bool
 	ending bool // to be repaid

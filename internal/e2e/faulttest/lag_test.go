@@ -327,8 +327,8 @@ func TestFault21StoppedWithABacklog(t *testing.T) {
 	}
 }
 
-// TestFault21StoppedWithTooLittleTime checks that a node that has to give up logs that, and at least
-// as many unflushed counts as are lost, and exits with status 1.
+// TestFault21StoppedWithTooLittleTime checks that a node that has to give up logs that, and at
+// least as many unflushed counts as are lost, and exits with status 1.
 func TestFault21StoppedWithTooLittleTime(t *testing.T) {
 	b := newBed(t, nil, "--max-lag", "60s", "--drain-timeout", "1s")
 	b.node.MustPost("/v1/add", `{"key":"before"}`)

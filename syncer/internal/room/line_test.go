@@ -23,7 +23,7 @@ type crowd struct {
 
 func newCrowd() *crowd {
 	q := &crowd{}
-	q.Room = room.New(64*time.Second, onePerSecond, func() { q.flushes.Add(1) })
+	q.Room = room.New(64*time.Second, slowTimeout, func() { q.flushes.Add(1) })
 	return q
 }
 

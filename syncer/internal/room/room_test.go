@@ -7,12 +7,12 @@ import (
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
-// onePerSecond is the timeout of exchanges with which a store is assumed to accept one key a
+// slowTimeout is the timeout of exchanges with which a store is assumed to accept one key a
 // second.
-const onePerSecond = 512 * time.Second
+const slowTimeout = 512 * time.Second
 
 // newRoom returns a room for 4 known keys, or 2 new ones, of a store that accepts one key a second.
-func newRoom() *room.Room { return room.New(64*time.Second, onePerSecond, func() {}) }
+func newRoom() *room.Room { return room.New(64*time.Second, slowTimeout, func() {}) }
 
 func TestOpen(t *testing.T) {
 	for owed, want := range map[int64]struct{ known, isNew bool }{
@@ -31,7 +31,7 @@ func TestOpen(t *testing.T) {
 
 // TestWithoutALagThereIsAlwaysRoom, even for more keys than the store accepts in a year.
 func TestWithoutALagThereIsAlwaysRoom(t *testing.T) {
-	m := room.New(0, onePerSecond, func() {})
+	m := room.New(0, slowTimeout, func() {})
 	m.AddOwed(1 << 40)
 	if !m.Open(room.KnownKey) || !m.Open(room.NewKey) || m.Lag() != 0 {
 		t.Error("there is no room")
