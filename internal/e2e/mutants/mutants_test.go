@@ -265,12 +265,6 @@ func generalMutants() []mutant {
 			new:  "\t\t} else if failures == 0 {\n", kind: "graceful",
 		},
 		{
-			name: "what sums up to zero is forgotten while rounds have part of it",
-			file: "syncer/settle.go",
-			old:  "\tif !queued.has(f.keys.names, k) {\n", new: "\tif len(queued) < 1<<30 {\n",
-			model: "./syncer", test: "TestHandoverModel",
-		},
-		{
 			name: "times to live are not handed over", file: "syncer/handoffpage.go",
 			old: "TTL: k.TTL,\n", new: "\n", model: "./syncer", test: "TestHandoverModel",
 		},
@@ -370,13 +364,13 @@ func generalMutants() []mutant {
 		{
 			name: "distinct values of different ages come together unread",
 			file: "internal/distinct/takeover.go", old: "\te.read(list)\n", new: "",
-			model: "./distinct",
+			model: "./internal/distinct",
 			test:  "TestModel$|ComesTogether$",
 		},
 		{
 			name: "distinct values are added to what is older than another's term",
 			file: "internal/distinct/do.go", old: " || !t.inPlace && t.en.term != term", new: "",
-			model: "./distinct",
+			model: "./internal/distinct",
 		},
 		{
 			name: "a leaving node keeps the distinct values that the store lacks",
@@ -393,7 +387,7 @@ func generalMutants() []mutant {
 			file:  "internal/distinct/entry.go",
 			old:   "return mark > known && mark >= fmt.Sprintf(\"%013d\", born+1)",
 			new:   "return mark > known && born >= 0",
-			model: "./distinct", test: "TestAddAfterAReset",
+			model: "./internal/distinct", test: "TestAddAfterAReset",
 		},
 		{
 			name: "an owner takes back what it knows of a key that is lent",
@@ -405,7 +399,7 @@ func generalMutants() []mutant {
 			name: "an owner trusts what it read in an earlier time as owner",
 			file: "internal/distinct/do.go", old: "\treturn en.term == term\n",
 			new:   "\treturn true\n",
-			model: "./distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
+			model: "./internal/distinct", test: "TestTheOthersFlushWhileTheyAreAsked",
 		},
 		{
 			name: "a flush waits until nobody waits for the store", file: "syncer/batcher.go",
@@ -457,7 +451,7 @@ func generalMutants() []mutant {
 			name: "a late store of distinct values is taken for down",
 			file: "internal/distinct/late.go", old: "return answered || late\n",
 			new:   "return answered\n",
-			model: "./distinct", test: "TestACrowdOfColdKeys",
+			model: "./internal/distinct", test: "TestACrowdOfColdKeys",
 		},
 		{
 			name: "a late load counts as a failure", file: "syncer/load.go",
@@ -613,7 +607,7 @@ func schedules(t *testing.T, root string, m *mutant) (string, error) {
 	if m.model != "" {
 		args = []string{"-test.run=" + cmp.Or(m.test, "TestModel"), "-test.timeout=10m"}
 	}
-	if m.model == "./syncer" || m.model == "./distinct" {
+	if m.model == "./syncer" || m.model == "./internal/distinct" {
 		args = append(args, "-seeds="+mostSeeds)
 	}
 	run := exec.CommandContext(t.Context(), binary, args...)
