@@ -245,8 +245,12 @@ local function round(k, n, p)
     if part.fold and part.ladder then
       foldBy(key, part.ladder, ARGV[p + 10], nil, part.exact)
     end
-    local n, fields, sets, new = part.adds, {}, {}, 0
-    for i = 1, n do fields[i] = ARGV[at + 2 * i - 2] end
+    local n, fields, sets, new, seen = part.adds, {}, {}, 0, {}
+    for i = 1, n do
+      local field = ARGV[at + 2 * i - 2]
+      if seen[field] then return nil end -- HSET would keep the last of them alone
+      fields[i], seen[field] = field, true
+    end
     local held = try('HMGET', key, unpack(fields))
     if held.err then return nil end
     for i = 1, n do

@@ -298,3 +298,13 @@ func testFoldsTooMany(t *testing.T, s syncer.Store) {
 		}
 	}
 }
+
+// testSeveralAdds makes several adds in a known key, to buckets that another writer has counted in,
+// to new ones, and twice to the same one.
+func testSeveralAdds(t *testing.T, s syncer.Store) {
+	apply(t, s, "v", 1, key("a", bucket(0, 0, 2), moment(100, 7)))
+	r := apply(t, s, "w", 1, key("a", bucket(0, 0, 3), moment(100, -7), moment(200, 4)))
+	stored(t, &r.Keys[0], 5, 0, 4)
+	apply(t, s, "w", 2, key("a", bucket(0, 1, 4), bucket(0, 1, 1), bucket(0, 0, 1)))
+	holds(t, s, "a", bucket(0, 0, 6), moment(200, 4), bucket(0, 1, 5))
+}

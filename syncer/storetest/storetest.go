@@ -67,7 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) syncer.Store) {
 		{"Fold", testFold},
 		{"FoldKeepsSums", testFoldKeepsSums},
 		{"FoldsWhatOthersCounted", testFoldsWhatOthersCounted},
-		{"FoldsOnce", testFoldsOnce},
+		{"FoldsOnce", testFoldsOnce}, {"SeveralAdds", testSeveralAdds},
 		{"FoldByAClockAhead", testFoldByAClockAhead},
 		{"FoldDropsWhatHasLeft", testFoldDropsWhatHasLeft},
 		{"FoldKeepsMarks", testFoldKeepsMarks},
