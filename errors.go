@@ -27,7 +27,7 @@ var (
 	ErrMaxKeys = fmt.Errorf("%w: the namespace has as many keys in memory as it may have",
 		ErrOverload)
 	// ErrBehind is an ErrOverload: so many keys wait for the store that another one would exceed
-	// Options.MaxLag, and no room became free in time.
+	// syncer.Options.MaxLag, and no room became free in time.
 	ErrBehind = fmt.Errorf("%w: the store can't keep up with new keys", ErrOverload)
 )
 

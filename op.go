@@ -33,10 +33,10 @@ const (
 	// AckStore returns once the store (Redis) has acknowledged the count.
 	AckStore
 	// AckReplica returns once a replica of the store has the count as well: it survives a failover
-	// to that replica. See [Keeper].
+	// to that replica. See Keeper in package syncer.
 	AckReplica
 	// AckDisk returns once the count is on the store's disk, so that it survives a restart. See
-	// [Keeper].
+	// Keeper in package syncer.
 	AckDisk
 )
 
@@ -122,17 +122,17 @@ type Op struct {
 	AllowNonOwner bool
 	// Recalled means, for an Add that takes back, that this counter sees all counts that others had
 	// of the key when the operation was requested: either it was not lent then, or all others have
-	// caught up since, and this one after them, see [Counter.CatchUp]. Without it, such an Add is
-	// refused with [ErrLent] while the key is lent, see [Counter.Lent].
+	// caught up since, and this one after them, see Counter.CatchUp in package syncer. Without it,
+	// such an Add is refused with syncer.ErrLent while the key is lent, see Counter.Lent.
 	Recalled bool
 	// Reserve, if not empty, makes an admitted Acquire reserve its events under this id instead of
-	// counting them, until [Counter.Confirm] or [Counter.Undo] is called with the id. That must
+	// counting them, until Counter.Confirm or Counter.Undo is called with the id. That must
 	// happen soon, because a partition can't be handed over meanwhile. CountDenied then has no
 	// effect, and nothing waits for the store. Other kinds ignore it.
 	Reserve string
 	Checks  []Check
 	// Rules are the rules with a ban that apply to some of the checks, for internal/bans. A
-	// [Counter] ignores them.
+	// counter ignores them.
 	Rules []BanRule
 }
 
@@ -177,7 +177,7 @@ type LimitResult struct {
 	// Count estimates the events in the window; the true number is in [Lo, Hi]. An Acquire sets
 	// Count and Lo to the number its decision was based on, including n if it was admitted. Hi adds
 	// the events that other counters may have counted, or may yet count, because this one has lent
-	// them, see [Counter.Lend], or because they have borrowed from the same owner.
+	// them, see syncer.Counter.Lend, or because they have borrowed from the same owner.
 	Count, Lo, Hi int64
 	// BucketMS is the width of the buckets that were read: the window's edge is uncertain by at
 	// most that.
@@ -212,7 +212,7 @@ type Result struct {
 	AgeMS    int64
 	Degraded bool
 	Checks   []CheckResult
-	// Bans are the active bans among Op.Rules. A [Counter] leaves them empty.
+	// Bans are the active bans among Op.Rules. A counter leaves them empty.
 	Bans []BanResult
 }
 

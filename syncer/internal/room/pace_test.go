@@ -7,8 +7,8 @@ import (
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
-// TestPace follows the pace of a store in the bounds of a room: what the store accepts in two
-// seconds for known keys, and in one for new ones.
+// TestPace follows the pace of a store in the bounds of a room: the number of keys that the store
+// accepts in two seconds for known keys, and in one for new ones.
 func TestPace(t *testing.T) {
 	m := room.New(32*time.Second, 5120*time.Millisecond, func() {})
 	known := func() int64 { return m.Stats().Most[room.KnownKey] }

@@ -99,7 +99,7 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestShare divides what the store accepts in a second, here 1000 keys.
+// TestShare divides the keys that the store accepts in a second, here 1000.
 func TestShare(t *testing.T) {
 	for name, tt := range map[string]struct {
 		backlog, owed int64
