@@ -81,7 +81,8 @@ export class Twotier {
     return this.#one({ ...op, op: "add" });
   }
 
-  // count returns the counts of a key in windows. op: { key, window: ["1m", ...], ns, at }
+  // count returns the counts of a key in one window or several. op: { key, window: "1m" or
+  // ["1m", ...], ns, at }
   count(op) {
     return this.#one({ ...op, op: "count" });
   }
@@ -324,7 +325,7 @@ const ours = (problem) => `${problem?.type}`.startsWith("urn:twotier:problem:");
 function encoded(op) {
   const { limits, checks, window, ...rest } = op;
   if (checks) rest.checks = checks.map(encoded);
-  if (window) rest.window = window.map(duration);
+  if (window) rest.window = [window].flat().map(duration);
   if (limits) {
     const list = Array.isArray(limits) ? limits
       : Object.entries(limits).map(([window, max]) => ({ window, max }));

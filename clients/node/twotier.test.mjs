@@ -12,7 +12,7 @@ const address = process.env.TWOTIER;
 const tt = new Twotier(address, { timeout: 20000 });
 after(() => tt.close());
 
-const counted = async (key) => (await tt.count({ key, window: [3600000] })).counts[0].max;
+const counted = async (key) => (await tt.count({ key, window: 3600000 })).counts[0].max;
 
 test("too large", async () => {
   let refused = 0;
@@ -75,7 +75,7 @@ test("distinct", async () => {
   assert.ok(second.retry_after_ms > 86e6);
   const third = await tt.distinct({ key, window: ["1h", 60000], at: Date.now() });
   assert.deepEqual(counts(third), [2, 2]);
-  const again = await tt.distinct({ key: "js astray", values: ["a"], window: ["1h"] });
+  const again = await tt.distinct({ key: "js astray", values: ["a"], window: "1h" });
   assert.deepEqual(counts(again), [1]);
   for (const [rule, over] of [["devices", true], ["watched", false]]) {
     const ruled = await tt.distinct({ key: "js ruled", values: ["a", "b"], rules: [rule] });

@@ -236,12 +236,11 @@ func (o *Partitions) offer(ctx context.Context, m *ring.Member, parts []int) {
 	defer cancel()
 	_ = o.opt.Peers.Ask(ctx, m, &OfferRequest{o.opt.Self(), o.offers(m, parts)}, nil)
 	var a HoldingsResponse
-	err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a)
+	if err := o.askHoldings(ctx, m, &HoldingsRequest{parts}, &a); err != nil {
+		return
+	}
 	if a.Later {
 		a.Sought = parts
-	}
-	if err != nil {
-		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
