@@ -52,7 +52,7 @@ function keyRow(k) {
     label,
     element("span", { class: "n" }),
   );
-  button.addEventListener("click", () => lookup(k.ns, k.key));
+  button.addEventListener("click", () => lookup(k.ns, k.key).then(reveal));
   return element("li", {}, button);
 }
 
@@ -291,6 +291,7 @@ export async function refreshKey() {
   }
 }
 
+// lookup shows a key, and keeps it in the address of the page.
 export function lookup(ns, key) {
   $("ns").value = ns;
   $("key").value = key;
@@ -298,7 +299,19 @@ export function lookup(ns, key) {
   state.key = { ns: ns || "default", key };
   state.drawn = null;
   window.history.replaceState(null, "", "#" + new URLSearchParams(state.key));
-  refreshKey().catch(() => {});
+  return refreshKey().catch(() => {});
+}
+
+// reveal scrolls to the key, or to why there is none, if that is not on the screen.
+function reveal() {
+  const at = $("lookup").parentElement.getBoundingClientRect();
+  if (at.top > innerHeight - 120 || at.bottom < 120) $("lookup").scrollIntoView({ block: "start" });
+}
+
+// follow shows the key that the address of the page names, if it names one.
+function follow() {
+  const linked = new URLSearchParams(location.hash.slice(1));
+  if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key")).then(reveal);
 }
 
 export function openKeys() {
@@ -333,6 +346,6 @@ export function openKeys() {
     state.seriesWindow = e.target.value;
     refreshKey().catch(() => {});
   });
-  const linked = new URLSearchParams(location.hash.slice(1));
-  if (linked.get("key")) lookup(linked.get("ns") || "default", linked.get("key"));
+  window.addEventListener("hashchange", follow);
+  follow();
 }

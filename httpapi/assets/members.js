@@ -4,7 +4,7 @@ import { spark } from "./chart.js";
 
 const PERIOD = 1000,
   KEPT = 30;
-const state = { traffic: new Map(), colours: new Map(), departed: [], view: null, seen: -Infinity };
+const state = { traffic: new Map(), colours: new Map(), departed: [], view: null, at: 0, seen: -Infinity };
 
 const perSecond = (a, b, ms) => Math.max(0, Math.round((a - b) / (ms / 1000)));
 
@@ -39,7 +39,8 @@ function showShares(members) {
   $("shares").replaceChildren(svg);
 }
 
-// rates compares what a member says of itself with what it said before.
+// rates compares the counters of a member with those of the view before. now is when its view was
+// read: rows are also drawn again for other reasons.
 function rates(m, now) {
   const s = m.status,
     id = m.id + " " + m.started;
@@ -161,7 +162,7 @@ function fillDeparted(row, d) {
   });
 }
 
-function showMembers(now) {
+function showMembers() {
   const c = state.view;
   const there = new Set(c.members.map((m) => m.id));
   const rows = [
@@ -178,13 +179,14 @@ function showMembers(now) {
     (row, { m, gone }) => {
       row.classList.toggle("gone", Boolean(gone));
       if (gone) fillDeparted(row, m);
-      else fillMember(row, m, c, now);
+      else fillMember(row, m, c, state.at);
     },
   );
 }
 
 export function showCluster(c, now) {
   state.view = c;
+  state.at = now;
   const count = c.members.length;
   const under = c.members.reduce((n, m) => n + (m.status ? m.status.incoming : 0), 0);
   write(
@@ -194,7 +196,7 @@ export function showCluster(c, now) {
   );
   $("ring").title = "ring version " + c.ring_version;
   showShares(c.members);
-  showMembers(now);
+  showMembers();
   for (const [id, known] of state.traffic) if (known.seen !== now) state.traffic.delete(id);
 }
 
@@ -223,7 +225,7 @@ export async function refreshEvents(now) {
   state.seen = now;
   const all = await read("/v1/events");
   state.departed = all.departed;
-  if (state.view) showMembers(now);
+  if (state.view) showMembers();
   write(
     $("events-note"),
     all.events.length + (all.missing ? "; not heard of " + all.missing.join(", ") : ""),

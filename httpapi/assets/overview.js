@@ -29,6 +29,14 @@ function rate(series) {
   return points.reduce((n, p) => n + p[1], 0) / ((points.length * series.bucket_ms) / 1000);
 }
 
+// rateOf returns the rate in a bucket that began at a moment. In the one that still fills it is the
+// rate so far, or null as long as that says little. Nodes add to the history every second.
+function rateOf(count, start, bucket) {
+  const passed = Date.now() - 1000 - start;
+  if (passed >= bucket) return count / (bucket / 1000);
+  return passed < Math.max(2000, bucket / 20) ? null : count / (passed / 1000);
+}
+
 function draw(series) {
   const [first] = series,
     bucket = first.bucket_ms;
@@ -41,8 +49,8 @@ function draw(series) {
     series: series.map((s, i) => ({
       name: VERDICTS[i][1],
       kind: VERDICTS[i][2],
-      values: first.points.map((_, at) =>
-        s.points[at] ? s.points[at][1] / (bucket / 1000) : null,
+      values: first.points.map(([start], at) =>
+        s.points[at] ? rateOf(s.points[at][1], start, bucket) : null,
       ),
     })),
   });

@@ -216,6 +216,7 @@ const token = () => $("rules-token").value.trim() || sessionStorage.getItem(TOKE
 
 async function apply() {
   say("", "");
+  result("");
   try {
     const response = await ask("/v1/rules", {
       method: "PUT",
@@ -268,6 +269,7 @@ function backtested(r) {
 // backtest asks what the document would do to the keys that are busy now.
 async function backtest() {
   say("", "Looking at the busiest keys…");
+  result("");
   $("rules-backtest").disabled = true;
   try {
     const body = { rules: $("rules-text").value, top: 1000 };

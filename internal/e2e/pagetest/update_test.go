@@ -1,0 +1,121 @@
+package pagetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"twotier.dev/twotier/internal/testing/redistest"
+)
+
+// TestTrafficIsSteady shows a member that executes 500 operations a second, and draws its row again
+// between two views of the cluster, as events do.
+func TestTrafficIsSteady(t *testing.T) {
+	b := startBrowser(t)
+	p := b.open(serve(t, redistest.Start(t), ""), "")
+	var shown []string
+	p.eval(`(async () => {
+		const members = await import("/assets/members.js");
+		const answer = (json) => new Response(json, { headers: { "Content-Type": "application/json" } });
+		let held = []; // the requests of the page itself get no answer
+		window.fetch = (url) => url === "/v1/events"
+			? new Promise((done) => held.push(() => done(answer('{"events":[],"departed":[]}'))))
+			: new Promise(() => {});
+		const traffic = () => document.querySelector("#members .traffic b").textContent;
+		const view = (ops) => ({ ring_version: "1", mode: "two-tier", partitions: 1, members: [{ id: "m",
+			started: 1, address: "a:1", state: "alive", share: 1, partitions: 1, status: { ops_total: ops,
+			served_total: 0, forwarded_total: 0, incoming: 0, outgoing: 0, moving: 0, pending_buckets: 0,
+			mode: "two-tier", ring_version: "1", redis_up: true } }] });
+		const start = performance.now() + 1e6, shown = [];
+		for (let second = 0; second < 8; second++) {
+			const now = start + second * 1000;
+			const events = members.refreshEvents(now); // it shows the view of a second ago
+			held.forEach((answer) => answer());
+			held = [];
+			await events;
+			members.showCluster(view(second * 500), now);
+			shown.push(traffic());
+		}
+		return shown;
+	})()`, &shown)
+	if got := strings.Join(shown, " "); got != "– 500 500 500 500 500 500 500" {
+		t.Errorf("its traffic is %s, want 500 from the second view on", got)
+	}
+}
+
+// TestFillingBucketIsNoDrop draws a steady rate whose last bucket has just begun: its curve does not
+// fall.
+func TestFillingBucketIsNoDrop(t *testing.T) {
+	b := startBrowser(t)
+	p := b.open(serve(t, redistest.Start(t), ""), "")
+	for _, passed := range []int{1000, 4000, 20_000, 59_000} {
+		var last float64
+		p.eval(fmt.Sprintf(`(async () => {
+			const overview = await import("/assets/overview.js");
+			const passed = %d, start = Date.now() - passed;
+			const points = [5, 4, 3, 2, 1].map((i) => [start - i * 60000, 600]);
+			points.push([start, passed / 100]);
+			window.fetch = (url) => url.startsWith("/v1/series")
+				? Promise.resolve(new Response(JSON.stringify({ bucket_ms: 60000, points }),
+					{ headers: { "Content-Type": "application/json" } }))
+				: new Promise(() => {}); // the page itself gets no more answers
+			await overview.refreshDecisions(performance.now() + 1e7 * passed);
+			const label = document.querySelector("#decisions .canvas").getAttribute("aria-label");
+			return Number(/allowed: last ([0-9.]+)/.exec(label)[1]);
+		})()`, passed), &last)
+		if last < 9 || last > 16 {
+			t.Errorf("after %d ms of a bucket the last rate is %v, want about 10", passed, last)
+		}
+	}
+}
+
+// TestTappedKeyIsShown taps a key on a phone: its counts come into sight.
+func TestTappedKeyIsShown(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 14, 7)
+	p := b.open(node, "")
+	p.tell("Emulation.setDeviceMetricsOverride", map[string]any{"width": 390, "height": 844,
+		"deviceScaleFactor": 2, "mobile": true})
+	p.until("keys are listed", `document.querySelectorAll("#top button").length === 12`)
+	p.click("#top button")
+	p.until("the key is in sight", `document.querySelector("#counts tr") &&
+		document.querySelector("#found").getBoundingClientRect().top < innerHeight`)
+	p.shoot("phone-key.png")
+}
+
+// TestLinkIntoOpenPage follows a link to a key in a page that is open.
+func TestLinkIntoOpenPage(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 2, 1)
+	p := b.open(node, "#ns=default&key=user:0")
+	p.until("a key is shown", `document.querySelector("#found-title").textContent === "user:0" &&
+		!document.querySelector("#found").hidden`)
+	p.eval(`location.hash = "#ns=default&key=user:1"`, nil)
+	p.until("the other one is", `document.querySelector("#found-title").textContent === "user:1"`)
+}
+
+// TestOldBacktestGoes runs a backtest, and applies a document with a mistake: its message stands
+// alone.
+func TestOldBacktestGoes(t *testing.T) {
+	b := startBrowser(t)
+	node := serve(t, redistest.Start(t), "")
+	acquire(node, 1, 4)
+	p := b.open(node, "")
+	p.until("rules are shown", `document.querySelectorAll("#rules-rows tr").length === 2`)
+	p.click("#rules-edit")
+	p.until("the document is there",
+		`document.querySelector("#rules-text").value.includes("name: login")`)
+	p.write("#rules-token", secret)
+	p.click("#rules-backtest")
+	p.until("the backtest is shown",
+		`/would refuse/.test(document.querySelector("#rules-shown").textContent)`)
+	p.write("#rules-text", strings.Replace(document, "3/1m", "many", 1))
+	p.click("#rules-apply")
+	p.until("the mistake is shown",
+		`document.querySelector("#rules-error").textContent.includes("many")`)
+	if text := p.text("#rules-shown"); text != "" {
+		t.Errorf("below it stands %q", text)
+	}
+}
