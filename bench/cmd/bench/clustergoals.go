@@ -4,8 +4,8 @@ import "fmt"
 
 // The goals of clusters and of the doors.
 
-const sameCores = "all nodes, the caller and Redis share two cores: what belonging to a cluster " +
-	"costs comes out of the same processor time"
+const sameCores = "all nodes, the caller and Redis share two cores: the cost of cluster " +
+	"membership comes out of the same processor time"
 
 func (f *findings) clusterGoals() []Goal {
 	carry := Goal{Goal: "three nodes carry at least 0.75 of what one does, on the same cores",
@@ -35,7 +35,7 @@ func (f *findings) clusterGoals() []Goal {
 		asked.add(of, 100*h.Median("messages/decision"))
 	}
 	early := Goal{Goal: "refused early for what is lent: below 1 % of a limit of 10,000 and more",
-		Want: 1, Bound: "what is lent and not used"}
+		Want: 1, Bound: "lent and unused parts of the limit"}
 	for _, e := range f.lines["hot"].Of("Early") {
 		early.note("limit "+e.Get("limit")+", in %", 100*e.Median("early"))
 	}

@@ -15,7 +15,7 @@ func (f *findings) httpGoals() []Goal {
 			"its share of the same cores"}
 	batch := Goal{Goal: "batches of at least 4,000,000 adds/s", Want: 4e6, Least: true,
 		Bound: "waiting for the memory of keys that are not in the processor's cache; with " +
-			"Redis, only so many keys may wait for it that it may become ten times slower at once"}
+			"Redis, few enough keys may wait that it may suddenly become ten times slower"}
 	for _, m := range f.lines["http"].Of("HTTP") {
 		of := stores[m.Get("store")] + ", " + m.Get("keys") + " keys"
 		if m.Get("adds") == "1" {
@@ -64,8 +64,8 @@ func (g *Goal) speedup(c CompareResult, workload string) {
 	}
 	if nop.Single != nil {
 		g.Bound += fmt.Sprintf("A server that does nothing answers %.1f times as many single "+
-			"requests as the Lua limiter, with the "+
-			"same caller on the same cores: over HTTP one by one there is no more to be had.",
+			"requests as the Lua limiter, with the same caller on the same cores: no service can "+
+			"do better over HTTP one by one.",
 			ratio(nop.Single.Lasting(), lua.Single.Lasting()))
 	}
 }

@@ -47,8 +47,8 @@ func (p Picture) rows(rows []CompareRow, columns ...column) Picture {
 func throughput(c CompareResult, w drive.Workload) Picture {
 	return Picture{
 		Name: "throughput-" + w.Name, Title: "Decisions per second, " + w.Name,
-		Text: "Workload: " + w.About + ". Counted until Redis had all of it. The axis is " +
-			"logarithmic.",
+		Text: "Workload: " + w.About + ". Rates include the time until Redis has everything. " +
+			"The axis is logarithmic.",
 		xUnit: "decisions per second",
 	}.rows(c.Of(w.Name),
 		column{"one by one", func(r CompareRow) float64 { return r.Single.Lasting() }},
@@ -66,7 +66,7 @@ func commands(c CompareResult) Picture {
 	}
 	return Picture{
 		Name: "redis-commands", Title: "Redis commands for each decision", xUnit: "commands",
-		Text: "Those within scripts included, batched where there is such a call.",
+		Text: "Including commands within scripts; batched if the limiter supports it.",
 	}.rows(c.Of("zipf"), of("zipf"), of("distinct"))
 }
 
@@ -74,7 +74,7 @@ func latency(c CompareResult) Picture {
 	return Picture{
 		Name: "latency-zipf", Title: fmt.Sprintf("Latency at %.0f decisions a second, zipf",
 			c.Rate),
-		Text:  "Open loop: measured from when a decision was due. The axis is logarithmic.",
+		Text:  "Open loop: latencies start when a decision is due. The axis is logarithmic.",
 		xUnit: "microseconds",
 	}.rows(c.Of("zipf"),
 		column{"median", func(r CompareRow) float64 { return float64(r.Open.Latency.P50) }},
@@ -132,7 +132,7 @@ func growingRules(r CompareResult) Picture {
 	p := Picture{
 		Name: "growth-rules", Title: "From one rule to four", xUnit: "rules",
 		yUnit: "per second", logY: true,
-		Text: "Decisions per second at Zipf, batched where there is such a call. The axis is " +
+		Text: "Decisions per second at Zipf, batched if the limiter supports it. The axis is " +
 			"logarithmic.",
 	}
 	for _, at := range r.Rows {
