@@ -21,9 +21,9 @@ import (
 // whose lengths are not multiples of their buckets, and their decisions. The time is simulated, so
 // a result depends on nothing but the seed.
 type Accuracy struct {
-	Seed      uint64        `help:"Of the traffic and of the moments at which it is asked." default:"1"`
-	Length    time.Duration `help:"Of the time in which it is asked." default:"24h"`
-	Questions int           `help:"How many times every window is read." default:"2000"`
+	Seed      uint64        `help:"Seed of the traffic and of the moments of the reads." default:"1"`
+	Length    time.Duration `help:"Simulated time covered by the reads." default:"24h"`
+	Questions int           `help:"Reads of each window." default:"2000"`
 }
 
 // AccuracyResult is the result of Accuracy.

@@ -17,8 +17,8 @@ import (
 // All runs every command in order, each in a separate process, so that none measures the memory of
 // another. If one fails, it continues with the next.
 type All struct {
-	Quick bool     `help:"Show that all works in a few minutes, in OUT/quick."`
-	Parts []string `help:"Names of the commands to run; all if there are none."`
+	Quick bool     `help:"Check in a few minutes that everything works; results go to OUT/quick."`
+	Parts []string `help:"Commands to run; default: all."`
 }
 
 // A step is a command with a result of the same name.
@@ -44,7 +44,7 @@ func (s step) tags() (tags []string) {
 func steps() []step {
 	type flags = map[string]string
 	return []step{
-		{"micro", "Run the Go benchmarks of the parts by themselves.", &Benchmarks{},
+		{"micro", "Run the Go benchmarks of single parts.", &Benchmarks{},
 			flags{"bench": "LeapArray|AddByKey=1s", "count": "3", "sizes": ""},
 			"--count=1 --bench=LeapArray|AddByKey=100ms"},
 		{"compare", "Drive every limiter through the same workloads.", &Compare{},
@@ -61,24 +61,24 @@ func steps() []step {
 			flags{"bench": "Envoy=1x", "count": "3", "sizes": "duration=5s," +
 				"ratelimit=v1.4.1-0.20260122083618-3fb702589d36"},
 			"--count=1 --sizes=duration=500ms"},
-		{"forward", "Measure what forwarding to the owner of a key costs.", &Benchmarks{},
+		{"forward", "Measure the cost of forwarding to the owner of a key.", &Benchmarks{},
 			flags{"bench": "Forward=1s", "count": "3", "sizes": ""},
 			"--count=1 --bench=Forward=200ms"},
-		{"hot", "Measure a limit that everybody shares.", &Benchmarks{},
+		{"hot", "Measure a limit that all users share.", &Benchmarks{},
 			flags{"bench": "Hot=1x,Early=1x", "count": "1", "sizes": "duration=60s"},
 			"--sizes=duration=2s"},
-		{"decisions", "Judge decisions by an exact log of what was admitted.", &Decisions{}, nil,
+		{"decisions", "Judge decisions by an exact log of admissions.", &Decisions{}, nil,
 			"--receivers=20 --live=3s"},
-		{"accuracy", "Compare ways of counting a window with the truth.", &Accuracy{}, nil,
+		{"accuracy", "Compare ways of counting a window with exact counts.", &Accuracy{}, nil,
 			"--length=1h --questions=100"},
-		{"interval", "Measure what the flush interval trades.", &Benchmarks{},
+		{"interval", "Measure the trade-offs of the flush interval.", &Benchmarks{},
 			flags{"bench": "Flush=1x,Shared=25x,Steady=4x", "count": "1",
 				"sizes": "duration=5s,rate=50000"},
 			"--bench=Flush=1x,Shared=5x,Steady=4x --sizes=duration=500ms,rate=10000"},
 		{"quietflush", "Compare latencies with and without a flush.", &Benchmarks{},
 			flags{"bench": "QuietFlush=1x", "count": "3", "sizes": "duration=10s"},
 			"--count=1 --sizes=duration=300ms"},
-		{"loss", "Measure what kill -9 loses.", &Benchmarks{},
+		{"loss", "Measure the losses of kill -9.", &Benchmarks{},
 			flags{"bench": "Kill=1x", "count": "3", "sizes": "duration=2s,rate=20000"},
 			"--count=1 --sizes=duration=500ms,rate=5000"},
 		{"growth", "Measure how costs grow with the number of keys.", &Benchmarks{},
@@ -93,7 +93,7 @@ func steps() []step {
 			flags{"rivals": "twotier,twotier-2,twotier-3,twotier-4,twotier-5,twotier-tagged*",
 				"workloads": "zipf,messages", "rules": "2", "duration": "1s", "rate": "0"},
 			"--rivals=twotier,twotier-2,twotier-tagged-2 --duration=200ms"},
-		{"memory", "Measure what a key and garbage collection cost.", &Benchmarks{},
+		{"memory", "Measure the memory of a key, and pauses of garbage collection.", &Benchmarks{},
 			flags{"bench": "Bytes=1x,Pauses=50x", "count": "1",
 				"sizes": "one=1000000,thirty=100000,every=20000,max-keys=10000000"},
 			"--bench=Bytes=1x,Pauses=20x --sizes=one=20000,thirty=2000,every=50,max-keys=500000"},
@@ -109,9 +109,9 @@ func steps() []step {
 			flags{"rivals": "twotier-tagged-1", "users": "0", "limits": "given", "warmup": "0s",
 				"duration": "60s", "count": "1"},
 			"--duration=1s"},
-		{"messages", "Search the highest rate of message control.", &Messages{}, nil,
+		{"messages", "Search for the highest rate of message control.", &Messages{}, nil,
 			"--rivals=twotier --probe=200ms --hold=1s --at-target=1s"},
-		{"report", "Make one page of what the others have written.", &Report{}, nil, ""},
+		{"report", "Make one page of all results.", &Report{}, nil, ""},
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 // Benchmarks runs Go benchmarks of package micro. The result is their output, which benchstat
 // reads; the template of the command makes its tables from that.
 type Benchmarks struct {
-	Bench map[string]string `help:"Patterns of names, and for how long or how often each is run." mapsep:"," default:"${bench}"`
-	Count int               `help:"Times that each is run." default:"${count}"`
+	Bench map[string]string `help:"Name patterns of benchmarks, each with its duration or number of iterations." mapsep:"," default:"${bench}"`
+	Count int               `help:"Runs of each benchmark." default:"${count}"`
 	Sizes map[string]string `help:"Flags of package micro." mapsep:"," default:"${sizes}"`
 }
 

@@ -15,13 +15,13 @@ import (
 
 // Compare drives limiters through the same workloads. Each rival is restarted for each row.
 type Compare struct {
-	Rivals    []string      `help:"Names, which may have a * in them; all if there are none." default:"${rivals}"`
-	Workloads []string      `help:"Names." default:"${workloads}"`
-	Rules     []int         `help:"Rules of a decision, if the workload has none." default:"${rules}"`
-	Duration  time.Duration `help:"Of each loop of a row." default:"${duration}"`
-	Rate      float64       `help:"Decisions per second of the open loop; 0 for none." default:"${rate}"`
-	Workers   int           `help:"Calls under way at a time." default:"64"`
-	Batch     int           `help:"Decisions of a batch." default:"200"`
+	Rivals    []string      `help:"Names of limiters; * matches any part; default: all." default:"${rivals}"`
+	Workloads []string      `help:"Workloads to run." default:"${workloads}"`
+	Rules     []int         `help:"Rules per decision, for workloads without rules." default:"${rules}"`
+	Duration  time.Duration `help:"Length of each loop." default:"${duration}"`
+	Rate      float64       `help:"Decisions per second of the open loop; 0: no open loop." default:"${rate}"`
+	Workers   int           `help:"Concurrent calls." default:"64"`
+	Batch     int           `help:"Decisions per batch." default:"200"`
 }
 
 // CompareResult is the result of Compare.

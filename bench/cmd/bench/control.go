@@ -17,15 +17,15 @@ import (
 // users that are new or known, at one node or several. Each run has new servers, and rivals take
 // turns.
 type Control struct {
-	Rivals   []string      `help:"Names; others are compared with the first." default:"${rivals}"`
-	Users    uint64        `help:"Receivers to draw from; 0: each message has a new one." default:"${users}"`
-	Limits   []string      `help:"given: as message control has them; ample: never reached." enum:"given,ample" default:"${limits}"`
-	Batch    int           `help:"Messages of a call." default:"50"`
-	Workers  int           `help:"Calls under way at a time." default:"8"`
-	Rate     float64       `help:"Messages per second of an open loop; 0: as many as are answered." default:"0"`
-	Warmup   time.Duration `help:"Before a run is measured: users become known." default:"${warmup}"`
-	Duration time.Duration `help:"Of a run." default:"${duration}"`
-	Count    int           `help:"Runs of each." default:"${count}"`
+	Rivals   []string      `help:"Names of limiters; the first is the reference." default:"${rivals}"`
+	Users    uint64        `help:"Receivers to draw from; 0: a new one for each message." default:"${users}"`
+	Limits   []string      `help:"given: the limits of message control; ample: limits that are never reached." enum:"given,ample" default:"${limits}"`
+	Batch    int           `help:"Messages per call." default:"50"`
+	Workers  int           `help:"Concurrent calls." default:"8"`
+	Rate     float64       `help:"Messages per second of an open loop; 0: a closed loop." default:"0"`
+	Warmup   time.Duration `help:"Time before each measurement, in which users become known." default:"${warmup}"`
+	Duration time.Duration `help:"Length of a run." default:"${duration}"`
+	Count    int           `help:"Runs of each; the median counts." default:"${count}"`
 }
 
 // ControlResult is the result of Control.

@@ -19,8 +19,8 @@ import (
 // Limiters that use their own clock are only judged live.
 type Decisions struct {
 	Receivers int           `help:"Receivers; each gets about 100 messages a day." default:"400"`
-	Seed      uint64        `help:"Of the traces." default:"1"`
-	Rivals    []string      `help:"Names, which may have a * in them." default:"twotier,twotier-redis-mode,twotier-lib,zset*,hash*,stream-lua,incr-lua,redis-rate,sentinel,gubernator*"`
+	Seed      uint64        `help:"Seed of the traces." default:"1"`
+	Rivals    []string      `help:"Names of limiters; * matches any part." default:"twotier,twotier-redis-mode,twotier-lib,zset*,hash*,stream-lua,incr-lua,redis-rate,sentinel,gubernator*"`
 	Live      time.Duration `help:"Length of the live trace." default:"20s"`
 }
 

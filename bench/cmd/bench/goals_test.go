@@ -36,7 +36,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "make the pages of results again")
+var update = flag.Bool("update", false, "render the pages of results again")
 
 // TestPagesOfTheResults checks that every page in results matches its command's template and the
 // JSON next to it, and that the command that it names still exists.

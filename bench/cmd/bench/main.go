@@ -25,9 +25,9 @@ import (
 
 // cli is the command line, to which each step adds a command.
 type cli struct {
-	Out        string `help:"Directory of the results." default:"results"`
-	CPUProfile string `name:"cpuprofile" help:"File for a profile of this process."`
-	Programs   string `help:"Directory in which the programs that are built stay, for the next command." type:"path"`
+	Out        string `help:"Directory for results." default:"results"`
+	CPUProfile string `name:"cpuprofile" help:"File for a CPU profile of this process."`
+	Programs   string `help:"Directory that keeps the built programs for the next command." type:"path"`
 
 	All All `cmd:"" help:"Run all of the following, one at a time."`
 	Nop Nop `cmd:"" hidden:"" help:"Serve the same answer to every request."`

@@ -19,15 +19,15 @@ import (
 // the latency, from when a message was due, stays below a bound, and then holds a target rate for
 // longer.
 type Messages struct {
-	Rivals   []string      `help:"Names." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
+	Rivals   []string      `help:"Names of limiters." default:"hash-lua,gubernator-1,twotier-lib,twotier"`
 	Users    uint64        `help:"Receivers to draw from." default:"10000000"`
 	Probe    time.Duration `help:"Length of one step of the search." default:"1s"`
-	Hold     time.Duration `help:"Length of the run at the rate that was found." default:"15s"`
+	Hold     time.Duration `help:"Length of the run at the highest rate." default:"15s"`
 	AtTarget time.Duration `help:"Length of the run at the target." default:"60s"`
-	Target   float64       `help:"Messages per second that the scenario asks for." default:"100000"`
-	Bound    time.Duration `help:"Of the 99th percentile." default:"5ms"`
-	Workers  int           `help:"Calls under way at a time." default:"128"`
-	Batch    int           `help:"Messages of a call, beside one." default:"50"`
+	Target   float64       `help:"Target rate, in messages per second." default:"100000"`
+	Bound    time.Duration `help:"Upper bound of the 99th percentile." default:"5ms"`
+	Workers  int           `help:"Concurrent calls." default:"128"`
+	Batch    int           `help:"Messages per batched call; single calls run, too." default:"50"`
 }
 
 // MessagesResult is the result of Messages.

@@ -22,14 +22,14 @@ import (
 // limiter as a script in Redis, with INCR on the same Redis, and with a command that does nothing.
 type Resp struct {
 	Clients   int   `help:"Connections." default:"500"`
-	Requests  int   `help:"Requests of a run." default:"1000000"`
+	Requests  int   `help:"Requests per run." default:"1000000"`
 	Keys      int   `help:"Keys to draw from." default:"500000"`
-	Pipelines []int `help:"Commands that a connection sends at once." default:"1,16"`
-	Threads   int   `help:"Of redis-benchmark; 0 is its default." default:"0"`
-	Count     int   `help:"Runs of each." default:"3"`
+	Pipelines []int `help:"Commands in flight per connection, one run for each number." default:"1,16"`
+	Threads   int   `help:"Threads of redis-benchmark; 0: its default." default:"0"`
+	Count     int   `help:"Runs of each; the median counts." default:"3"`
 	// redis-benchmark ends at the first error, even if it is only that so many new keys at once
 	// exceed --max-lag.
-	Flags []string `help:"Further flags of twotier serve, such as --max-lag=0."`
+	Flags []string `help:"More flags of twotier serve, such as --max-lag=0."`
 }
 
 // RespResult is the result of Resp: a run for each way, length of pipeline and turn.
