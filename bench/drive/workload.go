@@ -23,7 +23,7 @@ func Workloads() []Workload {
 	return []Workload{
 		{"hot", "one key"},
 		{"zipf", "a million keys, Zipf with exponent 1.1"},
-		{"distinct", "every decision has a key of its own"},
+		{"distinct", "every decision has a different key"},
 		{"diurnal", "message control over a day, from a seed, with its own times: " +
 			"four rules over two keys"},
 		{"messages", "message control now: four rules over two keys, users drawn evenly from ten " +

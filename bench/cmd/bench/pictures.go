@@ -96,7 +96,7 @@ func (p *Picture) point(name string, x, y float64) {
 
 func tradeOff(r Lines) Picture {
 	p := Picture{
-		Name: "flush-interval", Title: "What the flush interval trades",
+		Name: "flush-interval", Title: "Trade-offs of the flush interval",
 		Text:  "Both axes are logarithmic; each line has the unit of its name.",
 		xUnit: "flush interval, ms", logX: true, logY: true,
 	}
