@@ -80,12 +80,12 @@ func readAcquire(answer []byte) (admitted int, err error) {
 	case bytes.HasPrefix(answer, []byte(`{"allowed":false`)):
 		return 0, nil
 	}
-	return 0, fmt.Errorf("answer says nothing about allowed: %.300s", answer)
+	return 0, fmt.Errorf("answer has no field allowed: %.300s", answer)
 }
 
 func readAdd(answer []byte) (admitted int, err error) {
 	if !bytes.HasPrefix(answer, []byte(`{"key":`)) {
-		return 0, fmt.Errorf("answer says nothing about a key: %.300s", answer)
+		return 0, fmt.Errorf("answer has no field key: %.300s", answer)
 	}
 	return 1, nil
 }

@@ -31,7 +31,7 @@ func TestHTTP(t *testing.T) {
 	}{
 		{200, `{"allowed":true}`, true, ""},
 		{200, `{"allowed":false}`, false, ""},
-		{200, `{}`, false, "says nothing"},
+		{200, `{}`, false, "no field allowed"},
 		{422, `{"detail":"ts: too old"}`, false, "too old"},
 	}
 	for _, c := range cases {

@@ -115,7 +115,7 @@ func (s *Server) Await(ctx context.Context, name string, ok func(float64) bool) 
 			return err
 		}
 		if err := load.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("metric %s is %g, which is not what was waited for: %w", name, v, err)
+			return fmt.Errorf("metric %s is still %g: %w", name, v, err)
 		}
 	}
 }

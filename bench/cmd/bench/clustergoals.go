@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// The goals of clusters and of the doors.
+// The goals of clusters and of the endpoints for Redis clients and Envoy.
 
 const sameCores = "all nodes, the caller and Redis share two cores: the cost of cluster " +
 	"membership comes out of the same processor time"
@@ -75,8 +75,8 @@ func (f *findings) quietGoal() Goal {
 	return g
 }
 
-// doorGoals compares twotier's doors with their alternatives: for Redis clients, and for Envoy.
-func (f *findings) doorGoals() []Goal {
+// endpointGoals compares the endpoints for Redis clients and for Envoy with their alternatives.
+func (f *findings) endpointGoals() []Goal {
 	const bound = "resp.md has the processor time of each server"
 	least := func(goal string, want float64, of string, value float64) Goal {
 		g := Goal{Goal: goal, Want: want, Least: true, Bound: bound}

@@ -173,7 +173,7 @@ func digits(v float64) string {
 // judge judges all measurements.
 func (f *findings) judge() []Goal {
 	all := slices.Concat(f.httpGoals(), f.compareGoals(), f.memoryGoals(), f.growthGoals(),
-		f.messageGoals(), f.lossGoals(), f.clusterGoals(), f.doorGoals())
+		f.messageGoals(), f.lossGoals(), f.clusterGoals(), f.endpointGoals())
 	for i := range all {
 		all[i].judge(f.earlier)
 	}
