@@ -118,7 +118,7 @@ func TestExitStatus(t *testing.T) {
 		{"demo now", exitUsage, "", `unexpected argument "now"`},
 		{"serve --speed", exitUsage, "", "unknown flag --speed\nusage: twotier serve"},
 		{"serve --lisen :1", exitUsage, "",
-			"unknown flag --lisen; did you mean --listen?\nusage: twotier serve"},
+			"unknown flag --lisen\nusage: twotier serve"},
 		{"serve now", exitUsage, "", `unexpected argument "now"; settings are flags, such as`},
 		{"serve --node", exitUsage, "", "twotier serve: no value for --node\n"},
 		{"__complete serve --mode r", exitOK, "redis\n:4\n", "ShellCompDirectiveNoFileComp"},

@@ -21,7 +21,6 @@ const (
 	openTelemetry  = "go.opentelemetry.io/otel"
 	hdrHistogram   = "github.com/HdrHistogram/hdrhistogram-go"
 	lineDiff       = "github.com/rogpeppe/go-internal/diff"
-	levenshtein    = "github.com/agnivade/levenshtein"
 	memberlist     = "github.com/hashicorp/memberlist"
 	pflag          = "github.com/spf13/pflag"
 	prometheus     = "github.com/prometheus/client_golang/prometheus"
@@ -88,15 +87,14 @@ func importMap() map[string][]string {
 		"internal/elapsed":    {"golang.org/x/sys/unix"},
 		"internal/storeclock": {},
 		"internal/retry":      {},
-		"internal/nearest":    {levenshtein},
-		"internal/strictyaml": {"twotier.dev/twotier/internal/nearest", yamlLibrary},
+		"internal/strictyaml": {yamlLibrary},
 
 		// Probable misconfigurations.
 		"internal/warning": {prometheus},
 		"internal/lint": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/config",
-			"twotier.dev/twotier/internal/nearest", "twotier.dev/twotier/internal/rules",
-			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning",
+			"twotier.dev/twotier/leaparray",
 		},
 
 		// Rules: names for limits, independent of counting.
@@ -232,9 +230,8 @@ func importMap() map[string][]string {
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
-			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/nearest",
-			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning", cobra,
-			pflag, lineDiff, "golang.org/x/term",
+			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/rules",
+			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff, "golang.org/x/term",
 		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",

@@ -451,7 +451,7 @@ func TestWrongUsage(t *testing.T) {
 		{"add a --limit 1/0s", `"0s" is not a window`},
 		{"add a --limit -1/1m", "is not MAX/WINDOW"},
 		{"add a --speed 1", "unknown flag --speed"},
-		{"add a --limt 1/1m", "unknown flag --limt; did you mean --limit?"},
+		{"add a --limt 1/1m", "unknown flag --limt"},
 		{"add a -limit 1/1m", "unknown flag -limit; did you mean --limit?"},
 		{"bans --addr localhost:80", "unknown flag --addr; --server URL names the server"},
 		{"rules --url localhost:80", "unknown flag --url; --server URL names the server"},

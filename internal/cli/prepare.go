@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/nearest"
 )
 
 // Prepare turns root, to which the caller has added its commands, into the command line of a
 // program: it sets help that fits a terminal of 80 columns, adds the commands help and man next to
-// cobra's completion, completes the values of flags, and reports mistakes as a [UsageError] that
-// suggests a likely correction. It prints no errors; that is left to the caller that runs root.
+// cobra's completion, completes the values of flags, and reports mistakes as a [UsageError]. It
+// prints no errors; that is left to the caller that runs root.
 func Prepare(root *cobra.Command, o IO) {
 	root.SetOut(o.Stdout)
 	root.SetErr(o.Stderr)
@@ -91,8 +90,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// flagError rewords an error of pflag in the style of the documentation, and suggests a likely
-// correction.
+// flagError rewords an error of pflag in the style of the documentation.
 func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(cmd, e)
@@ -110,8 +108,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err}
 }
 
-// unknownFlag returns the error for an unknown flag. It also suggests a long flag typed with one
-// dash, which pflag parses as one-letter flags.
+// unknownFlag returns the error for an unknown flag. It corrects a long flag typed with one dash,
+// which pflag parses as one-letter flags.
 func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 	name, typed := e.GetSpecifiedName(), "--"+e.GetSpecifiedName()
 	if letters := e.GetSpecifiedShortnames(); letters != "" {
@@ -123,10 +121,8 @@ func unknownFlag(cmd *cobra.Command, e *pflag.NotExistError) error {
 		cmd.Flags().Lookup("server") != nil {
 		return usagef("unknown flag %s; --server URL names the server", typed)
 	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := nearest.Of(name, names); near != "" {
-		return usagef("unknown flag %s; did you mean --%s?", typed, near)
+	if cmd.Flags().Lookup(name) != nil {
+		return usagef("unknown flag %s; did you mean --%s?", typed, name)
 	}
 	return usagef("unknown flag %s", typed)
 }

@@ -19,7 +19,7 @@
 // The file is a single YAML document. Durations and sizes are written as in flags, whatever YAML
 // would make of them; lists are sequences or comma-separated. Keys may have underscores in place of
 // dashes, as in JSON. Errors have a line and column. They report the first syntax error, or else
-// all unknown keys, each with the key that was probably meant, or else all bad values.
+// all unknown keys, or else all bad values.
 //
 // [Parse] reads only its arguments and the file they name, has no side effects, and is safe for
 // concurrent use. It checks each value and the consistency of all of them. It does not check

@@ -90,11 +90,9 @@ func (r *fileReader) setting(key string, at, to *strictyaml.Node) {
 		r.values.rules = to
 		return
 	}
-	known := []string{namespacesKey}
 	for _, s := range settings() {
 		switch {
 		case s.name != key:
-			known = append(known, s.name)
 		case s.notInFile:
 			r.Fail(at, "%s belongs on the command line or in the environment, not in a file", key)
 			return
@@ -103,7 +101,7 @@ func (r *fileReader) setting(key string, at, to *strictyaml.Node) {
 			return
 		}
 	}
-	r.unknown(at, key, known)
+	r.Unknown(at, key, "twotier help serve lists them")
 }
 
 // namespace reads the settings of one namespace.
@@ -116,7 +114,7 @@ func (r *fileReader) namespace(name string, at, to *strictyaml.Node) {
 	r.values.namespaces[name] = options
 	r.mapping(to, "namespace "+name, func(option string, at, to *strictyaml.Node) {
 		if !slices.Contains(namespaceOptions(), option) {
-			r.unknown(at, option, namespaceOptions())
+			r.Unknown(at, option, "a namespace has "+strings.Join(namespaceOptions(), ", "))
 			return
 		}
 		r.scalar(options, option, at, to, option == ladderOption)
@@ -154,11 +152,3 @@ func (r *fileReader) items(key string, list *strictyaml.Node) string {
 
 // list reports whether the setting is a comma-separated list, which a file may write as a sequence.
 func (s setting) list() bool { return strings.HasSuffix(s.arg, ",...") }
-
-func (r *fileReader) unknown(at *strictyaml.Node, key string, known []string) {
-	otherwise := "twotier help serve lists them"
-	if len(known) <= len(namespaceOptions()) {
-		otherwise = "a namespace has " + strings.Join(known, ", ")
-	}
-	r.Unknown(at, key, known, otherwise)
-}

@@ -3,10 +3,8 @@ package lint
 import (
 	"regexp"
 	"slices"
-	"strings"
 
 	"twotier.dev/twotier/internal/config"
-	"twotier.dev/twotier/internal/nearest"
 	"twotier.dev/twotier/internal/warning"
 )
 
@@ -26,9 +24,6 @@ func Settings(cfg *config.Config) []warning.Warning {
 	return list
 }
 
-// prefix starts the names of all variables.
-const prefix = "TWOTIER_"
-
 // ofCommands are the variables that commands other than serve read.
 var ofCommands = [...]string{"TWOTIER_SERVER", "TWOTIER_TOKEN", "TWOTIER_TOKEN_FILE", "TWOTIER_CA",
 	"TWOTIER_CERT", "TWOTIER_KEY"}
@@ -41,21 +36,13 @@ var ofOrchestrators = regexp.MustCompile(`^TWOTIER_(\w+_)?(SERVICE_HOST|SERVICE_
 // variables warns about TWOTIER_* variables that nothing reads. Their values are not shown.
 func variables(names []string) (list []warning.Warning) {
 	known := append(config.SettingVariables(), ofCommands[:]...)
-	suffixes := make([]string, len(known))
-	for i, name := range known {
-		suffixes[i] = strings.TrimPrefix(name, prefix)
-	}
 	for _, name := range names {
 		if slices.Contains(known, name) || ofOrchestrators.MatchString(name) {
 			continue
 		}
-		w := warning.Warning{Code: warning.UnknownVariable, At: name,
+		list = append(list, warning.Warning{Code: warning.UnknownVariable, At: name,
 			Reason:  "no setting has this name, so the variable does nothing",
-			Instead: "a name that twotier serve --help lists, with TWOTIER_ in front"}
-		if similar := nearest.Of(strings.TrimPrefix(name, prefix), suffixes); similar != "" {
-			w.Instead = prefix + similar
-		}
-		list = append(list, w)
+			Instead: "a name that twotier serve --help lists, with TWOTIER_ in front"})
 	}
 	return list
 }

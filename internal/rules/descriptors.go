@@ -90,10 +90,8 @@ func (r *reader) descriptor(d *draftDescriptor) {
 			case "descriptors":
 				r.level(&d.made.below, to, d.namespace, d.depth+1)
 			default:
-				r.Unknown(at, key, []string{"key", "value", "rate_limit", "shadow_mode",
-					"share_threshold", "detailed_metric", "value_to_metric", "descriptors"},
-					"a descriptor has key, value, rate_limit, shadow_mode, share_threshold and "+
-						"descriptors")
+				r.Unknown(at, key, "a descriptor has key, value, rate_limit, shadow_mode, "+
+					"share_threshold and descriptors")
 			}
 		}}.Read(r.Reader, d.item)
 	if d.made.limit != nil {
@@ -166,9 +164,8 @@ func (r *reader) rateLimit(n *strictyaml.Node, namespace string) *DescriptorLimi
 			case "replaces":
 				l.Replaces = r.replaces(to)
 			default:
-				r.Unknown(at, key, []string{"unit", "requests_per_unit", "unit_multiplier",
-					"unlimited", "name", "replaces"}, "rate_limit has unit, requests_per_unit, "+
-					"unit_multiplier, unlimited, name and replaces")
+				r.Unknown(at, key, "rate_limit has unit, requests_per_unit, unit_multiplier, "+
+					"unlimited, name and replaces")
 			}
 		}}.Read(r.Reader, n)
 	r.checkLimit(n, l, unit)
@@ -210,7 +207,7 @@ func (r *reader) replaces(list *strictyaml.Node) (names []string) {
 		strictyaml.Mapping{Name: "an item of replaces", Example: "name: other",
 			Each: func(key string, at, to *strictyaml.Node) {
 				if key != "name" {
-					r.Unknown(at, key, []string{"name"}, "an item of replaces has a name")
+					r.Unknown(at, key, "an item of replaces has a name")
 					return
 				}
 				name, _ = r.Text(to, "name")

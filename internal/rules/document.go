@@ -142,8 +142,7 @@ func (r *reader) document(top *strictyaml.Node) {
 			case "descriptors":
 				descriptors = to
 			default:
-				r.Unknown(at, key, []string{"rules", "domain", "descriptors"},
-					"a document has rules, or domain and descriptors")
+				r.Unknown(at, key, "a document has rules, or domain and descriptors")
 			}
 		}}.Read(r.Reader, top)
 	switch {

@@ -55,7 +55,7 @@ func (r *reader) rule(item *strictyaml.Node) {
 			case "default":
 				one.Default = r.truth(to, "default")
 			default:
-				r.Unknown(at, key, ruleKeys(), "a rule has "+strings.Join(ruleKeys(), ", "))
+				r.Unknown(at, key, "a rule has "+strings.Join(ruleKeys(), ", "))
 			}
 		}}.Read(r.Reader, item)
 	switch first := r.seen[one.Name]; {

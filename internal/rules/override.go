@@ -37,7 +37,6 @@ func (r *reader) overrides(n *strictyaml.Node) (all []twotier.Override) {
 
 // override reads one override.
 func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
-	known := []string{"key", "prefix", "limits", "distinct"}
 	seen := map[string]bool{}
 	strictyaml.Mapping{Name: "an override", Example: "key: vip-1",
 		Each: func(key string, at, to *strictyaml.Node) {
@@ -52,7 +51,7 @@ func (r *reader) override(item *strictyaml.Node) (o twotier.Override) {
 			case "distinct":
 				o.Distinct = r.distinct(to)
 			default:
-				r.Unknown(at, key, known, "an override has key or prefix, and limits or distinct")
+				r.Unknown(at, key, "an override has key or prefix, and limits or distinct")
 			}
 		}}.Read(r.Reader, item)
 	if seen["key"] == seen["prefix"] || !seen["limits"] && !seen["distinct"] {

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-
-	"twotier.dev/twotier/internal/nearest"
 )
 
 // Node is a value in a document, with its line and column.
@@ -208,14 +206,9 @@ func (r *Reader) Text(n *Node, name string) (text string, ok bool) {
 	return n.Value, true
 }
 
-// Unknown reports a key that does not exist. It suggests the key that was probably meant, or else
-// adds otherwise.
-func (r *Reader) Unknown(at *Node, key string, known []string, otherwise string) {
-	if near := nearest.Of(key, known); near != "" {
-		r.Fail(at, "unknown key %q; did you mean %s?", key, near)
-		return
-	}
-	r.Fail(at, "unknown key %q; %s", key, otherwise)
+// Unknown reports a key that does not exist. valid names the keys that do.
+func (r *Reader) Unknown(at *Node, key, valid string) {
+	r.Fail(at, "unknown key %q; %s", key, valid)
 }
 
 // Resolve returns the node that an alias refers to, or n itself.

@@ -21,7 +21,7 @@ func walk(text string) (found string, err error) {
 						found += fmt.Sprint(text, ok, " ")
 					}
 				default:
-					r.Unknown(at, key, []string{"list"}, "there is only list")
+					r.Unknown(at, key, "there is only list")
 				}
 			}}.Read(r, top)
 	}
@@ -39,7 +39,6 @@ func TestReader(t *testing.T) {
 		"list: [[a], ~, b]": "false false btrue  f:1:8: an item is not a single value\n" +
 			"f:1:13: an item is not a single value",
 		"list: a":            " f:1:7: list is not a list",
-		"lis: a":             ` f:1:1: unknown key "lis"; did you mean list?`,
 		"q: a":               ` f:1:1: unknown key "q"; there is only list`,
 		"list: []\nList: []": " f:2:1: list is set already in line 1",
 		"[]":                 ` f:1:1: top is not made of lines such as "list: [a]"`,
