@@ -5,12 +5,11 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sort"
-	"strconv"
-	"strings"
 	"syscall"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
@@ -96,16 +95,17 @@ func connsWithin(files, inner int) int {
 
 // limitHeap sets the garbage collector's memory limit so that the process stays within residentMost
 // and within its cgroup's limit. A GOMEMLIMIT in the environment takes precedence.
-func limitHeap(cfg config.Config, log *slog.Logger) {
+func limitHeap(cfg config.Config, cgroup memlimit.Provider, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	most := residentMost(cfg)
-	if group := cgroupMemory("/"); group < most {
+	// It fails without a cgroup, too.
+	if group, err := cgroup(); err == nil && group < uint64(most) {
 		log.Warn("the cgroup may have less memory than --max-memory can take: lower the one or "+
 			"raise the other",
 			"cgroup", group, "max_memory", cfg.MaxMemory, "resident", most)
-		most = group / 10 * 9
+		most = int64(group / 10 * 9)
 	}
 	debug.SetMemoryLimit(max(most-outsideHeap(cfg), 32*mebibyte))
 }
@@ -118,29 +118,4 @@ func outsideHeap(cfg config.Config) int64 {
 		return program
 	}
 	return program + counterMemory(cfg)/4*5 // keys in memory may exceed the limit by a quarter
-}
-
-// cgroupMemory returns the lowest memory limit, in bytes, of this process's cgroup (version 2) and
-// its parents, or math.MaxInt64 if there is none. It looks for files below root.
-func cgroupMemory(root string) int64 {
-	least := int64(math.MaxInt64)
-	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	if err != nil {
-		return least
-	}
-	for line := range strings.Lines(string(text)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		for ok {
-			limit, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", path, "memory.max"))
-			if err == nil {
-				text := strings.TrimSpace(string(limit))
-				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-					least = min(least, n)
-				}
-			}
-			ok = path != "/" && path != "."
-			path = filepath.Dir(path)
-		}
-	}
-	return least
 }

@@ -3,46 +3,44 @@ package main
 import (
 	"log/slog"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"twotier.dev/twotier/httpapi"
 	"twotier.dev/twotier/internal/config"
 )
 
-// TestCgroupMemory checks that the lowest limit from the process's own group up to the root counts.
+// TestCgroupMemory checks that the heap stays within a cgroup that has less than --max-memory can
+// take, and that this is logged.
 func TestCgroupMemory(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	t.Setenv("GOMEMLIMIT", "")
+	cfg, err := config.Parse([]string{"--max-memory", "64MiB"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resident := residentMost(cfg)
 	for name, test := range map[string]struct {
-		files map[string]string
-		want  int64
+		cgroup memlimit.Provider
+		most   int64
+		warns  bool
 	}{
-		"none at all": {map[string]string{}, math.MaxInt64},
-		"version 1":   {map[string]string{"proc/self/cgroup": "4:memory:/a\n"}, math.MaxInt64},
-		"no limit": {map[string]string{"proc/self/cgroup": "0::/a\n",
-			"sys/fs/cgroup/a/memory.max": "max\n"}, math.MaxInt64},
-		"its own": {map[string]string{"proc/self/cgroup": "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "1048576\n"}, 1 << 20},
-		"that above": {map[string]string{"proc/self/cgroup": "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "9000\n", "sys/fs/cgroup/a/memory.max": "5000"}, 5000},
-		"in a sandbox": {map[string]string{"proc/self/cgroup": "0::/\n",
-			"sys/fs/cgroup/memory.max": "4096\n"}, 4096},
+		"none":  {func() (uint64, error) { return 0, memlimit.ErrNoCgroup }, resident, false},
+		"ample": {memlimit.Limit(uint64(resident)), resident, false},
+		"huge":  {memlimit.Limit(math.MaxUint64), resident, false},
+		"tight": {memlimit.Limit(uint64(resident - 10)), resident / 10 * 9, true},
 	} {
-		root := t.TempDir()
-		for path, text := range test.files {
-			path = filepath.Join(root, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := cgroupMemory(root); got != test.want {
-			t.Errorf("%s: %d, want %d", name, got, test.want)
+		var logged strings.Builder
+		limitHeap(cfg, test.cgroup, slog.New(slog.NewTextHandler(&logged, nil)))
+		want := max(test.most-outsideHeap(cfg), 32*mebibyte)
+		if got := debug.SetMemoryLimit(-1); got > want || got < want-10 ||
+			strings.Contains(logged.String(), "cgroup") != test.warns {
+			t.Errorf("%s: a heap of %d, want %d; logged %q", name, got, want, logged.String())
 		}
 	}
 }
@@ -104,12 +102,12 @@ func TestHeapIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GOMEMLIMIT", "1GiB")
-	limitHeap(cfg, slog.New(slog.DiscardHandler))
+	limitHeap(cfg, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
 	if now := debug.SetMemoryLimit(-1); now != before {
 		t.Errorf("a limit that the environment sets has become %d", now)
 	}
 	t.Setenv("GOMEMLIMIT", "")
-	limitHeap(cfg, slog.New(slog.DiscardHandler))
+	limitHeap(cfg, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
 	if now := debug.SetMemoryLimit(-1); now >= residentMost(cfg) || now < webMemory(cfg) {
 		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now,
 			residentMost(cfg), webMemory(cfg))

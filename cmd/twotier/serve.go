@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"twotier.dev/twotier/internal/cli"
@@ -45,7 +46,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	limitHeap(cfg, log)
+	limitHeap(cfg, memlimit.FromCgroup, log)
 	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 // Short names for imports from other modules.
 const (
+	automemlimit   = "github.com/KimMachineGun/automemlimit/memlimit"
 	cobra          = "github.com/spf13/cobra"
 	consistent     = "github.com/buraksezer/consistent"
 	fasthttp       = "github.com/valyala/fasthttp"
@@ -236,8 +237,8 @@ func importMap() map[string][]string {
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",
 		},
-		"cmd/twotier": {"twotier.dev/twotier/...", cobra, goRedis, fasthttp, memberlist,
-			prometheus, systemd, "golang.org/x/sys/unix"},
+		"cmd/twotier": {"twotier.dev/twotier/...", automemlimit, cobra, goRedis, fasthttp,
+			memberlist, prometheus, systemd, "golang.org/x/sys/unix"},
 
 		// Tests and tools.
 		"internal/testing/child":    {},
