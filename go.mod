@@ -3,7 +3,6 @@ module twotier.dev/twotier
 go 1.26.0
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.1.2
 	github.com/KimMachineGun/automemlimit v0.7.5
 	github.com/buraksezer/consistent v1.0.0
 	github.com/coreos/go-systemd/v22 v22.7.0

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/limiter"
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/load"
 )
 
 // Options configures a run. The zero value of a field means the default that its comment names.

@@ -7,7 +7,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/limiter"
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/load"
 )
 
 // A source draws the decisions of one worker into the memory of c, overwriting the names of its

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 )
 
 var ratelimit = flag.String("ratelimit", "",

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 )
 
 // intervals returns the compared flush intervals.

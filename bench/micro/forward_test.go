@@ -12,11 +12,11 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
 	"twotier.dev/twotier/httpapi/client"
-	"twotier.dev/twotier/internal/load"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/proc"
 	"twotier.dev/twotier/bench/rival"
 	"twotier.dev/twotier/bench/wire"
-	"twotier.dev/twotier/internal/load"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/bench/drive"
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 )
 
 // BenchmarkQuietFlush measures the effect of the flush on requests: acquires one by one at half of

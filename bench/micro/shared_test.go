@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/bench/load"
 	"twotier.dev/twotier/bench/rival"
-	"twotier.dev/twotier/internal/load"
 	"twotier.dev/twotier/redisstore"
 	"twotier.dev/twotier/syncer"
 )

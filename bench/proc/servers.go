@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/load"
 )
 
 // Redis is a redis-server without persistence.

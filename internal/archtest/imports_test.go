@@ -20,7 +20,6 @@ const (
 	grpc           = "google.golang.org/grpc"
 	grpcErrors     = "google.golang.org/genproto/googleapis/rpc/errdetails"
 	openTelemetry  = "go.opentelemetry.io/otel"
-	hdrHistogram   = "github.com/HdrHistogram/hdrhistogram-go"
 	lineDiff       = "github.com/rogpeppe/go-internal/diff"
 	memberlist     = "github.com/hashicorp/memberlist"
 	pflag          = "github.com/spf13/pflag"
@@ -227,12 +226,11 @@ func importMap() map[string][]string {
 			yamlLibrary,
 		},
 		"internal/demo": {},
-		"internal/load": {fasthttp, fastjson, hdrHistogram},
 		"internal/cli": {
 			"twotier.dev/twotier", "twotier.dev/twotier/httpapi/client",
 			"twotier.dev/twotier/internal/config", "twotier.dev/twotier/internal/lint",
-			"twotier.dev/twotier/internal/load", "twotier.dev/twotier/internal/rules",
-			"twotier.dev/twotier/internal/warning", cobra, pflag, lineDiff, "golang.org/x/term",
+			"twotier.dev/twotier/internal/rules", "twotier.dev/twotier/internal/warning", cobra,
+			pflag, lineDiff, "golang.org/x/term",
 		},
 		"internal/doctor": {
 			"twotier.dev/twotier/internal/warning", "twotier.dev/twotier/redisstore",

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"twotier.dev/twotier/internal/cli"
-	"twotier.dev/twotier/internal/load"
 )
 
 // server gives every call the same answer and keeps the last call.
@@ -410,7 +408,7 @@ func TestErrorsOfTheServer(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	web := httptest.NewServer(nil)
 	web.Close()
-	for _, args := range [][]string{{"count", "alice"}, {"bench"}, {"add", "alice"}} {
+	for _, args := range [][]string{{"count", "alice"}, {"add", "alice"}} {
 		_, err := exec(t, nil, append(args, "--server", web.URL)...)
 		if err == nil || !strings.Contains(err.Error(),
 			"is it running? start it with: twotier serve") ||
@@ -479,14 +477,6 @@ func TestWrongUsage(t *testing.T) {
 		{"count a --server http://127.0.0.1:99999", "--server: port"},
 		{"count a --server 127.0.0.1:0", "--server: port"},
 		{"count a --timeout 0s", "--timeout: "},
-		{"bench x", "unexpected argument"},
-		{"bench --op mul", `--op: "mul" is not one of add, acquire, batch`},
-		{"bench --dist odd", `--dist: "odd" is not one of uniform, zipf, same, distinct`},
-		{"bench --keys 0", "--keys: 0"},
-		{"bench --connections 0", "--connections: 0"},
-		{"bench --batch 10001", "--batch: 10001"},
-		{"bench --duration 0s", "--duration: 0s"},
-		{"bench --rate -1", "--rate: -1"},
 	}
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
@@ -527,11 +517,10 @@ func TestHelpFitsTerminal(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
-		"add --ack ":    "memory\nredis\nreplica\ndisk\n",
-		"bench --dist ": "uniform\nzipf\nsame\ndistinct\n",
-		"mode ":         "two-tier\nredis\n",
-		"help ser":      "series\n",
-		"acq":           "acquire\tcount events of a key if its limits allow them\n",
+		"add --ack ": "memory\nredis\nreplica\ndisk\n",
+		"mode ":      "two-tier\nredis\n",
+		"help ser":   "series\n",
+		"acq":        "acquire\tcount events of a key if its limits allow them\n",
 	} {
 		out, err := exec(t, nil, append([]string{"__complete"}, strings.Split(args, " ")...)...)
 		if err != nil || !strings.HasPrefix(out, want) {
@@ -570,55 +559,5 @@ func TestServerWithoutScheme(t *testing.T) {
 	if _, err := exec(t, environ, "count", "a", "--server",
 		strings.TrimPrefix(web.URL, "http://")); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestBench(t *testing.T) {
-	s := &locked{answer: `{"allowed":true,"limits":[]}`}
-	web := httptest.NewServer(s)
-	defer web.Close()
-	args := []string{"bench", "--server", web.URL, "--op", "acquire", "--limit", "5/1m",
-		"--duration", "50ms", "--connections", "2", "--rate", "1000"}
-	out, err := exec(t, nil, args...)
-	if err != nil || !strings.Contains(out, "op/s (acquire, uniform, 2 connections)") ||
-		!strings.Contains(out, "since due") || !strings.Contains(out, " allowed, 0 refused") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	out, err = exec(t, nil, append(args, "--json")...)
-	var result load.Result
-	if err != nil || json.Unmarshal([]byte(out), &result) != nil || result.Requests == 0 ||
-		result.Latency.P50 == 0 {
-		t.Errorf("%v\n%s", err, out)
-	}
-	s.status = http.StatusInternalServerError
-	if _, err = exec(t, nil, args...); err == nil ||
-		!strings.Contains(err.Error(), "no request succeeded") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// locked is a server for concurrent calls. Its /healthz always succeeds.
-type locked struct {
-	answer string
-	status int
-}
-
-func (l *locked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if l.status != 0 && r.URL.Path != "/healthz" {
-		w.WriteHeader(l.status)
-	}
-	_, _ = io.WriteString(w, l.answer)
-}
-
-func TestBenchEndsWhenInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	web := httptest.NewServer(&server{answer: "{}", stopAt: 10, stop: cancel})
-	defer web.Close()
-	var out strings.Builder
-	args := []string{"bench", "--server", web.URL, "--duration", "1h", "--connections", "1"}
-	_, err := execute(ctx, cli.IO{Stdout: &out, Stderr: io.Discard}, args)
-	if err != nil || !strings.Contains(out.String(), "op/s") {
-		t.Errorf("%v\n%s", err, out.String())
 	}
 }

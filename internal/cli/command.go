@@ -71,7 +71,7 @@ func (o IO) columns() int {
 func Commands(o IO) []*cobra.Command {
 	specs := []spec{
 		addSpec(), countSpec(), acquireSpec(), distinctSpec(), seriesSpec(), topSpec(),
-		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(), benchSpec(),
+		clusterSpec(), modeSpec(), resetSpec(), rulesSpec(), bansSpec(), unbanSpec(),
 	}
 	commands := make([]*cobra.Command, len(specs))
 	for i, s := range specs {

@@ -1,6 +1,6 @@
 // Package cli is the command line of twotier: the commands that talk to a running server over HTTP
-// (add, count, acquire, series, top, cluster, mode, reset and bench), and the parts that all
-// commands share, such as the layout of help and the wording of errors. It uses cobra.
+// (such as add, count, top and cluster), and the parts that all commands share, such as the layout
+// of help and the wording of errors. It uses cobra.
 //
 // A command writes its answer to the given standard output, formatted for people or, with --json,
 // exactly as the server sent it. It returns errors rather than printing them. The result of a

@@ -1,8 +1,7 @@
 package cli
 
-// JoinPoints and Micros are exported for direct tests.
+// JoinPoints and FormatSize are exported for direct tests.
 var (
 	JoinPoints = joinPoints
-	Micros     = micros
 	FormatSize = formatSize
 )

@@ -47,15 +47,6 @@ func TestPlotShowsTheSmallestCount(t *testing.T) {
 	}
 }
 
-func TestMicros(t *testing.T) {
-	for us, want := range map[int64]string{0: "0s", 999: "999µs", 1234: "1.23ms", 12345: "12.3ms",
-		1234567: "1.23s", 61_234_567: "1m1.2s"} {
-		if got := cli.Micros(us); got != want {
-			t.Errorf("%d: got %s, want %s", us, got, want)
-		}
-	}
-}
-
 func TestFormatSize(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB",
 		1 << 30: "1 GiB", 1 << 52: "4096 TiB"} {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/bench/limiter"
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/load"
 )
 
 // Tally is the outcome of one limiter with a trace. An exact log of the limiter's own earlier

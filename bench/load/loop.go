@@ -21,9 +21,6 @@ type Loop struct {
 	// measured after that. A closed loop without a warm-up measures at least one call of each
 	// worker, however late its goroutine gets a processor.
 	Warmup, Duration time.Duration
-	// Progress, if set, is called about once a second, from one goroutine, with the measurements
-	// since the last call.
-	Progress func(elapsed time.Duration, since Timing)
 }
 
 func (l *Loop) closed() bool { return !l.Scheduled && l.Rate == 0 }
@@ -47,7 +44,6 @@ type running struct {
 	start, measured, end time.Time // measured is when the warm-up is over
 	tickets              atomic.Int64
 	sent, unsent         atomic.Int64
-	recorders            []*recorder
 }
 
 // Run lets the workers make calls until the loop is over, they have no more calls, or ctx is done.
@@ -59,46 +55,18 @@ func (l Loop) Run(ctx context.Context, workers []Worker) Timing {
 	running, cancel := context.WithDeadline(ctx, r.end)
 	defer cancel()
 	var group sync.WaitGroup
-	for _, w := range workers {
-		to := newRecorder()
-		r.recorders = append(r.recorders, to)
-		group.Go(func() { r.runWorker(running, w, to) })
+	tallies := make([]*tally, len(workers))
+	for i, w := range workers {
+		tallies[i] = newTally()
+		group.Go(func() { r.runWorker(running, w, tallies[i]) })
 	}
-	finished := make(chan struct{})
-	go func() { group.Wait(); close(finished) }()
-	total := r.watch(finished)
+	group.Wait()
 	took := time.Since(r.start)
-	return total.timing(max(took-l.Warmup, time.Microsecond), r.countUnsent(took))
-}
-
-// watch reports progress until the workers have finished, and returns all of their measurements.
-func (r *running) watch(finished <-chan struct{}) *tally {
 	total := newTally()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for last := r.start; ; {
-		select {
-		case now := <-tick.C:
-			if r.Progress == nil {
-				continue
-			}
-			part := r.drain()
-			total.add(part)
-			r.Progress(now.Sub(r.start), part.timing(now.Sub(last), 0))
-			last = now
-		case <-finished:
-			total.add(r.drain())
-			return total
-		}
+	for _, t := range tallies {
+		total.add(t)
 	}
-}
-
-func (r *running) drain() *tally {
-	t := newTally()
-	for _, from := range r.recorders {
-		from.drain(t)
-	}
-	return t
+	return total.timing(max(took-l.Warmup, time.Microsecond), r.countUnsent(took))
 }
 
 // countUnsent returns the number of calls that were due during the run but were not made.
@@ -111,7 +79,7 @@ func (r *running) countUnsent(took time.Duration) int64 {
 }
 
 // runWorker makes the calls of one worker.
-func (r *running) runWorker(ctx context.Context, w Worker, to *recorder) {
+func (r *running) runWorker(ctx context.Context, w Worker, to *tally) {
 	for first := true; ; first = false {
 		due, ok := w.Next()
 		if !ok {

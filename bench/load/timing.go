@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -65,7 +64,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	}
 }
 
-// tally accumulates latencies and errors.
+// tally accumulates the latencies and errors of one worker.
 type tally struct {
 	latency, service *hdrhistogram.Histogram
 	errors           int64
@@ -95,36 +94,14 @@ func (t *tally) timing(took time.Duration, unsent int64) Timing {
 	return r
 }
 
-// recorder holds a worker's measurements since the last drain.
-type recorder struct {
-	mu sync.Mutex
-	*tally
+func (t *tally) success(latency, service time.Duration) {
+	record(t.latency, latency)
+	record(t.service, service)
 }
 
-func newRecorder() *recorder { return &recorder{tally: newTally()} }
-
-func (r *recorder) success(latency, service time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	record(r.latency, latency)
-	record(r.service, service)
-}
-
-func (r *recorder) failure(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.errors++
-	if r.first == nil {
-		r.first = err
+func (t *tally) failure(err error) {
+	t.errors++
+	if t.first == nil {
+		t.first = err
 	}
-}
-
-// drain moves the content of r to t.
-func (r *recorder) drain(t *tally) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t.add(r.tally)
-	r.latency.Reset()
-	r.service.Reset()
-	r.errors, r.first = 0, nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"twotier.dev/twotier/internal/load"
+	"twotier.dev/twotier/bench/load"
 )
 
 func always() (time.Duration, bool) { return 0, true }
@@ -106,6 +106,19 @@ func TestLoopGoesOnAfterAFailure(t *testing.T) {
 		r := load.Loop{Duration: time.Minute}.Run(t.Context(), []load.Worker{{Next: next, Do: do}})
 		if r.Calls != 8 || r.Errors != 2 || r.Err() == nil || r.FirstError != "out of order" {
 			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestCancelEndsTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		loop := load.Loop{Rate: 1, Duration: time.Hour}
+		r := loop.Run(ctx, []load.Worker{{Next: always, Do: func() error { return nil }}})
+		if took := time.Since(begin); took != 1500*time.Millisecond || r.Calls != 2 {
+			t.Errorf("%d calls in %v, want 2 in 1.5 s", r.Calls, took)
 		}
 	})
 }
