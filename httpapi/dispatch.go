@@ -129,13 +129,10 @@ func checkMethod(ctx *fasthttp.RequestCtx, r *route) *problem {
 	return &problem{kind: kindMethod, detail: "want GET", allow: "GET, HEAD"}
 }
 
-// counted counts the response by its status code, logs it, and ends its span.
+// counted counts the response by its status code and ends its span.
 func (s *Server) counted(ctx *fasthttp.RequestCtx) {
 	if code := ctx.Response.StatusCode(); code < len(s.codes) {
 		s.codes[code].Add(1)
-	}
-	if s.opts.AccessLog != nil {
-		s.logAccess(ctx)
 	}
 	if s.opts.Tracer != nil {
 		s.endSpan(ctx)

@@ -42,10 +42,6 @@ type Options struct {
 	Verdicts Verdicts
 	// Decisions records the decisions on acquires. Default: nothing is recorded.
 	Decisions Decisions
-	// AccessLog receives one line per sampled request; AccessShare is the sampling rate, from 0 to
-	// 1. Default: none.
-	AccessLog   Lines
-	AccessShare float64
 	// Tracer records a span of each request that is part of a sampled trace. Default: none.
 	Tracer Tracer
 	// RuleBook keeps the document of rules. Default: none, and its path does not exist.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,6 +150,39 @@ func TestTracerCostsNothing(t *testing.T) {
 		if allocs > 0 {
 			t.Errorf("%s: %v allocations", tt.name, allocs)
 		}
+	}
+}
+
+// TestTraceParents covers the values that the specification has receivers accept and ignore.
+func TestTraceParents(t *testing.T) {
+	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	good := "00-" + id + "-" + parent + "-00"
+	for value, want := range map[string]string{
+		good:                        id,
+		good[:53] + "ff":            id,
+		"cc" + good[2:]:             id,
+		"cc" + good[2:] + "-future": id,
+		"":                          "", good[:54]: "", good + "-x": "", good + "0": "",
+		"cc" + good[2:] + "x": "", "ff" + good[2:]: "", "0g" + good[2:]: "",
+		strings.ToUpper(good):       "",
+		good[:53] + "0x":            "",
+		"00_" + good[3:]:            "",
+		good[:35] + "_" + good[36:]: "",
+		good[:52] + "_" + good[53:]: "",
+		"00-" + strings.Repeat("0", 32) + "-" + parent + "-00": "",
+		"00-" + id + "-" + strings.Repeat("0", 16) + "-00":     "",
+	} {
+		var h fasthttp.RequestHeader
+		h.Add("traceparent", value)
+		if got := httpapi.TraceID(&h); got != want {
+			t.Errorf("%q: %q, want %q", value, got, want)
+		}
+	}
+	var twice fasthttp.RequestHeader
+	twice.Add("traceparent", good)
+	twice.Add("traceparent", good)
+	if got := httpapi.TraceID(&twice); got != "" {
+		t.Errorf("two of them: %q", got)
 	}
 }
 

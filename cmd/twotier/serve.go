@@ -90,7 +90,7 @@ func (s *server) reload() {
 		"restart")
 	s.tell(reloading())
 	s.files.Reload()
-	s.reopenOutputs()
+	s.reopenDecisions()
 	s.tell(daemon.SdNotifyReady)
 }
 

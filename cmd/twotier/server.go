@@ -54,7 +54,7 @@ type server struct {
 	history   *verdicts.History
 	warnings  *warning.Log
 	doors     []door         // servers of other protocols than HTTP
-	outputs   []*linelog.Log // files of lines, the log excluded
+	decided   *linelog.Log   // nil without --decisions
 	spans     *otlp.Exporter // nil if no spans are recorded
 	files     *reload.Loader // reloads files that change
 	certs     *certs.Store   // nil without TLS
@@ -109,9 +109,8 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	web.Service, web.Backtester, web.Distincter, web.Verdicts = s.node, s.node, s.node, counters
 	web.Collectors = append(web.Collectors, counters, s.node.BanLog(), opt.Distinct)
 	s.history, counters.Shadows = verdicts.NewHistory(counters, s.node), s.node
-	if err := cmp.Or(s.addDecisions(&web, stdout), s.addAccessLog(&web, stdout),
-		s.addSpans(ctx, &web), s.addPeers(&web), s.addResp(&web),
-		s.addEnvoy(&web, book)); err != nil {
+	if err := cmp.Or(s.addDecisions(&web, stdout), s.addSpans(ctx, &web),
+		s.addPeers(&web), s.addResp(&web), s.addEnvoy(&web, book)); err != nil {
 		return nil, err
 	}
 	s.http, err = httpapi.New(web)
@@ -152,9 +151,6 @@ func (s *server) addPeers(web *httpapi.Options) error {
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
 		ReplyBytes: webMemory(s.cfg) / 8, Tracer: s.tracer(), Logger: s.log,
 	}
-	if web.AccessLog != nil {
-		opt.Traced = logCalls(web.AccessLog, web.AccessShare)
-	}
 	messages := peer.NewServer(opt)
 	web.Peer = messages
 	return s.addSecrets(messages)
@@ -186,7 +182,7 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 // open listens before it joins a cluster: as soon as it has joined, other nodes forward requests to
 // it.
 func (s *server) open(ctx context.Context) error {
-	s.openOutputs()
+	s.openDecisions()
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
@@ -303,7 +299,7 @@ func (s *server) close() error {
 	s.files.Close()
 	s.disagree()
 	s.rules.Close()
-	s.closeOutputs()
+	s.closeDecisions()
 	s.closeSpans()
 	return errors.Join(err, s.store.close(leave))
 }

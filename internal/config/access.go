@@ -27,7 +27,7 @@ func accessSettings() []setting {
 			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
 		{name: "trusted-proxies", arg: "CIDR,...",
 			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
-				"address in /v1/forward-auth and --access-log",
+				"address in /v1/forward-auth",
 			set: func(c *Config, text string) error {
 				return setNetworks(&c.TrustedProxies, text)
 			}},

@@ -117,10 +117,6 @@ type Config struct {
 	// DecisionsSample is the sampling rate of each verdict.
 	Decisions       string
 	DecisionsSample [twotier.VerdictCount]float64
-	// AccessLog is the path of the file that HTTP requests are logged to, [Stdout], or empty for
-	// none. AccessLogSample is the sampling rate.
-	AccessLog       string
-	AccessLogSample float64
 	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
 	OTLPEndpoint string
 	// OTLPIgnored is the reason why the collector that the variables of OpenTelemetry name gets no

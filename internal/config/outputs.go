@@ -32,16 +32,6 @@ func outputSettings() []setting {
 				c.DecisionsSample, err = parseShares(text)
 				return err
 			}},
-		{name: "access-log", arg: "FILE",
-			help: "append a line of JSON about each HTTP request to this file, or write it to " +
-				"stdout if it is -; never waited for; opened again on SIGHUP",
-			set: func(c *Config, text string) error { c.AccessLog = text; return nil }},
-		{name: "access-log-sample", def: "1", arg: "SHARE",
-			help: "share of the requests to write, chosen at random: a number from 0 to 1",
-			set: func(c *Config, text string) (err error) {
-				c.AccessLogSample, err = parseShare(text)
-				return err
-			}},
 		{name: otlpEndpoint, arg: "URL",
 			help: "send spans of requests whose traceparent is sampled to this collector of " +
 				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
@@ -52,14 +42,6 @@ func outputSettings() []setting {
 				return err
 			}},
 	}
-}
-
-// checkOutputs refuses one file for two outputs. Stdout can take both.
-func (c *Config) checkOutputs() error {
-	if c.Decisions != "" && c.Decisions == c.AccessLog && c.Decisions != Stdout {
-		return fmt.Errorf("--access-log: --decisions is written to %s already", c.Decisions)
-	}
-	return nil
 }
 
 // parseShares reads a share for all verdicts, or a list of them with shares.

@@ -79,11 +79,4 @@ func TestShares(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	for _, args := range [][]string{{"--access-log-sample", "x"},
-		{"--decisions", "same", "--access-log", "same"}} {
-		if _, err := config.Parse(args, nil); err == nil {
-			t.Errorf("%v was accepted", args)
-		}
-	}
-	mustParse(t, []string{"--decisions", "-", "--access-log", "-"}, nil)
 }

@@ -224,7 +224,7 @@ func outsideSettings() []setting {
 // check checks that the values are consistent, once each value is valid by itself.
 func (c *Config) check() error {
 	if err := cmp.Or(c.checkListeners(), c.checkCluster(), c.checkAccess(),
-		c.checkLag(), c.checkOutputs()); err != nil {
+		c.checkLag()); err != nil {
 		return err
 	}
 	if c.RedisPasswordFile != "" && c.Redis == "" {

@@ -26,11 +26,9 @@ const (
 
 // Options configure a [Log].
 type Options struct {
-	// Name is part of the names of the metrics, such as "decisions".
+	// Name is the name of the flag that asks for the lines, such as "decisions". It is part of the
+	// names of the metrics, and names the lines in logs and errors.
 	Name string
-	// Flag is the name of the lines in logs, errors and help: the flag that asks for them, such as
-	// "decisions".
-	Flag string
 	// Path is the file to append to. It is created if it does not exist.
 	Path string
 	// Writer receives the lines instead of a file if Path is empty.
@@ -77,7 +75,7 @@ func New(opt Options) (*Log, error) {
 	}
 	f, err := openFile(opt.Path)
 	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", opt.Flag, err)
+		return nil, fmt.Errorf("--%s: %w", opt.Name, err)
 	}
 	l.out = f
 	return l, nil
@@ -152,7 +150,7 @@ func (l *Log) Close(ctx context.Context) error {
 		// process.
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return fmt.Errorf("--%s: at least %d lines are not written: %w", l.opt.Flag, l.lines,
+		return fmt.Errorf("--%s: at least %d lines are not written: %w", l.opt.Name, l.lines,
 			ctx.Err())
 	}
 }
@@ -178,7 +176,7 @@ func (l *Log) runWriter() {
 	}
 	if f, ok := l.out.(*os.File); ok && l.opt.Path != "" {
 		if err := f.Close(); err != nil {
-			l.opt.Logger.Warn("a file could not be closed", "what", "--"+l.opt.Flag, "error", err)
+			l.opt.Logger.Warn("a file could not be closed", "what", "--"+l.opt.Name, "error", err)
 		}
 	}
 }
@@ -214,7 +212,7 @@ func (l *Log) openAgain() {
 	f, err := openFile(l.opt.Path)
 	if err != nil {
 		l.opt.Logger.Warn("a file can't be opened again: going on with the one that was open",
-			"what", "--"+l.opt.Flag, "error", err)
+			"what", "--"+l.opt.Name, "error", err)
 		return
 	}
 	if old, ok := l.out.(*os.File); ok {
@@ -246,7 +244,7 @@ func (l *Log) write(text []byte, lines int64) {
 		l.drop(lines-whole, err)
 	} else if l.failing {
 		l.failing = false
-		l.opt.Logger.Info("lines are written again", "what", "--"+l.opt.Flag, "dropped",
+		l.opt.Logger.Info("lines are written again", "what", "--"+l.opt.Name, "dropped",
 			l.Dropped())
 	}
 }
@@ -258,6 +256,6 @@ func (l *Log) drop(lines int64, err error) {
 	if !l.failing && (l.logged.IsZero() || time.Since(l.logged) >= quiet) {
 		l.failing, l.logged = true, time.Now()
 		l.opt.Logger.Warn("lines can't be written: they are dropped and counted until they can be",
-			"what", "--"+l.opt.Flag, "error", err)
+			"what", "--"+l.opt.Name, "error", err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // open makes a log and opens it.
 func open(t *testing.T, opt linelog.Options) *linelog.Log {
 	t.Helper()
-	opt.Name, opt.Flag = "decisions", "decisions"
+	opt.Name = "decisions"
 	l, err := linelog.New(opt)
 	if err != nil {
 		t.Fatal(err)
@@ -224,8 +224,8 @@ func TestNobodyWaitsForASlowReader(t *testing.T) {
 func TestPathsThatCantBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none", "lines")} {
-		_, err := linelog.New(linelog.Options{Name: "access_log", Flag: "access-log", Path: path})
-		if err == nil || !strings.HasPrefix(err.Error(), "--access-log: ") {
+		_, err := linelog.New(linelog.Options{Name: "decisions", Path: path})
+		if err == nil || !strings.HasPrefix(err.Error(), "--decisions: ") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -16,7 +16,7 @@ func (l *Log) Collect(ch chan<- prometheus.Metric) {
 		{"_dropped_total", "Lines that were not written, because what is to take them is too slow " +
 			"or fails, to --", l.Dropped()},
 	} {
-		desc := prometheus.NewDesc("twotier_"+l.opt.Name+m.name, m.help+l.opt.Flag+".", nil, nil)
+		desc := prometheus.NewDesc("twotier_"+l.opt.Name+m.name, m.help+l.opt.Name+".", nil, nil)
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(m.n))
 	}
 }

@@ -241,7 +241,6 @@ func TestEverySettingThatDoesNothingWarns(t *testing.T) {
 		{args: []string{"--max-lag=5s", redis, "--mode=redis"}, want: "--max-lag no-effect"},
 		{args: []string{"--hot-rate=5", redis}, want: "--hot-rate no-effect"},
 		{args: []string{"--decisions-sample=0.1"}, want: "--decisions-sample no-effect"},
-		{args: []string{"--access-log-sample=0.1"}, want: "--access-log-sample no-effect"},
 		{args: []string{"--trusted-proxies=10.0.0.0/8,::1"}},
 		{args: []string{"--trusted-proxies=10.0.0.0/8,::/0"},
 			want: "--trusted-proxies trusts-everybody"},

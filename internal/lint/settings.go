@@ -61,8 +61,6 @@ func needs() []need {
 	return []need{
 		{[]string{"decisions-sample"}, func(c *config.Config) bool { return c.Decisions != "" },
 			"no decisions are written", "--decisions FILE as well"},
-		{[]string{"access-log-sample"}, func(c *config.Config) bool { return c.AccessLog != "" },
-			"there is no access log", "--access-log FILE as well"},
 		{[]string{"flush-interval", "max-lag", "on-cold", "redis-timeout"},
 			func(c *config.Config) bool { return c.Redis != "" },
 			"without --redis nothing is flushed or loaded", "--redis URL as well"},

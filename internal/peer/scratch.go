@@ -99,7 +99,7 @@ func (x *scratch) serve(ctx context.Context, s *Server, from string, by time.Tim
 func (x *scratch) serveUntil(ctx context.Context, s *Server, from string, tasks span,
 	by time.Time) {
 	if calls := x.tracedCalls(tasks); len(calls) > 0 {
-		defer s.report(from, x, calls, time.Now())
+		defer endSpans(from, x, calls)
 	}
 	left := time.Until(by)
 	if left <= 0 {

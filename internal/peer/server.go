@@ -39,10 +39,8 @@ type ServerOptions struct {
 	// ReplyBytes bounds the replies kept for repeated messages, in bytes. Default and maximum: 64
 	// MiB.
 	ReplyBytes int64
-	// Traced receives every call that was executed for another node as part of a trace. It must not
-	// block. Default: none.
-	Traced func(*trace.Call)
-	// Tracer records a span of every such call whose trace is kept. Default: none.
+	// Tracer records a span of every call that is executed for another node as part of a sampled
+	// trace. Default: none.
 	Tracer trace.Tracer
 	// Logger receives refused messages. Default: none.
 	Logger *slog.Logger

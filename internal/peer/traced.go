@@ -77,17 +77,12 @@ const (
 	spanName = service + "/"
 )
 
-// report reports the traced calls of a process.
-func (s *Server) report(from string, x *scratch, calls []tracedTasks, began time.Time) {
+// endSpans ends the spans of the calls of a process.
+func endSpans(from string, x *scratch, calls []tracedTasks) {
 	for _, k := range calls {
-		c := trace.Call{Context: k.of, Peer: from, Asked: operations, Operations: k.to - k.from,
-			Began: began, Took: time.Since(began), Err: x.firstError(k.span)}
 		if span := k.of.Recorded(); span != nil {
 			x.describe(span, k.span)
-			endSpan(span, &c)
-		}
-		if s.opt.Traced != nil {
-			s.opt.Traced(&c)
+			endSpan(span, from, operations, k.to-k.from, x.firstError(k.span))
 		}
 	}
 }
@@ -110,14 +105,15 @@ func (x *scratch) describe(to trace.Span, tasks span) {
 	}
 }
 
-// endSpan ends the span of a call. It leaves out the text of an error, which may contain a key.
-func endSpan(span trace.Span, c *trace.Call) {
+// endSpan ends the span of a call by the process from. It leaves out the text of err, which may
+// contain a key.
+func endSpan(span trace.Span, from, method string, operations int, err error) {
 	span.Set(slog.String("rpc.system", "twotier"), slog.String("rpc.service", service),
-		slog.String("rpc.method", c.Asked), slog.String("twotier.peer", c.Peer),
-		trace.Operations(c.Operations))
+		slog.String("rpc.method", method), slog.String("twotier.peer", from),
+		trace.Operations(operations))
 	switch {
-	case c.Err == nil:
-	case errors.Is(c.Err, twotier.ErrUnknownOutcome):
+	case err == nil:
+	case errors.Is(err, twotier.ErrUnknownOutcome):
 		span.Fail("unknown outcome")
 	default:
 		span.Fail("not executed")
@@ -133,16 +129,10 @@ func (s *Server) answerTraced(ctx context.Context, from string, body []byte,
 	if r.err != nil {
 		return appendAnswer(nil, nil, r.err)
 	}
-	began := time.Now()
-	of = trace.Begin(s.opt.Tracer, of, spanName+"question", began)
+	of = trace.Begin(s.opt.Tracer, of, spanName+"question", time.Now())
 	name, answer, err := s.answer(trace.With(ctx, of), r.b, by)
-	c := trace.Call{Context: of, Peer: from, Asked: name, Operations: 1, Began: began,
-		Took: time.Since(began), Err: err}
 	if span := of.Recorded(); span != nil {
-		endSpan(span, &c)
-	}
-	if s.opt.Traced != nil {
-		s.opt.Traced(&c)
+		endSpan(span, from, name, 1, err)
 	}
 	return answer
 }

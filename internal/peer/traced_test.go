@@ -78,19 +78,12 @@ type tracedBed struct {
 	spans  spantest.Recorder
 	client *peer.Client
 	to     *ring.Member
-	mu     sync.Mutex
-	calls  []trace.Call
 }
 
 func newTracedBed(t *testing.T) *tracedBed {
 	b := &tracedBed{t: t, to: &ring.Member{ID: "b", Name: "b-1", Address: "b"}}
 	server := peer.NewServer(peer.ServerOptions{Self: "b-1", Node: &b.node,
-		Tracer: &b.spans,
-		Traced: func(c *trace.Call) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.calls = append(b.calls, *c)
-		}})
+		Tracer: &b.spans})
 	var err error
 	b.client, err = peer.NewClient(peer.ClientOptions{Self: "a-1", Transport: direct{server}})
 	if err != nil {
@@ -146,14 +139,15 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 				want = append(want, id(number))
 			}
 		}
-		for _, c := range b.calls {
-			number := c.Context.ID[15]
-			if c.Peer != "a-1" || c.Err != nil || c.Began.IsZero() ||
-				c.Context.State != fmt.Sprint("vendor=", number) || !c.Context.Sampled() ||
-				c.Asked == "operations" && c.Operations != 2 {
-				t.Errorf("%+v of %+v", c, c.Context)
+		for _, s := range b.spans.Spans() {
+			number := s.Trace[15]
+			method, operations := s.Attributes["rpc.method"], s.Attributes["twotier.operations"]
+			if s.Attributes["twotier.peer"] != "a-1" || s.Failed || s.Ended != 1 ||
+				s.State != fmt.Sprint("vendor=", number) ||
+				method == "operations" && operations != "2" {
+				t.Errorf("%+v", s)
 			}
-			reported = append(reported, c.Asked+" "+c.Context.TraceID())
+			reported = append(reported, method+" "+id(number))
 		}
 		slices.Sort(reported)
 		slices.Sort(b.node.tasks)
@@ -171,10 +165,10 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 				reported)
 		}
 		b.node.fails = true
-		b.calls = nil
-		if err := b.do(7); err == nil || len(b.calls) != 1 ||
-			!errors.Is(b.calls[0].Err, twotier.ErrUnavailable) {
-			t.Errorf("%v: %+v", err, b.calls)
+		err, spans := b.do(7), b.spans.Spans()
+		if last := spans[len(spans)-1]; !errors.Is(err, twotier.ErrUnavailable) ||
+			len(spans) != len(both)+1 || !last.Failed {
+			t.Errorf("%v: %+v", err, last)
 		}
 	})
 }

@@ -2,10 +2,8 @@ package trace_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/trace"
 )
@@ -29,23 +27,6 @@ func TestParse(t *testing.T) {
 		if c := trace.Parse(bad, ""); c != nil || c.TraceID() != "" {
 			t.Errorf("%q: %+v", bad, c)
 		}
-	}
-}
-
-// TestLine compares the lines of two calls, one of which has failed.
-func TestLine(t *testing.T) {
-	at := time.Date(2026, 5, 4, 3, 2, 1, 12e6, time.FixedZone("", 3600))
-	c := trace.Call{Context: trace.Parse(parent, ""), Peer: "a-1", Asked: "operations",
-		Operations: 3, Began: at, Took: 1500 * time.Microsecond}
-	want := `{"time":"2026-05-04T02:02:01.012Z","peer":"a-1","asked":"operations",` +
-		`"operations":3,"duration_ms":1.5,`
-	const id = `"trace_id":"0af7651916cd43dd8448eb211c80319c"}`
-	if got := string(c.Line()); got != want+id {
-		t.Error(got)
-	}
-	c.Err = errors.New(`no "such" key`)
-	if got := string(c.Line()); got != want+`"error":"no \"such\" key",`+id {
-		t.Error(got)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 type exported struct {
 	node, name, trace, id, parent string
 	kind                          otlp.Span_SpanKind
+	failed                        bool
 	attributes                    map[string]string
 }
 
@@ -66,6 +67,7 @@ func (c *spanReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 					id:         hex.EncodeToString(s.GetSpanId()),
 					parent:     hex.EncodeToString(s.GetParentSpanId()),
 					kind:       s.GetKind(),
+					failed:     s.GetStatus().GetCode() == otlp.Status_STATUS_CODE_ERROR,
 					attributes: attributesOf(s.GetAttributes())})
 			}
 		}
@@ -93,6 +95,12 @@ func (c *spanReceiver) of(trace string) (spans []exported) {
 	}
 	slices.SortFunc(spans, func(a, b exported) int { return cmp.Compare(a.node, b.node) })
 	return spans
+}
+
+// at returns a node's spans of a trace.
+func (c *spanReceiver) at(node int, trace string) []exported {
+	return slices.DeleteFunc(c.of(trace),
+		func(s exported) bool { return s.node != fmt.Sprint("n", node) })
 }
 
 // soon is loopback for nodes that send spans soon after they have ended.

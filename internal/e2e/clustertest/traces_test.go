@@ -16,23 +16,21 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 )
 
-// startTraced starts three nodes, each with separate files for the access log and the decisions.
-func startTraced(t *testing.T, args ...string) (c *cluster, dir string) {
+// startTraced starts three nodes that send spans to a collector. decisions is the file of node 0.
+func startTraced(t *testing.T) (c *cluster, spans *spanReceiver, decisions string) {
 	t.Helper()
 	t.Parallel()
-	server, dir := redistest.Start(t), t.TempDir()
-	args = append([]string{"--redis-expiry", redistest.Expiry(t, server)}, args...)
-	c = newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}),
-		loopback())
-	for i := range 3 {
-		c.args = append(args[:len(args):len(args)],
-			"--access-log", filepath.Join(dir, fmt.Sprint("access", i)),
-			"--decisions", filepath.Join(dir, fmt.Sprint("decisions", i)))
-		c.serve(i)
-	}
+	spans, server := newSpanReceiver(t), redistest.Start(t)
+	decisions = filepath.Join(t.TempDir(), "decisions")
+	c = newCluster(t, server.URL(), redis.NewClient(&redis.Options{Addr: server.Addr()}), soon())
+	args := []string{"--redis-expiry", redistest.Expiry(t, server), "--otlp-endpoint", spans.URL}
+	c.args = append(args, "--decisions", decisions)
+	c.serve(0)
 	c.args = args
+	c.serve(1)
+	c.serve(2)
 	c.settled()
-	return c, dir
+	return c, spans, decisions
 }
 
 // asking is the client's span in the requests of traced.
@@ -80,10 +78,10 @@ func logged(t *testing.T, path, trace string) (lines []map[string]any) {
 
 // TestTracesReachPeers sends requests that are part of traces to node 0, which other nodes decide:
 // alone, two of them together, one on behalf of the other, and about values, for which the owner
-// may ask the others for their sets. The access log of each node that takes part names the trace,
-// and no other node's does; so do the decisions of the node that was asked.
+// may ask the others for their sets. Each node that takes part has a span of the trace, and no
+// other node has one; the decisions of the node that was asked name the trace.
 func TestTracesReachPeers(t *testing.T) {
-	c, dir := startTraced(t)
+	c, spans, decisions := startTraced(t)
 	key := func(i int) string { return c.keyOf(i, "traced") }
 	more := func(i int) string { return c.keyOf(i, "more") }
 	for i, tt := range []struct {
@@ -103,19 +101,19 @@ func TestTracesReachPeers(t *testing.T) {
 		trace := fmt.Sprintf("0af7651916cd43dd8448eb211c8031%02x", i)
 		traced(t, c.nodes[0], trace, "01", tt.path, tt.body)
 		for k, part := range tt.peers {
-			access := filepath.Join(dir, fmt.Sprint("access", k))
-			proctest.Until(t, fmt.Sprintf("%s: node %d has logged its part", tt.what, k),
-				func() bool { return len(logged(t, access, trace)) > 0 || !part && k > 0 })
-			for _, line := range logged(t, access, trace) {
-				asked := k == 0 && line["path"] == tt.path || part && line["asked"] == tt.asked ||
-					line["asked"] == "distinct pending" && tt.asked == "distinct"
-				if !asked || line["error"] != nil {
-					t.Errorf("%s: node %d has %v", tt.what, k, line)
+			proctest.Until(t, fmt.Sprintf("%s: node %d has sent a span", tt.what, k),
+				func() bool { return len(spans.at(k, trace)) > 0 || !part && k > 0 })
+			for _, s := range spans.at(k, trace) {
+				method := s.attributes["rpc.method"]
+				asked := k == 0 && s.attributes["url.path"] == tt.path ||
+					part && method == tt.asked ||
+					method == "distinct pending" && tt.asked == "distinct"
+				if !asked || s.failed {
+					t.Errorf("%s: node %d has %+v", tt.what, k, s)
 				}
 			}
 		}
-		decided := filepath.Join(dir, "decisions0")
 		proctest.Until(t, tt.what+": its decision is written",
-			func() bool { return len(logged(t, decided, trace)) > 0 })
+			func() bool { return len(logged(t, decisions, trace)) > 0 })
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Span struct {
 	Trace      [16]byte
 	ID, Parent [8]byte
+	State      string // the parent's
 	Name       string
 	Attributes map[string]string
 	// Failed marks a failed span, and Ended counts how often it was ended.
@@ -28,11 +29,11 @@ type Recorder struct {
 }
 
 // Start implements trace.Tracer.
-func (r *Recorder) Start(id [16]byte, parent [8]byte, _, name string,
+func (r *Recorder) Start(id [16]byte, parent [8]byte, state, name string,
 	_ time.Time) (trace.Span, [8]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &Span{Trace: id, Parent: parent, Name: name, Attributes: map[string]string{}}
+	s := &Span{Trace: id, Parent: parent, State: state, Name: name, Attributes: map[string]string{}}
 	r.spans = append(r.spans, s)
 	s.ID = ID(len(r.spans))
 	return handle{r, s}, s.ID
