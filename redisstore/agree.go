@@ -31,6 +31,12 @@ const (
 	tagsField = "hash-tags"
 )
 
+// ErrOlderSeed wraps [ErrMismatch]: after a loss of data this store placed keys by a new seed, and
+// then processes with an older seed restored theirs. A process with AnySeed adopts that seed when it
+// starts again.
+var ErrOlderSeed = fmt.Errorf("%w: it lost data, and processes that were there before this one "+
+	"place keys by another hash seed: start this one again", ErrMismatch)
+
 // Placement returns how keys are placed: by the options or, with AnySeed, by Redis's seed once a
 // probe has succeeded.
 func (s *Store) Placement() twotier.Placement { return s.opt.Placement }
@@ -141,7 +147,7 @@ func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err erro
 
 // takeSeed adopts Redis's seed if any seed will do. Once keys have been placed by a seed, it stays:
 // if Redis then loses its data and a new node draws another seed, the older nodes restore theirs,
-// and the new one is refused. It reports false if tt:meta must be read again.
+// and the new one fails with ErrOlderSeed. It reports false if tt:meta must be read again.
 func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool, err error) {
 	text, ok := have[seedField]
 	mine := s.agreement()[seedField]
@@ -149,8 +155,10 @@ func (s *Store) takeSeed(ctx context.Context, have map[string]string) (done bool
 	case !ok, s.since == "" && !s.opt.AnySeed, s.since != "" && text == mine:
 		return true, nil
 	case s.since != "" && s.givesWay(text, since(have)):
-		return false, fmt.Errorf("%w: it lost data, and processes that were there before this one "+
-			"place keys by another hash seed: start this one again", ErrMismatch)
+		if s.opt.AnySeed {
+			return false, ErrOlderSeed
+		}
+		return true, nil // text will not compare as equal
 	case s.since != "":
 		_, err := s.changeMeta(ctx, []any{seedField, text, mine,
 			sinceField, have[sinceField], s.since})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -38,6 +39,8 @@ func (s *server) agree() {
 	}
 }
 
+// runAgree calls Agree every second, and ends the server once its hash seed is not the cluster's any
+// more.
 func (s *server) runAgree(ctx context.Context) {
 	tick := time.NewTicker(redisstore.AgreeEvery)
 	defer tick.Stop()
@@ -52,5 +55,9 @@ func (s *server) runAgree(ctx context.Context) {
 			s.log.Debug("can't read what all users of Redis must agree on", "error", err)
 		}
 		cancel()
+		if err := s.store.redis.Health().Err; errors.Is(err, redisstore.ErrOlderSeed) {
+			s.outdated <- err
+			return
+		}
 	}
 }

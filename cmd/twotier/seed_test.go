@@ -68,3 +68,25 @@ func TestServeEndsWhileItWaits(t *testing.T) {
 		t.Errorf("status %d, stdout %q, stderr %s", code, out.String(), errs.String())
 	}
 }
+
+// TestServeEndsWithAYoungerSeed has Redis lose the seed of a node and get an older one back, as a
+// cluster writes it whose node this one is not. The node ends, and adopts that seed when it starts
+// again.
+func TestServeEndsWithAYoungerSeed(t *testing.T) {
+	redis := redistest.Start(t)
+	node := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL())
+	ask(t, "POST", node.url+"/v1/add", `{"key":"k","ack":"redis"}`)
+	redis.Do("FLUSHALL")
+	redis.Do("HSET", "tt:meta", "hash-seed", "5", "hash-seed-since", "1")
+	status := <-node.status
+	node.status <- exitOK // for the cleanup
+	if status != exitFailed ||
+		!strings.Contains(node.errs.String(), "place keys by another hash seed") {
+		t.Errorf("status %d, stderr %s", status, node.errs.String())
+	}
+	again := startServe(t, t.Context(), "--node", "late", "--redis", redis.URL())
+	view := ask(t, "GET", again.url+"/v1/cluster?owners=true", "")
+	if !strings.Contains(view, `"hash_seed":5,`) {
+		t.Errorf("after another start: %.200s", view)
+	}
+}

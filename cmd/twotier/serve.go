@@ -58,25 +58,32 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	s.announce(stdout, stderr)
 	defer s.startWatchdog()()
 	s.tell(daemon.SdNotifyReady)
-	s.runUntil(ctx, hangups)
+	outdated := s.runUntil(ctx, hangups)
 	s.tell(daemon.SdNotifyStopping)
-	s.linger()
+	if outdated == nil {
+		s.linger()
+	} else { // it is not ready already, and Redis accepts none of its counts
+		s.cfg.DrainTimeout = time.Second
+	}
 	log.Info("stopping: handing over, finishing requests and flushing", "pending_buckets",
 		s.node.Stats().Counter.PendingBuckets)
-	if err := s.close(); err != nil {
+	if err := errors.Join(outdated, s.close()); err != nil {
 		return err
 	}
 	log.Info("stopped: everything is flushed")
 	return nil
 }
 
-// runUntil waits until ctx is done. SIGHUP, from a terminal that hangs up or a supervisor that
-// wants a reload, reloads files and does not end the server.
-func (s *server) runUntil(ctx context.Context, hangups <-chan os.Signal) {
+// runUntil waits until ctx is done, or returns why the server must be started again. SIGHUP, from a
+// terminal that hangs up or a supervisor that wants a reload, reloads files and does not end the
+// server.
+func (s *server) runUntil(ctx context.Context, hangups <-chan os.Signal) (outdated error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
+		case err := <-s.outdated:
+			return err
 		case <-hangups:
 			s.reload()
 		}

@@ -60,6 +60,7 @@ type server struct {
 	certs     *certs.Store   // nil without TLS
 	agreeing  sync.WaitGroup // agree
 	disagree  context.CancelFunc
+	outdated  chan error // receives one error, if the server must be started again
 }
 
 // newServer makes the parts of a server. Without Redis the stores are shared, or new embedded ones
@@ -67,7 +68,8 @@ type server struct {
 func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	log *slog.Logger, stdout io.Writer) (s *server, err error) {
 	s = &server{cfg: cfg, log: log, clock: storeclock.New(nil, nil), files: reload.New(log),
-		warnings: warning.NewLog(log, time.Now), disagree: func() {}}
+		warnings: warning.NewLog(log, time.Now), disagree: func() {},
+		outdated: make(chan error, 1)}
 	web := httpapi.Options{
 		Listen: cfg.Listen, Admin: cfg.Admin, PeerListen: cfg.Peer,
 		RequestTimeout: cfg.RequestTimeout, Logger: log,
