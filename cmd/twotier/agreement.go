@@ -39,8 +39,8 @@ func (s *server) agree() {
 	}
 }
 
-// runAgree calls Agree every second, and ends the server once its hash seed is not the cluster's any
-// more.
+// runAgree calls Agree every second, and ends the server once its hash seed gave way to an older
+// one.
 func (s *server) runAgree(ctx context.Context) {
 	tick := time.NewTicker(redisstore.AgreeEvery)
 	defer tick.Stop()

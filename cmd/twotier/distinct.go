@@ -27,8 +27,8 @@ func newDistinct(cfg config.Config, st stores, clock *storeclock.Clock,
 			OnCold: syncer.OnCold(ns.OnCold)}
 	}
 	opt := distinct.Options{
-		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg),
-		MaxMemory: distinctMemory(cfg), FlushInterval: cfg.FlushInterval,
+		Now: clock.Now, Placement: st.place, Namespaces: spaces, Ack: ackOf(cfg.Store),
+		MaxMemory: distinctMemory(cfg.Store), FlushInterval: cfg.FlushInterval,
 		Timeout: cfg.RedisTimeout, Logger: log,
 	}
 	if st.redis != nil {

@@ -20,17 +20,17 @@ const mebibyte = 1 << 20
 
 // residentMost returns the most memory, in bytes, that the process may have resident, whatever
 // clients send: 1.3 times --max-memory plus 64 MiB.
-func residentMost(cfg config.Config) int64 {
+func residentMost(cfg config.Store) int64 {
 	return cfg.MaxMemory + cfg.MaxMemory/10*3 + 64*mebibyte
 }
 
 // webMemory returns the part of residentMost that is for requests. The rest is for the counters,
 // which may exceed --max-memory by a quarter, and for the program itself.
-func webMemory(cfg config.Config) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
+func webMemory(cfg config.Store) int64 { return cfg.MaxMemory/20 + 40*mebibyte }
 
 // doors returns the number of servers that share webMemory, and the file descriptors for
 // connections, in equal parts: the HTTP API and the servers of other protocols.
-func doors(cfg config.Config) int64 {
+func doors(cfg config.Server) int64 {
 	n := int64(1)
 	for _, address := range []string{cfg.Resp, cfg.GRPC} {
 		if address != "" {
@@ -41,11 +41,11 @@ func doors(cfg config.Config) int64 {
 }
 
 // distinctMemory returns the part of --max-memory that is for distinct values.
-func distinctMemory(cfg config.Config) int64 { return cfg.MaxMemory / 16 }
+func distinctMemory(cfg config.Store) int64 { return cfg.MaxMemory / 16 }
 
 // counterMemory returns the part of --max-memory that is for the counters: all but distinctMemory.
 // Without Redis the embedded store gets half of --max-memory first.
-func counterMemory(cfg config.Config) int64 {
+func counterMemory(cfg config.Store) int64 {
 	if cfg.Redis == "" {
 		return cfg.MaxMemory/2 - distinctMemory(cfg)
 	}
@@ -58,10 +58,10 @@ func boundWeb(web *httpapi.Options, cfg config.Config) error {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return fmt.Errorf("RLIMIT_NOFILE: %w", err)
 	}
-	web.MaxMemory = webMemory(cfg) / doors(cfg)
+	web.MaxMemory = webMemory(cfg.Store) / doors(cfg.Server)
 	// Connections get three quarters of the file descriptors. The rest is for Redis, other nodes,
 	// and files that must be opened when all connections are in use.
-	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doors(cfg))
+	share := int(min(files.Cur, math.MaxInt32)/4*3) / int(doors(cfg.Server))
 	most := connsWithin(share, innerListeners(cfg))
 	web.MaxConns, web.MaxConnsPerAddress = cfg.MaxConnections, cfg.MaxConnectionsPerAddress
 	flag, asked := "max-connections", web.MaxConns
@@ -95,7 +95,7 @@ func connsWithin(files, inner int) int {
 
 // limitHeap sets the garbage collector's memory limit so that the process stays within residentMost
 // and within its cgroup's limit. A GOMEMLIMIT in the environment takes precedence.
-func limitHeap(cfg config.Config, cgroup memlimit.Provider, log *slog.Logger) {
+func limitHeap(cfg config.Store, cgroup memlimit.Provider, log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
@@ -112,7 +112,7 @@ func limitHeap(cfg config.Config, cgroup memlimit.Provider, log *slog.Logger) {
 
 // outsideHeap returns the memory of the process that the garbage collector does not see: the
 // program and, if they are off the heap, the counters.
-func outsideHeap(cfg config.Config) int64 {
+func outsideHeap(cfg config.Store) int64 {
 	const program = 28 * mebibyte // 22 at rest
 	if !syncer.OffHeap() {
 		return program

@@ -24,7 +24,7 @@ func TestCgroupMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident := residentMost(cfg)
+	resident := residentMost(cfg.Store)
 	for name, test := range map[string]struct {
 		cgroup memlimit.Provider
 		most   int64
@@ -36,8 +36,8 @@ func TestCgroupMemory(t *testing.T) {
 		"tight": {memlimit.Limit(uint64(resident - 10)), resident / 10 * 9, true},
 	} {
 		var logged strings.Builder
-		limitHeap(cfg, test.cgroup, slog.New(slog.NewTextHandler(&logged, nil)))
-		want := max(test.most-outsideHeap(cfg), 32*mebibyte)
+		limitHeap(cfg.Store, test.cgroup, slog.New(slog.NewTextHandler(&logged, nil)))
+		want := max(test.most-outsideHeap(cfg.Store), 32*mebibyte)
 		if got := debug.SetMemoryLimit(-1); got > want || got < want-10 ||
 			strings.Contains(logged.String(), "cgroup") != test.warns {
 			t.Errorf("%s: a heap of %d, want %d; logged %q", name, got, want, logged.String())
@@ -60,7 +60,7 @@ func TestBoundsOfConnections(t *testing.T) {
 		web.MaxConns > httpapi.ConnsFor(web.MaxMemory, false) {
 		t.Errorf("%d connections, %v", web.MaxConns, err)
 	}
-	if n := httpapi.ConnsFor(webMemory(config.Config{MaxMemory: 1 << 30}), false); n < 8000 {
+	if n := httpapi.ConnsFor(webMemory(config.Store{MaxMemory: 1 << 30}), false); n < 8000 {
 		t.Errorf("%d connections by default, want 8,000 and more", n)
 	}
 	huge := small
@@ -102,14 +102,15 @@ func TestHeapIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("GOMEMLIMIT", "1GiB")
-	limitHeap(cfg, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
+	limitHeap(cfg.Store, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
 	if now := debug.SetMemoryLimit(-1); now != before {
 		t.Errorf("a limit that the environment sets has become %d", now)
 	}
 	t.Setenv("GOMEMLIMIT", "")
-	limitHeap(cfg, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
-	if now := debug.SetMemoryLimit(-1); now >= residentMost(cfg) || now < webMemory(cfg) {
+	limitHeap(cfg.Store, memlimit.FromCgroup, slog.New(slog.DiscardHandler))
+	now := debug.SetMemoryLimit(-1)
+	if now >= residentMost(cfg.Store) || now < webMemory(cfg.Store) {
 		t.Errorf("the limit is %d; %d may be resident, and requests take %d", now,
-			residentMost(cfg), webMemory(cfg))
+			residentMost(cfg.Store), webMemory(cfg.Store))
 	}
 }

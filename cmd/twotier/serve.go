@@ -35,7 +35,7 @@ const (
 // serve runs a server until ctx is done, then flushes its counts. It prints one line to stdout once
 // the server is ready.
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	log := newLogger(cfg, stderr)
+	log := newLogger(cfg.Output, stderr)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // from the start: a hang-up ends nothing
 	defer signal.Stop(hangups)
@@ -46,7 +46,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	limitHeap(cfg, memlimit.FromCgroup, log)
+	limitHeap(cfg.Store, memlimit.FromCgroup, log)
 	s, err := newServer(ctx, cfg, nil, log, stdout)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func reachable(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
+func newLogger(cfg config.Output, w io.Writer) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: cfg.LogLevel}
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opt))

@@ -88,7 +88,7 @@ func newServer(ctx context.Context, cfg config.Config, shared *inProcess,
 	opt := node.Options{
 		ID: cfg.Node, Address: cfg.Listen, Mode: cluster.Mode(cfg.Mode),
 		Store: s.store, Clock: s.clock, Placement: s.store.place,
-		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log, Ack: ackOf(cfg),
+		HotRate: float64(cfg.HotRate), Asleep: elapsed.Asleep, Logger: log, Ack: ackOf(cfg.Store),
 	}
 	if s.store.direct != nil {
 		opt.Direct = s.store.direct
@@ -151,7 +151,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 	}
 	opt := peer.ServerOptions{
 		Self: s.ring.Name(), Secret: []byte(s.cfg.ClusterSecret), Node: s.node,
-		ReplyBytes: webMemory(s.cfg) / 8, Tracer: s.tracer(), Logger: s.log,
+		ReplyBytes: webMemory(s.cfg.Store) / 8, Tracer: s.tracer(), Logger: s.log,
 	}
 	messages := peer.NewServer(opt)
 	web.Peer = messages
@@ -159,7 +159,7 @@ func (s *server) addPeers(web *httpapi.Options) error {
 }
 
 // ackOf returns the ack level of writes that name none.
-func ackOf(cfg config.Config) twotier.Ack {
+func ackOf(cfg config.Store) twotier.Ack {
 	return map[string]twotier.Ack{"redis": twotier.AckStore, "replica": twotier.AckReplica,
 		"disk": twotier.AckDisk}[cfg.Ack]
 }
@@ -174,9 +174,9 @@ func newCounter(cfg config.Config, st stores, clock *storeclock.Clock,
 	spaces[request.Verdicts] = syncer.Namespace{Ladder: st.ladders[config.DefaultNamespace],
 		Unlisted: true}
 	return syncer.New(syncer.Options{
-		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg),
+		Store: st.store, Now: clock.Now, Namespaces: spaces, Ack: ackOf(cfg.Store),
 		FlushInterval: cfg.FlushInterval, MaxLag: cfg.MaxLag,
-		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg),
+		Placement: st.place, RoundTimeout: cfg.RedisTimeout, MaxMemory: counterMemory(cfg.Store),
 		NotOwner: cfg.Gossip != "" || cfg.Mode == string(cluster.Redis), Logger: log,
 	})
 }

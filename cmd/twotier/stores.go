@@ -76,14 +76,14 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 		return st, err
 	}
 	st.store, st.rules = st.redis, st.redis.Rules()
-	if err := st.connect(ctx, cfg, log); err != nil {
+	if err := st.connect(ctx, cfg.Store, log); err != nil {
 		return st, errors.Join(fmt.Errorf("redis at %s: %w", redisurl.Mask(cfg.Redis), err),
 			st.redis.Close())
 	}
 	st.place = st.redis.Placement()
 	st.direct, err = redisstore.NewDirect(redisstore.DirectOptions{
 		Store: st.redis, Now: clock.Now, Writer: rand.Text()[:12], Timeout: cfg.RequestTimeout,
-		Ack: ackOf(cfg),
+		Ack: ackOf(cfg.Store),
 	})
 	return st, err
 }
@@ -91,13 +91,13 @@ func openStores(ctx context.Context, cfg config.Config, shared *inProcess,
 // newStore makes the store in Redis. It does not connect.
 func newStore(cfg config.Config, ladders lint.Ladders,
 	log *slog.Logger) (*redisstore.Store, error) {
-	tlsConfig, err := loadTLS(cfg)
+	tlsConfig, err := loadTLS(cfg.Store)
 	if err != nil {
 		return nil, err
 	}
 	redis.SetLogger(driverLog{log})
 	store, err := redisstore.New(redisstore.Options{
-		URL: cfg.Redis, Password: redisPassword(cfg), TLS: tlsConfig,
+		URL: cfg.Redis, Password: redisPassword(cfg.Store), TLS: tlsConfig,
 		Expiry: redisstore.Expiry(cfg.RedisExpiry), Timeout: cfg.RedisTimeout,
 		Placement: placement(cfg), AnySeed: cfg.HashSeed == nil, Ladders: ladders,
 		KeepTimeout: cfg.RequestTimeout, KeepReplicas: cfg.AckReplicas, Logger: log,
@@ -110,7 +110,7 @@ func newStore(cfg config.Config, ladders lint.Ladders,
 
 // redisPassword returns a function that reads the password of Redis from its file, or nil if no
 // file is configured.
-func redisPassword(cfg config.Config) func() (string, error) {
+func redisPassword(cfg config.Store) func() (string, error) {
 	if cfg.RedisPasswordFile == "" {
 		return nil
 	}
@@ -153,7 +153,7 @@ func hashTags(cfg config.Config) twotier.HashTags {
 // connect makes the first contact with Redis. If Redis does not answer, a node that knows the seed
 // carries on, except in pure-Redis mode. A node without the seed can't find a key in Redis or its
 // owner, so it waits.
-func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+func (st stores) connect(ctx context.Context, cfg config.Store, log *slog.Logger) error {
 	for warned := false; ; {
 		err := st.ask(ctx, cfg)
 		where := []any{"redis", redisurl.Mask(cfg.Redis), "error", err}
@@ -184,7 +184,7 @@ func (st stores) connect(ctx context.Context, cfg config.Config, log *slog.Logge
 }
 
 // ask checks once that Redis answers and supports the configuration.
-func (st stores) ask(ctx context.Context, cfg config.Config) error {
+func (st stores) ask(ctx context.Context, cfg config.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := st.redis.Probe(ctx); err != nil {
@@ -211,7 +211,7 @@ func (d driverLog) Printf(ctx context.Context, format string, v ...any) {
 	d.log.DebugContext(ctx, "redis driver: "+fmt.Sprintf(format, v...))
 }
 
-func loadTLS(cfg config.Config) (*tls.Config, error) {
+func loadTLS(cfg config.Store) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.RedisTLSCA != "" {
 		pem, err := os.ReadFile(cfg.RedisTLSCA)

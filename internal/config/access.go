@@ -9,72 +9,84 @@ import (
 	"strings"
 )
 
-// accessSettings returns the settings for access control.
-func accessSettings() []setting {
+// Access holds the settings of access control and encryption.
+type Access struct {
+	// Tokens is the path of the file with tokens and their permissions; if it is empty, anyone who
+	// can connect may do everything except administer. Insecure allows that on addresses that other
+	// machines can reach. Hosts are the names that clients may use for the server.
+	Tokens   string
+	Insecure bool
+	Hosts    []string
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+	// Admin is the host:port for administration; empty means that Listen serves it.
+	Admin string
+	// TLSCert, TLSKey and TLSClientCA are paths of PEM files: the first two are both set, or both
+	// empty for plain connections; the last is empty if clients need no certificate.
+	TLSCert, TLSKey, TLSClientCA string
+	// AdminToken may do everything. Without Tokens, a call that changes the mode must present it,
+	// and if it is empty there is no such call.
+	AdminToken string
+}
+
+func accessSettings(a *Access) []setting {
 	return []setting{
 		{name: "tokens", arg: "FILE",
 			help: "who may do what: a line for each token with its name, hash, roles and " +
 				"namespaces (twotier token NAME makes one); read again when it changes",
-			set: func(c *Config, text string) error { c.Tokens = text; return nil }},
+			set: anyText(&a.Tokens)},
 		{name: "insecure", def: "false",
 			help: "listen beyond this machine without --tokens: whoever can connect may count, " +
 				"read and reset",
-			set: func(c *Config, text string) error { return setBool(&c.Insecure, text) }},
+			set: into(&a.Insecure, parseBool)},
 		{name: "hosts", arg: "NAME,...",
 			help: "names under which this server is reached; without --tokens, requests for any " +
 				"other name are refused on loopback, and wherever this is set (web pages " +
 				"might send them)",
-			set: func(c *Config, text string) error { return setHosts(&c.Hosts, text) }},
+			set: into(&a.Hosts, parseHosts)},
 		{name: "trusted-proxies", arg: "CIDR,...",
 			help: "networks of the proxies whose X-Forwarded-For is believed, for the client's " +
 				"address in /v1/forward-auth",
-			set: func(c *Config, text string) error {
-				return setNetworks(&c.TrustedProxies, text)
-			}},
+			set: into(&a.TrustedProxies, parseNetworks)},
 		{name: "admin", arg: "HOST:PORT", help: "where to serve /v1/admin, changes of " +
 			"the rules and backtests, in place of --listen, and metrics and profiles besides " +
 			"(/debug/pprof/)",
-			set: func(c *Config, text string) error { c.Admin = text; return checkOptional(text) }},
+			set: checked(&a.Admin, checkOptional)},
 		{name: "tls-cert", arg: "FILE",
 			help: "PEM file of this server's certificate, for everything it listens on except " +
 				"gossip; read again when it changes",
-			set: func(c *Config, text string) error { c.TLSCert = text; return nil }},
+			set: anyText(&a.TLSCert)},
 		{name: "tls-key", arg: "FILE", help: "PEM file of its key",
-			set: func(c *Config, text string) error { c.TLSKey = text; return nil }},
+			set: anyText(&a.TLSKey)},
 		{name: "tls-client-ca", arg: "FILE",
 			help: "PEM file of authorities: whoever connects must present a certificate signed " +
 				"by one of them (other nodes present their --tls-cert)",
-			set: func(c *Config, text string) error { c.TLSClientCA = text; return nil }},
+			set: anyText(&a.TLSClientCA)},
 		{name: "admin-token", arg: "TEXT",
 			help: "a token that may do everything; without --tokens, changing the mode requires it",
-			set: func(c *Config, text string) error {
-				c.AdminToken = text
-				return checkSecret(text)
-			}},
+			set:  checked(&a.AdminToken, checkSecret)},
 	}
 }
 
 // mapped is the number of bits before the IPv4 part of an address such as ::ffff:10.0.0.1.
 const mapped = 96
 
-func setHosts(to *[]string, text string) error {
-	*to = nil
+func parseHosts(text string) (hosts []string, err error) {
 	for _, name := range strings.Split(text, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
 		if strings.ContainsAny(name, ":/ ") {
-			return fmt.Errorf("%q is not a host name (it has no port)", name)
+			return nil, fmt.Errorf("%q is not a host name (it has no port)", name)
 		}
-		*to = append(*to, name)
+		hosts = append(hosts, name)
 	}
-	return nil
+	return hosts, nil
 }
 
-// setNetworks reads networks; an address is a network of one. IPv4 written as IPv6 counts as IPv4,
-// as it does in the addresses of clients.
-func setNetworks(to *[]netip.Prefix, text string) error {
-	*to = nil
+// parseNetworks reads networks; an address is a network of one. IPv4 written as IPv6 counts as
+// IPv4, as it does in the addresses of clients.
+func parseNetworks(text string) (networks []netip.Prefix, err error) {
 	for _, part := range strings.Split(text, ",") {
 		if part = strings.TrimSpace(part); part == "" {
 			continue
@@ -83,19 +95,19 @@ func setNetworks(to *[]netip.Prefix, text string) error {
 		if err != nil {
 			address, err := netip.ParseAddr(part)
 			if err != nil {
-				return fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", part)
+				return nil, fmt.Errorf("%q is not a network, such as 10.0.0.0/8 or fd00::/8", part)
 			}
 			network = netip.PrefixFrom(address, address.BitLen())
 		}
 		if address := network.Addr(); address.Is4In6() {
 			if network.Bits() < mapped {
-				return fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", part)
+				return nil, fmt.Errorf("%q is neither a network of IPv4 nor one of IPv6", part)
 			}
 			network = netip.PrefixFrom(address.Unmap(), network.Bits()-mapped)
 		}
-		*to = append(*to, network.Masked())
+		networks = append(networks, network.Masked())
 	}
-	return nil
+	return networks, nil
 }
 
 // AllHosts returns the names that clients may use for this server: Hosts, and the host of
@@ -139,23 +151,4 @@ func (c *Config) checkAccess() error {
 		}
 	}
 	return nil
-}
-
-// ParseSecrets reads a file of cluster secrets, one per line. Nodes send with the first and accept
-// all. Empty lines and lines that begin with # are skipped. The error has the line number but none
-// of the line's text.
-func ParseSecrets(text []byte) (secrets [][]byte, err error) {
-	for i, line := range strings.Split(string(text), "\n") {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		if err := checkSecret(line); err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
-		secrets = append(secrets, []byte(line))
-	}
-	if len(secrets) == 0 {
-		return nil, errors.New("it holds no secret")
-	}
-	return secrets, nil
 }

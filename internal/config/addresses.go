@@ -80,3 +80,11 @@ func checkAddress(text string) error {
 	}
 	return nil
 }
+
+// checkOptional accepts an address or nothing.
+func checkOptional(text string) error {
+	if text == "" {
+		return nil
+	}
+	return checkAddress(text)
+}

@@ -90,7 +90,7 @@ func (r *fileReader) setting(key string, at, to *strictyaml.Node) {
 		r.values.rules = to
 		return
 	}
-	for _, s := range settings() {
+	for _, s := range settings(new(Config)) {
 		switch {
 		case s.name != key:
 		case s.notInFile:

@@ -70,7 +70,8 @@ func (ns *Namespace) set(option, text string) (err error) {
 	case ladderOption:
 		ns.Levels, err = ParseLadder(text)
 	case exactOption:
-		ns.Exact, err = parseExact(text)
+		ns.Exact, err = integer(0, leaparray.MaxExact,
+			fmt.Sprintf("a number of events, 0 to %d", leaparray.MaxExact))(text)
 	case onColdOption:
 		ns.OnCold, err = text, checkChoice(text, coldChoices())
 	case maxKeysOption:
@@ -78,17 +79,9 @@ func (ns *Namespace) set(option, text string) (err error) {
 			err = fmt.Errorf("%q is not a number of keys, 0 or more", text)
 		}
 	case hashTagsOption:
-		err = setBool(&ns.HashTags, text)
+		ns.HashTags, err = parseBool(text)
 	}
 	return err
-}
-
-func parseExact(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > leaparray.MaxExact {
-		return 0, fmt.Errorf("%q is not a number of events, 0 to %d", text, leaparray.MaxExact)
-	}
-	return n, nil
 }
 
 // ParseLadder reads levels such as "1s x 60, 1m x 60, 15m x 96": the width of a bucket and the

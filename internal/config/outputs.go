@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,30 +18,50 @@ const otlpEndpoint = "otlp-endpoint"
 // Stdout is the path that stands for standard output.
 const Stdout = "-"
 
-// outputSettings returns the settings for a server's outputs apart from its log.
-func outputSettings() []setting {
+// Output holds the settings of logs, decisions and spans.
+type Output struct {
+	// LogLevel is the least severe level that is logged, LogFormat is "text" or "json".
+	LogLevel  slog.Level
+	LogFormat string
+	// Decisions is the path of the file that decisions are written to, [Stdout], or empty for none.
+	// DecisionsSample is the sampling rate of each verdict.
+	Decisions       string
+	DecisionsSample [twotier.VerdictCount]float64
+	// OTLPEndpoint is the URL that spans are posted to, or empty if none are recorded.
+	OTLPEndpoint string
+	// OTLPIgnored is the reason why the collector that the variables of OpenTelemetry name gets no
+	// spans; it is nil if they name none, or if another collector gets them.
+	OTLPIgnored error
+}
+
+func logSettings(o *Output) []setting {
+	return []setting{
+		{name: "log-level", def: "info", arg: "LEVEL", help: "debug, info, warn or error",
+			choices: []string{"debug", "info", "warn", "error"},
+			set:     func(text string) error { return o.LogLevel.UnmarshalText([]byte(text)) }},
+		{name: "log-format", def: "text", arg: "FORMAT", help: "text or json, on stderr",
+			choices: []string{"text", "json"},
+			set:     anyText(&o.LogFormat)},
+	}
+}
+
+func outputSettings(o *Output) []setting {
 	return []setting{
 		{name: "decisions", arg: "FILE",
 			help: "append what acquires decided to this file, or write it to stdout if it is -: " +
 				"a line of JSON for each rule that judged a key; never waited for; opened again " +
 				"on SIGHUP",
-			set: func(c *Config, text string) error { c.Decisions = text; return nil }},
+			set: anyText(&o.Decisions)},
 		{name: "decisions-sample", def: "1", arg: "SHARE",
 			help: "share of them to write: a number from 0 to 1 for all, or by verdict, such as " +
 				"refused=1,shadow_refused=1,allowed=0.01, where those left out are not written",
-			set: func(c *Config, text string) (err error) {
-				c.DecisionsSample, err = parseShares(text)
-				return err
-			}},
+			set: into(&o.DecisionsSample, parseShares)},
 		{name: otlpEndpoint, arg: "URL",
 			help: "send spans of requests whose traceparent is sampled to this collector of " +
 				"OpenTelemetry (OTLP over HTTP; the path is /v1/traces if there is none); never " +
 				"waited for; in its place OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or " +
 				"OTEL_EXPORTER_OTLP_ENDPOINT may be set",
-			set: func(c *Config, text string) (err error) {
-				c.OTLPEndpoint, err = parseEndpoint(text)
-				return err
-			}},
+			set: into(&o.OTLPEndpoint, parseEndpoint)},
 	}
 }
 

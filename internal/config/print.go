@@ -17,7 +17,7 @@ import (
 // except for those, can be read back.
 func (c Config) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	for _, s := range settings() {
+	for _, s := range settings(new(Config)) {
 		if s.name == rulesKey && c.RuleList != nil {
 			root.Content = append(root.Content, scalar(rulesKey), standalone(c.RuleList))
 		} else if !s.notInFile {

@@ -17,7 +17,7 @@ const ChoicesAnnotation = "choices"
 // set.
 func bindFlags(fs *pflag.FlagSet) map[string]value {
 	values := map[string]value{}
-	for _, s := range settings() {
+	for _, s := range settings(new(Config)) {
 		f := fs.VarPF(&settingFlag{s, values}, s.name, "", s.help)
 		if s.arg == "" {
 			f.NoOptDefVal = "true"
@@ -56,7 +56,7 @@ func (f *settingFlag) Type() string {
 // fromEnviron returns the values that the environment sets.
 func fromEnviron(environ []string) map[string]value {
 	vars, values := variables(environ), map[string]value{}
-	for _, s := range settings() {
+	for _, s := range settings(new(Config)) {
 		name := s.variable()
 		if vars[name] != "" {
 			values[s.name] = value{text: vars[name], origin: FromEnvironment, where: name}
@@ -67,7 +67,7 @@ func fromEnviron(environ []string) map[string]value {
 
 // SettingVariables returns the names of the variables that are settings.
 func SettingVariables() (names []string) {
-	for _, s := range settings() {
+	for _, s := range settings(new(Config)) {
 		names = append(names, s.variable())
 	}
 	return names

@@ -5,78 +5,57 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"twotier.dev/twotier/internal/redisurl"
+	"time"
 )
 
 // leastMemory is enough for a few hundred keys. A smaller value is probably a mistake in the unit.
 const leastMemory = 64 << 10
 
-func setMemory(to *int64, text string) (err error) {
-	if *to, err = ParseSize(text); err != nil {
-		return err
+func parseMemory(text string) (int64, error) {
+	n, err := ParseSize(text)
+	if err == nil && n < leastMemory {
+		err = fmt.Errorf("%s is too small, want at least 64KiB", text)
 	}
-	if *to < leastMemory {
-		return fmt.Errorf("%s is too small, want at least 64KiB", text)
-	}
-	return nil
+	return n, err
 }
 
-func setPartitions(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 1<<16 {
-		return fmt.Errorf("%q is not a number from 1 to 65536", text)
+// parsePositive reads a duration of at least 1ms.
+func parsePositive(text string) (time.Duration, error) {
+	d, err := ParseDuration(text)
+	if err == nil && d < time.Millisecond {
+		err = fmt.Errorf("%s is too short, want at least 1ms", text)
 	}
-	*to = n
-	return nil
+	return d, err
 }
 
-func setSeed(to **uint64, text string) error {
-	if *to = nil; text == "" {
-		return nil
+// integer returns a function that reads a number within bounds. want describes it in errors.
+func integer(least, most int, want string) func(text string) (int, error) {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("%q is not %s", text, want)
+		}
+		return n, nil
+	}
+}
+
+func parseSeed(text string) (*uint64, error) {
+	if text == "" {
+		return nil, nil
 	}
 	n, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		return fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
+		return nil, fmt.Errorf("%q is not a number from 0 to 2^64-1", text)
 	}
-	*to = &n
-	return nil
+	return &n, nil
 }
 
-func setRate(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number of operations a second, 0 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setCount(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return fmt.Errorf("%q is not a number, 0 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setReplicas(to *int, text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a number of replicas, 1 or more", text)
-	}
-	*to = n
-	return nil
-}
-
-func setBool(to *bool, text string) error {
+func parseBool(text string) (bool, error) {
 	b, err := strconv.ParseBool(text)
 	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", text)
+		return false, fmt.Errorf("%q is neither true nor false", text)
 	}
-	*to = b
-	return nil
+	return b, nil
 }
 
 // CheckName accepts the names of nodes, tokens and namespaces: up to 64 letters, digits, dots,
@@ -101,12 +80,4 @@ func checkName(text string) error {
 		return fmt.Errorf("%q is not up to 64 letters, digits, dots, dashes and underscores", text)
 	}
 	return nil
-}
-
-func checkRedis(text string) error {
-	if text == "" {
-		return nil
-	}
-	_, err := redisurl.Parse(text)
-	return err
 }

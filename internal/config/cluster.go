@@ -1,0 +1,150 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+)
+
+// Cluster holds the settings that make a server a node of a cluster.
+type Cluster struct {
+	// Gossip is the host:port for the cluster's gossip; empty means that there is no cluster.
+	// GossipAdvertise is where other nodes reach it, and Advertise where they reach the HTTP API;
+	// empty means the address that this server listens on. Join lists the gossip addresses of other
+	// nodes.
+	Gossip, GossipAdvertise, Advertise string
+	Join                               []string
+	// Peer is the host:port for messages of other nodes; empty means that Listen serves them.
+	Peer string
+	// ClusterSecret is the secret that all nodes share, empty only if all are on one machine.
+	// ClusterSecretFile is the path of a file of such secrets, used instead of ClusterSecret.
+	ClusterSecret, ClusterSecretFile string
+	// HotRate is how many operations a second on a key of another node make this node borrow a part
+	// of the key's remaining limits; 0 means never.
+	HotRate int
+}
+
+// HasClusterSecret reports whether nodes share a secret.
+func (c *Cluster) HasClusterSecret() bool {
+	return c.ClusterSecret != "" || c.ClusterSecretFile != ""
+}
+
+func clusterSettings(c *Cluster) []setting {
+	return []setting{
+		{name: "gossip", arg: "HOST:PORT", help: "join a cluster, and gossip at this " +
+			"address (UDP and TCP); port 0 picks a free one",
+			set: checked(&c.Gossip, checkOptional)},
+		{name: "gossip-advertise", arg: "HOST:PORT",
+			help: "where the other nodes reach --gossip, if at another address",
+			set:  checked(&c.GossipAdvertise, checkOptional)},
+		{name: "advertise", arg: "HOST:PORT",
+			help: "where the other nodes reach the HTTP API, if at another address than --listen",
+			set:  checked(&c.Advertise, checkOptional)},
+		{name: "peer", arg: "HOST:PORT",
+			help: "address for messages from other nodes, in place of --listen",
+			set:  checked(&c.Peer, checkOptional)},
+		{name: "join", arg: "HOST:PORT,...",
+			help: "gossip addresses of other nodes; this node may be among them",
+			set:  into(&c.Join, parseAddresses)},
+		{name: "cluster-secret", arg: "TEXT",
+			help: "encrypts and authenticates all messages between nodes; required unless gossip " +
+				"and HTTP API can only be reached from this machine",
+			set: checked(&c.ClusterSecret, checkSecret)},
+		{name: "cluster-secret-file", arg: "FILE",
+			help: "file of such secrets, one per line: the first is used, all are accepted; " +
+				"reloaded when it changes",
+			set: anyText(&c.ClusterSecretFile)},
+		{name: "hot-rate", def: "2000", arg: "N",
+			help: "operations a second on one key of another node before this one borrows " +
+				"some of what is left of the key's limits, to decide without asking; 0: never",
+			set: into(&c.HotRate, integer(0, math.MaxInt,
+				"a number of operations a second, 0 or more"))},
+	}
+}
+
+// checkCluster checks the settings of a cluster.
+func (c *Config) checkCluster() error {
+	if c.Gossip == "" {
+		for _, s := range []struct {
+			name string
+			set  bool
+		}{{"join", len(c.Join) > 0}, {"gossip-advertise", c.GossipAdvertise != ""},
+			{"cluster-secret", c.HasClusterSecret()},
+			{"peer", c.Peer != ""}} {
+			if s.set {
+				return fmt.Errorf("--%s: needs --gossip, such as --gossip 127.0.0.1:7946", s.name)
+			}
+		}
+		return nil
+	}
+	if c.Redis == "" {
+		return errors.New("--gossip: a cluster needs --redis: that is where its nodes meet")
+	}
+	const remedy = "set --cluster-secret (better TWOTIER_CLUSTER_SECRET), the same on all nodes"
+	peers := cmp.Or(c.Peer, c.Listen)
+	switch {
+	case c.ClusterSecret != "" && c.ClusterSecretFile != "":
+		return errors.New("--cluster-secret and --cluster-secret-file: give only one of them")
+	case c.HasClusterSecret():
+	case !isLoopback(c.Gossip):
+		return fmt.Errorf("--gossip: %s can be reached by others: %s", c.Gossip, remedy)
+	case !isLoopback(peers) && c.Peer != "":
+		return fmt.Errorf("--peer: %s can be reached by others: %s", peers, remedy)
+	case !isLoopback(peers):
+		return fmt.Errorf("--listen: %s can be reached by others, and takes messages of other "+
+			"nodes: %s", peers, remedy)
+	case c.TLSCert != "":
+		return fmt.Errorf("--tls-cert: nodes that use TLS among themselves also need a "+
+			"secret: %s", remedy)
+	}
+	return nil
+}
+
+func parseAddresses(text string) (addresses []string, err error) {
+	for _, address := range strings.Split(text, ",") {
+		if address = strings.TrimSpace(address); address == "" {
+			continue
+		}
+		if err := checkAddress(address); err != nil {
+			return nil, err
+		}
+		addresses = append(addresses, address)
+	}
+	return addresses, nil
+}
+
+const leastSecret = 16
+
+// checkSecret refuses a secret that is probably a mistake: one that is too short or has control
+// characters. It accepts an empty secret.
+func checkSecret(text string) error {
+	if text != "" && len(text) < leastSecret {
+		return fmt.Errorf("too short; at least %d characters", leastSecret)
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return errors.New("contains a control character")
+	}
+	return nil
+}
+
+// ParseSecrets reads a file of cluster secrets, one per line. Nodes send with the first and accept
+// all. Empty lines and lines that begin with # are skipped. The error has the line number but none
+// of the line's text.
+func ParseSecrets(text []byte) (secrets [][]byte, err error) {
+	for i, line := range strings.Split(string(text), "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if err := checkSecret(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		secrets = append(secrets, []byte(line))
+	}
+	if len(secrets) == 0 {
+		return nil, errors.New("it holds no secret")
+	}
+	return secrets, nil
+}

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Server holds the settings of the listeners and of requests.
+type Server struct {
+	// Listen is the host:port of the HTTP server; port 0 picks a free one.
+	Listen string
+	// Resp is the host:port for Redis clients; empty means no listener for them.
+	Resp string
+	// GRPC is the host:port for Envoy; empty means no gRPC.
+	GRPC string
+	// Node identifies this server, 1 to 64 letters, digits, dots, dashes and underscores; empty
+	// makes the server choose a name.
+	Node string
+	// RequestTimeout bounds one request, at least 1ms.
+	RequestTimeout time.Duration
+	// DrainDelay is how long a stopping server goes on serving while it reports that it is not
+	// ready; 0 means not at all.
+	DrainDelay time.Duration
+	// DrainTimeout bounds how long a stopping server flushes, at least 1ms.
+	DrainTimeout time.Duration
+	// MaxConnections bounds the connections to Listen, and separately the connections to Resp; 0
+	// means as many as memory and RLIMIT_NOFILE allow. MaxConnectionsPerAddress bounds the
+	// connections from one address; 0 means half of all.
+	MaxConnections, MaxConnectionsPerAddress int
+	// Rules is the path of the file of rules; empty if there is none.
+	Rules string
+}
+
+func serverSettings(s *Server) []setting {
+	return []setting{
+		{name: "listen", def: "127.0.0.1:8080", arg: "HOST:PORT",
+			help: "address of the HTTP API; port 0 picks a free one",
+			set:  checked(&s.Listen, checkAddress)},
+		{name: "resp", arg: "HOST:PORT",
+			help: "serve Redis clients at this address, which shares the memory and the " +
+				"connections of --listen; port 0 picks a free one",
+			set: checked(&s.Resp, checkOptional)},
+		{name: "grpc", arg: "HOST:PORT",
+			help: "serve Envoy's rate limit service at this address, with the domains in " +
+				"--rules; shares the memory and the connections of --listen; port 0 picks a " +
+				"free one",
+			set: checked(&s.GRPC, checkOptional)},
+		{name: "node", arg: "ID",
+			help: "name of this server, unique in the cluster; keep it across restarts (made " +
+				"up if empty)",
+			set: checked(&s.Node, checkName)},
+		{name: "request-timeout", def: "2s", arg: "DURATION", help: "time limit for one request",
+			set: into(&s.RequestTimeout, parsePositive)},
+		{name: "drain-delay", def: "0s", arg: "DURATION",
+			help: "how long to go on serving after SIGTERM, only no longer ready, so that load " +
+				"balancers notice before anything is refused",
+			set: into(&s.DrainDelay, ParseDuration)},
+		{name: "drain-timeout", def: "30s", arg: "DURATION",
+			help: "time limit for flushing pending counts after SIGTERM, at least 1ms; the " +
+				"flush ends earlier if Redis takes nothing for 10s",
+			set: into(&s.DrainTimeout, parsePositive)},
+		{name: "max-connections", def: "0", arg: "N",
+			help: "limit on connections to --listen, and on those to --resp and to --grpc; 0: as " +
+				"many as memory and RLIMIT_NOFILE allow",
+			set: into(&s.MaxConnections, integer(0, math.MaxInt, "a number, 0 or more"))},
+		{name: "max-connections-per-address", def: "0", arg: "N",
+			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same " +
+				"share of the memory for requests; raise it behind a proxy; 0: half of all",
+			set: into(&s.MaxConnectionsPerAddress, integer(0, math.MaxInt, "a number, 0 or more"))},
+		{name: rulesKey, arg: "FILE",
+			help: "limits that have names, in YAML, or what envoyproxy/ratelimit reads; the " +
+				"configuration file may have a list of rules in place of the FILE",
+			set: anyText(&s.Rules)},
+	}
+}
+
+// checkConnections refuses a bound for one address that exceeds the bound for all.
+func (s *Server) checkConnections() error {
+	if most := s.MaxConnections; most > 0 && s.MaxConnectionsPerAddress > most {
+		return fmt.Errorf("--max-connections-per-address: %d are more than --max-connections "+
+			"allows, %d", s.MaxConnectionsPerAddress, most)
+	}
+	return nil
+}

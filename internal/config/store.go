@@ -1,0 +1,183 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"twotier.dev/twotier/internal/redisurl"
+)
+
+// Store holds the settings of Redis and of the counters in memory.
+type Store struct {
+	// Redis is the URL of the store; empty means the embedded store. RedisPasswordFile is the path
+	// of a file with the password, used instead of the one in the URL.
+	Redis, RedisPasswordFile string
+	// RedisTimeout bounds one exchange with Redis, at least 1ms.
+	RedisTimeout time.Duration
+	// RedisOptional makes the server start even if Redis can't be used as configured.
+	RedisOptional bool
+	// RedisTLSCA, RedisTLSCert and RedisTLSKey are paths of PEM files; empty means the system's
+	// roots and no client certificate. The last two are both set or both empty.
+	RedisTLSCA, RedisTLSCert, RedisTLSKey string
+	// RedisExpiry is "key", "field" or "tairhash".
+	RedisExpiry string
+	// Mode is "two-tier" or "redis".
+	Mode string
+	// Ack is "memory", "redis", "replica" or "disk": the ack level of writes that name none.
+	Ack string
+	// AckReplicas is how many replicas must have a count before "replica" is answered: 1 or more.
+	AckReplicas int
+	// FlushInterval is the time between two flushes, at least 1ms.
+	FlushInterval time.Duration
+	// MaxLag bounds the age of counts that Redis has not acknowledged, as long as Redis answers; 0
+	// means that only memory bounds it.
+	MaxLag time.Duration
+	// MaxMemory bounds the counters in memory, in bytes.
+	MaxMemory int64
+	// OnCold is "allow" or "deny": the answer to an acquire of a key that is not in memory while
+	// the store is known to be unreachable.
+	OnCold string
+	// Partitions is the number of partitions, 1 to 65536, and HashSeed the seed of the hash that
+	// assigns keys to them. Both must stay the same as long as the counts in Redis matter. A nil
+	// seed means the seed of the data in Redis, or a random one.
+	Partitions int
+	HashSeed   *uint64
+}
+
+func storeSettings(s *Store) []setting {
+	return []setting{
+		{name: "redis", arg: "URL",
+			help: "redis://, rediss://, unix://, redis+cluster://host:port,host:port or " +
+				"redis+sentinel://host:port,host:port/master[/db]; without it counts are kept in " +
+				"memory only",
+			set: checked(&s.Redis, checkRedis)},
+		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place " +
+			"of one in the URL; read for each new connection",
+			set: anyText(&s.RedisPasswordFile)},
+		{name: "redis-timeout", def: "1s", arg: "DURATION",
+			help: "time limit for one exchange with Redis",
+			set:  into(&s.RedisTimeout, parsePositive)},
+		{name: "redis-optional", def: "false",
+			help: "start even if Redis refuses a password, a certificate, a command or a layout, " +
+				"and count in memory; needs --hash-seed",
+			set: into(&s.RedisOptional, parseBool)},
+		{name: "redis-expiry", def: "key", arg: "HOW",
+			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
+				"tairhash (the TairHash module; experimental)",
+			choices: []string{"key", "field", "tairhash"},
+			set:     anyText(&s.RedisExpiry)},
+		{name: "redis-tls-ca", arg: "FILE",
+			help: "PEM file of the authorities to trust (default: the system's)",
+			set:  anyText(&s.RedisTLSCA)},
+		{name: "redis-tls-cert", arg: "FILE", help: "PEM file of the client's certificate",
+			set: anyText(&s.RedisTLSCert)},
+		{name: "redis-tls-key", arg: "FILE", help: "PEM file of the client's key",
+			set: anyText(&s.RedisTLSKey)},
+	}
+}
+
+func countingSettings(s *Store) []setting {
+	return []setting{
+		{name: "mode", def: "two-tier", arg: "MODE",
+			help:    "two-tier (count in memory, flush to Redis) or redis (one script per request)",
+			choices: []string{"two-tier", "redis"},
+			set:     anyText(&s.Mode)},
+		{name: "ack", def: "memory", arg: "WHAT",
+			help: "where a count must be before a write is answered, unless the request says " +
+				"otherwise: memory, redis, replica (of Redis; survives a failover) or disk (the " +
+				"append-only file of Redis 7.2)",
+			choices: []string{"memory", "redis", "replica", "disk"},
+			set:     anyText(&s.Ack)},
+		{name: "ack-replicas", def: "1", arg: "N",
+			help: "how many replicas of each primary must have a count with ack=replica; set it " +
+				"to all that may be promoted to be sure",
+			set: into(&s.AckReplicas, integer(1, math.MaxInt, "a number of replicas, 1 or more"))},
+		{name: "flush-interval", def: "200ms", arg: "DURATION",
+			help: "time between two flushes to Redis",
+			set:  into(&s.FlushInterval, parsePositive)},
+		{name: "max-lag", def: "10s", arg: "DURATION",
+			help: "limit on the age of counts that Redis does not have, while it answers: " +
+				"writes to further keys wait, then get 429; at least two flush intervals; " +
+				"0: bounded by memory only",
+			set: into(&s.MaxLag, ParseDuration)},
+		{name: "max-memory", def: "1GiB", arg: "SIZE",
+			help: "memory limit for counters: 1GiB, 512MiB, 100MB; the process uses up to 1.3 " +
+				"times as much plus 64 MiB",
+			set: into(&s.MaxMemory, parseMemory)},
+		{name: "on-cold", def: "allow", arg: "WHAT",
+			help: "allow or deny an acquire of a key that is not in memory while Redis is known " +
+				"to be unreachable; while it is slow or answers with errors, such requests " +
+				"wait, then get 503",
+			choices: coldChoices(),
+			set:     anyText(&s.OnCold)},
+		{name: "partitions", def: "257", arg: "N",
+			help: "number of partitions; must stay the same while Redis holds counts",
+			set:  into(&s.Partitions, integer(1, 1<<16, "a number from 1 to 65536"))},
+		{name: "hash-seed", arg: "N",
+			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
+				"(default: drawn once and kept in Redis; a node that doesn't know it waits for " +
+				"Redis before it serves, or ends with --mode=redis)",
+			set: into(&s.HashSeed, parseSeed)},
+	}
+}
+
+// checkStore checks the settings of Redis and of counting.
+func (s *Store) checkStore() error {
+	if s.RedisPasswordFile != "" && s.Redis == "" {
+		return errors.New("--redis-password-file: needs --redis")
+	}
+	if s.Redis == "" && (s.Ack == "replica" || s.Ack == "disk") {
+		return fmt.Errorf("--ack: %s needs --redis, which provides it", s.Ack)
+	}
+	if s.Mode == "redis" && s.Redis == "" {
+		return errors.New("--mode: redis needs --redis to say where it is")
+	}
+	if err := s.checkRedisOptional(); err != nil {
+		return err
+	}
+	if (s.RedisTLSCert == "") != (s.RedisTLSKey == "") {
+		return errors.New("--redis-tls-cert and --redis-tls-key: give both or neither")
+	}
+	withTLS := s.RedisTLSCA != "" || s.RedisTLSCert != ""
+	if to, err := redisurl.Parse(s.Redis); withTLS && (err != nil || !to.TLS) {
+		return errors.New("--redis-tls-ca, --redis-tls-cert and --redis-tls-key need a --redis " +
+			"URL with TLS, such as rediss://host:6379")
+	}
+	return nil
+}
+
+// checkRedisOptional checks that a server which may start without Redis is configured with all that
+// it would otherwise read from Redis.
+func (s *Store) checkRedisOptional() error {
+	switch {
+	case !s.RedisOptional:
+		return nil
+	case s.Redis == "" || s.Mode == "redis":
+		return errors.New("--redis-optional: needs --redis, and --mode two-tier")
+	case s.HashSeed == nil:
+		return errors.New("--redis-optional: needs --hash-seed, which Redis would tell otherwise")
+	}
+	return nil
+}
+
+// checkLag refuses a bound so short that counts exceed it merely by waiting for the next flush.
+func (s *Store) checkLag() error {
+	if s.MaxLag > 0 && s.MaxLag < 2*s.FlushInterval {
+		return fmt.Errorf("--max-lag: %v is less than two flush intervals of %v", s.MaxLag,
+			s.FlushInterval)
+	}
+	return nil
+}
+
+// coldChoices returns the possible answers to an acquire of a key that can't be read.
+func coldChoices() []string { return []string{"allow", "deny"} }
+
+func checkRedis(text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := redisurl.Parse(text)
+	return err
+}
