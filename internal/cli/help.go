@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"twotier.dev/twotier/internal/config"
 )
 
 const (
@@ -28,7 +30,8 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 	}
 	writeGroup(&out, cmd, &cobra.Group{Title: "More commands:"})
 	if cmd.HasParent() {
-		writeFlags(&out, cmd.LocalFlags())
+		writeFlags(&out, "Flags", cmd.LocalFlags(), false)
+		writeFlags(&out, "Advanced flags", cmd.LocalFlags(), true)
 	}
 	if cmd.Example != "" {
 		out.WriteString("\nExamples:\n" + indent(cmd.Example) + "\n")
@@ -48,11 +51,12 @@ func writeGroup(out *strings.Builder, cmd *cobra.Command, g *cobra.Group) {
 	}
 }
 
-// writeFlags describes the flags of a command except --help.
-func writeFlags(out *strings.Builder, flags *pflag.FlagSet) {
-	title := "\nFlags:\n"
+// writeFlags describes the advanced flags of a command, or all others except --help.
+func writeFlags(out *strings.Builder, title string, flags *pflag.FlagSet, advanced bool) {
+	title = "\n" + title + ":\n"
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
+		_, marked := f.Annotations[config.AdvancedAnnotation]
+		if !f.Hidden && f.Name != "help" && marked == advanced {
 			out.WriteString(title)
 			title = ""
 			describeFlag(out, f)

@@ -57,7 +57,7 @@ func clusterSettings(c *Cluster) []setting {
 			help: "file of such secrets, one per line: the first is used, all are accepted; " +
 				"reloaded when it changes",
 			set: anyText(&c.ClusterSecretFile)},
-		{name: "hot-rate", def: "2000", arg: "N",
+		{name: "hot-rate", def: "2000", arg: "N", advanced: true,
 			help: "operations a second on one key of another node before this one borrows " +
 				"some of what is left of the key's limits, to decide without asking; 0: never",
 			set: into(&c.HotRate, integer(0, math.MaxInt,

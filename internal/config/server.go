@@ -60,12 +60,12 @@ func serverSettings(s *Server) []setting {
 			help: "time limit for flushing pending counts after SIGTERM, at least 1ms; the " +
 				"flush ends earlier if Redis takes nothing for 10s",
 			set: into(&s.DrainTimeout, parsePositive)},
-		{name: "max-connections", def: "0", arg: "N",
+		{name: "max-connections", def: "0", arg: "N", advanced: true,
 			help: "limit on connections to --listen, and on those to --resp and to --grpc; 0: as " +
 				"many as memory and RLIMIT_NOFILE allow",
 			set: into(&s.MaxConnections, integer(0, math.MaxInt, "a number, 0 or more"))},
-		{name: "max-connections-per-address", def: "0", arg: "N",
-			help: "limit on those from one IPv4 address or IPv6 /64, which may use the same " +
+		{name: "max-connections-per-address", def: "0", arg: "N", advanced: true,
+			help: "limit on connections from one IPv4 address or IPv6 /64, which may use the same " +
 				"share of the memory for requests; raise it behind a proxy; 0: half of all",
 			set: into(&s.MaxConnectionsPerAddress, integer(0, math.MaxInt, "a number, 0 or more"))},
 		{name: rulesKey, arg: "FILE",

@@ -12,9 +12,9 @@ import (
 type setting struct {
 	name, def, arg, help string
 	choices              []string // the allowed texts; if empty, anything that set accepts
-	// notInFile marks settings that make no sense in a file.
-	notInFile bool
-	set       func(text string) error
+	// notInFile marks settings that make no sense in a file, advanced those that few servers need.
+	notInFile, advanced bool
+	set                 func(text string) error
 }
 
 // settings lists all settings in printing order. They are parsed into c.

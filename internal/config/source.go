@@ -10,8 +10,12 @@ import (
 // envPrefix starts the name of every variable that is a setting.
 const envPrefix = "TWOTIER_"
 
-// ChoicesAnnotation is the key of the annotation that lists the allowed values of a flag.
-const ChoicesAnnotation = "choices"
+// The keys of the annotations of flags: ChoicesAnnotation lists the allowed values, and
+// AdvancedAnnotation marks a flag that few servers need.
+const (
+	ChoicesAnnotation  = "choices"
+	AdvancedAnnotation = "advanced"
+)
 
 // bindFlags adds a flag for each setting to fs. It returns a map that will hold the flags that are
 // set.
@@ -22,8 +26,12 @@ func bindFlags(fs *pflag.FlagSet) map[string]value {
 		if s.arg == "" {
 			f.NoOptDefVal = "true"
 		}
+		f.Annotations = map[string][]string{}
 		if len(s.choices) > 0 {
-			f.Annotations = map[string][]string{ChoicesAnnotation: s.choices}
+			f.Annotations[ChoicesAnnotation] = s.choices
+		}
+		if s.advanced {
+			f.Annotations[AdvancedAnnotation] = nil
 		}
 	}
 	return values

@@ -56,14 +56,14 @@ func storeSettings(s *Store) []setting {
 		{name: "redis-password-file", arg: "FILE", help: "file that holds the password, in place " +
 			"of one in the URL; read for each new connection",
 			set: anyText(&s.RedisPasswordFile)},
-		{name: "redis-timeout", def: "1s", arg: "DURATION",
+		{name: "redis-timeout", def: "1s", arg: "DURATION", advanced: true,
 			help: "time limit for one exchange with Redis",
 			set:  into(&s.RedisTimeout, parsePositive)},
-		{name: "redis-optional", def: "false",
+		{name: "redis-optional", def: "false", advanced: true,
 			help: "start even if Redis refuses a password, a certificate, a command or a layout, " +
 				"and count in memory; needs --hash-seed",
 			set: into(&s.RedisOptional, parseBool)},
-		{name: "redis-expiry", def: "key", arg: "HOW",
+		{name: "redis-expiry", def: "key", arg: "HOW", advanced: true,
 			help: "how old buckets leave Redis: key (any server), field (Redis 7.4, Valkey 9) or " +
 				"tairhash (the TairHash module; experimental)",
 			choices: []string{"key", "field", "tairhash"},
@@ -90,14 +90,14 @@ func countingSettings(s *Store) []setting {
 				"append-only file of Redis 7.2)",
 			choices: []string{"memory", "redis", "replica", "disk"},
 			set:     anyText(&s.Ack)},
-		{name: "ack-replicas", def: "1", arg: "N",
+		{name: "ack-replicas", def: "1", arg: "N", advanced: true,
 			help: "how many replicas of each primary must have a count with ack=replica; set it " +
 				"to all that may be promoted to be sure",
 			set: into(&s.AckReplicas, integer(1, math.MaxInt, "a number of replicas, 1 or more"))},
 		{name: "flush-interval", def: "200ms", arg: "DURATION",
 			help: "time between two flushes to Redis",
 			set:  into(&s.FlushInterval, parsePositive)},
-		{name: "max-lag", def: "10s", arg: "DURATION",
+		{name: "max-lag", def: "10s", arg: "DURATION", advanced: true,
 			help: "limit on the age of counts that Redis does not have, while it answers: " +
 				"writes to further keys wait, then get 429; at least two flush intervals; " +
 				"0: bounded by memory only",
@@ -112,10 +112,10 @@ func countingSettings(s *Store) []setting {
 				"wait, then get 503",
 			choices: coldChoices(),
 			set:     anyText(&s.OnCold)},
-		{name: "partitions", def: "257", arg: "N",
+		{name: "partitions", def: "257", arg: "N", advanced: true,
 			help: "number of partitions; must stay the same while Redis holds counts",
 			set:  into(&s.Partitions, integer(1, 1<<16, "a number from 1 to 65536"))},
-		{name: "hash-seed", arg: "N",
+		{name: "hash-seed", arg: "N", advanced: true,
 			help: "seed of the hash of keys; must stay the same while Redis holds counts " +
 				"(default: drawn once and kept in Redis; a node that doesn't know it waits for " +
 				"Redis before it serves, or ends with --mode=redis)",
