@@ -160,13 +160,13 @@ func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 			continue
 		}
 		a.Loans[i] = answer
-		t.noteLent(l)
+		t.recordLent(l)
 	}
 	return a
 }
 
-// noteLent records that a key is lent.
-func (t *Tracker) noteLent(l *syncer.LoanRequest) {
+// recordLent records that a key is lent.
+func (t *Tracker) recordLent(l *syncer.LoanRequest) {
 	name := string((&twotier.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -110,15 +110,12 @@ func (t *Tracker) AnswerRecall(ctx context.Context, q *RecallRequest) error {
 // Recalling is the counter of a node that lends keys: before it takes back counts of a lent key, it
 // recalls the other nodes' counts.
 type Recalling struct {
-	*syncer.Counter
+	Counter *syncer.Counter
 	Tracker *Tracker
 }
 
-// Do is syncer.Counter.Do.
+// Do is syncer.Counter.Do for an operation that takes back.
 func (r Recalling) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	if !op.TakesBack() {
-		return r.Counter.Do(ctx, op, res)
-	}
 	taking := *op
 	one := r.beginRecall(&taking)
 	if one == nil {
@@ -165,10 +162,7 @@ func (r Recalling) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Re
 // not own the key.
 func (r Recalling) beginRecall(op *twotier.Op) *recall {
 	op.Recalled = false
-	if op.AllowNonOwner {
-		return nil
-	}
-	lent, decides := r.Lent(&op.Checks[0])
+	lent, decides := r.Counter.Lent(&op.Checks[0])
 	if !lent {
 		op.Recalled = decides
 		return nil

@@ -49,7 +49,7 @@ func newLender(t *testing.T) *lender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Open(t.Context()); err != nil {
+	if err := l.Counter.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var background context.Context
@@ -60,7 +60,7 @@ func newLender(t *testing.T) *lender {
 		Paused: func() bool { return false }})
 	t.Cleanup(func() {
 		l.stop()
-		if err := l.Close(context.Background()); err != nil {
+		if err := l.Counter.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -70,7 +70,7 @@ func newLender(t *testing.T) *lender {
 // lend lends a key.
 func (l *lender) lend(t *testing.T, key string) {
 	t.Helper()
-	a, err := l.Lend(t.Context(), &syncer.LoanRequest{Key: []byte(key), Limits: limits,
+	a, err := l.Counter.Lend(t.Context(), &syncer.LoanRequest{Key: []byte(key), Limits: limits,
 		Loan: "loan of " + key, Number: 1, Want: 100})
 	if err != nil || a.Ceiling != 100 {
 		t.Fatal(a, err)
@@ -172,7 +172,7 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 		l.ask = func(ctx context.Context, _ any) error {
 			l.store.SetDown(true)
 			op := adding("k", 1)
-			return errors.Join(l.Counter.Do(ctx, &op, new(twotier.Result)), l.BeginHandoff(ctx, p))
+			return errors.Join(l.Counter.Do(ctx, &op, new(twotier.Result)), l.Counter.BeginHandoff(ctx, p))
 		}
 		op := adding("k", -1)
 		err := l.Do(t.Context(), &op, new(twotier.Result))
@@ -180,7 +180,7 @@ func TestHandedOverWhileItIsRecalled(t *testing.T) {
 			t.Errorf("it says %v", err)
 		}
 		l.store.SetDown(false)
-		l.StartOwning(p)
+		l.Counter.StartOwning(p)
 	})
 }
 

@@ -3,6 +3,7 @@ package hotkeys
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,7 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Tracker]. All but Rate, Go and Logger are required.
+// Options configure a [Tracker]. All but Rate, Go, Changed and Logger are required.
 type Options struct {
 	// Rate is the number of operations per second on a key of another node that makes it hot. 0
 	// means that no key ever is.
@@ -52,6 +53,9 @@ type Options struct {
 	// Go runs fn in the background with a context that is done when the node closes, or runs it now
 	// if the node is closing. Default: a goroutine.
 	Go func(fn func(ctx context.Context))
+	// Changed is called after each change of the shared keys, with the tracker's lock held: it may
+	// call Shared. Default: none.
+	Changed func()
 	// Paused reports whether borrowing is suspended because the cluster counts in Redis.
 	Paused func() bool
 	// Logger receives keys that become hot or are no longer hot. Default: none.
@@ -61,9 +65,9 @@ type Options struct {
 // Tracker tracks hot keys: other nodes' keys that this node borrows, and its own keys that it
 // lends.
 type Tracker struct {
-	opt   Options
-	heat  detector
-	names atomic.Pointer[map[string]bool] // of shared keys, for the hot path; immutable
+	opt    Options
+	heat   detector
+	shared atomic.Pointer[map[string]bool] // the names of the shared keys
 
 	mu       sync.Mutex
 	borrowed map[string]*borrowed // by name of the key
@@ -78,11 +82,16 @@ func New(opt Options) *Tracker {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.Changed == nil {
+		opt.Changed = func() {}
+	}
 	if opt.Go == nil {
 		opt.Go = func(fn func(ctx context.Context)) { go fn(context.Background()) }
 	}
-	return &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{},
+	t := &Tracker{opt: opt, borrowed: map[string]*borrowed{}, lent: map[string]time.Time{},
 		recalls: map[string]*recall{}}
+	t.shared.Store(new(map[string]bool))
+	return t
 }
 
 // Run borrows hot keys until ctx is done.
@@ -113,21 +122,8 @@ func (t *Tracker) foreign(c *twotier.Check) bool {
 	return !t.opt.Table().OwnedBySelf(t.opt.Placement.Of(c.NS, c.Key))
 }
 
-// Any reports whether this node borrows or lends any key.
-func (t *Tracker) Any() bool {
-	names := t.names.Load()
-	return names != nil && len(*names) > 0
-}
-
-// Shared reports whether this node borrows or lends a key, so that nodes that don't own it can
-// probably count it.
-func (t *Tracker) Shared(c *twotier.Check) bool {
-	if !t.Any() {
-		return false
-	}
-	var b [384]byte // longer than any name, so that nothing is allocated
-	return (*t.names.Load())[string(c.AppendName(b[:0]))]
-}
+// Shared returns the names of the keys that this node borrows or lends. Nobody changes the map.
+func (t *Tracker) Shared() map[string]bool { return *t.shared.Load() }
 
 // Sizes returns the number of this node's keys that other nodes borrow, and the number of other
 // nodes' keys that this node borrows.
@@ -166,7 +162,7 @@ func (t *Tracker) review(since time.Duration) {
 	}
 }
 
-// publishLocked publishes the names of shared keys to the hot path.
+// publishLocked publishes the names of the shared keys, unless they are still the same.
 func (t *Tracker) publishLocked() {
 	names := make(map[string]bool, len(t.borrowed)+len(t.lent))
 	for name := range t.lent {
@@ -177,5 +173,8 @@ func (t *Tracker) publishLocked() {
 			names[name] = true
 		}
 	}
-	t.names.Store(&names)
+	if !maps.Equal(names, t.Shared()) {
+		t.shared.Store(&names)
+		t.opt.Changed()
+	}
 }

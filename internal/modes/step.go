@@ -48,6 +48,7 @@ func (s *Switch) switchLocked(ctx context.Context, to term) error {
 		}
 	}
 	s.term.Store(&to)
+	s.opt.Changed()
 	s.opt.Ownership.Forget()
 	s.opt.Logger.Info("the mode has changed", "mode", to.mode)
 	s.resumeLocked()

@@ -43,7 +43,7 @@ type Peers interface {
 	Ask(ctx context.Context, to *ring.Member, request, response any) error
 }
 
-// Options configure a [Switch]. All but Announce and Logger are required.
+// Options configure a [Switch]. All but Announce, Changed and Logger are required.
 type Options struct {
 	// Mode is the initial mode.
 	Mode Mode
@@ -58,6 +58,9 @@ type Options struct {
 	Ownership Ownership
 	// Idle reports whether no reservations are left, once no new ones are possible.
 	Idle func() bool
+	// Changed is called after each change of this node's mode, before operations go on. Default:
+	// none.
+	Changed func()
 	// Flush returns once all counts are in the store.
 	Flush func(ctx context.Context) error
 	// Go runs fn in the background; fn's context is done when the node closes.
@@ -94,6 +97,9 @@ type change struct {
 func New(opt Options) *Switch {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.Changed == nil {
+		opt.Changed = func() {}
 	}
 	s := &Switch{opt: opt, stepMu: newMutex(), resumed: make(chan struct{})}
 	close(s.resumed)

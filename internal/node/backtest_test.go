@@ -19,7 +19,10 @@ type slow struct {
 	letGo   chan struct{}
 }
 
-func (d *slow) Do(context.Context, *twotier.Op, *twotier.Result) error { return nil }
+func (d *slow) Do(_ context.Context, _ *twotier.Op, res *twotier.Result) error {
+	res.Source = twotier.SourceRedis
+	return nil
+}
 
 func (d *slow) Snapshot(ctx context.Context, _, key []byte) (v leaparray.View, now int64,
 	err error) {

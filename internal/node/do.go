@@ -190,7 +190,7 @@ func (n *Node) count(op *twotier.Op, res *twotier.Result, err error) {
 	if op.Kind == twotier.Acquire && !res.Allowed {
 		n.denied.NoteOne(op, res)
 	}
-	if n.sample != nil && n.modes.InRedis() {
+	if n.sample != nil && res.Source == twotier.SourceRedis && n.modes.InRedis() {
 		n.sampleKeys(op, res)
 	}
 }

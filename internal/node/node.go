@@ -261,7 +261,9 @@ func (n *Node) Open(ctx context.Context, address string) error {
 	if n.opt.Ring != nil {
 		return n.join(ctx, address)
 	}
-	return n.setLone(address)
+	err := n.setLone(address)
+	n.router.Refresh()
+	return err
 }
 
 // settleTimeout bounds how long a joining node waits for its partitions.
@@ -276,10 +278,12 @@ func (n *Node) join(ctx context.Context, address string) error {
 	if err := n.opt.Ring.Open(ctx, address); err != nil {
 		return err
 	}
+	n.router.Refresh()
 	if err := n.refuseTwin(ctx); err != nil {
 		return err
 	}
 	n.opt.Ring.Enter(ctx)
+	n.router.Refresh()
 	n.background(n.runFollow)
 	n.background(n.parts.Run)
 	n.spawn(func() { n.hot.Run(n.run) })
@@ -295,6 +299,7 @@ func (n *Node) join(ctx context.Context, address string) error {
 // Changed makes the node follow a new table of the ring.
 func (n *Node) Changed(t *ring.Table) {
 	n.tables.Add(1)
+	n.router.Refresh()
 	n.opt.Peers.Keep(t)
 	n.follow()
 	n.look()

@@ -20,7 +20,7 @@ func (n *Node) newParts() {
 	opt := &n.opt
 	n.time = storeclock.NewKeeper(storeclock.Options{
 		Clock: opt.Clock, Source: opt.Store, Interval: opt.ClockInterval, Asleep: opt.Asleep,
-		Logger: opt.Logger,
+		Changed: func() { n.router.Refresh() }, Logger: opt.Logger,
 	})
 	n.owned = ownership.New(ownership.Options{
 		Partitions: opt.Placement.Partitions, Alone: opt.Ring == nil,
@@ -40,7 +40,7 @@ func (n *Node) newParts() {
 	n.hot = hotkeys.New(hotkeys.Options{
 		Rate: opt.HotRate, Placement: opt.Placement, Table: n.table,
 		Counter: opt.Counter, Peers: opt.Peers, Go: n.backgroundOrNow, Paused: n.inRedis,
-		Logger: opt.Logger,
+		Changed: func() { n.router.Refresh() }, Logger: opt.Logger,
 	})
 	n.router = n.newRouter()
 }
@@ -48,10 +48,10 @@ func (n *Node) newParts() {
 // newRouter makes the router of this node.
 func (n *Node) newRouter() *routing.Router {
 	opt := routing.Options{
-		Placement: n.opt.Placement, Table: n.table, Self: func() string { return n.self().Name },
+		View: n.view, Placement: n.opt.Placement, Self: func() string { return n.self().Name },
 		Owners: n.owned, Peers: n.opt.Peers, Acquirer: multiowner.NewAcquirer(n.parts),
 		Loans:    n.hot,
-		Refusals: &n.refused, Modes: n.modes, Mark: n.mark,
+		Refusals: &n.refused, Modes: n.modes,
 		Counter:   n.opt.Counter,
 		Recalling: hotkeys.Recalling{Counter: n.opt.Counter, Tracker: n.hot},
 		StoreUp:   func() bool { return n.opt.Store.Health().Up },
@@ -62,12 +62,18 @@ func (n *Node) newRouter() *routing.Router {
 	return routing.New(opt)
 }
 
+// view returns the current state of the cluster for routing.
+func (n *Node) view() routing.View {
+	return routing.View{Table: n.table(), InRedis: n.inRedis(), Shared: n.hot.Shared(),
+		InDoubt: n.opt.Clock.Doubt() != ""}
+}
+
 // newSwitch makes the mode switch of this node.
 func (n *Node) newSwitch() *modes.Switch {
 	opt := modes.Options{
 		Mode: modes.Mode(n.opt.Mode), Switchable: n.opt.Direct != nil && n.opt.Counter != nil,
 		Table: n.table, Self: n.self, Peers: n.opt.Peers, Ownership: n.owned, Idle: n.parts.Idle,
-		Go: n.background, Logger: n.opt.Logger,
+		Go: n.background, Changed: func() { n.router.Refresh() }, Logger: n.opt.Logger,
 	}
 	if n.opt.Counter != nil {
 		opt.Flush = func(ctx context.Context) error {

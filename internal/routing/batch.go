@@ -15,36 +15,33 @@ import (
 // DoAll runs operations in order and sets Err in each result. Operations on different keys may
 // overtake each other.
 func (r *Router) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	switch {
+	switch v := r.view.Load(); {
 	case ctx.Err() != nil:
 		setErr(res, errExpired)
-	case r.opt.Modes.InRedis():
-		r.allInRedis(ctx, ops, res)
+	case v.InRedis:
+		r.doAllInRedis(ctx, ops, res)
 	default:
 		r.opt.Loans.Observe(ops)
-		r.divide(ctx, ops, res, r.mayBorrow(ops))
+		r.divide(ctx, v, ops, res, len(v.Shared) > 0 && v.mayBorrow(ops))
 	}
 }
 
 // mayBorrow reports whether a batch may be divided with borrowed keys left out of account. It may
 // not if an operation changes a borrowed key in a way that only the owner can: that change could
 // overtake, or be overtaken by, operations counted on the borrowing node.
-func (r *Router) mayBorrow(ops []twotier.Op) bool {
-	if !r.opt.Loans.Any() {
-		return false
-	}
+func (v *View) mayBorrow(ops []twotier.Op) bool {
 	for i := range ops {
-		if op := &ops[i]; !op.MayBorrow() && !op.Reads() && r.shares(op) {
+		if op := &ops[i]; !op.MayBorrow() && !op.Reads() && v.sharesAny(op) {
 			return false
 		}
 	}
 	return true
 }
 
-// shares reports whether nodes borrow keys of an operation from each other.
-func (r *Router) shares(op *twotier.Op) bool {
+// sharesAny reports whether nodes borrow keys of an operation from each other.
+func (v *View) sharesAny(op *twotier.Op) bool {
 	for i := range op.Checks {
-		if r.opt.Loans.Shared(&op.Checks[i]) {
+		if v.shares(&op.Checks[i]) {
 			return true
 		}
 	}
@@ -58,8 +55,8 @@ func setErr(res []twotier.Result, err error) {
 	}
 }
 
-// allInRedis runs operations in Redis, or in memory if the mode has changed.
-func (r *Router) allInRedis(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+// doAllInRedis runs operations in Redis, or in memory if the mode has changed.
+func (r *Router) doAllInRedis(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		r.opt.Direct.DoAll(ctx, ops, res)
 		return nil
@@ -76,13 +73,20 @@ func (r *Router) allInRedis(ctx context.Context, ops []twotier.Op, res []twotier
 
 func (r *Router) markAll(res []twotier.Result) {
 	for i := range res {
-		r.opt.Mark(&res[i])
+		r.mark(&res[i])
 	}
 }
 
-// allLocal runs operations in this node's memory.
-func (r *Router) allLocal(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
-	r.opt.Recalling.DoAll(ctx, ops, res)
+// doAllLocal runs operations in this node's memory.
+func (r *Router) doAllLocal(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	counter := r.opt.Counter
+	for i := range ops {
+		if ops[i].TakesBack() {
+			counter = r.opt.Recalling
+			break
+		}
+	}
+	counter.DoAll(ctx, ops, res)
 	for i := range ops {
 		if err := res[i].Err; err != nil && r.servesFromRedis(&ops[i], err) {
 			res[i].Err = r.opt.Direct.Do(ctx, &ops[i], &res[i])
@@ -111,10 +115,10 @@ type wave struct {
 const severalOwners = -1
 
 // begin makes w the empty first wave of a batch.
-func (w *wave) begin(r *Router, t *ring.Table, ops []twotier.Op, borrow bool) {
+func (w *wave) begin(r *Router, v *View, ops []twotier.Op, borrow bool) {
 	w.owners, w.keys, w.borrow = w.owners[:0], nil, borrow
 	for i := range ops {
-		at, one := r.ownerOf(t, &ops[i], borrow)
+		at, one := r.ownerOf(v, &ops[i], borrow)
 		if !one {
 			at = severalOwners
 			if w.keys == nil {
@@ -123,7 +127,7 @@ func (w *wave) begin(r *Router, t *ring.Table, ops []twotier.Op, borrow bool) {
 		}
 		w.owners = append(w.owners, at)
 	}
-	w.groups = slices.Grow(w.groups[:0], t.Len())[:t.Len()]
+	w.groups = slices.Grow(w.groups[:0], v.Table.Len())[:v.Table.Len()]
 	w.clear()
 }
 
@@ -140,10 +144,10 @@ func (w *wave) clear() {
 // key run in the order given: if one of them has several owners, the later one waits for another
 // wave. With borrow, the owner of an operation's other keys may count the borrowed ones.
 func (r *Router) divide(
-	ctx context.Context, ops []twotier.Op, res []twotier.Result, borrow bool,
+	ctx context.Context, v *View, ops []twotier.Op, res []twotier.Result, borrow bool,
 ) {
-	t, w := r.opt.Table(), r.waves.Get().(*wave)
-	w.begin(r, t, ops, borrow)
+	t, w := v.Table, r.waves.Get().(*wave)
+	w.begin(r, v, ops, borrow)
 	for i, at := range w.owners {
 		one := at != severalOwners
 		if w.collides(&ops[i], one) {
@@ -222,14 +226,11 @@ func (r *Router) runAtOwners(ctx context.Context, w *wave, ops []twotier.Op, res
 	for k, i := range again {
 		some[k], out[k] = ops[i], res[i]
 	}
-	r.divide(ctx, some, out, false)
+	r.divide(ctx, r.view.Load(), some, out, false)
 	for k, i := range again {
 		res[i] = out[k]
 	}
 }
-
-// borrows reports whether an operation may rely on borrowed keys.
-func (r *Router) borrows(op *twotier.Op) bool { return op.MayBorrow() && r.shares(op) }
 
 // dispatch has each member run its group, all at the same time; this node's group runs on the
 // calling goroutine. Retries run separately, so that an operation waiting for its new owner does
@@ -279,12 +280,13 @@ func (r *Router) retryGroup(
 	ctx context.Context, d decision, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	for _, i := range group {
-		switch err := res[i].Err; {
+		switch op, err := &ops[i], res[i].Err; {
 		case err == nil:
-		case d.borrow && errors.Is(err, twotier.ErrNotOwner) && r.borrows(&ops[i]):
+		case d.borrow && errors.Is(err, twotier.ErrNotOwner) && op.MayBorrow() &&
+			r.view.Load().sharesAny(op):
 			res[i].Err = errNotBorrowed
 		default:
-			res[i].Err = r.retry(ctx, d, err, &ops[i], &res[i])
+			res[i].Err = r.retry(ctx, d, err, op, &res[i])
 		}
 	}
 }
@@ -294,14 +296,14 @@ func (r *Router) localGroup(
 	ctx context.Context, w *wave, group []int, ops []twotier.Op, res []twotier.Result,
 ) {
 	if len(group) == len(ops) {
-		r.allLocal(ctx, ops, res)
+		r.doAllLocal(ctx, ops, res)
 		return
 	}
 	w.ops, w.res = w.ops[:0], w.res[:0]
 	for _, i := range group {
 		w.ops, w.res = append(w.ops, ops[i]), append(w.res, res[i])
 	}
-	r.allLocal(ctx, w.ops, w.res)
+	r.doAllLocal(ctx, w.ops, w.res)
 	for k, i := range group {
 		res[i] = w.res[k]
 	}

@@ -181,6 +181,7 @@ func (b *bed) Locate(_ context.Context, p int) (*ring.Member, error) {
 	b.note("locate")
 	if b.locating != nil {
 		b.redis = errors.Is(b.locating, ownership.ErrInRedis)
+		b.Refresh()
 		return nil, b.locating
 	}
 	name, ok := b.moved[p]
@@ -224,9 +225,35 @@ func (b *bed) Acquire(_ context.Context, list []multiowner.Request) {
 	b.note(lines...)
 }
 
-func (b *bed) Any() bool { return len(b.borrowed) > 0 }
+// view returns the cluster as the test has set it up.
+func (b *bed) view() routing.View {
+	v := routing.View{Table: b.table, InRedis: b.redis, Shared: map[string]bool{}}
+	for key, on := range b.borrowed {
+		v.Shared[string((&twotier.Check{Key: []byte(key)}).AppendName(nil))] = on
+	}
+	return v
+}
 
-func (b *bed) Shared(c *twotier.Check) bool { return b.borrowed[string(c.Key)] }
+// Do is Router.Do with the current view; DoAll, Serve and Coordinate are alike.
+func (b *bed) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
+	b.Refresh()
+	return b.Router.Do(ctx, op, res)
+}
+
+func (b *bed) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	b.Refresh()
+	b.Router.DoAll(ctx, ops, res)
+}
+
+func (b *bed) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
+	b.Refresh()
+	b.Router.Serve(ctx, ops, res)
+}
+
+func (b *bed) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier.Result) {
+	b.Refresh()
+	b.Router.Coordinate(ctx, tasks, res)
+}
 
 func (b *bed) Observe(ops []twotier.Op) {
 	b.mu.Lock()
@@ -243,18 +270,13 @@ func (b *bed) Refuse(_ *twotier.Op, res *twotier.Result) bool {
 	return b.remember
 }
 
-func (b *bed) InRedis() bool { return b.redis }
-func (b *bed) Leave()        {}
-func (b *bed) Enter(in modes.Mode) bool {
-	return !b.changing && b.redis == (in == modes.Redis)
-}
-
 // During simulates a mode change in the middle of the call if the error "changed" is set.
 func (b *bed) During(_ context.Context, in modes.Mode, fn func() error) error {
 	if b.next("changed") != nil {
 		b.redis = in != modes.Redis
+		b.Refresh()
 	}
-	if !b.Enter(in) {
+	if b.changing || b.redis != (in == modes.Redis) {
 		return modes.ErrChanged
 	}
 	return fn()
@@ -270,11 +292,11 @@ func newBed(t *testing.T) *bed {
 	}
 	b.table = table
 	b.Router = routing.New(routing.Options{
-		Placement: twotier.Placement{Partitions: partitions},
-		Table:     func() *ring.Table { return b.table }, Self: func() string { return "a" },
+		View: b.view, Placement: twotier.Placement{Partitions: partitions},
+		Self:   func() string { return "a" },
 		Owners: b, Counter: memory{b}, Recalling: recalling{memory{b}}, Direct: scripts{b},
 		Peers: peersFunc(b.peers), Acquirer: b, Loans: b, Refusals: b, Modes: b,
-		StoreUp: func() bool { return b.storeUp }, Mark: func(*twotier.Result) {},
+		StoreUp: func() bool { return b.storeUp },
 	})
 	return b
 }

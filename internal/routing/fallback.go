@@ -110,7 +110,8 @@ func (r *Router) inPlace(
 		res.Err = nil
 		return err
 	}
-	err := r.counterOf(&nonOwner).Do(ctx, &nonOwner, res)
-	r.opt.Mark(res)
+	nonOwner.Recalled = false // other nodes may have counts of the keys
+	err := r.opt.Counter.Do(ctx, &nonOwner, res)
+	r.mark(res)
 	return err
 }

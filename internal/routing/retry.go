@@ -48,7 +48,7 @@ func (r *Router) retry(
 		default:
 			return err
 		}
-		err = r.carryOut(ctx, &d, op, res)
+		err = r.execute(ctx, &d, op, res)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (r *Router) locate(
 	case len(parts) > 1:
 		return decision{to: several, parts: parts}, nil
 	case parts[0].To == nil:
-		return decision{to: local}, nil
+		return decision{to: inMemory(op)}, nil
 	}
 	return decision{to: forward, owner: parts[0].To}, nil
 }

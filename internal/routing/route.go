@@ -16,6 +16,7 @@ type destination uint8
 // The destinations, see the package's documentation.
 const (
 	local destination = iota
+	takeBack
 	forward
 	several
 	relay
@@ -46,12 +47,12 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	var err error
 	switch d.to {
 	case local:
-		err = r.completeLocal(ctx, op, res, r.counterOf(op).Do(ctx, op, res))
+		err = r.complete(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
 	case several, relay:
 		r.opt.Loans.Observe([]twotier.Op{*op})
 		fallthrough
 	default:
-		err = r.carryOut(ctx, &d, op, res)
+		err = r.execute(ctx, &d, op, res)
 	}
 	if err != nil {
 		return r.retry(ctx, d, err, op, res)
@@ -59,13 +60,15 @@ func (r *Router) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 	return nil
 }
 
-// carryOut runs an operation by a decision.
-func (r *Router) carryOut(
+// execute runs an operation by a decision.
+func (r *Router) execute(
 	ctx context.Context, d *decision, op *twotier.Op, res *twotier.Result,
 ) error {
 	switch d.to {
 	case local:
-		return r.local(ctx, op, res)
+		return r.complete(ctx, op, res, r.opt.Counter.Do(ctx, op, res))
+	case takeBack:
+		return r.complete(ctx, op, res, r.opt.Recalling.Do(ctx, op, res))
 	case forward:
 		return r.forward(ctx, d.owner, op, res)
 	case several:
@@ -84,14 +87,15 @@ func (r *Router) carryOut(
 // the owners runs it, which takes fewer messages. An acquire that waits for the store is not
 // relayed: it would make others wait for their turn.
 func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
-	if r.opt.Direct != nil && r.opt.Modes.InRedis() {
+	v := r.view.Load()
+	if v.InRedis {
 		return decision{to: redis}
 	}
-	t := r.opt.Table()
-	at, one := r.ownerOf(t, op, borrow)
+	t := v.Table
+	at, one := r.ownerOf(v, op, borrow)
 	switch {
 	case one && at == t.Self():
-		return decision{to: local}
+		return decision{to: inMemory(op)}
 	case one:
 		return decision{to: forward, owner: t.Member(at)}
 	}
@@ -109,18 +113,27 @@ func (r *Router) byTable(op *twotier.Op, borrow bool) decision {
 	return decision{to: several, parts: parts}
 }
 
+// inMemory returns the destination of an operation that this node runs in its memory.
+func inMemory(op *twotier.Op) destination {
+	if op.TakesBack() {
+		return takeBack
+	}
+	return local
+}
+
 // ownerOf returns the index of the member that owns all keys of an operation according to the
 // table. With borrow, borrowed keys do not count.
-func (r *Router) ownerOf(t *ring.Table, op *twotier.Op, borrow bool) (at int, one bool) {
+func (r *Router) ownerOf(v *View, op *twotier.Op, borrow bool) (at int, one bool) {
+	t := v.Table
 	self := t.Self()
-	at, borrow = -1, borrow && self >= 0
+	at, borrow = -1, borrow && len(v.Shared) > 0 && self >= 0
 	for i := range op.Checks {
 		c := &op.Checks[i]
 		owner := t.Owner(r.partition(c))
 		if owner == self && len(op.Checks) == 1 {
 			return self, true // whether it is lent or not
 		}
-		if borrow && op.MayBorrow() && r.opt.Loans.Shared(c) {
+		if borrow && op.MayBorrow() && v.shares(c) {
 			continue
 		}
 		switch at {
@@ -151,28 +164,23 @@ func addPart(parts []multiowner.Part, to *ring.Member, check int) []multiowner.P
 	return append(parts, multiowner.Part{To: to, Checks: []int{check}})
 }
 
-// local runs an operation in this node's memory, or in Redis if memory has no room for its key.
-func (r *Router) local(ctx context.Context, op *twotier.Op, res *twotier.Result) error {
-	return r.completeLocal(ctx, op, res, r.counterOf(op).Do(ctx, op, res))
-}
-
-// counterOf returns the counter that runs an operation in this node's memory.
-func (r *Router) counterOf(op *twotier.Op) Counter {
-	if op.TakesBack() {
-		return r.opt.Recalling
-	}
-	return r.opt.Counter
-}
-
-// completeLocal completes an operation that has run in this node's memory with this error.
-func (r *Router) completeLocal(
+// complete completes an operation that has run in this node's memory with this error. If memory
+// had no room for its key, it runs in Redis.
+func (r *Router) complete(
 	ctx context.Context, op *twotier.Op, res *twotier.Result, err error,
 ) error {
 	if err != nil && r.servesFromRedis(op, err) {
 		err = r.opt.Direct.Do(ctx, op, res)
 	}
-	r.opt.Mark(res)
+	r.mark(res)
 	return err
+}
+
+// mark marks an answer of this node if its time can't be trusted.
+func (r *Router) mark(res *twotier.Result) {
+	if r.view.Load().InDoubt {
+		res.Degraded = true
+	}
 }
 
 // servesFromRedis reports whether an operation that failed for lack of memory can run in Redis: it
@@ -188,6 +196,6 @@ func (r *Router) redis(ctx context.Context, op *twotier.Op, res *twotier.Result)
 	err := r.opt.Modes.During(ctx, modes.Redis, func() error {
 		return r.opt.Direct.Do(ctx, op, res)
 	})
-	r.opt.Mark(res)
+	r.mark(res)
 	return err
 }

@@ -351,8 +351,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestTakingBackRecalls takes back counts in this node's memory, as the owner and in place of
-// another one: the counter recalls what nodes have lent each other. Other operations skip it.
+// TestTakingBackRecalls takes back counts at the owner, which recalls the counts that other nodes
+// have made of a lent key. Other operations, and operations in place of an owner, recall nothing.
 func TestTakingBackRecalls(t *testing.T) {
 	for name, test := range map[string]struct {
 		n    int64
@@ -362,7 +362,7 @@ func TestTakingBackRecalls(t *testing.T) {
 		"add":                {1, false, "local a; "},
 		"take back":          {-1, false, "recall; local a; "},
 		"add in place":       {1, true, "b b; fallback b; "},
-		"take back in place": {-1, true, "forgotten b; b b; recall; fallback b; "},
+		"take back in place": {-1, true, "forgotten b; b b; fallback b; "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, key := newBed(t), "a"

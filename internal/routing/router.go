@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/modes"
@@ -38,12 +39,8 @@ type Acquirer interface {
 	Acquire(ctx context.Context, list []multiowner.Request)
 }
 
-// Loans reports which hot keys nodes borrow from each other, see hotkeys.Tracker.
-type Loans interface {
-	Any() bool
-	Shared(check *twotier.Check) bool
-	Observe(ops []twotier.Op)
-}
+// Loans samples operations on keys of other nodes, see hotkeys.Tracker.
+type Loans interface{ Observe(ops []twotier.Op) }
 
 // Refusals remembers refusals by other nodes, see refusals.Cache.
 type Refusals interface {
@@ -52,22 +49,42 @@ type Refusals interface {
 	Forget(check *twotier.Check)
 }
 
-// Modes reports where the cluster counts, see modes.Switch.
+// Modes runs operations in one mode of the cluster, see modes.Switch.
 type Modes interface {
-	InRedis() bool
 	During(ctx context.Context, in modes.Mode, fn func() error) error
 }
 
+// View is the state of the cluster that routing depends on. It is immutable.
+type View struct {
+	// Table assigns partitions to members.
+	Table *ring.Table
+	// InRedis means that the cluster counts in Redis.
+	InRedis bool
+	// Shared holds the names of the keys that this node borrows or lends.
+	Shared map[string]bool
+	// InDoubt means that the time can't be trusted: answers of this node are degraded.
+	InDoubt bool
+}
+
+// shares reports whether this node borrows or lends a key, so that nodes that don't own it can
+// probably count it.
+func (v *View) shares(c *twotier.Check) bool {
+	var b [384]byte // longer than any name, so that nothing is allocated
+	return v.Shared[string(c.AppendName(b[:0]))]
+}
+
 // Options configure a [Router]. All fields except Direct are required; a node that only ever counts
-// in Redis needs just Direct, Modes and Mark.
+// in Redis needs just View, Direct and Modes.
 type Options struct {
-	// Placement assigns keys to partitions, Table partitions to members. Self is this node's name.
+	// View returns the current state of the cluster. It must not wait. After each change,
+	// [Router.Refresh] must be called.
+	View func() View
+	// Placement assigns keys to partitions. Self is this node's name.
 	Placement twotier.Placement
-	Table     func() *ring.Table
 	Self      func() string
 	Owners    Owners
 	// Counter counts in this node's memory. Recalling is the same counter, but recalls lent counts
-	// before it takes them back: it runs batches, and operations that take back.
+	// before it takes them back: it runs operations that take back, and their batches.
 	Counter, Recalling Counter
 	// Direct runs operations in Redis. Without it, a node can't count there, and can't serve keys
 	// that don't fit in memory.
@@ -79,15 +96,15 @@ type Options struct {
 	Modes    Modes
 	// StoreUp reports whether the store answers.
 	StoreUp func() bool
-	// Mark marks an answer of this node if its time can't be trusted.
-	Mark func(res *twotier.Result)
 }
 
 // Router runs operations on the nodes that own their keys.
 type Router struct {
 	opt      Options
-	messages sync.Pool // of *message
-	waves    sync.Pool // of *wave
+	view     atomic.Pointer[View]
+	mu       sync.Mutex // orders the calls of Refresh
+	messages sync.Pool  // of *message
+	waves    sync.Pool  // of *wave
 }
 
 // New returns a router.
@@ -95,5 +112,15 @@ func New(opt Options) *Router {
 	r := &Router{opt: opt}
 	r.messages.New = func() any { return new(message) }
 	r.waves.New = func() any { return new(wave) }
+	r.Refresh()
 	return r
+}
+
+// Refresh makes the router follow a change of the view. Operations under way may still use the
+// previous view.
+func (r *Router) Refresh() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.opt.View()
+	r.view.Store(&v)
 }

@@ -16,14 +16,14 @@ import (
 // that names the owner, or with twotier.ErrNotOwner.
 func (r *Router) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result) {
 	switch {
-	case r.opt.Modes.InRedis():
+	case r.view.Load().InRedis:
 		for i := range ops {
 			res[i].Err = r.redis(ctx, &ops[i], &res[i])
 		}
 	case len(ops) == 1:
-		res[0].Err = r.local(ctx, &ops[0], &res[0])
+		res[0].Err = r.execute(ctx, &decision{to: inMemory(&ops[0])}, &ops[0], &res[0])
 	default:
-		r.allLocal(ctx, ops, res)
+		r.doAllLocal(ctx, ops, res)
 	}
 	for i := range ops {
 		err := res[i].Err
@@ -44,7 +44,7 @@ func (r *Router) serveMoved(ctx context.Context, op *twotier.Op, res *twotier.Re
 		case d.to == forward:
 			return &rpc.MovedError{To: *d.owner}
 		}
-		err = r.carryOut(ctx, &d, op, res)
+		err = r.execute(ctx, &d, op, res)
 		if !errors.Is(err, twotier.ErrNotOwner) && !errors.Is(err, modes.ErrChanged) {
 			return err
 		}

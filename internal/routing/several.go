@@ -94,7 +94,7 @@ func (r *Router) Coordinate(ctx context.Context, tasks []rpc.Task, res []twotier
 				multiowner.Request{Op: &tasks[i].Op, Res: &res[i], Parts: d.parts})
 		case local:
 			tasks[i].Op.CountDenied = false // the sender counts refusals
-			res[i].Err = r.local(ctx, &tasks[i].Op, &res[i])
+			res[i].Err = r.execute(ctx, &d, &tasks[i].Op, &res[i])
 		default:
 			res[i].Err = twotier.ErrNotOwner
 		}

@@ -23,6 +23,8 @@ type Options struct {
 	// Asleep returns the total time for which the machine has been suspended, see elapsed.Asleep.
 	// Nil if that is unknown: then a suspension looks like a step of the source's clock.
 	Asleep func() time.Duration
+	// Changed is called after each change of the clock's doubt. Default: none.
+	Changed func()
 	// Logger receives a message when the clock becomes doubtful and when it no longer is. Default:
 	// none.
 	Logger *slog.Logger
@@ -45,6 +47,9 @@ func NewKeeper(opt Options) *Keeper {
 	}
 	if opt.Asleep == nil {
 		opt.Asleep = func() time.Duration { return 0 }
+	}
+	if opt.Changed == nil {
+		opt.Changed = func() {}
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -129,6 +134,7 @@ func (k *Keeper) judgeLocked() {
 		return
 	}
 	k.opt.Clock.doubt.Store(&why)
+	k.opt.Changed()
 	if why == "" {
 		k.opt.Logger.Info("the time is trusted again")
 		return
