@@ -13,10 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/redisstore/internal/layout"
 )
-
-// layout is the version of the data layout. Layouts before 4 counted every event in all levels.
-const layout = "4"
 
 // Fields of tt:meta that define how keys are named and placed.
 const (
@@ -81,17 +79,17 @@ func (s *Store) Agree(ctx context.Context) error {
 	}
 	s.readyMu.Lock()
 	defer s.readyMu.Unlock()
-	seed, err := s.client.HGet(ctx, metaKey, seedField).Result()
+	seed, err := s.conn.Client.HGet(ctx, layout.MetaKey, seedField).Result()
 	switch {
 	case err != nil && !errors.Is(err, redis.Nil):
-		return fmt.Errorf("read %s: %w", metaKey, err)
+		return fmt.Errorf("read %s: %w", layout.MetaKey, err)
 	case seed == s.agreement()[seedField]:
 		return nil
 	}
 	if err = s.agree(ctx); errors.Is(err, ErrMismatch) {
 		s.opt.Logger.Error("Redis can't be used any more", "error", err)
 		s.ready.Store(false)
-		s.setFailed(err)
+		s.conn.SetFailed(err)
 	}
 	return err
 }
@@ -99,9 +97,9 @@ func (s *Store) Agree(ctx context.Context) error {
 // readMeta reads tt:meta. Data without a field for hash tags was placed without them, because every
 // release that supports hash tags writes the field along with the others.
 func (s *Store) readMeta(ctx context.Context) (map[string]string, error) {
-	have, err := s.client.HGetAll(ctx, metaKey).Result()
+	have, err := s.conn.Client.HGetAll(ctx, layout.MetaKey).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", metaKey, err)
+		return nil, fmt.Errorf("read %s: %w", layout.MetaKey, err)
 	}
 	if _, ok := have[tagsField]; !ok && len(have) > 0 {
 		have[tagsField] = twotier.HashTags(nil).String()
@@ -121,7 +119,7 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 	if _, ok := have[seedField]; !ok {
 		since := s.since
 		if since == "" {
-			now, err := s.client.Time(ctx).Result()
+			now, err := s.conn.Client.Time(ctx).Result()
 			if err != nil {
 				return false, fmt.Errorf("time: %w", err)
 			}
@@ -138,9 +136,9 @@ func (s *Store) writeMissing(ctx context.Context, have map[string]string) (some 
 
 // changeMeta writes fields, all of them or none. It reports false if another process was faster.
 func (s *Store) changeMeta(ctx context.Context, args []any) (done bool, err error) {
-	reply, err := s.scripts.meta.Run(ctx, s.client, []string{metaKey}, args...).Int()
+	reply, err := s.scripts.Meta.Run(ctx, s.conn.Client, []string{layout.MetaKey}, args...).Int()
 	if err != nil {
-		return false, fmt.Errorf("write %s: %w", metaKey, err)
+		return false, fmt.Errorf("write %s: %w", layout.MetaKey, err)
 	}
 	return reply == 1, nil
 }
@@ -198,7 +196,7 @@ func (s *Store) settle(have map[string]string) {
 // agreement returns the values that all users of the data must have in common.
 func (s *Store) agreement() map[string]string {
 	want := map[string]string{
-		layoutField:  layout,
+		layoutField:  layout.Version,
 		"partitions": strconv.Itoa(s.opt.Placement.Partitions),
 		seedField:    strconv.FormatUint(s.opt.Placement.Seed, 10),
 		tagsField:    s.opt.Placement.HashTags.String(),
@@ -214,11 +212,11 @@ func (s *Store) agreement() map[string]string {
 
 // compare returns ErrMismatch if a stored value differs from the wanted one.
 func (s *Store) compare(want, have map[string]string) error {
-	if stored, ok := have[layoutField]; ok && stored != layout {
+	if stored, ok := have[layoutField]; ok && stored != layout.Version {
 		return fmt.Errorf("%w: its counts have layout %s, which another release has made, and "+
 			"this one makes and reads layout %s: use another Redis (or database) or, once those "+
 			"counts don't matter and no other release uses it, delete all keys that begin "+
-			"with %s", ErrMismatch, stored, layout, anyPrefix)
+			"with %s", ErrMismatch, stored, layout.Version, layout.Prefix)
 	}
 	for _, field := range slices.Sorted(maps.Keys(want)) {
 		value := want[field]
@@ -226,7 +224,7 @@ func (s *Store) compare(want, have map[string]string) error {
 			return fmt.Errorf("%w: its counts were made with %s = %s, this node has %s; use the "+
 				"same, another Redis (or database), or write what this node has into the field "+
 				"%q of the hash %s once those counts don't matter", ErrMismatch,
-				field, stored, value, field, metaKey)
+				field, stored, value, field, layout.MetaKey)
 		}
 	}
 	return nil

@@ -144,7 +144,7 @@ func TestCommandsAreAllThatIsUsed(t *testing.T) {
 
 // TestCommandsOfTheScriptsAreProbed looks for commands in the text of the scripts.
 func TestCommandsOfTheScriptsAreProbed(t *testing.T) {
-	files, err := filepath.Glob("lua/*.lua")
+	files, err := filepath.Glob("internal/scripts/lua/*.lua")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/fences"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -68,7 +69,7 @@ func NewDirect(opt DirectOptions) (*Direct, error) {
 	}
 	if opt.Lanes == 0 {
 		opt.Lanes = 2
-		if opt.Store.cluster {
+		if opt.Store.conn.Cluster {
 			opt.Lanes = 8
 		}
 	}
@@ -146,7 +147,7 @@ func (d *Direct) Do(ctx context.Context, op *twotier.Op, res *twotier.Result) er
 // do is Do without waiting for an ack stronger than AckStore. It returns the marks of the scripts
 // that carried out the operation.
 func (d *Direct) do(ctx context.Context, op *twotier.Op,
-	res *twotier.Result) (marks []mark, err error) {
+	res *twotier.Result) (marks []fences.Mark, err error) {
 	now := d.opt.Now()
 	ts, err := twotier.Validate(op, d.ladder, now)
 	if err != nil {
@@ -161,7 +162,7 @@ func (d *Direct) do(ctx context.Context, op *twotier.Op,
 // ask has a lane carry out a call for an operation. For part of an acquire, it waits for the
 // outcome even if ctx ends once the lane has the call: the part's counts may have to be taken back.
 func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *twotier.Result,
-	part bool) (marks []mark, err error) {
+	part bool) (marks []fences.Mark, err error) {
 	if ctx.Err() != nil {
 		return nil, errNotSent
 	}
@@ -176,7 +177,7 @@ func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *tw
 		return nil, err // it may still be carried out, so c is not reused
 	}
 	if d.ackOf(op) > twotier.AckStore {
-		marks = []mark{c.mark}
+		marks = []fences.Mark{c.mark}
 	}
 	err = c.outcome(op, res)
 	d.calls.Put(c)
@@ -186,7 +187,7 @@ func (d *Direct) ask(ctx context.Context, op *twotier.Op, c *directCall, res *tw
 // crossesPartitions reports whether the keys of an acquire are in several partitions of a cluster,
 // so that a single script can't reach them.
 func (d *Direct) crossesPartitions(op *twotier.Op) bool {
-	if op.Kind != twotier.Acquire || !d.opt.Store.cluster {
+	if op.Kind != twotier.Acquire || !d.opt.Store.conn.Cluster {
 		return false
 	}
 	place := d.opt.Store.opt.Placement
@@ -222,14 +223,14 @@ func (d *Direct) DoAll(ctx context.Context, ops []twotier.Op, res []twotier.Resu
 		}
 	}
 	all := list.wait(ctx, d.opt.Timeout)
-	marks := make([][]mark, len(ops)) // of operations with a stronger ack than AckStore
+	marks := make([][]fences.Mark, len(ops)) // of operations with a stronger ack than AckStore
 	for i, c := range calls {
 		switch {
 		case c == nil:
 		case all || c.answered.Load():
 			res[i].Err = c.outcome(&ops[i], &res[i])
 			if res[i].Err == nil && d.ackOf(&ops[i]) > twotier.AckStore {
-				marks[i] = []mark{c.mark}
+				marks[i] = []fences.Mark{c.mark}
 			}
 			d.calls.Put(c)
 		case c.Take():
@@ -295,7 +296,7 @@ func refusedToWait(err error) error {
 // the earlier ones take back their counts. Others may see the temporary counts, which can cause a
 // refusal but never let one too many through.
 func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
-	res *twotier.Result) (marks []mark, err error) {
+	res *twotier.Result) (marks []fences.Mark, err error) {
 	res.Reset()
 	res.Allowed, res.Source = true, twotier.SourceRedis
 	for range op.Checks {
@@ -304,7 +305,7 @@ func (d *Direct) acquireInTurn(ctx context.Context, op *twotier.Op, ts int64,
 	counted := make([]bool, len(op.Checks))
 	var failed error
 	for _, checks := range d.byPartition(op) {
-		var at []mark
+		var at []fences.Mark
 		if at, failed = d.acquirePart(ctx, op, ts, checks, counted, res); failed != nil {
 			break
 		}
@@ -349,7 +350,7 @@ func (d *Direct) byPartition(op *twotier.Op) (parts [][]int) {
 // acquirePart acquires the given checks of an operation, which share a partition. It adds their
 // results to the operation's result, and records which of them have counted.
 func (d *Direct) acquirePart(ctx context.Context, op *twotier.Op, ts int64, checks []int,
-	counted []bool, res *twotier.Result) (marks []mark, err error) {
+	counted []bool, res *twotier.Result) (marks []fences.Mark, err error) {
 	one := twotier.Op{Kind: op.Kind, TS: ts, Ack: op.Ack, CountDenied: op.CountDenied,
 		DryRun: op.DryRun}
 	for _, i := range checks {

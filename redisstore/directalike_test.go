@@ -11,6 +11,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer/storetest"
 )
 
@@ -117,7 +118,7 @@ func held(t *testing.T, s *redisstore.Store, c *twotier.Check) string {
 		t.Fatal(err)
 	}
 	var cells []leaparray.Cell
-	for _, b := range redisstore.ParseBuckets(flat) {
+	for _, b := range layout.ParseBuckets(flat, nil) {
 		cells = append(cells, leaparray.Cell{Stretch: b.Stretch, N: b.N})
 	}
 	return listed(cells)

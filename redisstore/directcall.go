@@ -11,6 +11,8 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/fences"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -27,8 +29,8 @@ type directCall struct {
 	limits  []twotier.Limit // the limits of all checks
 	names   []byte          // the names of all hashes, one after the other
 
-	mark   mark // the mark of the script that carries it out
-	divide bool // its keys are too much for one script
+	mark   fences.Mark // the mark of the script that carries it out
+	divide bool        // its keys are too much for one script
 	directAnswer
 	answered atomic.Bool // used in a list: the answer has arrived
 }
@@ -60,13 +62,13 @@ func (d *Direct) encode(op *twotier.Op, ts, now int64) *directCall {
 	c.list, c.kind, c.mode = nil, op.Kind, modeOf(op)
 	c.ts, c.now, c.present = ts, now, now
 	c.checks, c.limits, c.names = c.checks[:0], c.limits[:0], c.names[:0]
-	c.mark, c.divide, c.directAnswer = mark{}, false, directAnswer{values: c.values[:0]}
+	c.mark, c.divide, c.directAnswer = fences.Mark{}, false, directAnswer{values: c.values[:0]}
 	for i := range op.Checks {
 		check := &op.Checks[i]
 		ns := spaceOf(check.NS)
 		partition := d.opt.Store.opt.Placement.Of(ns, check.Key)
 		c.limits = append(c.limits, check.Limits...)
-		c.names = appendKey(c.names, partition, ns, check.Key)
+		c.names = layout.AppendKey(c.names, partition, ns, check.Key)
 		c.checks = append(c.checks, directCheck{
 			partition: partition, hash: syncer.KeyHash(ns, check.Key), n: packedN(op, check),
 			ladder: d.ladder(ns), limits: len(c.limits),
@@ -244,7 +246,7 @@ func (c *directCall) setTimes(op *twotier.Op, res *twotier.Result) {
 
 // held parses the hash of a read.
 func (c *directCall) held() ([]leaparray.Cell, error) {
-	buckets := parseBuckets(c.flat, nil)
+	buckets := layout.ParseBuckets(c.flat, nil)
 	if err := syncer.CheckCounts(buckets); err != nil {
 		return nil, fmt.Errorf("%w: Redis refuses this key: %w", twotier.ErrUnavailable, err)
 	}

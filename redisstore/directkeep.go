@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/redisstore/internal/fences"
 )
 
 func (d *Direct) ackOf(op *twotier.Op) twotier.Ack {
@@ -29,19 +30,19 @@ func (d *Direct) keeps(ctx context.Context, op *twotier.Op) error {
 
 // keep waits until an operation's counts are kept as its ack demands.
 func (d *Direct) keep(ctx context.Context, op *twotier.Op, res *twotier.Result,
-	marks []mark) error {
+	marks []fences.Mark) error {
 	if d.ackOf(op) <= twotier.AckStore || !op.Changes(res) {
 		return nil
 	}
-	return cmp.Or(d.opt.Store.keep(ctx, d.ackOf(op), marks)...)
+	return cmp.Or(d.opt.Store.fences.Keep(ctx, d.ackOf(op), marks)...)
 }
 
 // keepAll is keep for a batch. It waits for everything together, but the outcome of an operation
 // depends only on its own marks.
 func (d *Direct) keepAll(ctx context.Context, ops []twotier.Op, res []twotier.Result,
-	marks [][]mark) {
+	marks [][]fences.Mark) {
 	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
-		var list []mark
+		var list []fences.Mark
 		var of []int // positions of the operations
 		for i := range ops {
 			if d.ackOf(&ops[i]) != ack || !ops[i].Changes(&res[i]) {
@@ -54,7 +55,7 @@ func (d *Direct) keepAll(ctx context.Context, ops []twotier.Op, res []twotier.Re
 		if len(list) == 0 {
 			continue
 		}
-		for j, err := range d.opt.Store.keep(ctx, ack, list) {
+		for j, err := range d.opt.Store.fences.Keep(ctx, ack, list) {
 			res[of[j]].Err = cmp.Or(res[of[j]].Err, err)
 		}
 	}

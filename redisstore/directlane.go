@@ -13,6 +13,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/batching"
+	"twotier.dev/twotier/redisstore/internal/fences"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -176,7 +179,7 @@ func (l *directLane) group(calls []*directCall) []*directScript {
 		s.reset(sender)
 		return s
 	}
-	if !l.d.opt.Store.cluster {
+	if !l.d.opt.Store.conn.Cluster {
 		s := next(l.sender)
 		s.calls = append(s.calls, calls...)
 	} else {
@@ -185,7 +188,7 @@ func (l *directLane) group(calls []*directCall) []*directScript {
 			partition := c.partition()
 			s := of[partition]
 			if s == nil {
-				s = next(writerKey(partition, "d"+l.d.opt.Writer))
+				s = next(layout.WriterKey(partition, "d"+l.d.opt.Writer))
 				of[partition] = s
 			}
 			s.calls = append(s.calls, c)
@@ -194,7 +197,7 @@ func (l *directLane) group(calls []*directCall) []*directScript {
 	for _, s := range l.scripts[:used] {
 		s.encode(l.seq)
 		for _, c := range s.calls {
-			c.mark = mark{s.sender, l.seq}
+			c.mark = fences.Mark{Key: s.sender, Seq: l.seq}
 		}
 	}
 	return l.scripts[:used]
@@ -202,23 +205,23 @@ func (l *directLane) group(calls []*directCall) []*directScript {
 
 func (l *directLane) read(ctx context.Context, reads []*directCall) {
 	s := l.d.opt.Store
-	pipe := s.client.Pipeline()
+	pipe := s.conn.Client.Pipeline()
 	cmds := make([]*redis.Cmd, len(reads))
 	for i, c := range reads {
 		cmds[i] = pipe.Do(ctx, s.readVerb(), string(c.name(0)))
 	}
-	s.roundTrips.Add(1)
-	execute(ctx, pipe)
+	s.conn.RoundTrips.Add(1)
+	scripts.Execute(ctx, pipe)
 	for i, c := range reads {
 		if err := cmds[i].Err(); err != nil {
-			if !isRefusal(err) {
-				relearn(ctx, s.client)
+			if !scripts.IsRefusal(err) {
+				scripts.Relearn(ctx, s.conn.Client)
 			}
 			s.setFailedUnlessReply(err)
 			c.Finish(fmt.Errorf("%w: %w", twotier.ErrUnavailable, err))
 			continue
 		}
-		s.setFailed(nil)
+		s.conn.SetFailed(nil)
 		c.flat, _ = cmds[i].Val().([]any)
 		c.Finish(nil)
 	}
@@ -229,7 +232,7 @@ func (l *directLane) read(ctx context.Context, reads []*directCall) {
 func (l *directLane) write(ctx context.Context, open []*directScript) {
 	s := l.d.opt.Store
 	began := time.Now()
-	var send []*scriptCall
+	var send []*scripts.Call
 	open = slices.Clone(open)
 	for gap := directMinGap; ; gap = min(2*gap, directMaxGap) {
 		send = send[:0]
@@ -239,8 +242,8 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 		s.run(ctx, send)
 		left := open[:0]
 		for _, g := range open {
-			if err := g.call.cmd.Err(); err != nil {
-				if ctx.Err() == nil && l.again(g.call.mayHaveRun, err, time.Since(began)) {
+			if err := g.call.Cmd.Err(); err != nil {
+				if ctx.Err() == nil && l.again(g.call.MayHaveRun, err, time.Since(began)) {
 					left = append(left, g)
 					continue
 				}
@@ -267,42 +270,24 @@ func (l *directLane) write(ctx context.Context, open []*directScript) {
 // given up soon, because no outcome is in doubt. In a cluster it is not, because a slot that moves
 // or a replica that takes over may need the time.
 func (l *directLane) again(mayHaveRun bool, err error, spent time.Duration) bool {
-	if isRefusal(err) && !isPassing(err) {
+	if scripts.IsRefusal(err) && !scripts.IsPassing(err) {
 		return false
 	}
-	return mayHaveRun || l.d.opt.Store.cluster || spent < l.d.opt.Timeout/4
-}
-
-// isRefusal reports whether the server answered with an error.
-func isRefusal(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
-}
-
-// isPassing reports whether a server refuses because of a passing state: it is moving a slot,
-// starting or changing roles.
-func isPassing(err error) bool {
-	for _, prefix := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN", "LOADING",
-		"MASTERDOWN", "READONLY", "NOSCRIPT"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return mayHaveRun || l.d.opt.Store.conn.Cluster || spent < l.d.opt.Timeout/4
 }
 
 // deliver hands every call of a script its answer, or the error that they all share. Calls that the
 // script left have no answer yet.
 func (s *Store) deliver(g *directScript) {
-	reply, err := g.call.cmd.Text()
+	reply, err := g.call.Cmd.Text()
 	if err == nil {
 		err = g.decode(reply)
 	}
 	if err == nil {
-		s.setFailed(nil)
+		s.conn.SetFailed(nil)
 	} else {
 		s.setFailedUnlessReply(err)
-		if err = g.call.classify(err); errors.Is(err, syncer.ErrNotApplied) {
+		if err = g.call.Classify(err); errors.Is(err, syncer.ErrNotApplied) {
 			err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 		}
 	}
@@ -323,6 +308,6 @@ func (s *Store) deliver(g *directScript) {
 // single key.
 func (s *Store) setFailedUnlessReply(err error) {
 	if !redis.HasErrorPrefix(err, "WRONGTYPE") {
-		s.setFailed(err)
+		s.conn.SetFailed(err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -71,10 +73,8 @@ func (d *Direct) Forget(ctx context.Context, ns, key []byte) error {
 		return fmt.Errorf("reset: %w: %w", twotier.ErrUnavailable, err)
 	}
 	partition := s.opt.Placement.Of(ns, key)
-	call := &scriptCall{
-		script: s.scripts.reset, keys: []string{stateKey(partition), Key(partition, ns, key)},
-		args: []any{s.sequenceTTL},
-	}
+	call := &scripts.Call{Script: s.scripts.Reset, Args: []any{s.sequenceTTL},
+		Keys: []string{layout.StateKey(partition), layout.Key(partition, ns, key)}}
 	err := s.runOne(ctx, call)
 	if errors.Is(err, syncer.ErrNotApplied) {
 		err = fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)

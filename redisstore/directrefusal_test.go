@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 )
 
 // elsewhere returns a key of another partition.
@@ -31,7 +32,7 @@ func TestDirectForeignStateFailsItsPartitionAlone(t *testing.T) {
 	d := openDirect(t, redisstore.DirectOptions{Store: s, Now: newClock(t0).now.Load, Lanes: 1})
 	good := "good"
 	bad := elsewhere(s, good, "bad")
-	if err := srv.Do("SET", redisstore.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
+	if err := srv.Do("SET", layout.StateKey(s.Partition(bad)), "foreign").Err(); err != nil {
 		t.Fatal(err)
 	}
 	ops := []twotier.Op{

@@ -7,6 +7,9 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/msgpack"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -25,7 +28,7 @@ const plansSeen = 8
 // is reused.
 type directScript struct {
 	calls []*directCall
-	call  scriptCall
+	call  scripts.Call
 
 	most     int           // steps
 	left     []*directCall // the calls that were left for another script
@@ -52,19 +55,19 @@ type directPlan struct {
 func newDirectScript(s *Store, most int) *directScript {
 	return &directScript{
 		store: s, most: most, versions: map[int]int{},
-		call: scriptCall{script: s.scripts.direct, text: s.scripts.directText},
+		call: scripts.Call{Script: s.scripts.Direct, Text: s.scripts.DirectText},
 	}
 }
 
 func (g *directScript) reset(sender string) {
-	g.calls, g.left, g.call.mayHaveRun = g.calls[:0], g.left[:0], false
+	g.calls, g.left, g.call.MayHaveRun = g.calls[:0], g.left[:0], false
 	g.ladders, g.plans, g.parts = g.ladders[:0], g.plans[:0], g.parts[:0]
 	g.names, g.ends, g.keys, g.packed, g.size = g.names[:0], g.ends[:0], g.keys[:0], g.packed[:0], 0
 	g.hashes = g.hashes[:0]
 	clear(g.versions)
 	g.sender = sender
 	// A cluster's client finds the server by the first key, and can't read a pointer to it.
-	g.call.line = append(g.call.line[:0], nil, nil, 0, sender)
+	g.call.Line = append(g.call.Line[:0], nil, nil, 0, sender)
 }
 
 // encode builds the command for the calls.
@@ -79,7 +82,7 @@ func (g *directScript) encode(seq uint64) {
 	for _, c := range g.calls {
 		c.present = now
 	}
-	g.packed = appendPackedHead(g.packed)
+	g.packed = msgpack.AppendHead(g.packed)
 	g.pack(now, int64(g.most))
 	g.packPlans()
 	g.pack(int64(len(g.calls)))
@@ -89,14 +92,14 @@ func (g *directScript) encode(seq uint64) {
 		g.names = append(g.names, c.names...)
 		for i := range c.checks {
 			check := &c.checks[i]
-			g.hashes = appendHash(g.hashes, check.hash)
+			g.hashes = layout.AppendHash(g.hashes, check.hash)
 			g.ends = append(g.ends, len(g.names)-len(c.names)+check.end)
 			g.pack(int64(1+checks+g.version(check.partition)), int64(check.plan), check.n)
 		}
 	}
-	setPackedHead(g.packed, g.size)
+	msgpack.SetHead(g.packed, g.size)
 	for _, partition := range g.parts {
-		g.names = append(appendTag(g.names, partition), stateSuffix...)
+		g.names = layout.AppendStateKey(g.names, partition)
 		g.ends = append(g.ends, len(g.names))
 	}
 	all, from := string(g.names), 0
@@ -104,17 +107,17 @@ func (g *directScript) encode(seq uint64) {
 		g.keys = append(g.keys, all[from:end])
 		from = end
 	}
-	line := g.call.line
+	line := g.call.Line
 	for i := range g.keys {
 		line = append(line, &g.keys[i])
 	}
 	line[2] = 1 + len(g.keys)
-	g.call.line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed, g.hashes)
+	g.call.Line = append(line, strconv.FormatUint(seq, 10), g.store.sequenceTTL, g.packed, g.hashes)
 }
 
 func (g *directScript) pack(numbers ...int64) {
 	for _, n := range numbers {
-		g.packed = appendPacked(g.packed, n)
+		g.packed = msgpack.Append(g.packed, n)
 	}
 	g.size += len(numbers)
 }
@@ -174,15 +177,15 @@ func flagNumber(b bool) int64 {
 // decode gives every call its part of the reply without finishing any, and collects the calls that
 // the script left.
 func (g *directScript) decode(reply string) error {
-	u := unpacker{rest: reply}
-	u.array()
-	repeated := u.integer() == 1
-	u.integer() // the steps
+	u := msgpack.Reader{Rest: reply}
+	u.Array()
+	repeated := u.Integer() == 1
+	u.Integer() // the steps
 	for _, c := range g.calls {
 		c.repeated = repeated
-		status := u.integer()
+		status := u.Integer()
 		if c.allowed = status == 1; status == 2 {
-			c.refusal = u.text()
+			c.refusal = u.Text()
 			continue
 		}
 		if status > 2 {
@@ -193,17 +196,17 @@ func (g *directScript) decode(reply string) error {
 		for i := range c.checks {
 			n := valuesOfLimit * len(c.limitsOf(i))
 			if c.kind == twotier.Add {
-				cells := u.integer()
-				u.bad = u.bad || cells < 0
+				cells := u.Integer()
+				u.Bad = u.Bad || cells < 0
 				c.values = append(c.values, cells)
 				n = int(valuesOfCell * cells)
 			}
-			for ; n > 0 && !u.bad; n-- {
-				c.values = append(c.values, u.integer())
+			for ; n > 0 && !u.Bad; n-- {
+				c.values = append(c.values, u.Integer())
 			}
 		}
 	}
-	if u.bad || u.rest != "" {
+	if u.Bad || u.Rest != "" {
 		return fmt.Errorf("unexpected reply %q", reply)
 	}
 	return nil

@@ -1,5 +1,15 @@
-// Package redisstore keeps counts in Redis. [Store] implements syncer.Store; [Direct] runs the
-// operations of pure-Redis mode, as scripts over the same layout.
+// Package redisstore counts each event exactly once in Redis, although many processes count the
+// same keys, replies get lost, and Redis may lose data that it has acknowledged.
+//
+// A client that sends HINCRBY and gets no reply can't know whether to send it again. Here, each
+// process sends its counts in numbered rounds, and a script applies each number once: see "Exactly
+// once". A failover to a replica that lags undoes counts that clients have been promised. Here,
+// every reply carries the version of the data, so that each process notices a loss and restores its
+// counts from memory: see "Losses". Buckets fold into wider ones as they age, in Redis as in
+// memory, so that a key stays small: see "Folding".
+//
+// [Store] implements syncer.Store. [Direct] runs the operations of pure-Redis mode, as scripts over
+// the same layout. [Rules] and [Distinct] keep the versions of the rules and distinct values.
 //
 // # Layout
 //
@@ -134,9 +144,10 @@
 //
 // # Implementation
 //
-// The scripts of pure-Redis mode receive and return numbers as MessagePack, which is encoded and
-// decoded by hand: the code is hot, and BenchmarkMessagePack compares it with the library it
-// replaces.
+// This package builds the calls of scripts and interprets their replies. The packages below it know
+// neither: internal/layout names and encodes the stored data, internal/scripts has the Lua files
+// and runs them in pipelines, internal/connect opens connections and tries commands,
+// internal/fences waits for replicas and the disk, and internal/msgpack encodes numbers.
 //
 // # Concurrency
 //

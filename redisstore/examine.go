@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"twotier.dev/twotier/redisstore/internal/connect"
 )
 
 // Server describes a server that takes writes.
@@ -35,12 +37,12 @@ const pings = 20
 func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	var mu sync.Mutex
 	var list []Server
-	err := s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+	err := s.conn.Each(ctx, func(ctx context.Context, node *redis.Client) error {
 		server, err := examine(ctx, node)
 		if err != nil {
 			return err
 		}
-		server.Name = s.nameOf(node)
+		server.Name = s.conn.Name(node)
 		mu.Lock()
 		defer mu.Unlock()
 		list = append(list, server)
@@ -48,12 +50,12 @@ func (s *Store) Examine(ctx context.Context) ([]Server, error) {
 	})
 	slices.SortFunc(list, func(a, b Server) int { return strings.Compare(a.Name, b.Name) })
 	if err == nil {
-		err = s.probeCommands(ctx)
+		err = s.tryCommands(ctx)
 	}
 	if err == nil {
 		err = s.fits(ctx)
 	}
-	return list, s.encryption.explain(ctx, rejected(err))
+	return list, s.conn.Explain(ctx, connect.Reject(err))
 }
 
 // fits compares the stored tt:meta with the options.

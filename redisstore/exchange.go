@@ -9,6 +9,8 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -37,17 +39,32 @@ func (s *Store) Exchange(ctx context.Context, rounds []*syncer.Round) {
 		return
 	}
 	calls := s.calls(rounds)
-	s.run(ctx, calls)
-	for _, c := range calls {
-		s.takeCall(c)
+	list := make([]*scripts.Call, len(calls))
+	for i, c := range calls {
+		list[i] = &c.Call
 	}
-	s.note(rounds)
+	s.run(ctx, list)
+	for _, c := range calls {
+		s.decodeCall(c)
+	}
+	s.recordRounds(rounds)
+}
+
+// roundCall is a call that serves rounds of one partition or more.
+type roundCall struct {
+	scripts.Call
+	rounds   []*syncer.Round
+	payloads bool // keys that are believed to be new may be sent as payloads
+	ladders  scripts.Ladders
+	// parts are the arguments that describe the work on keys, and alike is their decoded form.
+	parts []any
+	alike []part
 }
 
 // calls groups rounds into script calls.
-func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
-	var f fields
-	var open *scriptCall // the call that takes more rounds
+func (s *Store) calls(rounds []*syncer.Round) (calls []*roundCall) {
+	var f layout.Fields
+	var open *roundCall // the call that takes more rounds
 	for _, r := range rounds {
 		switch {
 		case r.Republish:
@@ -55,38 +72,39 @@ func (s *Store) calls(rounds []*syncer.Round) (calls []*scriptCall) {
 		case r.ReadOnly:
 			calls = append(calls, s.readCall(r))
 		default:
-			if open == nil || s.cluster || len(open.rounds) >= maxRoundsTogether ||
-				len(open.keys)+len(r.Keys) > maxKeysTogether {
-				open = &scriptCall{script: s.scripts.round, payloads: s.restores.Load()}
+			if open == nil || s.conn.Cluster || len(open.rounds) >= maxRoundsTogether ||
+				len(open.Keys)+len(r.Keys) > maxKeysTogether {
+				open = &roundCall{payloads: s.restores.Load()}
+				open.Script = s.scripts.Round
 				calls = append(calls, open)
 			}
 			s.addRound(open, r, &f)
 		}
 	}
 	for _, c := range calls {
-		if c.script == s.scripts.round {
-			c.withParts()
+		if c.Script == s.scripts.Round {
+			c.Args = slices.Concat([]any{number(len(c.alike))}, c.parts, c.Args)
 		}
-		if c.script != nil {
-			c.withLadders()
+		if c.Script != nil {
+			c.Args = append(c.ladders.Args(), c.Args...)
 		}
 	}
 	return calls
 }
 
-// takeCall reads the reply to a call into its rounds.
-func (s *Store) takeCall(c *scriptCall) {
+// decodeCall decodes the reply to a call into its rounds.
+func (s *Store) decodeCall(c *roundCall) {
 	for _, r := range c.rounds {
 		r.Err, r.Lost, r.Used, r.Later, r.First = nil, false, false, false, false
 	}
-	if c.script == nil {
-		s.takeReads(c.rounds[0], c)
+	if c.Script == nil {
+		s.decodeReads(c.rounds[0], c)
 		return
 	}
-	reply, err := c.cmd.Slice()
+	reply, err := c.Cmd.Slice()
 	switch {
-	case err == nil && c.script == s.scripts.republish:
-		s.takeRestored(c.rounds[0], reply)
+	case err == nil && c.Script == s.scripts.Republish:
+		s.decodeRestored(c.rounds[0], reply)
 		return
 	case err == nil && len(reply) != len(c.rounds):
 		err = fmt.Errorf("%w: %d rounds, %d replies", twotier.ErrUnknownOutcome, len(c.rounds),
@@ -98,21 +116,22 @@ func (s *Store) takeCall(c *scriptCall) {
 			failed, _ = reply[i].(error)
 		}
 		if failed != nil {
-			r.Err = c.classify(failed)
+			r.Err = c.Classify(failed)
 			continue
 		}
-		s.take(r, reply[i])
+		s.decodeRound(r, reply[i])
 	}
 }
 
 // readCall makes a call that reads keys without a script, which would cost more than the reads when
 // there are only one or two.
-func (s *Store) readCall(r *syncer.Round) *scriptCall {
+func (s *Store) readCall(r *syncer.Round) *roundCall {
 	keys := s.appendKeys(nil, r)
-	c := &scriptCall{keys: keys[2:], state: keys[1], args: []any{s.readVerb()},
-		rounds: []*syncer.Round{r}}
-	if change, ok := parseChange(r.LastChange); ok {
-		c.writer, c.own = change.writer, change.writer == keys[0]
+	c := &roundCall{rounds: []*syncer.Round{r}}
+	c.Keys, c.State, c.Args = keys[2:], keys[1], []any{s.readVerb()}
+	c.LastChange = r.LastChange
+	if change, ok := layout.ParseChange(r.LastChange); ok {
+		c.Writer, c.Own = change.Writer, change.Writer == keys[0]
 	}
 	return c
 }
@@ -124,63 +143,63 @@ func (s *Store) readVerb() string {
 	return "HGETALL"
 }
 
-func (s *Store) takeReads(r *syncer.Round, c *scriptCall) {
-	if err := c.err(); err != nil {
-		r.Err = c.classify(err)
+func (s *Store) decodeReads(r *syncer.Round, c *roundCall) {
+	if err := c.Err(); err != nil {
+		r.Err = c.Classify(err)
 		return
 	}
-	if s.takeState(r, c); r.Lost {
+	if s.decodeState(r, c); r.Lost {
 		return
 	}
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		flat, err := c.reads[i].Slice()
-		k.Err, k.Loaded = nil, parseBuckets(flat, k.Loaded[:0])
+		flat, err := c.Reads[i].Slice()
+		k.Err, k.Loaded = nil, layout.ParseBuckets(flat, k.Loaded[:0])
 		if err != nil {
 			k.Err = fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 		}
 	}
 }
 
-// takeState reads the state of a partition into a round that used no script, and compares it with
-// the state that the round expects.
-func (s *Store) takeState(r *syncer.Round, c *scriptCall) {
+// decodeState decodes the state of a partition into a round that used no script, and compares it
+// with the state that the round expects.
+func (s *Store) decodeState(r *syncer.Round, c *roundCall) {
 	var now [3]uint64
-	values, _ := c.told.Slice()
+	values, _ := c.Told.Slice()
 	for i := range now {
-		now[i], _ = strconv.ParseUint(textAt(values, i), 10, 64)
+		now[i], _ = strconv.ParseUint(scripts.TextAt(values, i), 10, 64)
 	}
-	epoch, version, quieted, last := now[0], now[1], now[2], textAt(values, len(now))
+	epoch, version, quieted, last := now[0], now[1], now[2], scripts.TextAt(values, len(now))
 	r.Lost = r.Epoch != 0 && (epoch != r.Epoch || version < r.Version || quieted < r.Quieted ||
 		r.LastChange != last && c.lacks(r.LastChange))
 	r.Epoch, r.Version, r.Quieted, r.LastChange = epoch, version, quieted, last
 	if r.Lost {
-		s.ready.Store(false) // see takeStatus
+		s.ready.Store(false) // see decodeStatus
 	}
 }
 
 // addRound adds a round to a call.
-func (s *Store) addRound(c *scriptCall, r *syncer.Round, f *fields) {
+func (s *Store) addRound(c *roundCall, r *syncer.Round, f *layout.Fields) {
 	c.rounds = append(c.rounds, r)
-	c.keys = s.appendKeys(c.keys, r)
-	c.args = slices.Grow(c.args, 14+len(r.Keys))
-	c.args = append(c.args, number(int64(len(r.Keys))), number(int64(r.Seq)),
-		strconv.FormatUint(r.Nonce, 10), number(int64(r.Acked)),
-		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), flag(r.Quiet), number(r.Now))
+	c.Keys = s.appendKeys(c.Keys, r)
+	c.Args = slices.Grow(c.Args, 14+len(r.Keys))
+	c.Args = append(c.Args, number(len(r.Keys)), number(r.Seq),
+		strconv.FormatUint(r.Nonce, 10), number(r.Acked),
+		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
+		r.LastChange, layout.FormatChange(r), flag(r.Quiet), number(r.Now))
 	hashes, ttl := toList(r)
-	c.args = append(c.args, hashes, number(ttl))
+	c.Args = append(c.Args, hashes, number(ttl))
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		payload := c.payloads && hasPayload(k)
-		c.args = append(c.args, number(int64(c.part(k, payload))))
+		payload := c.payloads && isNew(k) && !k.Fold && k.TTL > 0 && layout.HasPayload(k.Adds)
+		c.Args = append(c.Args, number(c.part(k, payload)))
 		switch {
 		case payload:
-			c.args = append(c.args, payloadOf(k.Adds))
+			c.Args = append(c.Args, layout.Payload(k.Adds))
 		case len(k.Adds) == 1:
-			c.args = append(c.args, f.field(k.Adds[0].Stretch)) // the part has the rest
+			c.Args = append(c.Args, f.Field(k.Adds[0].Stretch)) // the part has the rest
 		default:
-			c.args = appendBuckets(c.args, k, f)
+			c.Args = appendBuckets(c.Args, k, f)
 		}
 	}
 }
@@ -199,7 +218,7 @@ const partsSeen = 8
 
 // part returns the number of the part of a call that describes the work on a key. Equal parts are
 // sent once.
-func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
+func (c *roundCall) part(k *syncer.KeyRound, payload bool) int {
 	p := part{flags: flags(k), ttl: k.TTL, ladder: k.Ladder, adds: len(k.Adds)}
 	switch {
 	case payload:
@@ -216,8 +235,8 @@ func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 		}
 	}
 	c.alike = append(c.alike, p)
-	c.parts = append(c.parts, number(int64(p.flags+laddersFrom*c.ladder(k))), number(p.ttl),
-		number(int64(p.adds)))
+	c.parts = append(c.parts, number(p.flags+laddersFrom*c.ladders.Position(k.Ladder)),
+		number(p.ttl), number(p.adds))
 	if p.adds == 1 {
 		c.parts = append(c.parts, number(p.delta))
 	}
@@ -227,57 +246,25 @@ func (c *scriptCall) part(k *syncer.KeyRound, payload bool) int {
 	return len(c.alike)
 }
 
-// ladder returns the number of a key's ladder among the call's ladders, 0 if the key has none.
-func (c *scriptCall) ladder(k *syncer.KeyRound) int {
-	if k.Ladder == nil {
-		return 0
-	}
-	i := slices.Index(c.ladders, k.Ladder)
-	if i < 0 {
-		i = len(c.ladders)
-		c.ladders = append(c.ladders, k.Ladder)
-	}
-	return i + 1
-}
-
-// withParts inserts the parts before the arguments that refer to them.
-func (c *scriptCall) withParts() {
-	c.args = slices.Concat([]any{number(int64(len(c.alike)))}, c.parts, c.args)
-}
-
-// withLadders inserts the ladders before the arguments that refer to them.
-func (c *scriptCall) withLadders() {
-	head := []any{number(int64(len(c.ladders)))}
-	for _, l := range c.ladders {
-		head = append(head, ladderText(l))
-	}
-	c.args = append(head, c.args...)
-}
-
-// ladderText returns a ladder in the form that ladderOf in Lua reads.
-func ladderText(l *leaparray.Ladder) string {
-	text := fmt.Sprint(l.Most(), l.Exact(), syncer.KeyTTL(l))
-	for level := range l.Len() {
-		text += fmt.Sprint(" ", l.Width(level), " ", l.Kept(level))
-	}
-	return text
-}
-
-func (s *Store) republishCall(r *syncer.Round, f *fields) *scriptCall {
-	keys := []string{writerKey(r.Partition, r.Writer), stateKey(r.Partition)}
-	c := &scriptCall{script: s.scripts.republish, keys: keys, rounds: []*syncer.Round{r}}
-	c.args = append(c.args, number(int64(r.Seq)), strconv.FormatUint(r.Nonce, 10),
-		number(int64(r.Acked)),
-		s.sequenceTTL, number(int64(r.Epoch)), number(int64(r.Version)), number(int64(r.Quieted)),
-		r.LastChange, changeOf(r), number(int64(r.After)), number(r.Now), allHashes(r),
+func (s *Store) republishCall(r *syncer.Round, f *layout.Fields) *roundCall {
+	c := &roundCall{rounds: []*syncer.Round{r}}
+	c.Script = s.scripts.Republish
+	c.Keys = []string{layout.WriterKey(r.Partition, r.Writer), layout.StateKey(r.Partition)}
+	c.Args = append(c.Args, number(r.Seq), strconv.FormatUint(r.Nonce, 10), number(r.Acked),
+		s.sequenceTTL, number(r.Epoch), number(r.Version), number(r.Quieted),
+		r.LastChange, layout.FormatChange(r), number(r.After), number(r.Now), allHashes(r),
 		number(s.longestTTL()))
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		c.keys = append(c.keys, Key(r.Partition, k.NS, k.Key), recordKey(r.Partition, k.NS, k.Key))
-		c.args = c.appendKey(c.args, k, f)
+		c.Keys = append(c.Keys, layout.Key(r.Partition, k.NS, k.Key),
+			layout.RecordKey(r.Partition, k.NS, k.Key))
+		c.Args = c.appendKey(c.Args, k, f)
 	}
 	return c
 }
+
+// number returns the decimal digits of a number.
+func number[T int | int64 | uint64](n T) string { return layout.Number(int64(n)) }
 
 func flag(b bool) string {
 	if b {
@@ -288,25 +275,25 @@ func flag(b bool) string {
 
 func (s *Store) appendKeys(keys []string, r *syncer.Round) []string {
 	keys = slices.Grow(keys, 2+len(r.Keys))
-	keys = append(keys, writerKey(r.Partition, r.Writer), stateKey(r.Partition))
+	keys = append(keys, layout.WriterKey(r.Partition, r.Writer), layout.StateKey(r.Partition))
 	for i := range r.Keys {
-		keys = append(keys, Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
+		keys = append(keys, layout.Key(r.Partition, r.Keys[i].NS, r.Keys[i].Key))
 	}
 	return keys
 }
 
 // appendKey appends the work on a key: its flags and ladder, time to live and adds.
-func (c *scriptCall) appendKey(args []any, k *syncer.KeyRound, f *fields) []any {
-	args = append(args, number(int64(flags(k)+laddersFrom*c.ladder(k))), number(k.TTL),
-		number(int64(len(k.Adds))))
+func (c *roundCall) appendKey(args []any, k *syncer.KeyRound, f *layout.Fields) []any {
+	args = append(args, number(flags(k)+laddersFrom*c.ladders.Position(k.Ladder)), number(k.TTL),
+		number(len(k.Adds)))
 	return appendBuckets(args, k, f)
 }
 
 // appendBuckets appends the adds of a key.
-func appendBuckets(args []any, k *syncer.KeyRound, f *fields) []any {
+func appendBuckets(args []any, k *syncer.KeyRound, f *layout.Fields) []any {
 	for j := range k.Adds {
 		b := &k.Adds[j]
-		args = append(args, f.field(b.Stretch), number(b.N))
+		args = append(args, f.Field(b.Stretch), number(b.N))
 	}
 	return args
 }

@@ -2,17 +2,16 @@ package redisstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
 const (
-	// hashBytes is the size of a key's hash in the list of a partition's keys.
-	hashBytes = 4
 	// listBytes is how much of a list is read at a time: Redis copies it in some microseconds.
 	listBytes = 64 << 10
 )
@@ -23,14 +22,12 @@ const (
 	listLost     = 2
 )
 
-func appendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
-
 // toList returns the hashes of the keys that a round adds to the list, and the longest of their
 // times to live.
 func toList(r *syncer.Round) (hashes []byte, ttl int64) {
 	for i := range r.Keys {
 		if k := &r.Keys[i]; k.Renew && !k.Listed {
-			hashes = appendHash(hashes, syncer.KeyHash(k.NS, k.Key))
+			hashes = layout.AppendHash(hashes, syncer.KeyHash(k.NS, k.Key))
 			ttl = max(ttl, k.TTL)
 		}
 	}
@@ -40,7 +37,7 @@ func toList(r *syncer.Round) (hashes []byte, ttl int64) {
 // allHashes returns the hashes of all keys of a round.
 func allHashes(r *syncer.Round) (hashes []byte) {
 	for i := range r.Keys {
-		hashes = appendHash(hashes, syncer.KeyHash(r.Keys[i].NS, r.Keys[i].Key))
+		hashes = layout.AppendHash(hashes, syncer.KeyHash(r.Keys[i].NS, r.Keys[i].Key))
 	}
 	return hashes
 }
@@ -53,15 +50,16 @@ func (s *Store) ListKeys(ctx context.Context, lists []*syncer.KeyList) {
 		}
 		return
 	}
-	calls := make([]*scriptCall, len(lists))
+	calls := make([]*scripts.Call, len(lists))
 	for i, l := range lists {
-		calls[i] = &scriptCall{script: s.scripts.keys, keys: []string{stateKey(l.Partition)},
-			args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
+		calls[i] = &scripts.Call{Script: s.scripts.Keys,
+			Keys: []string{layout.StateKey(l.Partition)},
+			Args: []any{l.Epoch, l.Part, l.Offset, listBytes, l.Told.Epoch, l.Told.Version,
 				l.Told.Quieted, l.Told.LastChange}}
 	}
 	s.run(ctx, calls)
 	for i, l := range lists {
-		if l.Err = takeList(l, calls[i]); l.Err != nil {
+		if l.Err = decodeList(l, calls[i]); l.Err != nil {
 			l.Err = fmt.Errorf("list keys: %w", l.Err)
 		}
 	}
@@ -72,22 +70,22 @@ var (
 	errNoEpoch   = errors.New("the partition has no data yet")
 )
 
-// takeList reads the reply to a call into a list.
-func takeList(l *syncer.KeyList, c *scriptCall) error {
-	reply, err := c.cmd.Slice()
+// decodeList decodes the reply to a call into a list.
+func decodeList(l *syncer.KeyList, c *scripts.Call) error {
+	reply, err := c.Cmd.Slice()
 	if err != nil {
 		return err
 	}
 	l.Hashes, l.More = l.Hashes[:0], false
-	if l.Lost = numberAt(reply, 0) == listLost; l.Lost {
+	if l.Lost = scripts.NumberAt(reply, 0) == listLost; l.Lost {
 		return nil
 	}
-	switch epoch, err := strconv.ParseUint(textAt(reply, 1), 10, 64); {
+	switch epoch, err := strconv.ParseUint(scripts.TextAt(reply, 1), 10, 64); {
 	case err != nil:
 		return err
 	case epoch == 0:
 		return errNoEpoch
-	case numberAt(reply, 0) != listComplete:
+	case scripts.NumberAt(reply, 0) != listComplete:
 		return errOlderKeys
 	default:
 		l.Epoch = epoch
@@ -95,20 +93,11 @@ func takeList(l *syncer.KeyList, c *scriptCall) error {
 	if len(reply) != 9 {
 		return fmt.Errorf("%d values in the reply", len(reply))
 	}
-	l.Version, l.Quieted, l.LastChange = numberAt(reply, 2), numberAt(reply, 3), textAt(reply, 4)
-	l.Part, l.Offset, l.Begun = numberAt(reply, 5), numberAt(reply, 6), numberAt(reply, 7) == 1
-	takeHashes(l, textAt(reply, 8))
+	l.Version, l.Quieted = scripts.NumberAt(reply, 2), scripts.NumberAt(reply, 3)
+	l.LastChange = scripts.TextAt(reply, 4)
+	l.Part, l.Offset = scripts.NumberAt(reply, 5), scripts.NumberAt(reply, 6)
+	l.Begun = scripts.NumberAt(reply, 7) == 1
+	hashes := scripts.TextAt(reply, 8)
+	l.More, l.Hashes = len(hashes) == listBytes, layout.ParseHashes(hashes, l.Hashes)
 	return nil
-}
-
-func takeHashes(l *syncer.KeyList, hashes string) {
-	l.More = len(hashes) == listBytes
-	for ; len(hashes) >= hashBytes; hashes = hashes[hashBytes:] {
-		l.Hashes = append(l.Hashes, binary.LittleEndian.Uint32([]byte(hashes[:hashBytes])))
-	}
-}
-
-func numberAt(reply []any, i int) uint64 {
-	n, _ := reply[i].(int64)
-	return uint64(n)
 }

@@ -7,18 +7,17 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/durations"
-	"twotier.dev/twotier/internal/redisurl"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/connect"
+	"twotier.dev/twotier/redisstore/internal/fences"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
+	"twotier.dev/twotier/syncer"
 )
 
 // Expiry is how buckets leave Redis once no window needs them.
@@ -28,12 +27,12 @@ type Expiry string
 const (
 	// ExpiryKey makes each writer of a key fold its buckets and delete those too old for any
 	// window, and gives the key a time to live. It works with every server.
-	ExpiryKey Expiry = "key"
+	ExpiryKey Expiry = scripts.ExpireKeys
 	// ExpiryField gives every field a time to live as well (HPEXPIRE: Redis 7.4, Valkey 9).
-	ExpiryField Expiry = "field"
+	ExpiryField Expiry = scripts.ExpireFields
 	// ExpiryTairhash keeps buckets in TairHash, a module's hash type that gives every field a time
 	// to live. It is experimental: the module is not part of the tests.
-	ExpiryTairhash Expiry = "tairhash"
+	ExpiryTairhash Expiry = scripts.ExpireTairhash
 )
 
 // Options configure a [Store]. The zero value of a field means its default.
@@ -71,34 +70,35 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// ErrMismatch is wrapped by errors about a Redis that can't be used as it is: it lacks a feature
+// that was asked for, or holds counts in a different layout. Retrying does not help.
+var ErrMismatch = connect.ErrMismatch
+
+// ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
+// user, password or database, or a certificate that one side does not trust. Retrying does not help
+// until that is changed.
+var ErrRejected = connect.ErrRejected
+
 // Store is a connection to Redis. Make one with [New].
 type Store struct {
 	opt         Options
-	client      redis.UniversalClient
-	where       redisurl.URL
-	cluster     bool // Redis Cluster
-	scripts     scripts
+	conn        *connect.Conn
+	fences      *fences.Fences
+	scripts     scripts.Set
 	sequenceTTL string
 	ready       atomic.Bool
 	restores    atomic.Bool // Redis makes keys from payloads
 	used        atomic.Bool // a probe has succeeded
 	readyMu     sync.Mutex  // held while Redis is probed for the first time, or after it lost data
-	encryption  encryption  // under readyMu
 	agreed      bool        // a probe has succeeded; the placement does not change any more
 	since       string      // sinceField of the seed; "" until that is known
-	keepers     keepers
-	policies    policies
-
-	delivered  atomic.Int64 // reads that returned data, from all servers
-	roundTrips atomic.Int64
-	rtt        atomic.Int64 // microseconds
-	durations  durations.Histogram
 
 	mu      sync.Mutex
-	failed  error    // why Redis could not be used at the last exchange, nil if it could
-	silent  error    // why it has not returned its time since, nil if it has
 	probing *attempt // the probe under way, if there is one
 
+	life context.Context // of background work
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 // New checks the options. It does not connect: call [Store.Probe] to find out whether Redis is
@@ -129,100 +129,109 @@ func New(opt Options) (*Store, error) {
 		return nil, errors.New("redisstore: Options.Ladders has no default")
 	}
 	opt.Ladders = maps.Clone(opt.Ladders)
-	s := &Store{opt: opt, scripts: newScripts(opt.Expiry), failed: errors.New("not connected yet")}
+	conn, err := connect.New(connect.Options{URL: opt.URL, Password: opt.Password, TLS: opt.TLS,
+		Timeout: opt.Timeout})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{opt: opt, conn: conn, scripts: scripts.New(string(opt.Expiry))}
 	ttl := sequenceTTL
 	for _, l := range opt.Ladders {
 		ttl = max(ttl, 2*time.Duration(l.Span())*time.Millisecond)
 	}
-	s.sequenceTTL = number(ttl.Milliseconds())
-	if err := s.connect(); err != nil {
-		return nil, err
-	}
-	s.keepers.init(s)
+	s.sequenceTTL = layout.Number(ttl.Milliseconds())
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.fences = fences.New(fences.Options{Servers: conn, Replicas: opt.KeepReplicas,
+		Timeout: opt.Timeout, KeepTimeout: opt.KeepTimeout, TTL: s.sequenceTTL,
+		Go: s.background, RoundTrips: &conn.RoundTrips})
 	return s, nil
 }
 
 // Close closes all connections. Callers that wait in Keep get an unknown outcome.
 func (s *Store) Close() error {
-	s.keepers.stop()
-	err := s.client.Close() // this also ends commands that wait on a connection
-	s.keepers.done.Wait()
+	s.stop()
+	err := s.conn.Client.Close() // this also ends commands that wait on a connection
+	s.done.Wait()
 	return err
 }
 
-// connect makes the client for the URL.
-func (s *Store) connect() (err error) {
-	if s.where, err = redisurl.Parse(s.opt.URL); err != nil {
-		return err
+// background runs fn with a context that is done when the store closes, which waits for fn.
+func (s *Store) background(fn func(ctx context.Context)) { s.done.Go(func() { fn(s.life) }) }
+
+// Keep implements syncer.Keeper.
+func (s *Store) Keep(ctx context.Context, ack twotier.Ack, marks []syncer.Mark) []error {
+	list := make([]fences.Mark, len(marks))
+	for i, m := range marks {
+		list[i] = fences.Mark{Key: layout.WriterKey(m.Partition, m.Writer), Seq: m.Seq}
 	}
-	s.cluster = s.where.Kind == redisurl.Cluster
-	s.encryption.secure = s.where.TLS
-	if !s.where.Unix {
-		s.encryption.servers = s.where.Addresses
+	return s.fences.Keep(ctx, ack, list)
+}
+
+// Keeps implements syncer.Keeper. In a cluster only the primaries of the given partitions matter.
+func (s *Store) Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error {
+	keys := make([]string, len(partitions))
+	for i, p := range partitions {
+		keys[i] = layout.Key(p, nil, nil)
 	}
-	s.client = newClient(s.driverOptions(), s.opt.Password)
-	switch c := s.client.(type) {
-	case *redis.ClusterClient:
-		c.OnNewNode(func(node *redis.Client) {
-			s.watch(node)
-			node.AddHook(resends{})
-		})
-	case *redis.Client:
-		s.watch(c)
+	return s.fences.Offers(ctx, ack, keys...)
+}
+
+// policyInterval is how often servers are asked whether they may evict counts.
+const policyInterval = 10 * time.Second
+
+// runPolicy checks the policy periodically until ctx is done.
+func (s *Store) runPolicy(ctx context.Context) {
+	ticker := time.NewTicker(policyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			ask, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+			s.conn.CheckPolicy(ask, s.opt.Logger)
+			cancel()
+		}
+	}
+}
+
+// Watch logs periodically which servers may evict counts, until the store is closed. Call it once.
+func (s *Store) Watch() { s.background(s.runPolicy) }
+
+// runOne makes Redis carry out a single call, and classifies its error.
+func (s *Store) runOne(ctx context.Context, c *scripts.Call) error {
+	s.conn.RoundTrips.Add(1)
+	scripts.Run(ctx, s.conn.Client, []*scripts.Call{c})
+	if err := c.Err(); err != nil {
+		return c.Classify(err)
 	}
 	return nil
 }
 
-// driverOptions returns the driver's options. Its retries are off: a count that the driver sent
-// twice would be counted twice. A cluster's client sends again in spite of that, see [resends].
-func (s *Store) driverOptions() *redis.UniversalOptions {
-	o := &redis.UniversalOptions{
-		Addrs: s.where.Addresses, IsClusterMode: s.cluster, MasterName: s.where.Master,
-		DB: s.where.Database, Username: s.where.Username, Password: s.where.Password,
-		SentinelUsername: s.where.SentinelUsername, SentinelPassword: s.where.SentinelPassword,
-		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true,
-		DisableIdentity: true,
-		DialTimeout:     s.opt.Timeout, ReadTimeout: s.opt.Timeout, WriteTimeout: s.opt.Timeout,
-		PoolTimeout:              s.opt.Timeout,
-		DialerRetries:            1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if s.where.TLS {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		if s.opt.TLS != nil {
-			o.TLSConfig = s.opt.TLS.Clone()
-		}
-	}
-	if s.where.Unix {
-		dialer := &net.Dialer{Timeout: s.opt.Timeout}
-		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", addr)
-		}
-	}
-	return o
+// run makes Redis carry out calls in one pipeline, and records the time that takes.
+func (s *Store) run(ctx context.Context, calls []*scripts.Call) {
+	s.conn.RoundTrips.Add(1)
+	began := time.Now()
+	scripts.Run(ctx, s.conn.Client, calls)
+	s.conn.Times.Observe(time.Since(began))
 }
 
-// newClient is redis.NewUniversalClient with a function for the password, for which the shared
-// options have no field.
-func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
-	if password == nil {
-		return redis.NewUniversalClient(o)
+// longestTTL returns the longest time to live of a key, in milliseconds.
+func (s *Store) longestTTL() (ttl int64) {
+	for _, l := range s.opt.Ladders {
+		ttl = max(ttl, syncer.KeyTTL(l))
 	}
-	credentials := func(context.Context) (string, string, error) {
-		text, err := password()
-		return o.Username, text, err
-	}
-	switch {
-	case o.MasterName != "":
-		f := o.Failover()
-		f.CredentialsProviderContext = credentials
-		return redis.NewFailoverClient(f)
-	case o.IsClusterMode:
-		c := o.Cluster()
-		c.CredentialsProviderContext = credentials
-		return redis.NewClusterClient(c)
-	}
-	single := o.Simple()
-	single.CredentialsProviderContext = credentials
-	return redis.NewClient(single)
+	return ttl
 }
+
+// Key returns the name of the Hash that holds a key's counts.
+func Key(partition int, ns, key []byte) string { return layout.Key(partition, ns, key) }
+
+// Field returns the name of a cell in its key's Hash.
+func Field(s leaparray.Stretch) string { return layout.Field(s) }
+
+// ACL returns the rules for ACL SETUSER that give a user exactly the permissions that a store and
+// pure-Redis mode need: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
+// +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
+// store can warn of a maxmemory-policy that loses counts.
+func ACL(e Expiry) []string { return connect.ACL(string(e)) }

@@ -2,52 +2,15 @@ package redisstore_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
-
-// TestPayloads makes keys of one event and of several by their payloads, on a server that trusts
-// payloads and on one that checks every byte. Redis must keep them as if it had counted each event.
-func TestPayloads(t *testing.T) {
-	t.Parallel()
-	for _, sanitize := range []string{"no", "yes"} {
-		t.Run("sanitize-dump-payload "+sanitize, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t, redistest.Config("sanitize-dump-payload "+sanitize))
-			client := open(t, redisstore.Options{URL: srv.URL()}).Client()
-			for n := 1; n <= redisstore.MaxPayloadAdds; n++ {
-				made, counted := fmt.Sprint("made", n), fmt.Sprint("counted", n)
-				var events []syncer.Bucket
-				for i := range n {
-					b := counts(leaparray.Moment(t0+int64(i)), int64(127-i))
-					events = append(events, b)
-					client.HIncrBy(t.Context(), counted, redisstore.Field(b.Stretch), b.N)
-				}
-				text := redisstore.PayloadOf(events)
-				if err := client.Restore(t.Context(), made, time.Minute, text).Err(); err != nil {
-					t.Fatal(err)
-				}
-				got, want := client.HGetAll(t.Context(), made).Val(),
-					client.HGetAll(t.Context(), counted).Val()
-				if len(want) != n || !maps.Equal(got, want) {
-					t.Errorf("%v in place of %v", got, want)
-				}
-				for _, key := range []string{made, counted} {
-					if got := client.ObjectEncoding(t.Context(), key).Val(); got != "listpack" {
-						t.Errorf("%s is a %q", key, got)
-					}
-				}
-			}
-		})
-	}
-}
 
 // TestPayloadsOfKeysThatExist counts in keys that are believed to be new and are not, with users
 // who have the permission for RESTORE and without.
@@ -66,7 +29,7 @@ func TestPayloadsOfKeysThatExist(t *testing.T) {
 // counted once, and the store reports that the key existed.
 func existing(t *testing.T, s *redisstore.Store) {
 	t.Helper()
-	for n := 1; n <= redisstore.MaxPayloadAdds; n++ {
+	for n := 1; n <= layout.MaxPayloadAdds; n++ {
 		key := fmt.Sprint(n)
 		hash := redisstore.Key(3, nil, []byte(key))
 		s.Client().HSet(t.Context(), hash, redisstore.Field(second), 1)

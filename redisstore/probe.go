@@ -1,54 +1,15 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"twotier.dev/twotier/redisstore/internal/connect"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
-
-// ErrMismatch is wrapped by errors about a Redis that can't be used as it is: it lacks a feature
-// that was asked for, or holds counts in a different layout. Retrying does not help.
-var ErrMismatch = errors.New("this Redis is not compatible")
-
-// ErrRejected is wrapped by errors about a Redis that refuses this store's credentials: a wrong
-// user, password or database, or a certificate that one side does not trust. Retrying does not help
-// until that is changed.
-var ErrRejected = errors.New("this Redis rejects these credentials")
-
-// rejections are the prefixes, after ERR if there is one, of a server's errors for clients without
-// access.
-var rejections = [...]string{
-	"WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "AUTH", "Client sent AUTH", "invalid password",
-	"DB index",
-	"invalid DB index", "SELECT is not allowed", "This instance has cluster support disabled",
-}
-
-// rejected adds ErrRejected to an error that will not go away by itself.
-func rejected(err error) error {
-	if err == nil || errors.Is(err, ErrMismatch) {
-		return err
-	}
-	var untrusted *tls.CertificateVerificationError
-	var plain tls.RecordHeaderError
-	told := slices.ContainsFunc(rejections[:], func(prefix string) bool {
-		return redis.HasErrorPrefix(err, prefix)
-	})
-	// The other side's TLS alert has a type that can't be named.
-	if told || errors.As(err, &untrusted) || errors.As(err, &plain) ||
-		strings.Contains(err.Error(), "remote error: tls: ") {
-		return fmt.Errorf("%w: %w", ErrRejected, err)
-	}
-	return err
-}
 
 // Probe checks that Redis can be reached, supports the options, and holds counts in the same
 // layout. An error that wraps neither ErrMismatch nor ErrRejected may go away: until a probe
@@ -59,14 +20,14 @@ func (s *Store) Probe(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	err := s.encryption.known()
+	err := s.conn.KnownMistake()
 	if err == nil {
-		err = rejected(s.probe(ctx))
+		err = connect.Reject(s.probe(ctx))
 	}
 	if !s.agreed {
-		err = s.encryption.explain(ctx, err)
+		err = s.conn.Explain(ctx, err)
 	}
-	s.setFailed(err)
+	s.conn.SetFailed(err)
 	if err == nil {
 		s.ready.Store(true)
 		s.used.Store(true)
@@ -90,20 +51,25 @@ func (s *Store) ensureReady(ctx context.Context) error {
 	if s.ready.Load() {
 		return nil
 	}
-	a, before := s.attempt(ctx), s.delivered.Load()
+	a, before := s.attempt(ctx), s.conn.Delivered.Load()
 	select {
 	case <-a.done:
 	case <-ctx.Done():
 		err := fmt.Errorf("%w: probe: %w", syncer.ErrNotApplied, ctx.Err())
-		return markLate(err, isTimeout(err) && s.delivered.Load() != before)
+		return scripts.MarkLate(err, scripts.IsTimeout(err) && s.conn.Delivered.Load() != before)
 	}
 	if a.err != nil {
 		if !s.used.Load() && (errors.Is(a.err, ErrMismatch) || errors.Is(a.err, ErrRejected)) {
 			// A process that starts in spite of this error has no store, rather than a late one.
 			return fmt.Errorf("%w: %w", syncer.ErrNotApplied, a.err)
 		}
-		late := isBusy(a.err) || isTimeout(a.err) && s.delivered.Load() != before
-		return markLate(notApplied(a.err), late)
+		err := scripts.NotApplied(a.err)
+		if errors.Is(a.err, ErrMismatch) {
+			err = fmt.Errorf("%w: %w", syncer.ErrRefused, a.err)
+		}
+		late := scripts.IsBusy(a.err) ||
+			scripts.IsTimeout(a.err) && s.conn.Delivered.Load() != before
+		return scripts.MarkLate(err, late)
 	}
 	return nil
 }
@@ -131,11 +97,18 @@ func (s *Store) attempt(ctx context.Context) *attempt {
 }
 
 func (s *Store) probe(ctx context.Context) error {
-	if err := s.probeCommands(ctx); err != nil {
+	if err := s.tryCommands(ctx); err != nil {
 		return err
 	}
-	s.CheckPolicy(ctx)
+	s.conn.CheckPolicy(ctx, s.opt.Logger)
 	return s.agree(ctx)
+}
+
+// tryCommands finds out whether this store may use the commands that it needs.
+func (s *Store) tryCommands(ctx context.Context) error {
+	payloads, err := s.conn.TryCommands(ctx, string(s.opt.Expiry))
+	s.restores.Store(payloads)
+	return err
 }
 
 // Health is the condition of the connection.
@@ -165,43 +138,21 @@ type Durations struct {
 
 // Health returns the last known condition of the connection, without asking Redis.
 func (s *Store) Health() Health {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return Health{
-		string(s.where.Kind), s.where.Hosts, cmp.Or(s.failed, s.silent),
-		time.Duration(s.rtt.Load()) * time.Microsecond,
-		s.roundTrips.Load(),
-		Durations(s.durations.Snapshot()),
+		string(s.conn.URL.Kind), s.conn.URL.Hosts, s.conn.Failure(), s.conn.RTT(),
+		s.conn.RoundTrips.Load(), Durations(s.conn.Durations()),
 	}
 }
 
-func (s *Store) setFailed(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed = err
-	if err == nil {
-		s.silent = nil
-	}
-}
-
-// setSilent records why Redis did not return its time, which is how a node that has nothing to
-// exchange learns that Redis is gone. A later success clears only this error: Redis may still
-// refuse exchanges.
-func (s *Store) setSilent(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.silent = err
-}
-
-// note records whether Redis is up after an exchange: it is if any round got through.
-func (s *Store) note(rounds []*syncer.Round) {
+// recordRounds records whether Redis is up after an exchange: it is if any round got through.
+func (s *Store) recordRounds(rounds []*syncer.Round) {
 	for _, r := range rounds {
 		if r.Err == nil {
-			s.setFailed(nil)
+			s.conn.SetFailed(nil)
 			return
 		}
 	}
-	s.setFailed(rounds[0].Err)
+	s.conn.SetFailed(rounds[0].Err)
 }
 
 // ClockSamples is how many times one measurement asks Redis for its time.
@@ -216,11 +167,11 @@ func (s *Store) Clock(ctx context.Context,
 	for range ClockSamples {
 		start := local()
 		began := time.Now()
-		t, err := s.client.Time(ctx).Result()
+		t, err := s.conn.Client.Time(ctx).Result()
 		if err != nil {
 			err = fmt.Errorf("time: %w", err)
 			if !errors.Is(ctx.Err(), context.Canceled) {
-				s.setSilent(err)
+				s.conn.SetSilent(err)
 			}
 			return 0, err
 		}
@@ -230,8 +181,8 @@ func (s *Store) Clock(ctx context.Context,
 			ahead = t.Sub(start.Add(rtt / 2))
 		}
 	}
-	s.setSilent(nil)
-	s.roundTrips.Add(ClockSamples)
-	s.rtt.Store(best.Microseconds())
+	s.conn.SetSilent(nil)
+	s.conn.RoundTrips.Add(ClockSamples)
+	s.conn.SetRTT(best)
 	return ahead, nil
 }

@@ -16,6 +16,7 @@ import (
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -127,7 +128,7 @@ func TestProbeComparesTheLayout(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if meta, err := srv.Do("HGET", redisstore.MetaKey, "ladder:sms").Text(); err == nil {
+	if meta, err := srv.Do("HGET", layout.MetaKey, "ladder:sms").Text(); err == nil {
 		t.Errorf("a node that was refused wrote its ladder: %s", meta)
 	}
 	good.Ladders = map[string]*leaparray.Ladder{"default": defaultLadder(t),

@@ -1,10 +1,11 @@
 package redisstore
 
 import (
-	"errors"
 	"fmt"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -17,17 +18,18 @@ const (
 	statusFirst
 )
 
-// takeStatus reads the values that every reply to a round begins with, and returns the rest. ok is
-// false if the rest must not be read.
-func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
+// decodeStatus decodes the values that every reply to a round begins with, and returns the rest. ok
+// is false if the rest must not be read.
+func (s *Store) decodeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	reply, _ := v.([]any)
 	if len(reply) < 5 {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", twotier.ErrUnknownOutcome, v)
 		return nil, false
 	}
-	r.Version, r.Quieted, r.Epoch = whole(reply[1]), whole(reply[2]), whole(reply[3])
-	r.LastChange = textAt(reply, 4)
-	status := whole(reply[0])
+	r.Version, r.Quieted = scripts.NumberAt(reply, 1), scripts.NumberAt(reply, 2)
+	r.Epoch = scripts.NumberAt(reply, 3)
+	r.LastChange = scripts.TextAt(reply, 4)
+	status := scripts.NumberAt(reply, 0)
 	r.Lost, r.Used, r.Later = status == statusLost, status == statusUsed, status == statusLater
 	r.First = status == statusFirst
 	if r.Lost {
@@ -38,9 +40,9 @@ func (s *Store) takeStatus(r *syncer.Round, v any) (rest []any, ok bool) {
 	return reply[5:], !r.Lost && !r.Used
 }
 
-// take reads a script's reply into a round.
-func (s *Store) take(r *syncer.Round, v any) {
-	rest, ok := s.takeStatus(r, v)
+// decodeRound decodes a script's reply into a round.
+func (s *Store) decodeRound(r *syncer.Round, v any) {
+	rest, ok := s.decodeStatus(r, v)
 	if !ok {
 		return
 	}
@@ -48,14 +50,14 @@ func (s *Store) take(r *syncer.Round, v any) {
 		r.Err = fmt.Errorf("%w: round: unexpected reply %v", twotier.ErrUnknownOutcome, v)
 		return
 	}
-	takeValues(r, rest[2], rest[3:])
-	takeErrors(r, rest[0])
-	takeLoaded(r, rest[1])
+	decodeValues(r, rest[2], rest[3:])
+	decodeErrors(r, rest[0])
+	decodeLoaded(r, rest[1])
 }
 
-// takeRestored reads the counts of a restored part's buckets, as they are after it.
-func (s *Store) takeRestored(r *syncer.Round, v any) {
-	values, ok := s.takeStatus(r, v)
+// decodeRestored decodes the counts of a restored part's buckets, as they are after it.
+func (s *Store) decodeRestored(r *syncer.Round, v any) {
+	values, ok := s.decodeStatus(r, v)
 	if !ok {
 		return
 	}
@@ -72,24 +74,9 @@ func (s *Store) takeRestored(r *syncer.Round, v any) {
 	}
 }
 
-// textAt returns a string of a reply, or "" if there is none.
-func textAt(reply []any, i int) string {
-	if i >= len(reply) {
-		return ""
-	}
-	text, _ := reply[i].(string)
-	return text
-}
-
-// whole returns an integer of a reply, or 0 if it is not one.
-func whole(v any) uint64 {
-	n, _ := v.(int64)
-	return uint64(n)
-}
-
-// takeValues reads the counts after the adds. A key that was new, as believed, has exactly the
+// decodeValues decodes the counts after the adds. A key that was new, as believed, has exactly the
 // added counts.
-func takeValues(r *syncer.Round, notMade any, values []any) {
+func decodeValues(r *syncer.Round, notMade any, values []any) {
 	known, _ := notMade.([]any)
 	at := 0
 	for i := range r.Keys {
@@ -126,7 +113,7 @@ func takeValues(r *syncer.Round, notMade any, values []any) {
 	}
 }
 
-func takeErrors(r *syncer.Round, reply any) {
+func decodeErrors(r *syncer.Round, reply any) {
 	list, _ := reply.([]any)
 	for i := 0; i+1 < len(list); i += 2 {
 		pos, _ := list[i].(int64)
@@ -137,35 +124,14 @@ func takeErrors(r *syncer.Round, reply any) {
 	}
 }
 
-func takeLoaded(r *syncer.Round, reply any) {
+func decodeLoaded(r *syncer.Round, reply any) {
 	list, _ := reply.([]any)
 	for i := 0; i+1 < len(list); i += 2 {
 		pos, _ := list[i].(int64)
 		fields, _ := list[i+1].([]any)
 		if pos < int64(len(r.Keys)) {
 			k := &r.Keys[pos]
-			k.Loaded = parseBuckets(fields, k.Loaded[:0])
+			k.Loaded = layout.ParseBuckets(fields, k.Loaded[:0])
 		}
 	}
-}
-
-// classify returns the outcome of a call that failed with this error or whose answer can't be
-// decoded: refused, not applied or, if any attempt to send it may have run it, unknown. It also
-// marks a Redis that is only late. If an earlier attempt may have run the call and Redis refused
-// the last one, Redis can be reached: it is late.
-func (c *scriptCall) classify(err error) error {
-	if c.mayHaveRun || mayHaveRun(err) {
-		return markLate(fmt.Errorf("%w: %w", twotier.ErrUnknownOutcome, err),
-			c.late || isRefusal(err))
-	}
-	return markLate(notApplied(err), c.late || isBusy(err))
-}
-
-// notApplied wraps the error of a call that was certainly not carried out. Any answer of a server,
-// even that it is loading its data or serves no such slot, is a refusal: the server can be reached.
-func notApplied(err error) error {
-	if isRefusal(err) || errors.Is(err, ErrMismatch) {
-		return fmt.Errorf("%w: %w", syncer.ErrRefused, err)
-	}
-	return fmt.Errorf("%w: %w", syncer.ErrNotApplied, err)
 }

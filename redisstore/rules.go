@@ -13,11 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
 const (
-	rulesKey = "tt:rules"
 	// newestField has the number of the newest version, and idField its ID. The other fields are
 	// versions by number.
 	newestField, idField = "v", "i"
@@ -53,16 +54,16 @@ func (r *Rules) Newest(ctx context.Context) (number int64, id string, err error)
 	if err := r.store.ensureReady(ctx); err != nil {
 		return 0, "", err
 	}
-	fields, err := r.store.client.HMGet(ctx, rulesKey, newestField, idField).Result()
+	fields, err := r.store.conn.Client.HMGet(ctx, layout.RulesKey, newestField, idField).Result()
 	if err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", rulesKey, err)
+		return 0, "", fmt.Errorf("read %s: %w", layout.RulesKey, err)
 	}
 	text, _ := fields[0].(string)
 	if text == "" {
 		return 0, "", nil
 	}
 	if number, err = strconv.ParseInt(text, 10, 64); err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", rulesKey, err)
+		return 0, "", fmt.Errorf("read %s: %w", layout.RulesKey, err)
 	}
 	id, _ = fields[1].(string)
 	return number, id, nil
@@ -74,7 +75,8 @@ func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersio
 	if err := r.store.ensureReady(ctx); err != nil {
 		return v, err
 	}
-	text, err := r.store.client.HGet(ctx, rulesKey, strconv.FormatInt(number, 10)).Result()
+	field := strconv.FormatInt(number, 10)
+	text, err := r.store.conn.Client.HGet(ctx, layout.RulesKey, field).Result()
 	if errors.Is(err, redis.Nil) {
 		return v, twotier.ErrNoRuleVersion
 	}
@@ -83,7 +85,7 @@ func (r *Rules) Version(ctx context.Context, number int64) (v twotier.RuleVersio
 		err = json.Unmarshal([]byte(text), &record)
 	}
 	if err != nil {
-		return v, fmt.Errorf("read version %d of %s: %w", number, rulesKey, err)
+		return v, fmt.Errorf("read version %d of %s: %w", number, layout.RulesKey, err)
 	}
 	return record.version(number), nil
 }
@@ -93,9 +95,9 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 	if err := r.store.ensureReady(ctx); err != nil {
 		return nil, err
 	}
-	fields, err := r.store.client.HGetAll(ctx, rulesKey).Result()
+	fields, err := r.store.conn.Client.HGetAll(ctx, layout.RulesKey).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", rulesKey, err)
+		return nil, fmt.Errorf("read %s: %w", layout.RulesKey, err)
 	}
 	for field, text := range fields {
 		number, err := strconv.ParseInt(field, 10, 64)
@@ -104,7 +106,7 @@ func (r *Rules) History(ctx context.Context) (all []twotier.RuleVersion, err err
 		}
 		var record ruleRecord
 		if err := json.Unmarshal([]byte(text), &record); err != nil {
-			return nil, fmt.Errorf("read version %d of %s: %w", number, rulesKey, err)
+			return nil, fmt.Errorf("read version %d of %s: %w", number, layout.RulesKey, err)
 		}
 		all = append(all, record.version(number))
 	}
@@ -143,14 +145,14 @@ func (r *Rules) write(ctx context.Context, low, high int64, v twotier.RuleVersio
 	if err := r.store.ensureReady(ctx); err != nil {
 		return false, err
 	}
-	call := &scriptCall{script: r.store.scripts.rules, keys: []string{rulesKey},
-		args: []any{low, high, v.Number, v.ID, record, twotier.MaxRuleVersions}}
+	call := &scripts.Call{Script: r.store.scripts.Rules, Keys: []string{layout.RulesKey},
+		Args: []any{low, high, v.Number, v.ID, record, twotier.MaxRuleVersions}}
 	if err := r.store.runOne(ctx, call); err != nil {
-		return false, fmt.Errorf("write %s: %w", rulesKey, err)
+		return false, fmt.Errorf("write %s: %w", layout.RulesKey, err)
 	}
-	stored, err := call.cmd.Int64()
+	stored, err := call.Cmd.Int64()
 	if err != nil {
-		return false, fmt.Errorf("write %s: %w", rulesKey, call.classify(err))
+		return false, fmt.Errorf("write %s: %w", layout.RulesKey, call.Classify(err))
 	}
 	return stored == 1, nil
 }

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/testing/redistest"
 	"twotier.dev/twotier/redisstore"
+	"twotier.dev/twotier/redisstore/internal/layout"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -46,7 +47,7 @@ func TestRoundsGoTogether(t *testing.T) {
 		}
 	}
 	bad := s.Partition(keys[11])
-	if err := srv.Do("SET", redisstore.StateKey(bad), "not ours").Err(); err != nil {
+	if err := srv.Do("SET", layout.StateKey(bad), "not ours").Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := calls(t, srv)
@@ -69,7 +70,7 @@ func TestRoundsGoTogether(t *testing.T) {
 			t.Errorf("%s: %d in Redis, want %d", keys[i], got, want)
 		}
 	}
-	if err := srv.Do("DEL", redisstore.StateKey(bad)).Err(); err != nil {
+	if err := srv.Do("DEL", layout.StateKey(bad)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.Exchange(t.Context(), rounds) // again, unchanged

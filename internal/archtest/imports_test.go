@@ -67,7 +67,29 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/batching",
 			"twotier.dev/twotier/internal/distinct", "twotier.dev/twotier/internal/durations",
 			"twotier.dev/twotier/internal/redisurl", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/redisstore/internal/connect",
+			"twotier.dev/twotier/redisstore/internal/fences",
+			"twotier.dev/twotier/redisstore/internal/layout",
+			"twotier.dev/twotier/redisstore/internal/msgpack",
+			"twotier.dev/twotier/redisstore/internal/scripts",
 			"twotier.dev/twotier/syncer", goRedis, xxhash,
+		},
+		"redisstore/internal/layout": {
+			"twotier.dev/twotier", "twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer",
+		},
+		"redisstore/internal/connect": {
+			"twotier.dev/twotier/internal/durations", "twotier.dev/twotier/internal/redisurl",
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/redisstore/internal/layout",
+			"twotier.dev/twotier/redisstore/internal/scripts", "twotier.dev/twotier/syncer",
+			goRedis,
+		},
+		"redisstore/internal/fences": {
+			"twotier.dev/twotier", "twotier.dev/twotier/redisstore/internal/scripts", goRedis,
+		},
+		"redisstore/internal/msgpack": {},
+		"redisstore/internal/scripts": {
+			"twotier.dev/twotier", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/syncer", goRedis,
 		},
 		"internal/redisurl": {},
 		"internal/distinct": {

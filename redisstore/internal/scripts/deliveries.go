@@ -1,15 +1,12 @@
-package redisstore
+package scripts
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
-
-	"twotier.dev/twotier/syncer"
 )
 
 // deliveries is a hook on the client of one server. It counts the reads that return data from any
@@ -20,9 +17,13 @@ type deliveries struct {
 	all    *atomic.Int64 // of all servers of the store
 }
 
-// watch adds the hook to the client of one server.
-func (s *Store) watch(client interface{ AddHook(redis.Hook) }) {
-	client.AddHook(&deliveries{all: &s.delivered})
+// Watch observes the connections of a client of one server. It counts the reads that return data in
+// delivered. Of a cluster's node it also records the attempts to send a pipeline.
+func Watch(client *redis.Client, delivered *atomic.Int64, inCluster bool) {
+	client.AddHook(&deliveries{all: delivered})
+	if inCluster {
+		client.AddHook(resends{})
+	}
 }
 
 // DialHook implements redis.Hook.
@@ -49,7 +50,7 @@ func (d *deliveries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		before := d.server.Load()
 		err := next(ctx, cmds)
 		if a, ok := ctx.Value(attemptsKey{}).(*attempts); ok && err != nil {
-			a.noteLate(cmds, d.server.Load() != before)
+			a.recordLate(cmds, d.server.Load() != before)
 		}
 		return err
 	}
@@ -76,14 +77,14 @@ type rawConn struct {
 	syscall.Conn
 }
 
-// noteLate records the outcome of an attempt to send commands. delivered reports whether the server
-// sent anything meanwhile.
-func (a *attempts) noteLate(cmds []redis.Cmder, delivered bool) {
+// recordLate records the outcome of an attempt to send commands. delivered reports whether the
+// server sent anything meanwhile.
+func (a *attempts) recordLate(cmds []redis.Cmder, delivered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range cmds {
 		switch err := c.Err(); {
-		case err != nil && !isTimeout(err):
+		case err != nil && !IsTimeout(err):
 			delete(a.late, c)
 		case err != nil && delivered:
 			if a.late == nil {
@@ -105,29 +106,3 @@ func (a *attempts) isLate(cmds ...*redis.Cmd) bool {
 	}
 	return false
 }
-
-// isTimeout reports whether an attempt failed only because it took too long.
-func isTimeout(err error) bool {
-	var failure net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrPoolTimeout) ||
-		errors.As(err, &failure) && failure.Timeout()
-}
-
-// isBusy reports whether a server refuses because of other work: it runs a long script, or moves a
-// slot.
-func isBusy(err error) bool {
-	return redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "TRYAGAIN")
-}
-
-// markLate wraps syncer.ErrLate around the error of an attempt if it was late.
-func markLate(err error, late bool) error {
-	if late {
-		return lateError{err}
-	}
-	return err
-}
-
-// lateError is an error that also is syncer.ErrLate.
-type lateError struct{ error }
-
-func (e lateError) Unwrap() []error { return []error{syncer.ErrLate, e.error} }

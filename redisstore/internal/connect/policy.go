@@ -1,16 +1,13 @@
-package redisstore
+package connect
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// policyInterval is how often servers are asked whether they may evict counts.
-const policyInterval = 10 * time.Second
 
 // safePolicy is the maxmemory-policy under which nothing is evicted.
 const safePolicy = "noeviction"
@@ -39,41 +36,22 @@ func (p *policies) changed(server, policy string) bool {
 
 // CheckPolicy logs that a server may evict counts when its memory is full, or no longer does, once
 // for each change. It ignores a server that forbids INFO or does not answer.
-func (s *Store) CheckPolicy(ctx context.Context) {
-	_ = s.eachMaster(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
+func (c *Conn) CheckPolicy(ctx context.Context, logger *slog.Logger) {
+	_ = c.Each(ctx, func(ctx context.Context, node *redis.Client) error { // it never fails
 		info, err := node.Info(ctx, "memory").Result()
 		_, rest, ok := strings.Cut(info, "maxmemory_policy:")
 		policy, _, _ := strings.Cut(rest, "\r\n")
-		server := s.nameOf(node)
-		if err != nil || !ok || !s.policies.changed(server, policy) {
+		server := c.Name(node)
+		if err != nil || !ok || !c.policies.changed(server, policy) {
 			return nil
 		}
 		if policy == safePolicy {
-			s.opt.Logger.Info("Redis no longer evicts counts", "server", server, "policy", policy)
+			logger.Info("Redis no longer evicts counts", "server", server, "policy", policy)
 		} else {
-			s.opt.Logger.Warn("Redis may evict counts when its memory is full; set "+
+			logger.Warn("Redis may evict counts when its memory is full; set "+
 				"maxmemory-policy to noeviction",
 				"server", server, "policy", policy)
 		}
 		return nil
 	})
 }
-
-// runPolicy checks the policy periodically until ctx is done.
-func (s *Store) runPolicy(ctx context.Context) {
-	ticker := time.NewTicker(policyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			ask, cancel := context.WithTimeout(ctx, s.opt.Timeout)
-			s.CheckPolicy(ask)
-			cancel()
-		}
-	}
-}
-
-// Watch calls [Store.CheckPolicy] periodically until the store is closed. Call it once.
-func (s *Store) Watch() { s.keepers.done.Go(func() { s.runPolicy(s.keepers.life) }) }

@@ -1,4 +1,4 @@
-package redisstore
+package layout
 
 import (
 	"encoding/binary"
@@ -11,8 +11,8 @@ import (
 // A key that is believed to be new is sent as the payload of RESTORE. This one command makes a Hash
 // with its time to live if the key does not exist, and otherwise reports that it does.
 
-// maxPayloadAdds is how many events a payload may have, so that its length fits in one byte.
-const maxPayloadAdds = 4
+// MaxPayloadAdds is how many events a payload may have, so that its length fits in one byte.
+const MaxPayloadAdds = 4
 
 // The parts of a payload, as defined by "Redis RDB file format" and by the file listpack.md of the
 // listpack specification.
@@ -24,29 +24,29 @@ const (
 	listpackInt64   = 0xf4 // the type of a time
 	listpackEnd     = 0xff
 	maxPayloadCount = math.MaxInt8 // a count is in one byte, without a type
-	payloadSizeMost = 2 + listpackHeader + maxPayloadAdds*listpackEvent + 1 + 10
+	payloadSizeMost = 2 + listpackHeader + MaxPayloadAdds*listpackEvent + 1 + 10
 )
 
 // jones has the remainders of every byte by the polynomial of the checksum, which is written in
 // reverse.
 var jones = func() [256]uint64 { return *crc64.MakeTable(0x95ac9329ac4bc9b5) }()
 
-// hasPayload reports whether a key's part of a round can be sent as a payload.
-func hasPayload(k *syncer.KeyRound) bool {
-	if !isNew(k) || k.Fold || k.TTL <= 0 || len(k.Adds) == 0 || len(k.Adds) > maxPayloadAdds {
+// HasPayload reports whether a new key with these counts can be sent as a payload.
+func HasPayload(adds []syncer.Bucket) bool {
+	if len(adds) == 0 || len(adds) > MaxPayloadAdds {
 		return false
 	}
-	for i := range k.Adds {
-		if b := &k.Adds[i]; b.Width != 1 || b.N <= 0 || b.N > maxPayloadCount {
+	for i := range adds {
+		if b := &adds[i]; b.Width != 1 || b.N <= 0 || b.N > maxPayloadCount {
 			return false
 		}
 	}
 	return true
 }
 
-// payloadOf returns the payload of a key with events that keep their millisecond. It matches
+// Payload returns the payload of a key with events that keep their millisecond. It matches
 // eventsOf in Lua.
-func payloadOf(events []syncer.Bucket) string {
+func Payload(events []syncer.Bucket) string {
 	buf := make([]byte, 0, payloadSizeMost)
 	size := listpackHeader + len(events)*listpackEvent + 1
 	buf = append(buf, payloadHash, byte(size))

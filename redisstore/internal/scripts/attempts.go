@@ -1,4 +1,4 @@
-package redisstore
+package scripts
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func mayHaveRun(err error) bool {
 	var op *net.OpError
 	unsent := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, redis.ErrPoolExhausted)
-	return !unsent && !isRefusal(err)
+	return !unsent && !IsRefusal(err)
 }
 
 // DialHook implements redis.Hook.

@@ -1,4 +1,4 @@
-package redisstore
+package fences
 
 import (
 	"cmp"
@@ -11,37 +11,55 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/syncer"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 )
 
-// WAIT and WAITAOF report how much of the server's data, as of the command, has reached the
-// replicas or the disk. They are sent on separate connections, after the counts were acknowledged,
-// so no flush waits for a replica that lags, and one command serves all callers that ask in the
-// meantime. A server that took over in between may lack counts that its predecessor acknowledged,
-// so it is first asked for the sequences of the counts to keep.
-
-// mark is a sequence that Redis stored under a key together with the counts of one script. A server
-// that has this sequence or a higher one has those counts.
-type mark struct {
-	key string
-	seq uint64
+// Servers are the servers that take writes.
+type Servers interface {
+	// Home returns the server of a key.
+	Home(ctx context.Context, key string) (*redis.Client, error)
+	// Each calls fn for each server.
+	Each(ctx context.Context, fn func(context.Context, *redis.Client) error) error
+	// Name returns the name of a server.
+	Name(server *redis.Client) string
 }
 
-// keepers holds one keeper for each ack.
-type keepers struct {
-	life context.Context
-	stop context.CancelFunc
-	done sync.WaitGroup
-	all  map[twotier.Ack]*keeper
+// Options configure [Fences]. All fields are required.
+type Options struct {
+	Servers Servers
+	// Replicas is how many replicas must have a count.
+	Replicas int
+	// Timeout bounds one command, and KeepTimeout how long servers wait.
+	Timeout, KeepTimeout time.Duration
+	// TTL is the time to live of sequences in milliseconds.
+	TTL string
+	// Go runs fn in the background; fn's context is done when the store closes.
+	Go func(fn func(ctx context.Context))
+	// RoundTrips counts the pipelines sent.
+	RoundTrips *atomic.Int64
+}
+
+// Fences holds the fences of all servers. It is safe for concurrent use.
+type Fences struct {
+	opt Options
+	all map[twotier.Ack]*keeper
+}
+
+// Mark is a sequence that Redis stored under a key together with the counts of one script. A server
+// that has this sequence or a higher one has those counts.
+type Mark struct {
+	Key string
+	Seq uint64
 }
 
 // keeper serves one ack: it holds the requested fences, and caches whether Redis offers the ack.
 type keeper struct {
-	s   *Store
+	opt *Options
 	ack twotier.Ack
 
 	mu    sync.Mutex
@@ -72,31 +90,23 @@ type fence struct {
 // one.
 const maxFences = 4
 
-func (k *keepers) init(s *Store) {
-	k.life, k.stop = context.WithCancel(context.Background())
-	k.all = map[twotier.Ack]*keeper{}
+// New returns fences that nobody waits for.
+func New(opt Options) *Fences {
+	f := &Fences{opt: opt, all: map[twotier.Ack]*keeper{}}
 	for _, ack := range []twotier.Ack{twotier.AckReplica, twotier.AckDisk} {
-		k.all[ack] = &keeper{s: s, ack: ack, lines: map[*redis.Client]*line{}}
+		f.all[ack] = &keeper{opt: &f.opt, ack: ack, lines: map[*redis.Client]*line{}}
 	}
+	return f
 }
 
-// Keep implements syncer.Keeper.
-func (s *Store) Keep(ctx context.Context, ack twotier.Ack, marks []syncer.Mark) []error {
-	list := make([]mark, len(marks))
-	for i, m := range marks {
-		list[i] = mark{writerKey(m.Partition, m.Writer), m.Seq}
-	}
-	return s.keep(ctx, ack, list)
-}
-
-// keep waits until the servers that have the marks have kept them. It returns an error or nil for
+// Keep waits until the servers that have the marks have kept them. It returns an error or nil for
 // each mark, or nil if all are kept.
-func (s *Store) keep(ctx context.Context, ack twotier.Ack, marks []mark) []error {
-	k := s.keepers.all[ack]
+func (f *Fences) Keep(ctx context.Context, ack twotier.Ack, marks []Mark) []error {
+	k := f.all[ack]
 	errs := make([]error, len(marks))
 	homes := map[*redis.Client][]int{}
 	for i, m := range marks {
-		server, err := s.home(ctx, m.key)
+		server, err := f.opt.Servers.Home(ctx, m.Key)
 		if err != nil {
 			errs[i] = k.unknown(err)
 			continue
@@ -109,7 +119,7 @@ func (s *Store) keep(ctx context.Context, ack twotier.Ack, marks []mark) []error
 	}
 	for server, at := range homes {
 		for _, i := range at {
-			errs[i] = k.outcome(ctx, fences[server], marks[i].key)
+			errs[i] = k.outcome(ctx, fences[server], marks[i].Key)
 		}
 	}
 	if cmp.Or(errs...) == nil {
@@ -142,7 +152,7 @@ func (k *keeper) unknown(err error) error {
 }
 
 // join adds some of the marks to the next fence of a server.
-func (k *keeper) join(server *redis.Client, marks []mark, at []int) *fence {
+func (k *keeper) join(server *redis.Client, marks []Mark, at []int) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.lines[server]
@@ -155,28 +165,28 @@ func (k *keeper) join(server *redis.Client, marks []mark, at []int) *fence {
 	}
 	for _, i := range at {
 		m := &marks[i]
-		l.next.marks[m.key] = max(l.next.marks[m.key], m.seq)
+		l.next.marks[m.Key] = max(l.next.marks[m.Key], m.Seq)
 	}
 	if l.active < maxFences {
 		l.active++
-		k.s.keepers.done.Go(func() { k.runFences(server, l) })
+		k.opt.Go(func(ctx context.Context) { k.runFences(ctx, server, l) })
 	}
 	return l.next
 }
 
 // runFences runs the fences of a server one after another until none is asked for.
-func (k *keeper) runFences(server *redis.Client, l *line) {
-	for f := k.take(server, l); f != nil; f = k.take(server, l) {
-		ctx, cancel := context.WithTimeout(k.s.keepers.life, k.s.opt.KeepTimeout+k.s.opt.Timeout)
-		f.lost, f.err = k.wait(ctx, server, f)
+func (k *keeper) runFences(ctx context.Context, server *redis.Client, l *line) {
+	for f := k.next(server, l); f != nil; f = k.next(server, l) {
+		one, cancel := context.WithTimeout(ctx, k.opt.KeepTimeout+k.opt.Timeout)
+		f.lost, f.err = k.wait(one, server, f)
 		cancel()
 		close(f.done)
 	}
 }
 
-// take returns the next fence of a server. If there is none, the calling goroutine is done, and the
+// next returns the next fence of a server. If there is none, the calling goroutine is done, and the
 // last one removes the server's line, because the server may have left the cluster.
-func (k *keeper) take(server *redis.Client, l *line) *fence {
+func (k *keeper) next(server *redis.Client, l *line) *fence {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := l.next
@@ -187,13 +197,6 @@ func (k *keeper) take(server *redis.Client, l *line) *fence {
 		}
 	}
 	return f
-}
-
-func (s *Store) home(ctx context.Context, key string) (*redis.Client, error) {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.MasterForKey(ctx, key)
-	}
-	return s.client.(*redis.Client), nil
 }
 
 var (
@@ -213,10 +216,10 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 	for i, key := range keys {
 		stored[i] = pipe.Get(ctx, key)
 	}
-	write := pipe.Do(ctx, "PEXPIRE", keys[0], k.s.sequenceTTL)
-	k.s.roundTrips.Add(2)
+	write := pipe.Do(ctx, "PEXPIRE", keys[0], k.opt.TTL)
+	k.opt.RoundTrips.Add(2)
 	_, _ = pipe.Exec(ctx) // every command has its own error
-	if err := write.Err(); err != nil && !isRefusal(err) {
+	if err := write.Err(); err != nil && !scripts.IsRefusal(err) {
 		return nil, err
 	}
 	lost, there := map[string]error{}, ""
@@ -231,8 +234,8 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 		return lost, nil
 	}
 	if written, _ := write.Int(); written == 0 { // keys[0] is gone, or in a slot that has moved
-		k.s.roundTrips.Add(1)
-		if err := conn.Do(ctx, "PEXPIRE", there, k.s.sequenceTTL).Err(); err != nil {
+		k.opt.RoundTrips.Add(1)
+		if err := conn.Do(ctx, "PEXPIRE", there, k.opt.TTL).Err(); err != nil {
 			return nil, err
 		}
 	}
@@ -242,14 +245,14 @@ func (k *keeper) wait(ctx context.Context, node *redis.Client,
 // await sends the command that waits.
 func (k *keeper) await(ctx context.Context, conn *redis.Conn) error {
 	if k.ack == twotier.AckReplica {
-		replicas, err := conn.Wait(ctx, k.s.opt.KeepReplicas, k.s.opt.KeepTimeout).Result()
-		if err == nil && replicas < int64(k.s.opt.KeepReplicas) {
+		replicas, err := conn.Wait(ctx, k.opt.Replicas, k.opt.KeepTimeout).Result()
+		if err == nil && replicas < int64(k.opt.Replicas) {
 			return fmt.Errorf("%w: %d of %d replicas have it", errNotKept, replicas,
-				k.s.opt.KeepReplicas)
+				k.opt.Replicas)
 		}
 		return err
 	}
-	kept, err := conn.WaitAOF(ctx, 1, 0, k.s.opt.KeepTimeout).Result()
+	kept, err := conn.WaitAOF(ctx, 1, 0, k.opt.KeepTimeout).Result()
 	if err == nil && (len(kept) == 0 || kept[0] < 1) {
 		return errNotKept
 	}

@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"cmp"
@@ -28,8 +28,9 @@ type encryption struct {
 	mistake error // found by the last probe, nil if nothing is wrong
 }
 
-// explain returns the mistake in place of the error of a first contact, if there is one.
-func (e *encryption) explain(ctx context.Context, err error) error {
+// Explain returns a mistake about TLS in place of the error of a first contact, if there is one.
+func (c *Conn) Explain(ctx context.Context, err error) error {
+	e := &c.encryption
 	if err == nil || errors.Is(err, ErrRejected) || errors.Is(err, ErrMismatch) {
 		return err
 	}
@@ -40,9 +41,10 @@ func (e *encryption) explain(ctx context.Context, err error) error {
 	return cmp.Or(e.mistake, err)
 }
 
-// known returns a mistake that was found recently, so that callers need not wait for a timeout
-// again.
-func (e *encryption) known() error {
+// KnownMistake returns a mistake that Explain has found recently, so that callers need not wait for
+// a timeout again.
+func (c *Conn) KnownMistake() error {
+	e := &c.encryption
 	if time.Since(e.asked) >= encryptionAge {
 		return nil
 	}

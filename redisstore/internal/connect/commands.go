@@ -1,4 +1,4 @@
-package redisstore
+package connect
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/redisstore/internal/layout"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 	"twotier.dev/twotier/syncer"
 )
 
@@ -34,11 +36,11 @@ func commandsOfAll() []command {
 }
 
 // commandsOfExpiry returns the additional commands of one way of expiring.
-func commandsOfExpiry(e Expiry) []command {
-	switch e {
-	case ExpiryField:
+func commandsOfExpiry(expiry string) []command {
+	switch expiry {
+	case scripts.ExpireFields:
 		return []command{{"hpexpire", []any{"1000", "FIELDS", "1", "f"}}}
-	case ExpiryTairhash:
+	case scripts.ExpireTairhash:
 		return []command{
 			{"exhincrby", []any{"f", "1"}}, {"exhpexpire", []any{"f", "1000"}},
 			{"exhget", []any{"f"}}, {"exhgetall", []any{}}, {"exhlen", []any{}},
@@ -54,10 +56,10 @@ const commandRestore = "restore"
 // commandsOutside returns the commands that are only used outside scripts.
 func commandsOutside() []string { return []string{"eval", "evalsha", "ping"} }
 
-// commands returns the names of all commands in use, in the form that ACL rules take.
-func commands(e Expiry) (names []string) {
+// Commands returns the names of all commands in use, in the form that ACL rules take.
+func Commands(expiry string) (names []string) {
 	names = append(commandsOutside(), commandRestore)
-	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(e)) {
+	for _, c := range slices.Concat(commandsOfAll(), commandsOfExpiry(expiry)) {
 		names = append(names, c.name)
 	}
 	slices.Sort(names)
@@ -68,9 +70,9 @@ func commands(e Expiry) (names []string) {
 // pure-Redis mode need: no other keys, no FLUSHALL, no KEYS. Redis Cluster also needs
 // +cluster|slots and +cluster|shards, and a database other than 0 needs +select. With +info, a
 // store can warn of a maxmemory-policy that loses counts.
-func ACL(e Expiry) []string {
-	rules := []string{"~" + keyPrefix[:strings.IndexByte(keyPrefix, ':')+1] + "*"}
-	for _, name := range commands(e) {
+func ACL(expiry string) []string {
+	rules := []string{"~" + layout.Prefix + "*"}
+	for _, name := range Commands(expiry) {
 		rules = append(rules, "+"+name)
 	}
 	return rules
@@ -89,9 +91,9 @@ func (m *missing) any() bool { return len(m.unknown)+len(m.forbidden) > 0 || m.k
 // forbiddenCommand finds the command in a server's refusal.
 var forbiddenCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
-// note records why a command failed. It reports false if the reason has nothing to do with
+// record records why a command failed. It reports false if the reason has nothing to do with
 // permissions: the server may be out of memory, or a replica.
-func (m *missing) note(name string, err error) bool {
+func (m *missing) record(name string, err error) bool {
 	text := strings.ToLower(err.Error())
 	switch {
 	case strings.Contains(text, "unknown command"), strings.Contains(text, "unknown redis command"):
@@ -114,71 +116,71 @@ func (m *missing) note(name string, err error) bool {
 	return true
 }
 
-// probeCommands tries every needed command on a key reserved for the purpose, instead of guessing
+// TryCommands tries every needed command on a key reserved for the purpose, instead of guessing
 // from a version or failing in the middle of a script. A command that the server refuses only at
-// the moment, for another reason, counts as available.
-func (s *Store) probeCommands(ctx context.Context) error {
+// the moment, for another reason, counts as available. payloads reports whether new keys can be
+// made from payloads.
+func (c *Conn) TryCommands(ctx context.Context, expiry string) (payloads bool, err error) {
 	var m missing
-	if err := s.client.Ping(ctx).Err(); err != nil && !m.note("ping", err) {
-		return fmt.Errorf("ping: %w", err)
+	if err := c.Client.Ping(ctx).Err(); err != nil && !m.record("ping", err) {
+		return false, fmt.Errorf("ping: %w", err)
 	}
-	if err := s.tryScripts(ctx, &m); err != nil {
-		return fmt.Errorf("probe: %w", err)
+	if err := c.tryScripts(ctx, expiry, &m); err != nil {
+		return false, fmt.Errorf("probe: %w", err)
 	}
-	if !m.any() {
-		return nil
+	if m.any() {
+		return false, c.refusal(expiry, &m)
 	}
-	return s.refusal(&m)
+	return expiry == scripts.ExpireKeys && c.acceptsPayload(ctx), nil
 }
 
 // probeKey is the key for trying out commands. It has the hash tag of a partition, so that a
 // cluster's client can route it.
-const probeKey = keyPrefix + "0}!probe"
+const probeKey = layout.PartitionPrefix + "0}!probe"
 
-func (s *Store) tryScripts(ctx context.Context, m *missing) error {
+func (c *Conn) tryScripts(ctx context.Context, expiry string, m *missing) error {
 	var args []any
-	all := slices.Concat(commandsOfAll(), commandsOfExpiry(s.opt.Expiry))
-	for _, c := range append(all, all[0]) { // the key is deleted before and after
-		n := len(c.args)
-		if c.args == nil {
+	all := slices.Concat(commandsOfAll(), commandsOfExpiry(expiry))
+	for _, one := range append(all, all[0]) { // the key is deleted before and after
+		n := len(one.args)
+		if one.args == nil {
 			n = -1
 		}
-		args = append(append(args, c.name, n), c.args...)
+		args = append(append(args, one.name, n), one.args...)
 	}
-	script := redis.NewScript(probeLua)
-	reply, err := script.Eval(ctx, s.client, []string{probeKey}, args...).StringSlice()
-	if m.untried = err != nil; m.untried && !m.note("eval", err) {
+	script := scripts.Probe()
+	reply, err := script.Eval(ctx, c.Client, []string{probeKey}, args...).StringSlice()
+	if m.untried = err != nil; m.untried && !m.record("eval", err) {
 		return err
 	}
-	err = script.EvalSha(ctx, s.client, []string{probeKey}, args...).Err()
+	err = script.EvalSha(ctx, c.Client, []string{probeKey}, args...).Err()
 	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		m.note("evalsha", err)
+		m.record("evalsha", err)
 	}
 	for i := 0; i+1 < len(reply); i += 2 {
-		m.note(reply[i], errors.New(reply[i+1]))
+		m.record(reply[i], errors.New(reply[i+1]))
 	}
-	s.tryPayload(ctx)
 	return nil
 }
 
-// tryPayload finds out whether new keys can be made from payloads. A server may lack RESTORE,
+// acceptsPayload reports whether new keys can be made from payloads. A server may lack RESTORE,
 // forbid it, or turn a payload into something else: miniredis makes a string.
-func (s *Store) tryPayload(ctx context.Context) {
+func (c *Conn) acceptsPayload(ctx context.Context) bool {
 	event := syncer.Bucket{Stretch: leaparray.Moment(1), N: 1}
-	count, _ := redis.NewScript(payloadLua).Eval(ctx, s.client, []string{probeKey},
-		payloadOf([]syncer.Bucket{event}), Field(event.Stretch)).Text()
-	s.restores.Store(s.opt.Expiry == ExpiryKey && count == "1")
+	count, err := scripts.Payload().Eval(ctx, c.Client, []string{probeKey},
+		layout.Payload([]syncer.Bucket{event}), layout.Field(event.Stretch)).Text()
+	return err == nil && count == "1"
 }
 
 // refusal returns an error that names the missing commands or permissions and the remedy.
-func (s *Store) refusal(m *missing) error {
+func (c *Conn) refusal(expiry string, m *missing) error {
 	if len(m.unknown) > 0 {
 		name := strings.ToUpper(m.unknown[0])
-		if slices.ContainsFunc(commandsOfExpiry(s.opt.Expiry),
+		if slices.ContainsFunc(commandsOfExpiry(expiry),
 			func(c command) bool { return c.name == m.unknown[0] }) {
 			return fmt.Errorf("%w: --redis-expiry=%s needs the command %s, which it does not "+
 				"have; use --redis-expiry=key",
-				ErrMismatch, s.opt.Expiry, name)
+				ErrMismatch, expiry, name)
 		}
 		return fmt.Errorf("%w: it does not have the command %s, or has it under another name",
 			ErrMismatch, name)
@@ -192,11 +194,11 @@ func (s *Store) refusal(m *missing) error {
 		what += " " + strings.ToUpper(name)
 	}
 	if m.untried {
-		m.forbidden = commands(s.opt.Expiry)
+		m.forbidden = Commands(expiry)
 	}
 	for _, name := range m.forbidden {
 		rules += " +" + name
 	}
 	return fmt.Errorf("%w: user %s may not use%s; let an administrator run ACL SETUSER %s%s",
-		ErrMismatch, s.where.User(), what, s.where.User(), rules)
+		ErrMismatch, c.URL.User(), what, c.URL.User(), rules)
 }

@@ -1,4 +1,4 @@
-package redisstore
+package fences
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/redisstore/internal/scripts"
 )
 
 // offer is the ability of the servers to wait, at a moment.
@@ -35,18 +36,18 @@ func (o *offer) all() error {
 // offerAge is how long an offer is valid.
 const offerAge = time.Second
 
-// Keeps implements syncer.Keeper. It tries what Keep will need rather than guessing from a version.
-// In a cluster only the primaries of the given partitions matter.
-func (s *Store) Keeps(ctx context.Context, ack twotier.Ack, partitions ...int) error {
-	offer, err := s.keepers.all[ack].offered(ctx)
+// Offers returns nil if the servers of some keys, or of all keys if none are given, can wait for an
+// ack. It tries what Keep will need rather than guessing from a version.
+func (f *Fences) Offers(ctx context.Context, ack twotier.Ack, keys ...string) error {
+	offer, err := f.all[ack].offered(ctx)
 	switch {
 	case err != nil:
 		return err
-	case len(partitions) == 0:
+	case len(keys) == 0:
 		return offer.all()
 	}
-	for _, p := range partitions {
-		server, err := s.home(ctx, Key(p, nil, nil))
+	for _, key := range keys {
+		server, err := f.opt.Servers.Home(ctx, key)
 		if err != nil {
 			return fmt.Errorf("%w: %w", twotier.ErrUnavailable, err)
 		}
@@ -82,11 +83,11 @@ func (k *keeper) offered(ctx context.Context) (*offer, error) {
 
 // ask asks all servers that take writes.
 func (k *keeper) ask(ctx context.Context) *offer {
-	ask, cancel := context.WithTimeout(ctx, k.s.opt.Timeout)
+	ask, cancel := context.WithTimeout(ctx, k.opt.Timeout)
 	defer cancel()
 	now := &offer{errs: map[*redis.Client]error{}}
 	var mu sync.Mutex // guards now.errs
-	now.err = k.s.eachMaster(ask, func(ctx context.Context, server *redis.Client) error {
+	now.err = k.opt.Servers.Each(ask, func(ctx context.Context, server *redis.Client) error {
 		err := k.try(ctx, server)
 		mu.Lock()
 		defer mu.Unlock()
@@ -96,15 +97,6 @@ func (k *keeper) ask(ctx context.Context) *offer {
 	now.at = time.Now()
 	k.seen = k.seen || now.all() == nil
 	return now
-}
-
-// eachMaster calls fn for each server that takes writes.
-func (s *Store) eachMaster(ctx context.Context,
-	fn func(context.Context, *redis.Client) error) error {
-	if c, ok := s.client.(*redis.ClusterClient); ok {
-		return c.ForEachMaster(ctx, fn)
-	}
-	return fn(ctx, s.client.(*redis.Client))
 }
 
 // try asks a server whether it offers the keeper's ack.
@@ -118,23 +110,15 @@ func (k *keeper) try(ctx context.Context, node *redis.Client) error {
 	// If the user has no permission for INFO, missing replicas only show when none answers in time.
 	info, err := node.Info(ctx, "replication").Result()
 	connected, told := replicasOf(info)
-	if err != nil || !told || connected >= k.s.opt.KeepReplicas {
+	if err != nil || !told || connected >= k.opt.Replicas {
 		return nil
 	}
 	lack := fmt.Sprintf("%d of %d replicas are connected to Redis at %s",
-		connected, k.s.opt.KeepReplicas, k.s.nameOf(node))
+		connected, k.opt.Replicas, k.opt.Servers.Name(node))
 	if k.seen {
 		return fmt.Errorf("%w: %s", twotier.ErrUnavailable, lack)
 	}
 	return k.never("replica needs all that are asked for: " + lack)
-}
-
-// nameOf returns the name of a server that takes writes: in a cluster its address.
-func (s *Store) nameOf(node *redis.Client) string {
-	if s.cluster {
-		return node.Options().Addr
-	}
-	return s.where.Hosts // with sentinels the driver has no address for the server
 }
 
 // replicasOf returns the number of connected replicas in a server's INFO.
@@ -151,7 +135,7 @@ func (k *keeper) refusal(command string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isRefusal(err) && !isPassing(err):
+	case scripts.IsRefusal(err) && !scripts.IsPassing(err):
 		return k.never(fmt.Sprintf("%s needs %s, which Redis refuses: %v",
 			strings.ToLower(k.name()), command, err))
 	}

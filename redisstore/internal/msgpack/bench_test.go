@@ -1,11 +1,9 @@
-package redisstore_test
+package msgpack_test
 
 import (
 	"testing"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
-
-	"twotier.dev/twotier/redisstore"
 )
 
 // BenchmarkMessagePack encodes and decodes the numbers of about four keys with two windows each, as
@@ -15,12 +13,12 @@ func BenchmarkMessagePack(b *testing.B) {
 	for i := range numbers {
 		numbers[i] = int64(i) * 31_415_926
 	}
-	packed := string(redisstore.Pack(numbers...))
+	packed := string(pack(nil, numbers))
 	b.Run("write/ours", func(b *testing.B) {
 		var out []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			out = redisstore.PackTo(out[:0], numbers)
+			out = pack(out[:0], numbers)
 		}
 	})
 	b.Run("read/ours", func(b *testing.B) {
@@ -28,7 +26,7 @@ func BenchmarkMessagePack(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var ok bool
-			if list, ok = redisstore.UnpackTo(list[:0], packed); !ok {
+			if list, ok = unpack(list[:0], packed); !ok {
 				b.Fatal("what was packed can't be read")
 			}
 		}

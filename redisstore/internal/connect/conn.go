@@ -1,0 +1,145 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"twotier.dev/twotier/internal/redisurl"
+	"twotier.dev/twotier/redisstore/internal/scripts"
+)
+
+// Options configure a [Conn].
+type Options struct {
+	// URL is the address of Redis, see package redisurl.
+	URL string
+	// Password returns the password for each new connection. Nil means the one in URL.
+	Password func() (string, error)
+	// TLS is used with the rediss schemes; nil means the system's root certificates.
+	TLS *tls.Config
+	// Timeout bounds connecting, and reading or writing one command.
+	Timeout time.Duration
+}
+
+// Conn is a client of the servers of one URL. It is safe for concurrent use, except for Explain and
+// KnownMistake.
+type Conn struct {
+	Client redis.UniversalClient
+	URL    redisurl.URL
+	// Cluster means that the servers form a Redis Cluster.
+	Cluster bool
+	// Delivered counts the reads that returned data, from all servers.
+	Delivered atomic.Int64
+	Condition
+
+	encryption encryption
+	policies   policies
+}
+
+// New returns a client that has not connected yet.
+func New(opt Options) (*Conn, error) {
+	where, err := redisurl.Parse(opt.URL)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{URL: where, Cluster: where.Kind == redisurl.Cluster,
+		Condition:  Condition{failed: errors.New("not connected yet")},
+		encryption: encryption{secure: where.TLS}}
+	if !where.Unix {
+		c.encryption.servers = where.Addresses
+	}
+	c.Client = newClient(driverOptions(&opt, &where), opt.Password)
+	switch client := c.Client.(type) {
+	case *redis.ClusterClient:
+		client.OnNewNode(func(node *redis.Client) { scripts.Watch(node, &c.Delivered, true) })
+	case *redis.Client:
+		scripts.Watch(client, &c.Delivered, false)
+	}
+	return c, nil
+}
+
+// Home returns the server that takes writes to a key.
+func (c *Conn) Home(ctx context.Context, key string) (*redis.Client, error) {
+	if client, ok := c.Client.(*redis.ClusterClient); ok {
+		return client.MasterForKey(ctx, key)
+	}
+	return c.Client.(*redis.Client), nil
+}
+
+// Each calls fn for each server that takes writes.
+func (c *Conn) Each(ctx context.Context, fn func(context.Context, *redis.Client) error) error {
+	if client, ok := c.Client.(*redis.ClusterClient); ok {
+		return client.ForEachMaster(ctx, fn)
+	}
+	return fn(ctx, c.Client.(*redis.Client))
+}
+
+// Name returns the name of a server that takes writes: in a cluster its address.
+func (c *Conn) Name(node *redis.Client) string {
+	if c.Cluster {
+		return node.Options().Addr
+	}
+	return c.URL.Hosts // with sentinels the driver has no address for the server
+}
+
+// driverOptions returns the driver's options. Its retries are off: a count that the driver sent
+// twice would be counted twice. A cluster's client sends again in spite of that, see package
+// scripts.
+func driverOptions(opt *Options, where *redisurl.URL) *redis.UniversalOptions {
+	o := &redis.UniversalOptions{
+		Addrs: where.Addresses, MasterName: where.Master,
+		IsClusterMode: where.Kind == redisurl.Cluster,
+		DB:            where.Database, Username: where.Username, Password: where.Password,
+		SentinelUsername: where.SentinelUsername, SentinelPassword: where.SentinelPassword,
+		MaxRetries: -1, MaxRedirects: 3, Protocol: 2, ContextTimeoutEnabled: true,
+		DisableIdentity: true,
+		DialTimeout:     opt.Timeout, ReadTimeout: opt.Timeout, WriteTimeout: opt.Timeout,
+		PoolTimeout:              opt.Timeout,
+		DialerRetries:            1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if where.TLS {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		if opt.TLS != nil {
+			o.TLSConfig = opt.TLS.Clone()
+		}
+	}
+	if where.Unix {
+		dialer := &net.Dialer{Timeout: opt.Timeout}
+		o.Dialer = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", addr)
+		}
+	}
+	return o
+}
+
+// newClient is redis.NewUniversalClient with a function for the password, for which the shared
+// options have no field.
+func newClient(o *redis.UniversalOptions, password func() (string, error)) redis.UniversalClient {
+	if password == nil {
+		return redis.NewUniversalClient(o)
+	}
+	credentials := func(context.Context) (string, string, error) {
+		text, err := password()
+		return o.Username, text, err
+	}
+	switch {
+	case o.MasterName != "":
+		f := o.Failover()
+		f.CredentialsProviderContext = credentials
+		return redis.NewFailoverClient(f)
+	case o.IsClusterMode:
+		c := o.Cluster()
+		c.CredentialsProviderContext = credentials
+		return redis.NewClusterClient(c)
+	}
+	single := o.Simple()
+	single.CredentialsProviderContext = credentials
+	return redis.NewClient(single)
+}

@@ -1,0 +1,184 @@
+package layout
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"twotier.dev/twotier"
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer"
+)
+
+// Version is the version of the layout. Layouts before 4 counted every event in all levels.
+const Version = "4"
+
+const (
+	// Prefix is the prefix of all keys.
+	Prefix = "tt:"
+	// PartitionPrefix is the prefix of the keys of all partitions, before the partition's number.
+	PartitionPrefix = "tt:{p"
+	// MetaKey is the key of the values that all users of the data must agree on.
+	MetaKey = "tt:meta"
+	// RulesKey is the key of the versions of the rules.
+	RulesKey = "tt:rules"
+)
+
+func appendTag(b []byte, partition int) []byte {
+	b = append(b, PartitionPrefix...)
+	b = strconv.AppendInt(b, int64(partition), 10)
+	return append(b, '}')
+}
+
+// Key returns the name of the Hash that holds a key's counts.
+func Key(partition int, ns, key []byte) string {
+	return string(AppendKey(nil, partition, ns, key))
+}
+
+// AppendKey appends the name of the Hash that holds a key's counts.
+func AppendKey(b []byte, partition int, ns, key []byte) []byte {
+	b = append(appendTag(b, partition), ':')
+	if len(ns) == 0 {
+		b = append(b, twotier.DefaultNamespace...)
+	} else {
+		b = append(b, ns...)
+	}
+	b = append(b, ':')
+	return append(b, key...)
+}
+
+// StateKey returns the name of the Hash with a partition's state.
+func StateKey(partition int) string { return string(AppendStateKey(nil, partition)) }
+
+// AppendStateKey appends the name of the Hash with a partition's state.
+func AppendStateKey(b []byte, partition int) []byte {
+	return append(appendTag(b, partition), "!s"...)
+}
+
+// RecordKey returns the name of the Hash that records how much of a key was restored.
+func RecordKey(partition int, ns, key []byte) string { return kindKey("!r", partition, ns, key) }
+
+// DistinctKey returns the name of the Hash with a key's distinct values.
+func DistinctKey(partition int, ns, key []byte) string { return kindKey("!d", partition, ns, key) }
+
+// kindKey returns the name of another Hash of a key: its kind follows the partition's tag.
+func kindKey(kind string, partition int, ns, key []byte) string {
+	name, tag := Key(partition, ns, key), len(appendTag(nil, partition))
+	return name[:tag] + kind + name[tag:]
+}
+
+// WriterKey returns the key of a writer's sequence.
+func WriterKey(partition int, writer string) string {
+	return string(appendWriterKey(nil, partition, writer))
+}
+
+func appendWriterKey(b []byte, partition int, writer string) []byte {
+	return append(append(appendTag(b, partition), "!w:"...), writer...)
+}
+
+// maxField bounds the numbers in fields: all have at most 15 digits, and so are exact in Lua too.
+const maxField = 1e15
+
+// Field returns the name of a cell in its key's Hash. For an event that keeps its millisecond it is
+// the time. For a bucket it is a negative number: its index, its width in milliseconds, and the
+// last digit of the number of the width's digits.
+func Field(s leaparray.Stretch) string {
+	if s.Width == 1 {
+		return strconv.FormatInt(s.Start, 10)
+	}
+	digits, scale := int64(1), int64(10)
+	for s.Width >= scale {
+		digits, scale = digits+1, scale*10
+	}
+	return strconv.FormatInt(-((s.Start/s.Width*scale+s.Width)*10 + digits%10), 10)
+}
+
+// ParseField is the inverse of Field. It matches cell in Lua.
+func ParseField(text string) (s leaparray.Stretch, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n >= maxField || n <= -maxField {
+		return s, false
+	}
+	if n >= 0 {
+		return leaparray.Moment(n), true
+	}
+	n = -n
+	digits := n % 10
+	if digits < 2 { // the narrowest bucket has two digits, the widest eleven
+		digits += 10
+	}
+	scale := int64(1)
+	for range digits {
+		scale *= 10
+	}
+	n /= 10
+	s.Width = n % scale
+	s.Start = n / scale * s.Width
+	return s, s.Width >= scale/10
+}
+
+// Fields caches the field made last: most keys of a batch are counted in the same bucket, or have
+// the same first one.
+type Fields struct {
+	of   leaparray.Stretch
+	name string
+}
+
+// Field is the function Field.
+func (f *Fields) Field(s leaparray.Stretch) string {
+	if s.Width == 1 {
+		return strconv.FormatInt(s.Start, 10)
+	}
+	if f.of != s {
+		f.of, f.name = s, Field(s)
+	}
+	return f.name
+}
+
+// smallNumbers has the decimal digits of small numbers.
+var smallNumbers = func() (s [256]string) {
+	for i := range s {
+		s[i] = strconv.Itoa(i)
+	}
+	return s
+}()
+
+// Number returns the decimal digits of a number.
+func Number(n int64) string {
+	if n >= 0 && n < int64(len(smallNumbers)) {
+		return smallNumbers[n]
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// ParseBuckets appends the buckets in the flat reply of HGETALL. It skips fields that are not
+// buckets: they are foreign.
+func ParseBuckets(reply []any, into []syncer.Bucket) []syncer.Bucket {
+	for i := 0; i+1 < len(reply); i += 2 {
+		name, _ := reply[i].(string)
+		value, _ := reply[i+1].(string)
+		cell, ok := ParseField(name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			n = syncer.NoCount
+		}
+		into = append(into, syncer.Bucket{Stretch: cell, N: n})
+	}
+	return into
+}
+
+// HashBytes is the size of a key's hash in the list of a partition's keys.
+const HashBytes = 4
+
+// AppendHash appends a key's hash as the list has it.
+func AppendHash(b []byte, hash uint32) []byte { return binary.LittleEndian.AppendUint32(b, hash) }
+
+// ParseHashes appends the hashes in a part of a list.
+func ParseHashes(text string, into []uint32) []uint32 {
+	for ; len(text) >= HashBytes; text = text[HashBytes:] {
+		into = append(into, binary.LittleEndian.Uint32([]byte(text[:HashBytes])))
+	}
+	return into
+}
