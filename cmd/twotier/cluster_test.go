@@ -199,7 +199,7 @@ func TestAnsweredOutcomeIsFinal(t *testing.T) {
 			t.Fatal(err)
 		}
 		id.Number++
-		answer, err := s.node.Answer(t.Context(), &multiowner.OutcomeRequest{Acquire: id})
+		answer, err := s.node.Respond(t.Context(), &multiowner.OutcomeRequest{Acquire: id})
 		if err != nil || answer.(*multiowner.OutcomeResponse).Outcome != multiowner.NotCarriedOut {
 			t.Fatalf("%+v, %v", answer, err)
 		}

@@ -102,8 +102,8 @@ func (t *Tracker) recall(ctx context.Context, c *twotier.Check) error {
 	return t.opt.Counter.CatchUp(ctx, c)
 }
 
-// AnswerRecall answers another node's Recall.
-func (t *Tracker) AnswerRecall(ctx context.Context, q *RecallRequest) error {
+// ServeRecall answers another node's Recall.
+func (t *Tracker) ServeRecall(ctx context.Context, q *RecallRequest) error {
 	return t.opt.Counter.CatchUp(ctx, &twotier.Check{NS: q.NS, Key: q.Key})
 }
 

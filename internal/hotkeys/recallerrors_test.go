@@ -126,7 +126,7 @@ func TestTakingBackWhileTheStoreIsDown(t *testing.T) {
 		l := newLender(t)
 		l.lend(t, "k")
 		l.ask = func(ctx context.Context, request any) error {
-			return l.Tracker.AnswerRecall(ctx, request.(*hotkeys.RecallRequest))
+			return l.Tracker.ServeRecall(ctx, request.(*hotkeys.RecallRequest))
 		}
 		l.store.SetDown(true)
 		time.Sleep(10 * time.Second)

@@ -39,7 +39,7 @@ func (s *side) Ask(ctx context.Context, _ *ring.Member, request, response any) e
 	switch q := request.(type) {
 	case *hotkeys.RecallRequest:
 		time.Sleep(time.Millisecond)
-		return s.other.AnswerRecall(ctx, q)
+		return s.other.ServeRecall(ctx, q)
 	case *hotkeys.LeaseRequest:
 		*response.(*hotkeys.LeaseResponse) = *s.other.Lend(ctx, q)
 	}

@@ -21,7 +21,7 @@ const (
 	backtestTimeout = 8 * time.Second
 	// searchTimeout bounds the search of other nodes for their busiest keys, among all they have.
 	searchTimeout = 2 * time.Second
-	// replayBatch is the number of keys in one question to another node; replayReaders is the
+	// replayBatch is the number of keys in one request to another node; replayReaders is the
 	// number of keys that a node reads at once, because some may have to be loaded.
 	replayBatch   = 32
 	replayReaders = 16
@@ -49,13 +49,13 @@ type replays struct{ n *Node }
 func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
 	window int64) (keys []twotier.KeyCount, silent []string, err error) {
 	n := r.n
-	q := &TopQuestion{limit, window, namespaces}
+	q := &TopRequest{limit, window, namespaces}
 	if keys, err = n.ownTop(ctx, q); err != nil || n.opt.Ring == nil {
 		return keys, nil, err
 	}
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, n.table(), searchTimeout, func(ctx context.Context, m *ring.Member) {
-		var a TopAnswer
+		var a TopResponse
 		err := n.opt.Peers.Ask(ctx, m, q, &a)
 		mu.Lock()
 		defer mu.Unlock()
@@ -68,7 +68,7 @@ func (r replays) Busiest(ctx context.Context, namespaces []string, limit int,
 
 // ownTop returns the busiest keys that this node owns. In Redis mode with a list of namespaces, it
 // returns the most frequent of the keys in this node's requests.
-func (n *Node) ownTop(ctx context.Context, q *TopQuestion) ([]twotier.KeyCount, error) {
+func (n *Node) ownTop(ctx context.Context, q *TopRequest) ([]twotier.KeyCount, error) {
 	switch {
 	case len(q.Namespaces) == 0:
 		return n.top.Top(ctx, q.Limit, q.Window)
@@ -136,11 +136,11 @@ func (n *Node) ownersOf(ctx context.Context, ask *backtest.Ask) (owners map[*rin
 // replayAt has another node replay some keys.
 func (n *Node) replayAt(ctx context.Context, to *ring.Member, ask *backtest.Ask, at []int,
 	outcomes [][]backtest.Outcome) {
-	q := ReplayQuestion{backtest.Ask{Lists: ask.Lists}}
+	q := ReplayRequest{backtest.Ask{Lists: ask.Lists}}
 	for _, i := range at {
 		q.Keys = append(q.Keys, ask.Keys[i])
 	}
-	var a ReplayAnswer
+	var a ReplayResponse
 	if n.opt.Peers.Ask(ctx, to, &q, &a) != nil || len(a.Outcomes) != len(at) {
 		return
 	}
@@ -160,7 +160,7 @@ func (n *Node) replayOwn(ctx context.Context, ask *backtest.Ask) [][]backtest.Ou
 	return outcomes
 }
 
-// replay replays some keys of a question on this node. With allowNonOwner, it reads the keys of
+// replay replays some keys of a request on this node. With allowNonOwner, it reads the keys of
 // other nodes from the store.
 func (n *Node) replay(ctx context.Context, ask *backtest.Ask, at []int,
 	outcomes [][]backtest.Outcome, allowNonOwner bool) {

@@ -60,8 +60,8 @@ func (n *Node) Bans(ctx context.Context, ns, name string, limit int) []twotier.B
 	}
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
-		var a BansAnswer
-		if err := n.opt.Peers.Ask(ctx, m, &BansQuestion{ns, name, limit}, &a); err != nil {
+		var a BansResponse
+		if err := n.opt.Peers.Ask(ctx, m, &BansRequest{ns, name, limit}, &a); err != nil {
 			return
 		}
 		mu.Lock()

@@ -121,7 +121,7 @@ func (n *Node) refuseTwin(ctx context.Context) error {
 func (n *Node) isAlive(ctx context.Context, m *ring.Member) bool {
 	for range pings {
 		attempt, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := n.opt.Peers.Ask(attempt, m, &PingQuestion{}, nil)
+		err := n.opt.Peers.Ask(attempt, m, &PingRequest{}, nil)
 		cancel()
 		if err == nil || errors.Is(err, rpc.ErrUnreachable) {
 			return err == nil

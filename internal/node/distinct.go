@@ -17,13 +17,13 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// pendingTimeout bounds the wait for another node's unflushed values, pendingAnswers the number of
-// answers per node, each of at most distinct.MaxPending, and pendingTimes the attempts at a
-// question that fails: a connection may break at any time.
+// pendingTimeout bounds the wait for another node's unflushed values, pendingResponses the number
+// of responses per node, each of at most distinct.MaxPending, and pendingTimes the attempts at a
+// request that fails: a connection may break at any time.
 const (
-	pendingTimeout = 500 * time.Millisecond
-	pendingAnswers = 64
-	pendingTimes   = 5
+	pendingTimeout   = 500 * time.Millisecond
+	pendingResponses = 64
+	pendingTimes     = 5
 )
 
 // handoverTimeout bounds the attempts of a stopping node to pass on its unflushed values, and
@@ -151,7 +151,7 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 	case to == nil:
 		return n.distinctInMemory(ctx, op, res, false)
 	}
-	var a DistinctAnswer
+	var a DistinctResponse
 	err = n.askDistinct(ctx, to, op, &a)
 	switch {
 	case errors.Is(err, rpc.ErrUnreachable) && n.owned.DecidedBy(to, p):
@@ -173,8 +173,8 @@ func (n *Node) distinct(ctx context.Context, op *distinct.Op, res *distinct.Resu
 // node is returned as twotier.ErrNotOwner, because it is no evidence that the first one is
 // unreachable.
 func (n *Node) askDistinct(ctx context.Context, to *ring.Member, op *distinct.Op,
-	a *DistinctAnswer) error {
-	q := &DistinctQuestion{*op}
+	a *DistinctResponse) error {
+	q := &DistinctRequest{*op}
 	err := n.opt.Peers.Ask(ctx, to, q, a)
 	var moved *rpc.MovedError
 	if errors.As(err, &moved) && moved.To.Name != n.self().Name {
@@ -243,7 +243,7 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 		if slices.Contains(silent, m.Name) {
 			return
 		}
-		left := pendingAnswers
+		left := pendingResponses
 		keys, _ := n.pendingAt(ctx, m, partitions, &left)
 		mu.Lock()
 		defer mu.Unlock()
@@ -256,11 +256,11 @@ func (n *Node) gatherDistinct(ctx context.Context, partitions []int) (all []dist
 // short: then pendingAt asks for each half of the partitions.
 func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 	left *int) (keys []distinct.Pending, ok bool) {
-	var a DistinctPendingAnswer
+	var a DistinctPendingResponse
 	if *left--; *left < 0 {
 		return nil, false
 	}
-	q, times := &DistinctPendingQuestion{partitions}, 1
+	q, times := &DistinctPendingRequest{partitions}, 1
 	for n.opt.Peers.Ask(ctx, m, q, &a) != nil {
 		if times++; times > pendingTimes || !retry.Pause(ctx, pendingTimeout/20) {
 			return nil, false
@@ -279,11 +279,11 @@ func (n *Node) pendingAt(ctx context.Context, m *ring.Member, partitions []int,
 }
 
 // pendingDistinct answers gatherDistinct.
-func (n *Node) pendingDistinct(q *DistinctPendingQuestion) *DistinctPendingAnswer {
+func (n *Node) pendingDistinct(q *DistinctPendingRequest) *DistinctPendingResponse {
 	if n.opt.Distinct == nil {
-		return &DistinctPendingAnswer{}
+		return &DistinctPendingResponse{}
 	}
-	return &DistinctPendingAnswer{n.opt.Distinct.Pending(q.Partitions)}
+	return &DistinctPendingResponse{n.opt.Distinct.Pending(q.Partitions)}
 }
 
 // handOverDistinct passes unflushed values on to the nodes that own their keys now, or will soon,

@@ -33,15 +33,15 @@ func TestValuesWhileAPartitionMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked []string
-				peers := &others{answer: func(to *ring.Member, question, answer any) error {
-					if _, ok := question.(*node.DistinctQuestion); !ok {
+				peers := &others{answer: func(to *ring.Member, request, response any) error {
+					if _, ok := request.(*node.DistinctRequest); !ok {
 						return nil
 					}
 					asked = append(asked, to.ID)
 					if to.ID == "other" {
 						return &rpc.MovedError{To: ring.Member{ID: "giver", Name: "giver"}}
 					}
-					answer.(*node.DistinctAnswer).Result.Source = twotier.SourceMemory
+					response.(*node.DistinctResponse).Result.Source = twotier.SourceMemory
 					return c.giver
 				}}
 				n, key := beside(t, nil, peers)
@@ -79,9 +79,9 @@ func TestValuesOfANodeWithoutTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, taken, refused := &goneStore{}, 0, false
 		peers := &others{values: store}
-		peers.answer = func(_ *ring.Member, question, _ any) error {
-			switch q := question.(type) {
-			case *node.DistinctQuestion:
+		peers.answer = func(_ *ring.Member, request, _ any) error {
+			switch q := request.(type) {
+			case *node.DistinctRequest:
 				return rpc.ErrUnreachable
 			case *node.DistinctHandover:
 				if !refused {
@@ -132,8 +132,8 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 		var wanted []int
 		asked, told := 0, map[int]bool{}
 		peers := &others{values: &goneStore{}}
-		peers.answer = func(_ *ring.Member, question, answer any) error {
-			q, ok := question.(*node.DistinctPendingQuestion)
+		peers.answer = func(_ *ring.Member, request, response any) error {
+			q, ok := request.(*node.DistinctPendingRequest)
 			if !ok {
 				return nil
 			}
@@ -149,7 +149,7 @@ func TestMoreIsPendingThanAnAnswerHas(t *testing.T) {
 				keys = append(keys, distinct.Pending{Key: fmt.Append(nil, p),
 					Sets: []distinct.Bucket{{Data: make([]byte, distinct.MaxPending/5*3)}}})
 			}
-			answer.(*node.DistinctPendingAnswer).Keys = keys
+			response.(*node.DistinctPendingResponse).Keys = keys
 			return nil
 		}
 		n, _ := beside(t, nil, peers)
@@ -170,8 +170,8 @@ func TestPendingBehindABrokenConnection(t *testing.T) {
 		var wanted []int
 		asked, told := 0, false
 		peers := &others{values: &goneStore{}}
-		peers.answer = func(_ *ring.Member, question, _ any) error {
-			q, ok := question.(*node.DistinctPendingQuestion)
+		peers.answer = func(_ *ring.Member, request, _ any) error {
+			q, ok := request.(*node.DistinctPendingRequest)
 			if !ok {
 				return nil
 			}

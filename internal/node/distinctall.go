@@ -77,7 +77,7 @@ func (n *Node) distinctAt(op *distinct.Op, known map[int]*ring.Member) *ring.Mem
 func (n *Node) askList(ctx context.Context, to *ring.Member,
 	calls []*distinct.Call) (left, doubt []*distinct.Call) {
 	for len(calls) > 1 { // a list of one gains nothing
-		q, a := &DistinctListQuestion{}, DistinctListAnswer{}
+		q, a := &DistinctListRequest{}, DistinctListResponse{}
 		for size := 0; len(q.Ops) < min(len(calls), listedOps); {
 			c := calls[len(q.Ops)]
 			n.hash(c.Op, c.Values)
@@ -114,8 +114,8 @@ func (n *Node) askList(ctx context.Context, to *ring.Member,
 // serveDistinctList runs operations for another node. It skips the operations behind one that this
 // node no longer owns, within the same lane: they may be on the same key.
 func (n *Node) serveDistinctList(ctx context.Context,
-	q *DistinctListQuestion) *DistinctListAnswer {
-	a := &DistinctListAnswer{Parts: make([]DistinctPart, len(q.Ops))}
+	q *DistinctListRequest) *DistinctListResponse {
+	a := &DistinctListResponse{Parts: make([]DistinctPart, len(q.Ops))}
 	calls, list := make([]distinct.Call, len(q.Ops)), make([]*distinct.Call, len(q.Ops))
 	for i := range calls {
 		calls[i] = distinct.Call{Op: &q.Ops[i], Res: &a.Parts[i].Result, Err: twotier.ErrNotOwner}

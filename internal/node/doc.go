@@ -5,7 +5,7 @@
 //
 // [Node.Do] passes an operation to package routing, which runs it on this node, at its owner, at
 // several owners, or in Redis. [Node.Serve] runs operations forwarded by other nodes, and
-// [Node.Answer] answers their other questions.
+// [Node.Respond] answers their other requests.
 //
 // # Parts
 //
@@ -21,7 +21,7 @@
 //
 // None of the parts holds the node. Each declares the few methods it needs of the others and is
 // tested with fakes of them. This package does the work that needs all parts: starting, draining
-// and closing (node.go, drain.go), and questions about the whole cluster (query.go, cluster.go,
+// and closing (node.go, drain.go), and requests about the whole cluster (query.go, cluster.go,
 // status.go).
 //
 // A Node is safe for concurrent use. It knows no wire formats: package peer defines the format

@@ -71,7 +71,7 @@ func (n *Node) Events(ctx context.Context) cluster.Events {
 		var mu sync.Mutex
 		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
 			var seen cluster.Events
-			err := n.opt.Peers.Ask(ctx, m, &EventsQuestion{}, &seen)
+			err := n.opt.Peers.Ask(ctx, m, &EventsRequest{}, &seen)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

@@ -23,92 +23,92 @@ type Peers interface {
 	// its results are set, both on the caller's goroutine.
 	DoAll(ctx context.Context, groups []rpc.Group, ops []twotier.Op, res []twotier.Result,
 		meanwhile func(), over func(group int))
-	// Ask sends a question, a pointer to one of the question types, and fills in the matching
-	// answer.
-	Ask(ctx context.Context, to *ring.Member, question, answer any) error
+	// Ask sends a request, a pointer to one of the request types, and fills in the matching
+	// response.
+	Ask(ctx context.Context, to *ring.Member, request, response any) error
 	// Keep releases everything held for members that are no longer in the table.
 	Keep(t *ring.Table)
 	// Stats returns counters of the traffic with the other nodes.
 	Stats() cluster.PeerStats
 }
 
-// The questions that nodes ask each other, and their answers.
+// The requests between nodes, and their responses.
 type (
-	// PingQuestion asks whether a node is alive. The answer is empty.
-	PingQuestion struct{}
+	// PingRequest asks whether a node is alive. The response is empty.
+	PingRequest struct{}
 
-	// TopQuestion asks for the busiest keys that a node owns, of some namespaces if there are any.
-	TopQuestion struct {
+	// TopRequest asks for the busiest keys that a node owns, of some namespaces if there are any.
+	TopRequest struct {
 		Limit      int
 		Window     int64
 		Namespaces []string
 	}
-	// TopRefusedQuestion asks for the keys with the most refusals among a node's requests.
-	TopRefusedQuestion struct {
+	// TopRefusedRequest asks for the keys with the most refusals among a node's requests.
+	TopRefusedRequest struct {
 		Limit  int
 		Window int64
 	}
-	// TopShadowRefusedQuestion asks the same about refusals by rules in shadow.
-	TopShadowRefusedQuestion struct {
+	// TopShadowRefusedRequest asks the same about refusals by rules in shadow.
+	TopShadowRefusedRequest struct {
 		Limit  int
 		Window int64
 	}
-	// TopAnswer lists the keys, largest first.
-	TopAnswer struct {
+	// TopResponse lists the keys, largest first.
+	TopResponse struct {
 		Keys []twotier.KeyCount
 	}
 
-	// BansQuestion asks for the bans that a node knows of, see Node.Bans.
-	BansQuestion struct {
+	// BansRequest asks for the bans that a node knows of, see Node.Bans.
+	BansRequest struct {
 		NS, Rule string
 		Limit    int
 	}
-	// BansAnswer lists them.
-	BansAnswer struct {
+	// BansResponse lists them.
+	BansResponse struct {
 		Bans []twotier.Banned
 	}
 
-	// SeriesQuestion asks for the buckets of a key that a node owns.
-	SeriesQuestion struct {
+	// SeriesRequest asks for the buckets of a key that a node owns.
+	SeriesRequest struct {
 		NS, Key []byte
 		Window  int64
 	}
-	// SeriesAnswer lists the buckets, oldest first.
-	SeriesAnswer struct {
+	// SeriesResponse lists the buckets, oldest first.
+	SeriesResponse struct {
 		BucketMS int64
 		Points   []twotier.Point
 	}
 
-	// EventsQuestion asks for the events that a node has seen. The answer is its cluster.Events.
-	EventsQuestion struct{}
+	// EventsRequest asks for the events that a node has seen. The response is its cluster.Events.
+	EventsRequest struct{}
 
-	// ReplayQuestion asks for the effect of lists of limits on keys that a node owns.
-	ReplayQuestion struct{ backtest.Ask }
-	// ReplayAnswer holds the outcomes of each key, none for a key that could not be read.
-	ReplayAnswer struct{ Outcomes [][]backtest.Outcome }
+	// ReplayRequest asks for the effect of lists of limits on keys that a node owns.
+	ReplayRequest struct{ backtest.Ask }
+	// ReplayResponse holds the outcomes of each key, none for a key that could not be read.
+	ReplayResponse struct{ Outcomes [][]backtest.Outcome }
 
-	// DistinctQuestion asks for an operation on distinct values. It may be sent again: adding a
+	// DistinctRequest asks for an operation on distinct values. It may be sent again: adding a
 	// value twice changes nothing.
-	DistinctQuestion struct{ Op distinct.Op }
-	// DistinctAnswer holds its result.
-	DistinctAnswer struct{ Result distinct.Result }
+	DistinctRequest struct{ Op distinct.Op }
+	// DistinctResponse holds its result.
+	DistinctResponse struct{ Result distinct.Result }
 
-	// DistinctListQuestion asks for several operations on distinct values, in order per key.
-	DistinctListQuestion struct{ Ops []distinct.Op }
-	// DistinctListAnswer holds the outcome of each operation. If one was not run, its error is
+	// DistinctListRequest asks for several operations on distinct values, in order per key.
+	DistinctListRequest struct{ Ops []distinct.Op }
+	// DistinctListResponse holds the outcome of each operation. If one was not run, its error is
 	// twotier.ErrNotOwner, as is the error of all later operations on the same key.
-	DistinctListAnswer struct{ Parts []DistinctPart }
+	DistinctListResponse struct{ Parts []DistinctPart }
 	// DistinctPart is the outcome of one operation.
 	DistinctPart struct {
 		Result distinct.Result
 		Err    error
 	}
 
-	// DistinctPendingQuestion asks for a node's unflushed distinct values of partitions that it no
+	// DistinctPendingRequest asks for a node's unflushed distinct values of partitions that it no
 	// longer decides about.
-	DistinctPendingQuestion struct{ Partitions []int }
-	// DistinctPendingAnswer lists them.
-	DistinctPendingAnswer struct{ Keys []distinct.Pending }
+	DistinctPendingRequest struct{ Partitions []int }
+	// DistinctPendingResponse lists them.
+	DistinctPendingResponse struct{ Keys []distinct.Pending }
 
 	// DistinctHandover passes on the unflushed distinct values of a node that is about to stop.
 	DistinctHandover struct{ Keys []distinct.Pending }
@@ -120,6 +120,6 @@ type (
 		distinct.Reset
 	}
 
-	// StatusQuestion asks for a node's Status.
-	StatusQuestion struct{}
+	// StatusRequest asks for a node's Status.
+	StatusRequest struct{}
 )

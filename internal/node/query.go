@@ -46,8 +46,8 @@ func (n *Node) series(ctx context.Context, ns, key []byte,
 	case errors.Is(err, ownership.ErrInRedis):
 		return n.series(ctx, ns, key, window)
 	case err == nil && to != nil:
-		var a SeriesAnswer
-		err = n.opt.Peers.Ask(ctx, to, &SeriesQuestion{ns, key, window}, &a)
+		var a SeriesResponse
+		err = n.opt.Peers.Ask(ctx, to, &SeriesRequest{ns, key, window}, &a)
 		if err == nil || errors.As(err, new(*twotier.InvalidError)) {
 			return a.BucketMS, a.Points, err
 		}
@@ -71,7 +71,7 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyC
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, &TopQuestion{Limit: limit, Window: window}, rows)
+	rows = n.gather(ctx, &TopRequest{Limit: limit, Window: window}, rows)
 	return topkeys.Largest(rows, limit), nil
 }
 
@@ -80,24 +80,24 @@ func (n *Node) Top(ctx context.Context, limit int, window int64) ([]twotier.KeyC
 func (n *Node) TopRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
 	each := refusedRows(limit)
-	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedQuestion{each, window})
+	return n.topRefused(ctx, limit, window, n.denied, &TopRefusedRequest{each, window})
 }
 
 // TopShadowRefused is TopRefused for the refusals that rules in shadow would have made.
 func (n *Node) TopShadowRefused(ctx context.Context, limit int,
 	window int64) ([]twotier.KeyCount, error) {
 	each := refusedRows(limit)
-	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedQuestion{each, window})
+	return n.topRefused(ctx, limit, window, n.shadowed, &TopShadowRefusedRequest{each, window})
 }
 
-// topRefused adds up this node's refusals and the other nodes' answers to the question.
+// topRefused adds up this node's refusals and the other nodes' answers to the request.
 func (n *Node) topRefused(ctx context.Context, limit int, window int64, noted *topkeys.Refused,
-	question any) ([]twotier.KeyCount, error) {
+	request any) ([]twotier.KeyCount, error) {
 	rows, err := noted.Top(ctx, refusedRows(limit), window)
 	if err != nil {
 		return nil, err
 	}
-	rows = n.gather(ctx, question, rows)
+	rows = n.gather(ctx, request, rows)
 	return topkeys.Largest(topkeys.Sum(rows), limit), nil
 }
 
@@ -110,15 +110,15 @@ func (n *Node) NoteShadow(ns, key []byte) { n.shadowed.NoteKey(ns, key) }
 func refusedRows(limit int) int { return 4*limit + 64 }
 
 // gather adds the answers of all other nodes that can be reached.
-func (n *Node) gather(ctx context.Context, question any,
+func (n *Node) gather(ctx context.Context, request any,
 	rows []twotier.KeyCount) []twotier.KeyCount {
 	if n.opt.Ring == nil {
 		return rows
 	}
 	var mu sync.Mutex
 	rpc.Broadcast(ctx, n.table(), topTimeout, func(ctx context.Context, m *ring.Member) {
-		var a TopAnswer
-		if err := n.opt.Peers.Ask(ctx, m, question, &a); err != nil {
+		var a TopResponse
+		if err := n.opt.Peers.Ask(ctx, m, request, &a); err != nil {
 			return
 		}
 		mu.Lock()

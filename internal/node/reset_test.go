@@ -31,7 +31,7 @@ import (
 type others struct {
 	respond func(verb rpc.Verb) error
 	acquire func(op *twotier.Op, res *twotier.Result) // answers an operation; nil: no answer
-	answer  func(to *ring.Member, question, answer any) error
+	answer  func(to *ring.Member, request, response any) error
 	values  distinct.Store // of the real node
 	ack     twotier.Ack    // of the real node
 
@@ -62,14 +62,14 @@ func (*others) DoAll(context.Context, []rpc.Group, []twotier.Op, []twotier.Resul
 	func(int)) {
 }
 
-func (o *others) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
+func (o *others) Ask(ctx context.Context, to *ring.Member, request, response any) error {
 	switch {
 	case ctx.Err() != nil:
 		return rpc.ErrLate
 	case o.answer == nil:
 		return nil
 	}
-	return o.answer(to, question, answer)
+	return o.answer(to, request, response)
 }
 
 func (*others) Keep(*ring.Table)             {}
@@ -446,8 +446,8 @@ func TestOthersAreToldOfAResetOfValues(t *testing.T) {
 func testOthersAreTold(t *testing.T, mode cluster.Mode, lost error) {
 	store, told := &changing{fn: func() {}, err: lost}, map[string]int{}
 	peers := &others{values: store, respond: func(rpc.Verb) error { return nil },
-		answer: func(_ *ring.Member, question, _ any) error {
-			q, ok := question.(*node.DistinctReset)
+		answer: func(_ *ring.Member, request, _ any) error {
+			q, ok := request.(*node.DistinctReset)
 			if !ok {
 				return nil
 			}

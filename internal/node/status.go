@@ -53,7 +53,7 @@ func (n *Node) Survey(ctx context.Context, v *cluster.View) {
 		rpc.Broadcast(ctx, t, topTimeout, func(ctx context.Context, m *ring.Member) {
 			var a cluster.Status
 			if !slices.Contains(silent, m.Name) &&
-				n.opt.Peers.Ask(ctx, m, &StatusQuestion{}, &a) == nil {
+				n.opt.Peers.Ask(ctx, m, &StatusRequest{}, &a) == nil {
 				found[t.Find(m.Name)] = &a
 			}
 		})

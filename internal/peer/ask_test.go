@@ -19,8 +19,8 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow questions of users than there are
-// lanes, and one question of a node.
+// TestQuestionsOfUsersDontHoldUpThoseOfNodes asks more slow requests of users than there are
+// lanes, and one request of a node.
 func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, simnet.Weather{}, "", "")
@@ -28,17 +28,17 @@ func TestQuestionsOfUsersDontHoldUpThoseOfNodes(t *testing.T) {
 		var users sync.WaitGroup
 		for range 50 {
 			users.Go(func() {
-				_ = p.client.Ask(t.Context(), p.to, &node.TopQuestion{}, new(node.TopAnswer))
+				_ = p.client.Ask(t.Context(), p.to, &node.TopRequest{}, new(node.TopResponse))
 			})
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.client.Ask(ctx, p.to, &node.PingQuestion{}, nil); err != nil {
+		if err := p.client.Ask(ctx, p.to, &node.PingRequest{}, nil); err != nil {
 			t.Error(err)
 		}
 		users.Wait()
-		time.Sleep(p.fake.delay) // for questions with callers that have given up
+		time.Sleep(p.fake.delay) // for requests with callers that have given up
 	})
 }
 
@@ -147,7 +147,7 @@ func (silentHost) Send(ctx context.Context, _ string, _ []byte) ([]byte, error) 
 	return nil, ctx.Err()
 }
 
-// TestUsersDoNotWaitForTheSilent asks a silent node on behalf of users: the first question times
+// TestUsersDoNotWaitForTheSilent asks a silent node on behalf of users: the first request times
 // out, later ones fail at once as unreachable.
 func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestUsersDoNotWaitForTheSilent(t *testing.T) {
 		to := &ring.Member{ID: "b", Name: "b-1", Address: "b"}
 		ask := func() (time.Duration, error) {
 			began := time.Now()
-			err := c.Ask(t.Context(), to, &node.DistinctQuestion{}, new(node.DistinctAnswer))
+			err := c.Ask(t.Context(), to, &node.DistinctRequest{}, new(node.DistinctResponse))
 			return time.Since(began), err
 		}
 		if took, err := ask(); err == nil {

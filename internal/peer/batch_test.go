@@ -37,7 +37,7 @@ func (f *recorder) ServeTasks(_ context.Context, tasks []rpc.Task, res []twotier
 	}
 }
 
-func (*recorder) Answer(context.Context, any) (any, error) { return nil, nil }
+func (*recorder) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // answer sets a random answer, which needs no details half of the time.
 func (f *recorder) answer(op *twotier.Op, res *twotier.Result) {

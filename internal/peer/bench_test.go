@@ -27,7 +27,7 @@ func (yes) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
 
 func (yes) ServeTasks(context.Context, []rpc.Task, []twotier.Result) {}
 
-func (yes) Answer(context.Context, any) (any, error) { return nil, nil }
+func (yes) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // handler is a transport to a server in the same process.
 type handler struct{ s *peer.Server }

@@ -145,8 +145,8 @@ func (c *Client) Keep(t *ring.Table) {
 func (c *Client) silenceTimeout() time.Duration { return c.opt.AttemptTimeout / 2 }
 
 // Ask implements node.Peers.
-func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
-	body, err := appendQuestion(nil, question)
+func (c *Client) Ask(ctx context.Context, to *ring.Member, request, response any) error {
+	body, err := appendRequest(nil, request)
 	if err != nil {
 		return err
 	}
@@ -154,16 +154,16 @@ func (c *Client) Ask(ctx context.Context, to *ring.Member, question, answer any)
 	if err != nil {
 		return err
 	}
-	kind, _ := node.QuestionOf(question)
-	if err := l.ask(ctx, &kind, body, answer); err != nil {
+	kind, _ := node.KindOf(request)
+	if err := l.ask(ctx, &kind, body, response); err != nil {
 		return fmt.Errorf("node %s: %s: %w", to.ID, kind.Name, err)
 	}
 	return nil
 }
 
-// ask sends a question and reads the answer. Questions from users fail at once while the node can't
-// be reached; questions between nodes go through, because they show whether it is back.
-func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer any) error {
+// ask sends a request and reads the response. Requests from users fail at once while the node can't
+// be reached; requests between nodes go through, because they show whether it is back.
+func (l *link) ask(ctx context.Context, what *node.RequestKind, body []byte, response any) error {
 	free := l.asking
 	if what.FromUsers {
 		if free = l.showing; l.open.Load() {
@@ -179,13 +179,13 @@ func (l *link) ask(ctx context.Context, what *node.Question, body []byte, answer
 	case <-ctx.Done():
 		return rpc.ErrLate
 	}
-	kind, by := kindQuestion, l.c.deadline(ctx)
+	kind, by := kindRequest, l.c.deadline(ctx)
 	if of := trace.From(ctx); of != nil {
-		kind, body = kindTracedQuestion, append(appendTrace(nil, of), body...)
+		kind, body = kindTracedRequest, append(appendTrace(nil, of), body...)
 	}
 	reply, err := lane.exchange(ctx, kind, body, by)
 	if err != nil {
 		return err
 	}
-	return readAnswer(reply, answer)
+	return readResponse(reply, response)
 }

@@ -1,5 +1,5 @@
 // Package peer is the protocol between nodes. A node forwards operations to the owner of their
-// keys, and asks questions, whose kinds are [node.Questions].
+// keys, and sends requests, whose kinds are [node.RequestKinds].
 //
 // # Batches
 //
@@ -18,7 +18,7 @@
 //
 // # Traces
 //
-// A call or question that is part of a trace (package trace) carries its context.
+// A call or request that is part of a trace (package trace) carries its context.
 //
 // # At most once
 //

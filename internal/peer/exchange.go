@@ -30,7 +30,7 @@ func (n *lane) meet(ctx context.Context, by time.Time) error {
 	if n.l.offsetKnown() {
 		return nil
 	}
-	_, err := n.deliver(ctx, kindQuestion, n.l.ping, by)
+	_, err := n.deliver(ctx, kindRequest, n.l.ping, by)
 	switch {
 	case errors.Is(err, twotier.ErrUnknownOutcome):
 		return fmt.Errorf("%w: it did not report its time", rpc.ErrLate)

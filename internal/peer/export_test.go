@@ -17,19 +17,19 @@ type Reply []byte
 // Claim parses the response to a claim.
 func (b Reply) Claim() (*ownership.ClaimResponse, error) {
 	a := new(ownership.ClaimResponse)
-	return a, readAnswer(b, a)
+	return a, readResponse(b, a)
 }
 
-// Into parses the answer to a question.
-func (b Reply) Into(answer any) error { return readAnswer(b, answer) }
+// Into parses the answer to a request.
+func (b Reply) Into(answer any) error { return readResponse(b, answer) }
 
-// Asked encodes a question and parses it again.
-func Asked(question any) (any, error) {
-	b, err := appendQuestion(nil, question)
+// Asked encodes a request and parses it again.
+func Asked(request any) (any, error) {
+	b, err := appendRequest(nil, request)
 	if err != nil {
 		return nil, err
 	}
-	return readQuestion(b)
+	return readRequest(b)
 }
 
 // Result parses the result of an operation.
@@ -40,7 +40,7 @@ func (b Reply) Result(op *twotier.Op, res *twotier.Result) error {
 }
 
 // Answered encodes an answer as a server does.
-func Answered(answer any, err error) Reply { return appendAnswer(nil, answer, err) }
+func Answered(answer any, err error) Reply { return appendResponse(nil, answer, err) }
 
 // Said returns a server's reply without a secret, except the time.
 func Said(raw []byte) string {

@@ -15,7 +15,7 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// strict is a node that checks that tasks and questions are valid.
+// strict is a node that checks that tasks and requests are valid.
 type strict struct{ t *testing.T }
 
 func (s strict) Serve(_ context.Context, ops []twotier.Op, res []twotier.Result) {
@@ -54,7 +54,7 @@ func (s strict) read(ops []twotier.Op, res []twotier.Result) {
 	}
 }
 
-func (strict) Answer(context.Context, any) (any, error) { return nil, nil }
+func (strict) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // FuzzHandle sends arbitrary messages to a server without a secret.
 func FuzzHandle(f *testing.F) {

@@ -81,7 +81,7 @@ func TestLateMessagesAreNotCarriedOut(t *testing.T) {
 	})
 }
 
-// TestLateQuestionsAreNotAnswered delays a question until its sender has given up: the node must
+// TestLateQuestionsAreNotAnswered delays a request until its sender has given up: the node must
 // not act on it then.
 func TestLateQuestionsAreNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

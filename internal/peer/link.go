@@ -42,7 +42,7 @@ const (
 	// lanes, the others never wait for a node that waits for a lane, so that no circle of nodes can
 	// wait for each other.
 	nodeBound
-	// resets wait for the store, and for questions, but for no other task. They hold up neither
+	// resets wait for the store, and for requests, but for no other task. They hold up neither
 	// storeBound nor nodeBound tasks, and are not held up by them.
 	resets
 	classes
@@ -52,7 +52,7 @@ const (
 // them.
 var firstLanes = [classes]int{quick: 0, storeBound: 1000, nodeBound: 1500, resets: 1750}
 
-// The numbers of the first lanes for questions, and of the spare ones.
+// The numbers of the first lanes for requests, and of the spare ones.
 const (
 	firstAsker  = 2000
 	firstShower = 3000
@@ -66,7 +66,7 @@ type link struct {
 	ping []byte // an encoded ping
 	clockOffset
 	queues [classes]*batching.Queue[*call]
-	// Free lanes for questions of nodes (asking) and of users (showing), see node.Question.
+	// Free lanes for requests of nodes (asking) and of users (showing), see node.RequestKind.
 	asking, showing chan *lane
 	// Free lanes for calls whose regular lanes are busy with slow messages.
 	spare chan *lane
@@ -94,7 +94,7 @@ func newLink(c *Client, to *ring.Member) *link {
 	for of := range l.queues {
 		l.queues[of] = batching.New[*call](opt)
 	}
-	l.ping, _ = appendQuestion(nil, new(node.PingQuestion)) // a ping is always a question
+	l.ping, _ = appendRequest(nil, new(node.PingRequest)) // a ping is always a request
 	l.ctx, l.stop = context.WithCancel(c.ctx)
 	context.AfterFunc(l.ctx, l.end)
 	for i := range askingLanes {
@@ -193,7 +193,7 @@ func (l *link) runProbe() {
 		}
 		before := l.signs.Load()
 		// The lane reports the outcome to the link.
-		_, _ = probe.deliver(l.ctx, kindQuestion, l.ping, time.Now().Add(l.c.silenceTimeout()))
+		_, _ = probe.deliver(l.ctx, kindRequest, l.ping, time.Now().Add(l.c.silenceTimeout()))
 		if !l.keepsProbing(l.signs.Load() == before) {
 			return
 		}

@@ -14,9 +14,9 @@ const version = 7
 // The kinds of message.
 const (
 	kindTasks byte = iota
-	kindQuestion
-	// kindTracedQuestion is a question that is part of a trace; the trace's context precedes it.
-	kindTracedQuestion
+	kindRequest
+	// kindTracedRequest is a request that is part of a trace; the trace's context precedes it.
+	kindTracedRequest
 )
 
 // The status codes of a reply.

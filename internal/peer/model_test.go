@@ -62,7 +62,7 @@ func (f *ledgerNode) dawdle(ctx context.Context) {
 	}
 }
 
-func (f *ledgerNode) Answer(context.Context, any) (any, error) { return nil, nil }
+func (f *ledgerNode) Respond(context.Context, any) (any, error) { return nil, nil }
 
 // TestModel forwards operations with deadlines of every length over a network that loses, delays
 // and repeats messages, to a slow node. Acknowledged operations are counted once, refused ones

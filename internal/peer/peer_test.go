@@ -72,19 +72,19 @@ func (f *fake) Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result
 	}
 }
 
-func (f *fake) Answer(_ context.Context, question any) (any, error) {
-	switch q := question.(type) {
-	case *node.PingQuestion:
+func (f *fake) Respond(_ context.Context, request any) (any, error) {
+	switch q := request.(type) {
+	case *node.PingRequest:
 		return nil, nil
-	case *node.TopQuestion:
+	case *node.TopRequest:
 		f.mu.Lock()
 		delay := f.delay
 		f.mu.Unlock()
 		time.Sleep(delay)
-		return &node.TopAnswer{Keys: []twotier.KeyCount{{NS: "default", Key: "k",
+		return &node.TopResponse{Keys: []twotier.KeyCount{{NS: "default", Key: "k",
 				Count: q.Window}}},
 			nil
-	case *node.StatusQuestion:
+	case *node.StatusRequest:
 		return &cluster.Status{Keys: 5, Mode: cluster.Redis}, nil
 	case *hotkeys.LeaseRequest:
 		f.mu.Lock()
@@ -94,7 +94,7 @@ func (f *fake) Answer(_ context.Context, question any) (any, error) {
 	case *multiowner.OutcomeRequest:
 		return nil, fmt.Errorf("%w: no such thing", twotier.ErrUnavailable)
 	}
-	return nil, fmt.Errorf("%T: not here", question)
+	return nil, fmt.Errorf("%T: not here", request)
 }
 
 // wire is a transport over a simulated host. Addresses are host addresses.
@@ -163,7 +163,7 @@ func (p *pair) add(key string, within time.Duration) error {
 // meet makes the client learn the server's clock, as it does before the first task.
 func (p *pair) meet() {
 	p.t.Helper()
-	if err := p.client.Ask(context.Background(), p.to, &node.PingQuestion{}, nil); err != nil {
+	if err := p.client.Ask(context.Background(), p.to, &node.PingRequest{}, nil); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -470,8 +470,8 @@ func TestQuestions(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
-				var top node.TopAnswer
-				if err := p.client.Ask(ctx, p.to, &node.TopQuestion{Limit: 3, Window: int64(i)},
+				var top node.TopResponse
+				if err := p.client.Ask(ctx, p.to, &node.TopRequest{Limit: 3, Window: int64(i)},
 					&top); err != nil {
 					if !errors.Is(err, twotier.ErrUnknownOutcome) {
 						t.Error(err)
@@ -484,7 +484,7 @@ func TestQuestions(t *testing.T) {
 		wg.Wait()
 		p.net.SetWeather(simnet.Weather{})
 		var status cluster.Status
-		if err := p.client.Ask(context.Background(), p.to, &node.StatusQuestion{},
+		if err := p.client.Ask(context.Background(), p.to, &node.StatusRequest{},
 			&status); err != nil || status.Keys != 5 || status.Mode != cluster.Redis {
 			t.Errorf("%+v, %v", status, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// The first byte of a result with an error: its kind. The first byte of an answer to a question is
+// The first byte of a result with an error: its kind. The first byte of an answer to a request is
 // one of these, too, or resultOK.
 const (
 	resultOK byte = iota

@@ -24,8 +24,8 @@ type Local interface {
 	Serve(ctx context.Context, ops []twotier.Op, res []twotier.Result)
 	// ServeTasks does the same with tasks that do more than run their operation.
 	ServeTasks(ctx context.Context, tasks []rpc.Task, res []twotier.Result)
-	// Answer answers a question of another node.
-	Answer(ctx context.Context, question any) (answer any, err error)
+	// Respond answers a request of another node.
+	Respond(ctx context.Context, request any) (response any, err error)
 }
 
 // ServerOptions configure a [Server].
@@ -202,10 +202,10 @@ func (s *Server) inTime(ctx context.Context, m *message) reply {
 // carryOut executes a message, until by. Errors become part of the reply.
 func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	switch m.Kind {
-	case kindQuestion:
+	case kindRequest:
 		_, answer, _ := s.answer(ctx, m.Body, by)
 		return reply{replyDone, answer}
-	case kindTracedQuestion:
+	case kindTracedRequest:
 		return reply{replyDone, s.answerTraced(ctx, m.From, m.Body, by)}
 	}
 	x := s.pool.Get().(*scratch)
@@ -218,16 +218,16 @@ func (s *Server) carryOut(ctx context.Context, m *message, by time.Time) reply {
 	return reply{replyDone, bytes.Clone(x.reply)} // it is kept, with no more memory than it needs
 }
 
-// answer answers a question, and also returns the name of its kind and the error.
+// answer answers a request, and also returns the name of its kind and the error.
 func (s *Server) answer(ctx context.Context, body []byte,
 	by time.Time) (name string, encoded []byte, err error) {
-	question, err := readQuestion(body)
+	request, err := readRequest(body)
 	if err != nil {
-		return "", appendAnswer(nil, nil, err), err
+		return "", appendResponse(nil, nil, err), err
 	}
 	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
-	answer, err := s.opt.Node.Answer(ctx, question)
-	kind, _ := node.QuestionOf(question)
-	return kind.Name, appendAnswer(nil, answer, err), err
+	answer, err := s.opt.Node.Respond(ctx, request)
+	kind, _ := node.KindOf(request)
+	return kind.Name, appendResponse(nil, answer, err), err
 }

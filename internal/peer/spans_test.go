@@ -12,7 +12,7 @@ import (
 	"twotier.dev/twotier/internal/trace"
 )
 
-// TestSpans makes another node execute operations and a question, and fail: each has a span with
+// TestSpans makes another node execute operations and a request, and fail: each has a span with
 // the asking node's span as its parent, and the work for it is part of the span.
 func TestSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

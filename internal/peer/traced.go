@@ -121,13 +121,13 @@ func endSpan(span trace.Span, from, method string, operations int, err error) {
 	span.End()
 }
 
-// answerTraced answers a question that is part of a trace.
+// answerTraced answers a request that is part of a trace.
 func (s *Server) answerTraced(ctx context.Context, from string, body []byte,
 	by time.Time) []byte {
 	r := reader{b: body}
 	of := r.trace()
 	if r.err != nil {
-		return appendAnswer(nil, nil, r.err)
+		return appendResponse(nil, nil, r.err)
 	}
 	of = trace.Begin(s.opt.Tracer, of, spanName+"question", time.Now())
 	name, answer, err := s.answer(trace.With(ctx, of), r.b, by)

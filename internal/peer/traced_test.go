@@ -18,7 +18,7 @@ import (
 	"twotier.dev/twotier/ring"
 )
 
-// tracedNode is a node that records the traces of tasks and questions.
+// tracedNode is a node that records the traces of tasks and requests.
 type tracedNode struct {
 	mu    sync.Mutex
 	tasks []string
@@ -53,15 +53,15 @@ func (n *tracedNode) note(of *trace.Context) {
 	}
 }
 
-func (n *tracedNode) Answer(ctx context.Context, question any) (any, error) {
-	if _, ok := question.(*node.PingQuestion); ok {
+func (n *tracedNode) Respond(ctx context.Context, request any) (any, error) {
+	if _, ok := request.(*node.PingRequest); ok {
 		return nil, nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked = append(n.asked, trace.From(ctx).TraceID())
 	n.note(trace.From(ctx))
-	return &node.TopAnswer{}, nil
+	return &node.TopResponse{}, nil
 }
 
 // direct is a transport to a server.
@@ -112,9 +112,9 @@ func (b *tracedBed) do(number byte) error {
 	return errors.Join(res[0].Err, res[1].Err)
 }
 
-// ask asks a question.
+// ask asks a request.
 func (b *tracedBed) ask(number byte) error {
-	return b.client.Ask(b.context(number), b.to, &node.TopQuestion{}, &node.TopAnswer{})
+	return b.client.Ask(b.context(number), b.to, &node.TopRequest{}, &node.TopResponse{})
 }
 
 func id(number byte) string { return (&trace.Context{ID: [16]byte{15: number}}).TraceID() }
@@ -161,7 +161,7 @@ func TestTracesReachTheOtherNode(t *testing.T) {
 		want = append([]string{""}, want...)
 		if !slices.Equal(b.node.tasks, want) || !slices.Equal(b.node.asked, want) ||
 			!slices.Equal(reported, both) {
-			t.Errorf("tasks of %v, questions of %v, reported %v", b.node.tasks, b.node.asked,
+			t.Errorf("tasks of %v, requests of %v, reported %v", b.node.tasks, b.node.asked,
 				reported)
 		}
 		b.node.fails = true

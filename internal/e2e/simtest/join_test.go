@@ -130,7 +130,7 @@ func TestOneAdministratorEndsNoOthersChange(t *testing.T) {
 		a, b, key := list[0], list[1], w.keysOf(list[2], "k", 1)[0]
 		tell := func(from *proc, phase nodemodes.Phase, to ...*proc) (err error) {
 			for _, p := range to {
-				_, failed := p.node.Answer(t.Context(),
+				_, failed := p.node.Respond(t.Context(),
 					&nodemodes.Request{By: from.id, Mode: nodemodes.Redis, Term: 1, Phase: phase})
 				err = errors.Join(err, failed)
 			}

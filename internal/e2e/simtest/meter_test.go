@@ -122,7 +122,7 @@ func (m *meter) take() traffic {
 type asking struct{ node.Peers }
 
 func (a asking) Ask(ctx context.Context, to *ring.Member, question, answer any) error {
-	kind, _ := node.QuestionOf(question)
+	kind, _ := node.KindOf(question)
 	return a.Peers.Ask(context.WithValue(ctx, questionKey{}, kind.Name), to, question, answer)
 }
 

@@ -17,26 +17,26 @@ import (
 	"twotier.dev/twotier/internal/peer"
 )
 
-// answers lists an empty answer for each kind of question, by name; nil if it has none.
+// answers lists an empty answer for each kind of request, by name; nil if it has none.
 var answers = map[string]any{
 	"ping": nil, "holdings": &ownership.HoldingsResponse{}, "claim": &ownership.ClaimResponse{},
-	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopAnswer{},
-	"series": &node.SeriesAnswer{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
-	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopAnswer{},
-	"top refused in shadow": &node.TopAnswer{},
-	"bans":                  &node.BansAnswer{}, "events": &cluster.Events{},
-	"replay":        &node.ReplayAnswer{},
-	"distinct list": &node.DistinctListAnswer{},
-	"distinct":      &node.DistinctAnswer{}, "distinct pending": &node.DistinctPendingAnswer{},
+	"offer": nil, "outcome": &multiowner.OutcomeResponse{}, "top": &node.TopResponse{},
+	"series": &node.SeriesResponse{}, "mode": nil, "lease": &hotkeys.LeaseResponse{},
+	"status": &cluster.Status{}, "settle": nil, "top refused": &node.TopResponse{},
+	"top refused in shadow": &node.TopResponse{},
+	"bans":                  &node.BansResponse{}, "events": &cluster.Events{},
+	"replay":        &node.ReplayResponse{},
+	"distinct list": &node.DistinctListResponse{},
+	"distinct":      &node.DistinctResponse{}, "distinct pending": &node.DistinctPendingResponse{},
 	"distinct handover": nil, "distinct reset": nil, "recall": nil,
 }
 
-// TestEveryQuestionComesBack encodes and parses questions of each kind and their answers, with
+// TestEveryQuestionComesBack encodes and parses requests of each kind and their answers, with
 // random fields. No two kinds share a number or a name.
 func TestEveryQuestionComesBack(t *testing.T) {
 	codes, names := map[byte]bool{}, map[string]bool{}
 	rnd := rand.New(rand.NewSource(1))
-	for _, kind := range node.Questions() {
+	for _, kind := range node.RequestKinds() {
 		if codes[kind.Code] || names[kind.Name] {
 			t.Errorf("there are two of number %d or name %q", kind.Code, kind.Name)
 		}
@@ -59,7 +59,7 @@ func TestEveryQuestionComesBack(t *testing.T) {
 		}
 	}
 	if len(names) != len(answers) {
-		t.Errorf("%d kinds of question, %d of answer", len(names), len(answers))
+		t.Errorf("%d kinds of request, %d of answer", len(names), len(answers))
 	}
 }
 
@@ -70,7 +70,7 @@ func TestListsComeBack(t *testing.T) {
 	fails := []error{nil, twotier.ErrNotOwner, nil, twotier.ErrFull, invalid,
 		twotier.ErrUnavailable}
 	for n := range 20 {
-		var want, got node.DistinctListAnswer
+		var want, got node.DistinctListResponse
 		for i := range n {
 			p := node.DistinctPart{Err: fails[i%len(fails)]}
 			if p.Err == nil {
@@ -88,11 +88,11 @@ func TestListsComeBack(t *testing.T) {
 			}
 		}
 	}
-	var none node.DistinctListAnswer
+	var none node.DistinctListResponse
 	if err := peer.Answered(nil, twotier.ErrClosed).Into(&none); err == nil || none.Parts != nil {
 		t.Errorf("an error became %+v, %v", none, err)
 	}
-	if err := peer.Answered(&node.PingQuestion{}, nil).Into(&none); err == nil {
+	if err := peer.Answered(&node.PingRequest{}, nil).Into(&none); err == nil {
 		t.Error("what is no list was read as one")
 	}
 }

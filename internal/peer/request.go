@@ -8,45 +8,45 @@ import (
 	"twotier.dev/twotier/internal/ownership"
 )
 
-// appendQuestion appends the code of the question's kind, and the question as JSON, which is fast
-// enough because questions are rare.
-func appendQuestion(b []byte, question any) ([]byte, error) {
-	kind, ok := node.QuestionOf(question)
+// appendRequest appends the code of the request's kind, and the request as JSON, which is fast
+// enough because requests are rare.
+func appendRequest(b []byte, request any) ([]byte, error) {
+	kind, ok := node.KindOf(request)
 	if !ok {
-		return b, fmt.Errorf("%T is not a question", question)
+		return b, fmt.Errorf("%T is not a request", request)
 	}
-	text, err := json.Marshal(question)
+	text, err := json.Marshal(request)
 	return append(append(b, kind.Code), text...), err
 }
 
-// readQuestion parses a question.
-func readQuestion(b []byte) (question any, err error) {
+// readRequest parses a request.
+func readRequest(b []byte) (request any, err error) {
 	if len(b) == 0 {
 		return nil, errFormat
 	}
-	kind, ok := node.QuestionByCode(b[0])
+	kind, ok := node.KindByCode(b[0])
 	if !ok {
 		return nil, errFormat
 	}
-	question = kind.New()
-	return question, json.Unmarshal(b[1:], question)
+	request = kind.New()
+	return request, json.Unmarshal(b[1:], request)
 }
 
-// appendAnswer appends the answer to a question, or the error in place of it. Answers are JSON,
+// appendResponse appends the answer to a request, or the error in place of it. Answers are JSON,
 // except a claim response, which holds the counts of a partition, and a list of answers, each of
 // which may be an error.
-func appendAnswer(b []byte, answer any, err error) []byte {
+func appendResponse(b []byte, answer any, err error) []byte {
 	if err == nil {
 		switch a := answer.(type) {
 		case nil:
 			return append(b, resultOK)
 		case *ownership.ClaimResponse:
 			return appendClaim(append(b, resultOK), a)
-		case *node.DistinctListAnswer:
+		case *node.DistinctListResponse:
 			b = append(b, resultOK)
 			for i := range a.Parts {
 				part := &a.Parts[i]
-				b = appendBytes(b, appendAnswer(nil, &node.DistinctAnswer{Result: part.Result},
+				b = appendBytes(b, appendResponse(nil, &node.DistinctResponse{Result: part.Result},
 					part.Err))
 			}
 			return b
@@ -60,8 +60,8 @@ func appendAnswer(b []byte, answer any, err error) []byte {
 	return appendError(b, err)
 }
 
-// readAnswer reads the answer to a question into answer.
-func readAnswer(b []byte, answer any) error {
+// readResponse reads the answer to a request into answer.
+func readResponse(b []byte, answer any) error {
 	r := reader{b: b}
 	if code := r.byte(); r.err == nil && code != resultOK {
 		err := readError(&r, code)
@@ -76,10 +76,10 @@ func readAnswer(b []byte, answer any) error {
 		readClaim(&r, a)
 		return r.end()
 	}
-	if list, ok := answer.(*node.DistinctListAnswer); ok {
+	if list, ok := answer.(*node.DistinctListResponse); ok {
 		for len(r.b) > 0 && r.err == nil {
-			var one node.DistinctAnswer
-			err := readAnswer(r.bytes(), &one)
+			var one node.DistinctResponse
+			err := readResponse(r.bytes(), &one)
 			list.Parts = append(list.Parts, node.DistinctPart{Result: one.Result, Err: err})
 		}
 		return r.err
