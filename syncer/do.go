@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/loans"
 )
 
 // Do runs one operation. It fills in res, whose memory it reuses. After an error res is meaningless
@@ -265,10 +267,10 @@ type target struct {
 	// absence is the store's report that it has nothing of a key.
 	absence absence
 	extra   int64 // the sum that the other checks of the operation count of the key
-	// allowance is set if the key is another counter's, and this one may count it.
-	allowance *allowance
-	borrowed  bool // the same for reading
-	// stamped is the time at which events of the allowance were counted.
+	// credit is set if the key is another counter's, and this one may count it.
+	credit   *loans.Credit
+	borrowed bool // the same for reading
+	// stamped is the time at which events of the credit were counted.
 	stamped int64
 }
 
@@ -280,7 +282,7 @@ const noTicket = math.MaxUint64
 func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	w *admission) (ticket uint64, err error) {
 	p := t.p
-	t.allowance, t.borrowed = nil, false
+	t.credit, t.borrowed = nil, false
 	switch {
 	case t.refused(op) && !t.borrow(op):
 		return 0, twotier.ErrNotOwner
@@ -293,9 +295,8 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if err != nil {
 		return 0, err
 	}
-	if t.allowance != nil {
-		ts = t.allowance.stamp(ts)
-		t.allowance.use(t.check.N)
+	if t.credit != nil {
+		ts = t.credit.Use(t.check.N, ts, time.Now())
 	}
 	p.keys.count(e, t.sp.ladder, ts, t.check.N, now)
 	if ts > now {

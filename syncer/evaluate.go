@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/loans"
 )
 
 // RetryAfter of a refusal, in milliseconds: for a key whose past is unknown, and for a refusal
@@ -106,7 +107,7 @@ func (k *call) setTimes(res *twotier.Result) {
 		return
 	}
 	for i := range res.Checks {
-		if res.Checks[i].TS = k.ts; k.targets[i].allowance != nil {
+		if res.Checks[i].TS = k.ts; k.targets[i].credit != nil {
 			res.Checks[i].TS = k.targets[i].stamped
 		}
 	}
@@ -142,7 +143,7 @@ func (k *call) checkReach() error {
 			switch {
 			case t.unread():
 				return errStoreDown
-			case !k.op.Recalled && t.p.ownership == owned && t.p.shared.lentOut(t):
+			case !k.op.Recalled && t.p.ownership == owned && t.lentOut():
 				return ErrLent
 			}
 		}
@@ -166,12 +167,12 @@ func (k *call) setSource(res *twotier.Result) {
 		} else if t.p.ownership == notOwned && !res.Degraded {
 			res.Source = t.source()
 		}
-		var shared *sharedKey
+		var shared *loans.Key
 		if len(t.p.shared) > 0 {
-			shared = t.p.shared.find(t)
+			shared = t.shared()
 		}
 		if shared != nil && !res.Degraded {
-			res.AgeMS = max(res.AgeMS, time.Since(shared.read).Milliseconds())
+			res.AgeMS = max(res.AgeMS, time.Since(shared.ReadAt).Milliseconds())
 		} else if k.op.Kind == twotier.Count || res.Degraded || t.p.ownership == notOwned {
 			res.AgeMS = max(res.AgeMS, t.p.store.age(time.Now()))
 		}
@@ -206,9 +207,8 @@ func (k *call) count() {
 		if k.op.TakesNewest() {
 			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
 		} else {
-			if t.stamped = k.ts; t.allowance != nil {
-				t.stamped = t.allowance.stamp(k.ts)
-				t.allowance.use(t.check.N)
+			if t.stamped = k.ts; t.credit != nil {
+				t.stamped = t.credit.Use(t.check.N, k.ts, time.Now())
 			}
 			t.p.keys.count(e, t.sp.ladder, t.stamped, t.check.N, k.now)
 			if t.stamped > k.now && t.check.N > 0 {
@@ -235,8 +235,8 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 		return errKeyRefused
 	}
 	v := k.view(t)
-	if t.allowance != nil && k.op.Kind == twotier.Acquire {
-		t.allowance.compare(k, t, v, r)
+	if t.credit != nil && k.op.Kind == twotier.Acquire {
+		t.credit.Compare(t.check.N+t.extra, v, k.ts, time.Now(), r)
 		return nil
 	}
 	for i := range t.check.Limits {
@@ -297,11 +297,10 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 	lr.Count, lr.Lo, lr.Hi, lr.BucketMS = peak, peak, peak, blur
 	n := t.check.N + t.extra
 	if len(t.p.reservations) > 0 {
-		n += t.p.reservations.of(t)
+		n += t.p.reservations.Of(t.ns, t.check.Key)
 	}
 	if len(t.p.shared) > 0 {
-		// An event of the past is in windows that have ended, and ended loans may be in these.
-		lent := t.p.shared.lent(t, lr.Window, min(at, k.now))
+		lent := k.lent(t, lr.Window)
 		lr.Hi += lent
 		n += lent
 	}
@@ -317,6 +316,15 @@ func (k *call) admits(t *target, v leaparray.View, lr *twotier.LimitResult,
 		r.RetryAfter = retry
 	}
 	return true
+}
+
+// lent returns how many lent events of the target's key may lie in a window that ends at ts or
+// later. An event of the past is in windows that have ended, and ended loans may be in these.
+func (k *call) lent(t *target, window int64) int64 {
+	if shared := t.shared(); shared != nil {
+		return shared.Lent(window, min(k.ts, k.now), time.Now())
+	}
+	return 0
 }
 
 // includeCounted adds an admitted Acquire's own counts to its figures.

@@ -4,6 +4,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
@@ -75,8 +76,8 @@ func (c *Counter) Share(ns, key []byte, on bool) error {
 	if err != nil {
 		return err
 	}
-	if k.allowance = nil; on {
-		k.allowance = &allowance{}
+	if k.Credit = nil; on {
+		k.Credit = loans.NewCredit(&twotier.LoanRequest{})
 	}
 	t.p.unshareIdle(c.opt.Now())
 	return nil
@@ -144,9 +145,4 @@ func (c *Counter) ShiftsAwake() (n int) {
 		}
 	}
 	return n
-}
-
-// Lendable returns how many more events may be lent.
-func Lendable(most, left, lent, own, borrowers int64) int64 {
-	return lendable(most, left, lent, own, borrowers)
 }

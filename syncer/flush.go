@@ -188,7 +188,9 @@ func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
 		r.reads += readsOf(k.Ladder)
 	}
 	if e.has(flagShared) {
-		f.shared.noteCut(e)
+		if shared := f.sharedKey(e); shared != nil {
+			shared.BeginRead()
+		}
 	}
 	r.Quiet = r.Quiet && e.has(flagShared)
 	k.Reset = e.has(flagReset)

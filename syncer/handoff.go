@@ -27,7 +27,7 @@ type Handoff struct {
 	// Keys holds other counts known of keys. It does not list all keys: the store has the rest.
 	Keys []KeyState
 	// Loans are the loans that the first counter has made.
-	Loans []Loan
+	Loans []twotier.Loan
 }
 
 // KeyState is a key and all its synced counts.

@@ -21,7 +21,7 @@ func (h *handoff) take(o *Handoff, owned bool) {
 	for _, r := range o.Rounds {
 		h.takeRound(r, time.Now().Add(-o.Unflushed))
 	}
-	h.takeLoans(o.Loans)
+	h.adoptLoans(o.Loans)
 }
 
 // reconcile takes over another counter's counts, given the store's last report to this one.

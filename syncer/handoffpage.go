@@ -29,7 +29,7 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 	page.MaybeSent = page.MaybeSent || h.told && cursor == 0
 	h.told = true
 	if cursor == 0 {
-		page.Loans = h.shared.appendLoans(nil)
+		page.Loans = h.shared.AppendLoans(nil)
 	}
 	rounds := uint64(len(h.rounds))
 	for ; cursor < rounds && budget > 0; cursor++ {

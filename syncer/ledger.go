@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
@@ -20,7 +21,7 @@ type ledger struct {
 	store   storeState
 	listing *listing // separate, like keyspace.stored
 	lists   bool     // the store lists its keys
-	shared  sharedKeys
+	shared  loans.Keys
 	parked  parkedKeys
 
 	id       int // the partition's
@@ -213,7 +214,9 @@ func (b *ledger) doubt(e entry) {
 func (b *ledger) takeRead(e entry, loaded []Bucket) {
 	b.takeLoaded(e, loaded)
 	if e.has(flagShared) {
-		b.shared.noteRead(e)
+		if k := b.sharedKey(e); k != nil {
+			k.ReadAt = time.Now()
+		}
 	}
 }
 

@@ -16,33 +16,10 @@ import (
 	"twotier.dev/twotier/syncer"
 )
 
-// TestLendable covers how much one of several borrowers may be lent.
-func TestLendable(t *testing.T) {
-	for _, test := range []struct {
-		name                              string
-		most, left, lent, own, others, ok int64
-	}{
-		{"much is left: an eighth of it", 1_000_000, 800_000, 0, 0, 1, 100_000},
-		{"divided among all", 1_000_000, 800_000, 0, 0, 4, 25_000},
-		{"less what it has", 1_000_000, 700_000, 100_000, 40_000, 2, 0},
-		{"little is left: a part of the limit", 1_000_000, 20_000, 0, 0, 1, 7812},
-		{"less is left: half of it", 1_000_000, 1000, 0, 0, 1, 500},
-		{"too little is left", 1_000_000, 30, 0, 0, 1, 0},
-		{"nothing is left", 1_000_000, 0, 0, 0, 1, 0},
-		{"less than nothing", 1_000_000, -5, 0, 0, 1, 0},
-		{"a small limit", 100, 100, 0, 0, 1, 0},
-	} {
-		n := syncer.Lendable(test.most, test.left, test.lent, test.own, test.others)
-		if n != test.ok {
-			t.Errorf("%s: %d, want %d", test.name, n, test.ok)
-		}
-	}
-}
-
 // borrower is a counter that borrows a key, with its loan request and its number of admissions.
 type borrower struct {
 	*syncer.Counter
-	q        syncer.LoanRequest
+	q        twotier.LoanRequest
 	dead     bool
 	heldUp   atomic.Bool  // its rounds
 	skew     atomic.Int64 // of its clock, in ms
@@ -117,7 +94,7 @@ func newLoans(t *testing.T, seed uint64, age []time.Duration, limits ...twotier.
 func (l *loans) prepare(b *borrower, spare int64) (asked time.Time, ok bool) {
 	if b.q.Loan == "" {
 		l.names++
-		b.q = syncer.LoanRequest{Key: []byte("hot"), Limits: l.limits, Loan: fmt.Sprint(l.names)}
+		b.q = twotier.LoanRequest{Key: []byte("hot"), Limits: l.limits, Loan: fmt.Sprint(l.names)}
 	}
 	asked = time.Now()
 	if _, ok = b.Borrow(&b.q, spare); !ok {
@@ -234,7 +211,7 @@ func acquireHot(t *testing.T, c *syncer.Counter, limits []twotier.Limit) (res tw
 // TestALoanEnds covers the ends of a loan's use: time and a pause, even one that is over.
 func TestALoanEnds(t *testing.T) {
 	for name, end := range map[string]func(b *borrower){
-		"time":    func(*borrower) { time.Sleep(syncer.LoanTime) },
+		"time":    func(*borrower) { time.Sleep(twotier.LoanTime) },
 		"a pause": func(b *borrower) { b.PauseBorrowing(true) },
 		"a pause that is over": func(b *borrower) {
 			b.PauseBorrowing(true)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/syncer"
 )
 
 // TestLoansNeverExceedALimit is a model test: three counters lend each other a key and reserve some
@@ -47,8 +46,8 @@ type loanModel struct {
 // message is a request for a loan, or its answer, that arrives late.
 type message struct {
 	to, from *borrower
-	q        syncer.LoanRequest
-	a        syncer.LoanResponse
+	q        twotier.LoanRequest
+	a        twotier.LoanResponse
 	asked    time.Time
 }
 

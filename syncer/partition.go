@@ -3,7 +3,9 @@ package syncer
 import (
 	"sync"
 	"time"
+
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/loans"
 )
 
 // partition is a lock with the state it guards, and the batchers that exchange rounds with the
@@ -34,7 +36,7 @@ type guarded struct {
 	health    *health // the store's
 	ledger
 	loads        loading
-	reservations reservedKeys
+	reservations loans.Reservations
 
 	flushing    flushing
 	restoration restoration

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"time"
+
 	"twotier.dev/twotier"
 )
 
@@ -22,18 +23,17 @@ func (c *Counter) Lent(check *twotier.Check) (lent, decides bool) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	decides = t.p.ownership == owned
-	return decides && t.p.shared.lentOut(&t), decides
+	return decides && t.lentOut(), decides
 }
 
-// lentOut reports whether others may have counts of a key that this counter does not see yet.
-func (s sharedKeys) lentOut(t *target) bool {
-	if len(s) == 0 {
+// lentOut reports whether others may have counts of the target's key that this counter does not
+// see yet.
+func (t *target) lentOut() bool {
+	if len(t.p.shared) == 0 {
 		return false
 	}
-	k := s.find(t)
-	return k != nil && slices.ContainsFunc(k.loans, func(l loan) bool {
-		return l.running() || l.unseen() > 0
-	})
+	k := t.shared()
+	return k != nil && k.IsLent(time.Now())
 }
 
 // CatchUp returns once two conditions hold: the store has all counts of a key that this counter has
@@ -44,13 +44,16 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	var t target
 	c.locate(&t, check)
 	t.p.mu.Lock()
-	ticket, cut := t.p.dirty.lastTicket, t.p.shared.cuts(&t)
+	ticket, begun := t.p.dirty.lastTicket, uint64(0)
+	if k := t.shared(); k != nil {
+		begun = k.Reads()
+	}
 	if t.p.dirty.handedOff(ticket) && !t.p.sealed {
 		ticket = 0 // another counter has taken over the unacknowledged counts
 	}
 	t.p.mu.Unlock()
 	for reads := false; ; reads = true {
-		if unread := t.enlistUnread(cut, c.opt.Now()); unread != 0 {
+		if unread := t.enlistUnread(begun, c.opt.Now()); unread != 0 {
 			ticket = unread
 		} else if reads {
 			return nil
@@ -65,14 +68,14 @@ func (c *Counter) CatchUp(ctx context.Context, check *twotier.Check) error {
 	}
 }
 
-// enlistUnread enlists a shared key that this counter decides about, unless a round cut after this
-// many others has read it. It returns the ticket to wait for, or 0. A ticket does not cover reads:
+// enlistUnread enlists a shared key that this counter decides about, unless a read has ended
+// that began after this many others. It returns the ticket to wait for, or 0. A ticket does not cover reads:
 // a lost or void answer is not requested again with the same ticket.
-func (t *target) enlistUnread(cuts uint64, now int64) (ticket uint64) {
+func (t *target) enlistUnread(reads uint64, now int64) (ticket uint64) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
-	k := t.p.shared.find(t)
-	if k == nil || k.seen > cuts || t.p.ownership != owned {
+	k := t.shared()
+	if k == nil || k.ReadSince(reads) || t.p.ownership != owned {
 		return 0
 	}
 	t.p.enlistShared(now)

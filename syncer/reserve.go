@@ -24,17 +24,6 @@ type reservations struct {
 	byID map[string]*reservation
 }
 
-// reservedKeys holds the reservations of a partition's keys. It is guarded by the partition's lock.
-type reservedKeys []reservedKey
-
-// reservedKey is one key's part of a reservation.
-type reservedKey struct {
-	id      string
-	hash    uint32
-	ns, key []byte
-	n       int64
-}
-
 // newReservation returns an empty reservation for a prepared call whose operation reserves.
 func (c *Counter) newReservation(k *call) *reservation {
 	return &reservation{in: &c.reservations, id: k.op.Reserve, ts: k.ts}
@@ -48,25 +37,12 @@ func (k *call) reserve() {
 			continue // a ban
 		}
 		b := append(append([]byte(nil), t.ns...), t.check.Key...)
-		h := reservedKey{id: k.reservation.id, hash: t.hash, ns: b[:len(t.ns):len(t.ns)],
-			key: b[len(t.ns):], n: t.check.N}
-		t.p.reservations = append(t.p.reservations, h)
-		k.reservation.checks = append(k.reservation.checks, twotier.Check{NS: h.ns, Key: h.key,
-			N: h.n})
+		ns, key := b[:len(t.ns):len(t.ns)], b[len(t.ns):]
+		t.p.reservations.Add(k.reservation.id, ns, key, t.check.N)
+		k.reservation.checks = append(k.reservation.checks,
+			twotier.Check{NS: ns, Key: key, N: t.check.N})
 	}
 	k.reservation.in.put(k.reservation)
-}
-
-// of returns the reserved number of events of the target's key.
-func (r reservedKeys) of(t *target) (n int64) {
-	for i := range r {
-		h := &r[i]
-		if h.hash == t.hash && string(h.key) == string(t.check.Key) &&
-			string(h.ns) == string(t.ns) {
-			n += h.n
-		}
-	}
-	return n
 }
 
 // take removes and returns the reservation with this id, or nil if there is none.
@@ -165,15 +141,7 @@ func (c *Counter) Undo(id string) bool {
 // unreserve removes a reservation from the partitions, which are locked.
 func (k *call) unreserve(id string) {
 	for _, p := range k.parts {
-		kept := p.reservations[:0]
-		for _, h := range p.reservations {
-			if h.id != id {
-				kept = append(kept, h)
-			}
-		}
-		clear(p.reservations[len(kept):])
-		p.reservations = kept
-		if len(kept) == 0 {
+		if p.reservations.Remove(id); len(p.reservations) == 0 {
 			p.settled.wake() // a partition may wait to be handed over
 		}
 	}

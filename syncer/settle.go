@@ -108,7 +108,9 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	if load {
 		f.takeRead(e, k.Loaded)
 		if e.has(flagShared) {
-			f.shared.noteSeen(e)
+			if shared := f.sharedKey(e); shared != nil {
+				shared.EndRead()
+			}
 		}
 		f.totals.loads.Add(1)
 	} else if k.Load {

@@ -1,73 +1,44 @@
 package syncer
 
 import (
-	"bytes"
 	"slices"
 	"time"
+
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/loans"
 )
 
-// sharedKeys holds a partition's shared keys, of which there are few. It is guarded by the
-// partition's lock.
-type sharedKeys []*sharedKey
-
-// sharedKey is a key that several counters count at the same time, because it is in higher demand
-// than one of them can serve: its owner, and the borrowers of some of the room left in its limits.
-// It is flushed and read with every flush interval, and stays in memory.
-type sharedKey struct {
-	hash      uint32
-	ns, key   []byte
-	read      time.Time  // when the store last reported the counts flushed by others
-	cuts      uint64     // how many rounds were cut that read the key
-	seen      uint64     // the number of the last cut whose round was answered
-	loans     []loan     // at the owner
-	allowance *allowance // elsewhere
-}
-
-// share returns the shared key of the target, making it shared if necessary. The partition is
-// locked.
-func (t *target) share(now int64) (*sharedKey, error) {
-	if k := t.p.shared.find(t); k != nil {
-		return k, nil
-	}
-	_, e, err := t.entry(now)
-	if err != nil {
-		return nil, err
-	}
-	e.set(flagShared)
-	return t.p.shareKey(t.hash, t.ns, t.check.Key), nil
-}
-
 // shareKey returns the shared key with this name, and adds it if necessary.
-func (b *ledger) shareKey(hash uint32, ns, key []byte) *sharedKey {
-	i := slices.IndexFunc(b.shared, func(k *sharedKey) bool {
-		return bytes.Equal(k.ns, ns) && bytes.Equal(k.key, key)
-	})
-	if i >= 0 {
-		return b.shared[i]
+func (b *ledger) shareKey(ns, key []byte) *loans.Key {
+	k, added := b.shared.Share(ns, key)
+	if added {
+		b.dirty.shift.rouse()
 	}
-	k := &sharedKey{hash: hash, ns: bytes.Clone(ns), key: bytes.Clone(key)}
-	b.shared = append(b.shared, k)
-	b.dirty.shift.rouse()
 	return k
+}
+
+// adoptLoans takes over another counter's loans.
+func (b *ledger) adoptLoans(list []twotier.Loan) {
+	for i := range list {
+		b.shareKey(list[i].NS, list[i].Key).Adopt(&list[i], time.Now())
+	}
 }
 
 // unshareIdle ends the sharing of keys that are no longer lent or borrowed.
 func (g *guarded) unshareIdle(now int64) {
-	g.shared = slices.DeleteFunc(g.shared, func(k *sharedKey) bool {
-		k.endLoans(g.keys.names.ladder(k.ns).Span(), now)
-		if k.allowance != nil || len(k.loans) > 0 {
-			return false
+	g.shared = slices.DeleteFunc(g.shared, func(k *loans.Key) bool {
+		idle := k.IsIdle(g.keys.names.ladder(k.NS).Span(), now, time.Now())
+		if idle {
+			g.unshare(k)
 		}
-		g.unshare(k)
-		return true
+		return idle
 	})
 }
 
 // unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare enlists the
 // key for one that is not, so that the next owner notices the change.
-func (b *ledger) unshare(k *sharedKey) {
-	if at := b.keys.find(k.hash, k.ns, k.key); at != 0 {
+func (b *ledger) unshare(k *loans.Key) {
+	if at := b.keys.find(b.keys.names.hash(k.NS, k.Name), k.NS, k.Name); at != 0 {
 		e := b.keys.entry(at)
 		e.drop(flagShared)
 		e.set(flagRenew)
@@ -95,9 +66,10 @@ func (g *guarded) enlistShared(now int64) {
 	}
 	g.unshareIdle(now)
 	for _, k := range g.shared {
-		at := g.keys.find(k.hash, k.ns, k.key)
+		hash := g.keys.names.hash(k.NS, k.Name)
+		at := g.keys.find(hash, k.NS, k.Name)
 		if at == 0 { // the key was reset, or the partition has changed hands
-			at = g.keys.insertCold(k.hash, k.ns, k.key)
+			at = g.keys.insertCold(hash, k.NS, k.Name)
 		}
 		e := g.keys.entry(at)
 		e.set(flagShared)
@@ -105,46 +77,14 @@ func (g *guarded) enlistShared(now int64) {
 	}
 }
 
-// cuts returns how many rounds that read a key have been cut.
-func (s sharedKeys) cuts(t *target) uint64 {
-	if k := s.find(t); k != nil {
-		return k.cuts
-	}
-	return 0
-}
-
-// noteRead records that the store has just reported its counts of a shared key.
-func (s sharedKeys) noteRead(e entry) {
-	if k := s.of(e); k != nil {
-		k.read = time.Now()
-	}
-}
-
-// of returns the shared key of an entry, or nil if its key is not shared.
-func (s sharedKeys) of(e entry) *sharedKey {
-	for _, k := range s {
-		if e.is(k.ns, k.key) {
-			return k
-		}
-	}
-	return nil
-}
-
-// find returns the target's shared key, or nil if its key is not shared.
-func (s sharedKeys) find(t *target) *sharedKey {
-	for _, k := range s {
-		if k.hash == t.hash && bytes.Equal(k.key, t.check.Key) && bytes.Equal(k.ns, t.ns) {
-			return k
-		}
-	}
-	return nil
-}
+// sharedKey returns the shared key of an entry, or nil if its key is not shared.
+func (b *ledger) sharedKey(e entry) *loans.Key { return b.shared.Find(e.name()) }
 
 // sharedRecent reports whether the store has reported its counts of a shared key recently enough,
 // see Counter.StaleAfter.
 func (g *guarded) sharedRecent(t *target) bool {
-	k := g.shared.find(t)
-	return k != nil && time.Since(k.read) <= g.readWithin
+	k := t.shared()
+	return k != nil && time.Since(k.ReadAt) <= g.readWithin
 }
 
 // StaleAfter bounds the age of the information behind a decision made in place of, or along with,

@@ -139,7 +139,7 @@ func (t *target) unread() bool { return t.storeDown || t.keyRefused }
 
 // known reports whether the target needs no load. Its partition is locked.
 func (t *target) known() bool {
-	if t.allowance != nil {
+	if t.credit != nil {
 		return true
 	}
 	r := t.p.keys.find(t.hash, t.ns, t.check.Key)

@@ -47,7 +47,12 @@ func importMap() map[string][]string {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
 			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/internal/hashset",
 			"twotier.dev/twotier/internal/slab", "twotier.dev/twotier/internal/table",
-			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer/internal/room", xxhash,
+			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer/internal/loans",
+			"twotier.dev/twotier/syncer/internal/room", xxhash,
+		},
+		"syncer/internal/loans": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/elapsed",
+			"twotier.dev/twotier/leaparray",
 		},
 		"syncer/internal/room": {},
 

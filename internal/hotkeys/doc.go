@@ -4,7 +4,7 @@
 // A key of another node is hot while this node forwards, or is forwarded, more operations on it
 // than Options.Rate. Then the node borrows from the owner: the owner lends it part of the key's
 // remaining limits, for a short time, and the node counts that much without asking
-// (syncer.LoanRequest). Near the limit the owner lends less and less, until it decides about
+// (twotier.LoanRequest). Near the limit the owner lends less and less, until it decides about
 // everything itself. A loan counts as used in full until the owner has read its actual use from the
 // store. So a limit is never exceeded; it may refuse too early, by at most the amount lent.
 //

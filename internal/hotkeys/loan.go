@@ -8,14 +8,13 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 // LeaseRequest asks an owner for new or renewed loans of its keys.
-type LeaseRequest struct{ Loans []syncer.LoanRequest }
+type LeaseRequest struct{ Loans []twotier.LoanRequest }
 
 // LeaseResponse answers each of the requests.
-type LeaseResponse struct{ Loans []syncer.LoanResponse }
+type LeaseResponse struct{ Loans []twotier.LoanResponse }
 
 const (
 	// reserve is how long a loan should last.
@@ -34,8 +33,8 @@ const (
 type borrowed struct {
 	busy   bool
 	ending bool // to be repaid
-	q      syncer.LoanRequest
-	used   syncer.Demand
+	q      twotier.LoanRequest
+	used   twotier.Demand
 	rate   float64 // events per second that this node needs
 	asked  time.Time
 	since  int64 // events used at the last review
@@ -43,7 +42,7 @@ type borrowed struct {
 }
 
 func newLoan(c *twotier.Check) *borrowed {
-	return &borrowed{q: syncer.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
+	return &borrowed{q: twotier.LoanRequest{NS: c.NS, Key: c.Key, Limits: c.Limits,
 		Loan: rand.Text()}}
 }
 
@@ -113,7 +112,7 @@ func (t *Tracker) due(now time.Time) map[*ring.Member][]*borrowed {
 
 // exchange sends the owner of some keys a request.
 func (t *Tracker) exchange(ctx context.Context, to *ring.Member, list []*borrowed) {
-	ctx, cancel := context.WithTimeout(ctx, syncer.LoanTime)
+	ctx, cancel := context.WithTimeout(ctx, twotier.LoanTime)
 	defer cancel()
 	asked, q := time.Now(), new(LeaseRequest)
 	gone := make([]bool, len(list))
@@ -152,7 +151,7 @@ func (t *Tracker) ask(ctx context.Context, to *ring.Member, q *LeaseRequest) (Le
 
 // Lend answers another node's request.
 func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
-	a := &LeaseResponse{Loans: make([]syncer.LoanResponse, len(q.Loans))}
+	a := &LeaseResponse{Loans: make([]twotier.LoanResponse, len(q.Loans))}
 	for i := range q.Loans {
 		l := &q.Loans[i]
 		answer, err := t.opt.Counter.Lend(ctx, l)
@@ -166,7 +165,7 @@ func (t *Tracker) Lend(ctx context.Context, q *LeaseRequest) *LeaseResponse {
 }
 
 // recordLent records that a key is lent.
-func (t *Tracker) recordLent(l *syncer.LoanRequest) {
+func (t *Tracker) recordLent(l *twotier.LoanRequest) {
 	name := string((&twotier.Check{NS: l.NS, Key: l.Key}).AppendName(nil))
 	t.mu.Lock()
 	defer t.mu.Unlock()

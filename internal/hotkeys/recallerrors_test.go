@@ -70,7 +70,7 @@ func newLender(t *testing.T) *lender {
 // lend lends a key.
 func (l *lender) lend(t *testing.T, key string) {
 	t.Helper()
-	a, err := l.Counter.Lend(t.Context(), &syncer.LoanRequest{Key: []byte(key), Limits: limits,
+	a, err := l.Counter.Lend(t.Context(), &twotier.LoanRequest{Key: []byte(key), Limits: limits,
 		Loan: "loan of " + key, Number: 1, Want: 100})
 	if err != nil || a.Ceiling != 100 {
 		t.Fatal(a, err)

@@ -11,7 +11,6 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/retry"
 	"twotier.dev/twotier/ring"
-	"twotier.dev/twotier/syncer"
 )
 
 const (
@@ -27,10 +26,10 @@ const (
 
 // Counter borrows and lends, see syncer.Counter.
 type Counter interface {
-	Borrow(q *syncer.LoanRequest, spare int64) (used syncer.Demand, ok bool)
-	TakeLoan(q *syncer.LoanRequest, r *syncer.LoanResponse, asked time.Time)
-	EndLoan(q *syncer.LoanRequest) bool
-	Lend(ctx context.Context, q *syncer.LoanRequest) (syncer.LoanResponse, error)
+	Borrow(q *twotier.LoanRequest, spare int64) (used twotier.Demand, ok bool)
+	TakeLoan(q *twotier.LoanRequest, r *twotier.LoanResponse, asked time.Time)
+	EndLoan(q *twotier.LoanRequest) bool
+	Lend(ctx context.Context, q *twotier.LoanRequest) (twotier.LoanResponse, error)
 	CatchUp(ctx context.Context, c *twotier.Check) error
 }
 
@@ -131,7 +130,7 @@ func (t *Tracker) Sizes() (lent, borrowed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, at := range t.lent {
-		if time.Since(at) < 2*syncer.LoanTime {
+		if time.Since(at) < 2*twotier.LoanTime {
 			lent++
 		}
 	}
@@ -146,7 +145,7 @@ func (t *Tracker) review(since time.Duration) {
 	defer t.mu.Unlock()
 	defer t.publishLocked()
 	for name, at := range t.lent {
-		if time.Since(at) >= 2*syncer.LoanTime {
+		if time.Since(at) >= 2*twotier.LoanTime {
 			delete(t.lent, name)
 		}
 	}

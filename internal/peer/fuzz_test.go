@@ -121,7 +121,7 @@ func sample() *ownership.ClaimResponse {
 				}}},
 			Keys: []syncer.KeyState{{NS: []byte("n"), Key: []byte("k"), Buckets: buckets},
 				{NS: []byte("n"), Key: []byte("absent"), Cold: true}},
-			Loans: []syncer.Loan{{NS: []byte("n"), Key: []byte("k"), Name: "loan", Number: 7,
+			Loans: []twotier.Loan{{NS: []byte("n"), Key: []byte("k"), Name: "loan", Number: 7,
 				Ceiling: 1 << 40, Seen: 5, Until: 1_763_000_000_000}},
 		}},
 	}}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/ownership"
 	"twotier.dev/twotier/leaparray"
 	"twotier.dev/twotier/syncer"
@@ -70,7 +71,7 @@ func appendHandoff(b []byte, h *syncer.Handoff) []byte {
 	return appendLoans(b, h.Loans)
 }
 
-func appendLoans(b []byte, loans []syncer.Loan) []byte {
+func appendLoans(b []byte, loans []twotier.Loan) []byte {
 	b = binary.AppendUvarint(b, uint64(len(loans)))
 	for i := range loans {
 		l := &loans[i]
@@ -83,9 +84,9 @@ func appendLoans(b []byte, loans []syncer.Loan) []byte {
 	return b
 }
 
-func (r *reader) loans() (loans []syncer.Loan) {
+func (r *reader) loans() (loans []twotier.Loan) {
 	for range r.count() {
-		loans = append(loans, syncer.Loan{
+		loans = append(loans, twotier.Loan{
 			NS: r.name(maxNS), Key: r.name(maxKey), Name: r.string(), Number: r.uint(),
 			Ceiling: r.int(), Seen: r.int(), Until: r.int(),
 		})

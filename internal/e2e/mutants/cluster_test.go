@@ -98,8 +98,8 @@ func clusterMutants() []mutant {
 		},
 		{
 			name: "a key counts as read once its tickets are acknowledged",
-			file: "syncer/recall.go",
-			old:  "\tif k == nil || k.seen > cuts || ", new: "\tif k == nil || k.cuts > cuts || ",
+			file: "syncer/internal/loans/key.go",
+			old:  "return k.seen > reads", new: "return k.reads > reads",
 			model: "./syncer", test: "TestCatchUpBehindARefusedRound",
 		},
 		{

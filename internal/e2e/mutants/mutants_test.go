@@ -174,7 +174,7 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "reservations hold nothing", file: "syncer/evaluate.go",
-			old: "\t\tn += t.p.reservations.of(t)\n", new: "", kind: "graceful",
+			old: "\t\tn += t.p.reservations.Of(t.ns, t.check.Key)\n", new: "", kind: "graceful",
 		},
 		{
 			name: "a node stands in for any that does not answer",
@@ -233,8 +233,9 @@ func generalMutants() []mutant {
 			model: "./syncer", test: "TestLoansNeverExceedALimit",
 		},
 		{
-			name: "what was borrowed is repaid before it is read", file: "syncer/lend.go",
-			old: "l.Seen = max(l.Seen, min(l.cut, l.Ceiling))\n", new: "l.Seen = l.Ceiling\n",
+			name: "what was borrowed is repaid before it is read",
+			file: "syncer/internal/loans/key.go",
+			old:  "l.Seen = max(l.Seen, min(l.reading, l.Ceiling))\n", new: "l.Seen = l.Ceiling\n",
 			model: "./syncer", test: "TestLoansNeverExceedALimit",
 		},
 		{
