@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
@@ -31,8 +32,8 @@ func (w *admission) admits(t *target) bool {
 		return true
 	}
 	class := room.NewKey
-	if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
-		if t.p.keys.entry(r).has(flagDirty | flagParked) {
+	if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
+		if t.p.keys.Entry(r).Has(keys.FlagDirty | keys.FlagParked) {
 			return true
 		}
 		if class = room.KnownKey; m.Open(class) {

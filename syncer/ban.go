@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // BanLadder returns the ladder of all bans.
@@ -75,12 +76,12 @@ func (k *call) startBans(starting []int, res *twotier.Result) {
 
 // startBan counts a ban, unless another check of the operation has just done that.
 func (k *call) startBan(t *target, r *twotier.CheckResult) {
-	lr, l := &r.Limits[0], t.sp.ladder
+	lr, l := &r.Limits[0], t.sp.Ladder
 	if BanEnd(k.view(t)) <= k.now {
-		e := t.p.keys.entry(t.ref)
-		t.p.keys.addPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
+		e := t.p.keys.Entry(t.ref)
+		t.p.keys.AddPending(e, l, leaparray.Moment(k.now+lr.Window), 1)
 		t.p.enlist(t.ref, e)
-		k.refused = k.refused || e.has(flagParked)
+		k.refused = k.refused || e.Has(keys.FlagParked)
 	}
 	k.forbids(t, k.view(t), lr, r)
 	t.markLimit(true)

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"twotier.dev/twotier"
-	"twotier.dev/twotier/internal/arena"
 )
 
 // atOnce is how many adds of a batch are carried out, and how many keys of other operations are
@@ -274,7 +273,7 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 	op, res := &b.ops[at], &b.res[at]
 	res.Reset()
 	ticket := uint64(0)
-	ts, err := op.Moment(t.sp.ladder, k.now)
+	ts, err := op.Moment(t.sp.Ladder, k.now)
 	if err == nil {
 		ticket, err = t.add(op, res, ts, k.now, &b.admission)
 	}
@@ -290,26 +289,21 @@ func (b *batch) addLocked(k *call, at int, t *target) {
 }
 
 // touch reads the slot and the entry of each target, and the synced counter if it will be needed,
-// so that the cache misses overlap. See [keyspace.touch].
+// so that the cache misses overlap. See [keys.Keyspace.Touch].
 func (k *call) touch(synced bool) {
 	sum := uint64(0)
 	for i := range k.targets {
 		t := &k.targets[i]
-		sum += t.p.keys.table.Touch(t.hash)
+		sum += t.p.keys.TouchSlot(t.hash)
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		if t.ref = t.p.keys.table.Find(t.hash, func(arena.Ref) bool { return true }); t.ref != 0 {
-			sum += t.p.keys.arena.Tail(t.ref)[2]
-		}
+		ref, n := t.p.keys.TouchEntry(t.hash)
+		t.ref, sum = ref, sum+n
 	}
 	for i := range k.targets {
 		if t := &k.targets[i]; t.ref != 0 {
-			e := entry(t.p.keys.arena.Tail(t.ref))
-			sum += e[e.inlineAt()]
-			if s := e.synced(); synced && s != 0 {
-				sum += t.p.keys.arena.Tail(s)[0]
-			}
+			sum += t.p.keys.TouchCounters(t.ref, synced)
 		}
 	}
 	k.touched = sum

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -92,8 +93,8 @@ func (c *Counter) lockCredit(q *twotier.LoanRequest) (*target, *loans.Credit) {
 // recordStored records how many of the borrowed events the store has acknowledged.
 func (t *target) recordStored(credit *loans.Credit) {
 	p := t.p
-	at := p.keys.find(t.hash, t.ns, t.check.Key)
-	if p.restoration.active() || at != 0 && p.keys.entry(at).has(flagParked) {
+	at := p.keys.Find(t.hash, t.ns, t.check.Key)
+	if p.restoration.active() || at != 0 && p.keys.Entry(at).Has(keys.FlagParked) {
 		return
 	}
 	credit.RecordStored(p.dirty.lastTicket, p.dirty.ackedTicket, p.outbox.importsSent(),

@@ -1,6 +1,9 @@
 package syncer
 
-import "twotier.dev/twotier/internal/arena"
+import (
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
+)
 
 // budget lets the parts of a partition ask whether memory may hold more. Its methods are called
 // with the partition locked, and may evict other entries of the partition to make room.
@@ -26,6 +29,6 @@ func (g *guarded) roomFor(words int, sec uint32) bool { return g.memory.roomFor(
 
 func (g *guarded) easeSynced(sec uint32) {
 	if !g.memory.pool.Fits(arena.MinChunkWords) && !g.memory.lends(g) {
-		g.evictOne(sec, anySpace)
+		g.evictOne(sec, keys.AnySpace)
 	}
 }

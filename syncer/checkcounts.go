@@ -3,19 +3,11 @@ package syncer
 import (
 	"fmt"
 	"math"
-
-	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // NoCount is reported by a store for a bucket that holds something other than a number.
 const NoCount = math.MinInt64
-
-// mostStored is the largest sum that a key's buckets may have in the store, so that pending counts
-// can be added to it without overflow. Buckets of up to manyStored never reach that sum.
-const (
-	mostStored = 1 << 62
-	manyStored = 1 << 40
-)
 
 // CheckCounts returns an ErrNotApplied if the buckets of a key can't be a sum of counts: a value is
 // not a number, or they add up to too much. A foreign writer has put it there, and no decision
@@ -30,19 +22,11 @@ func CheckCounts(held []Bucket) error {
 	sum := int64(0)
 	for i := range held {
 		b := &held[i]
-		if b.N == NoCount || b.N > mostStored-sum {
+		if b.N == NoCount || b.N > keys.MostStored-sum {
 			return fmt.Errorf("%w: the bucket of %d ms from %d does not hold a count",
 				ErrNotApplied, b.Width, b.Start)
 		}
 		sum += max(b.N, 0)
 	}
 	return nil
-}
-
-// countable returns the valid count nearest to n for a bucket that now holds held, see CheckCounts.
-func countable(l *leaparray.Ladder, synced leaparray.Counter, held, n int64) int64 {
-	if n <= manyStored {
-		return max(n, 0)
-	}
-	return max(0, min(n, mostStored-(l.Total(synced)-held)))
 }

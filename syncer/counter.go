@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Counter is the two-tier counter. Make one with [New], start it with Open, stop it with Close.
@@ -21,7 +22,7 @@ type Counter struct {
 	keyReader *keyReader
 
 	// Shared by all partitions.
-	clock  clock
+	clock  keys.Clock
 	memory memory
 	health health
 	totals totals
@@ -50,11 +51,12 @@ func New(opt Options) (*Counter, error) {
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	c := &Counter{opt: opt, clock: clock{now: opt.Now, opened: opt.Now()}}
+	c := &Counter{opt: opt, clock: keys.Clock{Now: opt.Now, Opened: opt.Now()}}
 	c.durability = durability{opt.Store, opt.Ack, opt.Placement}
 	c.report.log = opt.Logger
 	c.reservations.byID = map[string]*reservation{}
-	if err := c.namespaces.init(&opt); err != nil {
+	c.namespaces = keys.NewNamespaces()
+	if err := opt.addNamespaces(&c.namespaces); err != nil {
 		return nil, err
 	}
 	c.placement, c.parts = opt.Placement, make([]partition, opt.Placement.Partitions)
@@ -197,7 +199,7 @@ func (c *Counter) pendingBuckets() (n int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		n += p.keys.pendingBuckets
+		n += p.keys.PendingBuckets
 		p.mu.Unlock()
 	}
 	return n
@@ -222,13 +224,13 @@ func (c *Counter) Stats() Stats {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		s.Keys += int64(p.keys.table.Len())
-		s.PendingBuckets += p.keys.pendingBuckets
-		s.MemoryBytes += int64(p.keys.bytes() + p.keys.stored.bytes())
-		s.EvictedTotal += p.keys.evicted
-		s.UnreadTotal += p.keys.unread
-		s.ListedKeys += int64(p.keys.stored.set.Len())
-		s.DroppedExpiredTotal += p.keys.expired
+		s.Keys += int64(p.keys.Len())
+		s.PendingBuckets += p.keys.PendingBuckets
+		s.MemoryBytes += int64(p.keys.Bytes() + p.keys.Stored.Bytes())
+		s.EvictedTotal += p.keys.Evicted
+		s.UnreadTotal += p.unread
+		s.ListedKeys += int64(p.keys.Stored.Len())
+		s.DroppedExpiredTotal += p.keys.Expired
 		if p.degraded() {
 			s.DegradedPartitions++
 		}

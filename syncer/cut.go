@@ -1,12 +1,15 @@
 package syncer
 
-import "twotier.dev/twotier/leaparray"
+import (
+	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
+)
 
 // cutPending adds an entry's pending buckets to a round. fresh reports that the store has no counts
 // in the bucket of the coarsest level that contains one of them, or the mark. listed reports that
 // this is no reason to list the key again.
-func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
-	l, pending, synced := s.ladder(e), s.pending(e), s.synced(e)
+func (b *ledger) cutPending(r *Round, e keys.Entry) (fresh, listed bool) {
+	l, pending, synced := b.keys.Ladder(e), b.keys.Pending(e), b.keys.Synced(e)
 	listed = true
 	look := func(at leaparray.Stretch) {
 		if !heldIn(l, synced, at, 1) {
@@ -18,7 +21,7 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 		look(at)
 		return true
 	})
-	if s.owesMark(e, l) {
+	if b.keys.OwesMark(e, l) {
 		mark, _ := l.Marked(pending)
 		r.buckets = append(r.buckets, Bucket{Stretch: mark})
 		look(mark)
@@ -29,12 +32,12 @@ func (s *keyspace) cutPending(r *Round, e entry) (fresh, listed bool) {
 // began reports whether the round may have created the key in the store, although it was cut as if
 // the store had some of its counts. That is so if a bucket of the coarsest level has nothing but
 // the round's Adds, or if a bucket has less than its known count.
-func (s *keyspace) began(e entry, adds []Bucket) bool {
-	l, synced := s.ladder(e), s.synced(e)
+func (b *ledger) began(e keys.Entry, adds []Bucket) bool {
+	l, synced := b.keys.Ladder(e), b.keys.Synced(e)
 	for i := range adds {
-		b := &adds[i]
-		if b.Stored < b.known+b.N || b.N != 0 && b.Stored == b.N &&
-			!heldIn(l, synced, b.Stretch, 1) {
+		add := &adds[i]
+		if add.Stored < add.known+add.N || add.N != 0 && add.Stored == add.N &&
+			!heldIn(l, synced, add.Stretch, 1) {
 			return true
 		}
 	}

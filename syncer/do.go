@@ -11,6 +11,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -78,7 +79,7 @@ func (c *Counter) addOnly(w *admission, op *twotier.Op, res *twotier.Result, now
 	check := &op.Checks[0]
 	var t target
 	c.locate(&t, check)
-	ts, err := op.Moment(t.sp.ladder, now)
+	ts, err := op.Moment(t.sp.Ladder, now)
 	if err != nil {
 		return err
 	}
@@ -167,12 +168,12 @@ func (k *call) begin(op *twotier.Op, now int64) {
 }
 
 // hasWaited records that the operation has waited.
-func (k *call) hasWaited() { k.present = k.targets[0].p.keys.clock.now() }
+func (k *call) hasWaited() { k.present = k.targets[0].p.keys.Clock.Now() }
 
 // prepare locates and validates everything before anything is locked.
 func (k *call) prepare(d *directory, op *twotier.Op, now int64) error {
 	k.begin(op, now)
-	ts, err := twotier.Validate(op, d.namespaces.ladder, now)
+	ts, err := twotier.Validate(op, d.namespaces.Ladder, now)
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ type target struct {
 	check      *twotier.Check
 	ns         []byte // empty for the default namespace
 	p          *partition
-	sp         *space
+	sp         *keys.Namespace
 	spIdx      int
 	hash       uint32
 	ref        arena.Ref
@@ -298,9 +299,9 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 	if t.credit != nil {
 		ts = t.credit.Use(t.check.N, ts, time.Now())
 	}
-	p.keys.count(e, t.sp.ladder, ts, t.check.N, now)
+	p.keys.Count(e, t.sp.Ladder, ts, t.check.N, now)
 	if ts > now {
-		p.keys.markAhead(e, t.sp.ladder, ts, now)
+		p.keys.MarkAhead(e, t.sp.Ladder, ts, now)
 	}
 	p.enlist(r, e)
 	res.Allowed, res.Source = true, twotier.SourceMemory
@@ -311,38 +312,38 @@ func (t *target) add(op *twotier.Op, res *twotier.Result, ts, now int64,
 		res.Source = t.source()
 	}
 	res.AddCheck().TS = ts
-	if e.has(flagParked) {
+	if e.Has(keys.FlagParked) {
 		return noTicket, nil
 	}
 	return p.dirty.lastTicket, nil
 }
 
 // entry finds or makes the key's entry, and marks it as used now. The partition is locked.
-func (t *target) entry(now int64) (arena.Ref, entry, error) {
+func (t *target) entry(now int64) (arena.Ref, keys.Entry, error) {
 	p := t.p
 	if p.closed {
 		return 0, nil, twotier.ErrClosed
 	}
-	sec := p.keys.clock.seconds(now)
-	r := p.keys.find(t.hash, t.ns, t.check.Key)
+	sec := p.keys.Clock.Seconds(now)
+	r := p.keys.Find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
-		words := entryWords(t.ns, t.check.Key)
+		words := keys.Words(t.ns, t.check.Key)
 		if err := p.admitKey(t.spIdx, words, sec); err != nil {
-			p.keys.stored.add(KeyHash(t.ns, t.check.Key)) // others may count it in the store
+			p.keys.Stored.Add(KeyHash(t.ns, t.check.Key)) // others may count it in the store
 			return 0, nil, err
 		}
-		r = p.keys.insert(t.hash, t.ns, t.check.Key, t.spIdx)
-		e := p.keys.entry(r)
-		e.setUsed(sec)
-		e.set(flagCold)
+		r = p.keys.Insert(t.hash, t.ns, t.check.Key, t.spIdx)
+		e := p.keys.Entry(r)
+		e.SetUsed(sec)
+		e.Set(keys.FlagCold)
 		if t.absent || t.unlisted() {
 			p.setWarm(e)
 		}
 		return r, e, nil
 	}
-	e := p.keys.entry(r)
-	e.setUsed(sec)
-	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.ladder.MaxWords(), sec) {
+	e := p.keys.Entry(r)
+	e.SetUsed(sec)
+	if p.memory.pool.Exhausted() && !p.makeRoom(t.sp.Ladder.MaxWords(), sec) {
 		return 0, nil, fmt.Errorf("%w: no memory for more buckets", twotier.ErrOverload)
 	}
 	return r, e, nil

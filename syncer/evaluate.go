@@ -5,6 +5,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -113,22 +114,19 @@ func (k *call) setTimes(res *twotier.Result) {
 	}
 }
 
-// evictableAge is the least age at which an entry may be evicted, in seconds.
-const evictableAge = 2
-
 // use marks the keys as used. A refusal counts as a use, like a count. Keys that are only read are
 // kept longer than unused ones, but may be evicted at once to make room for the next read.
 func (k *call) use() {
 	age := uint32(0)
 	if k.op.Kind == twotier.Count {
-		age = evictableAge
+		age = keys.EvictableAge
 	}
 	for i := range k.targets {
 		t := &k.targets[i]
-		if r := t.p.keys.find(t.hash, t.ns, t.check.Key); r != 0 {
-			sec := t.p.keys.clock.seconds(k.present)
-			if e := t.p.keys.entry(r); e.idle(sec) > age {
-				e.setUsed((sec - age) & low24)
+		if r := t.p.keys.Find(t.hash, t.ns, t.check.Key); r != 0 {
+			sec := t.p.keys.Clock.Seconds(k.present)
+			if e := t.p.keys.Entry(r); e.Idle(sec) > age {
+				e.SetUsed(sec - age)
 			}
 		}
 	}
@@ -203,29 +201,29 @@ func (k *call) count() {
 		if t.check.N == 0 {
 			continue
 		}
-		e := t.p.keys.entry(t.ref)
+		e := t.p.keys.Entry(t.ref)
 		if k.op.TakesNewest() {
-			t.p.keys.takeNewest(e, t.sp.ladder, k.now, -t.check.N)
+			t.p.keys.TakeNewest(e, t.sp.Ladder, k.now, -t.check.N)
 		} else {
 			if t.stamped = k.ts; t.credit != nil {
 				t.stamped = t.credit.Use(t.check.N, k.ts, time.Now())
 			}
-			t.p.keys.count(e, t.sp.ladder, t.stamped, t.check.N, k.now)
+			t.p.keys.Count(e, t.sp.Ladder, t.stamped, t.check.N, k.now)
 			if t.stamped > k.now && t.check.N > 0 {
-				t.p.keys.markAhead(e, t.sp.ladder, t.stamped, k.now)
+				t.p.keys.MarkAhead(e, t.sp.Ladder, t.stamped, k.now)
 			}
 		}
 		t.p.enlist(t.ref, e)
-		k.refused = k.refused || e.has(flagParked)
+		k.refused = k.refused || e.Has(keys.FlagParked)
 	}
 }
 
 // view returns the synced and pending counts of the target's key.
 func (k *call) view(t *target) leaparray.View {
-	v := leaparray.View{Ladder: t.sp.ladder, Now: k.now}
-	if t.ref = t.p.keys.find(t.hash, t.ns, t.check.Key); t.ref != 0 {
-		e := t.p.keys.entry(t.ref)
-		v.A, v.B = t.p.keys.synced(e), t.p.keys.pending(e)
+	v := leaparray.View{Ladder: t.sp.Ladder, Now: k.now}
+	if t.ref = t.p.keys.Find(t.hash, t.ns, t.check.Key); t.ref != 0 {
+		e := t.p.keys.Entry(t.ref)
+		v.A, v.B = t.p.keys.Synced(e), t.p.keys.Pending(e)
 	}
 	return v
 }
@@ -262,7 +260,7 @@ func (k *call) compare(t *target, r *twotier.CheckResult) error {
 	if k.op.Kind == twotier.Acquire {
 		t.markLimit(r.Refused)
 	}
-	if k.op.Kind == twotier.Acquire && t.storeDown && t.sp.onCold == OnColdDeny {
+	if k.op.Kind == twotier.Acquire && t.storeDown && t.sp.DenyCold {
 		r.Refused, r.RetryAfter = true, max(r.RetryAfter, coldRetry)
 	}
 	return nil
@@ -274,9 +272,9 @@ func (t *target) markLimit(at bool) {
 	switch {
 	case t.ref == 0:
 	case at:
-		t.p.keys.entry(t.ref).set(flagLimit)
+		t.p.keys.Entry(t.ref).Set(keys.FlagLimit)
 	default:
-		t.p.keys.entry(t.ref).drop(flagLimit)
+		t.p.keys.Entry(t.ref).Drop(keys.FlagLimit)
 	}
 }
 
@@ -339,5 +337,5 @@ func (k *call) includeCounted(res *twotier.Result) {
 }
 
 func (k *call) outOfReach(t *target, limit *twotier.Limit) error {
-	return twotier.OutOfReach(k.op, t.sp.ladder, limit.Window, k.ts, k.now)
+	return twotier.OutOfReach(k.op, t.sp.Ladder, limit.Window, k.ts, k.now)
 }

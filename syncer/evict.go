@@ -1,8 +1,6 @@
 package syncer
 
-// sampleSize is how many entries compete for an eviction. The least recently used one goes, as in
-// Redis's approximation of LRU.
-const sampleSize = 8
+import "twotier.dev/twotier/syncer/internal/keys"
 
 // maxEvictions bounds how many entries one new key may push out. More than one is needed only if
 // blocks differ in size.
@@ -16,28 +14,19 @@ func (g *guarded) makeRoom(words int, sec uint32) bool {
 	// new chunks, so each round that frees the pending buckets of some keys would admit as many
 	// new ones, and memory would grow for as long as no key is idle.
 	for range maxEvictions {
-		if !g.evictOne(sec, anySpace) {
-			return g.keys.arena.Fits(words) && g.memory.pool.FitsReserve(0)
+		if !g.evictOne(sec, keys.AnySpace) {
+			return g.keys.Fits(words) && g.memory.pool.FitsReserve(0)
 		}
-		if g.keys.arena.Fits(words) {
+		if g.keys.Fits(words) {
 			return true
 		}
 	}
 	return false
 }
 
-const (
-	// noSlot means no slot.
-	noSlot = -1
-	// anySpace means any namespace.
-	anySpace = -1
-	// limitAge is how long, in seconds, an entry at a limit must be idle before it may be evicted.
-	limitAge = 60
-)
-
-// evictOne is keyspace.evictOne, but evicts nothing while keepsAll is true.
+// evictOne is [keys.Keyspace.EvictOne], but evicts nothing while keepsAll is true.
 func (g *guarded) evictOne(sec uint32, space int) bool {
-	return !g.keepsAll() && g.keys.evictOne(sec, space)
+	return !g.keepsAll() && g.keys.EvictOne(sec, space)
 }
 
 // pinned reports whether a restoration or a handoff is going through the entries. None may be
@@ -55,48 +44,4 @@ func (g *guarded) rebuild() {
 	if !g.pinned() {
 		g.ledger.rebuild()
 	}
-}
-
-// evictable reports whether the store has all counts of an entry.
-func evictable(e entry) bool {
-	return !e.has(flagDirty|flagBusy|flagReset|flagParked|flagShared) && !e.hasPending()
-}
-
-// evictOne samples a few clean entries, of one namespace or of any, that were not used in the last
-// second, and drops the least recently used. An entry at a limit is dropped only if there is no
-// other and it has been idle for limitAge. The counts of a dropped entry can be read back from the
-// store.
-func (s *keyspace) evictOne(sec uint32, space int) bool {
-	victim, last := noSlot, noSlot
-	var oldest uint32
-	seen := 0
-	for range min(s.table.Slots(), 16*sampleSize) {
-		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
-		at := s.table.At(s.evictSlot)
-		if at == 0 {
-			continue
-		}
-		e := s.entry(at)
-		switch idle := e.idle(sec); {
-		case idle < evictableAge || !evictable(e) || space != anySpace && e.space() != space:
-		case e.has(flagLimit):
-			if idle >= limitAge {
-				last = s.evictSlot
-			}
-		case idle > oldest:
-			victim, oldest = s.evictSlot, idle
-		}
-		if seen++; seen >= sampleSize && victim != noSlot {
-			break
-		}
-	}
-	if victim == noSlot {
-		victim = last
-	}
-	if victim == noSlot {
-		return false
-	}
-	s.drop(s.table.HashAt(victim), s.table.At(victim))
-	s.evicted++
-	return true
 }

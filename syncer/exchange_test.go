@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // noStore is a store that is never called.
@@ -103,9 +104,9 @@ func TestWhatIsGoneThroughStays(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := lonely(t)
-			p.at("k").setUsed(0)
+			p.at("k").SetUsed(0)
 			tc.begin(p)
-			if evicted := p.evictOne(evictableAge+1, anySpace); evicted == tc.keeps {
+			if evicted := p.evictOne(keys.EvictableAge+1, keys.AnySpace); evicted == tc.keeps {
 				t.Errorf("evicted: %v", evicted)
 			}
 		})

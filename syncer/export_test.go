@@ -25,20 +25,20 @@ func (c *Counter) Held(ns, key []byte) (h Held) {
 	c.locate(&t, &twotier.Check{NS: ns, Key: key})
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
-	r := t.p.keys.find(t.hash, t.ns, key)
+	r := t.p.keys.Find(t.hash, t.ns, key)
 	if r == 0 {
 		return h
 	}
-	e := t.p.keys.entry(r)
-	h = Held{Found: true, Warm: t.p.warm(e), Clean: evictable(e),
-		Idle:      int64(e.idle(t.p.keys.clock.second())),
+	e := t.p.keys.Entry(r)
+	h = Held{Found: true, Warm: t.p.warm(e), Clean: e.IsClean(),
+		Idle:      int64(e.Idle(t.p.keys.Clock.Second())),
 		Resetting: t.p.resetting(t.hash, e),
 		Synced:    map[leaparray.Stretch]int64{}, Pending: map[leaparray.Stretch]int64{}}
-	t.sp.ladder.Each(t.p.keys.synced(e), func(at leaparray.Stretch, n int64) bool {
+	t.sp.Ladder.Each(t.p.keys.Synced(e), func(at leaparray.Stretch, n int64) bool {
 		h.Synced[at] += n
 		return true
 	})
-	t.sp.ladder.Each(t.p.keys.pending(e), func(at leaparray.Stretch, n int64) bool {
+	t.sp.Ladder.Each(t.p.keys.Pending(e), func(at leaparray.Stretch, n int64) bool {
 		h.Pending[at] += n
 		return true
 	})
@@ -88,9 +88,9 @@ func (c *Counter) PendingFound() (found, kept int64) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		kept += p.keys.pendingBuckets
-		for _, e := range p.keys.all() {
-			p.keys.ladder(e).Each(p.keys.pending(e), func(leaparray.Stretch, int64) bool {
+		kept += p.keys.PendingBuckets
+		for _, e := range p.keys.All() {
+			p.keys.Ladder(e).Each(p.keys.Pending(e), func(leaparray.Stretch, int64) bool {
 				found++
 				return true
 			})
@@ -108,7 +108,7 @@ func (c *Counter) Listed() (all []int) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		p.mu.Lock()
-		all = append(all, p.keys.stored.set.Len())
+		all = append(all, p.keys.Stored.Len())
 		p.mu.Unlock()
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // flushing sends a partition's counts to the store: it cuts the keys on the dirty list into rounds,
@@ -91,7 +92,7 @@ func (f *flushing) seal(r *Round) (changes bool) {
 	}
 	r.Acked, r.throughTicket = f.outbox.acked, f.dirty.cutTicket
 	if r.Now == 0 {
-		r.Now = f.keys.clock.now()
+		r.Now = f.keys.Clock.Now()
 	}
 	return changes
 }
@@ -117,7 +118,7 @@ func (f *flushing) verifyWithin(d time.Duration, now time.Time) bool {
 // verifyAt returns when the clock should make the partition verify the store, if ever. A partition
 // without keys only does so to keep its sequence in the store.
 func (f *flushing) verifyAt() (at time.Time, ever bool) {
-	if f.keys.table.Len() > 0 {
+	if f.keys.Len() > 0 {
 		return f.store.verifiedAt.Add(f.opt.VerifyInterval), true
 	}
 	return f.store.verifiedAt.Add(max(f.opt.VerifyInterval, sequenceRenewal)), f.outbox.acked > 0
@@ -130,7 +131,7 @@ func (f *flushing) takeExact(r *Round) {
 	}
 	f.loads.exclusive = false
 	for name, w := range f.loads.waiting {
-		switch at := f.keys.find(w.hash, w.ns, w.key); {
+		switch at := f.keys.Find(w.hash, w.ns, w.key); {
 		case !w.exclusive:
 		case r.full():
 			f.loads.exclusive = true
@@ -139,7 +140,7 @@ func (f *flushing) takeExact(r *Round) {
 			delete(f.loads.waiting, name)
 		case at != 0:
 			f.parked.remove(at)
-			f.take(r, at, f.keys.entry(at), true)
+			f.take(r, at, f.keys.Entry(at), true)
 			r.Keys[len(r.Keys)-1].unparked = true
 		default:
 			f.loads.moveTo(r, name)
@@ -152,7 +153,7 @@ func (f *flushing) takeExact(r *Round) {
 func (f *flushing) takeDirty(r *Round) {
 	f.dirty.beginCut()
 	for taken := 0; f.dirty.due && !r.full(); taken++ {
-		if taken%touchAtOnce == 0 {
+		if taken%keys.TouchAtOnce == 0 {
 			f.touchDirty()
 		}
 		if f.dirty.isEmpty() {
@@ -161,8 +162,8 @@ func (f *flushing) takeDirty(r *Round) {
 		}
 		at, e := f.unlist()
 		// Otherwise all its counts were taken already, or the store refuses it.
-		if !e.has(flagBusy|flagParked) && e.owes() {
-			f.take(r, at, e, e.has(flagCold))
+		if !e.Has(keys.FlagBusy|keys.FlagParked) && e.Owes() {
+			f.take(r, at, e, e.Has(keys.FlagCold))
 		}
 	}
 }
@@ -172,49 +173,49 @@ func (f *flushing) takeDirty(r *Round) {
 func (f *flushing) takeParked(r *Round) {
 	for len(f.parked.refs) > 0 && !r.full() {
 		at := f.parked.pop()
-		f.take(r, at, f.keys.entry(at), false)
+		f.take(r, at, f.keys.Entry(at), false)
 		r.Keys[len(r.Keys)-1].unparked = true
 	}
 }
 
 // take adds all pending counts of one entry. If an operation waits for the key to be loaded, the
 // round loads it.
-func (f *flushing) take(r *Round, at arena.Ref, e entry, load bool) {
-	ns, key := e.name()
+func (f *flushing) take(r *Round, at arena.Ref, e keys.Entry, load bool) {
+	ns, key := e.Name()
 	k := r.addKey(ns, key)
-	k.ref, k.Load, k.Ladder = at, load || e.has(flagShared), f.keys.ladder(e)
-	k.TTL = f.keys.space(e).ttl
+	k.ref, k.Load, k.Ladder = at, load || e.Has(keys.FlagShared), f.keys.Ladder(e)
+	k.TTL = f.keys.Namespace(e).TTL
 	if f.loads.join(r, k); k.Load {
 		r.reads += readsOf(k.Ladder)
 	}
-	if e.has(flagShared) {
+	if e.Has(keys.FlagShared) {
 		if shared := f.sharedKey(e); shared != nil {
 			shared.BeginRead()
 		}
 	}
-	r.Quiet = r.Quiet && e.has(flagShared)
-	k.Reset = e.has(flagReset)
-	e.drop(flagReset)
-	e.set(flagBusy)
+	r.Quiet = r.Quiet && e.Has(keys.FlagShared)
+	k.Reset = e.Has(keys.FlagReset)
+	e.Drop(keys.FlagReset)
+	e.Set(keys.FlagBusy)
 	if r.Now == 0 {
-		r.Now = f.keys.clock.now()
+		r.Now = f.keys.Clock.Now()
 	}
-	folds := e.hasFolded()
+	folds := e.HasFolded()
 	if folds { // once more, at the same time as the store
-		k.ExactFrom = f.keys.fold(e, k.Ladder, r.Now)
+		k.ExactFrom = f.keys.Fold(e, k.Ladder, r.Now)
 	}
 	first := len(r.buckets)
-	fresh, listed := f.keys.cutPending(r, e)
+	fresh, listed := f.cutPending(r, e)
 	k.adds, k.compared = len(r.buckets), true
 	counted := k.adds > first
-	k.New = f.warm(e) && e.synced() == 0 && counted
+	k.New = f.warm(e) && e.Synced() == 0 && counted
 	// The time to live is set with the first count in a bucket of the coarsest level, and lasts for
 	// as long as that bucket is needed.
-	if counted && fresh || e.has(flagRenew) {
-		k.Renew, k.Listed = true, listed && !e.has(flagRenew)
-		e.drop(flagRenew)
+	if counted && fresh || e.Has(keys.FlagRenew) {
+		k.Renew, k.Listed = true, listed && !e.Has(keys.FlagRenew)
+		e.Drop(keys.FlagRenew)
 	}
 	if k.Fold = counted && folds; k.Fold {
-		e.setFolded(false)
+		e.SetFolded(false)
 	}
 }

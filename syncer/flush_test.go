@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // newFlushing returns the flushing of a separate ledger.
@@ -114,7 +115,7 @@ func TestAResetLeavesNothing(t *testing.T) {
 	store := fakeStore{}
 	f.add("k", 2)
 	f.setWarm(f.at("k"))
-	f.at("k").set(flagReset)
+	f.at("k").Set(keys.FlagReset)
 	r := f.cut(time.Now())
 	before := second(9)
 	before.Start -= 1000
@@ -145,7 +146,7 @@ func TestARoundThatOnlyReadsIsGivenBack(t *testing.T) {
 	later.exclusive, f.loads.exclusive = true, true
 	r.Err = errLostReply
 	f.fail(r)
-	if f.outbox.flight != nil || f.at("k").has(flagBusy) {
+	if f.outbox.flight != nil || f.at("k").Has(keys.FlagBusy) {
 		t.Error("it stays the flight")
 	}
 	if len(f.loads.waiting) != 2 || f.loads.exclusive || w.exclusive || later.exclusive {
@@ -168,8 +169,8 @@ func TestAKeyThatTheStoreRefusesIsParked(t *testing.T) {
 		}
 	}
 	f.settle(r)
-	if _, pending := f.sums("bad"); pending != 2 || !f.at("bad").has(flagParked) {
-		t.Errorf("%d are pending, parked: %v", pending, f.at("bad").has(flagParked))
+	if _, pending := f.sums("bad"); pending != 2 || !f.at("bad").Has(keys.FlagParked) {
+		t.Errorf("%d are pending, parked: %v", pending, f.at("bad").Has(keys.FlagParked))
 	}
 	if synced, _ := f.sums("good"); synced != 1 {
 		t.Errorf("the other key has %d in the store", synced)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // take takes over the counts and the unsent rounds of another counter. owned means that this
@@ -58,7 +59,7 @@ func (h *handoff) restoreOlder(o *Handoff) {
 	h.installAll(fresh)
 	for i := range fresh {
 		k := &fresh[i]
-		if at := h.keys.find(h.keys.names.hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
+		if at := h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key); at != 0 {
 			job.refs = append(job.refs, at)
 		} else {
 			job.keys = append(job.keys, *k)
@@ -76,7 +77,7 @@ func (h *handoff) unknown(keys []KeyState, known *[]KeyState) (fresh []KeyState)
 	for i := range keys {
 		k := &keys[i]
 		switch {
-		case h.keys.find(h.keys.names.hash(k.NS, k.Key), k.NS, k.Key) == 0:
+		case h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key) == 0:
 			fresh = append(fresh, *k)
 		case known != nil:
 			*known = append(*known, *k)
@@ -101,38 +102,38 @@ func (h *handoff) installAll(keys []KeyState) {
 
 // install takes over another counter's counts of a key.
 func (h *handoff) install(k *KeyState) {
-	hash := h.keys.names.hash(k.NS, k.Key)
-	at := h.keys.find(hash, k.NS, k.Key)
+	hash := h.keys.Names.Hash(k.NS, k.Key)
+	at := h.keys.Find(hash, k.NS, k.Key)
 	if at != 0 && k.Cold {
-		h.keepMost(hash, h.keys.entry(at), k.Buckets)
+		h.keepMost(hash, h.keys.Entry(at), k.Buckets)
 		return
 	}
 	if at == 0 {
-		words := entryWords(k.NS, k.Key)
-		if !h.budget.roomFor(words, h.keys.clock.second()) {
+		words := keys.Words(k.NS, k.Key)
+		if !h.budget.roomFor(words, h.keys.Clock.Second()) {
 			return // the key can be loaded from the store
 		}
-		at = h.keys.insertCold(hash, k.NS, k.Key)
+		at = h.keys.InsertCold(hash, k.NS, k.Key)
 	}
-	e := h.keys.entry(at)
+	e := h.keys.Entry(at)
 	if !h.resetting(hash, e) {
 		h.takeLoaded(e, k.Buckets)
 	}
 	if k.Cold {
-		e.set(flagCold)
+		e.Set(keys.FlagCold)
 	}
 }
 
 // keepMost takes over another counter's counts of a key that both have to read again: for each
 // stretch of time, the larger of the two. If the store loses the key before that, this is what it
 // would hold once each had restored its counts.
-func (h *handoff) keepMost(hash uint32, e entry, known []Bucket) {
+func (h *handoff) keepMost(hash uint32, e keys.Entry, known []Bucket) {
 	if h.resetting(hash, e) {
 		return
 	}
-	l, have := h.keys.ladder(e), cellsOf(h.keys.appendSynced(nil, e))
+	l, have := h.keys.Ladder(e), cellsOf(h.appendSynced(nil, e))
 	for _, c := range leaparray.Missing(cellsOf(known), have) {
-		h.keys.addSynced(e, l, c.Stretch, c.N)
+		h.keys.AddSynced(e, l, c.Stretch, c.N)
 	}
 }
 
@@ -153,11 +154,12 @@ func (h *handoff) cutResets(before []*Round) {
 	for _, r := range before {
 		for i := range r.Keys {
 			k := &r.Keys[i]
-			at := h.keys.find(h.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+			at := h.keys.Find(h.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 			if at == 0 {
 				continue
 			}
-			if e := h.keys.entry(at); e.has(flagReset) && !e.has(flagBusy|flagParked) {
+			e := h.keys.Entry(at)
+			if e.Has(keys.FlagReset) && !e.Has(keys.FlagBusy|keys.FlagParked) {
 				if resets.full() {
 					h.queueResets(resets)
 					resets = h.newRound()
@@ -187,8 +189,8 @@ func (h *handoff) takeRound(r *Round, since time.Time) {
 	r.Partition, r.most = h.id, h.mostKeys
 	for i := range r.Keys {
 		k := &r.Keys[i]
-		k.ref, k.hash, k.Ladder = 0, h.keys.names.hash(k.NS, k.Key), h.keys.names.ladder(k.NS)
-		k.TTL = h.keys.names.of(k.NS).ttl
+		k.ref, k.hash, k.Ladder = 0, h.keys.Names.Hash(k.NS, k.Key), h.keys.Names.Ladder(k.NS)
+		k.TTL = h.keys.Names.Of(k.NS).TTL
 	}
 	h.includePending(r)
 	h.reportOwed()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Bounds of the keys that are handed over without pending counts. The new owner loads the rest from
@@ -37,13 +38,13 @@ func (h *handoff) page(cursor uint64, budget int) (page *Handoff, next uint64, e
 		page.Rounds = append(page.Rounds, r)
 		budget -= r.size()
 	}
-	slots := uint64(h.keys.table.Slots())
+	slots := uint64(h.keys.Slots())
 	for ; cursor < rounds+slots && budget > 0; cursor++ {
-		at := h.keys.table.At(int(cursor - rounds))
-		if at == 0 {
+		e := h.keys.EntryIn(int(cursor - rounds))
+		if e == nil {
 			continue
 		}
-		if k, ok := h.stateOf(h.keys.entry(at)); ok {
+		if k, ok := h.stateOf(e); ok {
 			page.Keys = append(page.Keys, k)
 			budget -= k.size()
 		}
@@ -70,18 +71,18 @@ func (h *handoff) emptyPage() *Handoff {
 // stateOf returns the known counts of a key, if they are worth handing over. That includes outdated
 // counts: if the store loses everything, there are no others. Until the store has confirmed that it
 // still has everything, no key is left out for being idle.
-func (h *handoff) stateOf(e entry) (k KeyState, ok bool) {
-	idle := e.idle(h.keys.clock.second())
+func (h *handoff) stateOf(e keys.Entry) (k KeyState, ok bool) {
+	idle := e.Idle(h.keys.Clock.Second())
 	// Others may have counted since. Their counts of a shared key are no news, and the key is not
 	// read any more.
-	k.Cold = !h.warm(e) || h.store.mayHaveChanged() || e.has(flagShared)
-	if !h.store.mustVerify && idle > hotIdle && h.keys.bytes() > coldBytes ||
-		k.Cold && e.synced() == 0 {
+	k.Cold = !h.warm(e) || h.store.mayHaveChanged() || e.Has(keys.FlagShared)
+	if !h.store.mustVerify && idle > hotIdle && h.keys.Bytes() > coldBytes ||
+		k.Cold && e.Synced() == 0 {
 		return k, false
 	}
-	ns, key := e.name()
+	ns, key := e.Name()
 	k.NS, k.Key = slices.Clone(ns), slices.Clone(key)
-	k.Buckets = h.keys.appendSynced(nil, e)
+	k.Buckets = h.appendSynced(nil, e)
 	return k, true
 }
 

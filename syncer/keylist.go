@@ -2,11 +2,9 @@ package syncer
 
 import (
 	"context"
-	"math/bits"
-
-	"github.com/cespare/xxhash/v2"
 
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Lister is a Store that lists its keys, so that a key that is not listed need not be read. A Store
@@ -57,13 +55,7 @@ type Told struct {
 
 // KeyHash returns the hash under which a key is listed. ns is empty for the default namespace. Two
 // keys of a partition rarely have the same hash.
-func KeyHash(ns, key []byte) uint32 {
-	h := xxhash.Sum64(key)
-	if !isDefaultSpace(ns) {
-		h += bits.RotateLeft64(xxhash.Sum64(ns), 31)
-	}
-	return uint32(h)
-}
+func KeyHash(ns, key []byte) uint32 { return keys.ListHash(ns, key) }
 
 // listings is how often a continuously counted key is listed in a span of its ladder. The buckets
 // of the coarsest level are divided by their index into as many groups, and a key is listed with

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // TestReadCost: a read costs the store the time that it took when the store was idle, even while
@@ -48,7 +49,7 @@ func TestNothingWasThere(t *testing.T) {
 		"of data that's gone": {&Round{Epoch: 8, Version: 1}, false},
 	} {
 		b := newLedger(t)
-		b.lists, b.keys.stored = true, newStoredKeys(&listMemory{pool: slab.New(1 << 22)})
+		b.lists, b.keys.Stored = true, keys.NewStored(keys.NewListMemory(slab.New(1<<22)))
 		if tt.before != nil {
 			b.store.setTold(versionOf(tt.before))
 		}
@@ -58,7 +59,7 @@ func TestNothingWasThere(t *testing.T) {
 		if tt.before == nil {
 			b.learn(r)
 		}
-		if b.listing.valid != tt.want || b.keys.stored.kept != tt.want {
+		if b.listing.valid != tt.want || b.keys.Stored.Kept != tt.want {
 			t.Errorf("%s: %+v", name, b.listing)
 		}
 	}

@@ -1,5 +1,7 @@
 package syncer
 
+import "twotier.dev/twotier/syncer/internal/keys"
+
 // Unflushed calls fn for every key with counts that the store has not acknowledged, which would be
 // lost if the process ended now. n is their sum on the coarsest level. It is zero if as much was
 // taken back as was counted, although the store may have one of both already. ns is empty for the
@@ -30,10 +32,10 @@ func (c *Counter) Restorable(fn func(ns, key []byte, buckets []Bucket)) {
 func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range p.keys.all() {
-		if e.hasPending() || e.has(flagBusy) {
-			ns, key := e.name()
-			fn(ns, key, p.keys.ladder(e).Total(p.keys.pending(e)))
+	for _, e := range p.keys.All() {
+		if e.HasPending() || e.Has(keys.FlagBusy) {
+			ns, key := e.Name()
+			fn(ns, key, p.keys.Ladder(e).Total(p.keys.Pending(e)))
 		}
 	}
 }
@@ -41,8 +43,14 @@ func (p *partition) eachUnflushed(fn func(ns, key []byte, n int64)) {
 func (p *partition) eachSynced(fn func(ns, key []byte, n int64)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ownership != notOwned {
-		p.keys.eachSynced(fn)
+	if p.ownership == notOwned {
+		return
+	}
+	for _, e := range p.keys.All() {
+		if sum := p.keys.Ladder(e).Total(p.keys.Synced(e)); sum != 0 {
+			ns, key := e.Name()
+			fn(ns, key, sum)
+		}
 	}
 }
 
@@ -51,9 +59,9 @@ func (p *partition) eachRestorable(fn func(ns, key []byte, buckets []Bucket)) {
 	defer p.mu.Unlock()
 	var buckets []Bucket
 	for _, at := range p.known() {
-		e := p.keys.entry(at)
-		ns, key := e.name()
-		buckets = p.keys.appendSynced(buckets[:0], e)
+		e := p.keys.Entry(at)
+		ns, key := e.Name()
+		buckets = p.appendSynced(buckets[:0], e)
 		fn(ns, key, buckets)
 	}
 }

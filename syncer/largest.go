@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // mostWeighed is how many keys compete for the half of a round with the largest counts. The next
@@ -38,10 +39,10 @@ func (f *flushing) takeLargest(r *Round, now time.Time) {
 	some = some[f.dirty.weighed:min(len(some), f.dirty.weighed+mostWeighed)]
 	f.dirty.weighed += len(some)
 	found := f.scratch.weighed[:0]
-	for part := range slices.Chunk(some, touchAtOnce) {
-		f.keys.touch(part)
+	for part := range slices.Chunk(some, keys.TouchAtOnce) {
+		f.keys.Touch(part)
 		for _, at := range part {
-			if n := f.keys.weigh(f.keys.entry(at)); n > 1 {
+			if n := f.keys.Weigh(f.keys.Entry(at)); n > 1 {
 				found = append(found, weighed{at, n})
 			}
 		}
@@ -52,23 +53,9 @@ func (f *flushing) takeLargest(r *Round, now time.Time) {
 		if r.full() {
 			return
 		}
-		e := f.keys.entry(w.at)
-		f.take(r, w.at, e, e.has(flagCold))
+		e := f.keys.Entry(w.at)
+		f.take(r, w.at, e, e.Has(keys.FlagCold))
 	}
-}
-
-// weigh returns the size of an entry's pending counts, or 0 if the entry may not be taken.
-func (s *keyspace) weigh(e entry) (n int64) {
-	if e.has(flagBusy|flagParked) || !e.hasPending() {
-		return 0
-	}
-	n = s.ladder(e).Total(s.pending(e))
-	return max(n, -n)
-}
-
-// owes reports whether an entry has anything to flush or to read again.
-func (e entry) owes() bool {
-	return e.hasPending() || e.has(flagReset|flagRenew|flagShared)
 }
 
 // turnAgain returns the time since which a partition with more to flush counts as due. That is now,

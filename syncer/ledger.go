@@ -6,6 +6,7 @@ import (
 
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 	"twotier.dev/twotier/syncer/internal/room"
 )
@@ -14,18 +15,20 @@ import (
 // rounds that the store has not acknowledged, and the store's last reports. It doesn't know the
 // parts that read and write it. It is guarded by the partition's lock.
 type ledger struct {
-	keys    keyspace
+	keys    keys.Keyspace
 	dirty   dirtyList
 	owed    owedKeys
 	outbox  outbox
 	store   storeState
-	listing *listing // separate, like keyspace.stored
+	listing *listing // separate, like keys.Keyspace.Stored
 	lists   bool     // the store lists its keys
+	unread  int64    // how often a key was not read because the store does not list it
 	shared  loans.Keys
 	parked  parkedKeys
 
-	id       int // the partition's
-	mostKeys int // in a round
+	outcome  []keys.Flushed // scratch of flushed
+	id       int            // the partition's
+	mostKeys int            // in a round
 	// sealed: all pending counts have been cut into rounds that are about to be handed off. Nothing
 	// changes until the handoff is finished or canceled.
 	sealed  bool
@@ -39,20 +42,20 @@ type owedKeys struct {
 }
 
 // enlist puts an entry on the dirty list, unless it is already there or parked.
-func (b *ledger) enlist(r arena.Ref, e entry) {
-	if e.has(flagDirty | flagParked) {
+func (b *ledger) enlist(r arena.Ref, e keys.Entry) {
+	if e.Has(keys.FlagDirty | keys.FlagParked) {
 		return
 	}
-	e.set(flagDirty)
+	e.Set(keys.FlagDirty)
 	b.dirty.push(r)
 	b.reportOwed()
 }
 
 // unlist removes the first entry from the dirty list.
-func (b *ledger) unlist() (arena.Ref, entry) {
+func (b *ledger) unlist() (arena.Ref, keys.Entry) {
 	r := b.dirty.pop()
-	e := b.keys.entry(r)
-	e.drop(flagDirty)
+	e := b.keys.Entry(r)
+	e.Drop(keys.FlagDirty)
 	return r, e
 }
 
@@ -62,7 +65,7 @@ func (b *ledger) refusal(k *countedKey, ticket uint64) error {
 	if b.dirty.handedOffRefused(k.hash, ticket) {
 		return errHandedOff
 	}
-	if r := b.keys.find(k.hash, k.ns, k.key); r != 0 && b.keys.entry(r).has(flagParked) {
+	if r := b.keys.Find(k.hash, k.ns, k.key); r != 0 && b.keys.Entry(r).Has(keys.FlagParked) {
 		return errRefusedKey
 	}
 	return nil
@@ -74,16 +77,16 @@ func (b *ledger) unpark() keyHashes {
 	unparked := keyHashes{}
 	if b.outbox.flight != nil {
 		for i := range b.outbox.flight.Keys {
-			if at := b.outbox.flight.Keys[i].ref; at != 0 && b.keys.entry(at).has(flagParked) {
+			if at := b.outbox.flight.Keys[i].ref; at != 0 && b.keys.Entry(at).Has(keys.FlagParked) {
 				b.parked.putBack(at)
 			}
 		}
 	}
 	for _, r := range b.parked.refs {
-		e := b.keys.entry(r)
-		e.drop(flagParked)
+		e := b.keys.Entry(r)
+		e.Drop(keys.FlagParked)
 		b.enlist(r, e)
-		unparked[b.keys.names.hash(e.name())] = struct{}{}
+		unparked[b.keys.Names.Hash(e.Name())] = struct{}{}
 	}
 	b.parked.refs = b.parked.refs[:0]
 	return unparked
@@ -116,7 +119,7 @@ func (b *ledger) reportOwed() {
 // unflushedSince returns when the oldest unacknowledged count was made, or a little earlier. It is
 // zero if the store has everything.
 func (b *ledger) unflushedSince() (since time.Time) {
-	if since = b.waitingSince(); b.keys.pendingBuckets > 0 {
+	if since = b.waitingSince(); b.keys.PendingBuckets > 0 {
 		since = earlier(since, b.parked.since)
 	}
 	return since
@@ -126,7 +129,7 @@ func (b *ledger) unflushedSince() (since time.Time) {
 // counts are flushed first.
 func (b *ledger) waitingSince() time.Time {
 	oldest := b.dirty.oldest()
-	if b.keys.pendingBuckets == 0 {
+	if b.keys.PendingBuckets == 0 {
 		return time.Time{}
 	}
 	return earlier(oldest, b.outbox.importedSince)
@@ -149,27 +152,29 @@ func (b *ledger) overdue(now time.Time) bool {
 }
 
 // warm reports whether memory holds all counts of the key that the store is known to have.
-func (b *ledger) warm(e entry) bool {
-	return !e.has(flagCold) && e.gen() == b.store.generation && !b.outbox.maybeSent
+func (b *ledger) warm(e keys.Entry) bool {
+	return !e.Has(keys.FlagCold) && e.Gen() == b.store.generation && !b.outbox.maybeSent
 }
 
-func (b *ledger) setWarm(e entry) {
-	e.drop(flagCold)
-	e.setGen(b.store.generation)
+func (b *ledger) setWarm(e keys.Entry) {
+	e.Drop(keys.FlagCold)
+	e.SetGen(b.store.generation)
 }
 
 // everLoaded reports whether the store has ever reported its counts of the key.
-func (b *ledger) everLoaded(e entry) bool { return !e.has(flagCold) && !b.outbox.maybeSent }
+func (b *ledger) everLoaded(e keys.Entry) bool {
+	return !e.Has(keys.FlagCold) && !b.outbox.maybeSent
+}
 
 // absent returns an absence: as of now, the store has nothing of a key.
 func (b *ledger) absent() absence {
-	return absence{known: true, generation: b.store.generation, drops: b.keys.drops.n}
+	return absence{known: true, generation: b.store.generation, drops: b.keys.Drops()}
 }
 
 // stillAbsent reports whether an absence still holds for a key that is not in memory.
 func (b *ledger) stillAbsent(a absence, hash uint32) bool {
 	return a.known && a.generation == b.store.generation &&
-		!b.outbox.maybeSent && !b.keys.drops.mayHave(hash, a.drops)
+		!b.outbox.maybeSent && !b.keys.MayHaveDropped(hash, a.drops)
 }
 
 // learn processes the store's answer to a round, including news of changes by others.
@@ -190,20 +195,20 @@ func (b *ledger) learn(r *Round) {
 }
 
 // takeLoaded sets synced to exactly the store's counts.
-func (b *ledger) takeLoaded(e entry, loaded []Bucket) {
-	if e.has(flagBusy) {
+func (b *ledger) takeLoaded(e keys.Entry, loaded []Bucket) {
+	if e.Has(keys.FlagBusy) {
 		b.doubt(e)
 	}
-	b.keys.replaceSynced(e, b.keys.ladder(e), loaded)
+	b.keys.ReplaceSynced(e, b.keys.Ladder(e), cellsOf(loaded))
 	b.setWarm(e)
 }
 
 // doubt marks a key's parts of all unanswered rounds, so that their answers are not compared with
 // the counts known when they were cut.
-func (b *ledger) doubt(e entry) {
+func (b *ledger) doubt(e keys.Entry) {
 	for _, r := range b.outbox.all() {
 		for i := range r.Keys {
-			if k := &r.Keys[i]; k.ref != 0 && &b.keys.entry(k.ref)[0] == &e[0] {
+			if k := &r.Keys[i]; k.ref != 0 && &b.keys.Entry(k.ref)[0] == &e[0] {
 				k.compared = false
 			}
 		}
@@ -211,9 +216,9 @@ func (b *ledger) doubt(e entry) {
 }
 
 // takeRead is takeLoaded for buckets that the store has just returned.
-func (b *ledger) takeRead(e entry, loaded []Bucket) {
+func (b *ledger) takeRead(e keys.Entry, loaded []Bucket) {
 	b.takeLoaded(e, loaded)
-	if e.has(flagShared) {
+	if e.Has(keys.FlagShared) {
 		if k := b.sharedKey(e); k != nil {
 			k.ReadAt = time.Now()
 		}
@@ -222,8 +227,8 @@ func (b *ledger) takeRead(e entry, loaded []Bucket) {
 
 // known returns the entries with synced counts.
 func (b *ledger) known() (refs []arena.Ref) {
-	for at, e := range b.keys.all() {
-		if e.synced() != 0 {
+	for at, e := range b.keys.All() {
+		if e.Synced() != 0 {
 			refs = append(refs, at)
 		}
 	}
@@ -233,17 +238,17 @@ func (b *ledger) known() (refs []arena.Ref) {
 // rebuild moves all entries into a new arena if most of the old one is unused. It must not run
 // while anything refers to entries; it does nothing while a round is in flight.
 func (b *ledger) rebuild() {
-	if b.outbox.flight != nil || !b.keys.arena.Sparse() {
+	if b.outbox.flight != nil || !b.keys.IsSparse() {
 		return
 	}
-	moved := b.keys.compact()
+	moved := b.keys.Compact()
 	b.dirty.move(moved)
 	b.parked.move(moved)
 }
 
 // empty drops all keys and all state about them, because another counter now answers for them.
 func (b *ledger) empty() {
-	b.keys.clear()
+	b.keys.Clear()
 	b.dirty.clear()
 	b.parked, b.shared = parkedKeys{}, nil
 	b.store.forget()
@@ -251,13 +256,13 @@ func (b *ledger) empty() {
 }
 
 // erase empties an entry. Counts of it that are in flight or parked no longer matter.
-func (b *ledger) erase(r arena.Ref, e entry, l *leaparray.Ladder) {
-	if e.has(flagParked) {
+func (b *ledger) erase(r arena.Ref, e keys.Entry, l *leaparray.Ladder) {
+	if e.Has(keys.FlagParked) {
 		b.parked.remove(r)
 	}
-	e.drop(flagBusy | flagRenew | flagParked)
-	b.keys.clearPending(e, l)
-	b.keys.dropSynced(e)
+	e.Drop(keys.FlagBusy | keys.FlagRenew | keys.FlagParked)
+	b.keys.ClearPending(e, l)
+	b.keys.DropSynced(e)
 	b.setWarm(e)
 }
 

@@ -10,6 +10,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/slab"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/room"
 )
 
@@ -27,15 +28,15 @@ func newLedger(t testing.TB) *ledger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := &namespaces{}
+	names := keys.NewNamespaces()
 	opt := Options{Namespaces: map[string]Namespace{twotier.DefaultNamespace: {Ladder: l}}}
-	if err := names.init(&opt); err != nil {
+	if err := opt.addNamespaces(&names); err != nil {
 		t.Fatal(err)
 	}
 	b := &ledger{id: 3, mostKeys: 512, listing: &listing{}}
-	now := clock{now: func() int64 { return testSecond }, opened: testSecond}
-	b.keys = newKeyspace(slab.New(1<<22), names, now)
-	b.keys.stored = &storedKeys{}
+	now := keys.Clock{Now: func() int64 { return testSecond }, Opened: testSecond}
+	b.keys = keys.New(slab.New(1<<22), &names, now)
+	b.keys.Stored = &keys.Stored{}
 	b.owed.room = room.New(0, time.Second, func() {})
 	b.outbox.writer = "w"
 	b.dirty.shift = newShifts(nil, time.Second, time.Second).list[0]
@@ -43,28 +44,28 @@ func newLedger(t testing.TB) *ledger {
 }
 
 // at returns a key's entry, and makes it if there is none.
-func (b *ledger) at(key string) entry {
-	hash := b.keys.names.hash(nil, []byte(key))
-	r := b.keys.find(hash, nil, []byte(key))
+func (b *ledger) at(key string) keys.Entry {
+	hash := b.keys.Names.Hash(nil, []byte(key))
+	r := b.keys.Find(hash, nil, []byte(key))
 	if r == 0 {
-		r = b.keys.insertCold(hash, nil, []byte(key))
+		r = b.keys.InsertCold(hash, nil, []byte(key))
 	}
-	return b.keys.entry(r)
+	return b.keys.Entry(r)
 }
 
 // add counts events of a key, as an operation does.
 func (b *ledger) add(key string, n int64) {
 	e := b.at(key)
-	b.keys.count(e, b.keys.ladder(e), testSecond, n, testSecond)
-	b.enlist(b.keys.find(b.keys.names.hash(nil, []byte(key)), nil, []byte(key)), e)
+	b.keys.Count(e, b.keys.Ladder(e), testSecond, n, testSecond)
+	b.enlist(b.keys.Find(b.keys.Names.Hash(nil, []byte(key)), nil, []byte(key)), e)
 	b.dirty.due = true
 }
 
 // sums returns the two numbers of a key.
 func (b *ledger) sums(key string) (synced, pending int64) {
 	e := b.at(key)
-	l := b.keys.ladder(e)
-	return l.Total(b.keys.synced(e)), l.Total(b.keys.pending(e))
+	l := b.keys.Ladder(e)
+	return l.Total(b.keys.Synced(e)), l.Total(b.keys.Pending(e))
 }
 
 // hear records the epoch and version that the store reports.
@@ -193,13 +194,13 @@ func TestWarmIsOfThisGeneration(t *testing.T) {
 // key.
 func TestAbsenceEndsWithADrop(t *testing.T) {
 	b := newLedger(t)
-	hash := b.keys.names.hash(nil, []byte("k"))
+	hash := b.keys.Names.Hash(nil, []byte("k"))
 	a := b.absent()
 	if !b.stillAbsent(a, hash) {
 		t.Fatal("nothing has changed")
 	}
 	b.at("k")
-	b.keys.drop(hash, b.keys.find(hash, nil, []byte("k")))
+	b.keys.Drop(hash, b.keys.Find(hash, nil, []byte("k")))
 	if b.stillAbsent(a, hash) {
 		t.Error("it was counted and dropped: the store may have it")
 	}
@@ -218,19 +219,19 @@ func TestRebuildMovesWhatRefersToEntries(t *testing.T) {
 	b.add("stays", 3)
 	for i := range 5000 {
 		name := []byte(fmt.Sprint("gone", i))
-		hash := b.keys.names.hash(nil, name)
-		b.keys.drop(hash, b.keys.find(hash, nil, name))
+		hash := b.keys.Names.Hash(nil, name)
+		b.keys.Drop(hash, b.keys.Find(hash, nil, name))
 	}
-	before := b.keys.arena.Total()
+	before := b.keys.Blocks()
 	b.outbox.flight = b.newRound()
-	if b.rebuild(); b.keys.arena.Total() != before {
+	if b.rebuild(); b.keys.Blocks() != before {
 		t.Fatal("entries were moved while a round refers to them")
 	}
 	b.outbox.flight = nil
-	if b.rebuild(); b.keys.arena.Total() >= before {
-		t.Fatalf("%d words before, %d after", before, b.keys.arena.Total())
+	if b.rebuild(); b.keys.Blocks() >= before {
+		t.Fatalf("%d words before, %d after", before, b.keys.Blocks())
 	}
-	if ns, key := b.keys.entry(b.dirty.waiting()[0]).name(); string(key) != "stays" || len(ns) > 0 {
+	if ns, key := b.keys.Entry(b.dirty.waiting()[0]).Name(); string(key) != "stays" || len(ns) > 0 {
 		t.Errorf("the dirty list refers to %q", key)
 	}
 	if _, pending := b.sums("stays"); pending != 3 {

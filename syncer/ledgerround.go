@@ -3,6 +3,7 @@ package syncer
 import (
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // newRound returns an empty round.
@@ -21,9 +22,9 @@ func (b *ledger) detach(r *Round) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if at := b.entryOf(k); at != 0 {
-			b.keys.entry(at).drop(flagBusy)
+			b.keys.Entry(at).Drop(keys.FlagBusy)
 		}
-		k.ref, k.hash, k.unparked = 0, b.keys.names.hash(k.NS, k.Key), false
+		k.ref, k.hash, k.unparked = 0, b.keys.Names.Hash(k.NS, k.Key), false
 		k.compared = false
 	}
 }
@@ -35,10 +36,10 @@ func (b *ledger) attach(r *Round) {
 		if k.Forgotten {
 			continue
 		}
-		if k.ref = b.keys.find(k.hash, k.NS, k.Key); k.ref == 0 {
-			k.ref = b.keys.insertCold(k.hash, k.NS, k.Key)
+		if k.ref = b.keys.Find(k.hash, k.NS, k.Key); k.ref == 0 {
+			k.ref = b.keys.InsertCold(k.hash, k.NS, k.Key)
 		}
-		b.keys.entry(k.ref).set(flagBusy)
+		b.keys.Entry(k.ref).Set(keys.FlagBusy)
 	}
 }
 
@@ -47,26 +48,26 @@ func (b *ledger) entryOf(k *KeyRound) arena.Ref {
 	if k.ref != 0 {
 		return k.ref
 	}
-	return b.keys.find(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+	return b.keys.Find(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 }
 
 // excludePending temporarily subtracts a round's Adds from the pending counts.
 func (b *ledger) excludePending(r *Round) {
-	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
-		b.keys.subtractPending(e, l, add)
+	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
+		b.keys.SubtractPending(e, l, add.Stretch, add.N)
 	})
 }
 
 // includePending adds a round's Adds to the pending counts.
 func (b *ledger) includePending(r *Round) {
-	b.eachAdd(r, func(e entry, l *leaparray.Ladder, add *Bucket) {
-		b.keys.addPending(e, l, add.Stretch, add.N)
+	b.eachAdd(r, func(e keys.Entry, l *leaparray.Ladder, add *Bucket) {
+		b.keys.AddPending(e, l, add.Stretch, add.N)
 	})
 }
 
 // eachAdd calls fn for all Adds of a round, except of forgotten keys. It makes entries for keys
 // that have none.
-func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bucket)) {
+func (b *ledger) eachAdd(r *Round, fn func(e keys.Entry, l *leaparray.Ladder, add *Bucket)) {
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if k.Forgotten {
@@ -74,11 +75,11 @@ func (b *ledger) eachAdd(r *Round, fn func(e entry, l *leaparray.Ladder, add *Bu
 		}
 		at := b.entryOf(k)
 		if at == 0 {
-			at = b.keys.insertCold(b.keys.names.hash(k.NS, k.Key), k.NS, k.Key)
+			at = b.keys.InsertCold(b.keys.Names.Hash(k.NS, k.Key), k.NS, k.Key)
 		}
-		e := b.keys.entry(at)
+		e := b.keys.Entry(at)
 		for j := range k.Adds {
-			fn(e, b.keys.ladder(e), &k.Adds[j])
+			fn(e, b.keys.Ladder(e), &k.Adds[j])
 		}
 	}
 }
@@ -103,11 +104,11 @@ func (b *ledger) queuedKeys() keyHashes {
 }
 
 // has reports whether the set contains the hash of a round's key.
-func (h keyHashes) has(names *namespaces, k *KeyRound) bool {
+func (h keyHashes) has(names *keys.Namespaces, k *KeyRound) bool {
 	if len(h) == 0 {
 		return false
 	}
-	_, has := h[names.hash(k.NS, k.Key)]
+	_, has := h[names.Hash(k.NS, k.Key)]
 	return has
 }
 
@@ -129,9 +130,9 @@ func (b *ledger) giveBack(r *Round) {
 		if at == 0 {
 			continue
 		}
-		e := b.keys.entry(at)
-		e.drop(flagBusy)
-		if e.has(flagParked) {
+		e := b.keys.Entry(at)
+		e.Drop(keys.FlagBusy)
+		if e.Has(keys.FlagParked) {
 			b.parked.putBack(at)
 		}
 	}
@@ -139,32 +140,59 @@ func (b *ledger) giveBack(r *Round) {
 
 // settleAdds moves the flushed counts of a key from pending to synced. With load, the round also
 // returned all counts of the store, which replace synced instead.
-func (b *ledger) settleAdds(k *KeyRound, e entry, load bool) {
-	l := b.keys.ladder(e)
+func (b *ledger) settleAdds(k *KeyRound, e keys.Entry, load bool) {
+	l := b.keys.Ladder(e)
 	if k.Existed {
-		e.setGen(b.store.generation - 1) // another writer made the key: it is read again
+		e.SetGen(b.store.generation - 1) // another writer made the key: it is read again
 	}
-	if !k.Renew && b.keys.began(e, k.Adds) {
-		e.set(flagRenew)
+	if !k.Renew && b.began(e, k.Adds) {
+		e.Set(keys.FlagRenew)
 	}
-	if !load && !b.keys.setSynced(e, k.Adds, k.compared && !k.Reset, true) {
+	if !load && !b.keys.SetSynced(e, b.flushed(k, e, k.compared && !k.Reset), false) {
 		// Another writer counts this key, or it was deleted, so the rest of the store's counts is
 		// no longer known.
-		e.setGen(b.store.generation - 1)
+		e.SetGen(b.store.generation - 1)
 	}
 	for i := range k.Adds {
-		b.keys.subtractPending(e, l, &k.Adds[i])
+		b.keys.SubtractPending(e, l, k.Adds[i].Stretch, k.Adds[i].N)
 	}
+}
+
+// flushed returns the outcome of a round for the buckets of a key. With compared, the known counts
+// are those at the cut, because the buckets may have folded since. The result is valid until the
+// next call.
+func (b *ledger) flushed(k *KeyRound, e keys.Entry, compared bool) []keys.Flushed {
+	all := b.outcome[:0]
+	for i := range k.Adds {
+		add := &k.Adds[i]
+		known := add.known
+		if !compared {
+			known = b.keys.Ladder(e).Value(b.keys.Synced(e), add.Stretch)
+		}
+		all = append(all, keys.Flushed{Stretch: add.Stretch, N: add.N, Known: known,
+			Stored: add.Stored})
+	}
+	b.outcome = all
+	return all
+}
+
+// appendSynced appends everything that another counter, or the store, needs to hold the same counts
+// as synced.
+func (b *ledger) appendSynced(to []Bucket, e keys.Entry) []Bucket {
+	b.keys.EachSynced(e, func(at leaparray.Stretch, n int64) {
+		to = append(to, Bucket{Stretch: at, N: n})
+	})
+	return to
 }
 
 // changing reports whether the store may be changing its counts of a key, or is about to delete it:
 // the key is to be reset, or is part of a round that is or may still be in flight. A round that was
 // refused each time it was sent is not in flight until it is sent again.
-func (b *ledger) changing(hash uint32, e entry) bool {
+func (b *ledger) changing(hash uint32, e keys.Entry) bool {
 	switch {
 	case b.resetting(hash, e):
 		return true
-	case !e.has(flagBusy):
+	case !e.Has(keys.FlagBusy):
 		return false
 	}
 	return b.outbox.sent || b.outbox.flight == nil || b.outbox.flight.outcomeUnknown
@@ -172,6 +200,6 @@ func (b *ledger) changing(hash uint32, e entry) bool {
 
 // resetting reports whether a reset of a key has yet to reach the store. Until then the store's
 // counts of the key are meaningless.
-func (b *ledger) resetting(hash uint32, e entry) bool {
-	return e.has(flagReset) || b.outbox.resets(hash, e)
+func (b *ledger) resetting(hash uint32, e keys.Entry) bool {
+	return e.Has(keys.FlagReset) || b.outbox.resets(hash, e)
 }

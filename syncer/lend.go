@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
 // Lend lends events of a key that this counter decides about, renews the loan, and takes back
 // events that the borrower does not need or that are no longer available. While nothing can be
 // lent, the ceiling stays as it is. After an error the request may be repeated.
-func (c *Counter) Lend(ctx context.Context, q *twotier.LoanRequest) (r twotier.LoanResponse, err error) {
+func (c *Counter) Lend(ctx context.Context,
+	q *twotier.LoanRequest) (r twotier.LoanResponse, err error) {
 	op := twotier.Op{Kind: twotier.Acquire, Checks: []twotier.Check{{NS: q.NS, Key: q.Key, N: 1,
 		Limits: q.Limits}}}
 	k := c.calls.Get().(*call)
@@ -59,7 +61,7 @@ func (t *target) share(now int64) (*loans.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.set(flagShared)
+	e.Set(keys.FlagShared)
 	return t.p.shareKey(t.ns, t.check.Key), nil
 }
 

@@ -8,7 +8,7 @@ import (
 // A new key needs no read if the store is known to have nothing of it. A partition knows that once
 // it has read the store's list of its keys, or the store has reported that it had nothing of the
 // partition at all, for as long as others change nothing: keys that leave memory are added to the
-// keys read (storedKeys). After changes by others, only the new part of the list is read.
+// keys read ([keys.Stored]). After changes by others, only the new part of the list is read.
 //
 // This knowledge is as reliable as that of a key in memory, and ends with it: with news of others
 // (a new generation), with the ownership, with a restoration. And it expires Options.VerifyInterval
@@ -31,7 +31,7 @@ type listing struct {
 	read   KeyList   // only the position
 	since  time.Time // when the list was last read from its beginning
 	stamp  listStamp // the news of others when the last reading began
-	valid  bool      // since then storedKeys lacks nothing but keys added by others
+	valid  bool      // since then keys.Stored lacks nothing but keys added by others
 	wanted bool      // it is in the reader's queue, or being read
 	turn   uint64    // counts how often the keys read were dropped
 	rest   time.Time // the list rests until then
@@ -63,16 +63,16 @@ func (t *target) unlisted() bool {
 		p.wantList()
 		return false
 	}
-	if p.keys.stored.set.Has(KeyHash(t.ns, t.check.Key)) {
+	if p.keys.Stored.Has(KeyHash(t.ns, t.check.Key)) {
 		return false
 	}
-	p.keys.unread++
+	p.unread++
 	return true
 }
 
 // listed reports whether all keys of the store are in memory or among the stored keys.
 func (g *guarded) listed() bool {
-	return g.listing.valid && g.listing.stamp == g.store.stamp() && g.keys.stored.kept &&
+	return g.listing.valid && g.listing.stamp == g.store.stamp() && g.keys.Stored.Kept &&
 		g.store.verifiedWithin(g.absenceAge) && !g.outbox.maybeSent && !g.restoration.active()
 }
 
@@ -87,7 +87,7 @@ func (p *partition) wantList() {
 	}
 	now := time.Now()
 	if l := p.listing; !l.wanted && !now.Before(l.rest) &&
-		now.Sub(p.keys.stored.full) > listRoomRetry {
+		now.Sub(p.keys.Stored.FullAt) > listRoomRetry {
 		l.wanted = true
 		p.keyReader.enqueue(p)
 	}
@@ -103,9 +103,9 @@ func (p *partition) beginReading() *reading {
 		l.wanted = false
 		return nil
 	}
-	if now.Sub(l.since) > listAge || !p.keys.stored.kept {
+	if now.Sub(l.since) > listAge || !p.keys.Stored.Kept {
 		p.forgetList()
-		p.keys.stored.begin() // from now on, keys that leave memory are recorded
+		p.keys.Stored.Begin() // from now on, keys that leave memory are recorded
 		l.since = now
 	}
 	l.wanted = true
@@ -161,9 +161,9 @@ func (p *partition) overtaken(r *reading) bool {
 // takeHashes adds the hashes read to the stored keys. It reports whether there was memory for them.
 func (p *partition) takeHashes(r *reading) bool {
 	for _, hash := range r.Hashes {
-		p.keys.stored.add(hash)
+		p.keys.Stored.Add(hash)
 	}
-	return p.keys.stored.kept
+	return p.keys.Stored.Kept
 }
 
 // version returns the store's state at the time of the read.
@@ -189,13 +189,13 @@ func (b *ledger) learnFirst(r *Round) {
 		return
 	}
 	b.forgetList()
-	b.keys.stored.begin()
+	b.keys.Stored.Begin()
 	b.listing.since, b.listing.stamp, b.listing.valid = time.Now(), b.store.stamp(), true
 }
 
 // forgetList drops the keys read from the list.
 func (b *ledger) forgetList() {
 	l := b.listing
-	b.keys.stored.drop()
+	b.keys.Stored.Drop()
 	*l = listing{turn: l.turn + 1, rest: l.rest}
 }

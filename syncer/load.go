@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // loading reads keys that operations wait for, in rounds that may be in flight next to a flushing
@@ -53,12 +54,12 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 		if w.exclusive {
 			continue
 		}
-		if at := l.keys.find(w.hash, w.ns, w.key); at != 0 {
-			e := l.keys.entry(at)
+		if at := l.keys.Find(w.hash, w.ns, w.key); at != 0 {
+			e := l.keys.Entry(at)
 			if l.changing(w.hash, e) {
 				continue
 			}
-			unknown = unknown && e.synced() == 0
+			unknown = unknown && e.Synced() == 0
 		}
 		l.moveTo(r, name)
 		l.loadKey(r, w)
@@ -69,7 +70,7 @@ func (l *loading) addWaiting(r *Round) (unknown bool) {
 // loadKey adds a key to a round that only loads it.
 func (b *ledger) loadKey(r *Round, w *pendingLoad) {
 	k := r.addKey(w.ns, w.key)
-	r.reads += readsOf(b.keys.names.ladder(w.ns))
+	r.reads += readsOf(b.keys.Names.Ladder(w.ns))
 	k.hash, k.Load = w.hash, true
 	k.adds = len(r.buckets)
 }
@@ -132,7 +133,7 @@ func (l *loading) takeAll(r *Round) {
 	}
 	l.store.learnLoaded(versionOf(r))
 	l.learnFirst(r)
-	sec := l.keys.clock.second()
+	sec := l.keys.Clock.Second()
 	for i := range r.Keys {
 		k := &r.Keys[i]
 		if w := r.loadOf(k); w != nil {
@@ -145,7 +146,7 @@ func (l *loading) takeAll(r *Round) {
 // take applies the store's counts of one key, which need not be in memory yet.
 func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 	l.totals.loads.Add(1)
-	at, alien := l.keys.find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)
+	at, alien := l.keys.Find(k.hash, k.NS, k.Key), CheckCounts(k.Loaded)
 	switch {
 	case k.Err != nil:
 		w.tell(k.Err, absence{})
@@ -157,16 +158,16 @@ func (l *loading) take(k *KeyRound, w *pendingLoad, sec uint32) {
 		w.tell(nil, l.absent())
 		return
 	case at == 0:
-		i := l.keys.names.index(k.NS)
-		if err := l.budget.admitKey(i, entryWords(k.NS, k.Key), sec); err != nil {
+		i := l.keys.Names.Index(k.NS)
+		if err := l.budget.admitKey(i, keys.Words(k.NS, k.Key), sec); err != nil {
 			w.tell(err, absence{})
 			return
 		}
-		at = l.keys.insert(k.hash, k.NS, k.Key, i)
+		at = l.keys.Insert(k.hash, k.NS, k.Key, i)
 	}
-	e := l.keys.entry(at)
-	e.setUsed(sec)
-	if e.synced() == 0 {
+	e := l.keys.Entry(at)
+	e.SetUsed(sec)
+	if e.Synced() == 0 {
 		l.budget.easeSynced(sec)
 	}
 	l.takeRead(e, k.Loaded)

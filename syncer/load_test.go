@@ -9,6 +9,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // newLoading returns the loading of a separate ledger that knows the store's version.
@@ -20,7 +21,7 @@ func newLoading(t testing.TB) (*loading, *fakeBudget) {
 
 // want makes an operation wait for a key.
 func (l *loading) want(key string) *pendingLoad {
-	return l.ask(l.keys.names.hash(nil, []byte(key)), nil, []byte(key))
+	return l.ask(l.keys.Names.Hash(nil, []byte(key)), nil, []byte(key))
 }
 
 // TestALoadBringsWhatTheStoreHas loads a key that exists and one that does not.
@@ -48,8 +49,8 @@ func TestALoadBringsWhatTheStoreHas(t *testing.T) {
 // TestAKeyOnItsWayIsNotLoaded asks for a key that a round in flight is writing.
 func TestAKeyOnItsWayIsNotLoaded(t *testing.T) {
 	l, _ := newLoading(t)
-	l.at("busy").set(flagBusy)
-	l.at("reset").set(flagReset)
+	l.at("busy").Set(keys.FlagBusy)
+	l.at("reset").Set(keys.FlagReset)
 	l.outbox.sent = true
 	l.want("busy")
 	l.want("reset")
@@ -122,7 +123,7 @@ func TestALoadWithoutMemory(t *testing.T) {
 	r := l.cut()
 	(&fakeStore{epoch: 7, version: 1,
 		counts: map[string]map[leaparray.Stretch]int64{"k": {second(4).Stretch: 4}}}).answer(r)
-	if l.settle(r); !k.done || !errors.Is(k.err, twotier.ErrOverload) || l.keys.table.Len() != 0 {
-		t.Errorf("%+v, %d keys in memory", k, l.keys.table.Len())
+	if l.settle(r); !k.done || !errors.Is(k.err, twotier.ErrOverload) || l.keys.Len() != 0 {
+		t.Errorf("%+v, %d keys in memory", k, l.keys.Len())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // quotaTries is how many other partitions are tried to find an evictable key of a namespace.
@@ -22,13 +23,13 @@ const fullPause = time.Minute
 // room for small ones. Its methods lock the partitions that they use, except for a partition passed
 // as an argument, which is locked already.
 type memory struct {
-	parts  []partition
-	spaces []*space
-	clock  clock
-	pool   *slab.Pool
-	lists  listMemory
-	share  int           // words that any partition may use, regardless of the others
-	tight  chan struct{} // wakes the sweep: a partition below its share needs room
+	parts []partition
+	names *keys.Namespaces
+	clock keys.Clock
+	pool  *slab.Pool
+	lists *keys.ListMemory
+	share int           // words that any partition may use, regardless of the others
+	tight chan struct{} // wakes the sweep: a partition below its share needs room
 
 	maxBytes   int64
 	log        *slog.Logger
@@ -36,9 +37,9 @@ type memory struct {
 }
 
 func (m *memory) init(c *Counter) {
-	m.parts, m.spaces, m.clock = c.parts, c.namespaces.all, c.clock
+	m.parts, m.names, m.clock = c.parts, &c.namespaces, c.clock
 	m.pool = slab.New(c.opt.MaxMemory)
-	m.lists.pool = m.pool
+	m.lists = keys.NewListMemory(m.pool)
 	m.share = int(m.pool.Common()) / len(m.parts)
 	m.tight = make(chan struct{}, 1)
 	m.maxBytes, m.log = c.opt.MaxMemory, c.opt.Logger
@@ -49,7 +50,7 @@ func (m *memory) init(c *Counter) {
 func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 	if !m.withinQuota(g, space, sec) {
 		m.warnFull("a namespace has its most keys in memory: new ones are refused",
-			"namespace", m.spaces[space].name, "max_keys", m.spaces[space].maxKeys)
+			"namespace", m.names.At(space).Name, "max_keys", m.names.At(space).MaxKeys)
 		return twotier.ErrMaxKeys
 	}
 	if !m.roomFor(g, words, sec) {
@@ -64,8 +65,8 @@ func (m *memory) admitKey(g *guarded, space, words int, sec uint32) error {
 // if necessary. Other partitions are only tried with TryLock: to wait for one while holding another
 // could deadlock.
 func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
-	sp := m.spaces[space]
-	if sp.maxKeys == 0 || sp.keys.Load() < sp.maxKeys || g.evictOne(sec, space) {
+	sp := m.names.At(space)
+	if sp.MaxKeys == 0 || sp.Keys.Load() < sp.MaxKeys || g.evictOne(sec, space) {
 		return true
 	}
 	for range quotaTries {
@@ -86,7 +87,7 @@ func (m *memory) withinQuota(g *guarded, space int, sec uint32) bool {
 // others if memory is used up. A partition below its share need not evict: the largest partition
 // gives something up instead.
 func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
-	full := g.keys.arena.Full()
+	full := g.keys.IsFull()
 	if !full && m.pool.Fits(arena.ChunkWords) {
 		return true
 	}
@@ -96,7 +97,7 @@ func (m *memory) roomFor(g *guarded, words int, sec uint32) bool {
 // lends reports whether a partition may take something from the reserve. One below its share may,
 // and the largest partition then gives something up.
 func (m *memory) lends(g *guarded) bool {
-	if g.keys.arena.Full() || g.keys.words() >= m.share {
+	if g.keys.IsFull() || g.keys.Words() >= m.share {
 		return false
 	}
 	m.askForRoom()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // outbox holds the rounds of a partition that the store has not acknowledged, and the writer and
@@ -147,13 +148,13 @@ func (o *outbox) release(counter string) {
 func (o *outbox) has(t *target) bool { return anyHas(o.all(), t) }
 
 // resets reports whether any unacknowledged round deletes a key.
-func (o *outbox) resets(hash uint32, e entry) bool {
-	ns, key := e.name()
+func (o *outbox) resets(hash uint32, e keys.Entry) bool {
+	ns, key := e.Name()
 	deletes := func(r *Round) bool {
 		k := r.part(hash, ns, key)
 		return k != nil && k.Reset
 	}
-	return e.has(flagBusy) && o.flight != nil && deletes(o.flight) ||
+	return e.Has(keys.FlagBusy) && o.flight != nil && deletes(o.flight) ||
 		slices.ContainsFunc(o.queue, deletes)
 }
 

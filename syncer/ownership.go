@@ -100,7 +100,7 @@ func (p *partition) stopDeciding() {
 	if p.ownership == owned {
 		p.ownership = handingOff
 		// If the store has lost data, the counter that knows the data must restore it.
-		p.store.mustVerify = p.store.known && p.keys.table.Len() > 0
+		p.store.mustVerify = p.store.known && p.keys.Len() > 0
 		p.settled.wake()
 	}
 	p.mu.Unlock()
@@ -134,7 +134,7 @@ func (g *guarded) readyToHandOff(patient bool) bool {
 	if g.outbox.sent || g.restoration.active() || len(g.reservations) > 0 {
 		return false
 	}
-	return !patient || g.degraded() || !g.store.mustVerify && g.keys.pendingBuckets == 0 &&
+	return !patient || g.degraded() || !g.store.mustVerify && g.keys.PendingBuckets == 0 &&
 		g.outbox.isEmpty() && g.dirty.isEmpty()
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -43,6 +44,9 @@ type guarded struct {
 	handoff     handoff
 	awaited     awaitedResets
 
+	// sparedUntil is the second before which the partition gives nothing up for others, because it
+	// had nothing to give.
+	sparedUntil uint32
 	// readWithin is the maximum age of the store's report of others' counts, if a decision relies
 	// on it.
 	readWithin time.Duration
@@ -54,7 +58,7 @@ type guarded struct {
 // init initializes a partition whose batchers are set.
 func (p *partition) init(id int, c *Counter) {
 	p.id, p.mostKeys, p.outbox.writer = id, c.opt.MaxRoundKeys, c.opt.Writer
-	p.keys = newKeyspace(c.memory.pool, &c.namespaces, c.clock)
+	p.keys = keys.New(c.memory.pool, &c.namespaces, c.clock)
 	p.owed.room = p.flusher.room
 	if c.opt.NotOwner {
 		p.ownership = notOwned
@@ -62,7 +66,7 @@ func (p *partition) init(id int, c *Counter) {
 	p.memory, p.health, p.readWithin = &c.memory, &c.health, c.opt.readWithin()
 	p.keyReader, p.absenceAge = c.keyReader, c.opt.VerifyInterval
 	p.lists = c.keyReader != nil
-	p.keys.stored, p.listing = newStoredKeys(&c.memory.lists), &listing{}
+	p.keys.Stored, p.listing = keys.NewStored(c.memory.lists), &listing{}
 	p.flushing = flushing{ledger: &p.ledger, loads: &p.loads, scratch: &p.flusher.scratch,
 		budget: &p.guarded, opt: &c.opt, totals: &c.totals}
 	p.loads = loading{ledger: &p.ledger, scratch: &p.loader.scratch, width: &p.loader.width,

@@ -8,6 +8,7 @@ import (
 
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Series returns the buckets of a key over a window of this many milliseconds that ends now, oldest
@@ -80,11 +81,11 @@ func (c *Counter) TopOf(ctx context.Context, namespaces []string, n int,
 // top is Top for the namespaces in only, or for all if it is nil.
 func (c *Counter) top(ctx context.Context, n int, window int64,
 	only map[string]bool) ([]twotier.KeyCount, error) {
-	if window < 1 || only == nil && window > c.namespaces.longestSpan() {
+	if window < 1 || only == nil && window > c.namespaces.LongestSpan() {
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "window",
 			Detail: fmt.Sprintf(
 				"%v is longer than any namespace covers (%v)", twotier.FormatMillis(window),
-				twotier.FormatMillis(c.namespaces.longestSpan()))}
+				twotier.FormatMillis(c.namespaces.LongestSpan()))}
 	}
 	if n < 1 {
 		return nil, &twotier.InvalidError{Check: -1, Limit: -1, Field: "n",
@@ -117,28 +118,28 @@ func (t *topper) scan(p *partition, at int) (more bool) {
 	if p.ownership == notOwned {
 		return false // their owners report these keys
 	}
-	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
-		if r := p.keys.table.At(i); r != 0 {
-			t.add(p, p.keys.entry(r))
+	for i := at; i < min(at+sweepSlots, p.keys.Slots()); i++ {
+		if e := p.keys.EntryIn(i); e != nil {
+			t.add(p, e)
 		}
 	}
-	return at+sweepSlots < p.keys.table.Slots()
+	return at+sweepSlots < p.keys.Slots()
 }
 
-func (t *topper) add(p *partition, e entry) {
-	sp, window := p.keys.space(e), t.window
+func (t *topper) add(p *partition, e keys.Entry) {
+	sp, window := p.keys.Namespace(e), t.window
 	if t.only != nil {
-		window = min(window, sp.ladder.Span())
+		window = min(window, sp.Ladder.Span())
 	}
-	if sp.unlisted || window > sp.ladder.Span() {
+	if sp.Unlisted || window > sp.Ladder.Span() {
 		return
 	}
-	v := p.keys.view(e, sp.ladder, t.now)
+	v := p.keys.View(e, sp.Ladder, t.now)
 	est, ok := v.Count(window, t.now, true)
 	if !ok || est.Count <= t.least {
 		return
 	}
-	ns, key := e.name()
+	ns, key := e.Name()
 	row := twotier.KeyCount{NS: twotier.DefaultNamespace, Key: string(key), Count: est.Count}
 	if len(ns) > 0 {
 		row.NS = string(ns)

@@ -112,10 +112,10 @@ func (k *call) countReserved(id string) error {
 	for i := range k.targets {
 		t := &k.targets[i]
 		keys := &t.p.keys
-		if t.ref = keys.find(t.hash, t.ns, t.check.Key); t.ref == 0 {
-			t.ref = keys.insertCold(t.hash, t.ns, t.check.Key)
+		if t.ref = keys.Find(t.hash, t.ns, t.check.Key); t.ref == 0 {
+			t.ref = keys.InsertCold(t.hash, t.ns, t.check.Key)
 		}
-		keys.entry(t.ref).setUsed(keys.clock.second())
+		keys.Entry(t.ref).SetUsed(keys.Clock.Second())
 	}
 	k.unreserve(id)
 	k.count()

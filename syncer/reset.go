@@ -7,6 +7,7 @@ import (
 	"twotier.dev/twotier"
 	"twotier.dev/twotier/internal/arena"
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // Forget resets a key: its count is zero in memory at once, and in the store when Forget returns.
@@ -31,7 +32,7 @@ func (c *Counter) Forget(ctx context.Context, ns, key []byte) error {
 		p.mu.Unlock()
 		return err
 	}
-	p.forget(r, e, t.hash, t.sp.ladder)
+	p.forget(r, e, t.hash, t.sp.Ladder)
 	ticket := p.dirty.lastTicket
 	p.awaited.begin(&t)
 	p.mu.Unlock()
@@ -89,20 +90,20 @@ func (c *Counter) Drop(ctx context.Context, ns, key []byte, deciding bool) error
 
 // dropKey drops all synced and pending counts of a key, and a pending reset of it.
 func (g *guarded) dropKey(t *target) {
-	at := g.keys.find(t.hash, t.ns, t.check.Key)
+	at := g.keys.Find(t.hash, t.ns, t.check.Key)
 	if at == 0 {
 		return
 	}
-	e := g.keys.entry(at)
-	g.forget(at, e, t.hash, t.sp.ladder)
-	e.drop(flagReset)
-	e.set(flagCold)
+	e := g.keys.Entry(at)
+	g.forget(at, e, t.hash, t.sp.Ladder)
+	e.Drop(keys.FlagReset)
+	e.Set(keys.FlagCold)
 }
 
 // forget marks a key's part of a round as forgotten.
-func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
+func (r *Round) forget(at arena.Ref, hash uint32, e keys.Entry) {
 	for i := range r.Keys {
-		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.is(k.NS, k.Key) {
+		if k := &r.Keys[i]; k.ref == at || k.ref == 0 && k.hash == hash && e.Is(k.NS, k.Key) {
 			k.Forgotten = true
 		}
 	}
@@ -110,14 +111,14 @@ func (r *Round) forget(at arena.Ref, hash uint32, e entry) {
 
 // forget empties an entry and makes the next round delete the key before anything else. Counts of
 // it in the answer to a round in flight are ignored.
-func (g *guarded) forget(r arena.Ref, e entry, hash uint32, l *leaparray.Ladder) {
-	g.loads.recall(loadName(e.name()))
+func (g *guarded) forget(r arena.Ref, e keys.Entry, hash uint32, l *leaparray.Ladder) {
+	g.loads.recall(loadName(e.Name()))
 	for _, unacked := range g.outbox.all() {
 		unacked.forget(r, hash, e)
 	}
 	g.restoration.forget(r, hash, e)
 	g.erase(r, e, l)
-	e.set(flagReset)
+	e.Set(keys.FlagReset)
 	g.enlist(r, e)
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // restoration sends the counts in memory to a store that has lost data. Unlike a flush it carries
@@ -93,7 +94,7 @@ func (s *restoration) doubtSent() {
 		for i := range r.Keys {
 			r.Keys[i].compared = false
 			if at := s.entryOf(&r.Keys[i]); at != 0 && !r.Keys[i].Forgotten {
-				s.keys.entry(at).set(flagRenew)
+				s.keys.Entry(at).Set(keys.FlagRenew)
 			}
 		}
 	}
@@ -115,7 +116,7 @@ func (s *restoration) cut() *Round {
 		return j.round
 	}
 	r := s.newRound()
-	r.Acked, r.Republish, r.After, r.Now = s.outbox.acked, true, j.after, s.keys.clock.now()
+	r.Acked, r.Republish, r.After, r.Now = s.outbox.acked, true, j.after, s.keys.Clock.Now()
 	s.outbox.number(r)
 	for ; j.next < j.len() && !r.full(); j.next++ {
 		if i := j.next - len(j.refs); i >= 0 {
@@ -124,10 +125,10 @@ func (s *restoration) cut() *Round {
 			continue
 		}
 		at := j.refs[j.next]
-		e := s.keys.entry(at)
-		ns, key := e.name()
+		e := s.keys.Entry(at)
+		ns, key := e.Name()
 		k := s.addKnown(r, ns, key, at)
-		r.buckets = s.keys.appendSynced(r.buckets, e)
+		r.buckets = s.appendSynced(r.buckets, e)
 		k.end(r, nil)
 	}
 	r.seal()
@@ -137,10 +138,10 @@ func (s *restoration) cut() *Round {
 
 // addKnown adds a key with known counts to a part.
 func (s *restoration) addKnown(r *Round, ns, key []byte, at arena.Ref) *KeyRound {
-	sp := s.keys.names.of(ns)
+	sp := s.keys.Names.Of(ns)
 	k := r.addKey(ns, key)
-	k.ref, k.hash, k.Ladder = at, s.keys.names.hash(ns, key), sp.ladder
-	k.TTL, k.Renew = sp.ttl, true
+	k.ref, k.hash, k.Ladder = at, s.keys.Names.Hash(ns, key), sp.Ladder
+	k.TTL, k.Renew = sp.TTL, true
 	return k
 }
 
@@ -197,16 +198,16 @@ func (s *restoration) takeRestored(r *Round) {
 		if at == 0 {
 			continue
 		}
-		e := s.keys.entry(at)
-		if e.has(flagReset) {
+		e := s.keys.Entry(at)
+		if e.Has(keys.FlagReset) {
 			continue // the key was reset meanwhile: the next round deletes it
 		}
-		s.keys.setSynced(e, k.Adds, false, false)
+		s.keys.SetSynced(e, s.flushed(k, e, false), true)
 	}
 }
 
 // forget marks a key's part of the round in flight as forgotten.
-func (s *restoration) forget(at arena.Ref, hash uint32, e entry) {
+func (s *restoration) forget(at arena.Ref, hash uint32, e keys.Entry) {
 	if s.job != nil && s.job.round != nil {
 		s.job.round.forget(at, hash, e)
 	}

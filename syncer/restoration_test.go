@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // newRestoration returns the restoration of a ledger with this many keys, of one event each, that
@@ -113,7 +114,7 @@ func TestAResetBeforeItsPart(t *testing.T) {
 	s.findLoss(storeVersion{epoch: 8})
 	s.alsoRestore(7, []KeyState{{Key: []byte("theirs"),
 		Buckets: []Bucket{second(6)}}})
-	s.at("theirs").set(flagReset)
+	s.at("theirs").Set(keys.FlagReset)
 	s.restore(t, &fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}, "")
 	if synced, _ := s.sums("theirs"); synced != 0 {
 		t.Errorf("%d came back", synced)
@@ -126,9 +127,9 @@ func TestAResetIsNotRestored(t *testing.T) {
 	s.findLoss(storeVersion{epoch: 8})
 	r := s.cut()
 	e := s.at("k0")
-	hash := s.keys.names.hash(nil, []byte("k0"))
-	s.forget(s.keys.find(hash, nil, []byte("k0")), hash, e)
-	s.erase(s.keys.find(hash, nil, []byte("k0")), e, s.keys.ladder(e))
+	hash := s.keys.Names.Hash(nil, []byte("k0"))
+	s.forget(s.keys.Find(hash, nil, []byte("k0")), hash, e)
+	s.erase(s.keys.Find(hash, nil, []byte("k0")), e, s.keys.Ladder(e))
 	(&fakeStore{epoch: 8, counts: map[string]map[leaparray.Stretch]int64{}}).answer(r)
 	if s.settle(r); s.active() {
 		t.Error("it goes on")

@@ -89,7 +89,7 @@ func TestAHandoffThatIsCanceled(t *testing.T) {
 	if err != nil || cursor == 0 {
 		t.Fatal(cursor, err)
 	}
-	k := &target{check: &twotier.Check{Key: []byte("k")}, hash: h.keys.names.hash(nil, []byte("k"))}
+	k := &target{check: &twotier.Check{Key: []byte("k")}, hash: h.keys.Names.Hash(nil, []byte("k"))}
 	if !h.offers(k) {
 		t.Error("the key is not part of what is offered")
 	}
@@ -138,9 +138,9 @@ func TestAHandoffThatIsFinished(t *testing.T) {
 	h := sealed(t)
 	w := h.loads.ask(1, nil, []byte("late"))
 	h.finish("w")
-	if h.keys.table.Len() != 0 || h.keys.pendingBuckets != 0 || !h.outbox.isEmpty() || h.sealed {
-		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.table.Len(),
-			h.keys.pendingBuckets, h.sealed)
+	if h.keys.Len() != 0 || h.keys.PendingBuckets != 0 || !h.outbox.isEmpty() || h.sealed {
+		t.Errorf("%d keys, %d buckets pending, sealed: %v", h.keys.Len(),
+			h.keys.PendingBuckets, h.sealed)
 	}
 	if h.outbox.writer == "w" || h.store.known || h.owed.room.Stats().Owed != 0 {
 		t.Errorf("writer %s, %d keys owed", h.outbox.writer, h.owed.room.Stats().Owed)

@@ -3,6 +3,7 @@ package syncer
 import (
 	"errors"
 	"time"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // settle processes the answer to a round that the store has applied. It reports whether there is
@@ -17,9 +18,9 @@ func (f *flushing) settle(r *Round) (more bool) {
 	}
 	f.learn(r)
 	f.advance(r)
-	sec, queued := f.keys.clock.second(), f.queuedKeys()
+	sec, queued := f.keys.Clock.Second(), f.queuedKeys()
 	for i := range r.Keys {
-		if i%touchAtOnce == 0 {
+		if i%keys.TouchAtOnce == 0 {
 			f.touchKeys(r.Keys[i:])
 		}
 		f.settleKey(r, &r.Keys[i], queued, sec)
@@ -84,21 +85,21 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 		}
 		return
 	}
-	e := f.keys.entry(k.ref)
-	e.drop(flagBusy)
+	e := f.keys.Entry(k.ref)
+	e.Drop(keys.FlagBusy)
 	if k.Err != nil {
 		f.park(k, e, w)
 		return
 	}
 	if k.Reset {
-		f.keys.dropSynced(e) // counts learned since the cut are from before the reset
+		f.keys.DropSynced(e) // counts learned since the cut are from before the reset
 		if r.outcomeUnknown {
 			// They may be from after it if the store had applied the round before this answer: when
 			// it was sent first, or when another counter sent its copy. Then the key is read again.
-			e.setGen(f.store.generation - 1)
+			e.SetGen(f.store.generation - 1)
 		}
 	}
-	if e.synced() == 0 {
+	if e.Synced() == 0 {
 		f.budget.easeSynced(sec)
 	}
 	alien := CheckCounts(k.Loaded)
@@ -107,59 +108,59 @@ func (f *flushing) settleKey(r *Round, k *KeyRound, queued keyHashes, sec uint32
 	f.totals.flushedBuckets.Add(int64(len(k.Adds)))
 	if load {
 		f.takeRead(e, k.Loaded)
-		if e.has(flagShared) {
+		if e.Has(keys.FlagShared) {
 			if shared := f.sharedKey(e); shared != nil {
 				shared.EndRead()
 			}
 		}
 		f.totals.loads.Add(1)
 	} else if k.Load {
-		e.setGen(f.store.generation - 1)
+		e.SetGen(f.store.generation - 1)
 	}
 	w.tell(alien, absence{})
-	if !queued.has(f.keys.names, k) {
-		f.keys.tidyPending(e, f.keys.ladder(e))
-		if e.hasPending() || e.has(flagRenew) {
+	if !queued.has(f.keys.Names, k) {
+		f.keys.TidyPending(e, f.keys.Ladder(e))
+		if e.HasPending() || e.Has(keys.FlagRenew) {
 			// Counts that have folded since the round was cut add up to zero, or the store has lost
 			// the key.
 			f.enlist(k.ref, e)
 		}
 	}
-	if e.has(flagParked) {
+	if e.Has(keys.FlagParked) {
 		f.unpark(k, e)
 	}
 }
 
 // unpark ends the setting aside of a key that the store accepts again.
-func (f *flushing) unpark(k *KeyRound, e entry) {
+func (f *flushing) unpark(k *KeyRound, e keys.Entry) {
 	if !k.unparked {
 		f.parked.remove(k.ref)
 	}
-	e.drop(flagParked)
-	if e.hasPending() || e.has(flagReset|flagRenew) {
+	e.Drop(keys.FlagParked)
+	if e.HasPending() || e.Has(keys.FlagReset|keys.FlagRenew) {
 		f.enlist(k.ref, e)
 	}
 }
 
 // park sets a refused key aside. It stays pending, out of the way of other keys.
-func (f *flushing) park(k *KeyRound, e entry, w *pendingLoad) {
+func (f *flushing) park(k *KeyRound, e keys.Entry, w *pendingLoad) {
 	f.totals.badKeys.Add(1)
-	e.setGen(f.store.generation - 1) // a foreign value is there
+	e.SetGen(f.store.generation - 1) // a foreign value is there
 	if k.Reset {
-		e.set(flagReset)
+		e.Set(keys.FlagReset)
 	}
 	if k.Renew {
-		e.set(flagRenew)
+		e.Set(keys.FlagRenew)
 	}
 	w.tell(k.Err, absence{})
-	if e.has(flagParked) && !k.unparked {
+	if e.Has(keys.FlagParked) && !k.unparked {
 		return // it waits among the parked keys already
 	}
-	if !e.hasPending() && !e.has(flagReset|flagRenew) {
-		e.drop(flagParked)
+	if !e.HasPending() && !e.Has(keys.FlagReset|keys.FlagRenew) {
+		e.Drop(keys.FlagParked)
 		return
 	}
-	e.set(flagParked)
+	e.Set(keys.FlagParked)
 	f.parked.add(k.ref, time.Now())
 	if f.totals.badKeys.Load() == 1 {
 		f.opt.Logger.Warn("the store refuses a key; keeping it in memory and retrying",

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 	"twotier.dev/twotier/syncer/internal/loans"
 )
 
@@ -27,7 +28,7 @@ func (b *ledger) adoptLoans(list []twotier.Loan) {
 // unshareIdle ends the sharing of keys that are no longer lent or borrowed.
 func (g *guarded) unshareIdle(now int64) {
 	g.shared = slices.DeleteFunc(g.shared, func(k *loans.Key) bool {
-		idle := k.IsIdle(g.keys.names.ladder(k.NS).Span(), now, time.Now())
+		idle := k.IsIdle(g.keys.Names.Ladder(k.NS).Span(), now, time.Now())
 		if idle {
 			g.unshare(k)
 		}
@@ -38,10 +39,10 @@ func (g *guarded) unshareIdle(now int64) {
 // unshare makes a key an ordinary one. Rounds with only shared keys are quiet. unshare enlists the
 // key for one that is not, so that the next owner notices the change.
 func (b *ledger) unshare(k *loans.Key) {
-	if at := b.keys.find(b.keys.names.hash(k.NS, k.Name), k.NS, k.Name); at != 0 {
-		e := b.keys.entry(at)
-		e.drop(flagShared)
-		e.set(flagRenew)
+	if at := b.keys.Find(b.keys.Names.Hash(k.NS, k.Name), k.NS, k.Name); at != 0 {
+		e := b.keys.Entry(at)
+		e.Drop(keys.FlagShared)
+		e.Set(keys.FlagRenew)
 		b.enlist(at, e)
 	}
 }
@@ -66,19 +67,19 @@ func (g *guarded) enlistShared(now int64) {
 	}
 	g.unshareIdle(now)
 	for _, k := range g.shared {
-		hash := g.keys.names.hash(k.NS, k.Name)
-		at := g.keys.find(hash, k.NS, k.Name)
+		hash := g.keys.Names.Hash(k.NS, k.Name)
+		at := g.keys.Find(hash, k.NS, k.Name)
 		if at == 0 { // the key was reset, or the partition has changed hands
-			at = g.keys.insertCold(hash, k.NS, k.Name)
+			at = g.keys.InsertCold(hash, k.NS, k.Name)
 		}
-		e := g.keys.entry(at)
-		e.set(flagShared)
+		e := g.keys.Entry(at)
+		e.Set(keys.FlagShared)
 		g.enlist(at, e)
 	}
 }
 
 // sharedKey returns the shared key of an entry, or nil if its key is not shared.
-func (b *ledger) sharedKey(e entry) *loans.Key { return b.shared.Find(e.name()) }
+func (b *ledger) sharedKey(e keys.Entry) *loans.Key { return b.shared.Find(e.Name()) }
 
 // sharedRecent reports whether the store has reported its counts of a shared key recently enough,
 // see Counter.StaleAfter.

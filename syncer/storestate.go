@@ -31,6 +31,9 @@ func (v storeVersion) atLeast(o storeVersion) storeVersion {
 	return v
 }
 
+// lastGeneration is the largest generation that an entry holds.
+const lastGeneration = 1<<24 - 1
+
 // storeState is a partition's knowledge of the store. It is guarded by the partition's lock.
 //
 // News: an answer counts all changes. If there are more than this counter made, others have changed
@@ -87,7 +90,7 @@ func (s *storeState) learnLoaded(answer storeVersion) { s.loaded = answer.atLeas
 func (s *storeState) stamp() listStamp { return listStamp{s.told.epoch, s.generation, s.quiet} }
 
 // outdate begins a new generation: keys that were loaded before have to be read again.
-func (s *storeState) outdate() { s.generation = (s.generation + 1) & low24 }
+func (s *storeState) outdate() { s.generation = (s.generation + 1) & lastGeneration }
 
 // forget discards the store's reports, because another counter now answers for the partition.
 func (s *storeState) forget() {

@@ -24,9 +24,10 @@ func TestNewsBeginAGeneration(t *testing.T) {
 		{"the first answer", false, storeVersion{7, 12, 5, ""}, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := storeState{known: tc.known, told: told, mustVerify: true, generation: low24}
+			s := storeState{known: tc.known, told: told, mustVerify: true,
+				generation: lastGeneration}
 			s.learn(tc.answer, after, tc.hearsQuiet, time.Now())
-			want := uint32(low24)
+			want := uint32(lastGeneration)
 			if tc.news {
 				want = 0 // the generation has 24 bits
 			}

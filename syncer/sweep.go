@@ -4,8 +4,7 @@ import (
 	"context"
 	"math"
 	"time"
-
-	"twotier.dev/twotier/leaparray"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 const (
@@ -31,7 +30,7 @@ func (m *memory) runSweep(ctx context.Context) {
 		case <-ticker.C:
 			m.reclaim()
 			p := &m.parts[i%len(m.parts)]
-			m.evacuate(p, neverIdle, math.MaxInt) // move what could not be moved before
+			m.evacuate(p, keys.NeverIdle, math.MaxInt) // move what could not be moved before
 			for at := 0; m.sweep(p, at); at += sweepSlots {
 			}
 			p.mu.Lock()
@@ -48,37 +47,5 @@ func (m *memory) sweep(p *partition, at int) bool {
 	if p.pinned() {
 		return false
 	}
-	now := m.clock.now()
-	sec := m.clock.seconds(now)
-	for i := at; i < min(at+sweepSlots, p.keys.table.Slots()); i++ {
-		r := p.keys.table.At(i)
-		if r == 0 {
-			continue
-		}
-		e := p.keys.entry(r)
-		sp := m.spaces[e.space()]
-		if int64(e.idle(sec))*1000 <= sp.ladder.FineSpan() || e.has(flagBusy) {
-			continue
-		}
-		p.keys.forgetExpired(e, sp.ladder, now)
-		if evictable(e) && e.synced() == 0 {
-			p.keys.drop(p.keys.table.HashAt(i), r)
-			i-- // another slot may have moved here
-		}
-	}
-	return at+sweepSlots < p.keys.table.Slots()
-}
-
-// forgetExpired drops the counts of an idle entry once all of them have left every window that ends
-// as long ago as an event may be.
-func (s *keyspace) forgetExpired(e entry, l *leaparray.Ladder, now int64) {
-	oldest := l.Since(now) - l.Coarsest()
-	last := max(l.Latest(s.synced(e)), l.Latest(s.pending(e)))
-	if e.hasPending() && !e.has(flagBusy) && last < oldest {
-		s.expired += max(0, l.Total(s.pending(e)))
-		s.clearPending(e, l)
-	}
-	if e.synced() != 0 && last < oldest && evictable(e) {
-		s.dropSynced(e)
-	}
+	return p.keys.Sweep(at, sweepSlots)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 	"twotier.dev/twotier"
+	"twotier.dev/twotier/syncer/internal/keys"
 )
 
 // lockWarm returns with the partitions of a call locked, and with each key either in memory, known
@@ -142,7 +143,7 @@ func (t *target) known() bool {
 	if t.credit != nil {
 		return true
 	}
-	r := t.p.keys.find(t.hash, t.ns, t.check.Key)
+	r := t.p.keys.Find(t.hash, t.ns, t.check.Key)
 	if r == 0 {
 		t.absent = t.p.stillAbsent(t.absence, t.hash) || t.unlisted()
 		return t.absent || t.unread()
@@ -150,9 +151,9 @@ func (t *target) known() bool {
 	if t.unread() {
 		return true
 	}
-	e := t.p.keys.entry(r)
+	e := t.p.keys.Entry(r)
 	switch {
-	case t.p.ownership == notOwned && e.has(flagShared):
+	case t.p.ownership == notOwned && e.Has(keys.FlagShared):
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.sharedRecent(t)
 	case t.p.ownership == notOwned:
 		return t.loaded && t.p.everLoaded(e) || t.p.warm(e) && t.p.recent()

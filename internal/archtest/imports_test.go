@@ -45,10 +45,15 @@ func importMap() map[string][]string {
 		"leaparray": {},
 		"syncer": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
-			"twotier.dev/twotier/internal/elapsed", "twotier.dev/twotier/internal/hashset",
-			"twotier.dev/twotier/internal/slab", "twotier.dev/twotier/internal/table",
-			"twotier.dev/twotier/leaparray", "twotier.dev/twotier/syncer/internal/loans",
-			"twotier.dev/twotier/syncer/internal/room", xxhash,
+			"twotier.dev/twotier/internal/slab", "twotier.dev/twotier/leaparray",
+			"twotier.dev/twotier/syncer/internal/keys",
+			"twotier.dev/twotier/syncer/internal/loans",
+			"twotier.dev/twotier/syncer/internal/room",
+		},
+		"syncer/internal/keys": {
+			"twotier.dev/twotier", "twotier.dev/twotier/internal/arena",
+			"twotier.dev/twotier/internal/hashset", "twotier.dev/twotier/internal/slab",
+			"twotier.dev/twotier/internal/table", "twotier.dev/twotier/leaparray", xxhash,
 		},
 		"syncer/internal/loans": {
 			"twotier.dev/twotier", "twotier.dev/twotier/internal/elapsed",

@@ -43,12 +43,13 @@ func generalMutants() []mutant {
 			kind: "outages",
 		},
 		{
-			name: "a key that leaves memory is taken for new", file: "syncer/keyspace.go",
-			old: "\ts.stored.add(KeyHash(e.name()))\n", new: "", model: "./syncer",
+			name: "a key that leaves memory is taken for new",
+			file: "syncer/internal/keys/keyspace.go",
+			old:  "\ts.Stored.Add(ListHash(e.Name()))\n", new: "", model: "./syncer",
 		},
 		{
 			name: "a key that left memory meanwhile is taken for new", file: "syncer/ledger.go",
-			old: " && !b.keys.drops.mayHave(hash, a.drops)\n", new: "\n",
+			old: " && !b.keys.MayHaveDropped(hash, a.drops)\n", new: "\n",
 			model: "./syncer", test: "TestScarceModel",
 		},
 		{
@@ -77,7 +78,8 @@ func generalMutants() []mutant {
 			model: "./leaparray", test: "TestBoundsAgainstExactLog",
 		},
 		{
-			name: "events ahead of the present are not marked", file: "syncer/pending.go",
+			name:  "events ahead of the present are not marked",
+			file:  "syncer/internal/keys/counts.go",
 			old:   "ok && mark.Start >= beyond.Start {\n",
 			new:   "ok && mark.Start >= 0 || beyond.Start > 0 {\n",
 			model: "./syncer",
@@ -88,8 +90,8 @@ func generalMutants() []mutant {
 		},
 		{
 			name: "a new owner merges by max", file: "syncer/ledgerround.go",
-			old: "\t\tb.keys.addPending(e, l, add.Stretch, add.N)\n",
-			new: "\t\tif had := l.Total(b.keys.pending(e)); add.N > had {\n" +
+			old: "\t\tb.keys.AddPending(e, l, add.Stretch, add.N)\n",
+			new: "\t\tif had := l.Total(b.keys.Pending(e)); add.N > had {\n" +
 				"\t\t\tb.keys.addPending(e, l, add.Stretch, add.N-had)\n\t\t}\n",
 			kind: "everything",
 		},

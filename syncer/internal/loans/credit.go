@@ -47,7 +47,9 @@ func (c *Credit) left() int64 { return max(0, c.ceiling-c.counted) }
 
 // Valid reports whether the credit is still running. It ends for the borrower no later than for the
 // owner, because the borrower measures its time from before the request.
-func (c *Credit) Valid(now time.Time) bool { return elapsed.Between(c.asked, now) < twotier.LoanTime }
+func (c *Credit) Valid(now time.Time) bool {
+	return elapsed.Between(c.asked, now) < twotier.LoanTime
+}
 
 // Use counts n events that happen now, and returns their time in unix milliseconds. The owner must
 // not forget an event sooner than its own clock allows, and this counter's clock may be behind. So

@@ -11,8 +11,8 @@
 //
 // Events that are lent and that the owner has not read from the store yet count as used in all of
 // its decisions, wherever in the window they may lie. So a late or lost message can't exceed a
-// limit: it only makes the owner refuse too early. The figures of a loan only grow, so a request may
-// be repeated or lost.
+// limit: it only makes the owner refuse too early. The figures of a loan only grow, so a request
+// may be repeated or lost.
 //
 // A credit ends for the borrower no later than the loan ends for the owner: the borrower measures
 // its time from before the request, the owner from the receipt, plus a margin for their clocks. An
@@ -22,8 +22,8 @@
 // # Time
 //
 // The package reads no clock. The argument now is the local time with its monotonic part, for the
-// lifetime of loans; ms is the counter's clock in unix milliseconds, for the time of events, and may
-// step.
+// lifetime of loans; ms is the counter's clock in unix milliseconds, for the time of events, and
+// may step.
 //
 // # Concurrency
 //

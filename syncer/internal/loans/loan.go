@@ -84,10 +84,11 @@ type Counts struct {
 }
 
 // Lend renews a loan of the key or makes a new one, lends more events, and takes back those that
-// the borrower does not need or that are no longer available. While nothing can be lent, the ceiling
-// stays as it is. counts is nil if the counts of the key are unknown. The error of an outdated
-// request is an ErrUnavailable.
-func (k *Key) Lend(q *twotier.LoanRequest, counts *Counts, ms int64, now time.Time) (r twotier.LoanResponse, err error) {
+// the borrower does not need or that are no longer available. While nothing can be lent, the
+// ceiling stays as it is. counts is nil if the counts of the key are unknown. The error of an
+// outdated request is an ErrUnavailable.
+func (k *Key) Lend(q *twotier.LoanRequest, counts *Counts, ms int64,
+	now time.Time) (r twotier.LoanResponse, err error) {
 	l, err := k.update(q, now)
 	if err != nil {
 		return r, err

@@ -1,4 +1,4 @@
-package syncer
+package keys
 
 import (
 	"unsafe"
@@ -7,7 +7,7 @@ import (
 	"twotier.dev/twotier/leaparray"
 )
 
-// entry is the block of one key in its partition's arena:
+// Entry is the block of one key in its partition's arena:
 //
 //	word 0    last use in seconds since open (24 bits), generation of the load (24), flags (8),
 //	          namespace (8)
@@ -20,7 +20,7 @@ import (
 // memory and need no block. Counts that don't fit move to a separate block until the next flush.
 //
 // An entry doesn't move while it is in use elsewhere, so its ref identifies it.
-type entry []uint64
+type Entry []uint64
 
 const (
 	entryHead   = 3
@@ -32,51 +32,52 @@ const (
 
 // The flags of an entry.
 const (
-	// flagDirty: the entry is on the dirty list.
-	flagDirty = 1 << iota
-	// flagCold: the store's counts of the key are unknown.
-	flagCold
-	// flagBusy: the entry is part of the round in flight.
-	flagBusy
-	// flagReset: the next round deletes the key from the store before anything else.
-	flagReset
-	// flagParked: the store refused the key, which waits for a retry.
-	flagParked
-	// flagRenew: the key, and so its time to live, was gone from the store before the last flush.
-	flagRenew
-	// flagShared: several counters count the key, and meet in the store at every flush.
-	flagShared
-	// flagLimit: the key was at a limit when an Acquire last decided about it.
-	flagLimit
+	// FlagDirty: the entry is on the dirty list.
+	FlagDirty = 1 << iota
+	// FlagCold: the store's counts of the key are unknown.
+	FlagCold
+	// FlagBusy: the entry is part of the round in flight.
+	FlagBusy
+	// FlagReset: the next round deletes the key from the store before anything else.
+	FlagReset
+	// FlagParked: the store refused the key, which waits for a retry.
+	FlagParked
+	// FlagRenew: the key, and so its time to live, was gone from the store before the last flush.
+	FlagRenew
+	// FlagShared: several counters count the key, and meet in the store at every flush.
+	FlagShared
+	// FlagLimit: the key was at a limit when an Acquire last decided about it.
+	FlagLimit
 )
 
-func entryWords(ns, key []byte) int { return entryHead + (len(ns)+len(key)+7)/8 + inlineWords }
+// Words returns the size of the entry of a key, in words.
+func Words(ns, key []byte) int { return entryHead + (len(ns)+len(key)+7)/8 + inlineWords }
 
 // entryAt returns the entry at a place in an arena.
-func entryAt(a *arena.Arena, r arena.Ref) entry {
-	b := entry(a.Tail(r))
+func entryAt(a *arena.Arena, r arena.Ref) Entry {
+	b := Entry(a.Tail(r))
 	n := b.inlineAt() + inlineWords
 	return b[:n:n]
 }
 
 // inlineAt returns the index of the first word of the inline pending counter.
-func (e entry) inlineAt() int {
+func (e Entry) inlineAt() int {
 	ns, key := e.lens()
 	return entryHead + (ns+key+7)/8
 }
 
 // inline returns the pending counter within the entry.
-func (e entry) inline() leaparray.Counter { return leaparray.Counter(e[e.inlineAt():]) }
+func (e Entry) inline() leaparray.Counter { return leaparray.Counter(e[e.inlineAt():]) }
 
-// hasPending reports whether there are pending buckets, even if they are zero.
-func (e entry) hasPending() bool { return e.pending() != 0 || e[e.inlineAt()] != 0 }
+// HasPending reports whether there are pending buckets, even if they are zero.
+func (e Entry) HasPending() bool { return e.pending() != 0 || e[e.inlineAt()] != 0 }
 
-func (e entry) lens() (ns, key int) {
+func (e Entry) lens() (ns, key int) {
 	w := e[2] >> 48
 	return int(w >> 9), int(w & 0x1ff)
 }
 
-func (e entry) setName(ns, key []byte) {
+func (e Entry) setName(ns, key []byte) {
 	e[2] = e[2]&(1<<48-1) | uint64(len(ns)<<9|len(key))<<48
 	b := e.nameBytes(len(ns) + len(key))
 	copy(b, ns)
@@ -84,17 +85,19 @@ func (e entry) setName(ns, key []byte) {
 }
 
 // nameBytes returns n bytes from the words after the head.
-func (e entry) nameBytes(n int) []byte {
+func (e Entry) nameBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(e[entryHead:]))), n)
 }
 
-func (e entry) name() (ns, key []byte) {
+// Name returns the namespace, empty for the default one, and the key, as views into the entry.
+func (e Entry) Name() (ns, key []byte) {
 	n, k := e.lens()
 	b := e.nameBytes(n + k)
 	return b[:n:n], b[n:]
 }
 
-func (e entry) is(ns, key []byte) bool {
+// Is reports whether the entry is of this key.
+func (e Entry) Is(ns, key []byte) bool {
 	n, k := e.lens()
 	if n != len(ns) || k != len(key) {
 		return false
@@ -103,41 +106,63 @@ func (e entry) is(ns, key []byte) bool {
 	return string(b[n:]) == string(key) && string(b[:n]) == string(ns)
 }
 
-func (e entry) used() uint32       { return uint32(e[0] & low24) }
-func (e entry) setUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
+func (e Entry) used() uint32 { return uint32(e[0] & low24) }
 
-// idle returns how many seconds before sec the entry was last used. It is 0 if the last use is
+// SetUsed records a use, see [Clock.Seconds].
+func (e Entry) SetUsed(sec uint32) { e[0] = e[0]&^low24 | uint64(sec)&low24 }
+
+// Idle returns how many seconds before sec the entry was last used. It is 0 if the last use is
 // later than sec: the caller read the time before another operation that was faster.
-func (e entry) idle(sec uint32) uint32 {
+func (e Entry) Idle(sec uint32) uint32 {
 	if idle := (sec - e.used()) & low24; idle <= low24/2 {
 		return idle
 	}
 	return 0
 }
 
-func (e entry) gen() uint32       { return uint32(e[0] >> 24 & low24) }
-func (e entry) setGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }
+// Gen returns the generation of the load, which has 24 bits.
+func (e Entry) Gen() uint32 { return uint32(e[0] >> 24 & low24) }
 
-func (e entry) has(flag uint64) bool { return e[0]>>48&flag != 0 }
-func (e entry) set(flag uint64)      { e[0] |= flag << 48 }
-func (e entry) drop(flag uint64)     { e[0] &^= flag << 48 }
+// SetGen sets the generation of the load.
+func (e Entry) SetGen(gen uint32) { e[0] = e[0]&^(low24<<24) | uint64(gen&low24)<<24 }
 
-// hasFolded reports whether the key has folded in memory since it was last flushed.
-func (e entry) hasFolded() bool { return e[2]&foldedBit != 0 }
+// Has reports whether the entry has any of these flags.
+func (e Entry) Has(flags uint64) bool { return e[0]>>48&flags != 0 }
 
-func (e entry) setFolded(yes bool) {
+// Set sets flags.
+func (e Entry) Set(flags uint64) { e[0] |= flags << 48 }
+
+// Drop clears flags.
+func (e Entry) Drop(flags uint64) { e[0] &^= flags << 48 }
+
+// Owes reports whether an entry has anything to flush or to read again.
+func (e Entry) Owes() bool {
+	return e.HasPending() || e.Has(FlagReset|FlagRenew|FlagShared)
+}
+
+// IsClean reports whether the store has all counts of an entry.
+func (e Entry) IsClean() bool {
+	return !e.Has(FlagDirty|FlagBusy|FlagReset|FlagParked|FlagShared) && !e.HasPending()
+}
+
+// HasFolded reports whether the key has folded in memory since it was last flushed.
+func (e Entry) HasFolded() bool { return e[2]&foldedBit != 0 }
+
+// SetFolded sets the mark that HasFolded reads.
+func (e Entry) SetFolded(yes bool) {
 	if e[2] &^= foldedBit; yes {
 		e[2] |= foldedBit
 	}
 }
 
-func (e entry) space() int     { return int(e[0] >> 56) }
-func (e entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
+func (e Entry) space() int     { return int(e[0] >> 56) }
+func (e Entry) setSpace(s int) { e[0] |= uint64(s) << 56 }
 
-func (e entry) synced() arena.Ref      { return arena.Ref(e[1] & low32) }
-func (e entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
-func (e entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
-func (e entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
+// Synced returns the place of the synced counter, or 0 if the store has no known counts of the key.
+func (e Entry) Synced() arena.Ref      { return arena.Ref(e[1] & low32) }
+func (e Entry) setSynced(r arena.Ref)  { e[1] = e[1]&^low32 | uint64(r) }
+func (e Entry) pending() arena.Ref     { return arena.Ref(e[1] >> 32) }
+func (e Entry) setPending(r arena.Ref) { e[1] = e[1]&low32 | uint64(r)<<32 }
 
 // counterAlloc adapts an arena to leaparray.Allocator. It remembers the places of its blocks.
 type counterAlloc struct {

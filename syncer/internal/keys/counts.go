@@ -1,0 +1,309 @@
+package keys
+
+import (
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+)
+
+// MostStored is the largest sum that a key's buckets may have in the store, so that pending counts
+// can be added to it without overflow. Buckets of up to manyStored never reach that sum.
+const (
+	MostStored = 1 << 62
+	manyStored = 1 << 40
+)
+
+// Pending returns the counts that the store has not acknowledged. It is never nil, because even an
+// empty counter may grow.
+func (s *Keyspace) Pending(e Entry) leaparray.Counter {
+	if r := e.pending(); r != 0 {
+		return counterAt(&s.arena, r)
+	}
+	return e.inline()
+}
+
+// Synced returns the store's known counts of a key, or nil if there are none.
+func (s *Keyspace) Synced(e Entry) leaparray.Counter { return counterAt(&s.arena, e.Synced()) }
+
+// View returns the synced and pending counts of an entry's key.
+func (s *Keyspace) View(e Entry, l *leaparray.Ladder, now int64) leaparray.View {
+	return leaparray.View{Ladder: l, A: s.Synced(e), B: s.Pending(e), Now: now}
+}
+
+// Count counts n events of a moment as pending. A negative n takes events back.
+func (s *Keyspace) Count(e Entry, l *leaparray.Ladder, ts, n, now int64) {
+	v := s.View(e, l, now)
+	if n < 0 {
+		s.takeAt(e, &v, ts, -n)
+		return
+	}
+	s.addTo(e, &v, v.Cell(ts), n)
+}
+
+// takeAt takes n back from the buckets of one moment, but no more than they hold.
+func (s *Keyspace) takeAt(e Entry, v *leaparray.View, ts, n int64) {
+	var taken []leaparray.Cell
+	v.At(ts, n, func(at leaparray.Stretch, n int64) {
+		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
+	})
+	s.take(e, v, taken)
+}
+
+// TakeNewest takes n back from the newest buckets that are not empty.
+func (s *Keyspace) TakeNewest(e Entry, l *leaparray.Ladder, now, n int64) {
+	v := s.View(e, l, now)
+	var taken []leaparray.Cell
+	v.Newest(n, func(at leaparray.Stretch, n int64) {
+		taken = append(taken, leaparray.Cell{Stretch: at, N: n})
+	})
+	s.take(e, &v, taken)
+}
+
+func (s *Keyspace) take(e Entry, v *leaparray.View, taken []leaparray.Cell) {
+	for _, c := range taken {
+		s.addTo(e, v, c.Stretch, -c.N)
+	}
+}
+
+// MarkAhead records that an event lies ahead of the present.
+func (s *Keyspace) MarkAhead(e Entry, l *leaparray.Ladder, ts, now int64) {
+	beyond, v := l.Beyond(ts), s.View(e, l, now)
+	if mark, ok := l.Newest(v.A); ok && mark.Start >= beyond.Start {
+		return
+	}
+	c := s.change(e, &v)
+	_, folded := c.v.Mark(&c.v.B, &c.alloc, beyond)
+	e.SetFolded(folded || e.HasFolded())
+	s.close(c, 0)
+}
+
+// AddPending adds n to one pending bucket.
+func (s *Keyspace) AddPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	v := s.View(e, l, s.Clock.Now())
+	s.addTo(e, &v, at, n)
+}
+
+// addTo is AddPending for an entry with this view, which it keeps up to date.
+func (s *Keyspace) addTo(e Entry, v *leaparray.View, at leaparray.Stretch, n int64) {
+	if ch, ok := v.Ladder.Add(v.B, at, n); ok {
+		s.PendingBuckets += int64(ch)
+		return
+	}
+	c := s.change(e, v)
+	_, folded := c.v.Put(&c.v.B, &c.alloc, at, n)
+	e.SetFolded(folded || e.HasFolded())
+	s.close(c, n)
+	*v = c.v
+}
+
+// SubtractPending removes an acknowledged count from a pending bucket, or from the one that it has
+// folded into. If the bucket has left every window in the meantime, it is gone already.
+func (s *Keyspace) SubtractPending(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	pending, now := s.Pending(e), s.Clock.Now()
+	if e.HasFolded() {
+		at = l.Holder(pending, at, n, now)
+	}
+	if at.End() > l.Since(now) || l.Value(pending, at) != 0 {
+		s.AddPending(e, l, at, -n)
+	}
+}
+
+// change holds the two counters of an entry while they may move or fold.
+type change struct {
+	e      Entry
+	v      leaparray.View
+	alloc  counterAlloc
+	before int   // pending cells
+	events int64 // in these
+}
+
+// change begins to change the counters of an entry with this view.
+func (s *Keyspace) change(e Entry, v *leaparray.View) *change {
+	c := &s.changing
+	c.e, c.v, c.before, c.events = e, *v, v.Ladder.Cells(v.B), v.Ladder.Total(v.B)
+	c.alloc.arena, c.alloc.blocks = &s.arena, c.alloc.buffer[:0]
+	if at := e.Synced(); at != 0 {
+		c.alloc.blocks = append(c.alloc.blocks, block{&v.A[0], at})
+	}
+	if at := e.pending(); at != 0 {
+		c.alloc.blocks = append(c.alloc.blocks, block{&v.B[0], at})
+	}
+	return c
+}
+
+// close stores the new places of the counters. n is how many events were added to the pending one:
+// if it has fewer, the rest has left every window. Events that folding drops from synced are in the
+// store, so they are no loss.
+func (s *Keyspace) close(c *change, n int64) {
+	at := arena.Ref(0)
+	if len(c.v.A) > 0 {
+		at = c.alloc.at(c.v.A)
+	}
+	c.e.setSynced(at)
+	c.e.setPending(c.alloc.at(c.v.B))
+	s.PendingBuckets += int64(c.v.Ladder.Cells(c.v.B) - c.before)
+	s.Expired += max(0, c.events+n-c.v.Ladder.Total(c.v.B))
+}
+
+// dropPending empties the pending counter and releases its block.
+func (s *Keyspace) dropPending(e Entry) {
+	releaseCounter(&s.arena, e.pending())
+	e.setPending(0)
+	at := e.inlineAt()
+	e[at], e[at+1] = 0, 0
+}
+
+// ClearPending drops all pending counts of an entry.
+func (s *Keyspace) ClearPending(e Entry, l *leaparray.Ladder) {
+	s.PendingBuckets -= int64(l.Cells(s.Pending(e)))
+	s.dropPending(e)
+}
+
+// TidyPending releases the memory of a pending counter that holds nothing.
+func (s *Keyspace) TidyPending(e Entry, l *leaparray.Ladder) {
+	if !l.Any(s.Pending(e)) && !s.OwesMark(e, l) {
+		s.dropPending(e)
+	}
+}
+
+// OwesMark reports whether the store does not know yet that events lie ahead of the present.
+func (s *Keyspace) OwesMark(e Entry, l *leaparray.Ladder) bool {
+	mark, marked := l.Marked(s.Pending(e))
+	newest, ok := l.Newest(s.Synced(e))
+	return marked && (!ok || newest.Start < mark.Start)
+}
+
+// AddSynced adds to a bucket of the synced counts. If both are zero, it marks that events lie ahead
+// of the present.
+func (s *Keyspace) AddSynced(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	v := s.View(e, l, s.Clock.Now())
+	if _, ok := l.Add(v.A, at, n); ok && n != 0 {
+		return
+	}
+	c, folded := s.change(e, &v), false
+	switch {
+	case n != 0:
+		_, folded = c.v.Put(&c.v.A, &c.alloc, at, n)
+	case at.Width == l.Width(0) && l.Value(v.A, at) == 0:
+		_, folded = c.v.Mark(&c.v.A, &c.alloc, at)
+	}
+	e.SetFolded(folded || e.HasFolded())
+	s.close(c, 0)
+}
+
+// Flushed is a bucket of a key after a round that counted it.
+type Flushed struct {
+	leaparray.Stretch
+	N      int64 // added by the round; 0 if the round only marked it
+	Known  int64 // the store's count before the round, as far as known
+	Stored int64 // the store's count after it
+}
+
+// SetSynced records the store's counts of some buckets after a round, where they are valid counts.
+// It reports whether they were as expected: the known counts plus the round's. With restored, the
+// round has set the buckets to N instead of adding to them.
+//
+// If the store holds less, it may have the events in other buckets, because another writer has
+// folded them. If it holds more, the events may be in other buckets here. Until the key is read
+// again, the sum over them is not less than the known count, and not more than the store's.
+//
+// The change of each bucket is determined first, because they may fold on the way.
+func (s *Keyspace) SetSynced(e Entry, adds []Flushed, restored bool) (expected bool) {
+	l, synced := s.Ladder(e), s.Synced(e)
+	changes := s.changes[:0]
+	expected = true
+	for i := range adds {
+		b := &adds[i]
+		n := b.N
+		if restored {
+			n = 0
+		}
+		stored := countable(l, synced, b.Known, b.Stored)
+		more := stored - b.Known - n
+		if expected = expected && stored == b.Stored && more == 0; more > 0 {
+			n += max(0, more-l.Overlapping(synced, b.Stretch))
+		}
+		changes = append(changes, n)
+	}
+	for i, n := range changes {
+		at := adds[i].Stretch
+		if held := l.Value(s.Synced(e), at); n < -held {
+			s.takeFolded(e, l, at, -held-n)
+			n = -held
+		}
+		if n != 0 || adds[i].N == 0 {
+			s.AddSynced(e, l, at, n)
+		}
+	}
+	s.changes = changes
+	return expected
+}
+
+// takeFolded takes n from the bucket that another one has folded into, but no more than it holds.
+func (s *Keyspace) takeFolded(e Entry, l *leaparray.Ladder, at leaparray.Stretch, n int64) {
+	into := l.Holder(s.Synced(e), at, n, s.Clock.Now())
+	if n = min(n, l.Value(s.Synced(e), into)); n > 0 {
+		s.AddSynced(e, l, into, -n)
+	}
+}
+
+// Fold folds the buckets of an entry, and returns the moment from which on they stay unchanged.
+func (s *Keyspace) Fold(e Entry, l *leaparray.Ladder, now int64) (exactFrom int64) {
+	v := s.View(e, l, now)
+	exactFrom = v.ExactFrom()
+	c := s.change(e, &v)
+	c.v.Fold(&c.alloc, exactFrom)
+	s.close(c, 0)
+	return exactFrom
+}
+
+// ReplaceSynced replaces all synced buckets of a key with loaded. A negative one is offset against
+// the buckets that contain it.
+func (s *Keyspace) ReplaceSynced(e Entry, l *leaparray.Ladder, loaded []leaparray.Cell) {
+	s.DropSynced(e)
+	if slices.ContainsFunc(loaded, func(c leaparray.Cell) bool { return c.N < 0 }) {
+		loaded = slices.DeleteFunc(leaparray.Offset(loaded), func(c leaparray.Cell) bool {
+			return c.N < 0
+		})
+	}
+	for _, c := range loaded {
+		s.AddSynced(e, l, c.Stretch, countable(l, s.Synced(e), 0, c.N))
+	}
+}
+
+// DropSynced drops the synced counts of a key.
+func (s *Keyspace) DropSynced(e Entry) {
+	releaseCounter(&s.arena, e.Synced())
+	e.setSynced(0)
+}
+
+// Weigh returns the size of an entry's pending counts, or 0 if the entry may not be taken.
+func (s *Keyspace) Weigh(e Entry) (n int64) {
+	if e.Has(FlagBusy|FlagParked) || !e.HasPending() {
+		return 0
+	}
+	n = s.Ladder(e).Total(s.Pending(e))
+	return max(n, -n)
+}
+
+// EachSynced calls fn with everything that another counter, or the store, needs to hold the same
+// counts as synced.
+func (s *Keyspace) EachSynced(e Entry, fn func(at leaparray.Stretch, n int64)) {
+	l, synced := s.Ladder(e), s.Synced(e)
+	l.Each(synced, func(at leaparray.Stretch, n int64) bool {
+		fn(at, n)
+		return true
+	})
+	if mark, ok := l.Marked(synced); ok {
+		fn(mark, 0)
+	}
+}
+
+// countable returns the valid count nearest to n for a bucket that now holds held, see CheckCounts.
+func countable(l *leaparray.Ladder, synced leaparray.Counter, held, n int64) int64 {
+	if n <= manyStored {
+		return max(n, 0)
+	}
+	return max(0, min(n, MostStored-(l.Total(synced)-held)))
+}

@@ -1,0 +1,172 @@
+package keys
+
+import (
+	"slices"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/leaparray"
+)
+
+// sampleSize is how many entries compete for an eviction. The least recently used one goes, as in
+// Redis's approximation of LRU.
+const sampleSize = 8
+
+const (
+	// noSlot means no slot.
+	noSlot = -1
+	// AnySpace means any namespace.
+	AnySpace = -1
+	// EvictableAge is the least age at which an entry may be evicted, in seconds.
+	EvictableAge = 2
+	// ageSample is how many entries are sampled for the median age of a partition.
+	ageSample = 64
+	// NeverIdle is an age that no entry has.
+	NeverIdle = low24 + 1
+	// limitAge is how long, in seconds, an entry at a limit must be idle before it may be evicted.
+	limitAge = 60
+)
+
+// EvictOne samples a few clean entries, of one namespace or of any, that were not used in the last
+// second, and drops the least recently used. An entry at a limit is dropped only if there is no
+// other and it has been idle for limitAge. The counts of a dropped entry can be read back from the
+// store.
+func (s *Keyspace) EvictOne(sec uint32, space int) bool {
+	victim, last := noSlot, noSlot
+	var oldest uint32
+	seen := 0
+	for range min(s.table.Slots(), 16*sampleSize) {
+		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
+		at := s.table.At(s.evictSlot)
+		if at == 0 {
+			continue
+		}
+		e := s.Entry(at)
+		switch idle := e.Idle(sec); {
+		case idle < EvictableAge || !e.IsClean() || space != AnySpace && e.space() != space:
+		case e.Has(FlagLimit):
+			if idle >= limitAge {
+				last = s.evictSlot
+			}
+		case idle > oldest:
+			victim, oldest = s.evictSlot, idle
+		}
+		if seen++; seen >= sampleSize && victim != noSlot {
+			break
+		}
+	}
+	if victim == noSlot {
+		victim = last
+	}
+	if victim == noSlot {
+		return false
+	}
+	s.Drop(s.table.HashAt(victim), s.table.At(victim))
+	s.Evicted++
+	return true
+}
+
+// MedianAge returns the median time since the last use of the entries, in seconds, estimated from a
+// sample, but at least evictableAge. The partition is locked.
+func (s *Keyspace) MedianAge(sec uint32) uint32 {
+	ages := make([]uint32, 0, ageSample)
+	for range min(s.table.Slots(), 4*ageSample) {
+		s.evictSlot = (s.evictSlot + 1) % s.table.Slots()
+		if at := s.table.At(s.evictSlot); at != 0 {
+			ages = append(ages, s.Entry(at).Idle(sec))
+		}
+	}
+	if len(ages) == 0 {
+		return NeverIdle
+	}
+	slices.Sort(ages)
+	return max(EvictableAge, ages[len(ages)/2])
+}
+
+// EvacuateSome handles n slots from a position, and reports whether there are more. It moves
+// entries out of the chunks that are to be released, and evicts those that were idle for at least
+// age. Until the arena is down to this many words, it also evicts idle entries with counters that
+// occupy whole chunks.
+func (s *Keyspace) EvacuateSome(from, n int, age uint32, words int) (more bool) {
+	if s.arena.Evacuating() == 0 && s.arena.Total() <= words {
+		return false
+	}
+	sec := s.Clock.Second()
+	for i := from; i < min(from+n, s.table.Slots()); i++ {
+		r := s.table.At(i)
+		if r == 0 {
+			continue
+		}
+		e := s.Entry(r)
+		mustMove := s.mustMove(r, e)
+		if !mustMove && !(s.arena.Total() > words && s.arena.Whole(e.Synced())) {
+			continue
+		}
+		idle := e.Idle(sec)
+		spared := e.Has(FlagLimit) && (mustMove || idle < limitAge) // moved instead, if possible
+		if idle >= age && e.IsClean() && !spared {
+			s.Drop(s.table.HashAt(i), r)
+			s.Evicted++
+			i-- // another slot may have moved here
+		} else if mustMove {
+			s.evacuate(i, r, e)
+		}
+	}
+	return from+n < s.table.Slots()
+}
+
+// mustMove reports whether an entry, or one of its counters, is in a chunk that is to be released.
+func (s *Keyspace) mustMove(r arena.Ref, e Entry) bool {
+	return s.arena.MustMove(r) || s.arena.MustMove(e.Synced()) || s.arena.MustMove(e.pending())
+}
+
+// evacuate moves an entry's counters to other chunks, and the entry itself unless something refers
+// to it.
+func (s *Keyspace) evacuate(slot int, r arena.Ref, e Entry) {
+	e.setSynced(evacuateCounter(&s.arena, e.Synced()))
+	e.setPending(evacuateCounter(&s.arena, e.pending()))
+	if !s.arena.MustMove(r) || e.Has(FlagDirty|FlagBusy|FlagParked|FlagShared) {
+		return
+	}
+	to := s.arena.Alloc(len(e))
+	copy(s.arena.Words(to, len(e)), e)
+	s.table.Replace(slot, to)
+	s.arena.Release(r, len(e))
+}
+
+// Sweep drops counts that have left every window, and entries without counts, in n slots from a
+// position. It reports whether there are more.
+func (s *Keyspace) Sweep(from, n int) (more bool) {
+	now := s.Clock.Now()
+	sec := s.Clock.Seconds(now)
+	for i := from; i < min(from+n, s.table.Slots()); i++ {
+		r := s.table.At(i)
+		if r == 0 {
+			continue
+		}
+		e := s.Entry(r)
+		l := s.Ladder(e)
+		if int64(e.Idle(sec))*1000 <= l.FineSpan() || e.Has(FlagBusy) {
+			continue
+		}
+		s.forgetExpired(e, l, now)
+		if e.IsClean() && e.Synced() == 0 {
+			s.Drop(s.table.HashAt(i), r)
+			i-- // another slot may have moved here
+		}
+	}
+	return from+n < s.table.Slots()
+}
+
+// forgetExpired drops the counts of an idle entry once all of them have left every window that ends
+// as long ago as an event may be.
+func (s *Keyspace) forgetExpired(e Entry, l *leaparray.Ladder, now int64) {
+	oldest := l.Since(now) - l.Coarsest()
+	last := max(l.Latest(s.Synced(e)), l.Latest(s.Pending(e)))
+	if e.HasPending() && !e.Has(FlagBusy) && last < oldest {
+		s.Expired += max(0, l.Total(s.Pending(e)))
+		s.ClearPending(e, l)
+	}
+	if e.Synced() != 0 && last < oldest && e.IsClean() {
+		s.DropSynced(e)
+	}
+}

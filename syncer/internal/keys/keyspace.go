@@ -1,0 +1,219 @@
+package keys
+
+import (
+	"iter"
+
+	"twotier.dev/twotier/internal/arena"
+	"twotier.dev/twotier/internal/slab"
+	"twotier.dev/twotier/internal/table"
+	"twotier.dev/twotier/leaparray"
+)
+
+// Keyspace holds the keys of a partition that are in memory. It is guarded by the partition's lock.
+type Keyspace struct {
+	// Names and Clock are shared by all partitions.
+	Names   *Namespaces
+	Clock   Clock
+	table   table.Table
+	arena   arena.Arena
+	dropped dropLog
+	// Stored holds keys that the store may have and memory does not. It is separate because
+	// operations on keys in memory don't use it.
+	Stored *Stored
+
+	changing change  // see change
+	changes  []int64 // scratch of SetSynced
+
+	evictSlot int // where the search for an entry to evict continues
+
+	// PendingBuckets is the number of buckets with counts that the store has not acknowledged.
+	PendingBuckets int64
+	// Expired is the number of events that left every window before the store accepted them, and
+	// Evicted the number of evicted keys.
+	Expired, Evicted int64
+
+	touched uint64 // see Touch
+}
+
+// Namespace returns an entry's namespace.
+func (s *Keyspace) Namespace(e Entry) *Namespace { return s.Names.all[e.space()] }
+
+// Ladder returns the ladder of an entry's namespace.
+func (s *Keyspace) Ladder(e Entry) *leaparray.Ladder { return s.Namespace(e).Ladder }
+
+// All iterates over the entries. None may be dropped or moved meanwhile.
+func (s *Keyspace) All() iter.Seq2[arena.Ref, Entry] {
+	return func(yield func(arena.Ref, Entry) bool) {
+		for i := range s.table.Slots() {
+			if at := s.table.At(i); at != 0 && !yield(at, s.Entry(at)) {
+				return
+			}
+		}
+	}
+}
+
+// New returns an empty keyspace whose memory comes from a pool.
+func New(pool *slab.Pool, names *Namespaces, clock Clock) Keyspace {
+	return Keyspace{Names: names, Clock: clock, table: table.New(pool), arena: arena.New(pool)}
+}
+
+// dropsKept is how many of its latest drops a partition remembers.
+const dropsKept = 64
+
+// dropLog holds the hashes of the keys that were dropped from memory last.
+type dropLog struct {
+	hashes [dropsKept]uint32
+	n      uint64 // number of drops so far
+}
+
+func (d *dropLog) add(hash uint32) {
+	d.hashes[d.n%dropsKept] = hash
+	d.n++
+}
+
+// mayHave reports whether a key with this hash may have been dropped after the first n drops.
+func (d *dropLog) mayHave(hash uint32, n uint64) bool {
+	if d.n-n > dropsKept {
+		return true
+	}
+	for ; n < d.n; n++ {
+		if d.hashes[n%dropsKept] == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// Drops returns how many keys were dropped so far.
+func (s *Keyspace) Drops() uint64 { return s.dropped.n }
+
+// MayHaveDropped reports whether a key with this hash may have been dropped after the first n
+// drops.
+func (s *Keyspace) MayHaveDropped(hash uint32, n uint64) bool { return s.dropped.mayHave(hash, n) }
+
+// Find returns the place of a key's entry, or 0 if it has none.
+func (s *Keyspace) Find(hash uint32, ns, key []byte) arena.Ref {
+	return s.table.Find(hash, func(r arena.Ref) bool { return s.Entry(r).Is(ns, key) })
+}
+
+// Insert makes an entry for a key that has none. There must be room for it.
+func (s *Keyspace) Insert(hash uint32, ns, key []byte, space int) arena.Ref {
+	r := s.arena.Alloc(Words(ns, key))
+	e := Entry(s.arena.Tail(r))
+	e.setName(ns, key)
+	e.setSpace(space)
+	s.table.Insert(hash, r)
+	s.Names.all[space].Keys.Add(1)
+	return r
+}
+
+// InsertCold makes an entry for a key that has none, regardless of the budget. The entry is cold:
+// the store's counts of the key are unknown.
+func (s *Keyspace) InsertCold(hash uint32, ns, key []byte) arena.Ref {
+	i := s.Names.Index(ns)
+	at := s.Insert(hash, ns, key, i)
+	e := s.Entry(at)
+	e.SetUsed(s.Clock.Second())
+	e.Set(FlagCold)
+	return at
+}
+
+// Drop removes an entry from memory.
+func (s *Keyspace) Drop(hash uint32, r arena.Ref) {
+	s.dropped.add(hash)
+	e := s.Entry(r)
+	s.Stored.Add(ListHash(e.Name()))
+	s.Names.all[e.space()].Keys.Add(-1)
+	releaseCounter(&s.arena, e.Synced())
+	releaseCounter(&s.arena, e.pending())
+	s.table.Remove(hash, r)
+	s.arena.Release(r, len(e))
+}
+
+// Clear drops all keys, including their pending counts.
+func (s *Keyspace) Clear() {
+	for _, e := range s.All() {
+		s.Namespace(e).Keys.Add(-1)
+	}
+	s.table.Drop()
+	s.arena.Drop()
+	s.PendingBuckets = 0
+}
+
+// Entry returns the entry at r.
+func (s *Keyspace) Entry(r arena.Ref) Entry { return entryAt(&s.arena, r) }
+
+// Len returns the number of keys.
+func (s *Keyspace) Len() int { return s.table.Len() }
+
+// Slots returns the number of slots of the table.
+func (s *Keyspace) Slots() int { return s.table.Slots() }
+
+// EntryIn returns the entry in a slot, or nil if the slot is empty.
+func (s *Keyspace) EntryIn(slot int) Entry {
+	if at := s.table.At(slot); at != 0 {
+		return s.Entry(at)
+	}
+	return nil
+}
+
+// IsSparse reports whether most of the memory of entries is unused.
+func (s *Keyspace) IsSparse() bool { return s.arena.Sparse() }
+
+// IsFull reports whether the memory of entries can hardly grow, even if others give theirs back.
+func (s *Keyspace) IsFull() bool { return s.arena.Full() }
+
+// Fits reports whether a block of this many words needs no more memory.
+func (s *Keyspace) Fits(words int) bool { return s.arena.Fits(words) }
+
+// Blocks returns the memory of entries and counters in words.
+func (s *Keyspace) Blocks() int { return s.arena.Total() }
+
+// BeginEvacuation marks chunks of about this many words for release. EvacuateSome empties them.
+func (s *Keyspace) BeginEvacuation(words int) { s.arena.Evacuate(words) }
+
+// Shrink gives unused slots of the table back.
+func (s *Keyspace) Shrink() { s.table.Shrink() }
+
+// Words returns the memory of the keys in words.
+func (s *Keyspace) Words() int { return s.arena.Total() + s.table.Slots() }
+
+// Bytes returns the memory of the keys in bytes.
+func (s *Keyspace) Bytes() int { return 8 * s.Words() }
+
+// Compact moves all entries into a new arena, shrinks the table to fit, and returns the new place
+// of each entry.
+func (s *Keyspace) Compact() (moved map[arena.Ref]arena.Ref) {
+	moved = make(map[arena.Ref]arena.Ref, s.table.Len())
+	old, oldTable := s.arena, s.table
+	s.arena, s.table = old.Empty(), oldTable.Empty()
+	for i := range oldTable.Slots() {
+		at := oldTable.At(i)
+		if at == 0 {
+			continue
+		}
+		e := entryAt(&old, at)
+		to := s.arena.Alloc(len(e))
+		n := Entry(s.arena.Words(to, len(e)))
+		copy(n, e)
+		n.setSynced(copyCounter(&s.arena, &old, e.Synced()))
+		n.setPending(copyCounter(&s.arena, &old, e.pending()))
+		s.table.Insert(oldTable.HashAt(i), to)
+		moved[at] = to
+	}
+	old.Drop()
+	oldTable.Drop()
+	return moved
+}
+
+// Clock is a counter's source of time.
+type Clock struct {
+	Now    func() int64 // in unix milliseconds
+	Opened int64        // the zero point of an entry's last use
+}
+
+// Seconds converts a time to the scale of an entry's last use.
+func (c Clock) Seconds(now int64) uint32 { return uint32((now-c.Opened)/1000) & low24 }
+
+// Second returns the present on the scale of an entry's last use.
+func (c Clock) Second() uint32 { return c.Seconds(c.Now()) }

@@ -1,0 +1,88 @@
+package keys
+
+import (
+	"sync/atomic"
+	"time"
+
+	"twotier.dev/twotier/internal/hashset"
+	"twotier.dev/twotier/internal/slab"
+)
+
+// listShare is the part of the memory, as 1/listShare, that the hashes of stored keys may take.
+const listShare = 8
+
+// ListMemory bounds the memory for the hashes of all partitions.
+type ListMemory struct {
+	pool *slab.Pool
+	used atomic.Int64 // in words
+}
+
+// NewListMemory returns a bound that depends on the size of a pool.
+func NewListMemory(pool *slab.Pool) *ListMemory { return &ListMemory{pool: pool} }
+
+// take reserves words for a growing set, unless that is too much.
+func (m *ListMemory) take(words int) bool {
+	// While a set grows, its old memory is still in use.
+	if !m.pool.Fits(2*int64(words)) || m.used.Load()+int64(words) > m.pool.Common()/listShare {
+		return false
+	}
+	m.used.Add(int64(words))
+	return true
+}
+
+// Stored holds the hashes of keys that the store may have: the keys on its list when it was
+// read, and keys that have left memory since. It is no statement about keys in memory.
+type Stored struct {
+	memory *ListMemory // nil: keys that leave memory are not recorded
+	set    hashset.Set
+	// Kept reports whether the set is complete since Begin. It is not if memory ran out, which last
+	// happened at FullAt.
+	Kept   bool
+	FullAt time.Time
+}
+
+// NewStored returns an empty set, which records nothing before Begin.
+func NewStored(m *ListMemory) *Stored {
+	return &Stored{memory: m, set: hashset.New(m.pool)}
+}
+
+// Len returns the number of hashes.
+func (s *Stored) Len() int { return s.set.Len() }
+
+// Words returns the memory of the hashes in words.
+func (s *Stored) Words() int { return s.set.Words() }
+
+// Has reports whether the store may have a key with this hash, as far as was recorded.
+func (s *Stored) Has(hash uint32) bool { return s.set.Has(hash) }
+
+// Bytes returns the memory that the hashes take.
+func (s *Stored) Bytes() int { return 8 * s.set.Words() }
+
+// Begin starts over with an empty set.
+func (s *Stored) Begin() {
+	s.Drop()
+	s.Kept = true
+}
+
+// Add records that the store may have a key with this hash. If there is no memory for that, it
+// drops the set.
+func (s *Stored) Add(hash uint32) {
+	if !s.Kept {
+		return
+	}
+	if more := s.set.Growth(); more > 0 && !s.memory.take(more) {
+		s.Drop()
+		s.FullAt = time.Now()
+		return
+	}
+	s.set.Add(hash)
+}
+
+// Drop gives up the set.
+func (s *Stored) Drop() {
+	if s.Kept {
+		s.memory.used.Add(-int64(s.set.Words()))
+		s.set.Drop()
+		s.Kept = false
+	}
+}
